@@ -24,7 +24,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
     (
         "rig-datapaths",
-        &["netrig-lb", "netrig-spread", "rig-datapath", "rig-spread", "rig-sys", "rig-testbed", "rig-wire"],
+        &[
+            "netrig-lb",
+            "netrig-spread",
+            "netrig-vrouter",
+            "rig-datapath",
+            "rig-spread",
+            "rig-sys",
+            "rig-testbed",
+            "rig-wire",
+        ],
     ),
     (
         "rig-study",

@@ -37,6 +37,8 @@ pub struct RouteKey {
 pub enum Destination {
     Prefix(IpNet),
     Mac(Mac),
+    /// Everybody of the network: where frames to all are copied for each.
+    All,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,6 +104,8 @@ impl FromIterator<Route> for RouteTable {
 pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
     let Some(node) = settings.nodes.get(name) else { return Vec::new() };
     let mut routes = Vec::new();
+    // One for each network, whose origin is an interface of it.
+    let mut all = BTreeMap::new();
     for (origin, interface) in settings.interfaces_of(name) {
         let Some(network) = settings.networks.get(&interface.network) else { continue };
         let to = |destination| Route {
@@ -117,7 +121,13 @@ pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
         routes.push(to(Destination::Mac(interface.mac)));
         let behind = network.routes.iter().filter(|(_, via)| via.contains(origin));
         routes.extend(behind.map(|(prefix, _)| to(Destination::Prefix(*prefix))));
+        let mut to_all = Route { mac: Mac::default(), ..to(Destination::All) };
+        to_all.encapsulations.retain(|way, _| *way == Encapsulation::Vxlan);
+        if network.broadcast && !to_all.encapsulations.is_empty() {
+            all.entry(&interface.network).or_insert(to_all);
+        }
     }
+    routes.extend(all.into_values());
     routes
 }
 
@@ -199,8 +209,12 @@ security_groups = ["web"]
         let found: Vec<_> = routes.iter().map(|route| (route.key.destination, &route.key.origin[..])).collect();
         let mac = Mac([2, 0, 0, 0, 0, 0xb]);
         let prefix = |text: &str| Destination::Prefix(text.parse().unwrap());
-        let expected =
-            [(prefix("10.1.0.11/32"), "red-b"), (Destination::Mac(mac), "red-b"), (prefix("10.9.0.0/16"), "red-b")];
+        let expected = [
+            (prefix("10.1.0.11/32"), "red-b"),
+            (Destination::Mac(mac), "red-b"),
+            (prefix("10.9.0.0/16"), "red-b"),
+            (Destination::All, "red-b"),
+        ];
         assert_eq!(found, expected);
         let both = BTreeMap::from([(Encapsulation::MplsOverGre, 77), (Encapsulation::Vxlan, 100)]);
         assert_eq!((&routes[0].encapsulations, routes[0].mac), (&both, mac));
@@ -208,6 +222,23 @@ security_groups = ["web"]
         // What is behind an interface is not of its groups.
         assert_eq!(routes[2].security_groups, BTreeSet::new());
         assert_eq!(announced(&parse(FILE), "a"), []);
+        // Frames to all go by VXLAN alone, and once to each node.
+        let to_all = &routes[3];
+        assert_eq!(
+            (&to_all.encapsulations, to_all.mac),
+            (&BTreeMap::from([(Encapsulation::Vxlan, 100)]), Mac::default())
+        );
+        let second = FILE[FILE.find("[[interface]]").unwrap()..]
+            .replace("red-b", "red-c")
+            .replace("veth1", "veth2")
+            .replace("0.11", "0.12")
+            .replace("0b\"", "0c\"")
+            .replace("77", "78");
+        let is_to_all = |route: &Route| route.key.destination == Destination::All;
+        let count = |text: &str| announced(&parse(text), "b").iter().filter(|route| is_to_all(route)).count();
+        assert_eq!(count(&format!("{FILE}{second}")), 1);
+        assert_eq!(count(&FILE.replace("vni = 100", "vni = 100\nbroadcast = false")), 0);
+        assert_eq!(count(&FILE.replace("\"vxlan\", ", "")), 0);
     }
 
     #[test]
@@ -215,7 +246,7 @@ security_groups = ["web"]
         let mut source = FileRoutes::new(&parse(&format!("{FILE}{BEHIND}")), "a");
         let mut table = RouteTable::default();
         let updates = source.updates().unwrap();
-        assert_eq!(updates.len(), 3);
+        assert_eq!(updates.len(), 4);
         assert!(updates.into_iter().all(|update| table.apply(update)));
         assert_eq!(source.updates().unwrap(), []);
         source.reload(&parse(FILE));
@@ -233,7 +264,7 @@ security_groups = ["web"]
         assert_eq!(FileRoutes::new(&parse(&bgp), "a").updates().unwrap(), []);
         for silent in ["192.0.2.1", "192.0.2.2"] {
             let one_silent = bgp.replace(&format!("\"{silent}\""), &format!("\"{silent}\"\nbgp = false"));
-            assert_eq!(FileRoutes::new(&parse(&one_silent), "a").updates().unwrap().len(), 2, "{silent}");
+            assert_eq!(FileRoutes::new(&parse(&one_silent), "a").updates().unwrap().len(), 3, "{silent}");
         }
     }
 }

@@ -1,30 +1,28 @@
 //! netrig's own overlay router, on every node of the path.
 
 mod commands;
+mod nodes;
+mod runner;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ipnet::IpNet;
-use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, NextHop, Peer, ROUTER_MAC, Router, Sizes, Timeouts, Tunnel, Underlay,
-    Vni, Vrf,
-};
-use rig_testbed::UPLINK;
+use anyhow::{Context, Result, bail};
+use netrig_vrouter::compile::{self, Numbers, compile};
+use netrig_vrouter::routes::{RouteSource, RouteTable};
+use netrig_vrouter::settings::Settings as Nodes;
+use rig_datapath::vrouter::{Action, Config, Encapsulation, Router, Sizes, Timeouts};
 use rig_testbed::datapath::{
     Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, read_settings,
 };
-use rig_testbed::plan::{Link, Node, Plan};
-use rig_testbed::topology::{Endpoint, Topology};
-use rig_wire::ethernet::Mac;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::commands::Told;
+use self::runner::RunnerRoutes;
 
 /// tc programs on the node's ends of containers' links and on the wire.
 #[derive(Debug)]
@@ -57,11 +55,6 @@ fn yes() -> bool {
     true
 }
 
-/// The containers' network.
-const VRF: u32 = 1;
-const VNI: u32 = 42;
-/// The label of a node's first container.
-const FIRST_LABEL: u32 = 100;
 /// How often flows that have ended are forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The most rules that are asked for: one more allows.
@@ -109,12 +102,10 @@ fn check_rules(rules: u32) -> Result<(), Mistake> {
 #[derive(Debug)]
 struct Routing {
     router: Router,
-    /// All that follows from the testbed: every route, and no rules.
-    whole: Config,
-    told: Told,
+    control: Control,
     /// Where tunnels to each node end; nowhere, of this one.
     ends: BTreeMap<String, Option<Ipv4Addr>>,
-    settings: Settings,
+    asked: Settings,
     encapsulation: Encapsulation,
     interfaces: BTreeSet<u32>,
     sweeping: Option<(Sender<()>, JoinHandle<()>)>,
@@ -124,14 +115,15 @@ impl Routing {
     fn start(site: &Site<'_>, settings: &Settings) -> Result<Self> {
         let own: Own = read_settings(settings)?;
         let netlink = site.node().netlink()?;
-        let index = |name: &str| Ok(netlink.index(name)?);
-        let whole = config(site.topology(), site.plan(), site.number(), own.encapsulation.into(), index)?;
+        let encapsulation = own.encapsulation.into();
+        let nodes = nodes::settings(site.topology(), site.plan(), encapsulation)?;
+        let kernel = nodes::site(&nodes, site.plan(), site.number(), |name| Ok(netlink.index(name)?))?;
+        let name = site.node().name();
         let policy = own.policy.then_some((own.rules, Action::Allow));
-        let told = Told { policy, withdrawn: BTreeSet::new() };
-        let config = told.of(&whole)?;
-        let nodes = site.plan().nodes.iter().enumerate();
-        let end = |number: usize, node: &Node| underlay(node).map(|(end, _)| end).filter(|_| number != site.number());
-        let ends = nodes.map(|(number, node)| (node.name.clone(), end(number, node))).collect();
+        let mut control = Control::new(nodes, kernel, name, Told { policy });
+        let config = control.config()?;
+        let ends = control.settings.nodes.iter();
+        let ends = ends.map(|(node, of)| (node.clone(), Some(of.address).filter(|_| node != name))).collect();
         let interfaces = config.interfaces.keys().copied().collect();
         let router = site.node().run(|| -> Result<Router> {
             let mut router = Router::load(Sizes::default())?;
@@ -147,25 +139,58 @@ impl Routing {
                 let _ = sweeper.sweep(&Timeouts::default());
             }
         })?;
-        let Value::Object(settings) = serde_json::to_value(&own)? else { anyhow::bail!("settings that are no table") };
-        let encapsulation = own.encapsulation.into();
+        let Value::Object(asked) = serde_json::to_value(&own)? else { bail!("settings that are no table") };
         let sweeping = Some((stop, sweeping));
-        Ok(Self { router, whole, told, ends, settings, encapsulation, interfaces, sweeping })
+        Ok(Self { router, control, ends, asked, encapsulation, interfaces, sweeping })
     }
 
-    /// Has the router do what it is told, from its next packet on.
-    fn tell(&mut self, told: Told) -> Result<()> {
-        self.router.apply(&told.of(&self.whole)?)?;
-        if let Some((rules, _)) = told.policy {
-            self.settings.insert("rules".to_owned(), rules.into());
+    /// Has the router do what its control says, from its next packet on.
+    fn tell(&mut self, mut control: Control) -> Result<()> {
+        self.router.apply(&control.config()?)?;
+        if let Some((rules, _)) = control.told.policy {
+            self.asked.insert("rules".to_owned(), rules.into());
         }
-        self.told = told;
+        self.control = control;
         Ok(())
     }
 
     fn connections(&self) -> Result<u64> {
         let each = self.interfaces.iter().map(|interface| self.router.connections(*interface));
         Ok(each.sum::<Result<u64, _>>()?)
+    }
+}
+
+/// What decides what the router of a node does: the control plane of `netrig vrouter run`, whose routes to other nodes come from
+/// the rig's runner.
+#[derive(Debug, Clone)]
+struct Control {
+    /// Of all nodes.
+    settings: Nodes,
+    kernel: compile::Site,
+    node: String,
+    source: RunnerRoutes,
+    table: RouteTable,
+    numbers: Numbers,
+    told: Told,
+}
+
+impl Control {
+    fn new(settings: Nodes, kernel: compile::Site, node: &str, told: Told) -> Self {
+        let source = RunnerRoutes::new(&settings, node);
+        let (table, numbers) = (RouteTable::default(), Numbers::default());
+        Self { settings, kernel, node: node.to_owned(), source, table, numbers, told }
+    }
+
+    fn config(&mut self) -> Result<Config> {
+        for update in self.source.updates()? {
+            self.table.apply(update);
+        }
+        let compiled = compile(&self.settings, &self.node, &self.kernel, &self.table, &mut self.numbers)?;
+        // They say what is left out.
+        if let Some(note) = compiled.notes.first() {
+            bail!("{note}");
+        }
+        self.told.with_rules(compiled.config)
     }
 }
 
@@ -188,113 +213,13 @@ impl From<Wrapping> for Encapsulation {
     }
 }
 
-/// A container as its node and others see it.
-struct Container {
-    name: String,
-    number: u32,
-    /// The node's end of its link.
-    port: String,
-    mac: Mac,
-    addresses: Vec<IpAddr>,
-}
-
-fn containers(node: &Node) -> Vec<Container> {
-    let Some((own, containers)) = node.spaces.split_first() else { return Vec::new() };
-    let port_of = |space: &str| {
-        let leads = |link: &Link| matches!(link, Link::Veth { far } if far.space == space);
-        own.interfaces.iter().find(|interface| leads(&interface.link))
-    };
-    let container = |(number, space): (u32, &rig_testbed::plan::Space)| {
-        let (port, end) = (port_of(&space.name)?, space.interface(UPLINK)?);
-        Some(Container {
-            name: space.name.clone(),
-            number,
-            port: port.name.clone(),
-            mac: Mac(end.mac?.0),
-            addresses: end.addresses.iter().map(|address| address.address).collect(),
-        })
-    };
-    (1..).zip(containers).filter_map(container).collect()
-}
-
-/// Where a node's tunnels begin and end.
-fn underlay(node: &Node) -> Option<(Ipv4Addr, u16)> {
-    let uplink = node.spaces.first()?.interface(UPLINK)?;
-    let address = uplink.addresses.iter().find_map(|address| match address.address {
-        IpAddr::V4(address) => Some(address),
-        IpAddr::V6(_) => None,
-    });
-    Some((address?, uplink.mtu.unwrap_or(rig_testbed::plan::DEFAULT_MTU) as u16))
-}
-
-/// What the router of node `own` of a testbed does, without rules.
-fn config(
-    topology: &Topology,
-    plan: &Plan,
-    own: usize,
-    encapsulation: Encapsulation,
-    index: impl Fn(&str) -> Result<u32>,
-) -> Result<Config> {
-    let mut config = Config { mac: ROUTER_MAC, ..Config::default() };
-    let mut vrf = Vrf::default();
-    let here = plan.nodes.get(own).context("find the node in its plan")?;
-    if let (Some((address, mtu)), true) = (underlay(here), plan.nodes.len() > 1) {
-        let interface = index(UPLINK)?;
-        let others = plan.nodes.iter().enumerate().filter(|(node, _)| *node != own);
-        let peers = others.filter_map(|(_, node)| underlay(node));
-        let peers = peers.map(|(peer, _)| (peer, Peer { interface, gateway: peer, mtu })).collect();
-        config.underlay = Some(Underlay { address, peers });
-    }
-    for (number, node) in plan.nodes.iter().enumerate() {
-        for container in containers(node) {
-            let next_hop = if number == own {
-                NextHop::Interface(container.number)
-            } else {
-                let (peer, _) = underlay(node).context("find where the other node's tunnels end")?;
-                let label = match encapsulation {
-                    Encapsulation::Vxlan => VNI,
-                    _ => FIRST_LABEL + container.number,
-                };
-                NextHop::Tunnel(Tunnel { peer, encapsulation, label, mac: container.mac })
-            };
-            for address in container.addresses {
-                vrf.routes.insert(address.into(), next_hop.clone());
-            }
-            // Of packets that the endpoint makes itself.
-            let endpoint: Option<Endpoint> = container.name.parse().ok();
-            if let Some(pool) = endpoint.and_then(|endpoint| topology.pool(&endpoint)) {
-                let (address, length) = pool.subnet();
-                vrf.routes.insert(IpNet::new(address, length)?, next_hop.clone());
-            }
-            vrf.macs.insert(container.mac, next_hop);
-        }
-    }
-    for container in containers(here) {
-        let interface = Interface {
-            index: index(&container.port)?,
-            vrf: VRF,
-            mac: container.mac,
-            gateway: None,
-            gateway6: None,
-            policy: None,
-            mirror: None,
-            fat: BTreeSet::new(),
-        };
-        config.interfaces.insert(container.number, interface);
-        config.labels.insert(FIRST_LABEL + container.number, NextHop::Interface(container.number));
-    }
-    config.vnis.insert(VNI, Vni::Vrf(VRF));
-    config.vrfs.insert(VRF, vrf.into());
-    Ok(config)
-}
-
 impl Live for Routing {
     fn version(&self) -> Result<String> {
         Ok(format!("netrig {}, tc programs, {}", env!("CARGO_PKG_VERSION"), self.encapsulation.name()))
     }
 
     fn settings(&self) -> Settings {
-        self.settings.clone()
+        self.asked.clone()
     }
 
     fn counters(&self) -> Result<Counters> {

@@ -248,6 +248,14 @@ pub fn is_on(record: &TrialRecord, node: &NodeRecord, side: Side) -> bool {
     workers(record, side).any(|worker| node_of(&worker.name) == node.name)
 }
 
+/// Whether the CPUs that the node's figures are of are those of a node where load ended, and none did here: they say nothing
+/// of it then.
+pub fn is_idle(record: &TrialRecord, node: &NodeRecord) -> bool {
+    let has_load = |node: &NodeRecord| record.workers.iter().any(|worker| node_of(&worker.name) == node.name);
+    let same = |other: &NodeRecord| other.cpus.iter().map(|cpu| cpu.cpu).eq(node.cpus.iter().map(|cpu| cpu.cpu));
+    record.dut.is_none() && !has_load(node) && record.nodes.iter().any(|other| has_load(other) && same(other))
+}
+
 fn cpus(record: &TrialRecord, side: Side) -> impl Iterator<Item = &CpuUse> {
     record.nodes.iter().filter(move |node| is_on(record, node, side)).flat_map(|node| &node.cpus)
 }

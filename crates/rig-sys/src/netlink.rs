@@ -229,6 +229,21 @@ impl Netlink {
             .during(|| format!("add neighbour {address} to {name}"))
     }
 
+    /// Forgets where the neighbour `address` of interface `name` is, if that is known.
+    pub fn forget_neighbor(&mut self, name: &str, address: IpAddr) -> Result<()> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = family(address);
+        message.header.ifindex = self.index(name)?;
+        message.attributes = vec![NeighbourAttribute::Destination(match address {
+            IpAddr::V4(address) => NeighbourAddress::Inet(address),
+            IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+        })];
+        match self.request(RouteNetlinkMessage::DelNeighbour(message), 0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.during(|| format!("forget neighbour {address} of {name}")),
+        }
+    }
+
     /// Makes `name` a port of bridge `bridge`.
     pub fn set_bridge(&mut self, name: &str, bridge: &str) -> Result<()> {
         let bridge_index = self.index(bridge)?;

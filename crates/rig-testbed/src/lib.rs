@@ -11,6 +11,7 @@ pub mod namespaces;
 pub mod node;
 mod placement;
 pub mod plan;
+pub mod preflight;
 pub mod sampler;
 mod testbed;
 pub mod topology;

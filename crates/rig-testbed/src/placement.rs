@@ -56,7 +56,7 @@ pub struct ThreeNodes {
 }
 
 impl Placement {
-    /// `nodes` is the most nodes that share the machine equally (`Suite::nodes`); `cores` as for
+    /// `nodes` is the most nodes that share the machine equally (`Suite::nodes`, [`Topology::share_count`]); `cores` as for
     /// [`partition_cpus`].
     ///
     /// # Errors
@@ -75,7 +75,8 @@ impl Placement {
             return Ok(vec![CpuSet::new(second_half), CpuSet::new(self.all.iter().copied())]);
         }
         if !topology.path().is_of_three() {
-            return Ok(self.equal.clone());
+            let own = |share: usize| self.equal.get(share).cloned().unwrap_or_default();
+            return Ok(topology.shares().into_iter().map(own).collect());
         }
         let workers = dut.map_or(1, |dut| dut.workers);
         let three = self.three(workers)?;

@@ -4,6 +4,7 @@ pub(crate) mod address;
 mod endpoint;
 mod family;
 mod lanes;
+mod networks;
 pub(crate) mod paths;
 #[cfg(test)]
 mod tests;
@@ -14,7 +15,8 @@ use std::collections::BTreeSet;
 pub use address::{NextHop, Pool};
 pub use endpoint::{Endpoint, check_name};
 pub use family::Family;
-pub use lanes::{client_link, server_link, uplink};
+pub use lanes::{client_link, server_link, uplink, uplink_to};
+pub use networks::container_of_network;
 use rig_sys::cpu::CpuSet;
 pub use wire::WireOptions;
 
@@ -36,10 +38,13 @@ pub const DUT: usize = 1;
 pub struct Node {
     pub name: String,
     pub containers: Vec<String>,
+    /// Whether load may end here. Others are there to be reached.
+    pub at_work: bool,
 }
 
 /// A validated testbed: one or two nodes, a wire between two, and a path that joins the endpoints; or client, DUT and
-/// server in this order, with a wire on both sides of the DUT. What path `direct` leaves out is no node of it.
+/// server in this order, with a wire on both sides of the DUT. What path `direct` leaves out is no node of it. A path of
+/// [`Layout::Several`] has more nodes, a wire between each two of them, and perhaps several networks of containers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -48,6 +53,7 @@ pub struct Topology {
     family: Family,
     lanes: u32,
     receiver_has_all: bool,
+    networks: u32,
 }
 
 /// An impossible topology, with what to do about it.
@@ -67,13 +73,21 @@ impl TopologyError {
 impl Topology {
     /// Containers that one node may have.
     pub const CONTAINERS_MAX: usize = 250;
+    /// Nodes that a testbed may have: between each two of them there is a wire.
+    pub const NODES_MAX: usize = 16;
+    /// Networks of containers that a path may have.
+    pub const NETWORKS_MAX: u32 = 16;
 
     /// What is wrong with nodes of these names whatever joins them.
     pub fn check_nodes(names: &[String]) -> Result<(), TopologyError> {
         let nodes = collect_nodes(names, &[])?;
         match nodes.len() {
-            1..=3 => Ok(()),
-            n => Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes")),
+            1..=Self::NODES_MAX => Ok(()),
+            n => {
+                let hint =
+                    format!("use one, two or three nodes, or up to {} on path {}", Self::NODES_MAX, Path::of_many());
+                Err(TopologyError::new(format!("a testbed of {n} nodes"), hint))
+            }
         }
     }
 
@@ -84,15 +98,35 @@ impl Topology {
         path: Path,
         endpoints: &[Endpoint],
     ) -> Result<Self, TopologyError> {
+        Self::of_networks(1, node_names, wire, path, endpoints)
+    }
+
+    /// As [`Self::new`], with so many networks of containers that do not reach each other: each node has a container of each,
+    /// also where no endpoint names one ([`Self::network`] says which is whose).
+    ///
+    /// # Errors
+    /// As there, and when the path does not have so many networks.
+    pub fn of_networks(
+        networks: u32,
+        node_names: &[String],
+        wire: Option<WireOptions>,
+        path: Path,
+        endpoints: &[Endpoint],
+    ) -> Result<Self, TopologyError> {
         let mut nodes = collect_nodes(node_names, endpoints)?;
         if let Some(wire) = wire {
             wire.check()?;
         }
+        Self::check_networks(networks, path)?;
         path.definition().requirements(&Asked { path, nodes: &nodes, wire, endpoints })?;
         if path.layout() == Layout::NoDut {
             nodes.remove(DUT);
         }
-        Self { nodes, wire, path, family: Family::Ipv4, lanes: 1, receiver_has_all: false }.with_family(Family::Ipv4)
+        if path.layout() == Layout::Several {
+            networks::populate(&mut nodes, networks)?;
+        }
+        let family = Family::Ipv4;
+        Self { nodes, wire, path, family, lanes: 1, receiver_has_all: false, networks }.with_family(family)
     }
 
     /// The smallest testbed in which `path` joins two ends, which come with it.
@@ -102,7 +136,7 @@ impl Topology {
     pub fn smallest(path: Path) -> Result<(Self, [Endpoint; 2]), TopologyError> {
         let nodes: &[&str] = match path.layout() {
             Layout::One => &["a"],
-            Layout::OneOrTwo | Layout::Two => &["a", "b"],
+            Layout::OneOrTwo | Layout::Two | Layout::Several => &["a", "b"],
             Layout::Dut | Layout::NoDut => &["client", "dut", "server"],
         };
         let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
@@ -157,6 +191,25 @@ impl Topology {
     /// Whether nodes have CPUs that others have too, or may have.
     pub fn shares_cpus(&self) -> bool {
         self.receiver_has_all || self.path.is_of_three()
+    }
+
+    /// Which of the equal shares of the CPUs each node has. Nodes at which no load ends have that of one at which some does:
+    /// they have nothing to do while it runs.
+    pub fn shares(&self) -> Vec<usize> {
+        let (mut at_work, mut idle) = (0.., 0..);
+        let share =
+            |node: &Node| if node.at_work { at_work.next() } else { idle.next().map(|n| n % self.share_count()) };
+        self.nodes.iter().filter_map(share).collect()
+    }
+
+    /// How many shares these are.
+    pub fn share_count(&self) -> usize {
+        self.nodes.iter().filter(|node| node.at_work).count().max(1)
+    }
+
+    /// Whether the node of this name has its share for itself.
+    pub fn is_at_work(&self, node: &str) -> bool {
+        self.nodes.iter().any(|own| own.name == node && own.at_work)
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -229,7 +282,7 @@ fn collect_nodes(names: &[String], endpoints: &[Endpoint]) -> Result<Vec<Node>, 
         if !seen.insert(name) {
             return Err(TopologyError::new(format!("node '{name}' is named twice"), "give each node its own name"));
         }
-        nodes.push(Node { name: name.clone(), containers: Vec::new() });
+        nodes.push(Node { name: name.clone(), containers: Vec::new(), at_work: true });
     }
     for endpoint in endpoints {
         let Some(node) = nodes.iter_mut().find(|node| node.name == endpoint.node) else {

@@ -58,6 +58,10 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
                 routes.insert(of_mac(None), says(network.vni, vxlan));
             }
             Destination::Mac(_) => {}
+            Destination::All => {
+                let subject = Subject::Multicast { distinguisher, tag: 0, originator: route.node.into() };
+                routes.insert(subject, says(network.vni, vxlan));
+            }
         }
     }
     routes

@@ -114,6 +114,7 @@ impl<'a> Collected<'a> {
         let origin = (subject.distinguisher(), says.next_hop);
         match *subject {
             Subject::Vpn { prefix, .. } => drop(self.extend(network, Destination::Prefix(prefix), origin, says)),
+            Subject::Multicast { .. } => drop(self.extend(network, Destination::All, origin, says)),
             Subject::Mac { mac, address, .. } => {
                 self.extend(network, Destination::Mac(mac), origin, says).mac = mac;
                 if let Some(address) = address {

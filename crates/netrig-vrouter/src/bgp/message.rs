@@ -39,6 +39,8 @@ named!(
     RouteDistinguisherFourOctetASN,
     LabeledVPNIPAddressPrefix,
     EVPNMACIPAdvertisementRoute,
+    EVPNInclusiveMulticastEthernetTagRoute,
+    PmsiTunnelAttribute,
     OriginAttribute,
     MpReachNLRIAttribute,
     ExtendedCommunitiesAttribute,
@@ -197,6 +199,30 @@ pub struct EVPNMACIPAdvertisementRoute {
     /// All 24 bits of each.
     #[prost(uint32, repeated, tag = "6")]
     pub labels: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct EVPNInclusiveMulticastEthernetTagRoute {
+    #[prost(message, optional, tag = "1")]
+    pub distinguisher: Option<Any>,
+    #[prost(uint32, tag = "2")]
+    pub ethernet_tag: u32,
+    #[prost(string, tag = "3")]
+    pub ip_address: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct PmsiTunnelAttribute {
+    #[prost(uint32, tag = "1")]
+    pub flags: u32,
+    /// Of the tunnel (RFC 6514, 5).
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    /// All 24 bits of it.
+    #[prost(uint32, tag = "3")]
+    pub label: u32,
+    #[prost(bytes = "vec", tag = "4")]
+    pub id: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | VPN-IPv4, VPN-IPv6 | 4364, 4659 | MPLS label of the interface |
 //! | EVPN MAC/IP advertisement (type 2) | 7432, 8365 | VXLAN network identifier |
+//! | EVPN inclusive multicast (type 3) | 7432, 8365 | the same, in the P-tunnel attribute (RFC 6514, 5) |
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,8 +19,22 @@ use crate::settings::Assigned;
 /// What a route is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    Vpn { distinguisher: Assigned, prefix: IpNet },
-    Mac { distinguisher: Assigned, tag: u32, mac: Mac, address: Option<IpAddr> },
+    Vpn {
+        distinguisher: Assigned,
+        prefix: IpNet,
+    },
+    Mac {
+        distinguisher: Assigned,
+        tag: u32,
+        mac: Mac,
+        address: Option<IpAddr>,
+    },
+    /// Frames to all of a network are wanted.
+    Multicast {
+        distinguisher: Assigned,
+        tag: u32,
+        originator: IpAddr,
+    },
 }
 
 /// What is said of it.
@@ -50,6 +65,8 @@ const VPN4: m::Family = m::Family { afi: 1, safi: 128 };
 const VPN6: m::Family = m::Family { afi: 2, safi: 128 };
 const EVPN: m::Family = m::Family { afi: 25, safi: 70 };
 
+/// Who has frames for several gets a copy of his own (RFC 6514, 5: ingress replication).
+const INGRESS_REPLICATION: u32 = 6;
 /// Of the extended communities that are for an AS or an address (RFC 4360, 4).
 const ROUTE_TARGET: u32 = 2;
 /// Tunnel types of the encapsulation extended community (RFC 9012, 4.1; IANA: BGP Tunnel Encapsulation Attribute Tunnel Types).
@@ -64,7 +81,9 @@ const GROUP: (u32, u8) = (0x80, 0x04);
 impl Subject {
     pub fn distinguisher(&self) -> Assigned {
         match self {
-            Self::Vpn { distinguisher, .. } | Self::Mac { distinguisher, .. } => *distinguisher,
+            Self::Vpn { distinguisher, .. }
+            | Self::Mac { distinguisher, .. }
+            | Self::Multicast { distinguisher, .. } => *distinguisher,
         }
     }
 
@@ -72,7 +91,7 @@ impl Subject {
         match self {
             Self::Vpn { prefix: IpNet::V4(_), .. } => VPN4,
             Self::Vpn { prefix: IpNet::V6(_), .. } => VPN6,
-            Self::Mac { .. } => EVPN,
+            Self::Mac { .. } | Self::Multicast { .. } => EVPN,
         }
     }
 
@@ -93,11 +112,23 @@ impl Subject {
                 ip_address: address.map(|address| address.to_string()).unwrap_or_default(),
                 labels: vec![label],
             }),
+            Self::Multicast { distinguisher, tag, originator } => {
+                m::Any::of(&m::EVPNInclusiveMulticastEthernetTagRoute {
+                    distinguisher: Some(distinguisher_to_message(distinguisher)),
+                    ethernet_tag: *tag,
+                    ip_address: originator.to_string(),
+                })
+            }
         }
     }
 
     /// With its label.
     fn of_nlri(family: m::Family, nlri: &m::Any) -> Option<(Self, u32)> {
+        if let Some(route) = nlri.read::<m::EVPNInclusiveMulticastEthernetTagRoute>().filter(|_| family == EVPN) {
+            let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;
+            let originator = route.ip_address.parse::<IpAddr>().ok()?.to_canonical();
+            return Some((Self::Multicast { distinguisher, tag: route.ethernet_tag, originator }, 0));
+        }
         if family == EVPN {
             let route = nlri.read::<m::EVPNMACIPAdvertisementRoute>()?;
             let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;
@@ -152,11 +183,16 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
         m::Any::of(&m::UnknownExtended { kind: GROUP.0, value })
     });
     let communities = targets.chain(tunnels).chain(groups).collect();
-    vec![
+    let mut attributes = vec![
         m::Any::of(&m::OriginAttribute { origin: 0 }),
         m::Any::of(&reach),
         m::Any::of(&m::ExtendedCommunitiesAttribute { communities }),
-    ]
+    ];
+    if let Subject::Multicast { .. } = subject {
+        let (label, id) = (says.label, says.next_hop.octets().to_vec());
+        attributes.push(m::Any::of(&m::PmsiTunnelAttribute { flags: 0, kind: INGRESS_REPLICATION, label, id }));
+    }
+    attributes
 }
 
 /// `None` for what is of no interest here. What cannot be used is as good as withdrawn (RFC 7606).
@@ -173,6 +209,15 @@ pub fn of_message(path: &m::Path) -> Option<Told> {
 fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
     let reach = attributes.iter().find_map(m::Any::read::<m::MpReachNLRIAttribute>)?;
     let IpAddr::V4(next_hop) = reach.next_hops.first()?.parse::<IpAddr>().ok()?.to_canonical() else { return None };
+    let label = match subject {
+        Subject::Multicast { .. } => {
+            let tunnel = attributes.iter().find_map(m::Any::read::<m::PmsiTunnelAttribute>)?;
+            // Trees are not built, and copies go where all else of the node does.
+            let is_copied = tunnel.kind == INGRESS_REPLICATION && tunnel.id == next_hop.octets();
+            is_copied.then_some(tunnel.label)?
+        }
+        _ => label,
+    };
     let mut says =
         Says { next_hop, label, targets: BTreeSet::new(), encapsulations: BTreeSet::new(), groups: BTreeSet::new() };
     let communities = attributes.iter().find_map(m::Any::read::<m::ExtendedCommunitiesAttribute>);
@@ -193,7 +238,7 @@ fn encapsulation(subject: &Subject, tunnel_type: u32) -> Option<Encapsulation> {
     match (subject, tunnel_type) {
         (Subject::Vpn { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
         (Subject::Vpn { .. }, GRE | MPLS_IN_GRE) => Some(Encapsulation::MplsOverGre),
-        (Subject::Mac { .. }, VXLAN) => Some(Encapsulation::Vxlan),
+        (Subject::Mac { .. } | Subject::Multicast { .. }, VXLAN) => Some(Encapsulation::Vxlan),
         _ => None,
     }
 }

@@ -111,6 +111,7 @@ fn a_node_announces_what_others_need_to_get_there() {
         of_mac(None),
         of_mac(Some("10.1.0.12")),
         of_mac(Some("fd00:1::12")),
+        Subject::Multicast { distinguisher, tag: 0, originator: "192.0.2.2".parse().unwrap() },
     ];
     assert_eq!(routes.keys().collect::<BTreeSet<_>>(), subjects.iter().collect());
     let host = &routes[&vpn("10.1.0.12/32")];
@@ -123,7 +124,11 @@ fn a_node_announces_what_others_need_to_get_there() {
     assert_eq!(announced::left_out(&settings, "b"), BTreeSet::new());
 
     let vxlan = parse(&B.replace("vni = 100", "vni = 100\nencapsulation = ['vxlan']"));
-    assert!(announced::routes(&vxlan, "b").keys().all(|subject| matches!(subject, Subject::Mac { .. })));
+    assert!(announced::routes(&vxlan, "b").keys().all(|subject| !matches!(subject, Subject::Vpn { .. })));
+    let to_all = &announced::routes(&vxlan, "b")[&subjects[6]];
+    assert_eq!((to_all.label, &to_all.encapsulations), (100, &BTreeSet::from([Encapsulation::Vxlan])));
+    let quiet = parse(&B.replace("vni = 100", "vni = 100\nbroadcast = false"));
+    assert!(!announced::routes(&quiet, "b").contains_key(&subjects[6]));
     let left_out = announced::left_out(&vxlan, "b");
     assert!(left_out.iter().all(|what| what.contains("10.9.0.0/16")) && left_out.len() == 1, "{left_out:?}");
     let mpls = parse(&B.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']"));
@@ -159,7 +164,7 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
         .collect();
     assert_eq!(table, of_file);
     assert_eq!(routes.next_hops(), BTreeSet::from(["192.0.2.2".parse().unwrap()]));
-    assert_eq!(routes.count(&a, "a"), (6, 0));
+    assert_eq!(routes.count(&a, "a"), (7, 0));
 
     // What is for others, what is its own, and what it does not import.
     let other = parse(&A.replace("vni = 100", "vni = 101"));
@@ -216,17 +221,17 @@ fn what_was_learned_stays_for_a_while_when_the_speaker_goes() {
     let mut gone = routes.clone();
     gone.hear(Heard::Lost("gone".to_owned()), at(0));
     gone.hear(Heard::Lost("still gone".to_owned()), at(50));
-    assert_eq!((gone.count(&a, "a"), gone.state.trouble.as_deref()), ((6, 6), Some("still gone")));
+    assert_eq!((gone.count(&a, "a"), gone.state.trouble.as_deref()), ((7, 7), Some("still gone")));
     assert!(!gone.expire(at(99), keep));
     assert!(gone.expire(at(100), keep));
     assert_eq!(gone.count(&a, "a"), (0, 0));
-    assert_eq!(routes.count(&a, "a"), (6, 0), "a copy is another one");
+    assert_eq!(routes.count(&a, "a"), (7, 0), "a copy is another one");
 
     // It comes back, and some of it is told again.
     routes.hear(Heard::Lost("gone".to_owned()), at(0));
     routes.hear(connected(), at(60));
     routes.hear(Heard::Told(all[..2].to_vec()), at(61));
-    assert_eq!(routes.count(&a, "a"), (6, 4));
+    assert_eq!(routes.count(&a, "a"), (7, 5));
     assert!(!routes.expire(at(159), keep));
     assert!(routes.expire(at(160), keep));
     assert_eq!(routes.count(&a, "a"), (2, 0));
@@ -263,16 +268,40 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
             of_message(&path)
         };
         assert_eq!(next_hop("fd00::1"), withdrawn, "tunnels go over IPv4");
-        assert!(matches!(next_hop("::ffff:192.0.2.9"), Some(Told::Announced { .. })));
+        // Copies of frames go where their route says, which is the same address.
+        let mapped = matches!(next_hop("::ffff:192.0.2.9"), Some(Told::Announced { .. }));
+        assert_eq!(mapped, !matches!(subject, Subject::Multicast { .. }));
+        assert!(matches!(next_hop("::ffff:192.0.2.2"), Some(Told::Announced { .. })));
         for family in [None, Some(m::Family { afi: 1, safi: 1 })] {
             assert_eq!(of_message(&m::Path { family, ..good.clone() }), None);
+        }
+        if let Subject::Multicast { .. } = subject {
+            let tunnel = m::PmsiTunnelAttribute { flags: 0, kind: 6, label: 100, id: vec![192, 0, 2, 2] };
+            for other in [
+                m::PmsiTunnelAttribute { kind: 3, ..tunnel.clone() },
+                m::PmsiTunnelAttribute { id: vec![192, 0, 2, 9], ..tunnel.clone() },
+                m::PmsiTunnelAttribute { id: Vec::new(), ..tunnel },
+            ] {
+                let mut path = good.clone();
+                path.attributes[3] = m::Any::of(&other);
+                assert_eq!(of_message(&path), withdrawn, "{other:?}");
+            }
+            let without = m::Path { attributes: good.attributes[..3].to_vec(), ..good.clone() };
+            assert_eq!(of_message(&without), withdrawn);
         }
         assert_eq!(of_message(&m::Path { nlri: None, ..good }), None);
     }
 }
 
 fn any_bytes() -> impl Strategy<Value = m::Any> {
-    const NAMES: [&str; 4] = ["EVPNMACIPAdvertisementRoute", "LabeledVPNIPAddressPrefix", "MpReachNLRIAttribute", "x"];
+    const NAMES: [&str; 6] = [
+        "EVPNMACIPAdvertisementRoute",
+        "EVPNInclusiveMulticastEthernetTagRoute",
+        "PmsiTunnelAttribute",
+        "LabeledVPNIPAddressPrefix",
+        "MpReachNLRIAttribute",
+        "x",
+    ];
     let name = proptest::sample::select(&NAMES[..]);
     (name, proptest::collection::vec(any::<u8>(), 0..60))
         .prop_map(|(name, value)| m::Any { type_url: format!("type.googleapis.com/apipb.{name}"), value })

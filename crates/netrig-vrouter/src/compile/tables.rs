@@ -98,27 +98,32 @@ impl<'a> Compiler<'a> {
                 self.note(format!("{} has {mac} of network '{name}', which is a group's", route.node));
                 continue;
             }
-            let vni = self.vni_of_member(network, route);
-            ways.entry(name).or_default().nodes.extend(vni.map(|vni| (route.node, vni)));
-            let Some(way) = self.tunnel(network, route) else { continue };
             let of_network = ways.entry(name).or_default();
-            let all = match route.key.destination {
-                Destination::Prefix(prefix) => of_network.prefixes.entry(prefix.trunc()).or_default(),
-                Destination::Mac(mac) => of_network.macs.entry(mac).or_default(),
-            };
-            all.insert(way);
+            match route.key.destination {
+                Destination::Prefix(prefix) => {
+                    if let Some(way) = self.tunnel(network, route) {
+                        of_network.prefixes.entry(prefix.trunc()).or_default().insert(way);
+                    }
+                }
+                Destination::Mac(mac) => {
+                    if let Some(way) = self.tunnel(network, route) {
+                        of_network.macs.entry(mac).or_default().insert(way);
+                    }
+                }
+                Destination::All => of_network.nodes.extend(self.member(network, route)),
+            }
         }
     }
 
-    /// By which network identifier another node takes frames to all, where it has members and there is a way to it.
-    fn vni_of_member(&self, network: &Network, route: &Route) -> Option<u32> {
+    /// A node that takes frames to all, with the network identifier by which it does, where there is a way to it.
+    fn member(&self, network: &Network, route: &Route) -> Option<(Ipv4Addr, u32)> {
         let vxlan = Encapsulation::Vxlan;
         let both = network.encapsulation.contains(&vxlan) && self.node.encapsulations.contains(&vxlan);
         let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
         let is_reached = peers.is_some_and(|peers| peers.contains_key(&route.node));
-        let is_member = matches!(route.key.destination, Destination::Mac(_)) && route.node != self.node.address;
+        let is_other = route.node != self.node.address;
         let vni = route.encapsulations.get(&vxlan).filter(|vni| (1..=LAST_VNI).contains(*vni));
-        vni.filter(|_| both && is_reached && is_member).copied()
+        vni.filter(|_| both && is_reached && is_other).map(|vni| (route.node, *vni))
     }
 
     fn flood(&mut self, name: &str, network: &Network, ways: &Ways) -> Option<Flood> {

@@ -10,6 +10,7 @@ use rig_sys::process::in_namespace;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::flood::{ask, socket};
 use crate::lab::{Lab, PATIENCE, exchange, run};
 use crate::with_lab;
 use crate::world::until;
@@ -180,7 +181,7 @@ fn nodes_learn_each_others_containers_by_bgp() {
     with_speakers(|lab| {
         let files = [0, 1].map(|node| file(lab, node, ""));
         let (said, _) = lab.netrig(0, 0, &["check", &files[0]]);
-        assert!(said.contains("routes by BGP: 5 of its own, through the speaker 127.0.0.1:50051"), "{said}");
+        assert!(said.contains("routes by BGP: 6 of its own, through the speaker 127.0.0.1:50051"), "{said}");
         assert!(said.contains("route targets: import 64512:200, export 64512:200"), "{said}");
         let (said, _) = lab.netrig(3, 0, &["check", &files[0], "--node", "a"]);
         assert!(said.contains("not here: speaker 127.0.0.1:50051: Connection refused"), "{said}");
@@ -207,12 +208,13 @@ fn nodes_learn_each_others_containers_by_bgp() {
         lists(lab, 1, "vpnv6", &["192.0.2.1:", ":fd00:1::11/128", ":fd00:2::11/128", "64512:200"]);
         let red = "[mac:02:00:00:00:00:01]";
         lists(lab, 1, "evpn", &[&format!("{red}[ip:10.1.0.11]"), &format!("{red}[ip:<nil>]"), "[VXLAN]"]);
+        lists(lab, 1, "evpn", &["[type:multicast]", "[ip:192.0.2.1]", "type: ingress-repl"]);
         speaker(lab, "a", |seen| {
-            (&seen["announced"], &seen["learned"], &seen["stale"]) == (&5.into(), &5.into(), &0.into())
+            (&seen["announced"], &seen["learned"], &seen["stale"]) == (&6.into(), &6.into(), &0.into())
         });
         let (said, _) = lab.netrig(0, 0, &["status", "--node", "a"]);
         assert!(
-            said.contains("AS 64512, identifier 192.0.2.1; 5 routes announced, 5 learned, 0 of them stale"),
+            said.contains("AS 64512, identifier 192.0.2.1; 6 routes announced, 6 learned, 0 of them stale"),
             "{said}"
         );
         assert!(said.contains("peer a node, 192.0.2.2: via 192.0.2.2 by wire"), "{said}");
@@ -261,6 +263,77 @@ fn nodes_learn_each_others_containers_by_bgp() {
     });
 }
 
+/// Both containers are of one network, whose nodes take VXLAN alone.
+const ONE_NETWORK: &str = r#"
+[router]
+encapsulation = ["vxlan"]
+[router.bgp]
+[[network]]
+name = "red"
+subnets = ["10.1.0.0/24", "10.2.0.0/24"]
+vni = 4242
+"#;
+
+/// Who wants frames to all says so by a route of type 3, and one of another maker is understood.
+#[test]
+fn frames_to_all_go_where_routes_of_type_3_are_from() {
+    with_speakers(|lab| {
+        let text = |node: usize| [ONE_NETWORK, NODES[node], &INTERFACES[node].replace("blue", "red")].concat();
+        let strip = |text: String| {
+            let without = text.replace(", 'fd00:1::11'", "").replace(", 'fd00:2::11'", "");
+            without.replace("security_groups = ['client']\n", "").replace("security_groups = ['web']\n", "")
+        };
+        let text = |node: usize| strip(text(node));
+        let files = [0, 1].map(|node| lab.write(&format!("{node}.toml"), &text(node)));
+        let _a = lab.start(0, &files[0]);
+        let mut b = lab.start(1, &files[1]);
+        lab.plug_web();
+        let _speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
+        let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
+        until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+        let own = "[type:multicast][rd:192.0.2.2:";
+        lists(lab, 0, "evpn", &[own, "type: ingress-repl, label: 4242, tunnel-id: 192.0.2.2"]);
+
+        // Who does not want them is announced nowhere, and is reached as before.
+        lab.write("1.toml", &text(1).replace("vni = 4242", "vni = 4242\nbroadcast = false"));
+        lab.netrig(0, 1, &["reload", "--node", "b"]);
+        comes("an end of it", || {
+            let seen = listed(lab, 0, "evpn");
+            if seen.contains(own) { Err(seen) } else { Ok(()) }
+        });
+        comes("a network of one", || {
+            let (seen, _) = lab.netrig(0, 0, &["rt", "--dump", "1", "--family", "bridge", "--node", "a"]);
+            let to_all = seen.lines().find(|line| line.starts_with("ff:ff:ff:ff:ff:ff")).unwrap_or_default();
+            let hop = to_all.split_whitespace().last().unwrap_or_default().to_owned();
+            let (seen, _) = lab.netrig(0, 0, &["nh", "--get", &hop, "--node", "a"]);
+            if seen.contains("(4242)") { Err(seen) } else { Ok(()) }
+        });
+        assert_eq!(ask(&client, &server), None);
+        exchange(&mut lab.connect());
+
+        // In the place of node b the kernel's own VXLAN, for which somebody at the speaker says so.
+        b.signal(Signal::TERM);
+        b.ended();
+        let kernel = &lab.nodes[1];
+        let device = "type vxlan id 4242 dstport 4789 local 192.0.2.2 remote 192.0.2.1 dev wire";
+        run(kernel, &format!("link add vxlan0 mtu 1400 {device}"));
+        run(kernel, "addr add 10.2.0.12/8 dev vxlan0");
+        run(kernel, "link set vxlan0 up");
+        let mut add = Command::new("gobgp");
+        add.args("global rib add -a evpn multicast 192.0.2.2 etag 0 rd 64512:7 rt 64512:4242".split(' '));
+        add.args("encap vxlan nexthop 192.0.2.2 pmsi ingress-repl 4242 192.0.2.2".split(' '));
+        let added = in_namespace(&mut add, kernel).output().unwrap();
+        assert!(added.status.success(), "{added:?}");
+        lists(lab, 0, "evpn", &["[type:multicast][rd:64512:7]"]);
+        let server = socket(kernel, 67);
+        let hears = || {
+            client.send_to(b"who?", ("255.255.255.255", 67)).unwrap();
+            server.recv_from(&mut [0; 10]).ok().map(|_| ())
+        };
+        until(PATIENCE, hears).expect("the kernel hears nobody");
+    });
+}
+
 /// By reason; frames to all are no loss.
 fn dropped(lab: &Lab, node: &str) -> Vec<(String, u64)> {
     let drops = lab.json(node, &["dropstats"]);
@@ -285,7 +358,7 @@ fn a_speaker_that_restarts_is_waited_for() {
         let mut speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
         let mut stream = lab.connect();
         for node in ["a", "b"] {
-            speaker(lab, node, |seen| seen["learned"] == 5);
+            speaker(lab, node, |seen| seen["learned"] == 6);
         }
         // Neither router drops anything meanwhile; TCP itself sends again what it only believes to be lost.
         let dropped = || ["a", "b"].map(|node| dropped(lab, node));
@@ -301,12 +374,12 @@ fn a_speaker_that_restarts_is_waited_for() {
             });
             for (node, name) in ["a", "b"].into_iter().enumerate() {
                 speakers[node].kill();
-                speaker(lab, name, |seen| seen["autonomous_system"].is_null() && seen["stale"] == 5);
+                speaker(lab, name, |seen| seen["autonomous_system"].is_null() && seen["stale"] == 6);
                 exchange(&mut lab.connect());
                 speakers[node] = Speaker::start(lab, node, &["--graceful-restart"]);
-                speaker(lab, name, |seen| seen["learned"] == 5 && seen["stale"] == 0 && seen["announced"] == 5);
+                speaker(lab, name, |seen| seen["learned"] == 6 && seen["stale"] == 0 && seen["announced"] == 6);
                 let other = ["b", "a"][node];
-                speaker(lab, other, |seen| seen["learned"] == 5 && seen["stale"] == 0);
+                speaker(lab, other, |seen| seen["learned"] == 6 && seen["stale"] == 0);
             }
             drop(end);
             busy.join().unwrap();
@@ -351,9 +424,9 @@ fn a_speaker_that_cannot_be_used_is_told_with_the_reason() {
         let _good = start(global, &["--api-hosts", &format!("unix://{socket}")]);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("[router.bgp]", &format!("[router.bgp]\ngobgp = \"unix:{socket}\""))).unwrap();
-        check(Some(0), "routes by BGP: 5 of its own, through the speaker unix:");
+        check(Some(0), "routes by BGP: 6 of its own, through the speaker unix:");
         lab.netrig(0, 0, &["reload", "--node", "a"]);
-        speaker(lab, "a", |seen| seen["autonomous_system"] == 65000 && seen["announced"] == 5);
+        speaker(lab, "a", |seen| seen["autonomous_system"] == 65000 && seen["announced"] == 6);
         let alone = text.replace("[router.bgp]\nkeep = \"100s\"", "").replace("route_targets = [\"64512:200\"]", "");
         fs::write(&file, alone).unwrap();
         lab.netrig(0, 0, &["reload", "--node", "a"]);

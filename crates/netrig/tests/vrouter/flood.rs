@@ -39,7 +39,7 @@ addresses = ["10.2.0.11"]
 mac = "02:00:00:00:00:02"
 "#;
 
-fn socket(ns: &NetNs, port: u16) -> UdpSocket {
+pub fn socket(ns: &NetNs, port: u16) -> UdpSocket {
     let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
     socket.set_broadcast(true).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -47,7 +47,7 @@ fn socket(ns: &NetNs, port: u16) -> UdpSocket {
 }
 
 /// What a server hears of a client that asks everybody, as one of DHCP does (RFC 2131, 4.1); it answers to everybody, too.
-fn ask(client: &UdpSocket, server: &UdpSocket) -> Option<()> {
+pub fn ask(client: &UdpSocket, server: &UdpSocket) -> Option<()> {
     let mut buffer = [0; 100];
     client.send_to(b"who?", ("255.255.255.255", 67)).unwrap();
     let (length, from) = server.recv_from(&mut buffer).ok()?;

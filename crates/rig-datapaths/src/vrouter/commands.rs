@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use ipnet::Ipv4Net;
-use rig_datapath::vrouter::{Action, Also, Config, List, NextHop, Policy, Rule};
+use ipnet::{IpNet, Ipv4Net};
+use netrig_vrouter::routes::{Destination, Route, announced};
+use rig_datapath::vrouter::{Action, Also, Config, List, Policy, Rule};
 use rig_testbed::datapath::{Command, Mistake, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Routing, Vrouter, check_rules};
+use super::{Control, Routing, Vrouter, check_rules};
 use crate::arguments::{Nothing, read};
 
 pub(super) const ALL: &[Command] = &[
@@ -52,24 +52,16 @@ struct Routes {
     node: Option<String>,
 }
 
-/// What a router has been told, beside the configuration that follows from its testbed.
-#[derive(Debug, Clone)]
+/// What a router has been told of policy, beside the configuration that follows from its testbed and its routes.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
     /// `None` where packets are held against none, and are of no flow.
     pub(super) policy: Option<(u32, Action)>,
-    /// Tunnel ends of nodes whose routes it has not.
-    pub(super) withdrawn: BTreeSet<Ipv4Addr>,
 }
 
 impl Told {
-    /// The configuration with its rules, and without the routes that are withdrawn.
-    pub(super) fn of(&self, whole: &Config) -> Result<Config> {
-        let mut config = whole.clone();
-        let is_kept = |next_hop: &NextHop| self.has(next_hop);
-        for vrf in config.vrfs.values_mut().map(Arc::make_mut) {
-            vrf.routes.retain(|_, next_hop| is_kept(next_hop));
-            vrf.macs.retain(|_, next_hop| is_kept(next_hop));
-        }
+    /// The configuration, which has none, with its rules.
+    pub(super) fn with_rules(self, mut config: Config) -> Result<Config> {
         let policy = self.policy.map(|told| match told {
             (0, Action::Allow) => Policy::default(),
             _ => Policy { outward: vec![LIST], inward: vec![LIST], most_flows: None },
@@ -83,10 +75,6 @@ impl Told {
             interface.policy.clone_from(&policy);
         }
         Ok(config)
-    }
-
-    fn has(&self, next_hop: &NextHop) -> bool {
-        !matches!(next_hop, NextHop::Tunnel(tunnel) if self.withdrawn.contains(&tunnel.peer))
     }
 }
 
@@ -122,26 +110,25 @@ pub(super) fn execute(routing: &mut Routing, name: &str, arguments: &Value) -> R
     match name {
         "policy" => {
             let SetPolicy { rules, action } = read(arguments)?;
-            if routing.told.policy.is_none() {
+            if routing.control.told.policy.is_none() {
                 bail!("this vRouter is without policy: remove policy = false from its settings");
             }
             let action = match action {
                 Verdict::Allow => Action::Allow,
                 Verdict::Deny => Action::Deny,
             };
-            let told = Told { policy: Some((rules, action)), ..routing.told.clone() };
-            routing.tell(told)?;
+            let told = Told { policy: Some((rules, action)) };
+            routing.tell(Control { told, ..routing.control.clone() })?;
         }
         "withdraw" | "advertise" => {
             let Routes { node } = read(arguments)?;
             let meant = meant(routing, node.as_deref())?;
-            let mut withdrawn = routing.told.withdrawn.clone();
+            let mut control = routing.control.clone();
             match name {
-                "withdraw" => withdrawn.extend(meant),
-                _ => withdrawn.retain(|end| !meant.contains(end)),
+                "withdraw" => control.source.withdraw(&meant),
+                _ => control.source.give_back(&meant),
             }
-            let told = Told { withdrawn, ..routing.told.clone() };
-            routing.tell(told)?;
+            routing.tell(control)?;
         }
         "status" => {
             let Nothing {} = read(arguments)?;
@@ -167,15 +154,18 @@ fn meant(routing: &Routing, node: Option<&str>) -> Result<BTreeSet<Ipv4Addr>> {
 }
 
 fn status(routing: &Routing) -> Result<Value> {
-    let (rules, action) = routing.told.policy.unzip();
-    let routes = routing.whole.vrfs.values().flat_map(|vrf| &vrf.routes);
-    let (kept, withdrawn): (Vec<_>, Vec<_>) = routes.partition(|(_, next_hop)| routing.told.has(next_hop));
-    let shown = |routes: &[(&ipnet::IpNet, &NextHop)]| -> Vec<String> {
-        let shown = |prefix: &ipnet::IpNet| match prefix.prefix_len() == prefix.max_prefix_len() {
-            true => IpAddr::to_string(&prefix.addr()),
-            false => prefix.to_string(),
+    let control = &routing.control;
+    let (rules, action) = control.told.policy.unzip();
+    let own = announced(&control.settings, &control.node);
+    let several = control.settings.networks.len() > 1;
+    // By what they are about: a way to each that there are several to.
+    let shown = |routes: BTreeSet<(&String, IpNet)>| -> Vec<String> {
+        let shown = |(network, prefix): (&String, IpNet)| {
+            let is_host = prefix.prefix_len() == prefix.max_prefix_len();
+            let prefix = if is_host { IpAddr::to_string(&prefix.addr()) } else { prefix.to_string() };
+            if several { format!("{network} {prefix}") } else { prefix }
         };
-        routes.iter().map(|(prefix, _)| shown(prefix)).collect()
+        routes.into_iter().map(shown).collect()
     };
     let action = action.map(|action| match action {
         Action::Allow => "allow",
@@ -184,10 +174,18 @@ fn status(routing: &Routing) -> Result<Value> {
     Ok(json!({
         "rules": rules,
         "action": action,
-        "routes": shown(&kept),
-        "withdrawn": shown(&withdrawn),
+        "routes": shown(own.iter().chain(control.table.iter()).filter_map(prefix).collect()),
+        "withdrawn": shown(control.source.withdrawn().filter_map(prefix).collect()),
         "flows": routing.connections()?,
     }))
+}
+
+/// The network and the prefix of a route, where it is to one.
+fn prefix(route: &Route) -> Option<(&String, IpNet)> {
+    match route.key.destination {
+        Destination::Prefix(prefix) => Some((&route.key.network, prefix)),
+        Destination::Mac(_) | Destination::All => None,
+    }
 }
 
 #[cfg(test)]

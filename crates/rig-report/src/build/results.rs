@@ -398,8 +398,12 @@ fn rates(level: Level, group: &Group<'_>) -> Bars {
 
 fn cpu(group: &Group<'_>) -> Stacked {
     let rows = group.columns.iter().flat_map(|(column, scenario)| {
-        let nodes = scenario.trials.first().map_or(&[][..], |trial| &trial.nodes);
-        nodes.iter().map(|node| cpu_row(group.kind, column, scenario, node))
+        let nodes = scenario
+            .trials
+            .first()
+            .into_iter()
+            .flat_map(|trial| trial.nodes.iter().filter(move |node| !figures::is_idle(trial, node)));
+        nodes.map(|node| cpu_row(group.kind, column, scenario, node))
     });
     Stacked {
         title: format!("{} – what the nodes' CPUs did", group.title),

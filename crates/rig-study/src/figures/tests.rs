@@ -48,6 +48,17 @@ fn both_sides_share_the_cpus_of_a_common_node() {
 }
 
 #[test]
+fn a_node_with_the_cpus_of_another_and_no_load_is_idle() {
+    let mut record = trial(&TrialOptions::default());
+    let third = NodeRecord { name: "third".to_owned(), ..record.nodes[0].clone() };
+    record.nodes.push(third);
+    let idle = |record: &TrialRecord| record.nodes.iter().map(|node| is_idle(record, node)).collect::<Vec<_>>();
+    assert_eq!(idle(&record), [false, false, true]);
+    record.nodes[2].cpus[0].cpu += 100;
+    assert_eq!(idle(&record), [false; 3], "its CPUs are its own");
+}
+
+#[test]
 fn retransmits_count_the_window_only() {
     let record = trial(&TrialOptions { retransmits: 7, ..Default::default() });
     assert_eq!(figure(&record, Side::Sender, Metric::Retransmits), Some(7.0));

@@ -11,6 +11,8 @@ use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{Asked, Counters, Datapath, Live, Machine, Missing, Registry, Services, Site};
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
+use rig_testbed::preflight::check_networks;
+use rig_testbed::topology::Layout;
 use rig_testbed::{Placement, Testbed};
 use serde_json::Value;
 
@@ -175,10 +177,10 @@ fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
 
 impl Agents {
     /// Puts to work what the scenario has on the nodes of `testbed`. `control` are CPUs that no node owns, none if there
-    /// are no such.
+    /// are no such. On paths with networks it then looks whether containers reach those of their own, and no others.
     ///
     /// # Errors
-    /// Names what could not be set up.
+    /// Names what could not be set up, or who is not reached ([`rig_testbed::preflight::Unfit`]).
     pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
         if let Some(lack) = not_on(scenario, testbed.host()) {
@@ -208,6 +210,9 @@ impl Agents {
                     live: RefCell::new(live),
                 });
             }
+        }
+        if topology.path().layout() == Layout::Several {
+            check_networks(testbed).context("before the load")?;
         }
         Ok(Self(agents))
     }

@@ -49,6 +49,11 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
     let of_three = topology.shares_cpus();
     for node in &trial.nodes {
         let polled = is_polled(trial, node);
+        if !topology.is_at_work(&node.name) {
+            // Its CPUs are those of a node that is, of which the same would be said twice.
+            flags.extend(dropped(node));
+            continue;
+        }
         if !polled {
             // Of three nodes, receive processing is placed; frames of XDP programs are seen by no counter of it.
             flags.extend(receive_elsewhere(node).filter(|_| !of_three));

@@ -96,10 +96,10 @@ pub(super) struct QuickSearchFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Testbed")]
 pub(super) struct TestbedFile {
-    /// Their names, in the order in which CPUs are shared out.
-    #[schemars(with = "Vec<String>")]
+    /// Their names, in the order in which CPUs are shared out: one, two or three, and up to 16 on path vrouter.
+    #[schemars(with = "Vec<String>", length(min = 1, max = 16))]
     pub nodes: Spanned<Vec<String>>,
-    /// Between neighbours; without one there is none.
+    /// Between neighbours, and on path vrouter between each two nodes; without one there is none.
     pub wire: Option<WireFile>,
     /// The version of IP; ipv4 unless told.
     #[serde(default)]
@@ -164,6 +164,10 @@ pub(super) struct ScenarioFile {
     pub wire: Option<Spanned<WireFile>>,
     /// Other than the testbed's.
     pub family: Option<Family>,
+    /// Of path vrouter: networks of containers with the same addresses, which do not reach each other; 1 unless told. Each node
+    /// has a container of each. `net2` is one of the second network, and one of any other name is of the first.
+    #[schemars(with = "Option<u32>", range(min = 1, max = 16))]
+    pub networks: Option<Spanned<u32>>,
     /// What is measured.
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]

@@ -95,7 +95,7 @@ impl<'a> Resolver<'a> {
             nodes: scenarios
                 .iter()
                 .filter(|s| !s.topology.shares_cpus())
-                .map(|s| s.topology.nodes().len())
+                .map(|s| s.topology.share_count())
                 .max()
                 .unwrap_or(0),
             scenarios,
@@ -251,9 +251,17 @@ impl<'a> Resolver<'a> {
             .chain(under.iter().map(|(under, _)| under))
             .flat_map(Traffic::endpoints)
             .collect();
-        let mut topology = Topology::new(testbed.nodes.get_ref(), wire, path, &in_order)
+        let networks = scenario.networks.as_ref().map_or(1, |networks| *networks.get_ref());
+        let mut topology = Topology::of_networks(networks, testbed.nodes.get_ref(), wire, path, &in_order)
             .and_then(|topology| topology.with_family(scenario.family.unwrap_or(testbed.family)))
-            .map_err(|e| self.topology_error(scenario.path.span(), e))?;
+            .map_err(|e| self.topology_error(networks_or_path(scenario, path, networks), e))?;
+        for (traffic, at) in std::iter::once((&traffic, scenario.to.span()))
+            .chain(under.iter().map(|(under, of)| (under, of.span.clone())))
+        {
+            for (from, to) in &traffic.pairs {
+                topology.check_pair(from, to).map_err(|e| self.topology_error(at.clone(), e))?;
+            }
+        }
         if let Some(receiver) = &testbed.receiver_cpus {
             let ReceiverCpus::All = receiver.get_ref();
             topology =
@@ -602,6 +610,12 @@ fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Re
         validate(&connect, &listen)?;
     }
     Ok(())
+}
+
+/// Where a scenario says what its topology cannot be: how many networks, unless it may have so many.
+fn networks_or_path(scenario: &ScenarioFile, path: Path, networks: u32) -> Range<usize> {
+    let said = scenario.networks.as_ref().filter(|_| Topology::check_networks(networks, path).is_err());
+    said.map_or_else(|| scenario.path.span(), Spanned::span)
 }
 
 /// What `change` says of a wire, what it leaves open from `base`, and what both do as it is with every wire.

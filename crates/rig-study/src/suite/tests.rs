@@ -208,7 +208,7 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("window = \"1s\"", "window = \"1ms\"", 4, "too short"),
         ("warm_up = \"100ms\"", "warm_up = \"2h\"", 5, "a phase of 7200s is longer than an hour"),
         ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"a\"]", 9, "twice"),
-        ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\", \"c\", \"d\"]", 9, "4 nodes"),
+        ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\", \"c\", \"d\"]", 15, "4 nodes"),
         ("wire = { mtu = 1500 }", "[testbed.two.wire]\nqueues = 0\nrate = \"1kbit\"", 11, "0 queues"),
         ("wire = { mtu = 1500 }", "[testbed.two.wire]\nmtu = 1500\nrate = \"1kbit\"", 12, "rate is too low"),
         ("min = 3, max = 10", "min = 3, max = 1", 7, "max"),
@@ -296,6 +296,43 @@ fn a_receiver_of_all_cpus_needs_a_wire_between_two_nodes() {
     assert_eq!(suite.nodes, 0);
     let error = parse_with("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\"]\nreceiver_cpus = \"some\"").unwrap_err();
     assert!(error.to_string().contains("all"), "{error}");
+}
+
+#[test]
+fn networks_and_many_nodes_are_of_the_path_that_has_them() {
+    let scenario = |path: &str, keys: &str, nodes: &str, to: &str| {
+        let text = "name = 'v'\ntitle = 'V'\n[defaults]\nwindow = '1s'\nwarm_up = '100ms'\ncool_down = '50ms'\n\
+                    [testbed.t]\nwire = {}\n";
+        let text = format!(
+            "{text}nodes = [{nodes}]\n[[scenario]]\nid = 'A'\nname = 'A'\ntestbed = 't'\npath = '{path}'\nfrom = 'a/net1'\n\
+             to = '{to}'\nload = {{ kind = 'tcp-rr' }}\n{keys}"
+        );
+        Suite::parse("v.toml", &text)
+    };
+    let many = (0..17).map(|number| format!("'n{number}'")).collect::<Vec<_>>().join(", ");
+    for (path, keys, nodes, to, line, said) in [
+        ("vrouter", "networks = 17", "'a', 'b', 'c'", "c/net1", 18, "17 networks\n  choose 1 to 16"),
+        ("vrouter", "networks = 0", "'a', 'b', 'c'", "c/net1", 18, "0 networks\n  choose 1 to 16"),
+        ("vrouter", "networks = 'two'", "'a', 'b', 'c'", "c/net1", 18, "invalid type"),
+        ("bridge", "networks = 2", "'a', 'b'", "b/net1", 18, "2 networks on path bridge"),
+        ("vrouter", "networks = 2", "'a', 'b', 'c'", "c/net3", 14, "c/net3 is in network 3, and there are 2"),
+        ("vrouter", "networks = 2", "'a', 'b', 'c'", "c/net2", 16, "a/net1 of network 1 to c/net2 of network 2"),
+        ("vrouter", "", &many, "n1/net1", 9, "17 nodes"),
+        ("bridge", "", "'a', 'b', 'c'", "c/net1", 14, "path bridge between three nodes"),
+        ("routed", "", "'a', 'b', 'c', 'd'", "c/net1", 14, "up to 16 on path vrouter"),
+    ] {
+        let error = scenario(path, keys, nodes, to).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(said), "{text} lacks {said}");
+        assert_eq!(error.line, Some(line), "{text}");
+    }
+    let suite = scenario("vrouter", "networks = 16", "'a', 'b', 'c', 'd'", "c/net1").unwrap();
+    let topology = &suite.scenarios[0].topology;
+    assert_eq!((topology.nodes().len(), topology.networks(), suite.nodes), (4, 16, 2));
+    // The background load is between containers of one network, too.
+    let under = "networks = 2\nunder = { kind = 'tcp-rr', from = 'b/net2', to = 'd/net1' }";
+    let error = scenario("vrouter", under, "'a', 'b', 'c', 'd'", "c/net1").unwrap_err();
+    assert!(error.line == Some(19) && error.to_string().contains("b/net2 of network 2"), "{error}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use rig_sys::cpu::CpuSet;
 use super::{BackendState, NodeAccess, ServiceState};
 use crate::Testbed;
 use crate::plan::Plan;
-use crate::topology::{DUT, Topology, client_link, server_link, uplink};
+use crate::topology::{DUT, Topology, client_link, server_link, uplink, uplink_to};
 
 /// A node as an agent finds it, in a testbed that stands.
 #[derive(Debug)]
@@ -134,7 +134,12 @@ impl<'a> Site<'a> {
             }
             (Some(dut), _) => links(dut, uplink).collect(),
             (None, 2) => links(1 - self.node, uplink).collect(),
-            (None, _) => Vec::new(),
+            (None, nodes) => {
+                let others = (0..nodes).filter(|other| *other != self.node);
+                others
+                    .filter_map(|other| Some(Interface { name: uplink_to(self.node, other), to: name(other)? }))
+                    .collect()
+            }
         }
     }
 

@@ -7,6 +7,8 @@ use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
 
 /// Containers shown of one node; the rest is counted.
 const SHOWN: usize = 4;
+/// Nodes of a mesh in a row.
+const ROW: usize = 3;
 /// Between one layer of a node and the next.
 const JOINT: &str = "  │";
 
@@ -14,8 +16,37 @@ impl Plan {
     /// The testbed as a drawing of lines up to about 100 columns: its nodes side by side, with the wires between neighbours.
     /// Other wires are listed below.
     pub fn draw(&self) -> String {
-        let boxes: Vec<Vec<String>> = self.nodes.iter().map(|node| self.node_box(node)).collect();
-        let labels: Vec<String> = self.nodes.windows(2).map(|pair| self.label(&pair[0], &pair[1])).collect();
+        if self.is_mesh() {
+            return self.draw_mesh();
+        }
+        let mut text = self.row(&self.nodes, Self::label);
+        for wire in self.wires.iter().filter(|wire| !self.joins_neighbours(wire)) {
+            let [a, b] = &wire.ends;
+            let label = self.wire_label(wire, 1);
+            text.push_str(&format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface));
+        }
+        text
+    }
+
+    /// Whether there are more than two nodes, and a wire between each two of them.
+    fn is_mesh(&self) -> bool {
+        let count = self.nodes.len();
+        count > 2 && self.wires.len() == count * (count - 1) / 2
+    }
+
+    /// Rows of nodes, and what is the same of all wires in a line of its own.
+    fn draw_mesh(&self) -> String {
+        let mut text: String = self.nodes.chunks(ROW).map(|nodes| self.row(nodes, |_, _, _| String::new())).collect();
+        if let Some(wire) = self.wires.first() {
+            text.push_str(&format!("between each two nodes: {}\n", self.wire_label(wire, 1)));
+        }
+        text
+    }
+
+    /// Nodes side by side, with what is to be said between two of them.
+    fn row(&self, nodes: &[Node], between: impl Fn(&Self, &Node, &Node) -> String) -> String {
+        let boxes: Vec<Vec<String>> = nodes.iter().map(|node| self.node_box(node)).collect();
+        let labels: Vec<String> = nodes.windows(2).map(|pair| between(self, &pair[0], &pair[1])).collect();
         let height = boxes.iter().map(Vec::len).max().unwrap_or(0);
         let boxes: Vec<Vec<String>> = boxes.iter().map(|lines| pad(lines, height)).collect();
         let mut text = String::new();
@@ -32,11 +63,6 @@ impl Plan {
             }
             text.push_str(&line.replace("│├", "├").replace("┤│", "┤"));
             text.push('\n');
-        }
-        for wire in self.wires.iter().filter(|wire| !self.joins_neighbours(wire)) {
-            let [a, b] = &wire.ends;
-            let label = self.wire_label(wire, 1);
-            text.push_str(&format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface));
         }
         text
     }
@@ -121,6 +147,13 @@ impl Plan {
 
     /// The node's end of a wire to each node that it has one to, with the addresses that it has.
     fn wire_lines(&self, node: &Node, own: &Space) -> Vec<String> {
+        if self.is_mesh() {
+            // Their tunnels end at one address, whichever wire they come by.
+            let ends: Vec<&Interface> = own.interfaces.iter().filter(|end| end.link == Link::Wire).collect();
+            let [first, .., last] = ends.as_slice() else { return Vec::new() };
+            let addresses = first.addresses.iter().map(|own| format!(" {}", own.address));
+            return vec![format!("{} to {}{}", first.name, last.name, addresses.collect::<String>())];
+        }
         let firsts = self.nodes.iter().filter_map(|other| self.wires_between(node, other).next());
         let ends = firsts.filter_map(|wire| wire.ends.iter().find(|end| end.space == node.name));
         ends.filter_map(|end| own.interface(&end.interface)).map(with_address).collect()
@@ -194,6 +227,16 @@ mod tests {
                 assert_eq!(drawing.contains(&other), path.has_dut(), "{path}:\n{drawing}");
             }
         }
+    }
+
+    #[test]
+    fn many_nodes_are_drawn_in_rows_with_their_wires_in_a_line() {
+        let names: Vec<String> = (0..7).map(|number| format!("n{number}")).collect();
+        let ends = ["n0/sender", "n6/receiver"].map(|end| end.parse().unwrap());
+        let topology = Topology::of_networks(3, &names, Some(WireOptions::default()), named("vrouter"), &ends).unwrap();
+        let drawing = topology.draw(&[CpuSet::new([0])]);
+        insta::assert_snapshot!(drawing);
+        assert!(drawing.lines().all(|line| line.chars().count() <= 120), "{drawing}");
     }
 
     #[test]

@@ -113,6 +113,42 @@ fn no_two_interfaces_have_the_same_hardware_address_and_no_two_the_same_address(
     }
 }
 
+fn many(networks: u32, family: Family) -> Topology {
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let ends: Vec<Endpoint> = ["a/sender", "c/receiver"].map(|end| end.parse().unwrap()).into();
+    let path = "vrouter".parse().unwrap();
+    let topology = Topology::of_networks(networks, &names, Some(WireOptions::default()), path, &ends).unwrap();
+    topology.with_family(family).unwrap()
+}
+
+#[test]
+fn many_nodes_have_a_wire_to_each_other_and_a_container_of_each_network() {
+    let cpus: Vec<CpuSet> =
+        many(2, Family::Ipv4).shares().into_iter().map(|share| CpuSet::new([share as u32])).collect();
+    insta::assert_json_snapshot!(many(2, Family::Ipv4).plan(&cpus));
+}
+
+#[test]
+fn networks_have_the_same_addresses_and_within_one_each_its_own() {
+    for family in [Family::Ipv4, Family::Ipv6] {
+        let topology = many(Topology::NETWORKS_MAX, family);
+        let plan = topology.plan(&[]);
+        let mut of_networks: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
+        for space in plan.spaces().filter(|space| space.name.contains('/')) {
+            let endpoint: Endpoint = space.name.parse().unwrap();
+            let own = space.interfaces[0].addresses[0].address;
+            assert_eq!(topology.address(&endpoint), Some(own), "{endpoint}");
+            assert!(of_networks.entry(topology.network(&endpoint)).or_default().insert(own), "{endpoint}: {own}");
+        }
+        assert_eq!(of_networks.len(), Topology::NETWORKS_MAX as usize);
+        assert!(of_networks.values().all(|own| own.len() == 3 && *own == of_networks[&1]), "{of_networks:?}");
+        let macs: Vec<Mac> = plan.spaces().flat_map(|space| &space.interfaces).filter_map(|own| own.mac).collect();
+        assert_eq!(macs.iter().collect::<BTreeSet<_>>().len(), macs.len());
+        let json = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
+    }
+}
+
 #[test]
 fn a_plan_says_what_the_machine_has_to_have() {
     let needs = |path: &str| Topology::smallest(path.parse().unwrap()).unwrap().0.plan(&[]).features();

@@ -50,11 +50,12 @@ impl Topology {
 
     /// The address of a container, with its subnet.
     pub fn container_address(&self, node: usize, container: usize) -> Cidr {
-        self.path.definition().container_address(self.family, node, container)
+        self.path.definition().container_address(self.family, node, self.number_in_network(node, container))
     }
 
     /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are of
-    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests.
+    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests; those of IPv4 of a
+    /// third node and more, for whom there is no room there, of 10.0.0.0/8.
     pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
         let (node, container) = self.place_of(endpoint)?;
         let side = if self.path.has_dut() { node / 2 } else { node };
@@ -63,6 +64,7 @@ impl Topology {
 
     fn pool_of(&self, side: u8, number: u8) -> Pool {
         Pool(match self.family {
+            Family::Ipv4 if side > 1 => v4(10, 18 + side, number, 0),
             Family::Ipv4 => v4(198, 18 + side, number, 0),
             Family::Ipv6 => Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + side, number]), 0, 0, 0, 0).into(),
         })

@@ -13,6 +13,11 @@ pub fn uplink(lane: u32) -> String {
     format!("eth{lane}")
 }
 
+/// The interface of a node on its wire to another, where each two have one.
+pub fn uplink_to(node: usize, other: usize) -> String {
+    uplink(if other < node { other } else { other.saturating_sub(1) } as u32)
+}
+
 /// The DUT's interface towards the client on a lane.
 pub fn client_link(lane: u32) -> String {
     format!("eth{}", 2 * lane)

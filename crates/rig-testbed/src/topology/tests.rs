@@ -140,6 +140,67 @@ fn a_dut_stands_between_client_and_server() {
 }
 
 #[test]
+fn a_path_of_many_nodes_and_networks_says_what_it_has_not() {
+    let of = |networks, nodes: usize, path: &str, ends: &[&str]| {
+        let names: Vec<String> = (0..nodes).map(|number| format!("n{number}")).collect();
+        let ends: Vec<Endpoint> = ends.iter().map(|end| end.parse().unwrap()).collect();
+        Topology::of_networks(networks, &names, (nodes > 1).then(WireOptions::default), named(path), &ends)
+    };
+    let ends = ["n0/x", "n1/y"];
+    for (networks, nodes, path, ends, expected) in [
+        (0, 3, "vrouter", ends, "0 networks: choose 1 to 16"),
+        (17, 3, "vrouter", ends, "17 networks: choose 1 to 16"),
+        (
+            2,
+            2,
+            "bridge",
+            ends,
+            "2 networks on path bridge: its containers are of one: remove networks, or choose path vrouter",
+        ),
+        (1, 17, "vrouter", ends, "17 nodes: use one or two, or up to 16 on path vrouter"),
+        (1, 4, "bridge", ends, "path bridge in a testbed of 4 nodes: use one or two, or up to 16 on path vrouter"),
+        (2, 3, "vrouter", ["n0/net3", "n1/y"], "n0/net3 is in network 3, and there are 2"),
+        (2, 3, "vrouter", ["n0/net0", "n1/y"], "n0/net0 is in network 0"),
+        (1, 3, "vrouter", ["n0", "n1"], "joins containers, not nodes"),
+    ] {
+        let error = of(networks, nodes, path, &ends).unwrap_err();
+        assert!(error.to_string().contains(expected), "{error} lacks '{expected}'");
+    }
+    let names: Vec<String> = (0..17).map(|number| format!("n{number}")).collect();
+    assert!(Topology::check_nodes(&names[..16]).is_ok());
+    let error = Topology::check_nodes(&names).unwrap_err();
+    assert!(error.hint.ends_with("or up to 16 on path vrouter"), "{error}");
+    let without_wire = Topology::new(&names[..3], None, named("vrouter"), &[]).unwrap_err();
+    assert!(without_wire.to_string().contains("3 nodes without a wire"), "{without_wire}");
+    let crowd: Vec<String> = (0..Topology::CONTAINERS_MAX).map(|number| format!("n0/c{number}")).collect();
+    let crowd: Vec<&str> = crowd.iter().map(String::as_str).collect();
+    assert!(of(1, 2, "vrouter", &crowd).is_ok());
+    assert!(of(2, 2, "vrouter", &crowd).unwrap_err().hint.contains("at most 250"));
+}
+
+#[test]
+fn a_container_is_of_the_network_that_its_name_says() {
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let ends: Vec<Endpoint> = ["a/x", "a/y", "c/net2"].map(|end| end.parse().unwrap()).into();
+    let wire = Some(WireOptions::default());
+    let topology = Topology::of_networks(2, &names, wire, named("vrouter"), &ends).unwrap();
+    let containers: Vec<&[String]> = topology.nodes().iter().map(|node| &node.containers[..]).collect();
+    assert_eq!(containers, [&["x", "y", "net2"][..], &["net1", "net2"], &["net2", "net1"]]);
+    let networks = ["a/x", "a/net2", "b/net1", "c/net2"].map(|end| topology.network(&end.parse().unwrap()));
+    assert_eq!(networks, [1, 2, 1, 2]);
+    // Where load ends, which is where CPUs are needed.
+    assert_eq!((topology.shares(), topology.share_count()), (vec![0, 0, 1], 2));
+    assert_eq!(["a", "b", "c"].map(|node| topology.is_at_work(node)), [true, false, true]);
+    let pair = |from: &str, to: &str| topology.check_pair(&from.parse().unwrap(), &to.parse().unwrap());
+    assert!(pair("a/net2", "c/net2").is_ok() && pair("a/x", "c/net1").is_ok());
+    let error = pair("a/x", "c/net2").unwrap_err().to_string();
+    assert!(error.contains("a/x of network 1 to c/net2 of network 2") && error.ends_with("c/net1"), "{error}");
+    // Where there is one, names are nothing but names.
+    let one = Topology::new(&names[..2], wire, named("bridge"), &["a/net7".parse().unwrap(), "b/x".parse().unwrap()]);
+    assert_eq!(one.unwrap().network(&"a/net7".parse().unwrap()), 1);
+}
+
+#[test]
 fn names_are_checked() {
     for bad in ["", "a b", "a/b/c", "-x", "x;y", "/", "a/", &"n".repeat(33)] {
         assert!(bad.parse::<Endpoint>().is_err(), "{bad:?} was taken");

@@ -8,7 +8,7 @@ use rig_sys::ethtool::Offload;
 use crate::plan::{
     At, Cidr, IPV4_FORWARDING, IPV6_FORWARDING, Interface, Link, Mac, Node, Plan, Route, Space, Sysctl, Wire,
 };
-use crate::topology::{Endpoint, Family, Topology, UPLINK, WireOptions};
+use crate::topology::{Endpoint, Family, Topology, UPLINK, WireOptions, uplink_to};
 
 /// The bridge of a node.
 pub(super) const BRIDGE: &str = "br0";
@@ -130,11 +130,28 @@ impl<'a> Draft<'a> {
     /// comes to.
     pub fn wire(&mut self) {
         let Some(wire) = self.topology.wire() else { return };
+        if self.nodes() > 2 {
+            return self.mesh(wire);
+        }
         self.lay(wire, [(0, UPLINK), (1, UPLINK)]);
         let steered = if self.topology.receiver_has_all() { 0..1 } else { 0..2 };
         for node in steered {
             let cpus = self.cpus(node).clone();
             self.uplink(node).steering = Some(cpus);
+        }
+    }
+
+    /// A wire between each two nodes, so that none carries what is for others.
+    fn mesh(&mut self, wire: WireOptions) {
+        for near in 0..self.nodes() {
+            for far in near + 1..self.nodes() {
+                let ends = [(near, uplink_to(near, far)), (far, uplink_to(far, near))];
+                self.lay(wire, ends.each_ref().map(|(node, name)| (*node, name.as_str())));
+            }
+            let cpus = self.cpus(near).clone();
+            for interface in &mut self.own(near).interfaces {
+                interface.steering = Some(cpus.clone());
+            }
         }
     }
 

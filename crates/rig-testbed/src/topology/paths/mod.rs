@@ -57,6 +57,8 @@ pub enum Layout {
     OneOrTwo,
     /// Two nodes with a wire between them.
     Two,
+    /// One node, or several with a wire between each two of them.
+    Several,
     /// Client, DUT and server, with a wire on both sides of the DUT, in which a datapath carries packets.
     Dut,
     /// Client and server of such a testbed, whose DUT is left out: they share their CPUs, as they do with it.
@@ -158,6 +160,11 @@ impl Path {
     /// Those that join two nodes, or containers of one, without anything that balances.
     pub fn plain() -> impl Iterator<Item = Self> + Clone {
         Self::all().filter(|path| !path.is_of_three())
+    }
+
+    /// What a message names where there are to be more than two nodes, none of which is between the others.
+    pub(crate) fn of_many() -> String {
+        requirements::names(|path| path.layout() == Layout::Several)
     }
 
     pub fn name(self) -> &'static str {

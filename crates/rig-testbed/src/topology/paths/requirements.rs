@@ -1,7 +1,7 @@
 //! What is possible of a path, by the nodes that it is made of and by its ends.
 
 use super::{Endpoints, Layout, Path};
-use crate::topology::{Endpoint, Node, TopologyError, WireOptions};
+use crate::topology::{Endpoint, Node, Topology, TopologyError, WireOptions};
 
 /// A testbed that somebody asks for.
 #[derive(Debug, Clone, Copy)]
@@ -31,12 +31,19 @@ impl Asked<'_> {
             }
             (2, None) => return Err(TopologyError::new("two nodes without a wire", "give the testbed a wire")),
             (1 | 2, _) => {}
+            (n, None) if path.layout() == Layout::Several => {
+                let hint = "give the testbed a wire: it is laid between each two";
+                return Err(TopologyError::new(format!("{n} nodes without a wire"), hint));
+            }
+            (3..=Topology::NODES_MAX, _) if path.layout() == Layout::Several => {}
             (3, _) => {
-                let hint = format!("use one or two nodes, or path {}", names(Path::is_of_three));
+                let others = names(|path| path.is_of_three() || path.layout() == Layout::Several);
+                let hint = format!("use one or two nodes, or path {others}");
                 return Err(TopologyError::new(format!("path {path} between three nodes"), hint));
             }
             (n, _) => {
-                return Err(TopologyError::new(format!("a testbed of {n} nodes"), "use one, two or three nodes"));
+                let hint = format!("use one or two, or up to {} on path {}", Topology::NODES_MAX, Path::of_many());
+                return Err(TopologyError::new(format!("path {path} in a testbed of {n} nodes"), hint));
             }
         }
         let in_container = endpoints.iter().filter(|e| e.container.is_some()).count();
@@ -113,7 +120,7 @@ impl Asked<'_> {
 }
 
 /// `etun, bridge or colocated`: the paths that are so.
-fn names(are: impl Fn(Path) -> bool) -> String {
+pub(super) fn names(are: impl Fn(Path) -> bool) -> String {
     let names: Vec<&str> = Path::all().filter(|path| are(*path)).map(Path::name).collect();
     match names.split_last() {
         Some((last, [])) => (*last).to_owned(),

@@ -1,12 +1,13 @@
 //! Path `vrouter`: each container has a veth pair into its node, where netrig's own overlay router takes its packets to
-//! other containers of the node, and by tunnels over the wire to those of the other node.
+//! other containers of its network on the node, and by tunnels over the wires to those of other nodes. All networks have the
+//! same addresses.
 //!
 //! Tunnels begin and end at IPv4 addresses of the nodes, whatever the containers' family is.
 
 use super::{Asked, Definition, Draft, Endpoints, Layout, XdpHook};
-use crate::plan::Cidr;
+use crate::plan::{Cidr, Route};
 use crate::topology::address::v4;
-use crate::topology::{Family, TopologyError};
+use crate::topology::{Family, TopologyError, uplink_to};
 
 /// What the path's nodes run.
 pub(super) const DATAPATH: &str = "vrouter";
@@ -23,7 +24,7 @@ impl Definition for Vrouter {
     }
 
     fn layout(&self) -> Layout {
-        Layout::OneOrTwo
+        Layout::Several
     }
 
     fn endpoints(&self) -> Endpoints {
@@ -50,8 +51,14 @@ impl Definition for Vrouter {
         draft.wire();
         for node in 0..draft.nodes() {
             draft.node(node).datapath = Some("vRouter (tc)".to_owned());
-            if draft.topology.wire().is_some() {
-                draft.uplink(node).addresses.push(underlay(node));
+            match (draft.topology.wire().is_some(), draft.nodes()) {
+                (false, _) => {}
+                (true, 2) => draft.uplink(node).addresses.push(underlay(node)),
+                (true, nodes) => {
+                    for other in (0..nodes).filter(|other| *other != node) {
+                        lead_to(draft, node, other);
+                    }
+                }
             }
             for container in 0..draft.containers(node) {
                 let address = draft.topology.container_address(node, container);
@@ -70,6 +77,17 @@ impl Definition for Vrouter {
     /// Packets come to containers past their interfaces' drivers (bpf_redirect_peer).
     fn xdp_hook(&self) -> XdpHook {
         XdpHook::PassedBy
+    }
+}
+
+/// The way to another of many nodes. Where a node's tunnels end is one address, whichever wire they come by.
+fn lead_to(draft: &mut Draft<'_>, node: usize, other: usize) {
+    let link = uplink_to(node, other);
+    let [own, far] = [node, other].map(|node| Cidr::host(underlay(node).address));
+    let space = draft.own(node);
+    space.routes.push(Route::on_link(far, link.as_str()));
+    if let Some(interface) = space.interfaces.iter_mut().find(|interface| interface.name == link) {
+        interface.addresses.push(own);
     }
 }
 

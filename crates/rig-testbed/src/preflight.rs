@@ -1,0 +1,238 @@
+//! What containers of a testbed's networks reach before a load runs: all others of their network, and nobody else.
+//!
+//! Networks have the same addresses, so an answer proves nothing: it may be another network's. Every container therefore
+//! has a socket that echoes (RFC 862) for a moment, and whose socket got what was sent is what counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use rig_sys::netlink::Netlink;
+
+use crate::topology::Endpoint;
+use crate::{Testbed, UPLINK};
+
+/// RFC 862; every container is a namespace of its own, so that it is always free.
+const PORT: u16 = 7;
+/// How long an answer may take; neighbours have to be found first.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After which what has not been answered is sent again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Containers that do not reach each other as their networks say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("{from} of network {network} gets no answer from {to}: {address} of that network is not reached")]
+    Silent { from: String, to: String, network: u32, address: SocketAddr },
+    #[error(
+        "what {from} sent to {address} of network {network}, {meant}, was received by {by} of network {of}: networks are not \
+         apart"
+    )]
+    Astray { from: String, meant: String, network: u32, address: SocketAddr, by: String, of: u32 },
+}
+
+/// A container that takes part.
+#[derive(Debug)]
+struct Member {
+    name: String,
+    network: u32,
+    /// Where others of its network reach it.
+    address: SocketAddr,
+    socket: UdpSocket,
+}
+
+/// Sends from each container of `testbed` to each other of its network, and looks who receives it.
+///
+/// # Errors
+/// [`Unfit`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
+pub fn check_networks(testbed: &Testbed<'_>) -> Result<()> {
+    let mut members = Vec::new();
+    for node in testbed.topology().nodes() {
+        for container in &node.containers {
+            let endpoint = Endpoint { node: node.name.clone(), container: Some(container.clone()) };
+            let name = endpoint.to_string();
+            let address =
+                testbed.topology().address(&endpoint).with_context(|| format!("find the address of {name}"))?;
+            let place = testbed.host().place(&name)?;
+            let address = SocketAddr::new(address, PORT);
+            let socket =
+                place.ns.run(|| UdpSocket::bind(address))?.with_context(|| format!("open port {PORT} in {name}"))?;
+            members.push(Member { name, network: testbed.topology().network(&endpoint), address, socket });
+        }
+    }
+    check(&members, PATIENCE, |network| {
+        // The kernel has one table of at most 1,024 for all namespaces (net.ipv4.neigh.default.gc_thresh3), and keeps them for
+        // a while.
+        for member in network {
+            let mut netlink = Netlink::open(&testbed.host().place(&member.name)?.ns)?;
+            for other in network.iter().filter(|other| other.address != member.address) {
+                netlink.forget_neighbor(UPLINK, other.address.ip())?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn check(members: &[Member], patience: Duration, mut after_each: impl FnMut(&[&Member]) -> Result<()>) -> Result<()> {
+    let mut networks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (number, member) in members.iter().enumerate() {
+        member.socket.set_nonblocking(true)?;
+        networks.entry(member.network).or_default().push(number);
+    }
+    // One to each at a time, which no receive buffer is too small for.
+    for network in networks.values() {
+        for step in 1..network.len() {
+            let to = network.iter().cycle().skip(step);
+            round(members, &network.iter().copied().zip(to.copied()).collect(), patience)?;
+        }
+        after_each(&network.iter().map(|member| &members[*member]).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Each of these sends to another, which answers.
+fn round(members: &[Member], pairs: &BTreeSet<(usize, usize)>, patience: Duration) -> Result<()> {
+    let mut waiting = pairs.clone();
+    let begin = Instant::now();
+    let mut sent: Option<Instant> = None;
+    while let Some((from, to)) = waiting.first().copied() {
+        if begin.elapsed() > patience {
+            let Member { network, address, .. } = members[to];
+            let [from, to] = [from, to].map(|member| members[member].name.clone());
+            return Err(Unfit::Silent { from, to, network, address }.into());
+        }
+        if sent.is_none_or(|sent| sent.elapsed() > AGAIN) {
+            for (from, to) in &waiting {
+                // What cannot be sent gets no answer, and that is told by name.
+                let _ = members[*from].socket.send_to(&Message::ask(*from, *to).0, members[*to].address);
+            }
+            sent = Some(Instant::now());
+        }
+        let mut is_idle = true;
+        for (number, member) in members.iter().enumerate() {
+            while let Some((message, source)) = receive(&member.socket)? {
+                is_idle = false;
+                let Some((from, to)) = message.ends().filter(|(from, to)| (*from).max(*to) < members.len()) else {
+                    continue;
+                };
+                let expected = if message.is_answer() { from } else { to };
+                if number != expected {
+                    let (sender, meant) = if message.is_answer() { (to, from) } else { (from, to) };
+                    let Member { network, address, .. } = members[meant];
+                    let [from, meant] = [sender, meant].map(|member| members[member].name.clone());
+                    let (by, of) = (member.name.clone(), member.network);
+                    return Err(Unfit::Astray { from, meant, network, address, by, of }.into());
+                }
+                match message.is_answer() {
+                    true => drop(waiting.remove(&(from, to))),
+                    false => drop(member.socket.send_to(&message.answered().0, source)),
+                }
+            }
+        }
+        if is_idle {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    Ok(())
+}
+
+fn receive(socket: &UdpSocket) -> Result<Option<(Message, SocketAddr)>> {
+    let mut message = Message([0; LENGTH]);
+    match socket.recv_from(&mut message.0) {
+        Ok((_, source)) => Ok(Some((message, source))),
+        // Somebody has told that he is not there: what was sent gets no answer.
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error) if is_unreached(&error) => Ok(None),
+        Err(error) => Err(error).context("hear from a container"),
+    }
+}
+
+fn is_unreached(error: &io::Error) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(error.kind(), Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable)
+}
+
+const LENGTH: usize = 9;
+
+/// Who asks, who is asked, and whether it is the answer.
+#[derive(Debug, Clone, Copy)]
+struct Message([u8; LENGTH]);
+
+impl Message {
+    fn ask(from: usize, to: usize) -> Self {
+        let mut bytes = [0; LENGTH];
+        bytes[1..5].copy_from_slice(&(from as u32).to_be_bytes());
+        bytes[5..].copy_from_slice(&(to as u32).to_be_bytes());
+        Self(bytes)
+    }
+
+    fn answered(mut self) -> Self {
+        self.0[0] = 1;
+        self
+    }
+
+    fn is_answer(self) -> bool {
+        self.0[0] == 1
+    }
+
+    fn ends(self) -> Option<(usize, usize)> {
+        let number = |bytes: &[u8]| Some(u32::from_be_bytes(bytes.try_into().ok()?) as usize);
+        Some((number(&self.0[1..5])?, number(&self.0[5..])?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(400);
+
+    /// Two networks of three, over the loopback interface.
+    fn members() -> Vec<Member> {
+        let member = |(network, node): (u32, &str)| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            Member { name: format!("{node}/net{network}"), network, address: socket.local_addr().unwrap(), socket }
+        };
+        [1, 2].into_iter().flat_map(|network| ["a", "b", "c"].map(|node| (network, node))).map(member).collect()
+    }
+
+    fn unfit(members: &[Member]) -> Unfit {
+        check(members, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
+    }
+
+    #[test]
+    fn containers_that_reach_their_networks_are_fit() {
+        let mut networks = Vec::new();
+        let ended = |network: &[&Member]| {
+            networks.push(network.len());
+            Ok(())
+        };
+        check(&members(), PATIENCE, ended).unwrap();
+        assert_eq!(networks, [3, 3]);
+    }
+
+    #[test]
+    fn who_does_not_answer_is_named() {
+        let mut all = members();
+        // Nobody is there.
+        let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        all[4].address = gone;
+        let error = unfit(&all);
+        assert!(matches!(&error, Unfit::Silent { to, network: 2, .. } if to == "b/net2"), "{error}");
+        assert!(error.to_string().contains(&format!("gets no answer from b/net2: {gone}")), "{error}");
+    }
+
+    #[test]
+    fn who_answers_in_the_place_of_another_networks_is_named() {
+        let mut all = members();
+        // What is for the second of network 1 comes to that of network 2.
+        let other = all[4].address;
+        all[1].address = other;
+        let error = unfit(&all);
+        assert!(matches!(&error, Unfit::Astray { meant, by, .. } if meant == "b/net1" && by == "b/net2"), "{error}");
+        assert!(error.to_string().contains("received by b/net2 of network 2: networks are not apart"), "{error}");
+    }
+}
