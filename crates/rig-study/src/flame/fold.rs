@@ -16,6 +16,9 @@ pub const IDLE: &str = "[idle]";
 /// Stacks that were too rare to be kept.
 pub const OTHER: &str = "[other]";
 
+/// Where softirqs are processed (kernel/softirq.c), by new kernels and old ones.
+pub(crate) const SOFTIRQS: [&str; 2] = ["handle_softirqs", "__do_softirq"];
+
 /// The most that a record keeps: stacks, and bytes of them.
 const STACKS: usize = 2000;
 const BYTES: usize = 256 * 1024;
@@ -92,13 +95,27 @@ fn fold(stack: &Stack, names: &Names, threads: &HashMap<u32, String>) -> String 
 }
 
 /// Whether the idle task idles: it did not when an interrupt had come, or receive processing ran in its name.
+///
+/// The sampling clock is an interrupt, too. What it missed while a halted CPU woke up to another one is made up for where
+/// interrupts are first on again, which is in the beginning of softirq processing: those samples are of the time before.
 fn is_idle(kernel: &[&str]) -> bool {
+    if is_late(kernel) {
+        return true;
+    }
     let works = |name: &&str| name.starts_with("asm_") || name.contains("softirq") || name.contains("_interrupt");
     !kernel.iter().any(works)
 }
 
+fn is_late(kernel: &[&str]) -> bool {
+    let begins = |first: &str| SOFTIRQS.iter().any(|name| first.starts_with(name));
+    matches!(kernel, [first, second, ..] if begins(first) && second.contains("irq_exit"))
+}
+
 /// Whether an idle task only waits for something to do.
 fn waits(kernel: &[&str]) -> bool {
+    if is_late(kernel) {
+        return true;
+    }
     let halts = |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
     kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
@@ -139,6 +156,8 @@ mod tests {
         assert!(is_idle(&[]));
         let softirq = ["net_rx_action_[k]", "handle_softirqs_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
         assert!(!is_idle(&softirq));
+        let late = ["handle_softirqs_[k]", "__irq_exit_rcu_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
+        assert!(is_idle(&late));
         assert!(!is_idle(&["asm_common_interrupt_[k]", "default_idle_[k]"]));
         assert!(waits(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
         assert!(!waits(&["tick_nohz_idle_exit_[k]", "do_idle_[k]"]));

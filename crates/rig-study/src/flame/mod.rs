@@ -11,6 +11,7 @@ use self::symbols::Addresses;
 use crate::record::Profile;
 
 pub use draw::{Unusable, height, svg};
+pub(crate) use fold::SOFTIRQS;
 pub use fold::{Folded, IDLE, KERNEL, OTHER, PROGRAM};
 
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.

@@ -5,8 +5,16 @@ use rig_stats::sample::{Range, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::map::UNKNOWN_NUMBER;
+use super::record::Kind;
 use super::{End, LayersRecord, UNKNOWN, total};
-use crate::record::TrialRecord;
+use crate::record::{Accounting, CpuUse, TrialRecord};
+
+/// The layer of the kernel's way into interrupts.
+const INTERRUPTS: &str = "interrupts";
+/// How far the busy time by samples may be from what was counted: percent of the CPUs' time, and a share of it.
+const APART_POINTS: f64 = 3.0;
+const APART_SHARE: f64 = 0.15;
 
 /// What an end of a scenario spent, by layer. The parts add up to the total.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -18,8 +26,12 @@ pub struct LayersData {
     pub map: String,
     /// Samples of CPUs that were not idle, in all trials together.
     pub samples: u64,
-    /// Of these, those without a layer.
+    /// CPU time without a layer, of the total.
     pub unknown_percent: f64,
+    /// Trials in which the sampling clock found the CPUs busy for clearly more or less time than was counted: their parts may
+    /// be off.
+    #[serde(default)]
+    pub misplaced_trials: u32,
     /// Functions in which those ended, with samples, most first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_functions: Vec<(String, u64)>,
@@ -112,29 +124,76 @@ struct Taken {
     ordinal: u32,
     /// As it was counted.
     total: f64,
-    /// By layer and by caller.
-    own: Vec<u64>,
-    called: Vec<u64>,
+    /// Of the total, by layer and by caller.
+    own: Vec<f64>,
+    called: Vec<f64>,
+    /// By layer.
+    samples: Vec<u64>,
     sampled_total: Option<f64>,
+    /// Whether the sampling clock found the CPUs busy for another time than was counted.
+    misplaced: bool,
 }
 
 impl Taken {
     fn of(trial: &TrialRecord, layers: &LayersRecord, end: End) -> Option<Self> {
         let (total, _) = total(trial, end)?;
-        let is_own = |name: &str| trial.nodes.iter().any(|node| node.name == name && end.is_of(trial, node));
-        let (mut own, mut called) = (vec![0; layers.layers.len()], vec![0; layers.layers.len()]);
-        for part in layers.nodes.iter().filter(|node| is_own(&node.node)).flat_map(|node| &node.parts) {
-            *own.get_mut(part.layer)? += part.samples;
-            *called.get_mut(part.caller)? += part.samples;
+        let nodes = || trial.nodes.iter().filter(|node| end.is_of(trial, node));
+        let sampled = || layers.nodes.iter().filter(|sampled| nodes().any(|node| node.name == sampled.node));
+        let parts = || sampled().flat_map(|node| &node.parts);
+        let mut samples = vec![0; layers.layers.len()];
+        for part in parts() {
+            *samples.get_mut(part.layer)? += part.samples;
+        }
+        let all: u64 = samples.iter().sum();
+        if all == 0 {
+            return None;
+        }
+        let (mut own, mut called) = (vec![0.0; samples.len()], vec![0.0; samples.len()]);
+        let interrupts = layers.layers.iter().position(|(id, _)| id == INTERRUPTS);
+        for (kind, share) in shares(nodes().flat_map(|node| &node.cpus), trial, end) {
+            let of_kind = || parts().filter(|part| kind.is_none_or(|kind| part.kind == kind));
+            let of_this: u64 = of_kind().map(|part| part.samples).sum();
+            if of_this == 0 {
+                // What runs with interrupts off is not seen by the sampling clock, and is theirs.
+                let unseen = interrupts.filter(|_| kind != Some(Kind::Task)).unwrap_or(UNKNOWN_NUMBER);
+                own[unseen] += share * total;
+                called[unseen] += share * total;
+            }
+            for part in of_kind() {
+                let value = share * total * part.samples as f64 / of_this as f64;
+                own[part.layer] += value;
+                *called.get_mut(part.caller)? += value;
+            }
         }
         let sampled_total = layers.totals.iter().find(|(of, _)| *of == end).map(|(_, total)| *total);
-        let any = own.iter().any(|samples| *samples > 0);
-        any.then_some(Self { ordinal: trial.ordinal, total, own, called, sampled_total })
+        let seconds = layers.window_end_ns.saturating_sub(layers.window_begin_ns) as f64 / 1e9;
+        let cpus: usize = sampled().map(|node| node.cpus.len()).sum();
+        let by_samples = 100.0 * all as f64 / (seconds * f64::from(layers.hertz) * cpus as f64);
+        let counted = sampled().map(|node| node.busy_percent * node.cpus.len() as f64).sum::<f64>() / cpus as f64;
+        let misplaced = (by_samples - counted).abs() > APART_POINTS + APART_SHARE * counted;
+        Some(Self { ordinal: trial.ordinal, total, own, called, samples, sampled_total, misplaced })
     }
+}
 
-    fn busy(&self) -> f64 {
-        self.own.iter().sum::<u64>() as f64
-    }
+/// The busy time of an end's CPUs by kind, as shares of it; one share of all where it is not known exactly.
+fn shares<'a>(
+    cpus: impl Iterator<Item = &'a CpuUse>,
+    trial: &TrialRecord,
+    end: End,
+) -> Vec<(Option<Kind>, f64)> {
+    let workers = trial.dut.as_ref().filter(|_| end == End::Dut).map(|dut| &dut.workers);
+    let cpus: Vec<&CpuUse> = cpus.filter(|cpu| workers.is_none_or(|workers| workers.contains(&cpu.cpu))).collect();
+    let of = |kind: Kind| -> f64 {
+        let part = |cpu: &CpuUse| match kind {
+            Kind::Task => cpu.user + cpu.system,
+            Kind::Softirq => cpu.softirq,
+            Kind::Interrupt => cpu.irq,
+        };
+        cpus.iter().map(|cpu| part(cpu)).sum()
+    };
+    let all: f64 = Kind::ALL.into_iter().map(of).sum();
+    let is_exact = all > 0.0 && cpus.iter().all(|cpu| cpu.accounting == Accounting::Exact);
+    if is_exact { Kind::ALL.into_iter().map(|kind| (Some(kind), of(kind) / all)).collect() } else { vec![(None, 1.0)] }
 }
 
 fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> {
@@ -147,22 +206,20 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
         .filter_map(|(trial, layers)| Taken::of(trial, layers, end))
         .collect();
     let mean = |value: &dyn Fn(&Taken) -> f64| taken.iter().map(value).sum::<f64>() / taken.len() as f64;
-    let samples: u64 = taken.iter().flat_map(|one| &one.own).sum();
+    let samples: u64 = taken.iter().flat_map(|one| &one.samples).sum();
     if samples == 0 {
         return None;
     }
     let whole = mean(&|one| one.total);
     let total_interval = level.mean_interval(&positive(taken.iter().map(|one| one.total)));
     let part = |(index, (id, title)): (usize, &(String, String))| {
-        let own: u64 = taken.iter().map(|one| one.own[index]).sum();
-        let called: u64 = taken.iter().map(|one| one.called[index]).sum();
-        if own + called == 0 {
+        let own: u64 = taken.iter().map(|one| one.samples[index]).sum();
+        let values: Vec<f64> = taken.iter().map(|one| one.own[index]).collect();
+        let (mean_own, with_called) = (mean(&|one| one.own[index]), mean(&|one| one.called[index]));
+        if mean_own + with_called <= 0.0 {
             return None;
         }
-        let of = |one: &Taken, counts: &[u64]| one.total * counts[index] as f64 / one.busy();
-        let values: Vec<f64> = taken.iter().map(|one| of(one, &one.own)).collect();
-        let mean_own = mean(&|one| of(one, &one.own));
-        let (low, high) = interval(&values, (own, samples), whole, level);
+        let (low, high) = interval(&values, samples, whole, level);
         Some(LayerPart {
             layer: id.clone(),
             title: title.clone(),
@@ -172,13 +229,13 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
             low,
             high,
             values,
-            with_called: mean(&|one| of(one, &one.called)),
+            with_called,
         })
     };
     let mut parts: Vec<LayerPart> = layers.layers.iter().enumerate().filter_map(part).collect();
     // Last, whatever its number.
     parts.sort_by_key(|part| part.layer == UNKNOWN);
-    let unknown = parts.iter().find(|part| part.layer == UNKNOWN).map_or(0, |part| part.samples);
+    let unknown = parts.iter().find(|part| part.layer == UNKNOWN).map_or(0.0, |part| part.percent);
     let sampled_totals: Option<Vec<f64>> = taken.iter().map(|one| one.sampled_total).collect();
     let nodes = |record: &TrialRecord| -> Vec<String> {
         record.nodes.iter().filter(|node| end.is_of(record, node)).map(|node| node.name.clone()).collect()
@@ -197,7 +254,8 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
         unit: per.unit().to_owned(),
         map: layers.map.clone(),
         samples,
-        unknown_percent: 100.0 * unknown as f64 / samples as f64,
+        unknown_percent: unknown,
+        misplaced_trials: taken.iter().filter(|one| one.misplaced).count() as u32,
         unknown_functions: functions,
         total: whole,
         total_low: total_interval.map(|interval| interval.low),
@@ -217,9 +275,9 @@ fn positive(values: impl IntoIterator<Item = f64>) -> Sample {
 
 /// Student's interval over the trials, as of every figure, but never narrower than what the samples can tell: few trials may
 /// agree by chance, or all have none.
-fn interval(values: &[f64], (own, samples): (u64, u64), total: f64, level: Level) -> (f64, f64) {
+fn interval(values: &[f64], samples: u64, total: f64, level: Level) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let (low, high) = wilson(own, samples, level);
+    let (low, high) = wilson(mean / total, samples, level);
     let (low, high) = ((low * total).min(mean), (high * total).max(mean));
     match level.mean_interval(&positive(values.iter().copied())) {
         Some(trials) => (low.min(trials.low), high.max(trials.high)),
@@ -228,9 +286,8 @@ fn interval(values: &[f64], (own, samples): (u64, u64), total: f64, level: Level
 }
 
 /// Wilson's score interval of a share (JASA 22 (1927), 209-212).
-fn wilson(own: u64, samples: u64, level: Level) -> (f64, f64) {
+fn wilson(p: f64, samples: u64, level: Level) -> (f64, f64) {
     let (n, z) = (samples as f64, level.normal());
-    let p = own as f64 / n;
     let middle = p + z * z / (2.0 * n);
     let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
     let whole = 1.0 + z * z / n;
@@ -249,7 +306,7 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
     };
     let none = |part: &LayerPart, of: &LayersData| {
         let values = vec![0.0; of.totals.len()];
-        let (low, high) = interval(&values, (0, of.samples), of.total, level);
+        let (low, high) = interval(&values, of.samples, of.total, level);
         LayerPart { samples: 0, percent: 0.0, mean: 0.0, low, high, values, with_called: 0.0, ..part.clone() }
     };
     let of = |data: &LayersData, layer: &str| data.parts.iter().find(|part| part.layer == layer).cloned();
@@ -264,7 +321,7 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
             let (low, high) = if pairs {
                 // By the samples alone, and by the rounds.
                 let by_samples = |part: &LayerPart, of: &LayersData| {
-                    let (low, high) = wilson(part.samples, of.samples, level);
+                    let (low, high) = wilson(part.mean / of.total, of.samples, level);
                     ((low * of.total).min(part.mean), (high * of.total).max(part.mean))
                 };
                 let least = mover((before.mean, by_samples(&before, old)), (after.mean, by_samples(&after, new)));

@@ -157,7 +157,7 @@ impl Map {
 }
 
 const APPLICATION_NUMBER: Number = 0;
-const UNKNOWN_NUMBER: Number = 1;
+pub(super) const UNKNOWN_NUMBER: Number = 1;
 
 fn without_comment(line: &str) -> &str {
     line.split('#').next().unwrap_or_default().trim()
@@ -229,7 +229,7 @@ impl Pattern {
 /// A function's name without what compilers and the kernel's build put around it.
 fn plain(symbol: &str) -> Cow<'_, str> {
     let name = symbol.strip_prefix("__pfx_").unwrap_or(symbol);
-    let name = name.strip_prefix("__cfi_").unwrap_or(name);
+    let name = name.strip_prefix("__cfi_").or_else(|| name.strip_prefix("__pi_")).unwrap_or(name);
     // No name in C has a dot.
     Cow::Borrowed(name.split_once('.').map_or(name, |(name, _)| name))
 }

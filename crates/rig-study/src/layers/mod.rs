@@ -16,10 +16,10 @@ use crate::record::{CpuUse, NodeRecord, TrialRecord};
 
 pub use estimate::{LayerDifference, LayerDifferences, LayerPart, LayersData, Pairing, differences, of_scenario};
 pub use map::{APPLICATION, Layer, Map, MapError, Place, Placing, UNKNOWN};
-pub use record::{LayerSamples, LayersRecord, NodeLayers};
+pub use record::{Kind, LayerSamples, LayersRecord, NodeLayers};
 
 /// Samples a second on each CPU, in a window of their own: odd, so that they do not keep step with the kernel's ticks.
-pub const HERTZ: u32 = 1999;
+pub const HERTZ: u32 = 997;
 
 /// More than this share without a layer is said aloud, percent.
 pub const MUCH_UNKNOWN: f64 = 5.0;

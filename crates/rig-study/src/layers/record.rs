@@ -5,13 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use rig_sys::cpu::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use super::map::{Map, Placing, UNKNOWN};
+use super::map::{Map, Place, Placing, UNKNOWN};
 use super::{End, total};
-use crate::flame::{Folded, IDLE};
-use crate::record::{Profile, TrialRecord};
+use crate::flame::{Folded, IDLE, KERNEL, SOFTIRQS};
+use crate::record::{CpuUse, NodeRecord, Profile, TrialRecord};
 
 /// The thread that takes the samples, which the measured window goes without.
 const SAMPLER: &str = "netrig-stacks";
+/// Where interrupts begin, on x86 and ARM.
+const INTERRUPTS: [&str; 6] =
+    ["asm_sysvec_", "sysvec_", "asm_common_interrupt", "common_interrupt", "el1_interrupt", "el0_interrupt"];
 /// Functions without a layer that are named.
 const NAMED: usize = 20;
 
@@ -39,6 +42,8 @@ pub struct NodeLayers {
     pub node: String,
     /// CPUs that were sampled: of a device under test those that carry packets.
     pub cpus: Vec<u32>,
+    /// Of their time in this window that was not idle, percent, as it was counted.
+    pub busy_percent: f64,
     /// Of CPUs that were not idle, by layer, as numbers in [`LayersRecord::layers`].
     pub parts: Vec<LayerSamples>,
     /// Of idle tasks, whose time is idle time; in `awake` of them they did not wait.
@@ -56,6 +61,7 @@ pub struct NodeLayers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayerSamples {
+    pub kind: Kind,
     /// By the innermost function that has a layer.
     pub layer: usize,
     /// The same, with shared work at the layer that called for it.
@@ -63,10 +69,40 @@ pub struct LayerSamples {
     pub samples: u64,
 }
 
+/// What a CPU was in, as far as time is counted apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A process or a thread of the kernel.
+    #[default]
+    Task,
+    Softirq,
+    Interrupt,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Task, Self::Softirq, Self::Interrupt];
+
+    /// Of a folded stack: what it went into last.
+    fn of(stack: &str) -> Self {
+        let entered = |frame: &str| {
+            let begins = |names: &[&str]| names.iter().any(|name| frame.starts_with(name));
+            if begins(&SOFTIRQS) {
+                Some(Self::Softirq)
+            } else if frame.ends_with(KERNEL) && begins(&INTERRUPTS) {
+                Some(Self::Interrupt)
+            } else {
+                None
+            }
+        };
+        stack.rsplit(';').find_map(entered).unwrap_or_default()
+    }
+}
+
 impl LayersRecord {
     /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it.
     pub fn new(map: &Map, stacks: &Folded, sampled: &TrialRecord) -> Self {
-        let cpus = |node: &crate::record::NodeRecord| {
+        let cpus = |node: &NodeRecord| {
             let all = node.cpus.iter().map(|cpu| cpu.cpu);
             match sampled.dut.as_ref().filter(|_| End::Dut.is_of(sampled, node)) {
                 Some(dut) => CpuSet::new(all.filter(|cpu| dut.workers.contains(cpu))),
@@ -76,7 +112,9 @@ impl LayersRecord {
         let nodes = sampled.nodes.iter().map(|node| {
             let cpus = cpus(node);
             let profile = (sampled.ordinal == 1).then(|| stacks.profile(&cpus));
-            NodeLayers { profile, ..NodeLayers::new(map, stacks, &node.name, &cpus) }
+            let counted = node.cpus.iter().filter(|cpu| cpus.as_slice().contains(&cpu.cpu)).map(CpuUse::busy);
+            let busy_percent = counted.sum::<f64>() / cpus.as_slice().len().max(1) as f64;
+            NodeLayers { profile, busy_percent, ..NodeLayers::new(map, stacks, &node.name, &cpus) }
         });
         let mut notes = stacks.notes.clone();
         if stacks.lost > 0 {
@@ -108,7 +146,7 @@ impl NodeLayers {
                 SAMPLER => new.own += count,
                 _ => {
                     let place = placing.place(stack);
-                    *parts.entry(place).or_default() += count;
+                    *parts.entry((place, Kind::of(stack))).or_default() += count;
                     if map.layers()[place.own].id == UNKNOWN {
                         let innermost = stack.rsplit(';').next().unwrap_or(stack);
                         *unknown.entry(innermost).or_default() += count;
@@ -117,7 +155,8 @@ impl NodeLayers {
             }
         }
         new.awake = stacks.awake(cpus);
-        let part = |(place, samples): (super::map::Place, u64)| LayerSamples {
+        let part = |((place, kind), samples): ((Place, Kind), u64)| LayerSamples {
+            kind,
             layer: place.own,
             caller: place.caller,
             samples,
@@ -132,5 +171,22 @@ impl NodeLayers {
     /// Of CPUs that were not idle.
     pub fn busy(&self) -> u64 {
         self.parts.iter().map(|part| part.samples).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_of_what_it_went_into_last() {
+        let kind = |functions: &str| {
+            Kind::of(&format!("load-0;main{}", functions.split(' ').map(|f| format!(";{f}_[k]")).collect::<String>()))
+        };
+        assert_eq!(kind("do_syscall_64 tcp_sendmsg"), Kind::Task);
+        assert_eq!(kind("do_syscall_64 tcp_sendmsg __local_bh_enable_ip do_softirq handle_softirqs veth_poll"), Kind::Softirq);
+        assert_eq!(kind("asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt __irq_exit_rcu handle_softirqs x"), Kind::Softirq);
+        assert_eq!(kind("handle_softirqs x asm_common_interrupt common_interrupt vring_interrupt"), Kind::Interrupt);
+        assert_eq!(Kind::of("load-0;sysvec_of_ours"), Kind::Task);
     }
 }
