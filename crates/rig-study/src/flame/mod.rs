@@ -10,7 +10,7 @@ use rig_sys::perf::{Samples, Sampling};
 use self::symbols::Addresses;
 use crate::record::Profile;
 
-pub use draw::{Unusable, height, svg};
+pub use draw::{Change, Unusable, height, svg, svg_of_change};
 pub(crate) use fold::SOFTIRQS;
 pub use fold::{Folded, IDLE, KERNEL, OTHER, PROGRAM};
 
