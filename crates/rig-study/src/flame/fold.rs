@@ -85,13 +85,19 @@ impl Folded {
 /// From the outermost to the innermost: the thread, its functions, the kernel's.
 fn fold(stack: &Stack, names: &Names, threads: &HashMap<u32, String>) -> String {
     let kernel = names.kernel(stack);
-    if stack.process == 0 && is_idle(&kernel) {
+    if stack.process == 0 && stack.user.is_empty() && is_idle_task(&kernel) && is_idle(&kernel) {
         return IDLE.to_owned();
     }
     let thread = threads.get(&stack.thread).map_or(UNKNOWN, String::as_str).replace(';', ":");
     let user = names.user(stack);
     let frames = user.iter().rev().chain(kernel.iter().rev()).copied();
     [thread.as_str()].into_iter().chain(frames).collect::<Vec<_>>().join(";")
+}
+
+/// Seen from inside a container, all tasks outside of it have the number of the idle task.
+fn is_idle_task(kernel: &[&str]) -> bool {
+    let begins = |name: &&str| ["do_idle", "cpu_startup_entry", "cpu_idle_loop"].iter().any(|at| name.starts_with(at));
+    kernel.iter().any(begins) || kernel.iter().all(|name| name.starts_with(UNKNOWN))
 }
 
 /// Whether the idle task idles: it did not when an interrupt had come, or receive processing ran in its name.
@@ -148,6 +154,13 @@ mod tests {
         assert_eq!(most_frequent(folded(), 1, 100), (owned(&[("a;b", 5), (OTHER, 3)]), 2));
         assert_eq!(most_frequent(folded(), 9, 6), (owned(&[("a;b", 5), ("a;c", 2), (OTHER, 1)]), 1));
         assert_eq!(most_frequent(folded(), 9, 100), (owned(&[("a;b", 5), ("a;c", 2), ("a;d", 1)]), 0));
+    }
+
+    #[test]
+    fn a_task_outside_of_the_container_is_not_the_idle_task() {
+        assert!(is_idle_task(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
+        assert!(is_idle_task(&[]) && is_idle_task(&["[unknown]_[k]"]));
+        assert!(!is_idle_task(&["schedule_[k]", "worker_thread_[k]", "kthread_[k]"]));
     }
 
     #[test]
