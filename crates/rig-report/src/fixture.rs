@@ -159,13 +159,7 @@ fn layers() -> Stacked {
         row("A", "receiver", &|part| if part % 3 == 1 { 0.13 } else { 0.0 }),
         row("B", "sender", &|part| 0.05 + 0.001 * part as f64),
     ];
-    Stacked {
-        title: "CPU time by layer".to_owned(),
-        axis: Axis::new("CPU time", "µs/KB"),
-        limit: 1.25,
-        parts,
-        rows,
-    }
+    Stacked { title: "CPU time by layer".to_owned(), axis: Axis::new("CPU time", "µs/KB"), limit: 1.25, parts, rows }
 }
 
 fn lines() -> Lines {

@@ -152,7 +152,8 @@ fn render_layers(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
         let (mut line, mut sum, mut filled) = (String::new(), 0.0, 0);
         for (part, value) in row.values.iter().enumerate() {
             sum += value.max(0.0);
-            let edge = if chart.limit > 0.0 { ((sum / chart.limit * room as f64).round() as usize).min(room) } else { 0 };
+            let edge =
+                if chart.limit > 0.0 { ((sum / chart.limit * room as f64).round() as usize).min(room) } else { 0 };
             line.push_str(&paint.colour(colour(part), &sign(part).to_string().repeat(edge.saturating_sub(filled))));
             filled = filled.max(edge);
         }

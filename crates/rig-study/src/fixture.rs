@@ -126,7 +126,8 @@ pub fn with_layers(trial: TrialRecord, extra: u64) -> TrialRecord {
         ("netfilter", "Netfilter"),
     ];
     let seed = u64::from(trial.ordinal) * 7 % 5;
-    let part = |(layer, caller, samples): (usize, usize, u64)| LayerSamples { kind: Kind::Task, layer, caller, samples };
+    let part =
+        |(layer, caller, samples): (usize, usize, u64)| LayerSamples { kind: Kind::Task, layer, caller, samples };
     let node = |name: &str, copy: u64| NodeLayers {
         node: name.to_owned(),
         parts: [(0, 0, 90 + seed), (1, 1, 5), (2, 3, copy - seed), (3, 3, 895 - copy - extra), (4, 4, 10 + extra)]

@@ -8,9 +8,7 @@ use rig_study::layers::{
 };
 use rig_study::view::{RunView, ScenarioView};
 
-use crate::document::{
-    Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
-};
+use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table};
 
 /// A layer that differs by less than this share of the total, and not surely, is among the others.
 const SMALL: f64 = 0.02;
@@ -60,7 +58,8 @@ fn warnings(sampled: &[Sampled<'_>]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for (scenario, end) in sampled.iter().flat_map(|(scenario, ends)| ends.iter().map(move |end| (scenario, end))) {
         if end.unknown_percent > MUCH_UNKNOWN {
-            let functions: Vec<&str> = end.unknown_functions.iter().take(NAMED).map(|(name, _)| name.as_str()).collect();
+            let functions: Vec<&str> =
+                end.unknown_functions.iter().take(NAMED).map(|(name, _)| name.as_str()).collect();
             blocks.push(Block::warning(format!(
                 "{}, {}: {:.1} % of the time has no layer, mostly in {}. A file of layers (netrig run --layers=FILE) can name them.",
                 scenario.id,
@@ -73,7 +72,9 @@ fn warnings(sampled: &[Sampled<'_>]) -> Vec<Block> {
     let misplaced: Vec<String> = sampled
         .iter()
         .flat_map(|(scenario, ends)| ends.iter().filter(|end| end.misplaced_trials > 0).map(move |end| (scenario, end)))
-        .map(|(scenario, end)| format!("{} {} ({} of {})", scenario.id, end.end, end.misplaced_trials, end.trials.len()))
+        .map(|(scenario, end)| {
+            format!("{} {} ({} of {})", scenario.id, end.end, end.misplaced_trials, end.trials.len())
+        })
         .collect();
     if !misplaced.is_empty() {
         blocks.push(Block::warning(format!(
@@ -107,7 +108,8 @@ fn charts(sampled: &[Sampled<'_>]) -> Vec<Stacked> {
                 charts.len() - 1
             });
             let chart = &mut charts[index].2;
-            let value = |(id, _): &(&str, &str)| end.parts.iter().find(|part| part.layer == *id).map_or(0.0, |part| part.mean);
+            let value =
+                |(id, _): &(&str, &str)| end.parts.iter().find(|part| part.layer == *id).map_or(0.0, |part| part.mean);
             chart.limit = chart.limit.max(end.total * 1.02);
             chart.rows.push(StackedRow {
                 label: Label::with_subhead(&scenario.id, end.end.name()),
@@ -162,7 +164,9 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
         }
     }
     layers.sort_by_key(|(id, _)| *id == UNKNOWN);
-    let of = |found: &rig_study::layers::LayerDifferences, id: &str| found.parts.iter().find(|part| part.layer == id).cloned();
+    let of = |found: &rig_study::layers::LayerDifferences, id: &str| {
+        found.parts.iter().find(|part| part.layer == id).cloned()
+    };
     let matters = |id: &str| {
         columns.iter().any(|(_, found)| {
             of(found, id).is_some_and(|part| part.is_sure() || part.difference.abs() > SMALL * found.total.old)
@@ -178,7 +182,10 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
         .iter()
         .map(|(id, title)| {
             row(title, &|found| {
-                of(found, id).map_or_else(|| Cell::missing("neither scenario has samples of it"), |part| change(&part, &found.unit))
+                of(found, id).map_or_else(
+                    || Cell::missing("neither scenario has samples of it"),
+                    |part| change(&part, &found.unit),
+                )
             })
         })
         .collect();
@@ -232,13 +239,10 @@ fn table(scenario: &ScenarioView, end: &LayersData) -> Table {
         ],
     };
     table.rows = end.parts.iter().map(row).chain([all]).collect();
-    let mut note = format!(
-        "{} samples in {}.",
-        end.samples,
-        super::count(end.trials.len(), "trial", "trials")
-    );
+    let mut note = format!("{} samples in {}.", end.samples, super::count(end.trials.len(), "trial", "trials"));
     if let Some(sampled) = end.sampled_total {
-        note += &format!(" In the windows in which they were taken the end spent {} {unit}.", Number::new(sampled, places));
+        note +=
+            &format!(" In the windows in which they were taken the end spent {} {unit}.", Number::new(sampled, places));
     }
     if end.trials.len() == 1 {
         note += " Of one trial the intervals are those of the samples alone.";
@@ -276,7 +280,9 @@ mod tests {
     fn each_end_has_a_bar_whose_parts_are_its_service_demand() {
         let view = view();
         let blocks = blocks(&view);
-        let chart = blocks.iter().find_map(|block| if let Block::Figure(Chart::Layers(chart)) = block { Some(chart) } else { None });
+        let chart = blocks
+            .iter()
+            .find_map(|block| if let Block::Figure(Chart::Layers(chart)) = block { Some(chart) } else { None });
         let chart = chart.unwrap();
         assert_eq!(chart.parts, ["Application", "Copy", "Socket, TCP and UDP", "Netfilter", "Unknown"]);
         // C has both ends on one node, T2 no trial.
@@ -293,7 +299,10 @@ mod tests {
             let sum: f64 = parts.iter().map(|row| value(&row.cells[column])).sum();
             assert!((sum - value(&all.cells[column])).abs() < 1e-9, "column {column}");
         }
-        assert!(table.notes[0].contains("In the windows in which they were taken the end spent 0.600 µs/KB."), "{table:?}");
+        assert!(
+            table.notes[0].contains("In the windows in which they were taken the end spent 0.600 µs/KB."),
+            "{table:?}"
+        );
     }
 
     #[test]
@@ -307,15 +316,20 @@ mod tests {
         }
         let netfilter = table.rows.iter().find(|row| row.label == "Netfilter").unwrap();
         let last = netfilter.cells.last().unwrap();
-        assert!(matches!(last, Cell::Number(Number { interval: Some(interval), .. }) if interval.low > 0.0), "{last:?}");
+        assert!(
+            matches!(last, Cell::Number(Number { interval: Some(interval), .. }) if interval.low > 0.0),
+            "{last:?}"
+        );
     }
 
     #[test]
     fn much_time_without_a_layer_is_said_with_the_functions() {
         let mut view = view();
-        let is_warned = |view: &RunView| blocks(view).iter().any(|block| {
+        let is_warned = |view: &RunView| {
+            blocks(view).iter().any(|block| {
             matches!(block, Block::Notice { text, .. } if text.contains("has no layer, mostly in somewhere_[k]"))
-        });
+        })
+        };
         assert!(!is_warned(&view));
         let layers = view.scenarios[0].trials[0].layers.as_mut().unwrap();
         layers.nodes[0].parts[1].samples = 500;

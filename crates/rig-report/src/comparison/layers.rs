@@ -92,11 +92,7 @@ fn table(one: &LayerComparison) -> Table {
     let row = |part: &LayerDifference| Row {
         label: part.title.clone(),
         unit: None,
-        cells: vec![
-            Cell::number(part.old, places),
-            Cell::number(part.new, places),
-            change(part, &one.changes.unit),
-        ],
+        cells: vec![Cell::number(part.old, places), Cell::number(part.new, places), change(part, &one.changes.unit)],
     };
     table.rows = one.changes.parts.iter().chain([&one.changes.total]).map(row).collect();
     table
@@ -136,7 +132,8 @@ mod tests {
     }
 
     fn items(blocks: &[Block]) -> Vec<&str> {
-        let lists = blocks.iter().filter_map(|block| if let Block::List { items } = block { Some(items) } else { None });
+        let lists =
+            blocks.iter().filter_map(|block| if let Block::List { items } = block { Some(items) } else { None });
         lists.flatten().map(String::as_str).collect()
     }
 
@@ -149,7 +146,8 @@ mod tests {
         assert!(of_b[0].contains("Netfilter +") && of_b[0].contains("Socket, TCP and UDP -"), "{of_b:?}");
         assert!(!items(&told).iter().any(|item| item.starts_with("A ")), "{told:#?}");
         let document = document(&comparison);
-        let flames = document.details.iter().filter(|block| matches!(block, Block::Flame(flame) if flame.before.is_some()));
+        let flames =
+            document.details.iter().filter(|block| matches!(block, Block::Flame(flame) if flame.before.is_some()));
         assert_eq!(flames.count(), comparison.layers.len());
         assert!(comparison.layers.iter().any(|one| one.scenario == "B" && one.verdict.is_some()));
     }
@@ -158,7 +156,10 @@ mod tests {
     fn runs_alike_have_no_layer_to_name() {
         let comparison = compared(1);
         let told = blocks(&comparison, 2);
-        assert!(told.iter().any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer"))), "{told:#?}");
+        assert!(
+            told.iter().any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer"))),
+            "{told:#?}"
+        );
         assert!(told.iter().all(|block| !matches!(block, Block::Notice { .. })), "{told:#?}");
         let mut moved = comparison;
         moved.layers[0].changes.same_map = false;

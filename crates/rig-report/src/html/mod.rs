@@ -248,7 +248,8 @@ fn picture(flame: &Flame) -> Markup {
     let drawn = match &flame.before {
         None => flame::svg(&flame.profile, &clean(&flame.title)),
         Some(before) => {
-            let change = Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
+            let change =
+                Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
             flame::svg_of_change(&change, &before.unit, &clean(&flame.title))
         }
     };

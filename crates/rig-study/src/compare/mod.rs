@@ -19,8 +19,8 @@ pub use self::differences::Conditions;
 pub use self::policy::{Policy, policy};
 use crate::claim::{Metric, Side};
 pub use crate::export::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method, NoiseData, RunRef,
-    SampleData, ScenarioRef, Totals,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
 

@@ -25,8 +25,8 @@ use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
 pub use comparison::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method, NoiseData, RunRef,
-    SampleData, ScenarioRef, Totals,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
 };
 pub use data::data;
 

@@ -122,7 +122,8 @@ fn waits(kernel: &[&str]) -> bool {
     if is_late(kernel) {
         return true;
     }
-    let halts = |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
+    let halts =
+        |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
     kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
 

@@ -176,11 +176,7 @@ impl Taken {
 }
 
 /// The busy time of an end's CPUs by kind, as shares of it; one share of all where it is not known exactly.
-fn shares<'a>(
-    cpus: impl Iterator<Item = &'a CpuUse>,
-    trial: &TrialRecord,
-    end: End,
-) -> Vec<(Option<Kind>, f64)> {
+fn shares<'a>(cpus: impl Iterator<Item = &'a CpuUse>, trial: &TrialRecord, end: End) -> Vec<(Option<Kind>, f64)> {
     let workers = trial.dut.as_ref().filter(|_| end == End::Dut).map(|dut| &dut.workers);
     let cpus: Vec<&CpuUse> = cpus.filter(|cpu| workers.is_none_or(|workers| workers.contains(&cpu.cpu))).collect();
     let of = |kind: Kind| -> f64 {
@@ -325,7 +321,8 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
                     ((low * of.total).min(part.mean), (high * of.total).max(part.mean))
                 };
                 let least = mover((before.mean, by_samples(&before, old)), (after.mean, by_samples(&after, new)));
-                let rounds = Sample::from(after.values.iter().zip(&before.values).map(|(a, b)| a - b).collect::<Vec<_>>());
+                let rounds =
+                    Sample::from(after.values.iter().zip(&before.values).map(|(a, b)| a - b).collect::<Vec<_>>());
                 let rounds = level.mean_interval(&rounds);
                 rounds.map_or(least, |rounds| (least.0.min(rounds.low), least.1.max(rounds.high)))
             } else {

@@ -142,7 +142,8 @@ impl Map {
         };
         let name = plain(name);
         let of_kernel = self.first(|pattern| pattern.of == Of::Kernel && pattern.matches(&name));
-        let is_of = |pattern: &Pattern| module.is_some_and(|module| pattern.of == Of::Module && pattern.matches(module));
+        let is_of =
+            |pattern: &Pattern| module.is_some_and(|module| pattern.of == Of::Module && pattern.matches(module));
         of_kernel.or_else(|| self.first(is_of))
     }
 
@@ -209,9 +210,9 @@ impl Pattern {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
         match name {
             "" => Err(format!("'{word}' matches everything: give a name, or the beginning or the end of one")),
-            name if !name.chars().all(allowed) => {
-                Err(format!("'{word}' is no pattern: a * may stand at its ends only, and names have letters, digits and _"))
-            }
+            name if !name.chars().all(allowed) => Err(format!(
+                "'{word}' is no pattern: a * may stand at its ends only, and names have letters, digits and _"
+            )),
             name => Ok(Self { of, name: name.to_owned(), open }),
         }
     }

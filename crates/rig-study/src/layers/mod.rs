@@ -58,9 +58,10 @@ impl End {
     pub fn is_of(self, record: &TrialRecord, node: &NodeRecord) -> bool {
         match self.side() {
             Some(side) => is_on(record, node, side),
-            None => record.dut.as_ref().is_some_and(|dut| {
-                dut.shared.is_empty() && node.cpus.iter().any(|cpu| dut.workers.contains(&cpu.cpu))
-            }),
+            None => record
+                .dut
+                .as_ref()
+                .is_some_and(|dut| dut.shared.is_empty() && node.cpus.iter().any(|cpu| dut.workers.contains(&cpu.cpu))),
         }
     }
 }

@@ -184,8 +184,14 @@ mod tests {
             Kind::of(&format!("load-0;main{}", functions.split(' ').map(|f| format!(";{f}_[k]")).collect::<String>()))
         };
         assert_eq!(kind("do_syscall_64 tcp_sendmsg"), Kind::Task);
-        assert_eq!(kind("do_syscall_64 tcp_sendmsg __local_bh_enable_ip do_softirq handle_softirqs veth_poll"), Kind::Softirq);
-        assert_eq!(kind("asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt __irq_exit_rcu handle_softirqs x"), Kind::Softirq);
+        assert_eq!(
+            kind("do_syscall_64 tcp_sendmsg __local_bh_enable_ip do_softirq handle_softirqs veth_poll"),
+            Kind::Softirq
+        );
+        assert_eq!(
+            kind("asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt __irq_exit_rcu handle_softirqs x"),
+            Kind::Softirq
+        );
         assert_eq!(kind("handle_softirqs x asm_common_interrupt common_interrupt vring_interrupt"), Kind::Interrupt);
         assert_eq!(Kind::of("load-0;sysvec_of_ours"), Kind::Task);
     }

@@ -148,7 +148,8 @@ impl Rig {
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
         let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
-        let trials = Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths, layers: None };
+        let trials =
+            Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths, layers: None };
         host.keep_off(&owned(&trials.placement.all()))?;
         Ok(Self { host, trials })
     }

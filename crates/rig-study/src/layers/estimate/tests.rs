@@ -9,7 +9,10 @@ const LAYERS: [&str; 4] = ["application", "unknown", "copy", "socket"];
 /// A trial whose sender was busy as given, with samples of (layer, caller, count).
 fn sampled(ordinal: u32, busy: f64, parts: &[(usize, usize, u64)]) -> TrialRecord {
     let mut record = trial(&TrialOptions { ordinal, sender_busy: vec![busy], ..TrialOptions::default() });
-    let parts = parts.iter().map(|&(layer, caller, samples)| LayerSamples { kind: Kind::Task, layer, caller, samples }).collect();
+    let parts = parts
+        .iter()
+        .map(|&(layer, caller, samples)| LayerSamples { kind: Kind::Task, layer, caller, samples })
+        .collect();
     record.layers = Some(LayersRecord {
         map: "m".into(),
         layers: LAYERS.iter().map(|id| ((*id).to_owned(), id.to_uppercase())).collect(),
@@ -93,7 +96,10 @@ fn a_single_trial_has_the_interval_of_its_samples() {
     assert_eq!(data.total_low, None);
     // Wilson's of 50 of 100: 0.4038 to 0.5962 (Brown, Cai and DasGupta, Statistical Science 16 (2001), formula 4).
     let copy = data.parts.iter().find(|part| part.layer == "copy").unwrap();
-    assert!((copy.low / data.total - 0.4038).abs() < 1e-4 && (copy.high / data.total - 0.5962).abs() < 1e-4, "{copy:?}");
+    assert!(
+        (copy.low / data.total - 0.4038).abs() < 1e-4 && (copy.high / data.total - 0.5962).abs() < 1e-4,
+        "{copy:?}"
+    );
     assert_eq!(wilson(0.0, 100, Level::default()).0, 0.0);
     assert!((wilson(0.0, 100, Level::default()).1 - 0.0370).abs() < 1e-4);
 }

@@ -82,7 +82,8 @@ fn what_compilers_and_modules_add_to_names_changes_nothing() {
 
 #[test]
 fn a_users_patterns_go_before_and_may_name_layers_of_their_own() {
-    let text = "# ours\n[tunnel] Our tunnel\nbpf:cil_* module:wireguard wg_*\n[pass]\nip_output\n[ip]\nmy_route  # here\n";
+    let text =
+        "# ours\n[tunnel] Our tunnel\nbpf:cil_* module:wireguard wg_*\n[pass]\nip_output\n[ip]\nmy_route  # here\n";
     let map = Map::extended("mine.txt", text).unwrap();
     assert_eq!(placed(&map, "a;bpf:cil_from_container_[j]").0, "tunnel");
     assert_eq!(placed(&map, "a;x [wireguard]_[k]").0, "tunnel");
@@ -114,19 +115,86 @@ fn mistakes_are_named_with_their_place() {
 fn known_functions_of_this_kernel_are_in_their_layers() {
     const KNOWN: &[(&str, &[&str])] = &[
         ("syscall", &["do_syscall_64", "entry_SYSCALL_64", "__x64_sys_sendto", "do_epoll_wait", "vfs_write"]),
-        ("copy", &["_copy_from_iter", "_copy_to_iter", "rep_movs_alternative", "skb_copy_datagram_iter", "copy_user_generic_string"]),
-        ("socket", &["tcp_sendmsg", "tcp_v4_rcv", "udp_sendmsg", "__sys_sendto", "tcp_rcv_established", "inet_sendmsg", "sk_filter_trim_cap"]),
-        ("ip", &["ip_rcv", "ip_queue_xmit", "ip_forward", "fib_table_lookup", "ip_route_input_noref", "ip6_input", "neigh_resolve_output"]),
+        (
+            "copy",
+            &[
+                "_copy_from_iter",
+                "_copy_to_iter",
+                "rep_movs_alternative",
+                "skb_copy_datagram_iter",
+                "copy_user_generic_string",
+            ],
+        ),
+        (
+            "socket",
+            &[
+                "tcp_sendmsg",
+                "tcp_v4_rcv",
+                "udp_sendmsg",
+                "__sys_sendto",
+                "tcp_rcv_established",
+                "inet_sendmsg",
+                "sk_filter_trim_cap",
+            ],
+        ),
+        (
+            "ip",
+            &[
+                "ip_rcv",
+                "ip_queue_xmit",
+                "ip_forward",
+                "fib_table_lookup",
+                "ip_route_input_noref",
+                "ip6_input",
+                "neigh_resolve_output",
+            ],
+        ),
         ("netfilter", &["nf_hook_slow", "nft_do_chain", "nf_conntrack_in", "nf_nat_packet"]),
         ("bridge", &["br_handle_frame", "br_forward", "br_dev_xmit", "br_fdb_update"]),
         ("macvlan", &["macvlan_start_xmit", "macvlan_handle_frame"]),
         ("veth", &["veth_xmit", "veth_poll", "veth_xdp_rcv"]),
         ("vxlan", &["vxlan_xmit", "vxlan_rcv", "udp_tunnel_xmit_skb", "iptunnel_xmit", "gro_cells_receive"]),
-        ("device", &["__dev_queue_xmit", "net_rx_action", "process_backlog", "napi_complete_done", "dev_gro_receive", "tbf_enqueue", "xsk_generic_xmit", "sch_direct_xmit"]),
-        ("memory", &["kmem_cache_free", "__alloc_skb", "kfree_skbmem", "skb_release_data", "get_page_from_freelist", "skb_segment"]),
+        (
+            "device",
+            &[
+                "__dev_queue_xmit",
+                "net_rx_action",
+                "process_backlog",
+                "napi_complete_done",
+                "dev_gro_receive",
+                "tbf_enqueue",
+                "xsk_generic_xmit",
+                "sch_direct_xmit",
+            ],
+        ),
+        (
+            "memory",
+            &[
+                "kmem_cache_free",
+                "__alloc_skb",
+                "kfree_skbmem",
+                "skb_release_data",
+                "get_page_from_freelist",
+                "skb_segment",
+            ],
+        ),
         ("locks", &["_raw_spin_lock", "native_queued_spin_lock_slowpath", "mutex_lock", "rcu_core"]),
-        ("scheduling", &["try_to_wake_up", "__schedule", "schedule", "sock_def_readable", "ep_poll_callback", "update_load_avg", "enqueue_task_fair"]),
-        ("interrupts", &["handle_softirqs", "asm_sysvec_apic_timer_interrupt", "hrtimer_interrupt", "__local_bh_enable_ip"]),
+        (
+            "scheduling",
+            &[
+                "try_to_wake_up",
+                "__schedule",
+                "schedule",
+                "sock_def_readable",
+                "ep_poll_callback",
+                "update_load_avg",
+                "enqueue_task_fair",
+            ],
+        ),
+        (
+            "interrupts",
+            &["handle_softirqs", "asm_sysvec_apic_timer_interrupt", "hrtimer_interrupt", "__local_bh_enable_ip"],
+        ),
         ("idle-exit", &["tick_nohz_irq_exit", "tick_irq_enter", "tick_nohz_idle_exit"]),
         ("measuring", &["bpf_trace_run4", "bpf_trace_run1"]),
     ];
