@@ -51,7 +51,7 @@ fn the_layers_of_each_path_have_their_part_and_all_parts_add_up() {
             let Some(record) = sampled(path, from, to) else { return };
             let layers = record.layers.as_ref().unwrap();
             assert_eq!(layers.map, Map::built_in().digest());
-            let ends = of_scenario(&[record.clone()], Level::default());
+            let ends = of_scenario(std::slice::from_ref(&record), Level::default());
             assert_eq!(ends.len(), 2, "{path}: {ends:#?}");
             for end in &ends {
                 let sum: f64 = end.parts.iter().map(|part| part.mean).sum();

@@ -26,7 +26,7 @@ use super::suspicion::flags;
 use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
 use crate::flame::{Profiler, Sampled};
-use crate::layers::{HERTZ, LayersRecord, Map};
+use crate::layers::{HERTZ, Map};
 use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
     AgentRecord, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
@@ -68,20 +68,20 @@ pub struct Trials {
 
 /// What a load left behind, with the counters of the nodes around it.
 pub(super) struct Observation {
-    window: (u64, u64),
-    nodes: Vec<NodeRecord>,
+    pub(super) window: (u64, u64),
+    pub(super) nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
     pub(super) agents: Vec<AgentRecord>,
     pub(super) dut: Option<DutRecord>,
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
-    stacks: Option<Sampled>,
+    pub(super) stacks: Option<Sampled>,
 }
 
 /// A testbed, and the agents at work on its nodes.
 #[derive(Debug, Clone, Copy)]
-struct Stage<'a> {
+pub(super) struct Stage<'a> {
     testbed: &'a Testbed<'a>,
     agents: &'a Agents,
     /// Of its host, when the trial began.
@@ -93,6 +93,11 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
+    /// With the stacks of all nodes' CPUs, instead of those that the scenario asks for.
+    pub(super) fn sampled(self) -> Self {
+        Self { samples: false, stacks: true, ..self }
+    }
+
     fn of(testbed: &'a Testbed<'a>, agents: &'a Agents) -> Result<Self> {
         Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true, stacks: false })
     }
@@ -267,39 +272,6 @@ impl Trials {
         Ok(record)
     }
 
-    /// The load of the window that was measured once more, with the stacks of the nodes' CPUs.
-    fn by_layer(
-        &self,
-        map: &Map,
-        stage: Stage<'_>,
-        scenario: &Scenario,
-        measured: &TrialRecord,
-        (known, phases): (f64, Phases),
-    ) -> Result<LayersRecord> {
-        let stage = Stage { samples: false, stacks: true, ..stage };
-        let searched = measured.search.as_ref().filter(|_| scenario.programme.is_plain());
-        let observed = match searched {
-            Some(search) => {
-                let rate = search.outcome.held.map_or(search.options.start, |held| held * search.share);
-                let offered = offered(scenario, search.of, rate);
-                let phases = with_opening(&offered, search.of, phases);
-                self.observe(stage, &offered, phases, true, &mut |_, _| ())
-            }
-            None => self.perform(stage, scenario, (&scenario.programme, known), phases, true, &mut |_, _| ()),
-        };
-        let observed = observed.context("sample what the CPUs ran")?;
-        let stacks = observed.stacks.context("sample what the CPUs ran")?.folded();
-        let sampled = TrialRecord {
-            window_begin_ns: observed.window.0,
-            window_end_ns: observed.window.1,
-            nodes: observed.nodes,
-            workers: observed.workers,
-            dut: observed.dut,
-            ..measured.clone()
-        };
-        Ok(LayersRecord::new(map, &stacks, &sampled))
-    }
-
     /// The window at the limit, or at a share of it, and how that was found.
     fn find(
         &self,
@@ -411,7 +383,7 @@ impl Trials {
     }
 
     /// A window in which nothing changes.
-    fn observe(
+    pub(super) fn observe(
         &self,
         stage: Stage<'_>,
         scenario: &Scenario,
@@ -423,7 +395,7 @@ impl Trials {
     }
 
     /// A window in which a programme is carried out, with the limit that its rates are shares of.
-    fn perform(
+    pub(super) fn perform(
         &self,
         Stage { testbed, agents, clock, samples, stacks }: Stage<'_>,
         scenario: &Scenario,
