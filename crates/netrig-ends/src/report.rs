@@ -67,6 +67,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         ],
         workers: vec![ends.client.clone(), ends.server.clone()],
         throttled_us: None,
+        layers: None,
         flags: Vec::new(),
     };
     trial.flags = suspicion::without_testbed(&trial);

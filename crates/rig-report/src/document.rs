@@ -349,6 +349,8 @@ impl Interval {
 pub enum Chart {
     Bars(Bars),
     Stacked(Stacked),
+    /// Of many parts, most of which not every bar has.
+    Layers(Stacked),
     Lines(Lines),
     Course(Course),
     Percentiles(Percentiles),
@@ -360,7 +362,7 @@ impl Chart {
     pub fn title(&self) -> &str {
         match self {
             Self::Bars(c) => &c.title,
-            Self::Stacked(c) => &c.title,
+            Self::Stacked(c) | Self::Layers(c) => &c.title,
             Self::Lines(c) => &c.title,
             Self::Course(c) => &c.title,
             Self::Percentiles(c) => &c.title,
@@ -513,6 +515,19 @@ impl Scaling {
 pub struct Flame {
     pub title: String,
     pub profile: Profile,
+    /// What it is held against, by the colours.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub before: Option<FlameBefore>,
+}
+
+/// An earlier profile of the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlameBefore {
+    pub profile: Profile,
+    /// CPU time that all samples of either stand for, in this unit.
+    pub unit: String,
+    pub old_total: f64,
+    pub new_total: f64,
 }
 
 /// Distributions of a value that spans magnitudes, as HdrHistogram plots them: the value on a logarithmic axis against the

@@ -79,6 +79,7 @@ pub fn document() -> Document {
         },
         Block::Figure(Chart::Bars(bars())),
         Block::Figure(Chart::Stacked(stacked())),
+        Block::Figure(Chart::Layers(layers())),
         Block::Figure(Chart::Lines(lines())),
         Block::Figure(Chart::Percentiles(percentiles())),
         Block::Figure(Chart::Strips(strips())),
@@ -141,6 +142,24 @@ fn stacked() -> Stacked {
             row("B", "node a, sender and receiver", [1.0, 20.0, 5.0, 0.0]),
         ],
     }
+}
+
+/// More parts than there are colours, most of them in one bar only.
+fn layers() -> Stacked {
+    let parts: Vec<String> = ["application", "<copy>", "socket & co", "容器"].map(str::to_owned).into();
+    let more = (parts.len()..20).map(|part| format!("layer {part}"));
+    let parts: Vec<String> = parts.into_iter().chain(more).collect();
+    let row = |head: &str, subhead: &str, value: &dyn Fn(usize) -> f64| {
+        let values: Vec<f64> = (0..parts.len()).map(value).collect();
+        let figure = Number::new(values.iter().sum(), 3);
+        StackedRow { label: Label::with_subhead(head, subhead), values, figure }
+    };
+    let rows = vec![
+        row("A", "sender", &|part| if part < 4 { 0.1 * (4 - part) as f64 } else { 0.0 }),
+        row("A", "receiver", &|part| if part % 3 == 1 { 0.13 } else { 0.0 }),
+        row("B", "sender", &|part| 0.05 + 0.001 * part as f64),
+    ];
+    Stacked { title: "CPU time by layer".to_owned(), axis: Axis::new("CPU time", "µs/KB"), limit: 1.25, parts, rows }
 }
 
 fn lines() -> Lines {

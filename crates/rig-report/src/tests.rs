@@ -140,7 +140,7 @@ fn every_figure_is_in_every_format() {
 fn html_charts_are_drawn_for_everybody() {
     let html = plain(&fixture::document(), Format::Html);
     let drawings: Vec<&str> = html.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()).collect();
-    assert_eq!(drawings.len(), 10);
+    assert_eq!(drawings.len(), 12);
     for drawing in drawings {
         assert!(drawing.contains("role=\"img\""));
         assert!(drawing.contains("<title id="));
@@ -396,10 +396,13 @@ fn csv_has_spans_and_marks() {
 /// Figures that charts cannot scale: no value, only zeros, no time.
 #[test]
 fn charts_without_values_are_drawn() {
-    use document::{Bars, Lines, Stacked};
+    use document::{Bars, Label, Lines, Number, Stacked, StackedRow};
     let axis = || Axis::new("Throughput", "Mbit/s");
     let bars = Bars { title: "bars".into(), axis: axis(), series: vec![], groups: vec![], reference: None };
     let stacked = Stacked { title: "stacked".into(), axis: axis(), limit: 100.0, parts: vec![], rows: vec![] };
+    let layers = Stacked { title: "layers".into(), limit: 0.0, ..stacked.clone() };
+    let row = StackedRow { label: Label::new("A"), values: vec![f64::NAN, 0.0], figure: Number::new(0.0, 1) };
+    let empty = Stacked { parts: vec!["a".into()], rows: vec![row], ..layers.clone() };
     let lines = Lines { title: "lines".into(), x: axis(), y: axis(), lines: vec![] };
     let strips = |values: &[&str], rows| Strips {
         title: "strips".into(),
@@ -416,6 +419,8 @@ fn charts_without_values_are_drawn() {
     let blocks = vec![
         Chart::Bars(bars),
         Chart::Stacked(stacked),
+        Chart::Layers(layers),
+        Chart::Layers(empty),
         Chart::Lines(lines),
         Chart::Strips(strips(&[], vec![])),
         Chart::Strips(strips(&["0"], vec![never])),

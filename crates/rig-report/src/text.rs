@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use textwrap::core::display_width;
 
-use super::document::{Cell, Label, Table, Verdict, with_unit};
+use super::document::{Cell, Label, Stacked, StackedRow, Table, Verdict, with_unit};
 
 /// The text without characters that would drive a terminal, reorder a line or break XML; tabs become spaces.
 pub fn clean(text: &str) -> Cow<'_, str> {
@@ -123,4 +123,19 @@ pub fn sign(verdict: Verdict) -> char {
         Verdict::Refuted => '✗',
         Verdict::Undecided => '?',
     }
+}
+
+/// The largest parts of a bar with their shares, percent, largest first, without those that it has not.
+pub fn largest(chart: &Stacked, row: &StackedRow, most: usize) -> Vec<(String, f64)> {
+    let whole: f64 = row.values.iter().sum();
+    let mut parts: Vec<(String, f64)> = chart
+        .parts
+        .iter()
+        .zip(&row.values)
+        .filter(|(_, value)| **value > 0.0)
+        .map(|(name, value)| (clean_line(name), 100.0 * value / whole))
+        .collect();
+    parts.sort_by(|one, other| other.1.total_cmp(&one.1));
+    parts.truncate(most);
+    parts
 }

@@ -8,7 +8,7 @@ use super::document::{
     Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
 };
 use super::paint::{Colour, Paint};
-use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
+use super::text::{MISSING, clean_line, largest, pad, pad_left, shorten, significant};
 
 const EIGHTHS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -32,6 +32,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
     match chart {
         Chart::Bars(bars) => render_bars(bars, width, paint),
         Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
+        Chart::Layers(chart) => render_layers(chart, width, paint),
         Chart::Lines(lines) => render_lines(lines, width, paint),
         Chart::Course(course) => render_course(course, width, paint),
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
@@ -129,6 +130,44 @@ fn render_stacked(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
     }
     let parts = chart.parts.iter().zip(PARTS.iter().cycle());
     out.extend(legend(parts.map(|(part, (sign, colour))| (*sign, *colour, part.clone())), width, paint));
+    out
+}
+
+/// Signs of layers; all beyond are written as [`OTHER`].
+const LAYERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
+/// Parts that are written out below a bar.
+const LARGEST: usize = 6;
+
+/// A bar of letters for each row, with its largest parts in words.
+fn render_layers(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+    let labels: Vec<String> = chart.rows.iter().map(|row| clean_line(&row.label.to_string())).collect();
+    let label_width = label_width(labels.iter().map(String::as_str), width);
+    let figures: Vec<String> = chart.rows.iter().map(|row| row.figure.to_string()).collect();
+    let figure_width = figures.iter().map(|figure| display_width(figure)).max().unwrap_or(0);
+    let room = width.saturating_sub(label_width + figure_width + 4).max(4);
+    let sign = |part: usize| LAYERS.get(part).map_or(OTHER, |sign| char::from(*sign));
+    let colour = |part: usize| SERIES[part % SERIES.len()];
+    let mut out = Vec::new();
+    for ((row, label), figure) in chart.rows.iter().zip(&labels).zip(&figures) {
+        let (mut line, mut sum, mut filled) = (String::new(), 0.0, 0);
+        for (part, value) in row.values.iter().enumerate() {
+            sum += value.max(0.0);
+            let edge =
+                if chart.limit > 0.0 { ((sum / chart.limit * room as f64).round() as usize).min(room) } else { 0 };
+            line.push_str(&paint.colour(colour(part), &sign(part).to_string().repeat(edge.saturating_sub(filled))));
+            filled = filled.max(edge);
+        }
+        line.push_str(&" ".repeat(room - filled));
+        let label = pad(&shorten(label, label_width), label_width);
+        out.push(format!("{label}  {line}  {}", pad_left(figure, figure_width)));
+        let parts: Vec<String> =
+            largest(chart, row, LARGEST).into_iter().map(|(name, share)| format!("{name} {share:.0} %")).collect();
+        let words = textwrap::fill(&parts.join(", "), width.saturating_sub(2).max(8));
+        out.extend(words.lines().map(|words| format!("  {}", paint.dim(words))));
+    }
+    let is_there = |part: usize| chart.rows.iter().any(|row| row.values.get(part).is_some_and(|value| *value > 0.0));
+    let parts = chart.parts.iter().enumerate().filter(|(part, _)| is_there(*part));
+    out.extend(legend(parts.map(|(part, name)| (sign(part), colour(part), name.clone())), width, paint));
     out
 }
 

@@ -40,7 +40,7 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
         Metric::ServiceDemand => service_demand(record, side),
         Metric::Retransmits => retransmits(record, side),
         Metric::Transactions => transactions(record, side),
-        Metric::TransactionDemand => spent(record, side, transactions(record, side)?),
+        Metric::TransactionDemand => cpu_time_per(record, side, transactions(record, side)?),
         Metric::Latency(of) => statistic(&latency([record]), of),
         Metric::Datagrams => datagrams(record, side),
         Metric::Loss => loss(record, side),
@@ -302,7 +302,7 @@ fn cpu(record: &TrialRecord, side: Side) -> Option<f64> {
 
 /// CPU time of the side's nodes for each of `units` a second, microseconds: netperf's formula,
 /// busy % * 10000 / (units/s) * CPUs, where 10000 us are one percent of one CPU's second.
-fn spent(record: &TrialRecord, side: Side, units: f64) -> Option<f64> {
+pub(crate) fn cpu_time_per(record: &TrialRecord, side: Side, units: f64) -> Option<f64> {
     let count = cpus(record, side).count() as f64;
     (units > 0.0).then_some(cpu(record, side)? * 10_000.0 / units * count)
 }
@@ -314,7 +314,7 @@ fn service_demand(record: &TrialRecord, side: Side) -> Option<f64> {
         Direction::Both => Some(worker.bytes() + worker.bytes_in()),
         _ => carried(worker),
     };
-    spent(record, side, per_second(record, side, moved)? / 1024.0)
+    cpu_time_per(record, side, per_second(record, side, moved)? / 1024.0)
 }
 
 /// Segments that the side's sockets sent again.

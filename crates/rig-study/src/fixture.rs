@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::claim::Verdict;
 use crate::claim::{Metric, Side};
-use crate::record::{CommandRecord, Environment, Flag, PhaseEnd, PhaseRecord, RigCost, Series, TrialRecord};
+use crate::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
+use crate::record::{CommandRecord, Environment, Flag, PhaseEnd, PhaseRecord, Profile, RigCost, Series, TrialRecord};
 use crate::suite::{Form, Layout, LayoutColumn};
 use crate::view::{Certainty, Claim, RunView, ScenarioView, Status};
 
@@ -113,6 +114,46 @@ pub fn with_phases(trial: TrialRecord) -> TrialRecord {
     };
     let phases = vec![phase(0, "before", Vec::new()), phase(1, "after", vec![command])];
     TrialRecord { phases, series: Some(series), ..trial }
+}
+
+/// The trial with samples of both ends, by layer: `extra` of them a thousand are of netfilter.
+pub fn with_layers(trial: TrialRecord, extra: u64) -> TrialRecord {
+    let titles = [
+        ("application", "Application"),
+        ("unknown", "Unknown"),
+        ("copy", "Copy"),
+        ("socket", "Socket, TCP and UDP"),
+        ("netfilter", "Netfilter"),
+    ];
+    let seed = u64::from(trial.ordinal) * 7 % 5;
+    let part =
+        |(layer, caller, samples): (usize, usize, u64)| LayerSamples { kind: Kind::Task, layer, caller, samples };
+    let node = |name: &str, copy: u64| NodeLayers {
+        node: name.to_owned(),
+        parts: [(0, 0, 90 + seed), (1, 1, 5), (2, 3, copy - seed), (3, 3, 895 - copy - extra), (4, 4, 10 + extra)]
+            .map(part)
+            .into(),
+        unknown: vec![("somewhere_[k]".to_owned(), 5)],
+        profile: (trial.ordinal == 1).then(|| Profile {
+            hertz: 997,
+            samples: 100,
+            stacks: vec![
+                ("load-0;send_[k];tcp_sendmsg_[k]".to_owned(), 90 - extra / 10),
+                ("load-0;send_[k];nft_do_chain_[k]".to_owned(), 10 + extra / 10),
+            ],
+            ..Profile::default()
+        }),
+        ..NodeLayers::default()
+    };
+    let layers = LayersRecord {
+        map: "0123456789abcdef".to_owned(),
+        layers: titles.map(|(id, title)| (id.to_owned(), title.to_owned())).into(),
+        hertz: 997,
+        nodes: vec![node("a", 200), node("b", 400)],
+        totals: vec![(End::Sender, 0.6), (End::Receiver, 0.9)],
+        ..LayersRecord::default()
+    };
+    TrialRecord { layers: Some(layers), ..trial }
 }
 
 fn node(name: &str, first_cpu: usize, busy: &[f64]) -> Value {

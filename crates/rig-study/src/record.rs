@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::layers::LayersRecord;
 use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
@@ -60,6 +61,9 @@ pub struct TrialRecord {
     /// Where the nodes were, unless they were the runner's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostRecord>,
+    /// What its CPUs ran, by layer, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layers: Option<LayersRecord>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -198,6 +202,7 @@ impl TrialRecord {
             series: self.series.clone(),
             limit: None,
             host: self.host.clone(),
+            layers: None,
             flags: Vec::new(),
         })
     }

@@ -1,6 +1,6 @@
 //! `netrig run`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
@@ -11,6 +11,7 @@ use rig_cli::streams::note;
 use rig_report::{Format, build};
 use rig_stats::units::Span;
 use rig_study::claim::Verdict;
+use rig_study::layers::Map;
 use rig_study::record::Environment;
 use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here, why_not_on};
 use rig_study::store::{Ending, NewRun, Store};
@@ -49,6 +50,10 @@ pub struct RunArgs {
     /// Where the nodes are
     #[arg(long, value_enum, default_value_t, value_name = "HOST")]
     pub host: HostKind,
+    /// Also what each layer costs: a second window of each trial, in which the CPUs' stacks are sampled. With FILE, its
+    /// patterns go before the built-in ones (docs/MEASURING.md)
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
+    pub layers: Option<Option<PathBuf>>,
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
@@ -85,6 +90,7 @@ impl HostKind {
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;
+    let layers = layers(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
@@ -108,6 +114,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
     let mut rig = Rig::on(host, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
+    if let Some(map) = layers {
+        rig.divide_by(map).or_exit(Exit::Lacking)?;
+    }
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
 
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
@@ -203,6 +212,19 @@ fn measure(
         store.set_rig_cost(id, &cost)?;
     }
     run::run(suite, timing, store, id, rig, progress, settled)
+}
+
+/// The map from functions to layers, where costs by layer are asked for.
+fn layers(args: &RunArgs) -> Result<Option<Map>, Failure> {
+    Ok(match &args.layers {
+        None => None,
+        Some(None) => Some(Map::built_in()),
+        Some(Some(path)) => {
+            let text = rig_cli::mistakes::read_text(path);
+            let text = text.with_context(|| format!("read {}", path.display())).or_exit(Exit::BadInput)?;
+            Some(Map::extended(&path.display().to_string(), &text).or_exit(Exit::BadInput)?)
+        }
+    })
 }
 
 /// The suite and timing that the command line asks for.

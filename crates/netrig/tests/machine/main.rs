@@ -12,6 +12,7 @@ mod kept;
 mod killed;
 mod lacking;
 mod lanes;
+mod layers;
 mod limits;
 mod loads;
 mod packets;

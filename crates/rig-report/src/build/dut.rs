@@ -118,7 +118,7 @@ pub(super) fn flames(scenario: &ScenarioView) -> Vec<Block> {
     }
     blocks.push(Block::paragraph(format!("{}: {}", dut.system, sampled(ordinal, &profile))));
     blocks.extend(hottest(&scenario.id, &profile).map(Block::Table));
-    blocks.push(Block::Flame(Flame { title: name.clone(), profile }));
+    blocks.push(Block::Flame(Flame { title: name.clone(), profile, before: None }));
     blocks
 }
 

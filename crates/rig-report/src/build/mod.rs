@@ -6,6 +6,7 @@ mod checks;
 mod doubts;
 mod dut;
 mod latency;
+pub(crate) mod layers;
 mod netperf;
 mod overview;
 mod phases;
@@ -140,6 +141,7 @@ fn blocks(view: &RunView) -> Vec<Block> {
     }
     blocks.push(Block::heading(2, "Charts"));
     blocks.extend(results::charts(view));
+    blocks.extend(layers::blocks(view));
     let flames = results::flames(view);
     if !flames.is_empty() {
         blocks.push(Block::heading(2, "Where the CPUs' time went"));

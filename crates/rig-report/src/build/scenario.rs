@@ -7,7 +7,9 @@ use rig_study::figures::{Kind, over_time, reading};
 use rig_study::record::TrialRecord;
 use rig_study::view::{Certainty, ScenarioView};
 
-use super::{agents, decimals, doubts, dut, latency, name, phases, sample, search, servers, sheets, shown, unit};
+use super::{
+    agents, decimals, doubts, dut, latency, layers, name, phases, sample, search, servers, sheets, shown, unit,
+};
 use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 
 pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
@@ -28,6 +30,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
         return blocks;
     }
     blocks.push(Block::Table(trials(scenario, level)));
+    blocks.extend(layers::details(scenario, level));
     blocks.extend(dut::details(scenario));
     blocks.extend(agents::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));

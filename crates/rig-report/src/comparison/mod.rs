@@ -1,5 +1,6 @@
 //! A comparison as a report.
 
+mod layers;
 #[cfg(test)]
 mod tests;
 
@@ -101,6 +102,7 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
             blocks.push(Block::List { items });
         }
     }
+    blocks.extend(layers::blocks(comparison, level));
     let undecided = undecided(comparison);
     if !undecided.is_empty() {
         blocks.push(Block::heading(level, "Undecided"));
@@ -220,6 +222,7 @@ fn details(comparison: &Comparison, level: u8) -> Vec<Block> {
         table.rows = rows;
         (!table.rows.is_empty()).then_some(Block::Table(table))
     }));
+    blocks.extend(layers::details(comparison));
     blocks.push(Block::heading(level, "How it was compared"));
     blocks.push(Block::KeyValues { caption: None, pairs: method(comparison) });
     blocks

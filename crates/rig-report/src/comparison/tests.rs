@@ -32,6 +32,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             load: "TCP stream".into(),
             plan: json!({}),
             checks: Vec::new(),
+            layers: Vec::new(),
             latency: None,
             delay: None,
             certainty: CertaintyKind::Fixed,

@@ -2,6 +2,7 @@
 //! flame graph has one to zoom and search, in a frame of its own that can reach nothing else.
 
 mod course;
+mod layers;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod parse;
@@ -19,7 +20,7 @@ use std::io;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
-use rig_study::flame;
+use rig_study::flame::{self, Change};
 use svg::{Role, Shape};
 
 use super::document::{
@@ -244,7 +245,15 @@ fn table_head(table: &Table) -> Markup {
 /// A flame graph, in a frame of its own because it has a script.
 fn picture(flame: &Flame) -> Markup {
     let title = clean_line(&flame.title);
-    let drawn = match flame::svg(&flame.profile, &clean(&flame.title)) {
+    let drawn = match &flame.before {
+        None => flame::svg(&flame.profile, &clean(&flame.title)),
+        Some(before) => {
+            let change =
+                Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
+            flame::svg_of_change(&change, &before.unit, &clean(&flame.title))
+        }
+    };
+    let drawn = match drawn {
         Ok(drawn) => drawn,
         Err(error) => return html! { p.remark { (title) ": " (Text(&error.to_string())) } },
     };
@@ -254,8 +263,13 @@ fn picture(flame: &Flame) -> Markup {
             iframe title=(title) sandbox="allow-scripts" style={ "height:" (height) "px" }
                 src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(drawn)) } {}
             figcaption {
-                "A click on a function shows it and what it calls; Search marks functions by name. Kernel: orange, BPF: aqua, \
-                 processes: yellow and red."
+                "A click on a function shows it and what it calls; Search marks functions by name. "
+                @if flame.before.is_some() {
+                    "Red: it takes more CPU time than before for what is carried, blue: less; the stronger, the more. Widths are \
+                     the new run's: what only the old one has is not there."
+                } @else {
+                    "Kernel: orange, BPF: aqua, processes: yellow and red."
+                }
             }
         }
     }
@@ -319,6 +333,7 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Stacked(stacked) => {
             stacked.parts.iter().enumerate().map(|(i, part)| (Role::Part(i), clean_line(part))).collect()
         }
+        Chart::Layers(chart) => layers::legend(chart),
         Chart::Lines(Lines { lines, .. }) | Chart::Course(Course { lines, .. }) => {
             lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
@@ -358,6 +373,7 @@ fn describe(chart: &Chart) -> String {
             let parts = stacked.parts.iter().zip(&row.values).map(|(part, value)| format!("{part} {value:.1}"));
             write!(words, "{}: {}, {}. ", row.label, row.figure, parts.collect::<Vec<_>>().join(", "))
         }),
+        Chart::Layers(chart) => write!(words, "{}", layers::words(chart)),
         Chart::Lines(lines) => lines.lines.iter().try_for_each(|line| {
             let values = || line.points.iter().map(|p| p.1);
             let (Some(low), Some(high)) = (values().reduce(f64::min), values().reduce(f64::max)) else { return Ok(()) };
@@ -384,7 +400,7 @@ fn describe(chart: &Chart) -> String {
     debug_assert!(result.is_ok(), "writing to a string");
     let axis = match chart {
         Chart::Bars(c) => c.axis.to_string(),
-        Chart::Stacked(c) => c.axis.to_string(),
+        Chart::Stacked(c) | Chart::Layers(c) => c.axis.to_string(),
         Chart::Lines(Lines { y, .. }) | Chart::Course(Course { y, .. }) => with_unit(&y.quantity, Some(&y.unit)),
         Chart::Percentiles(c) => c.value.to_string(),
         Chart::Scaling(c) => c.y.to_string(),

@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::{course, percentiles, scaling, strips};
+use super::{course, layers, percentiles, scaling, strips};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
@@ -52,6 +52,9 @@ pub enum Role {
     Part(usize),
     /// A value of a strip.
     Value(usize),
+    /// A value's colour with lines over it, few and many; only legends have it, drawings draw the lines.
+    Lined(usize),
+    Crowded(usize),
     /// Words on any of the values' colours.
     OnValue,
 }
@@ -70,7 +73,7 @@ impl Role {
             Self::Mark => RGBColor(1, 0, 3),
             Self::Series(i) => RGBColor(1, 1, (i % SERIES) as u8),
             Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
-            Self::Value(i) => RGBColor(1, 3, (i % VALUES) as u8),
+            Self::Value(i) | Self::Lined(i) | Self::Crowded(i) => RGBColor(1, 3, (i % VALUES) as u8),
             Self::OnValue => RGBColor(1, 0, 4),
         }
     }
@@ -85,6 +88,8 @@ impl Role {
             Self::Series(i) => format!("--s{}", i % SERIES),
             Self::Part(i) => format!("--p{}", i % PARTS),
             Self::Value(i) => format!("--v{}", i % VALUES),
+            Self::Lined(i) => format!("--w{}", i % VALUES),
+            Self::Crowded(i) => format!("--x{}", i % VALUES),
             Self::OnValue => "--on-value".to_owned(),
         }
     }
@@ -107,6 +112,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
     let height = match chart {
         Chart::Bars(bars) => BarRows::new(bars, shape).height(),
         Chart::Stacked(stacked) => StackRows::new(stacked, shape).height(),
+        Chart::Layers(chart) => layers::height(chart, shape),
         Chart::Lines(_) => match shape {
             Shape::Wide => 220,
             Shape::Narrow => 200,
@@ -122,6 +128,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
         match chart {
             Chart::Bars(bars) => draw_bars(bars, shape, &area),
             Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
+            Chart::Layers(chart) => layers::draw(chart, shape, &area),
             Chart::Lines(lines) => draw_lines(lines, shape, &area),
             Chart::Course(chart) => course::draw(chart, shape, &area),
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
@@ -142,9 +149,9 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
     Ok(Drawing { width: shape.width(), height, elements })
 }
 
-const FONT: i32 = 13;
+pub(super) const FONT: i32 = 13;
 pub(super) const SMALL: i32 = 12;
-const BAR: i32 = 16;
+pub(super) const BAR: i32 = 16;
 pub(super) const AXIS: u32 = 40;
 /// Room for the label above a bar in the narrow shape.
 pub(super) const LABEL_LINE: i32 = 18;
@@ -179,7 +186,7 @@ pub(super) fn fit(text: &str, px: i32, room: i32) -> String {
 }
 
 /// Draws a row's label: left of the bars, or above them.
-fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
+pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
     let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
     let name = clean_line(&label.head);
     let mut indent = 0;
@@ -196,7 +203,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
     Ok(())
 }
 
-fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
+pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
     let width = |label: &Label| {
         let subhead = label.subhead.as_deref().map_or(0, |s| text_width(&clean_line(s), FONT) + 8);
         bold_width(&clean_line(&label.head)) + subhead
@@ -208,7 +215,7 @@ fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
 }
 
 /// Draws grid and labels of the horizontal axis; returns the mapping of values to pixels.
-fn draw_scale(
+pub(super) fn draw_scale(
     area: &Area,
     shape: Shape,
     limit: f64,
@@ -332,13 +339,13 @@ fn value_text(number: &Number, shape: Shape) -> String {
 }
 
 /// Where the rows of a stacked chart stand: rows whose labels share the head stand together.
-struct StackRows {
+pub(super) struct StackRows {
     shape: Shape,
     tops: Vec<i32>,
 }
 
 impl StackRows {
-    fn new(chart: &Stacked, shape: Shape) -> Self {
+    pub(super) fn new(chart: &Stacked, shape: Shape) -> Self {
         let step = BAR + 3 + if shape == Shape::Narrow { LABEL_LINE } else { 0 };
         let mut y = 0;
         let mut tops = Vec::new();
@@ -355,15 +362,15 @@ impl StackRows {
         Self { shape, tops }
     }
 
-    fn height(&self) -> u32 {
+    pub(super) fn height(&self) -> u32 {
         (self.tops.last().copied().unwrap_or(0) + 4) as u32 + AXIS
     }
 
-    fn bar_top(&self, row: usize) -> i32 {
+    pub(super) fn bar_top(&self, row: usize) -> i32 {
         self.tops[row] + if self.shape == Shape::Narrow { LABEL_LINE } else { 0 }
     }
 
-    fn label_y(&self, row: usize) -> i32 {
+    pub(super) fn label_y(&self, row: usize) -> i32 {
         self.tops[row] + if self.shape == Shape::Narrow { LABEL_LINE } else { BAR } / 2
     }
 }

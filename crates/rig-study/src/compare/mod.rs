@@ -4,6 +4,7 @@
 //! ([`RunData`]), so that one from the store and one from a file are the same thing.
 
 mod differences;
+mod layers;
 mod policy;
 mod result;
 
@@ -18,8 +19,8 @@ pub use self::differences::Conditions;
 pub use self::policy::{Policy, policy};
 use crate::claim::{Metric, Side};
 pub use crate::export::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, Method, NoiseData, RunRef,
-    SampleData, ScenarioRef, Totals,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
 
@@ -155,6 +156,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         only_in_old: missing(&old.data, &new.data),
         only_in_new: missing(&new.data, &old.data),
         differences: differences::between(&old.data, &new.data, &chosen),
+        layers: layers::by_layer(&chosen, &figures, options.level),
         doubts: chosen.iter().flat_map(|(one, other)| differences::of_both(one, other)).collect(),
         figures,
     })

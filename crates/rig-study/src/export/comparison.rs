@@ -5,6 +5,9 @@ use rig_stats::sample::Bound;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::layers::LayerDifferences;
+use crate::record::Profile;
+
 /// A comparison of two runs, figure by figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "A netrig comparison")]
@@ -26,6 +29,25 @@ pub struct Comparison {
     #[serde(default)]
     pub doubts: Vec<Doubt>,
     pub figures: Vec<FigureComparison>,
+    /// The change of CPU time by layer, of each end whose stacks both runs sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerComparison>,
+}
+
+/// In which layers the change of an end's CPU time lies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayerComparison {
+    pub scenario: String,
+    /// Of the end's service demand or transaction demand; null where it has none.
+    #[serde(default)]
+    #[schemars(with = "Option<String>", extend("enum" = ["better", "worse", "same", "undecided", null]))]
+    pub verdict: Option<Verdict>,
+    /// The share of CPU time without a layer, of the run that has more of it.
+    pub unknown_percent: f64,
+    pub changes: LayerDifferences,
+    /// Stacks of the first trials, old and new.
+    #[serde(skip)]
+    pub profiles: Option<(Profile, Profile)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

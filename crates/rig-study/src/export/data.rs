@@ -10,6 +10,7 @@ use crate::export::{
     CertaintyKind, DistributionData, FigureData, PhasesData, RunData, RunHead, RunKind, RunStatus, ScenarioData,
 };
 use crate::figures::{self, Kind, reading};
+use crate::layers;
 use crate::view::{Certainty, RunView, ScenarioView, Status};
 
 /// Everything of a run that programs may rely on.
@@ -78,6 +79,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         certainty_missed,
         figures: figures.collect(),
         checks: scenario.checks.map_or_else(Vec::new, |procedure| procedure.judge(&scenario.trials)),
+        layers: layers::of_scenario(&scenario.trials, level),
         latency: distribution(&figures::latency(&scenario.trials)),
         delay: distribution(&figures::delay(&scenario.trials, Side::Receiver)),
         trials: scenario.trials.iter().map(plain).collect(),

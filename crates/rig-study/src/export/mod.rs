@@ -20,12 +20,13 @@ use serde_json::Value;
 use crate::checks::Check;
 use crate::claim::{Metric, Side};
 use crate::figures::sample_of;
+use crate::layers::LayersData;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
 pub use comparison::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, Method, NoiseData, RunRef,
-    SampleData, ScenarioRef, Totals,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
 };
 pub use data::data;
 
@@ -136,6 +137,9 @@ pub struct ScenarioData {
     /// Of the procedure that each trial carried out, where the suite names one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
+    /// CPU time by layer, of each end whose CPUs were sampled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayersData>,
     /// Of all transactions of all trials; null where there were none.
     pub latency: Option<DistributionData>,
     /// Of all datagrams of all trials that arrived at the receiver, from sending to receiving; null where there were none.

@@ -1,5 +1,7 @@
 //! The picture.
 
+use std::collections::BTreeMap;
+
 use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
@@ -31,17 +33,66 @@ pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
     if busy().all(|(_, count)| *count == 0) {
         return Err(Unusable::Idle { cpus: profile.cpus.clone(), samples: profile.samples });
     }
-    let mut options = Options::default();
-    options.title = title.to_owned();
+    let mut options = options(title);
     options.subtitle = Some(subtitle(profile));
     options.colors = Palette::Multi(MultiPalette::Js);
+    options.count_name = "samples".to_owned();
+    let lines: Vec<String> = busy().map(|(stack, count)| format!("{stack} {count}")).collect();
+    draw(options, &lines)
+}
+
+/// Two profiles of the same, with the CPU time that all busy samples of each stand for.
+#[derive(Debug, Clone, Copy)]
+pub struct Change<'a> {
+    pub old: &'a Profile,
+    pub new: &'a Profile,
+    /// Old and new, microseconds for a unit of what was carried.
+    pub totals: (f64, f64),
+}
+
+/// The flame graph of the new profile, coloured by how much more or less CPU time than in the old one each function takes, for
+/// what is carried: both are scaled to their totals.
+///
+/// # Errors
+/// As [`svg`], of either.
+pub fn svg_of_change(change: &Change<'_>, unit: &str, title: &str) -> Result<String, Unusable> {
+    /// Picoseconds, so that rare stacks do not vanish in rounding.
+    const PER_US: f64 = 1e6;
+    let mut stacks = BTreeMap::<&str, (u64, u64)>::new();
+    let scaled = |profile: &'_ Profile, total: f64| -> Result<f64, Unusable> {
+        let busy: u64 = profile.stacks.iter().filter(|(stack, _)| stack != IDLE).map(|(_, count)| count).sum();
+        let idle = || Unusable::Idle { cpus: profile.cpus.clone(), samples: profile.samples };
+        if busy == 0 { Err(idle()) } else { Ok(total * PER_US / busy as f64) }
+    };
+    let (old, new) = (scaled(change.old, change.totals.0)?, scaled(change.new, change.totals.1)?);
+    for (stack, count) in change.old.stacks.iter().filter(|(stack, _)| stack != IDLE) {
+        stacks.entry(stack).or_default().0 += (*count as f64 * old).round() as u64;
+    }
+    for (stack, count) in change.new.stacks.iter().filter(|(stack, _)| stack != IDLE) {
+        stacks.entry(stack).or_default().1 += (*count as f64 * new).round() as u64;
+    }
+    let mut options = options(title);
+    options.subtitle = Some(format!(
+        "{:.3} {unit} before, {:.3} after; {} and {} samples",
+        change.totals.0, change.totals.1, change.old.samples, change.new.samples
+    ));
+    options.count_name = unit.replacen("us", "ps", 1);
+    let lines: Vec<String> = stacks.iter().map(|(stack, (old, new))| format!("{stack} {old} {new}")).collect();
+    draw(options, &lines)
+}
+
+fn options(title: &str) -> Options<'_> {
+    let mut options = Options::default();
+    options.title = title.to_owned();
     options.bgcolors = Some(BackgroundColor::Flat((255, 255, 255).into()));
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.hash = true;
     options.deterministic = true;
-    options.count_name = "samples".to_owned();
     options.min_width = LEAST;
-    let lines: Vec<String> = busy().map(|(stack, count)| format!("{stack} {count}")).collect();
+    options
+}
+
+fn draw(mut options: Options<'_>, lines: &[String]) -> Result<String, Unusable> {
     let mut svg = Vec::new();
     from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
     let mut svg = String::from_utf8(svg).map_err(std::io::Error::other)?;

@@ -16,31 +16,76 @@ pub const IDLE: &str = "[idle]";
 /// Stacks that were too rare to be kept.
 pub const OTHER: &str = "[other]";
 
+/// Where softirqs are processed (kernel/softirq.c), by new kernels and old ones.
+pub(crate) const SOFTIRQS: [&str; 2] = ["handle_softirqs", "__do_softirq"];
+
 /// The most that a record keeps: stacks, and bytes of them.
 const STACKS: usize = 2000;
 const BYTES: usize = 256 * 1024;
 
-pub(super) fn profile(samples: &Samples, addresses: Addresses, cpus: &CpuSet, hertz: u32) -> Profile {
-    let names = addresses.names();
-    let mut folded = HashMap::<String, u64>::new();
-    for (stack, count) in &samples.stacks {
-        *folded.entry(fold(stack, &names, &samples.threads)).or_default() += count;
+/// All stacks with names.
+#[derive(Debug, Default)]
+pub struct Folded {
+    pub hertz: u32,
+    /// By CPU.
+    stacks: HashMap<u32, HashMap<String, u64>>,
+    /// Samples of idle tasks that did not wait, by CPU: they are under [`IDLE`].
+    awake: HashMap<u32, u64>,
+    pub lost: u64,
+    pub notes: Vec<String>,
+}
+
+impl Folded {
+    pub(super) fn new(samples: &Samples, addresses: Addresses, hertz: u32) -> Self {
+        let names = addresses.names();
+        let mut new = Self { hertz, lost: samples.lost, ..Self::default() };
+        for (stack, count) in &samples.stacks {
+            let text = fold(stack, &names, &samples.threads);
+            if text == IDLE && !waits(&names.kernel(stack)) {
+                *new.awake.entry(stack.cpu).or_default() += count;
+            }
+            *new.stacks.entry(stack.cpu).or_default().entry(text).or_default() += count;
+        }
+        new.notes = names.notes;
+        if samples.throttled > 0 {
+            new.notes.push(format!(
+                "The kernel held samples back {} times (sysctl kernel.perf_cpu_time_max_percent).",
+                samples.throttled
+            ));
+        }
+        new
     }
-    let (stacks, merged) = most_frequent(folded, STACKS, BYTES);
-    let mut notes = names.notes;
-    if samples.throttled > 0 {
-        notes.push(format!(
-            "The kernel held samples back {} times (sysctl kernel.perf_cpu_time_max_percent).",
-            samples.throttled
-        ));
+
+    pub(super) fn nothing(hertz: u32, why: String) -> Self {
+        Self { hertz, notes: vec![why], ..Self::default() }
     }
-    Profile { hertz, cpus: cpus.as_slice().to_vec(), samples: samples.count, lost: samples.lost, stacks, merged, notes }
+
+    /// Those of some CPUs, in no order: a stack may come more than once.
+    pub fn of<'a>(&'a self, cpus: &'a CpuSet) -> impl Iterator<Item = (&'a str, u64)> {
+        let own = cpus.as_slice().iter().filter_map(|cpu| self.stacks.get(cpu));
+        own.flatten().map(|(stack, count)| (stack.as_str(), *count))
+    }
+
+    /// Of those under [`IDLE`], the samples in which the idle task was not waiting.
+    pub fn awake(&self, cpus: &CpuSet) -> u64 {
+        cpus.as_slice().iter().filter_map(|cpu| self.awake.get(cpu)).sum()
+    }
+
+    /// Those of some CPUs, as many as a record keeps.
+    pub fn profile(&self, cpus: &CpuSet) -> Profile {
+        let mut folded = HashMap::<String, u64>::new();
+        self.of(cpus).for_each(|(stack, count)| *folded.entry(stack.to_owned()).or_default() += count);
+        let samples = folded.values().sum();
+        let (stacks, merged) = most_frequent(folded, STACKS, BYTES);
+        let cpus = cpus.as_slice().to_vec();
+        Profile { hertz: self.hertz, cpus, samples, lost: self.lost, stacks, merged, notes: self.notes.clone() }
+    }
 }
 
 /// From the outermost to the innermost: the thread, its functions, the kernel's.
 fn fold(stack: &Stack, names: &Names, threads: &HashMap<u32, String>) -> String {
     let kernel = names.kernel(stack);
-    if stack.process == 0 && is_idle(&kernel) {
+    if stack.process == 0 && stack.user.is_empty() && is_idle_task(&kernel) && is_idle(&kernel) {
         return IDLE.to_owned();
     }
     let thread = threads.get(&stack.thread).map_or(UNKNOWN, String::as_str).replace(';', ":");
@@ -49,10 +94,37 @@ fn fold(stack: &Stack, names: &Names, threads: &HashMap<u32, String>) -> String 
     [thread.as_str()].into_iter().chain(frames).collect::<Vec<_>>().join(";")
 }
 
+/// Seen from inside a container, all tasks outside of it have the number of the idle task.
+fn is_idle_task(kernel: &[&str]) -> bool {
+    let begins = |name: &&str| ["do_idle", "cpu_startup_entry", "cpu_idle_loop"].iter().any(|at| name.starts_with(at));
+    kernel.iter().any(begins) || kernel.iter().all(|name| name.starts_with(UNKNOWN))
+}
+
 /// Whether the idle task idles: it did not when an interrupt had come, or receive processing ran in its name.
+///
+/// The sampling clock is an interrupt, too. What it missed while a halted CPU woke up to another one is made up for where
+/// interrupts are first on again, which is in the beginning of softirq processing: those samples are of the time before.
 fn is_idle(kernel: &[&str]) -> bool {
+    if is_late(kernel) {
+        return true;
+    }
     let works = |name: &&str| name.starts_with("asm_") || name.contains("softirq") || name.contains("_interrupt");
     !kernel.iter().any(works)
+}
+
+fn is_late(kernel: &[&str]) -> bool {
+    let begins = |first: &str| SOFTIRQS.iter().any(|name| first.starts_with(name));
+    matches!(kernel, [first, second, ..] if begins(first) && second.contains("irq_exit"))
+}
+
+/// Whether an idle task only waits for something to do.
+fn waits(kernel: &[&str]) -> bool {
+    if is_late(kernel) {
+        return true;
+    }
+    let halts =
+        |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
+    kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
 
 /// The stacks with the most samples, most first, and how many there are beside; those are added up under [`OTHER`].
@@ -86,11 +158,22 @@ mod tests {
     }
 
     #[test]
+    fn a_task_outside_of_the_container_is_not_the_idle_task() {
+        assert!(is_idle_task(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
+        assert!(is_idle_task(&[]) && is_idle_task(&["[unknown]_[k]"]));
+        assert!(!is_idle_task(&["schedule_[k]", "worker_thread_[k]", "kthread_[k]"]));
+    }
+
+    #[test]
     fn an_idle_task_that_serves_interrupts_is_not_idle() {
         assert!(is_idle(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
         assert!(is_idle(&[]));
         let softirq = ["net_rx_action_[k]", "handle_softirqs_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
         assert!(!is_idle(&softirq));
+        let late = ["handle_softirqs_[k]", "__irq_exit_rcu_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
+        assert!(is_idle(&late));
         assert!(!is_idle(&["asm_common_interrupt_[k]", "default_idle_[k]"]));
+        assert!(waits(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
+        assert!(!waits(&["tick_nohz_idle_exit_[k]", "do_idle_[k]"]));
     }
 }

@@ -10,8 +10,9 @@ use rig_sys::perf::{Samples, Sampling};
 use self::symbols::Addresses;
 use crate::record::Profile;
 
-pub use draw::{Unusable, height, svg};
-pub use fold::{IDLE, KERNEL, OTHER, PROGRAM};
+pub use draw::{Change, Unusable, height, svg, svg_of_change};
+pub(crate) use fold::SOFTIRQS;
+pub use fold::{Folded, IDLE, KERNEL, OTHER, PROGRAM};
 
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 499;
@@ -73,14 +74,15 @@ impl Sampled {
     /// Gives addresses their names. That takes some tenths of a second of CPU time, which a load that still runs may have
     /// to go without: call it when there is none, but before the BPF programs go whose names matter.
     pub fn profile(self) -> Profile {
+        let cpus = self.cpus.clone();
+        self.folded().profile(&cpus)
+    }
+
+    /// [`Self::profile`] of each CPU, with all its stacks.
+    pub fn folded(self) -> Folded {
         match self.taken {
-            Ok((samples, addresses)) => fold::profile(&samples, addresses, &self.cpus, self.hertz),
-            Err(why) => Profile {
-                hertz: self.hertz,
-                cpus: self.cpus.as_slice().to_vec(),
-                notes: vec![format!("No stacks could be sampled: {why}.")],
-                ..Profile::default()
-            },
+            Ok((samples, addresses)) => Folded::new(&samples, addresses, self.hertz),
+            Err(why) => Folded::nothing(self.hertz, format!("No stacks could be sampled: {why}.")),
         }
     }
 }

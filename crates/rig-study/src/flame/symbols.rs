@@ -19,6 +19,7 @@ use rig_sys::perf::Stack;
 use super::fold::{KERNEL, PROGRAM};
 
 pub(super) const UNKNOWN: &str = "[unknown]";
+const UNKNOWN_OF_KERNEL: &str = "[unknown]_[k]";
 /// Names of generic functions grow without limit.
 const LONGEST: usize = 160;
 
@@ -88,13 +89,16 @@ impl Addresses {
 
     pub fn names(self) -> Names {
         let Self { kernel, files, mut names } = self;
+        let modules = modules();
         let symbolizer = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
         let mut enter = |source: &Source<'_>, input: Input<&[u64]>, whose: &[(Owner, u64)]| {
             // Without the file's or the kernel's symbols there is nothing to say but that they are unknown.
             let symbols = symbolizer.symbolize(source, input).unwrap_or_default();
             for (&(owner, address), symbol) in whose.iter().zip(&symbols) {
                 if let Symbolized::Sym(symbol) = symbol {
-                    names.insert((owner, address), written(owner, &symbol.name));
+                    let module = modules.get(&symbol.addr).filter(|_| owner.is_none());
+                    let name = module.map(|module| format!("{} [{module}]", symbol.name));
+                    names.insert((owner, address), written(owner, name.as_deref().unwrap_or(&symbol.name)));
                 }
             }
         };
@@ -142,9 +146,10 @@ impl Names {
     }
 
     fn all(&self, owner: Owner, addresses: &[u64]) -> Vec<&str> {
-        let name = |address| self.names.get(&(owner, address)).map_or(UNKNOWN, String::as_str);
+        let unknown = if owner.is_none() { UNKNOWN_OF_KERNEL } else { UNKNOWN };
+        let name = |address| self.names.get(&(owner, address)).map_or(unknown, String::as_str);
         let mut names: Vec<&str> = inside(addresses).map(name).collect();
-        names.dedup_by(|one, other| one == other && *one == UNKNOWN);
+        names.dedup_by(|one, other| one == other && *one == unknown);
         names
     }
 }
@@ -173,6 +178,22 @@ fn program(symbol: &str) -> Option<&str> {
     let (tag, name) = rest.split_once('_').unwrap_or((rest, ""));
     let is_tag = tag.len() == 16 && tag.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_tag.then_some(if name.is_empty() { tag } else { name })
+}
+
+/// The modules of functions, by their addresses: the symbols that addresses are looked up in do not say.
+fn modules() -> HashMap<u64, String> {
+    let none = || fs::read("/proc/modules").is_ok_and(|modules| modules.is_empty());
+    let Ok(symbols) = (if none() { Ok(String::new()) } else { fs::read_to_string("/proc/kallsyms") }) else {
+        return HashMap::new();
+    };
+    let function = |line: &str| {
+        // `address type name\t[module]`, without a module for the kernel's own.
+        let (symbol, module) = line.split_once('\t')?;
+        let module = module.strip_prefix('[')?.strip_suffix(']').filter(|name| *name != "bpf")?;
+        let address = u64::from_str_radix(symbol.split(' ').next()?, 16).ok()?;
+        Some((address, module.to_owned()))
+    };
+    symbols.lines().filter_map(function).collect()
 }
 
 /// Whether /proc/kallsyms shows zeroes in the place of addresses.

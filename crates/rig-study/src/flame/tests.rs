@@ -124,3 +124,19 @@ fn a_machine_that_does_not_let_stacks_be_sampled_gives_a_profile_that_says_so() 
     assert_eq!((profile.samples, profile.cpus.as_slice()), (0, &[CpuSet::MAX][..]));
     assert_eq!(profile.notes, [format!("No stacks could be sampled: {error}.")]);
 }
+
+#[test]
+fn a_change_is_told_by_colours() {
+    let old = profile(&[("load;send_[k]", 50), ("load;gone_[k]", 50), (IDLE, 300)]);
+    let new = profile(&[("load;send_[k]", 10), ("load;came_[k]", 10), (IDLE, 1)]);
+    let change = Change { old: &old, new: &new, totals: (2.0, 4.0) };
+    let drawn = svg_of_change(&change, "us/KB", "New against old").unwrap();
+    for text in ["2.000 us/KB before, 4.000 after; 400 and 21 samples", "ps/KB", "came"] {
+        assert!(drawn.contains(text), "no {text} in {drawn}");
+    }
+    // Half of 4 us against half of 2: as much more as it was, whatever the number of samples.
+    let told = drawn.lines().find(|line| line.contains("<title>send_[k]") || line.contains("<title>send ")).unwrap();
+    assert!(told.contains("2,000,000 ps/KB") && told.contains("+25.00%"), "{told}");
+    let idle = Change { old: &profile(&[(IDLE, 3)]), ..change };
+    assert!(matches!(svg_of_change(&idle, "us/KB", "x"), Err(Unusable::Idle { samples: 3, .. })));
+}

@@ -1,6 +1,7 @@
 //! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
 
 pub mod agents;
+mod by_layer;
 mod environment;
 mod left_out;
 mod pairs;

@@ -25,6 +25,8 @@ use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::under_load::{self, Latest, OnTestbed};
 use crate::figures::node_of;
+use crate::flame::{Profiler, Sampled};
+use crate::layers::{HERTZ, Map};
 use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
     AgentRecord, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
@@ -60,34 +62,44 @@ pub struct Trials {
     cores: Vec<CpuSet>,
     cancel: Cancel,
     datapaths: Registry,
+    /// By which what the CPUs ran is divided, in a window more of each trial; `None` without one.
+    layers: Option<Map>,
 }
 
 /// What a load left behind, with the counters of the nodes around it.
 pub(super) struct Observation {
-    window: (u64, u64),
-    nodes: Vec<NodeRecord>,
+    pub(super) window: (u64, u64),
+    pub(super) nodes: Vec<NodeRecord>,
     pub(super) workers: Vec<WorkerRecord>,
     throttled_us: Option<u64>,
     pub(super) agents: Vec<AgentRecord>,
     pub(super) dut: Option<DutRecord>,
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
+    pub(super) stacks: Option<Sampled>,
 }
 
 /// A testbed, and the agents at work on its nodes.
 #[derive(Debug, Clone, Copy)]
-struct Stage<'a> {
+pub(super) struct Stage<'a> {
     testbed: &'a Testbed<'a>,
     agents: &'a Agents,
     /// Of its host, when the trial began.
     clock: ClockOffset,
     /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
     samples: bool,
+    /// Whether those of all nodes' CPUs are.
+    stacks: bool,
 }
 
 impl<'a> Stage<'a> {
+    /// With the stacks of all nodes' CPUs, instead of those that the scenario asks for.
+    pub(super) fn sampled(self) -> Self {
+        Self { samples: false, stacks: true, ..self }
+    }
+
     fn of(testbed: &'a Testbed<'a>, agents: &'a Agents) -> Result<Self> {
-        Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true })
+        Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true, stacks: false })
     }
 }
 
@@ -141,9 +153,24 @@ impl Rig {
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
         let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
-        let trials = Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths };
+        let trials =
+            Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths, layers: None };
         host.keep_off(&owned(&trials.placement.all()))?;
         Ok(Self { host, trials })
+    }
+
+    /// Each trial has a second window, with the same load in the same testbed, in which the stacks of all nodes' CPUs are
+    /// sampled and divided by `map`.
+    ///
+    /// # Errors
+    /// When the host cannot sample stacks, or the machine does not let them be sampled.
+    pub fn divide_by(&mut self, map: Map) -> Result<()> {
+        if let Some(lack) = self.host.lacks(Ability::Stacks) {
+            bail!(lack);
+        }
+        rig_sys::perf::probe()?;
+        self.trials.layers = Some(map);
+        Ok(())
     }
 
     /// How CPU time is counted, in words.
@@ -235,9 +262,13 @@ impl Trials {
             nodes: observed.nodes,
             workers: observed.workers,
             throttled_us: observed.throttled_us,
+            layers: None,
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology, &self.cores);
+        if let Some(map) = &self.layers {
+            record.layers = Some(self.by_layer(map, stage, scenario, &record, (known, timing.phases))?);
+        }
         Ok(record)
     }
 
@@ -352,7 +383,7 @@ impl Trials {
     }
 
     /// A window in which nothing changes.
-    fn observe(
+    pub(super) fn observe(
         &self,
         stage: Stage<'_>,
         scenario: &Scenario,
@@ -364,9 +395,9 @@ impl Trials {
     }
 
     /// A window in which a programme is carried out, with the limit that its rates are shares of.
-    fn perform(
+    pub(super) fn perform(
         &self,
-        Stage { testbed, agents, clock, samples }: Stage<'_>,
+        Stage { testbed, agents, clock, samples, stacks }: Stage<'_>,
         scenario: &Scenario,
         (programme, limit): (&Programme, f64),
         phases: Phases,
@@ -406,9 +437,14 @@ impl Trials {
             .start(pairs)
             .map_err(stopped_or)?;
         let (begin_ns, _) = running.window();
-        let mut of_agents = None;
+        let (mut of_agents, mut profiler) = (None, None);
         let mut on_begin = || {
             of_agents = Some(agents.begin(samples)?);
+            if stacks {
+                let nodes = 0..testbed.topology().nodes().len();
+                let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
+                profiler = Some(Profiler::start(&CpuSet::new(cpus), HERTZ)?);
+            }
             Ok(())
         };
         let mut loaded_testbed = OnTestbed {
@@ -434,6 +470,7 @@ impl Trials {
         let of_agents = of_agents.context("the agents were not read at the window's begin")?;
         let window = host.between(begin, end)?;
         let observed = agents.end(of_agents, &window.nodes)?;
+        let stacks = profiler.map(Profiler::stop).transpose()?;
         let sampled = samplers.map(|samplers| samplers.finish(host)).transpose()?;
         let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Mark], Outcome))| {
             let phase: &Phase = &programme.phases[index];
@@ -468,6 +505,7 @@ impl Trials {
             dut,
             phases,
             series,
+            stacks,
             throttled_us: window.throttled_us,
         })
     }

@@ -318,6 +318,7 @@ mod tests {
             limit: None,
             dut: None,
             host: None,
+            layers: None,
             flags: Vec::new(),
         }
     }

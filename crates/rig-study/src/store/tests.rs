@@ -52,6 +52,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         limit: None,
         dut: None,
         host: None,
+        layers: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }
 }

@@ -25,6 +25,7 @@ const RING: usize = 512 * 1024;
 /// a part are return addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stack {
+    pub cpu: u32,
     /// Process and thread; 0 is a CPU's idle task.
     pub process: u32,
     pub thread: u32,
@@ -70,8 +71,9 @@ impl Sampling {
             let error = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::new(format!("sample stacks on CPUs '{cpus}' at {hertz} Hz"), error));
         }
-        let mut rings = cpus.as_slice().iter().map(|&cpu| open(cpu, hertz)).collect::<Result<Vec<_>>>()?;
-        for (ring, cpu) in rings.iter_mut().zip(cpus.as_slice()) {
+        let rings = cpus.as_slice().iter().map(|&cpu| Ok((cpu, open(cpu, hertz)?)));
+        let mut rings = rings.collect::<Result<Vec<_>>>()?;
+        for (cpu, ring) in &mut rings {
             ring.enable().during(|| format!("begin to sample the stacks of CPU {cpu}"))?;
         }
         let stop = Arc::new(AtomicBool::new(false));

@@ -19,24 +19,24 @@ const MARKS: u64 = 4095_u64.wrapping_neg();
 const USER: u64 = 512_u64.wrapping_neg();
 
 /// Takes what comes until `stop`, and what had come by then.
-pub(super) fn until(stop: &AtomicBool, mut rings: Vec<Sampler>) -> Samples {
+pub(super) fn until(stop: &AtomicBool, mut rings: Vec<(u32, Sampler)>) -> Samples {
     let mut samples = Samples::default();
     while !stop.load(Ordering::Acquire) {
-        rings.iter_mut().for_each(|ring| drain(ring, &mut samples));
+        rings.iter_mut().for_each(|(cpu, ring)| drain(*cpu, ring, &mut samples));
         thread::park_timeout(PAUSE);
     }
-    for ring in &mut rings {
+    for (cpu, ring) in &mut rings {
         // One that cannot be stopped ends when it is closed.
         let _ = ring.disable();
-        drain(ring, &mut samples);
+        drain(*cpu, ring, &mut samples);
     }
     samples
 }
 
-fn drain(ring: &mut Sampler, samples: &mut Samples) {
+fn drain(cpu: u32, ring: &mut Sampler, samples: &mut Samples) {
     while let Some(record) = ring.next_record() {
         match record.parse_record() {
-            Ok(Record::Sample(sample)) => samples.add(&sample),
+            Ok(Record::Sample(sample)) => samples.add(cpu, &sample),
             Ok(Record::Lost(lost)) => samples.lost += lost.lost,
             Ok(Record::LostSamples(lost)) => samples.lost += lost.lost,
             Ok(Record::Throttle(_)) => samples.throttled += 1,
@@ -47,7 +47,7 @@ fn drain(ring: &mut Sampler, samples: &mut Samples) {
 }
 
 impl Samples {
-    fn add(&mut self, sample: &Sample<'_>) {
+    fn add(&mut self, cpu: u32, sample: &Sample<'_>) {
         let (Some(process), Some(thread)) = (sample.pid(), sample.tid()) else {
             self.lost += 1;
             return;
@@ -56,7 +56,7 @@ impl Samples {
         if let Entry::Vacant(new) = self.threads.entry(thread) {
             new.insert(name(process, thread));
         }
-        *self.stacks.entry(Stack { process, thread, kernel, user }).or_default() += 1;
+        *self.stacks.entry(Stack { cpu, process, thread, kernel, user }).or_default() += 1;
         self.count += 1;
     }
 }

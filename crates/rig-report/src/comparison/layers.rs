@@ -1,0 +1,168 @@
+//! In which layers changes of CPU time lie.
+
+use rig_study::compare::{Comparison, LayerComparison};
+use rig_study::layers::{LayerDifference, MUCH_UNKNOWN};
+
+use crate::build::layers::{change, decimals, shown};
+use crate::document::{Block, Cell, Column, Flame, FlameBefore, Label, Number, Row, Table};
+
+/// Layers that one sentence names.
+const NAMED: usize = 6;
+
+/// A sentence for each end whose CPU time changed, in all or in a layer.
+pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
+    let items: Vec<String> = comparison.layers.iter().filter_map(sentence).collect();
+    if comparison.layers.is_empty() {
+        return Vec::new();
+    }
+    let mut blocks = vec![Block::heading(level, "Changes by layer")];
+    if comparison.layers.iter().any(|one| !one.changes.same_map) {
+        blocks.push(Block::warning(
+            "The runs divided their stacks by different maps from functions to layers: parts may have moved between layers.",
+        ));
+    }
+    let unknown: Vec<String> = comparison
+        .layers
+        .iter()
+        .filter(|one| one.unknown_percent > MUCH_UNKNOWN)
+        .map(|one| format!("{} {} ({:.1} %)", one.scenario, one.changes.end, one.unknown_percent))
+        .collect();
+    if !unknown.is_empty() {
+        blocks.push(Block::warning(format!("Much of the time has no layer: {}.", unknown.join(", "))));
+    }
+    blocks.push(match items.is_empty() {
+        true => Block::paragraph("No layer of any end changed by more than its interval."),
+        false => Block::List { items },
+    });
+    blocks
+}
+
+/// `B sender: +0.031 µs/KB (0.010 to 0.052); surely in Netfilter +0.021 (0.015 to 0.027)`
+fn sentence(one: &LayerComparison) -> Option<String> {
+    let unit = &one.changes.unit;
+    let mut sure: Vec<&LayerDifference> = one.changes.parts.iter().filter(|part| part.is_sure()).collect();
+    sure.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
+    if sure.is_empty() && !one.changes.total.is_sure() {
+        return None;
+    }
+    let signed = |value: f64| {
+        let text = Number::new(value, decimals(unit)).to_string();
+        if value > 0.0 { format!("+{text}") } else { text }
+    };
+    let amount = |part: &LayerDifference| match (part.low, part.high) {
+        (Some(low), Some(high)) => format!("{} ({} to {})", signed(part.difference), signed(low), signed(high)),
+        _ => signed(part.difference),
+    };
+    let total = &one.changes.total;
+    let whole = format!("{} {}: {} {}", one.scenario, one.changes.end, amount(total), shown(unit));
+    let parts: Vec<String> = sure.iter().take(NAMED).map(|part| format!("{} {}", part.title, amount(part))).collect();
+    Some(match parts.is_empty() {
+        true => format!("{whole}; no single layer changed by more than its interval"),
+        false => format!("{whole}; by more than its interval {}", parts.join(", ")),
+    })
+}
+
+/// All parts, and the stacks coloured by their change.
+pub(super) fn details(comparison: &Comparison) -> Vec<Block> {
+    let of = |one: &LayerComparison| {
+        let mut blocks = vec![Block::Table(table(one))];
+        if let Some((old, new)) = &one.profiles {
+            blocks.push(Block::Flame(Flame {
+                title: format!("{} {}, new against old", one.scenario, one.changes.end),
+                profile: new.clone(),
+                before: Some(FlameBefore {
+                    profile: old.clone(),
+                    unit: one.changes.unit.clone(),
+                    old_total: one.changes.total.old,
+                    new_total: one.changes.total.new,
+                }),
+            }));
+        }
+        blocks
+    };
+    comparison.layers.iter().flat_map(of).collect()
+}
+
+fn table(one: &LayerComparison) -> Table {
+    let unit = shown(&one.changes.unit);
+    let places = decimals(&one.changes.unit);
+    let mut table = Table::new(format!("CPU time of {} by layer, {}", one.scenario, one.changes.end), "Layer");
+    table.columns =
+        ["old", "new", "change"].map(|head| Column::number(Label::new(head), Some(&unit))).into_iter().collect();
+    let row = |part: &LayerDifference| Row {
+        label: part.title.clone(),
+        unit: None,
+        cells: vec![Cell::number(part.old, places), Cell::number(part.new, places), change(part, &one.changes.unit)],
+    };
+    table.rows = one.changes.parts.iter().chain([&one.changes.total]).map(row).collect();
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_stats::units::Percent;
+    use rig_study::compare::{Input, Options, compare};
+    use rig_study::export::data;
+    use rig_study::fixture::{run_view, with_layers};
+
+    use super::*;
+    use crate::comparison::document;
+
+    /// The run with so much more of netfilter in scenario B.
+    fn input(id: &str, extra: u64) -> Input {
+        let mut view = run_view();
+        view.id = id.to_owned();
+        view.started_unix_ms += i64::try_from(extra).unwrap();
+        for scenario in &mut view.scenarios {
+            let own = if scenario.id == "B" { extra } else { 0 };
+            let trials = std::mem::take(&mut scenario.trials);
+            scenario.trials = trials.into_iter().map(|trial| with_layers(trial, own)).collect();
+        }
+        Input { name: format!("run {id}"), data: data(&view) }
+    }
+
+    fn compared(extra: u64) -> Comparison {
+        let options = Options {
+            level: Default::default(),
+            minimum: Percent::new(5.0).unwrap(),
+            only: Vec::new(),
+            metrics: Vec::new(),
+        };
+        compare(&input("1", 0), &input("2", extra), &[], &options).unwrap()
+    }
+
+    fn items(blocks: &[Block]) -> Vec<&str> {
+        let lists =
+            blocks.iter().filter_map(|block| if let Block::List { items } = block { Some(items) } else { None });
+        lists.flatten().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_change_is_explained_by_the_layers_in_which_it_lies() {
+        let comparison = compared(300);
+        let told = blocks(&comparison, 2);
+        let of_b: Vec<&str> = items(&told).into_iter().filter(|item| item.starts_with("B sender")).collect();
+        assert_eq!(of_b.len(), 1, "{told:#?}");
+        assert!(of_b[0].contains("Netfilter +") && of_b[0].contains("Socket, TCP and UDP -"), "{of_b:?}");
+        assert!(!items(&told).iter().any(|item| item.starts_with("A ")), "{told:#?}");
+        let document = document(&comparison);
+        let flames =
+            document.details.iter().filter(|block| matches!(block, Block::Flame(flame) if flame.before.is_some()));
+        assert_eq!(flames.count(), comparison.layers.len());
+        assert!(comparison.layers.iter().any(|one| one.scenario == "B" && one.verdict.is_some()));
+    }
+
+    #[test]
+    fn runs_alike_have_no_layer_to_name() {
+        let comparison = compared(1);
+        let told = blocks(&comparison, 2);
+        assert!(
+            told.iter().any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer"))),
+            "{told:#?}"
+        );
+        assert!(told.iter().all(|block| !matches!(block, Block::Notice { .. })), "{told:#?}");
+        let mut moved = comparison;
+        moved.layers[0].changes.same_map = false;
+        assert!(blocks(&moved, 2).iter().any(|block| matches!(block, Block::Notice { .. })));
+    }
+}

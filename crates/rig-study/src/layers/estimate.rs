@@ -1,0 +1,376 @@
+//! From samples to CPU time with intervals.
+
+use rig_stats::confidence::Level;
+use rig_stats::sample::{Range, Sample};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::map::UNKNOWN_NUMBER;
+use super::record::Kind;
+use super::{End, LayersRecord, UNKNOWN, total};
+use crate::record::{Accounting, CpuUse, TrialRecord};
+
+/// The layer of the kernel's way into interrupts.
+const INTERRUPTS: &str = "interrupts";
+/// How far the busy time by samples may be from what was counted: percent of the CPUs' time, and a share of it.
+const APART_POINTS: f64 = 3.0;
+const APART_SHARE: f64 = 0.15;
+
+/// What an end of a scenario spent, by layer. The parts add up to the total.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayersData {
+    pub end: End,
+    /// Of all values: `us/KB`, `us/Tr` or `us/packet`.
+    pub unit: String,
+    /// Tells the map from functions to layers.
+    pub map: String,
+    /// Samples of CPUs that were not idle, in all trials together.
+    pub samples: u64,
+    /// CPU time without a layer, of the total.
+    pub unknown_percent: f64,
+    /// Trials in which the sampling clock found the CPUs busy for clearly more or less time than was counted: their parts may
+    /// be off.
+    #[serde(default)]
+    pub misplaced_trials: u32,
+    /// Functions in which those ended, with samples, most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_functions: Vec<(String, u64)>,
+    /// CPU time as it was counted in the measured windows of the trials that have samples, mean and confidence interval.
+    pub total: f64,
+    /// Null for a single trial.
+    pub total_low: Option<f64>,
+    pub total_high: Option<f64>,
+    /// One for each trial that has samples, in order.
+    pub totals: Vec<f64>,
+    /// The trials' numbers, in the same order.
+    pub trials: Vec<u32>,
+    /// The same mean in the windows in which samples were taken, which cost CPU time themselves.
+    pub sampled_total: Option<f64>,
+    /// In the order of the map, without layers that no sample was in.
+    pub parts: Vec<LayerPart>,
+}
+
+/// One layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayerPart {
+    pub layer: String,
+    pub title: String,
+    pub samples: u64,
+    /// Of the total.
+    pub percent: f64,
+    pub mean: f64,
+    /// The confidence interval. Of a single trial, that of the samples alone.
+    pub low: f64,
+    pub high: f64,
+    /// One for each trial that has samples, in order.
+    pub values: Vec<f64>,
+    /// The mean where shared work (copies, memory, locks) counts to the layer that called for it.
+    pub with_called: f64,
+}
+
+/// How the trials of two sets belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pairing {
+    /// Of one run: trials of the same number were made one after the other.
+    Rounds,
+    /// Of two runs.
+    None,
+}
+
+/// What one set of trials spent more than another, by layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayerDifferences {
+    pub end: End,
+    pub unit: String,
+    /// Whether both were divided by the same map from functions to layers.
+    pub same_map: bool,
+    pub total: LayerDifference,
+    pub parts: Vec<LayerDifference>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LayerDifference {
+    pub layer: String,
+    pub title: String,
+    pub old: f64,
+    pub new: f64,
+    /// New less old.
+    pub difference: f64,
+    /// The confidence interval; null where there is none, of totals of single trials.
+    pub low: Option<f64>,
+    pub high: Option<f64>,
+}
+
+impl LayerDifference {
+    /// Whether the interval tells that there is one.
+    pub fn is_sure(&self) -> bool {
+        self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
+    }
+}
+
+/// Both ends, and the device under test where there is one, as far as trials have samples.
+pub fn of_scenario(trials: &[TrialRecord], level: Level) -> Vec<LayersData> {
+    let all = End::ALL.into_iter().filter_map(|end| of_end(trials, end, level));
+    let mut found: Vec<LayersData> = all.collect();
+    // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
+    if found.iter().any(|data| matches!(data.end, End::Sender | End::Receiver)) {
+        found.retain(|data| !matches!(data.end, End::Local | End::Remote));
+    }
+    found
+}
+
+/// The samples of one trial's end.
+struct Taken {
+    ordinal: u32,
+    /// As it was counted.
+    total: f64,
+    /// Of the total, by layer and by caller.
+    own: Vec<f64>,
+    called: Vec<f64>,
+    /// By layer.
+    samples: Vec<u64>,
+    sampled_total: Option<f64>,
+    /// Whether the sampling clock found the CPUs busy for another time than was counted.
+    misplaced: bool,
+}
+
+impl Taken {
+    fn of(trial: &TrialRecord, layers: &LayersRecord, end: End) -> Option<Self> {
+        let (total, _) = total(trial, end)?;
+        let nodes = || trial.nodes.iter().filter(|node| end.is_of(trial, node));
+        let sampled = || layers.nodes.iter().filter(|sampled| nodes().any(|node| node.name == sampled.node));
+        let parts = || sampled().flat_map(|node| &node.parts);
+        let mut samples = vec![0; layers.layers.len()];
+        for part in parts() {
+            *samples.get_mut(part.layer)? += part.samples;
+        }
+        let all: u64 = samples.iter().sum();
+        if all == 0 {
+            return None;
+        }
+        let (mut own, mut called) = (vec![0.0; samples.len()], vec![0.0; samples.len()]);
+        let interrupts = layers.layers.iter().position(|(id, _)| id == INTERRUPTS);
+        for (kind, share) in shares(nodes().flat_map(|node| &node.cpus), trial, end) {
+            let of_kind = || parts().filter(|part| kind.is_none_or(|kind| part.kind == kind));
+            let of_this: u64 = of_kind().map(|part| part.samples).sum();
+            if of_this == 0 {
+                // What runs with interrupts off is not seen by the sampling clock, and is theirs.
+                let unseen = interrupts.filter(|_| kind != Some(Kind::Task)).unwrap_or(UNKNOWN_NUMBER);
+                own[unseen] += share * total;
+                called[unseen] += share * total;
+            }
+            for part in of_kind() {
+                let value = share * total * part.samples as f64 / of_this as f64;
+                own[part.layer] += value;
+                *called.get_mut(part.caller)? += value;
+            }
+        }
+        let sampled_total = layers.totals.iter().find(|(of, _)| *of == end).map(|(_, total)| *total);
+        let seconds = layers.window_end_ns.saturating_sub(layers.window_begin_ns) as f64 / 1e9;
+        let cpus: usize = sampled().map(|node| node.cpus.len()).sum();
+        let by_samples = 100.0 * all as f64 / (seconds * f64::from(layers.hertz) * cpus as f64);
+        let counted = sampled().map(|node| node.busy_percent * node.cpus.len() as f64).sum::<f64>() / cpus as f64;
+        let misplaced = (by_samples - counted).abs() > APART_POINTS + APART_SHARE * counted;
+        Some(Self { ordinal: trial.ordinal, total, own, called, samples, sampled_total, misplaced })
+    }
+}
+
+/// The busy time of an end's CPUs by kind, as shares of it; one share of all where it is not known exactly.
+fn shares<'a>(cpus: impl Iterator<Item = &'a CpuUse>, trial: &TrialRecord, end: End) -> Vec<(Option<Kind>, f64)> {
+    let workers = trial.dut.as_ref().filter(|_| end == End::Dut).map(|dut| &dut.workers);
+    let cpus: Vec<&CpuUse> = cpus.filter(|cpu| workers.is_none_or(|workers| workers.contains(&cpu.cpu))).collect();
+    let of = |kind: Kind| -> f64 {
+        let part = |cpu: &CpuUse| match kind {
+            Kind::Task => cpu.user + cpu.system,
+            Kind::Softirq => cpu.softirq,
+            Kind::Interrupt => cpu.irq,
+        };
+        cpus.iter().map(|cpu| part(cpu)).sum()
+    };
+    let all: f64 = Kind::ALL.into_iter().map(of).sum();
+    let is_exact = all > 0.0 && cpus.iter().all(|cpu| cpu.accounting == Accounting::Exact);
+    if is_exact { Kind::ALL.into_iter().map(|kind| (Some(kind), of(kind) / all)).collect() } else { vec![(None, 1.0)] }
+}
+
+fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> {
+    // Trials of one run have one map.
+    let sampled = || trials.iter().filter_map(|trial| Some((trial, trial.layers.as_ref()?)));
+    let (first, layers) = sampled().next()?;
+    let (_, per) = total(first, end)?;
+    let taken: Vec<Taken> = sampled()
+        .filter(|(_, own)| own.map == layers.map)
+        .filter_map(|(trial, layers)| Taken::of(trial, layers, end))
+        .collect();
+    let mean = |value: &dyn Fn(&Taken) -> f64| taken.iter().map(value).sum::<f64>() / taken.len() as f64;
+    let samples: u64 = taken.iter().flat_map(|one| &one.samples).sum();
+    if samples == 0 {
+        return None;
+    }
+    let whole = mean(&|one| one.total);
+    let total_interval = level.mean_interval(&positive(taken.iter().map(|one| one.total)));
+    let part = |(index, (id, title)): (usize, &(String, String))| {
+        let own: u64 = taken.iter().map(|one| one.samples[index]).sum();
+        let values: Vec<f64> = taken.iter().map(|one| one.own[index]).collect();
+        let (mean_own, with_called) = (mean(&|one| one.own[index]), mean(&|one| one.called[index]));
+        if mean_own + with_called <= 0.0 {
+            return None;
+        }
+        let (low, high) = interval(&values, samples, whole, level);
+        Some(LayerPart {
+            layer: id.clone(),
+            title: title.clone(),
+            samples: own,
+            percent: if whole > 0.0 { 100.0 * mean_own / whole } else { 0.0 },
+            mean: mean_own,
+            low,
+            high,
+            values,
+            with_called,
+        })
+    };
+    let mut parts: Vec<LayerPart> = layers.layers.iter().enumerate().filter_map(part).collect();
+    // Last, whatever its number.
+    parts.sort_by_key(|part| part.layer == UNKNOWN);
+    let unknown = parts.iter().find(|part| part.layer == UNKNOWN).map_or(0.0, |part| part.percent);
+    let sampled_totals: Option<Vec<f64>> = taken.iter().map(|one| one.sampled_total).collect();
+    let nodes = |record: &TrialRecord| -> Vec<String> {
+        record.nodes.iter().filter(|node| end.is_of(record, node)).map(|node| node.name.clone()).collect()
+    };
+    let mut functions = std::collections::BTreeMap::<String, u64>::new();
+    for (trial, layers) in sampled() {
+        let own = nodes(trial);
+        let unknown = layers.nodes.iter().filter(|node| own.contains(&node.node)).flat_map(|node| &node.unknown);
+        unknown.for_each(|(name, count)| *functions.entry(name.clone()).or_default() += count);
+    }
+    let mut functions: Vec<(String, u64)> = functions.into_iter().collect();
+    functions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    functions.truncate(10);
+    Some(LayersData {
+        end,
+        unit: per.unit().to_owned(),
+        map: layers.map.clone(),
+        samples,
+        unknown_percent: unknown,
+        misplaced_trials: taken.iter().filter(|one| one.misplaced).count() as u32,
+        unknown_functions: functions,
+        total: whole,
+        total_low: total_interval.map(|interval| interval.low),
+        total_high: total_interval.map(|interval| interval.high),
+        totals: taken.iter().map(|one| one.total).collect(),
+        trials: taken.iter().map(|one| one.ordinal).collect(),
+        sampled_total: sampled_totals.map(|totals| totals.iter().sum::<f64>() / totals.len() as f64),
+        parts,
+    })
+}
+
+fn positive(values: impl IntoIterator<Item = f64>) -> Sample {
+    let mut sample = Sample::within(Range { low: 0.0, high: f64::INFINITY });
+    sample.extend(values);
+    sample
+}
+
+/// Student's interval over the trials, as of every figure, but never narrower than what the samples can tell: few trials may
+/// agree by chance, or all have none.
+fn interval(values: &[f64], samples: u64, total: f64, level: Level) -> (f64, f64) {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let (low, high) = wilson(mean / total, samples, level);
+    let (low, high) = ((low * total).min(mean), (high * total).max(mean));
+    match level.mean_interval(&positive(values.iter().copied())) {
+        Some(trials) => (low.min(trials.low), high.max(trials.high)),
+        None => (low, high),
+    }
+}
+
+/// Wilson's score interval of a share (JASA 22 (1927), 209-212).
+fn wilson(p: f64, samples: u64, level: Level) -> (f64, f64) {
+    let (n, z) = (samples as f64, level.normal());
+    let middle = p + z * z / (2.0 * n);
+    let half = z * (p * (1.0 - p) / n + z * z / (4.0 * n * n)).sqrt();
+    let whole = 1.0 + z * z / n;
+    (((middle - half) / whole).max(0.0), ((middle + half) / whole).min(1.0))
+}
+
+/// What `new` spent more than `old`, by layer: layers of either, in the order of `new`'s map. `None` where they are of different
+/// ends or in different units.
+pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: Level) -> Option<LayerDifferences> {
+    if (old.end, &old.unit) != (new.end, &new.unit) {
+        return None;
+    }
+    let pairs = match pairing {
+        Pairing::Rounds if old.trials == new.trials => true,
+        Pairing::Rounds | Pairing::None => false,
+    };
+    let none = |part: &LayerPart, of: &LayersData| {
+        let values = vec![0.0; of.totals.len()];
+        let (low, high) = interval(&values, of.samples, of.total, level);
+        LayerPart { samples: 0, percent: 0.0, mean: 0.0, low, high, values, with_called: 0.0, ..part.clone() }
+    };
+    let of = |data: &LayersData, layer: &str| data.parts.iter().find(|part| part.layer == layer).cloned();
+    let only_old = old.parts.iter().filter(|part| of(new, &part.layer).is_none());
+    let mut parts: Vec<LayerDifference> = new
+        .parts
+        .iter()
+        .chain(only_old)
+        .map(|part| {
+            let before = of(old, &part.layer).unwrap_or_else(|| none(part, old));
+            let after = of(new, &part.layer).unwrap_or_else(|| none(part, new));
+            let (low, high) = if pairs {
+                // By the samples alone, and by the rounds.
+                let by_samples = |part: &LayerPart, of: &LayersData| {
+                    let (low, high) = wilson(part.mean / of.total, of.samples, level);
+                    ((low * of.total).min(part.mean), (high * of.total).max(part.mean))
+                };
+                let least = mover((before.mean, by_samples(&before, old)), (after.mean, by_samples(&after, new)));
+                let rounds =
+                    Sample::from(after.values.iter().zip(&before.values).map(|(a, b)| a - b).collect::<Vec<_>>());
+                let rounds = level.mean_interval(&rounds);
+                rounds.map_or(least, |rounds| (least.0.min(rounds.low), least.1.max(rounds.high)))
+            } else {
+                mover((before.mean, (before.low, before.high)), (after.mean, (after.low, after.high)))
+            };
+            LayerDifference {
+                layer: part.layer.clone(),
+                title: part.title.clone(),
+                old: before.mean,
+                new: after.mean,
+                difference: after.mean - before.mean,
+                low: Some(low),
+                high: Some(high),
+            }
+        })
+        .collect();
+    parts.sort_by_key(|part| part.layer == UNKNOWN);
+    let whole = |data: &LayersData| Some((data.total, (data.total_low?, data.total_high?)));
+    let total = if pairs {
+        let rounds = Sample::from(new.totals.iter().zip(&old.totals).map(|(a, b)| a - b).collect::<Vec<_>>());
+        level.mean_interval(&rounds).map(|rounds| (rounds.low, rounds.high))
+    } else {
+        whole(old).zip(whole(new)).map(|(old, new)| mover(old, new))
+    };
+    Some(LayerDifferences {
+        end: new.end,
+        unit: new.unit.clone(),
+        same_map: old.map == new.map,
+        total: LayerDifference {
+            layer: "total".to_owned(),
+            title: "All".to_owned(),
+            old: old.total,
+            new: new.total,
+            difference: new.total - old.total,
+            low: total.map(|(low, _)| low),
+            high: total.map(|(_, high)| high),
+        },
+        parts,
+    })
+}
+
+/// The interval of a difference from those of two independent estimates: the method of variance estimates recovery (Zou and
+/// Donner, Statistics in Medicine 27 (2008), 1693-1702), which needs no symmetric ones.
+fn mover(old: (f64, (f64, f64)), new: (f64, (f64, f64))) -> (f64, f64) {
+    let ((a, (a_low, a_high)), (b, (b_low, b_high))) = (old, new);
+    let difference = b - a;
+    (difference - (b - b_low).hypot(a_high - a), difference + (b_high - b).hypot(a - a_low))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use super::super::record::{LayerSamples, NodeLayers};
+use super::*;
+use crate::claim::{Metric, Side};
+use crate::figures::figure;
+use crate::fixture::{TrialOptions, trial};
+
+const LAYERS: [&str; 4] = ["application", "unknown", "copy", "socket"];
+
+/// A trial whose sender was busy as given, with samples of (layer, caller, count).
+fn sampled(ordinal: u32, busy: f64, parts: &[(usize, usize, u64)]) -> TrialRecord {
+    let mut record = trial(&TrialOptions { ordinal, sender_busy: vec![busy], ..TrialOptions::default() });
+    let parts = parts
+        .iter()
+        .map(|&(layer, caller, samples)| LayerSamples { kind: Kind::Task, layer, caller, samples })
+        .collect();
+    record.layers = Some(LayersRecord {
+        map: "m".into(),
+        layers: LAYERS.iter().map(|id| ((*id).to_owned(), id.to_uppercase())).collect(),
+        nodes: vec![NodeLayers { node: "a".into(), parts, idle: 50, ..NodeLayers::default() }],
+        totals: vec![(End::Sender, 0.4)],
+        ..LayersRecord::default()
+    });
+    record
+}
+
+fn of_sender(trials: &[TrialRecord]) -> LayersData {
+    let all = of_scenario(trials, Level::default());
+    all.into_iter().find(|data| data.end == End::Sender).unwrap()
+}
+
+#[test]
+fn the_parts_add_up_to_what_was_counted() {
+    let trials = [
+        sampled(1, 50.0, &[(0, 0, 100), (2, 3, 300), (3, 3, 590), (1, 1, 10)]),
+        sampled(2, 60.0, &[(0, 0, 130), (2, 3, 280), (3, 3, 570), (1, 1, 20)]),
+        sampled(3, 55.0, &[(0, 0, 90), (2, 0, 300), (3, 3, 610)]),
+    ];
+    let data = of_sender(&trials);
+    let counted = trials.iter().map(|trial| figure(trial, Side::Sender, Metric::ServiceDemand).unwrap());
+    let counted = counted.sum::<f64>() / 3.0;
+    let sum = |of: &dyn Fn(&LayerPart) -> f64| data.parts.iter().map(of).sum::<f64>();
+    assert!((data.total - counted).abs() < 1e-12);
+    assert!((sum(&|part| part.mean) - counted).abs() < 1e-12);
+    assert!((sum(&|part| part.with_called) - counted).abs() < 1e-12);
+    assert!((sum(&|part| part.percent) - 100.0).abs() < 1e-9);
+    for (n, total) in data.totals.iter().enumerate() {
+        assert!((sum(&|part| part.values[n]) - total).abs() < 1e-12);
+    }
+    assert_eq!((data.samples, data.unit.as_str(), data.trials.as_slice()), (3000, "us/KB", &[1, 2, 3][..]));
+    assert!((data.unknown_percent - 1.0).abs() < 0.1);
+    let ids: Vec<&str> = data.parts.iter().map(|part| part.layer.as_str()).collect();
+    assert_eq!(ids, ["application", "copy", "socket", "unknown"]);
+    let part = |id: &str| data.parts.iter().find(|part| part.layer == id).unwrap();
+    // Of trial 1 and 2 copies are called by sockets, of 3 by the application.
+    let expected = (data.totals[0] * 0.89 + data.totals[1] * 0.85 + data.totals[2] * 0.61) / 3.0;
+    assert!((part("socket").with_called - expected).abs() < 1e-12);
+    assert!(part("copy").with_called.abs() < 1e-12);
+    assert!(data.parts.iter().all(|part| part.low <= part.mean && part.mean <= part.high && part.low >= 0.0));
+}
+
+#[test]
+fn each_kind_of_time_is_divided_by_samples_of_its_own() {
+    let mut record = sampled(1, 50.0, &[]);
+    let cpu = &mut record.nodes[0].cpus[0];
+    (cpu.user, cpu.system, cpu.softirq, cpu.irq, cpu.idle) = (10.0, 10.0, 20.0, 10.0, 50.0);
+    cpu.accounting = Accounting::Exact;
+    let layers = record.layers.as_mut().unwrap();
+    layers.layers.push(("interrupts".into(), "Interrupts".into()));
+    let part = |kind, layer, samples| LayerSamples { kind, layer, caller: layer, samples };
+    // Ten times as many samples of softirqs as their time would have.
+    layers.nodes[0].parts = vec![part(Kind::Task, 2, 100), part(Kind::Softirq, 3, 900), part(Kind::Softirq, 2, 100)];
+    let data = of_sender(&[record]);
+    let share = |id: &str| data.parts.iter().find(|part| part.layer == id).unwrap().percent;
+    assert!((share("copy") - (40.0 + 4.0)).abs() < 1e-9 && (share("socket") - 36.0).abs() < 1e-9, "{data:?}");
+    // Of which the clock sees nothing.
+    assert!((share("interrupts") - 20.0).abs() < 1e-9, "{data:?}");
+}
+
+#[test]
+fn a_clock_that_finds_more_work_than_was_counted_is_told() {
+    let mut record = sampled(1, 50.0, &[(3, 3, 800)]);
+    let layers = record.layers.as_mut().unwrap();
+    (layers.hertz, layers.window_end_ns) = (1000, 1_000_000_000);
+    layers.nodes[0].cpus = vec![0];
+    let at = |busy: f64| {
+        let mut record = record.clone();
+        record.layers.as_mut().unwrap().nodes[0].busy_percent = busy;
+        of_sender(&[record]).misplaced_trials
+    };
+    assert_eq!((at(30.0), at(78.0), at(99.0)), (1, 0, 1));
+}
+
+#[test]
+fn a_single_trial_has_the_interval_of_its_samples() {
+    let data = of_sender(&[sampled(1, 50.0, &[(2, 2, 50), (3, 3, 50)])]);
+    assert_eq!(data.total_low, None);
+    // Wilson's of 50 of 100: 0.4038 to 0.5962 (Brown, Cai and DasGupta, Statistical Science 16 (2001), formula 4).
+    let copy = data.parts.iter().find(|part| part.layer == "copy").unwrap();
+    assert!(
+        (copy.low / data.total - 0.4038).abs() < 1e-4 && (copy.high / data.total - 0.5962).abs() < 1e-4,
+        "{copy:?}"
+    );
+    assert_eq!(wilson(0.0, 100, Level::default()).0, 0.0);
+    assert!((wilson(0.0, 100, Level::default()).1 - 0.0370).abs() < 1e-4);
+}
+
+#[test]
+fn trials_that_agree_by_chance_do_not_hide_how_few_samples_there_are() {
+    let same = |ordinal| sampled(ordinal, 50.0, &[(2, 2, 5), (3, 3, 5)]);
+    let data = of_sender(&[same(1), same(2), same(3)]);
+    let copy = &data.parts[0];
+    assert!(copy.high - copy.low > 0.3 * data.total, "{copy:?}");
+}
+
+#[test]
+fn a_layer_that_one_side_lacks_differs_by_all_of_it() {
+    let one = |ordinal, extra| {
+        let noise = u64::from(ordinal) * 3;
+        sampled(ordinal, 50.0 + f64::from(ordinal), &[(0, 0, 400 + noise), (3, 3, 1600 - noise), (2, 2, extra)])
+    };
+    let old = of_sender(&(1..=4).map(|n| one(n, 0)).collect::<Vec<_>>());
+    let new = of_sender(&(1..=4).map(|n| one(n, 500)).collect::<Vec<_>>());
+    for pairing in [Pairing::Rounds, Pairing::None] {
+        let found = differences(&old, &new, pairing, Level::default()).unwrap();
+        let sum: f64 = found.parts.iter().map(|part| part.difference).sum();
+        assert!((sum - found.total.difference).abs() < 1e-12);
+        let copy = found.parts.iter().find(|part| part.layer == "copy").unwrap();
+        assert!(copy.is_sure() && copy.old == 0.0 && copy.new > 0.0, "{pairing:?}: {copy:?}");
+        assert!(copy.low.unwrap() < copy.difference && copy.difference < copy.high.unwrap());
+        assert!(found.same_map);
+        // And the other way round.
+        let back = differences(&new, &old, pairing, Level::default()).unwrap();
+        let copy_back = back.parts.iter().find(|part| part.layer == "copy").unwrap();
+        assert!((copy_back.difference + copy.difference).abs() < 1e-12 && copy_back.is_sure());
+        assert!((copy_back.low.unwrap() + copy.high.unwrap()).abs() < 1e-9);
+    }
+    assert_eq!(differences(&old, &LayersData { unit: "us/Tr".into(), ..new }, Pairing::None, Level::default()), None);
+}
+
+#[test]
+fn intervals_cover_the_true_share_as_often_as_they_say() {
+    // Samples in clusters: each trial has a share of its own about the true one.
+    let mut state = 7_u64;
+    // Normal enough: the sum of twelve uniform values (splitmix64) less six.
+    let mut normal = |mean: f64, deviation: f64| -> f64 {
+        let mut uniform = || {
+            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+            ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        mean + deviation * ((0..12).map(|_| uniform()).sum::<f64>() - 6.0)
+    };
+    let (mut held, runs) = (0, 400);
+    for _ in 0..runs {
+        let trials: Vec<TrialRecord> = (1..=5)
+            .map(|ordinal| {
+                let share = normal(0.2, 0.02);
+                let own = normal(2000.0 * share, (2000.0 * share * (1.0 - share)).sqrt()).round() as u64;
+                sampled(ordinal, 50.0, &[(2, 2, own), (3, 3, 2000 - own)])
+            })
+            .collect();
+        let data = of_sender(&trials);
+        let copy = &data.parts[0];
+        held += u32::from((copy.low..=copy.high).contains(&(0.2 * data.total)));
+    }
+    assert!(held >= 370, "{held} of {runs} intervals of 95 % have the true share");
+}
+
+#[test]
+fn trials_without_samples_have_no_layers() {
+    let mut plain = sampled(1, 50.0, &[(2, 2, 50)]);
+    plain.layers = None;
+    assert!(of_scenario(&[plain.clone()], Level::default()).is_empty());
+    let data = of_sender(&[plain, sampled(2, 50.0, &[(2, 2, 50)])]);
+    assert_eq!(data.trials, [2]);
+}

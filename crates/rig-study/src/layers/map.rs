@@ -1,0 +1,276 @@
+//! Which layer a function belongs to, and by that a sampled stack.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::flame::{KERNEL, PROGRAM};
+
+/// Code of processes.
+pub const APPLICATION: &str = "application";
+/// Stacks none of whose functions has a layer.
+pub const UNKNOWN: &str = "unknown";
+
+const BUILT_IN: &str = include_str!("layers.txt");
+
+/// A layer by its number in [`Map::layers`].
+pub type Number = usize;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    pub id: String,
+    /// For a reader.
+    pub title: String,
+    /// Work that other layers call for: copies, memory, locks.
+    pub shared: bool,
+}
+
+/// Layers, and the functions of each.
+#[derive(Debug, Clone)]
+pub struct Map {
+    layers: Vec<Layer>,
+    /// The first that matches decides; without a layer the caller does.
+    rules: Vec<(Pattern, Option<Number>)>,
+    /// Tells maps apart.
+    digest: u64,
+}
+
+/// What is wrong with a file of layers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}, line {line}: {what}")]
+pub struct MapError {
+    pub file: String,
+    pub line: usize,
+    pub what: String,
+}
+
+/// What a frame has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern {
+    of: Of,
+    name: String,
+    /// Whether more may stand before and behind the name.
+    open: (bool, bool),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Kernel,
+    Program,
+    Module,
+}
+
+/// Where a sample belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// By its innermost function that has a layer.
+    pub own: Number,
+    /// The same where shared work counts to its caller: equal to `own` where that is not shared, or nobody else called.
+    pub caller: Number,
+}
+
+impl Map {
+    /// That of layers.txt.
+    pub fn built_in() -> Self {
+        Self::read(&[("the built-in layers", BUILT_IN)]).expect("a test reads it")
+    }
+
+    /// The built-in one, before which the patterns of `text` are asked.
+    ///
+    /// # Errors
+    /// When a line of `text` is none; the error names it.
+    pub fn extended(file: &str, text: &str) -> Result<Self, MapError> {
+        Self::read(&[(file, text), ("the built-in layers", BUILT_IN)])
+    }
+
+    fn read(files: &[(&str, &str)]) -> Result<Self, MapError> {
+        let fixed = |id: &str, title: &str| Layer { id: id.to_owned(), title: title.to_owned(), shared: false };
+        let mut layers = vec![fixed(APPLICATION, "Application"), fixed(UNKNOWN, "Unknown")];
+        let mut rules = Vec::new();
+        // The order and the titles of the last file, then those of the others.
+        for (_, text) in files.iter().rev() {
+            let heads = text.lines().map(str::trim).filter(|line| line.starts_with('['));
+            // What is wrong is told below, with its place.
+            heads.for_each(|line| drop(head(without_comment(line), &mut layers)));
+        }
+        for (file, text) in files {
+            let mut section = None;
+            for (index, line) in text.lines().enumerate() {
+                let error = |what: String| MapError { file: (*file).to_owned(), line: index + 1, what };
+                let line = without_comment(line);
+                if line.starts_with('[') {
+                    section = Some(head(line, &mut layers).map_err(error)?);
+                    continue;
+                }
+                for word in line.split_whitespace() {
+                    let layer = section.ok_or_else(|| error(format!("'{word}' stands before the first [layer]")))?;
+                    rules.push((Pattern::read(word).map_err(error)?, layer));
+                }
+            }
+        }
+        // Without any title, the name.
+        for layer in layers.iter_mut().filter(|layer| layer.title.is_empty()) {
+            layer.title.clone_from(&layer.id);
+        }
+        // FNV-1a (RFC 9923).
+        let bytes = files.iter().flat_map(|(_, text)| text.bytes());
+        let digest = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Ok(Self { layers, rules, digest })
+    }
+
+    /// In the order of their numbers.
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// A name of this very map.
+    pub fn digest(&self) -> String {
+        format!("{:016x}", self.digest)
+    }
+
+    /// What the rules say of a frame of a folded stack: nothing, or a layer, or that the caller decides.
+    fn rule(&self, frame: &str) -> Option<Option<Number>> {
+        if let Some(program) = frame.strip_suffix(PROGRAM) {
+            let name = program.trim_start_matches("bpf:");
+            return self.first(|pattern| pattern.of == Of::Program && pattern.matches(name));
+        }
+        let Some(function) = frame.strip_suffix(KERNEL) else { return Some(Some(APPLICATION_NUMBER)) };
+        let (name, module) = match function.split_once([' ', '\t']) {
+            Some((name, module)) => (name, module.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))),
+            None => (function, None),
+        };
+        let name = plain(name);
+        let of_kernel = self.first(|pattern| pattern.of == Of::Kernel && pattern.matches(&name));
+        let is_of =
+            |pattern: &Pattern| module.is_some_and(|module| pattern.of == Of::Module && pattern.matches(module));
+        of_kernel.or_else(|| self.first(is_of))
+    }
+
+    fn first(&self, is_it: impl Fn(&Pattern) -> bool) -> Option<Option<Number>> {
+        self.rules.iter().find(|(pattern, _)| is_it(pattern)).map(|(_, layer)| *layer)
+    }
+
+    /// The layer of a kernel function or BPF program, written as in a folded stack, by its own name.
+    pub fn layer_of(&self, frame: &str) -> Option<&Layer> {
+        self.rule(frame).flatten().map(|layer| &self.layers[layer])
+    }
+}
+
+const APPLICATION_NUMBER: Number = 0;
+pub(super) const UNKNOWN_NUMBER: Number = 1;
+
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default().trim()
+}
+
+/// `[id, shared] Title`: its layer, `None` of `[pass]`.
+fn head(line: &str, layers: &mut Vec<Layer>) -> Result<Option<Number>, String> {
+    let (inside, title) = line[1..].split_once(']').ok_or_else(|| format!("'{line}' lacks its ]"))?;
+    let mut words = inside.split(',').map(str::trim);
+    let id = words.next().unwrap_or_default();
+    let shared = match words.next() {
+        None => false,
+        Some("shared") => true,
+        Some(other) => return Err(format!("'{other}' behind a layer's name: only 'shared' may stand there")),
+    };
+    if id == "pass" {
+        return Ok(None);
+    }
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if id.is_empty() || !id.chars().all(is_name) {
+        return Err(format!("'{id}' is no name of a layer: use small letters, digits and -"));
+    }
+    if id == UNKNOWN {
+        return Err("'unknown' is what has no pattern: leave it out, or call the layer otherwise".to_owned());
+    }
+    let number = layers.iter().position(|layer| layer.id == id).unwrap_or_else(|| {
+        layers.push(Layer { id: id.to_owned(), title: String::new(), shared: false });
+        layers.len() - 1
+    });
+    let layer = &mut layers[number];
+    layer.shared |= shared;
+    if layer.title.is_empty() {
+        title.trim().clone_into(&mut layer.title);
+    }
+    Ok(Some(number))
+}
+
+impl Pattern {
+    fn read(word: &str) -> Result<Self, String> {
+        let (of, name) = match word.split_once(':') {
+            None => (Of::Kernel, word),
+            Some(("bpf", name)) => (Of::Program, name),
+            Some(("module", name)) => (Of::Module, name),
+            Some((other, _)) => return Err(format!("'{other}:' in '{word}': there are bpf: and module:")),
+        };
+        let open = (name.starts_with('*'), name.len() > 1 && name.ends_with('*'));
+        let name = name.strip_prefix('*').unwrap_or(name);
+        let name = if open.1 { &name[..name.len() - 1] } else { name };
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        match name {
+            "" => Err(format!("'{word}' matches everything: give a name, or the beginning or the end of one")),
+            name if !name.chars().all(allowed) => Err(format!(
+                "'{word}' is no pattern: a * may stand at its ends only, and names have letters, digits and _"
+            )),
+            name => Ok(Self { of, name: name.to_owned(), open }),
+        }
+    }
+
+    fn matches(&self, name: &str) -> bool {
+        match self.open {
+            (false, false) => name == self.name,
+            (false, true) => name.starts_with(&self.name),
+            (true, false) => name.ends_with(&self.name),
+            (true, true) => name.contains(&self.name),
+        }
+    }
+}
+
+/// A function's name without what compilers and the kernel's build put around it.
+fn plain(symbol: &str) -> Cow<'_, str> {
+    let name = symbol.strip_prefix("__pfx_").unwrap_or(symbol);
+    let name = name.strip_prefix("__cfi_").or_else(|| name.strip_prefix("__pi_")).unwrap_or(name);
+    // No name in C has a dot.
+    Cow::Borrowed(name.split_once('.').map_or(name, |(name, _)| name))
+}
+
+/// Places stacks, and remembers what it found of each frame.
+#[derive(Debug)]
+pub struct Placing<'m> {
+    map: &'m Map,
+    known: HashMap<String, Option<Option<Number>>>,
+}
+
+impl<'m> Placing<'m> {
+    pub fn new(map: &'m Map) -> Self {
+        Self { map, known: HashMap::new() }
+    }
+
+    fn rule(&mut self, frame: &str) -> Option<Option<Number>> {
+        if let Some(known) = self.known.get(frame) {
+            return *known;
+        }
+        let found = self.map.rule(frame);
+        self.known.insert(frame.to_owned(), found);
+        found
+    }
+
+    /// Where a folded stack belongs: a thread's name, then its functions from the outermost to the innermost.
+    pub fn place(&mut self, stack: &str) -> Place {
+        let frames = stack.split_once(';').map_or("", |(_, frames)| frames);
+        let mut own = None;
+        for frame in frames.rsplit(';').filter(|frame| !frame.is_empty()) {
+            let Some(Some(layer)) = self.rule(frame) else { continue };
+            let first = *own.get_or_insert(layer);
+            if !self.map.layers[layer].shared {
+                return Place { own: first, caller: layer };
+            }
+        }
+        let own = own.unwrap_or(UNKNOWN_NUMBER);
+        Place { own, caller: own }
+    }
+}
+
+#[cfg(test)]
+mod tests;

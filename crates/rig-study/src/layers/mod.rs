@@ -1,0 +1,112 @@
+//! What each layer of the network costs: sampled stacks by the layer of their functions, scaled to the CPU time that was
+//! counted. docs/MEASURING.md has the formulas, docs/decisions/layers.md the reasons.
+
+mod estimate;
+mod map;
+mod record;
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::claim::{Metric, Side};
+use crate::figures::{cpu_time_per, figure, is_on};
+use crate::record::{CpuUse, NodeRecord, TrialRecord};
+
+pub use estimate::{LayerDifference, LayerDifferences, LayerPart, LayersData, Pairing, differences, of_scenario};
+pub use map::{APPLICATION, Layer, Map, MapError, Place, Placing, UNKNOWN};
+pub use record::{Kind, LayerSamples, LayersRecord, NodeLayers};
+
+/// Samples a second on each CPU, in a window of their own: odd, so that they do not keep step with the kernel's ticks.
+pub const HERTZ: u32 = 997;
+
+/// More than this share without a layer is said aloud, percent.
+pub const MUCH_UNKNOWN: f64 = 5.0;
+
+/// Whose CPU time it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    Sender,
+    Receiver,
+    Local,
+    Remote,
+    /// The device under test.
+    Dut,
+}
+
+impl End {
+    pub const ALL: [Self; 5] = [Self::Sender, Self::Receiver, Self::Local, Self::Remote, Self::Dut];
+
+    /// `None` of the device under test, which is no end of the load.
+    pub fn side(self) -> Option<Side> {
+        match self {
+            Self::Sender => Some(Side::Sender),
+            Self::Receiver => Some(Side::Receiver),
+            Self::Local => Some(Side::Local),
+            Self::Remote => Some(Side::Remote),
+            Self::Dut => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.side().map_or("dut", Side::name)
+    }
+
+    /// Whether the node's CPU time is this end's.
+    pub fn is_of(self, record: &TrialRecord, node: &NodeRecord) -> bool {
+        match self.side() {
+            Some(side) => is_on(record, node, side),
+            None => record
+                .dut
+                .as_ref()
+                .is_some_and(|dut| dut.shared.is_empty() && node.cpus.iter().any(|cpu| dut.workers.contains(&cpu.cpu))),
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What CPU time is divided by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    /// 1024 bytes of payload.
+    Kilobyte,
+    Transaction,
+    /// Of a load of packets: what the end sent and received; of the device under test what it received.
+    Packet,
+}
+
+impl Per {
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Kilobyte => "us/KB",
+            Self::Transaction => "us/Tr",
+            Self::Packet => "us/packet",
+        }
+    }
+}
+
+/// CPU time of an end for each unit of what it carried, microseconds, as it was counted; `None` where the load has no such end
+/// or carried nothing.
+pub fn total(record: &TrialRecord, end: End) -> Option<(f64, Per)> {
+    let Some(side) = end.side() else {
+        let dut = record.dut.as_ref()?;
+        let node = record.nodes.iter().find(|node| end.is_of(record, node))?;
+        let own = node.cpus.iter().filter(|cpu| dut.workers.contains(&cpu.cpu));
+        let packets = dut.in_packets as f64 / record.seconds();
+        let spent = own.map(CpuUse::busy).sum::<f64>() * 10_000.0 / packets;
+        return spent.is_finite().then_some((spent, Per::Packet));
+    };
+    let known = [(Metric::ServiceDemand, Per::Kilobyte), (Metric::TransactionDemand, Per::Transaction)];
+    let found = known.into_iter().find_map(|(metric, per)| Some((figure(record, side, metric)?, per)));
+    found.or_else(|| {
+        let packets = [Metric::PacketsIn, Metric::PacketsOut].map(|metric| figure(record, side, metric));
+        Some((cpu_time_per(record, side, packets[0]? + packets[1]?)?, Per::Packet))
+    })
+}

@@ -1,0 +1,198 @@
+//! What a trial keeps of its sampled stacks. Stored as JSON: fields are added, never renamed or given another meaning.
+
+use std::collections::{BTreeMap, HashMap};
+
+use rig_sys::cpu::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use super::map::{Map, Place, Placing, UNKNOWN};
+use super::{End, total};
+use crate::flame::{Folded, IDLE, KERNEL, SOFTIRQS};
+use crate::record::{CpuUse, NodeRecord, Profile, TrialRecord};
+
+/// The thread that takes the samples, which the measured window goes without.
+const SAMPLER: &str = "netrig-stacks";
+/// Where interrupts begin, on x86 and ARM.
+const INTERRUPTS: [&str; 6] =
+    ["asm_sysvec_", "sysvec_", "asm_common_interrupt", "common_interrupt", "el1_interrupt", "el0_interrupt"];
+/// Functions without a layer that are named.
+const NAMED: usize = 20;
+
+/// Stacks of a window of its own, which follows the measured one in the same testbed with the same load.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LayersRecord {
+    /// [`Map::digest`] of the map that was used.
+    pub map: String,
+    /// The layers of that map, in its order: name, and title for a reader.
+    pub layers: Vec<(String, String)>,
+    /// Samples that each CPU gave a second.
+    pub hertz: u32,
+    pub window_begin_ns: u64,
+    pub window_end_ns: u64,
+    pub nodes: Vec<NodeLayers>,
+    /// CPU time of each end for what it carried in this window, in the unit of [`End`]: sampling is in it.
+    pub totals: Vec<(End, f64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// The samples of a node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeLayers {
+    pub node: String,
+    /// CPUs that were sampled: of a device under test those that carry packets.
+    pub cpus: Vec<u32>,
+    /// Of their time in this window that was not idle, percent, as it was counted.
+    pub busy_percent: f64,
+    /// Of CPUs that were not idle, by layer, as numbers in [`LayersRecord::layers`].
+    pub parts: Vec<LayerSamples>,
+    /// Of idle tasks, whose time is idle time; in `awake` of them they did not wait.
+    pub idle: u64,
+    pub awake: u64,
+    /// Of the thread that takes the samples, left out.
+    pub own: u64,
+    /// Functions in which stacks without a layer ended, most frequent first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<(String, u64)>,
+    /// The stacks; of the first trial only, since they are large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayerSamples {
+    pub kind: Kind,
+    /// By the innermost function that has a layer.
+    pub layer: usize,
+    /// The same, with shared work at the layer that called for it.
+    pub caller: usize,
+    pub samples: u64,
+}
+
+/// What a CPU was in, as far as time is counted apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A process or a thread of the kernel.
+    #[default]
+    Task,
+    Softirq,
+    Interrupt,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Task, Self::Softirq, Self::Interrupt];
+
+    /// Of a folded stack: what it went into last.
+    fn of(stack: &str) -> Self {
+        let entered = |frame: &str| {
+            let begins = |names: &[&str]| names.iter().any(|name| frame.starts_with(name));
+            if begins(&SOFTIRQS) {
+                Some(Self::Softirq)
+            } else if frame.ends_with(KERNEL) && begins(&INTERRUPTS) {
+                Some(Self::Interrupt)
+            } else {
+                None
+            }
+        };
+        stack.rsplit(';').find_map(entered).unwrap_or_default()
+    }
+}
+
+impl LayersRecord {
+    /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it.
+    pub fn new(map: &Map, stacks: &Folded, sampled: &TrialRecord) -> Self {
+        let cpus = |node: &NodeRecord| {
+            let all = node.cpus.iter().map(|cpu| cpu.cpu);
+            match sampled.dut.as_ref().filter(|_| End::Dut.is_of(sampled, node)) {
+                Some(dut) => CpuSet::new(all.filter(|cpu| dut.workers.contains(cpu))),
+                None => CpuSet::new(all),
+            }
+        };
+        let nodes = sampled.nodes.iter().map(|node| {
+            let cpus = cpus(node);
+            let profile = (sampled.ordinal == 1).then(|| stacks.profile(&cpus));
+            let counted = node.cpus.iter().filter(|cpu| cpus.as_slice().contains(&cpu.cpu)).map(CpuUse::busy);
+            let busy_percent = counted.sum::<f64>() / cpus.as_slice().len().max(1) as f64;
+            NodeLayers { profile, busy_percent, ..NodeLayers::new(map, stacks, &node.name, &cpus) }
+        });
+        let mut notes = stacks.notes.clone();
+        if stacks.lost > 0 {
+            notes.push(format!("{} samples were lost for want of room.", stacks.lost));
+        }
+        Self {
+            map: map.digest(),
+            layers: map.layers().iter().map(|layer| (layer.id.clone(), layer.title.clone())).collect(),
+            hertz: stacks.hertz,
+            window_begin_ns: sampled.window_begin_ns,
+            window_end_ns: sampled.window_end_ns,
+            nodes: nodes.collect(),
+            totals: End::ALL.into_iter().filter_map(|end| Some((end, total(sampled, end)?.0))).collect(),
+            notes,
+        }
+    }
+}
+
+impl NodeLayers {
+    fn new(map: &Map, stacks: &Folded, node: &str, cpus: &CpuSet) -> Self {
+        let mut new = Self { node: node.to_owned(), cpus: cpus.as_slice().to_vec(), ..Self::default() };
+        let mut placing = Placing::new(map);
+        let mut parts = BTreeMap::<_, u64>::new();
+        let mut unknown = HashMap::<&str, u64>::new();
+        for (stack, count) in stacks.of(cpus) {
+            let thread = stack.split(';').next().unwrap_or_default();
+            match thread {
+                IDLE => new.idle += count,
+                SAMPLER => new.own += count,
+                _ => {
+                    let place = placing.place(stack);
+                    *parts.entry((place, Kind::of(stack))).or_default() += count;
+                    if map.layers()[place.own].id == UNKNOWN {
+                        let innermost = stack.rsplit(';').next().unwrap_or(stack);
+                        *unknown.entry(innermost).or_default() += count;
+                    }
+                }
+            }
+        }
+        new.awake = stacks.awake(cpus);
+        let part = |((place, kind), samples): ((Place, Kind), u64)| LayerSamples {
+            kind,
+            layer: place.own,
+            caller: place.caller,
+            samples,
+        };
+        new.parts = parts.into_iter().map(part).collect();
+        new.unknown = unknown.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        new.unknown.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
+        new.unknown.truncate(NAMED);
+        new
+    }
+
+    /// Of CPUs that were not idle.
+    pub fn busy(&self) -> u64 {
+        self.parts.iter().map(|part| part.samples).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_is_of_what_it_went_into_last() {
+        let kind = |functions: &str| {
+            Kind::of(&format!("load-0;main{}", functions.split(' ').map(|f| format!(";{f}_[k]")).collect::<String>()))
+        };
+        assert_eq!(kind("do_syscall_64 tcp_sendmsg"), Kind::Task);
+        assert_eq!(
+            kind("do_syscall_64 tcp_sendmsg __local_bh_enable_ip do_softirq handle_softirqs veth_poll"),
+            Kind::Softirq
+        );
+        assert_eq!(
+            kind("asm_sysvec_apic_timer_interrupt sysvec_apic_timer_interrupt __irq_exit_rcu handle_softirqs x"),
+            Kind::Softirq
+        );
+        assert_eq!(kind("handle_softirqs x asm_common_interrupt common_interrupt vring_interrupt"), Kind::Interrupt);
+        assert_eq!(Kind::of("load-0;sysvec_of_ours"), Kind::Task);
+    }
+}
