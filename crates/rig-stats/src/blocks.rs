@@ -28,6 +28,7 @@
 mod flip;
 mod holm;
 pub mod modes;
+mod order;
 pub mod plan;
 pub mod sequential;
 mod walsh;
@@ -38,6 +39,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 pub use self::flip::least_p;
 pub use self::holm::holm;
+pub use self::order::order;
 use crate::compare::Resampling;
 use crate::confidence::{Interval, Level};
 use crate::sample::Sample;

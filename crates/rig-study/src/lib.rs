@@ -12,6 +12,7 @@ pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flame;
+pub mod judge;
 pub mod programme;
 pub mod record;
 pub mod run;
