@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod asked_load;
+pub mod calibrate;
 pub mod checks;
 pub mod claim;
 pub mod compare;
