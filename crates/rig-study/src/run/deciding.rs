@@ -6,9 +6,18 @@ use rig_stats::blocks::sequential::looks;
 use rig_stats::confidence::Level;
 
 use crate::claim::Claim;
-use crate::judge::{Rule, judge};
+use crate::judge::{Rule, Ruling, judge};
 use crate::record::TrialRecord;
 use crate::suite::{Budget, Repeat, Suite};
+
+/// How well the effect of a decided claim has to be known before its scenarios rest, either way as a ratio: the size of an effect is
+/// asked for, too.
+const NARROW: f64 = 1.05;
+
+fn is_answered(ruling: &Ruling) -> bool {
+    let interval = ruling.judgement.interval.filter(|interval| interval.low > 0.0);
+    ruling.is_decided() && interval.is_none_or(|interval| interval.high / interval.low <= NARROW * NARROW)
+}
 
 /// A run that stops what is decided.
 pub(super) struct Deciding<'a> {
@@ -37,7 +46,8 @@ impl<'a> Deciding<'a> {
         self.trials.push(record);
     }
 
-    /// The scenarios that claims are about, all of which are decided: known at the looks that were planned.
+    /// The scenarios that claims are about, all of which are decided and their effects known to [`NARROW`]: known at the looks
+    /// that were planned.
     pub fn answered(&self, block: u32) -> BTreeSet<String> {
         if !looks(self.budget.blocks).contains(&block) || block >= self.budget.blocks {
             return BTreeSet::new();
@@ -45,7 +55,7 @@ impl<'a> Deciding<'a> {
         let rule = Rule { level: self.level, planned: Some(self.budget.blocks), is_over: false };
         let rulings = judge(&self.claims, &self.trials, &rule);
         let scenarios = |is_decided: bool| -> BTreeSet<String> {
-            let claims = self.claims.iter().zip(&rulings).filter(|(_, ruling)| ruling.is_decided() == is_decided);
+            let claims = self.claims.iter().zip(&rulings).filter(|(_, ruling)| is_answered(ruling) == is_decided);
             claims.flat_map(|(claim, _)| claim.figures()).map(|figure| figure.scenario.clone()).collect()
         };
         &scenarios(true) - &scenarios(false)
