@@ -8,6 +8,7 @@ use rig_cli::exit::{Exit, Failure};
 use rig_sys::cpu::CpuSet;
 
 use crate::command::arguments::StoreArgs;
+use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
 use crate::command::report::{ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
@@ -61,6 +62,9 @@ enum Command {
     /// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 the store or the output failed; 5 nothing is
     /// worse, but --fail-on-undecided was given and something is undecided.
     Compare(CompareArgs),
+    /// How surely this machine tells two things apart: the same load twice, and with a known change, for a stream, transactions
+    /// and packets
+    Calibrate(CalibrateArgs),
     /// The stored runs
     History(StoreArgs),
     /// Keep the testbed of a scenario up, to try things by hand
@@ -178,6 +182,7 @@ impl Cli {
             Command::Report(args) => command::report::report(&args),
             Command::Series(args) => command::report::series(&args),
             Command::Compare(args) => command::compare::compare(&args),
+            Command::Calibrate(args) => command::calibrate::calibrate(&args),
             Command::History(args) => command::report::history(&args),
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),

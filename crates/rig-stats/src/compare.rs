@@ -19,6 +19,14 @@
 //! Neither method may be surer than the other. A permutation test (R. A. Fisher, The Design of Experiments, 1935), which
 //! assumes no distribution at all, has a veto: see below.
 //!
+//! # Facts
+//! What is counted and does not scatter, as failed connections ([`Rule::is_fact`]), is decided by one trial: better or worse
+//! where all of one sample lie beyond all of the other by more than the resolution, the same where all of both lie within it.
+//!
+//! # Two-valued results
+//! Where both samples take one of two values ([`crate::blocks::modes`]), they are compared mode by mode, and the shares of the
+//! higher one by Fisher's exact test: the mean of two modes changes with how often each is taken. See [`ModeChange`].
+//!
 //! # The verdict
 //! The *minimum effect* is what matters at all: a change by the share [`Rule::minimum`] or by [`Rule::resolution`],
 //! whichever is more, of the smaller mean. A ratio matters beyond 1 + minimum or below its inverse. The *noise floor* is
@@ -31,7 +39,8 @@
 //!    can give (which they give only when all of one sample lie above all of the other), or where the effect is within
 //!    the noise floor;
 //! 3. the noise floor above the minimum effect: undecided, since a change that matters could hide in it;
-//! 4. the whole interval within the minimum effect, borders included: same;
+//! 4. the interval of two one-sided tests, 90 % for a level of 95 %, within the minimum effect, borders included: same (D. J.
+//!    Schuirmann, Journal of Pharmacokinetics and Biopharmaceutics 15(6), 1987);
 //! 5. the interval reaches across: undecided.
 //!
 //! # How often that is wrong
@@ -44,6 +53,9 @@ mod resample;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use crate::blocks::modes::{Modes, fisher};
 
 pub use self::noise::Noise;
 pub use self::resample::Resampling;
@@ -64,6 +76,8 @@ pub struct Rule {
     /// The smallest absolute change that matters, in the figure's unit: what it is known to. At least 0.
     pub resolution: f64,
     pub better: Better,
+    /// Whether it is counted and does not scatter, so that one trial decides.
+    pub is_fact: bool,
     pub resampling: Resampling,
 }
 
@@ -102,6 +116,34 @@ pub struct Judgement {
     pub reason: Option<Reason>,
     /// `None` when a value is missing.
     pub effect: Option<Effect>,
+    /// Where a sample is two-valued.
+    pub modes: Option<ModeChange>,
+}
+
+/// Two samples of which at least one takes two values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ModeChange {
+    /// `None` of a sample with one mode.
+    pub old: Option<TwoModes>,
+    pub new: Option<TwoModes>,
+    /// How often shares of the higher mode that are equal lie so far apart by chance; where both samples have two.
+    pub share_p: Option<f64>,
+}
+
+/// The modes of a sample.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TwoModes {
+    /// Their means.
+    pub low: f64,
+    pub high: f64,
+    /// Of all trials, those of the higher one, 0 to 1.
+    pub share_high: f64,
+}
+
+impl TwoModes {
+    fn of(modes: &Modes) -> Self {
+        Self { low: mean(&modes.low), high: mean(&modes.high), share_high: modes.share_high() }
+    }
 }
 
 /// The change and what is known of it. All values are in the unit of `kind`.
@@ -113,6 +155,8 @@ pub struct Effect {
     pub interval: Option<Interval>,
     /// How often chance alone puts samples at least this far apart, two-sided; `None` when a sample has a single trial.
     pub p: Option<f64>,
+    /// The same of Welch's t test, which has no least value and can be corrected for many figures.
+    pub p_welch: Option<f64>,
     /// From here on a change matters: a ratio above 1, or a difference above 0.
     pub minimum: f64,
     /// Two runs of the same thing differ by less: a ratio above 1, or a difference above 0. `None` when not known.
@@ -152,6 +196,10 @@ pub enum Reason {
     FewTrials,
     /// Chance alone does this too often.
     Chance { p: f64 },
+    /// Among so many figures that decide together, chance alone does this too often (Holm).
+    Family { p: f64, figures: usize },
+    /// The two modes changed differently, or one of them is not known well enough.
+    Modes,
     /// Two runs of the same thing differ by as much.
     WithinNoise,
     /// The noise floor is above the minimum effect, and the interval does not lie beyond it: more trials cannot help.
@@ -190,7 +238,45 @@ impl Kind {
 /// Judges the change from `old_sample` to `new_sample`, the values of one figure in the trials of two runs; NaN stands for
 /// a trial without a value.
 pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &Noise) -> Judgement {
-    let undecided = |reason, effect| Judgement { verdict: Verdict::Undecided, reason: Some(reason), effect };
+    let whole = compare_means(old_sample, new_sample, rule, noise);
+    let known = [old_sample, new_sample].map(|sample| {
+        let is_exact = sample.bound().is_none() && sample.resolution().width() == 0.0 && !rule.is_fact;
+        is_exact.then(|| Modes::of(sample.values())).flatten()
+    });
+    let [old, new] = &known;
+    if old.is_none() && new.is_none() {
+        return whole;
+    }
+    let mut modes =
+        ModeChange { old: old.as_ref().map(TwoModes::of), new: new.as_ref().map(TwoModes::of), share_p: None };
+    let (Some(old), Some(new)) = (old, new) else { return Judgement { modes: Some(modes), ..whole } };
+    let count = |modes: &Modes| (modes.high.len(), modes.low.len() + modes.high.len());
+    let share_p = fisher(count(old), count(new));
+    modes.share_p = Some(share_p);
+    let modes = Some(modes);
+    if share_p <= 1.0 - rule.level.percent() / 100.0 {
+        // How often each is taken has changed: what that does to the mean is the change.
+        return Judgement { modes, ..whole };
+    }
+    let part = |old: &[f64], new: &[f64]| {
+        compare_means(&Sample::from(old.to_vec()), &Sample::from(new.to_vec()), rule, noise).verdict
+    };
+    match (part(&old.low, &new.low), part(&old.high, &new.high)) {
+        (one, other) if one == other && one != Verdict::Undecided => {
+            Judgement { verdict: one, reason: None, modes, ..whole }
+        }
+        (Verdict::Same, one @ (Verdict::Better | Verdict::Worse))
+        | (one @ (Verdict::Better | Verdict::Worse), Verdict::Same) => {
+            Judgement { verdict: one, reason: None, modes, ..whole }
+        }
+        _ => Judgement { verdict: Verdict::Undecided, reason: Some(Reason::Modes), modes, ..whole },
+    }
+}
+
+/// As [`compare`], of samples with one mode.
+fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &Noise) -> Judgement {
+    let undecided =
+        |reason, effect| Judgement { verdict: Verdict::Undecided, reason: Some(reason), effect, modes: None };
     let (old, new) = (old_sample.values(), new_sample.values());
     if let Some(reason) = incomplete(old, new) {
         return undecided(reason, None);
@@ -212,22 +298,29 @@ pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &No
         (Some(_), Some(_)) => Some(Bound::Open),
         (one, other) => one.or(other),
     };
-    let mut effect = Effect { kind, value, interval: None, p: None, minimum, noise_floor, bound };
+    let mut effect = Effect { kind, value, interval: None, p: None, p_welch: None, minimum, noise_floor, bound };
+    if rule.is_fact {
+        return fact(old, new, rule, effect);
+    }
     if let Some(which) = Which::where_true(old.len() < 2, new.len() < 2) {
         return undecided(Reason::SingleTrial(which), Some(effect));
     }
-    let Some(interval) = interval(kind, old_sample, new_sample, rule) else {
+    let (Some(interval), Some(narrow)) = (
+        interval(kind, old_sample, new_sample, rule),
+        self::interval(kind, old_sample, new_sample, &Rule { level: one_sided(rule.level), ..*rule }),
+    ) else {
         return undecided(Reason::NotFinite, Some(effect));
     };
     let permutation = rule.resampling.permutation(old, new);
     effect.interval = Some(interval);
     effect.p = Some(permutation.p);
+    effect.p_welch = Some(welch_p(kind, old_sample, new_sample, rule.level).unwrap_or(permutation.p));
 
     let (below, above) = (kind.mirrored(minimum), minimum);
     let unknown = smaller == 0.0 && minimum == 0.0 && interval.width() > 0.0;
     let is_open_below = bound.is_some_and(Bound::is_open_below);
     let is_open_above = bound.is_some_and(Bound::is_open_above);
-    let inside = bound.is_none() && interval.low >= below && interval.high <= above;
+    let inside = bound.is_none() && narrow.low >= below && narrow.high <= above;
     let beyond = (interval.high < below && !is_open_above) || (interval.low > above && !is_open_below);
     let alpha = 1.0 - rule.level.percent() / 100.0;
     let size = value.max(kind.mirrored(value));
@@ -259,7 +352,45 @@ pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &No
         (None, false) if risen == (rule.better == Better::Higher) => Verdict::Better,
         (None, false) => Verdict::Worse,
     };
-    Judgement { verdict, reason, effect: Some(effect) }
+    Judgement { verdict, reason, effect: Some(effect), modes: None }
+}
+
+/// The level of an interval that two one-sided tests at this one make: 90 % for 95 %.
+fn one_sided(level: Level) -> Level {
+    Level::new(2.0 * level.percent() - 100.0).unwrap_or(level)
+}
+
+/// Of what does not scatter.
+fn fact(old: &[f64], new: &[f64], rule: &Rule, effect: Effect) -> Judgement {
+    let range = |values: &[f64]| {
+        let sample = Sample::from(values.to_vec());
+        (sample.min().unwrap_or(f64::NAN), sample.max().unwrap_or(f64::NAN))
+    };
+    let ((old_low, old_high), (new_low, new_high)) = (range(old), range(new));
+    let all = (old_low.min(new_low), old_high.max(new_high));
+    let (verdict, reason) = if all.1 - all.0 <= rule.resolution {
+        (Verdict::Same, None)
+    } else if new_low > old_high + rule.resolution {
+        (if rule.better == Better::Higher { Verdict::Better } else { Verdict::Worse }, None)
+    } else if new_high < old_low - rule.resolution {
+        (if rule.better == Better::Higher { Verdict::Worse } else { Verdict::Better }, None)
+    } else {
+        (Verdict::Undecided, Some(Reason::Wide))
+    };
+    Judgement { verdict, reason, effect: Some(effect), modes: None }
+}
+
+/// Two-sided, of no change at all; `None` where there is no scatter to tell.
+fn welch_p(kind: Kind, old: &Sample, new: &Sample, level: Level) -> Option<f64> {
+    let scale = if kind == Kind::Ratio { Scale::Logarithmic } else { Scale::Linear };
+    let series = [Series { group: 0, sample: old }, Series { group: 1, sample: new }];
+    let estimate = propagate(&series, level, scale, |means| change(kind, means[0], means[1])).ok()?;
+    let (interval, degrees) = (estimate.interval?, estimate.degrees_of_freedom?);
+    let scaled = |value: f64| if kind == Kind::Ratio { value.ln() } else { value };
+    let error = (scaled(interval.high) - scaled(interval.low)) / 2.0 / level.student_t(degrees);
+    let distance = (scaled(estimate.value) - scaled(kind.neutral())).abs();
+    let t = StudentsT::new(0.0, 1.0, degrees).ok()?;
+    (error > 0.0).then(|| 2.0 * t.sf(distance / error))
 }
 
 fn incomplete(old: &[f64], new: &[f64]) -> Option<Reason> {
@@ -400,6 +531,13 @@ impl fmt::Display for Reason {
             ),
             Self::FewTrials => write!(f, "a run has fewer than {TRIALS_MIN} trials, which lie apart by chance too often: make more"),
             Self::Chance { p } => write!(f, "the trials of both runs lie among each other too much (p = {p:.2}): make more"),
+            Self::Family { p, figures } => write!(
+                f,
+                "by itself it would be decided, but not surely enough among {figures} figures that decide together (p = {p:.2})"
+            ),
+            Self::Modes => f.write_str(
+                "both runs take one of two values, and the modes do not say the same or have too few trials: make more",
+            ),
             Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),
             Self::NoiseAboveMinimum => f.write_str(
                 "runs under the same conditions differ by more than the minimum effect: a calmer machine, longer windows \

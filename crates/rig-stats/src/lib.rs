@@ -1,6 +1,7 @@
 //! Numbers: samples, confidence intervals, comparison, units. No clock, no I/O.
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 pub mod compare;
 pub mod confidence;
 pub mod histogram;

@@ -18,12 +18,14 @@
 //! *at least* that ([`Bound`]). So does what is computed from it, on the side that it bounds: with a numerator that is "at
 //! least" so much, `A.limit >= 2 * B.limit` can hold, and can never be refuted; of two limits the ratio says nothing.
 
+mod blocks;
 mod expression;
 mod figure;
 mod parse;
 
 use std::fmt;
 
+pub use blocks::{Against, ByBlock, Why};
 use expression::{Dimension, Expr, Operator};
 pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};
@@ -171,6 +173,13 @@ impl Threshold {
             (_, true) => Verdict::Refuted,
             _ => Verdict::Undecided,
         }
+    }
+
+    /// How far a positive value is from the nearest border, as a difference of logarithms; `None` where one has none.
+    pub fn distance(self, value: f64) -> Option<f64> {
+        let (low, high) = self.borders();
+        let to = |border: f64| (value.ln() - border.ln()).abs();
+        [low, high].into_iter().flatten().map(to).filter(|distance| distance.is_finite()).reduce(f64::min)
     }
 
     fn show(self, unit: EffectUnit) -> String {

@@ -294,6 +294,7 @@ pub fn run_view() -> RunView {
         scenarios,
         left_out: Vec::new(),
         tables: vec![table],
+        judged: Vec::new(),
         claims: vec![
             claim(
                 "A virtual switch reduces throughput by a factor of 3 to 4",

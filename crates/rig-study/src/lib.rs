@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod asked_load;
+pub mod calibrate;
 pub mod checks;
 pub mod claim;
 pub mod compare;
@@ -12,6 +13,7 @@ pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
 pub mod flame;
+pub mod judge;
 pub mod layers;
 pub mod programme;
 pub mod record;

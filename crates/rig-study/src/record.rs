@@ -20,6 +20,10 @@ pub struct TrialRecord {
     pub scenario: String,
     /// Counts the trials of this scenario in this run, from 1.
     pub ordinal: u32,
+    /// The block that it was made in, from 1: each scenario that was not settled by then once, in random order. `None` of
+    /// trials that took turns in a fixed order, as those of version 0.1.0, or that were made alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block: Option<u32>,
     /// Milliseconds since the Unix epoch.
     pub started_unix_ms: i64,
     /// Building and taking down the testbed, microseconds.
@@ -64,8 +68,29 @@ pub struct TrialRecord {
     /// What its CPUs ran, by layer, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayersRecord>,
+    /// How fast the machine itself was; `None` where the nodes were another's, and in records of version 0.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Calibration>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
+}
+
+/// The machine right before a trial's testbed was built and right after it was taken down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Calibration {
+    pub before: Gauge,
+    pub after: Gauge,
+}
+
+/// How long the machine took for fixed things.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gauge {
+    /// For the same arithmetic on each CPU of the nodes, nanoseconds: CPU and the fastest of a few counts.
+    pub work_ns: Vec<(u32, u64)>,
+    /// To copy 2 MiB, nanoseconds.
+    pub memory_ns: Option<u64>,
+    /// From one thread's word to another's waking by it, nanoseconds, between the first and the last of the CPUs.
+    pub wake_ns: Option<u64>,
 }
 
 /// A host of nodes that is another process than the runner, or another machine.
@@ -186,6 +211,7 @@ impl TrialRecord {
         Some(Self {
             scenario: self.scenario.clone(),
             ordinal: self.ordinal,
+            block: self.block,
             started_unix_ms: self.started_unix_ms,
             setup_us: self.setup_us,
             teardown_us: self.teardown_us,
@@ -203,6 +229,7 @@ impl TrialRecord {
             limit: None,
             host: self.host.clone(),
             layers: None,
+            calibration: None,
             flags: Vec::new(),
         })
     }
@@ -377,6 +404,8 @@ pub enum Flag {
     NoLimit { why: String },
     /// What a phase waited for did not come about within its deadline.
     NotReached { phase: String, condition: String, microseconds: u64 },
+    /// The machine was faster or slower than in most trials of the run before, by the calibration around them.
+    OtherMachine { what: String, percent: f64 },
     /// Clock ticks differ from what was counted by more than they can err by chance: other tools show them.
     TicksDiffer { node: String, percent: f64, by_ticks: f64 },
 }
@@ -449,6 +478,13 @@ impl fmt::Display for Flag {
             Self::NotReached { phase, condition, microseconds } => {
                 let seconds = *microseconds as f64 / 1e6;
                 write!(f, "phase {phase} waited {seconds:.2} s for {condition} in vain")
+            }
+            Self::OtherMachine { what, percent } => {
+                let (size, way) = (percent.abs(), if *percent > 0.0 { "slower" } else { "faster" });
+                write!(
+                    f,
+                    "as if on another machine: by calibration its {what} were {size:.0} % {way} than in most trials before"
+                )
             }
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(

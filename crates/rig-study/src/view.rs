@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::Verdict;
+use crate::export::ClaimData;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
 use crate::suite::{AskedLoad, Layout};
@@ -47,6 +48,8 @@ pub struct RunView {
     /// The scenario that the others are compared with.
     pub baseline: Option<String>,
     pub claims: Vec<Claim>,
+    /// The same claims with the values that decided them.
+    pub judged: Vec<ClaimData>,
 }
 
 /// What became of a run.

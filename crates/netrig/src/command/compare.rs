@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use clap::Args;
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_stats::compare::Verdict;
 use rig_stats::units::Percent;
 use rig_study::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
 use rig_study::export::data;
@@ -105,9 +106,11 @@ fn options(judge: &JudgeArgs, only: Vec<String>) -> Result<Options, Failure> {
 }
 
 fn exit(comparison: &Comparison, fail_on_undecided: bool) -> Exit {
-    match comparison.totals {
-        totals if totals.worse > 0 => Exit::Refuted,
-        totals if totals.undecided > 0 && fail_on_undecided => Exit::Undecided,
+    // What is only watched decides nothing.
+    let any = |verdict| comparison.figures.iter().any(|figure| figure.gates && figure.verdict == verdict);
+    match comparison {
+        _ if any(Verdict::Worse) => Exit::Refuted,
+        _ if any(Verdict::Undecided) && fail_on_undecided => Exit::Undecided,
         _ => Exit::Done,
     }
 }

@@ -1,6 +1,7 @@
 //! What each subcommand does, from the other parts.
 
 pub mod arguments;
+pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod ends;

@@ -1,6 +1,8 @@
 //! `netrig report`, `netrig series` and `netrig history`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -10,13 +12,11 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 use rig_report::build;
 use rig_report::document::Claim;
-use rig_stats::confidence::Level;
-use rig_stats::sample::Sample;
-use rig_study::claim::{FigureRef, Metric, Verdict};
-use rig_study::figures::phases::reading_of;
-use rig_study::figures::sample_of;
+use rig_study::claim::{Metric, Verdict};
+use rig_study::export::ClaimData;
+use rig_study::judge::{Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
-use rig_study::run::{Options, Outcome, Settled, no_verdict};
+use rig_study::run::{Options, Outcome, Settled, minutes, no_verdict};
 use rig_study::store::{Run, RunState, Store};
 use rig_study::suite::{Repeat, Suite};
 use rig_study::view::{Certainty, RunView, ScenarioView, Status};
@@ -136,10 +136,11 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
 
 /// A stored run as its report needs it.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
-    let mut suite = Suite::parse(&run.suite_file, &run.suite_text)?;
+    let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
     let options: Options = serde_json::from_value(run.options.clone())
         .with_context(|| format!("read the options of run {}", run.summary.id))
         .or_exit(Exit::Failed)?;
+    let mut suite = suite.again(&options.again)?;
     if options.quick {
         suite.hasten();
     }
@@ -150,17 +151,15 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             .or_exit(Exit::Failed)?,
     };
     // Also where the number of trials was fixed: the suite says how sure its figures have to be.
-    let level = match suite.timing.repeat {
-        Repeat::Times(_) => Level::default(),
-        Repeat::Until(goal) => goal.level,
-    };
+    let level = suite.level();
     let equal: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
     // Where nodes do not share the machine equally, its trials tell.
     let cpus = |id: &str| match run.trials.iter().find(|trial| trial.scenario == id) {
         Some(trial) => trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|of| of.cpu))).collect(),
         None => equal.clone(),
     };
-    let asked = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id);
+    let is_again = |id: &str| options.again.iter().any(|again| Suite::name_of_again(again) == id);
+    let asked = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id) || is_again(id);
     let chosen = |id: &str| asked(id) && options.why_left_out(id).is_none();
     let scenarios = suite
         .scenarios
@@ -179,30 +178,17 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
         })
         .collect();
-    let values = |wanted: &FigureRef| -> Option<Sample> {
-        let trials = run.trials.iter().filter(|trial| trial.scenario == wanted.scenario);
-        let readings: Option<Vec<_>> = trials.map(|trial| reading_of(trial, wanted)).collect();
-        readings.filter(|readings| !readings.is_empty()).map(|readings| sample_of(readings, wanted.metric))
-    };
     // A claim about a scenario that was left out on purpose says nothing.
-    let claims = suite
-        .claims
-        .iter()
-        .filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario)))
-        .map(|claim| {
-            let judgement = claim.evaluate(level, &values);
-            let (verdict, words) = match no_verdict(claim, &options, &run.trials) {
-                Some(why) => (Verdict::Undecided, format!("{}; {why}", judgement.words)),
-                None => (judgement.verdict, judgement.words),
-            };
-            Claim {
-                text: claim.text().to_owned(),
-                expression: claim.expression().to_owned(),
-                verdict,
-                words: words + &generator_bound(claim, &run.trials),
-            }
-        })
-        .collect();
+    let asked_of: Vec<&rig_study::claim::Claim> =
+        suite.claims.iter().filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario))).collect();
+    let planned = match options.timing.repeat {
+        Repeat::Within(budget) => Some(budget.blocks),
+        Repeat::Times(_) | Repeat::Until(_) => None,
+    };
+    let is_over = run.summary.state != RunState::Running;
+    let rulings = judge(&asked_of, &run.trials, &Rule { level, planned, is_over });
+    let (claims, judged) =
+        asked_of.iter().zip(rulings).map(|(claim, ruling)| said_of(claim, ruling, &options, run)).unzip();
     Ok(RunView {
         id: run.summary.id.to_string(),
         suite: suite.name.clone(),
@@ -218,7 +204,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         repetition: repeat_text(options.timing.repeat),
         level,
         goal: match options.timing.repeat {
-            Repeat::Times(_) => None,
+            Repeat::Times(_) | Repeat::Within(_) => None,
             Repeat::Until(goal) => Some(goal),
         },
         environment: run.environment.clone(),
@@ -228,13 +214,55 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         tables: suite.tables.clone(),
         baseline: suite.baseline.clone(),
         claims,
+        judged,
     })
+}
+
+/// What is said of a claim, for readers and for programs.
+fn said_of(claim: &rig_study::claim::Claim, ruling: Ruling, options: &Options, run: &Run) -> (Claim, ClaimData) {
+    let left_out = no_verdict(claim, options, &run.trials);
+    let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
+    let mut data = ClaimData::new(claim, &ruling, verdict);
+    let mut words = ruling.judgement.words;
+    if let Some(why) = left_out {
+        words += &format!("; {why}");
+    }
+    // What each block took of the scenarios that the claim is about.
+    let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
+    let each: Option<f64> = scenarios
+        .iter()
+        .map(|id| {
+            let own: Vec<u64> = run.trials.iter().filter(|t| t.scenario == *id).map(|t| t.total_us).collect();
+            (!own.is_empty()).then(|| own.iter().sum::<u64>() as f64 / own.len() as f64 / 1e6)
+        })
+        .sum();
+    if let (Some(blocks), Some(needed), Some(each)) = (data.blocks, data.blocks_needed, each) {
+        let seconds = f64::from(needed.saturating_sub(blocks)) * each;
+        data.seconds_needed = Some(seconds);
+        words += &format!(", {} more of its scenarios", minutes(Duration::from_secs_f64(seconds)));
+    }
+    words += &generator_bound(claim, &run.trials);
+    (Claim { text: claim.text().to_owned(), expression: claim.expression().to_owned(), verdict, words }, data)
+}
+
+/// Trials of the latest complete run of a suite on a machine like this: what its next run may expect. None where there is no
+/// store or no such run.
+pub(super) fn past(args: &StoreArgs, suite: &Suite) -> Result<Vec<TrialRecord>, Failure> {
+    if !path_of(args)?.exists() {
+        return Ok(Vec::new());
+    }
+    let store = open(args)?;
+    let runs = store.runs().or_exit(Exit::Failed)?;
+    let complete = runs.iter().rev().filter(|run| run.suite == suite.name && run.state == RunState::Complete);
+    // A run that this netrig cannot read says nothing, and is no reason to measure nothing.
+    let latest = complete.filter_map(|run| store.run(run.id).ok()).next();
+    Ok(latest.map_or_else(Vec::new, |run| run.trials))
 }
 
 fn certainty(settled: Option<&Settled>) -> Certainty {
     match settled.map(|s| &s.outcome) {
-        Some(Outcome::Fixed) => Certainty::Fixed,
-        Some(Outcome::Reached) => Certainty::Reached,
+        Some(Outcome::Fixed | Outcome::TimeUp) => Certainty::Fixed,
+        Some(Outcome::Reached | Outcome::Decided) => Certainty::Reached,
         Some(missed @ Outcome::NotReached(_)) => Certainty::Missed(missed.to_string()),
         Some(Outcome::Unfinished) | None => Certainty::Unfinished,
     }

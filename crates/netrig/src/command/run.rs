@@ -13,7 +13,10 @@ use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::layers::Map;
 use rig_study::record::Environment;
-use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here, why_not_on};
+use rig_study::run::budget::Forecast;
+use rig_study::run::{
+    self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
+};
 use rig_study::store::{Ending, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
@@ -44,6 +47,15 @@ pub struct RunArgs {
     /// Make exactly this many trials of each scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
+    /// Spend this time on the claims, e.g. 5m: many short trials, and none of a scenario whose claims are all decided
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
+    pub budget: Option<Span>,
+    /// Draw the order of trials within each block from this number [default: another in each run]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Run this scenario a second time under the name ID-again, and claim that both are the same: a check on the claims' error
+    #[arg(long, value_name = "ID")]
+    pub again: Vec<String>,
     /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
@@ -89,7 +101,7 @@ impl HostKind {
 }
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let (mut suite, timing) = choose(args)?;
+    let (mut suite, mut timing) = choose(args)?;
     let layers = layers(args)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
@@ -111,6 +123,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
+    let forecast = match args.budget {
+        None => None,
+        Some(time) => {
+            let past = report::past(&args.store, &suite)?;
+            let window = args.window.map(|window| window.0);
+            Some(Forecast::of(&suite, &timing, time.0, window, &past).or_exit(Exit::BadInput)?)
+        }
+    };
+    timing = forecast.as_ref().map_or(timing, |forecast| forecast.timing);
+    let started = Timestamp::now();
+    // Which order is drawn does not matter, only that nobody chose it.
+    let seed = args.seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
     let mut rig = Rig::on(host, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
@@ -131,6 +155,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 only: args.only.clone(),
                 cpus: rig.placement().all().iter().map(ToString::to_string).collect(),
                 timing,
+                seed: Some(seed),
+                again: args.again.clone(),
                 left_out: left_out.clone(),
                 host: elsewhere,
             })
@@ -138,17 +164,21 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             .or_exit(Exit::Failed)?,
             environment: Environment { cpu_time, ..run::environment(rootless, BUILD) },
             planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
-            started_unix_ms: Timestamp::now().as_millisecond(),
+            started_unix_ms: started.as_millisecond(),
         })
         .or_exit(Exit::Failed)?;
 
     let mut progress = Progress::new(&suite, &timing, args.quiet);
     progress.note(&format!("Run {id}: {}", suite.title));
+    if let Some(forecast) = &forecast {
+        progress.note(&forecast.to_string());
+    }
     for one in &left_out {
         progress.note(&format!("Not in this run: {one}"));
     }
     let mut settled = Vec::new();
-    let result = measure(&suite, &timing, &mut store, id, &mut rig, &mut progress, &mut settled);
+    let result =
+        measure(&Plan { suite: &suite, timing: &timing, seed }, &mut store, id, &mut rig, &mut progress, &mut settled);
     progress.finish();
     let ending = match &result {
         Ok(()) => Ending::Complete,
@@ -198,8 +228,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 }
 
 fn measure(
-    suite: &Suite,
-    timing: &Timing,
+    plan: &Plan<'_>,
     store: &mut Store,
     id: rig_study::store::RunId,
     rig: &mut Rig,
@@ -207,11 +236,11 @@ fn measure(
     settled: &mut Vec<Settled>,
 ) -> anyhow::Result<()> {
     progress.note("Measuring what the rig itself costs, without load");
-    if let Some(scenario) = suite.scenarios.iter().max_by_key(|scenario| scenario.topology.nodes().len()) {
-        let cost = rig.rig_cost(scenario, timing)?;
+    if let Some(scenario) = plan.suite.scenarios.iter().max_by_key(|scenario| scenario.topology.nodes().len()) {
+        let cost = rig.rig_cost(scenario, plan.timing)?;
         store.set_rig_cost(id, &cost)?;
     }
-    run::run(suite, timing, store, id, rig, progress, settled)
+    run::run(plan, store, id, rig, progress, settled)
 }
 
 /// The map from functions to layers, where costs by layer are asked for.
@@ -234,6 +263,7 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     if !args.only.is_empty() {
         suite = suite.only(&args.only)?;
     }
+    suite = suite.again(&args.again)?;
     let mut timing = if args.quick {
         let hint = || anyhow!("suite '{}' has no [quick] timing: run it without --quick", suite.name);
         suite.quick.ok_or_else(hint).or_exit(Exit::BadInput)?

@@ -122,6 +122,11 @@ fn dut_text(path: Path, dut: &Dut) -> String {
 pub fn repeat_text(repeat: Repeat) -> String {
     match repeat {
         Repeat::Times(n) => format!("{n} trials"),
+        Repeat::Within(budget) => format!(
+            "within {}: blocks of one trial of each scenario, {} planned; a scenario whose claims are all decided rests",
+            minutes(budget.time()),
+            budget.blocks
+        ),
         Repeat::Until(goal) => format!(
             "{} to {} trials, until {} % intervals are within {}",
             goal.min(),

@@ -32,6 +32,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::NoLimit { .. } => "No limit found",
         Flag::NotReached { .. } => "Waited in vain",
         Flag::TicksDiffer { .. } => "Clock ticks say otherwise",
+        Flag::OtherMachine { .. } => "As if on another machine",
     }
 }
 
@@ -56,6 +57,7 @@ fn place(flag: &Flag) -> String {
         | Flag::FailedConnections { worker, .. }
         | Flag::SentAgain { worker, .. }
         | Flag::Late { worker, .. } => worker.clone(),
+        Flag::OtherMachine { what, .. } => what.clone(),
         Flag::NotReached { phase, .. } => phase.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
     }
@@ -81,6 +83,7 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::Late { begins: count, .. } => *count as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::TicksDiffer { percent, by_ticks, .. } => (percent - by_ticks).abs(),
+        Flag::OtherMachine { percent, .. } => percent.abs(),
         Flag::WindowSkew { microseconds, .. }
         | Flag::Throttled { microseconds }
         | Flag::NotReached { microseconds, .. } => *microseconds as f64,

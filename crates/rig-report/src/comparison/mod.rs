@@ -7,7 +7,7 @@ mod tests;
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::sample::Bound;
 use rig_study::claim::Metric;
-use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData};
+use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData, TwoModesData};
 
 use crate::build::{count, decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Interval, Label, Number, Row, Table};
@@ -263,11 +263,19 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
             format!("{level} %, the wider of Welch's and the bootstrap's ({} draws) at either end", method.draws),
         ),
         ("Minimum effect", format!("{minimum} % of the smaller mean: less does not matter")),
-        ("Same", "the whole interval lies within the minimum effect".to_owned()),
+        (
+            "Same",
+            format!(
+                "the interval of two one-sided tests, {:.3} %, lies within the minimum effect",
+                (2.0 * level - 100.0).max(50.0)
+            )
+            .replace(".000", ""),
+        ),
         (
             "Better, worse",
-            "the whole interval lies beyond the minimum effect, on at least 3 trials of each run, and a permutation test \
-             agrees"
+            "the whole interval lies beyond the minimum effect, on at least 3 trials of each run, a permutation test agrees, \
+             and so does Welch's test corrected for all figures that decide together (Holm); figures that are only watched \
+             decide nothing"
                 .to_owned(),
         ),
         ("Noise floor", format!("from {like}; {known}")),
@@ -331,7 +339,8 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
     if knows_noise(comparison) {
         cells.push(floor);
     }
-    cells.push(Cell::text(figure.verdict.to_string()));
+    let watched = if figure.gates { "" } else { " (watched)" };
+    cells.push(Cell::text(format!("{}{watched}", figure.verdict)));
     // The unit is that of two columns only.
     Row { label: format!("{metric}, {} ({})", figure.side, look.unit), unit: None, cells }
 }
@@ -345,7 +354,20 @@ fn change(figure: &FigureComparison) -> String {
         sample.map_or("–".to_owned(), shown)
     };
     let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));
-    format!("{}, from {old} to {new} {}", amount(effect, &look), look.unit)
+    format!("{}, from {old} to {new} {}{}", amount(effect, &look), look.unit, modes(figure, &look))
+}
+
+/// `; two-valued: 100.0 or 130.0 (50 % of the trials), then 100.1 or 130.2 (58 %)`.
+fn modes(figure: &FigureComparison, look: &Look) -> String {
+    let Some(modes) = figure.modes else { return String::new() };
+    let of = |modes: Option<TwoModesData>| match modes {
+        None => "one value".to_owned(),
+        Some(modes) => {
+            let show = |value: f64| Number::new(value * look.scale, look.decimals).to_string();
+            format!("{} or {} ({:.0} % of the trials)", show(modes.low), show(modes.high), modes.share_high * 100.0)
+        }
+    };
+    format!("; two-valued: {}, then {}", of(modes.old), of(modes.new))
 }
 
 /// The change with its interval: of ratios in percent, of differences in the figure's unit.

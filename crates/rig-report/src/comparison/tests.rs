@@ -62,6 +62,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             sysctls: vec![("net.core.rmem_max".into(), "212992".into())],
             ..Environment::default()
         },
+        claims: Vec::new(),
         rig_cost: None,
         left_out: Vec::new(),
         scenarios: vec![scenario("A", &[2e9, 2.01e9, 1.99e9, 2e9]), scenario("B", received)],
@@ -112,6 +113,42 @@ fn each_figure_gets_its_verdict() {
     assert_eq!(comparison.totals, Totals { better: 0, worse: 1, same: 5, undecided: 0 });
     let back = compared(&run(2, &SLOW), &run(1, &FAST));
     assert_eq!(back.totals, Totals { better: 1, worse: 0, same: 5, undecided: 0 });
+}
+
+/// What one figure alone would show is not sure enough among those that decide together; what is only watched is not among them.
+#[test]
+fn figures_that_decide_are_judged_together() {
+    let comparison = compared(&run(1, &FAST), &run(2, &[8e8, 9e8, 7e8, 8e8]));
+    let throughput = figure(&comparison, "B", "throughput");
+    let effect = throughput.effect.unwrap();
+    assert!(throughput.gates && !figure(&comparison, "B", "retransmits").gates);
+    assert!(effect.p_welch.unwrap() < 0.05 && effect.p_corrected.unwrap() > 0.05, "{effect:?}");
+    assert_eq!(throughput.verdict, Verdict::Undecided);
+    assert!(throughput.reason.as_ref().unwrap().contains("figures that decide together"));
+    let alone = Options { metrics: vec![Metric::Retransmits], ..options() };
+    let named = compared_with(&run(1, &FAST), &run(2, &FAST), &[], &alone);
+    assert!(named.figures.iter().all(|figure| figure.gates), "what is named decides");
+}
+
+/// A machine that takes longer for the same arithmetic is named, and what it may have done is no verdict.
+#[test]
+fn a_run_on_another_machine_is_set_apart() {
+    let on = |mut run: RunData, ns: u64| {
+        let gauge = json!({"work_ns": [[0, ns]], "memory_ns": null, "wake_ns": null});
+        for trial in run.scenarios.iter_mut().flat_map(|scenario| &mut scenario.trials) {
+            trial["calibration"] = json!({"before": gauge.clone(), "after": gauge.clone()});
+        }
+        run
+    };
+    let named = |comparison: &Comparison| comparison.differences.iter().any(|one| one.what.starts_with("Machine, by"));
+    let comparison = compared(&on(run(1, &FAST), 1000), &on(run(2, &SLOW), 1300));
+    assert!(named(&comparison));
+    assert_eq!(figure(&comparison, "B", "throughput").verdict, Verdict::Undecided);
+    let alike = compared(&on(run(1, &FAST), 1000), &on(run(2, &SLOW), 1010));
+    assert!(!named(&alike));
+    assert_eq!(figure(&alike, "B", "throughput").verdict, Verdict::Worse);
+    let old = compared(&run(1, &FAST), &on(run(2, &SLOW), 1000));
+    assert!(named(&old), "what the old run lacks is said");
 }
 
 #[test]
@@ -335,7 +372,7 @@ fn the_report_says_what_matters_first() {
 
 #[test]
 fn comparisons_look_as_they_did() {
-    let (old, mut new) = (run(1, &FAST), run(2, &[8e8, 9e8, 7e8, 8e8]));
+    let (old, mut new) = (run(1, &FAST), run(2, &[8e8, 8.5e8, 7.5e8, 8e8]));
     new.environment.kernel = "6.19".into();
     new.scenarios[0].figures[2].values = vec![Some(0.0), Some(90.0), Some(5.0), None];
     let repeated = [run(3, &FAST.map(|value| value * 1.01)), run(4, &FAST.map(|value| value * 0.99))];

@@ -12,12 +12,22 @@ const DEGREES_MIN: usize = 2;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Noise {
     groups: Vec<Sample>,
+    /// A ratio above 1 by which the machine itself was another one.
+    machine: Option<f64>,
 }
 
 impl Noise {
     /// From one list of run means for each group.
     pub fn new(groups: impl IntoIterator<Item = Vec<f64>>) -> Self {
-        Self { groups: groups.into_iter().map(Sample::from).filter(|group| group.len() > 1).collect() }
+        let groups = groups.into_iter().map(Sample::from).filter(|group| group.len() > 1).collect();
+        Self { groups, machine: None }
+    }
+
+    /// The same where the machine that made the new run was by this ratio, either way, slower or faster than the old run's:
+    /// a change of so much may be the machine's.
+    #[must_use]
+    pub fn on_another_machine(self, ratio: f64) -> Self {
+        Self { machine: Some(ratio.max(1.0 / ratio)), ..self }
     }
 
     /// Runs that say something about the spread: those with at least one other like them.
@@ -35,6 +45,14 @@ impl Noise {
     /// A mean of zero has no logarithm. Where the history has one, the spread is that of the means themselves, and the
     /// ratio is what it makes of `smaller`, the smaller mean of the two that are compared.
     pub(super) fn floor(&self, kind: Kind, level: Level, smaller: f64) -> Option<f64> {
+        let of_machine = self.machine.map(|ratio| if kind == Kind::Ratio { ratio } else { (ratio - 1.0) * smaller });
+        match (self.of_runs(kind, level, smaller), of_machine) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    fn of_runs(&self, kind: Kind, level: Level, smaller: f64) -> Option<f64> {
         let is_positive = self.groups.iter().flat_map(Sample::values).all(|&mean| mean > 0.0);
         let by_logarithm = kind == Kind::Ratio && is_positive;
         let scaled = |value: f64| if by_logarithm { value.ln() } else { value };

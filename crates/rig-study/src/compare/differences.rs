@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Difference, Doubt, Flagged};
+use super::{Difference, Doubt, Flagged, is_primary};
+use crate::claim::{Metric, Side};
 use crate::export::{PhasesData, RunData, ScenarioData};
 use crate::record::Environment;
 use crate::run::described;
@@ -37,6 +38,13 @@ impl Conditions {
                 .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
                 .collect(),
         }
+    }
+
+    /// Whether a figure decides what is said of the run: those for which the suite repeats trials, and [`is_primary`] ones.
+    pub fn gates(&self, id: &str, side: Side, metric: Metric) -> bool {
+        let scenario = self.suite.as_ref().and_then(|suite| suite.scenario(id));
+        // Of a suite that cannot be read, all.
+        is_primary(metric) || scenario.is_none_or(|scenario| scenario.watched.contains(&(side, metric)))
     }
 
     fn scenario(&self, id: &str) -> Option<Scenario> {
@@ -76,6 +84,7 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     note("Repetition", one.repetition.clone(), other.repetition.clone());
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
+    found.extend(super::machine::difference(old, new));
     found.extend(settings(&old.environment, &new.environment));
     found.extend(load(&old.environment, &new.environment));
     let suites = (Conditions::of(old), Conditions::of(new));

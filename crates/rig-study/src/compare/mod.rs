@@ -5,22 +5,23 @@
 
 mod differences;
 mod layers;
+mod machine;
 mod policy;
 mod result;
 
 use std::collections::BTreeSet;
 
-use rig_stats::compare::{Effect, Judgement, Noise, Resampling, Rule};
+use rig_stats::compare::{Effect, Judgement, Noise, Reason, Resampling, Rule, Verdict};
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
-pub use self::policy::{Policy, policy};
+pub use self::policy::{Policy, is_primary, policy};
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
+    NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
 
@@ -126,6 +127,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         return Err(CompareError::Metric { unknown, known: known.collect::<Vec<_>>().join(", ") });
     }
 
+    let machine = machine::change(&old.data, &new.data);
     let conditions = (Conditions::of(&old.data), Conditions::of(&new.data));
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();
     let mut figures = Vec::new();
@@ -134,8 +136,10 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
         alike.0.extend(groups.old.iter().map(|run| run.run.id.clone()));
         alike.1.extend(groups.new.iter().map(|run| run.run.id.clone()));
-        figures.extend(compare_scenario(one, other, &groups, options));
+        let gates = |side, metric| !options.metrics.is_empty() || conditions.1.gates(&one.id, side, metric);
+        figures.extend(compare_scenario(one, other, &groups, options, machine, &gates));
     }
+    family(&mut figures, options);
     let resampling = Resampling::default();
     let missing = |these: &RunData, those: &RunData| {
         these.scenarios.iter().filter(|s| those.scenario(&s.id).is_none()).map(|s| s.id.clone()).collect()
@@ -186,11 +190,29 @@ fn alike_runs<'a>(
     Alike { old: like(old), new: if both_alike { Vec::new() } else { like(new) } }
 }
 
+/// Takes back what is not sure enough among all figures that decide together.
+fn family(figures: &mut [FigureComparison], options: &Options) {
+    let alpha = 1.0 - options.level.percent() / 100.0;
+    let p_of = |figure: &FigureComparison| figure.effect.and_then(|effect| effect.p_welch).filter(|_| figure.gates);
+    let p: Vec<f64> = figures.iter().filter_map(p_of).collect();
+    let mut corrected = rig_stats::blocks::holm(&p).into_iter();
+    for figure in figures.iter_mut().filter(|figure| p_of(figure).is_some()) {
+        let (Some(corrected), Some(effect)) = (corrected.next(), &mut figure.effect) else { continue };
+        effect.p_corrected = Some(corrected);
+        if matches!(figure.verdict, Verdict::Better | Verdict::Worse) && corrected > alpha {
+            figure.verdict = Verdict::Undecided;
+            figure.reason = Some(Reason::Family { p: corrected, figures: p.len() }.to_string());
+        }
+    }
+}
+
 fn compare_scenario(
     old: &ScenarioData,
     new: &ScenarioData,
     alike: &Alike<'_>,
     options: &Options,
+    machine: Option<f64>,
+    gates: &dyn Fn(Side, Metric) -> bool,
 ) -> Vec<FigureComparison> {
     let wanted = |metric: &Metric| options.metrics.is_empty() || options.metrics.contains(metric);
     let pairs = Side::ALL.into_iter().flat_map(|side| Metric::ALL.into_iter().map(move |metric| (side, metric)));
@@ -205,6 +227,7 @@ fn compare_scenario(
                 minimum: options.minimum,
                 resolution: policy.resolution,
                 better: policy.better,
+                is_fact: policy.is_fact,
                 resampling: Resampling::default(),
             };
             let means = |runs: &[&RunData]| -> Vec<f64> {
@@ -216,9 +239,10 @@ fn compare_scenario(
                 runs.iter().filter_map(figure).collect()
             };
             let noise = Noise::new([means(&alike.old), means(&alike.new)]);
+            let noise = machine.iter().fold(noise, |noise, ratio| noise.on_another_machine(*ratio));
             let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
             let judgement = rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise);
-            FigureComparison::new(&old.id, side, metric, &judgement, before, after)
+            FigureComparison::new(&old.id, (side, metric), gates(side, metric), &judgement, before, after)
         })
         .collect()
 }

@@ -8,8 +8,16 @@ use crate::claim::Metric;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
     pub better: Better,
+    /// Whether it is counted and does not scatter, so that one trial decides.
+    pub is_fact: bool,
     /// A change of less than this never matters, in [`Metric::unit`]; 0 where only relative changes count.
     pub resolution: f64,
+}
+
+/// Whether a metric decides what is said of a run, also where the suite does not repeat for it: what a unit of traffic costs,
+/// and what failed.
+pub fn is_primary(metric: Metric) -> bool {
+    matches!(metric, Metric::ServiceDemand | Metric::TransactionDemand | Metric::Failed)
 }
 
 /// The one place that knows for every metric which way is better.
@@ -49,5 +57,5 @@ pub fn policy(metric: Metric) -> Policy {
         // A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
         Metric::Retransmits | Metric::Late => (Better::Lower, 10.0),
     };
-    Policy { better, resolution }
+    Policy { better, resolution, is_fact: metric == Metric::Failed }
 }

@@ -1,11 +1,11 @@
 //! From judgements to the plain values of [`crate::export`].
 
-use rig_stats::compare::Verdict;
+use rig_stats::compare::{ModeChange, TwoModes, Verdict};
 use rig_stats::sample::Bound;
 
 use super::{Effect, EffectData, FigureComparison, Input, Judgement, RunRef, SampleData, Totals, policy};
 use crate::claim::{Metric, Side};
-use crate::export::FigureData;
+use crate::export::{FigureData, ModesData, TwoModesData};
 
 impl RunRef {
     pub(super) fn of(input: &Input) -> Self {
@@ -44,17 +44,26 @@ impl From<Effect> for EffectData {
             high: effect.interval.filter(|_| !effect.bound.is_some_and(Bound::is_open_above)).map(|i| i.high),
             bound: effect.bound,
             p: effect.p,
+            p_welch: effect.p_welch,
+            p_corrected: None,
             minimum: effect.minimum,
             noise_floor: effect.noise_floor,
         }
     }
 }
 
+impl From<ModeChange> for ModesData {
+    fn from(modes: ModeChange) -> Self {
+        let of = |modes: TwoModes| TwoModesData { low: modes.low, high: modes.high, share_high: modes.share_high };
+        Self { old: modes.old.map(of), new: modes.new.map(of), share_p: modes.share_p }
+    }
+}
+
 impl FigureComparison {
     pub(super) fn new(
         scenario: &str,
-        side: Side,
-        metric: Metric,
+        (side, metric): (Side, Metric),
+        gates: bool,
         judgement: &Judgement,
         old: Option<&FigureData>,
         new: Option<&FigureData>,
@@ -72,9 +81,11 @@ impl FigureComparison {
             metric: metric.name().to_owned(),
             unit: metric.unit().to_owned(),
             better: policy(metric).better,
+            gates,
             verdict: judgement.verdict,
             reason: judgement.reason.map(|reason| reason.to_string()),
             effect: judgement.effect.map(EffectData::from),
+            modes: judgement.modes.map(ModesData::from),
             old: old.map(sample),
             new: new.map(sample),
         }

@@ -152,15 +152,45 @@ pub struct FigureComparison {
     /// Which way the metric improves.
     #[schemars(with = "String", extend("enum" = ["higher", "lower"]))]
     pub better: Better,
+    /// Whether it decides what is said of the run: a figure for which the suite repeats trials, what a unit of traffic costs,
+    /// what failed, or one that the user named.
+    #[serde(default = "gated")]
+    pub gates: bool,
     #[schemars(with = "String", extend("enum" = ["better", "worse", "same", "undecided"]))]
     pub verdict: Verdict,
     /// Why it is undecided.
     pub reason: Option<String>,
     /// Null when a value is missing.
     pub effect: Option<EffectData>,
+    /// Where the figure takes one of two values in a run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modes: Option<ModesData>,
     /// Null when the run does not have the figure.
     pub old: Option<SampleData>,
     pub new: Option<SampleData>,
+}
+
+/// All did before there was a difference.
+fn gated() -> bool {
+    true
+}
+
+/// Two-valued results of the runs.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ModesData {
+    /// Null where the run has one mode only.
+    pub old: Option<TwoModesData>,
+    pub new: Option<TwoModesData>,
+    /// How often equal shares of the higher mode lie so far apart by chance.
+    pub share_p: Option<f64>,
+}
+
+/// Means of the two modes, in the figure's unit, and the share of trials in the higher one, 0 to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TwoModesData {
+    pub low: f64,
+    pub high: f64,
+    pub share_high: f64,
 }
 
 /// The change from old to new.
@@ -179,6 +209,12 @@ pub struct EffectData {
     pub bound: Option<Bound>,
     /// Of a permutation test, two-sided.
     pub p: Option<f64>,
+    /// Of Welch's t test of no change, two-sided; and corrected for all figures that decide together (Holm), where the figure is
+    /// one of them.
+    #[serde(default)]
+    pub p_welch: Option<f64>,
+    #[serde(default)]
+    pub p_corrected: Option<f64>,
     /// From here on a change matters: a ratio above 1 (and its inverse below), or a difference above 0 (and below).
     pub minimum: f64,
     /// Repetitions of the same run differ by less, as a ratio above 1 or a difference above 0; null when not known.

@@ -39,6 +39,7 @@ pub fn data(view: &RunView) -> RunData {
         rig_cost: view.rig_cost.clone(),
         scenarios: view.scenarios.iter().map(|s| scenario(s, view.level)).collect(),
         left_out: view.left_out.clone(),
+        claims: view.judged.clone(),
         comparison: None,
     }
 }

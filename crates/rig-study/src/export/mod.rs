@@ -3,6 +3,7 @@
 //! Values are in the unit that stands beside them; nothing is rounded. A field is added, never renamed or given another
 //! meaning without a new [`VERSION`].
 
+mod claims;
 mod comparison;
 mod data;
 
@@ -24,9 +25,10 @@ use crate::layers::LayersData;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
+pub use claims::ClaimData;
 pub use comparison::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    NoiseData, RunRef, SampleData, ScenarioRef, Totals,
+    ModesData, NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
 
@@ -68,6 +70,9 @@ pub struct RunData {
     /// Scenarios that the machine could not make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
+    /// What the run says of the suite's claims.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claims: Vec<ClaimData>,
     /// The comparison with an earlier run, when one was asked for (`netrig run --against`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,

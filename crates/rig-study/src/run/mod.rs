@@ -1,7 +1,11 @@
-//! Runs: interleaved trials, repeated until the figures are as certain as asked for, stored as they come.
+//! Runs: trials in shuffled blocks, repeated until the figures are as certain as asked for or the claims are decided, stored as
+//! they come.
 
 pub mod agents;
+pub mod budget;
 mod by_layer;
+pub mod calibration;
+mod deciding;
 mod environment;
 mod left_out;
 mod pairs;
@@ -14,15 +18,18 @@ mod under_load;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;
+use rig_stats::blocks::order;
 use rig_stats::confidence::{Decision, Goal, Watched};
 use rig_stats::sample::Sample;
 use serde::{Deserialize, Serialize};
 
+use self::calibration::Usual;
+use self::deciding::Deciding;
 use crate::claim::Metric;
 use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
 use crate::store::{RunId, Store};
-use crate::suite::{Repeat, Scenario, Suite, Timing};
+use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, described, environment, gibibytes};
@@ -62,6 +69,12 @@ pub struct Options {
     /// The CPUs of each node, as CPU lists.
     pub cpus: Vec<String>,
     pub timing: Timing,
+    /// From which the order of the trials in each block follows; `None` of runs whose scenarios took turns in a fixed order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Scenarios that are run a second time under another name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<String>,
     /// Scenarios that this machine cannot make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
@@ -84,6 +97,11 @@ impl Options {
             words.push(format!("only {}", self.only.join(", ")));
         }
         words.push(format!("CPUs of the nodes: {}", self.cpus.join(" and ")));
+        words.push(match self.seed {
+            Some(seed) => format!("order of the trials from seed {seed}"),
+            None => "trials in a fixed order".to_owned(),
+        });
+        words.extend((!self.again.is_empty()).then(|| format!("twice: {}", self.again.join(", "))));
         words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
         words.join("; ")
     }
@@ -103,6 +121,10 @@ pub enum Outcome {
     /// The number of trials was fixed; nothing was asked of the intervals.
     Fixed,
     Reached,
+    /// Every claim about it was decided before the time was up.
+    Decided,
+    /// The time was up.
+    TimeUp,
     /// The most trials allowed did not suffice: the figures, with the full width each reached relative to its mean.
     NotReached(Vec<(String, Option<f64>)>),
     /// The run ended before.
@@ -119,60 +141,93 @@ pub trait Observer {
 
 impl Observer for () {}
 
-/// Makes all trials of `suite`, one of each scenario in turn, and stores each as it ends. `settled` takes every scenario
-/// that the run came to, also one that it did not finish.
+/// What a run is to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    pub suite: &'a Suite,
+    pub timing: &'a Timing,
+    /// From which the order within blocks follows.
+    pub seed: u64,
+}
+
+/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
+/// every scenario that the run came to, also one that it did not finish.
 ///
 /// # Errors
 /// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it.
 pub fn run(
-    suite: &Suite,
-    timing: &Timing,
+    plan: &Plan<'_>,
     store: &mut Store,
     run: RunId,
     execute: &mut dyn Execute,
     observer: &mut dyn Observer,
     settled: &mut Vec<Settled>,
 ) -> Result<()> {
-    let mut open: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
+    let Plan { suite, timing, seed } = *plan;
+    let mut all: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
+    let mut usual = Usual::default();
+    let mut deciding = Deciding::of(suite, timing.repeat);
+    let mut settle = |entry: &mut Progressing<'_>, outcome: Outcome, observer: &mut dyn Observer| {
+        entry.is_open = false;
+        let done = entry.settled(outcome);
+        observer.settled(&done);
+        settled.push(done);
+    };
     let mut result = Ok(());
-    for round in 0.. {
-        // Starting each round at another scenario keeps any of them from always following the same one.
-        let count = open.len();
-        result = (0..count).map(|i| (i + round) % count).try_for_each(|index| {
-            let entry = &mut open[index];
+    for block in 1.. {
+        result = order(seed, block - 1, all.len()).into_iter().try_for_each(|index| {
+            let entry = &mut all[index];
+            if !entry.is_open {
+                return Ok(());
+            }
             let scenario = entry.scenario;
             observer.trial_started(scenario, entry.trials + 1);
             let record = execute
                 .trial(scenario, entry.trials + 1, timing, &mut |worker, sample| observer.interim(worker, sample))
                 .with_context(|| format!("trial {} of scenario {}", entry.trials + 1, scenario.id))?;
+            let mut record = TrialRecord { block: Some(block), ..record };
+            usual.flag(&mut record);
             store.add_trial(run, &record)?;
             observer.trial_done(&record);
             entry.add(&record);
+            if let Some(deciding) = &mut deciding {
+                deciding.add(record);
+            }
             Ok(())
         });
         if result.is_err() {
             break;
         }
-        open.retain(|entry| match entry.outcome(timing.repeat) {
-            None => true,
-            Some(outcome) => {
-                let done = entry.settled(outcome);
-                observer.settled(&done);
-                settled.push(done);
-                false
+        let answered = deciding.as_ref().map(|deciding| deciding.answered(block));
+        for entry in all.iter_mut().filter(|entry| entry.is_open) {
+            let outcome = match &answered {
+                Some(answered) => answered.contains(&entry.scenario.id).then_some(Outcome::Decided),
+                None => entry.outcome(timing.repeat),
+            };
+            if let Some(outcome) = outcome {
+                settle(entry, outcome, observer);
             }
-        });
-        if open.is_empty() {
+        }
+        let open: Vec<&str> = all.iter().filter(|entry| entry.is_open).map(|entry| &*entry.scenario.id).collect();
+        let time_is_up =
+            deciding.as_ref().is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&open));
+        if time_is_up {
+            for entry in all.iter_mut().filter(|entry| entry.is_open) {
+                settle(entry, Outcome::TimeUp, observer);
+            }
+        }
+        if open.is_empty() || time_is_up {
             break;
         }
     }
-    settled.extend(open.iter().map(|entry| entry.settled(Outcome::Unfinished)));
+    settled.extend(all.iter().filter(|entry| entry.is_open).map(|entry| entry.settled(Outcome::Unfinished)));
     result
 }
 
 /// A scenario whose figures are not certain yet.
 struct Progressing<'a> {
     scenario: &'a Scenario,
+    is_open: bool,
     trials: u32,
     /// CPUs of a node.
     cpus: usize,
@@ -183,7 +238,7 @@ struct Progressing<'a> {
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let figures = scenario.watched.iter().map(|(_, metric)| Sample::within(metric.range()));
-        Self { scenario, trials: 0, cpus: 1, figures: figures.collect() }
+        Self { scenario, is_open: true, trials: 0, cpus: 1, figures: figures.collect() }
     }
 
     fn settled(&self, outcome: Outcome) -> Settled {
@@ -203,6 +258,8 @@ impl<'a> Progressing<'a> {
         match repeat {
             Repeat::Times(n) => (self.trials >= n).then_some(Outcome::Fixed),
             Repeat::Until(goal) => self.decide(&goal),
+            // What ends those is no figure's certainty.
+            Repeat::Within(_) => None,
         }
     }
 
@@ -232,6 +289,8 @@ impl std::fmt::Display for Outcome {
         match self {
             Self::Fixed => f.write_str("fixed number of trials"),
             Self::Reached => f.write_str("confidence reached"),
+            Self::Decided => f.write_str("all its claims are decided"),
+            Self::TimeUp => f.write_str("the time is up"),
             Self::Unfinished => f.write_str("the run ended before"),
             Self::NotReached(missed) => {
                 f.write_str("confidence not reached:")?;

@@ -19,6 +19,7 @@ use rig_testbed::{Placement, Testbed};
 
 use super::Execute;
 use super::agents::{Agents, Observed};
+use super::calibration::gauge;
 use super::pairs::{longer_lead, pairs_of};
 use super::programme::{Outcome, carry_out};
 use super::search::{offered, search, with_opening};
@@ -29,8 +30,8 @@ use crate::flame::{Profiler, Sampled};
 use crate::layers::{HERTZ, Map};
 use crate::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
 use crate::record::{
-    AgentRecord, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost, SearchRecord,
-    Series, TrialRecord,
+    AgentRecord, Calibration, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost,
+    SearchRecord, Series, TrialRecord,
 };
 use crate::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 
@@ -245,6 +246,7 @@ impl Trials {
         });
         let mut record = TrialRecord {
             host: host.transpose()?,
+            calibration: None,
             search,
             agents: observed.agents,
             phases: observed.phases,
@@ -253,6 +255,7 @@ impl Trials {
             dut: observed.dut,
             scenario: scenario.id.clone(),
             ordinal,
+            block: None,
             started_unix_ms,
             setup_us: 0,
             teardown_us: 0,
@@ -546,6 +549,9 @@ impl Execute for Rig {
         let started = Instant::now();
         let scenario = &scenario.on(&trials.placement)?;
         let generator = trials.generator_limit(host, scenario, timing)?;
+        let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
+        let is_here = host.lacks(Ability::Enter).is_none();
+        let before = is_here.then(|| gauge(&cpus));
         let building = Instant::now();
         let (testbed, agents) = trials.build(host, scenario)?;
         let setup = building.elapsed();
@@ -561,10 +567,13 @@ impl Execute for Rig {
         let closing = Instant::now();
         agents.detach()?;
         testbed.tear_down()?;
+        let teardown = closing.elapsed();
+        let calibration = before.map(|before| Calibration { before, after: gauge(&cpus) });
         Ok(TrialRecord {
+            calibration,
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
-            teardown_us: closing.elapsed().as_micros() as u64,
+            teardown_us: teardown.as_micros() as u64,
             total_us: started.elapsed().as_micros() as u64,
             ..record
         })

@@ -302,6 +302,8 @@ mod tests {
         TrialRecord {
             scenario: "A".into(),
             ordinal: 1,
+            block: None,
+            calibration: None,
             started_unix_ms: 0,
             setup_us: 0,
             teardown_us: 0,

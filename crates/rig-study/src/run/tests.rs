@@ -11,6 +11,11 @@ use rig_cli::exit::{Exit, Failure};
 use super::*;
 use crate::store::{Ending, NewRun, RunState};
 
+/// One by which the first of two scenarios comes first.
+fn seed() -> u64 {
+    (0..).find(|seed| order(*seed, 0, 2) == [0, 1]).unwrap()
+}
+
 /// A machine that answers as told, and remembers what it was asked for.
 struct Fake<F> {
     /// Mbit/s and CPU percent of the trial of a scenario with an ordinal.
@@ -116,7 +121,8 @@ impl Bench {
         observer: &mut dyn Observer,
     ) -> (Result<()>, Vec<Settled>) {
         let mut settled = Vec::new();
-        let result = run(suite, timing, &mut self.store, self.id, execute, observer, &mut settled);
+        let plan = Plan { suite, timing, seed: seed() };
+        let result = run(&plan, &mut self.store, self.id, execute, observer, &mut settled);
         (result, settled)
     }
 
@@ -131,14 +137,21 @@ fn steady(_: &str, _: u32) -> Result<(f64, f64)> {
 }
 
 #[test]
-fn each_round_makes_a_trial_of_every_scenario_and_begins_with_another() {
+fn each_block_has_every_scenario_once_in_the_order_that_the_seed_says() {
     let suite = suite(&["A", "B", "C"]);
     let mut fake = Fake::new(steady);
     let mut bench = Bench::new();
     let (result, settled) = bench.run(&suite, &times(&suite, 4), &mut fake, &mut ());
     result.unwrap();
-    assert_eq!(fake.made.join(" "), "A1 B1 C1 B2 C2 A2 C3 A3 B3 A4 B4 C4");
+    let expected: Vec<String> = (1..=4)
+        .flat_map(|block| {
+            order(seed(), block - 1, 3).into_iter().map(move |i| format!("{}{block}", ["A", "B", "C"][i]))
+        })
+        .collect();
+    assert_eq!(fake.made, expected);
     assert_eq!(bench.stored(), fake.made);
+    let blocks: Vec<_> = bench.store.run(bench.id).unwrap().trials.iter().map(|t| (t.ordinal, t.block)).collect();
+    assert!(blocks.iter().all(|(ordinal, block)| Some(*ordinal) == *block), "{blocks:?}");
     let expected = ["A", "B", "C"].map(|id| Settled { scenario: id.into(), trials: 4, outcome: Outcome::Fixed });
     assert_eq!(settled, expected);
     assert!(fake.timings.iter().all(|timing| *timing == times(&suite, 4)));
@@ -184,11 +197,58 @@ fn a_scenario_that_is_certain_rests_while_the_others_go_on() {
     }
     let said = outcomes["Wild"].to_string();
     assert!(said.contains("not reached") && said.contains("sender throughput +-57.5 %"), "{said}");
-    // Rounds go on rotating over those that are left.
-    assert_eq!(
-        fake.made.join(" "),
-        "Calm1 Wild1 Late1 Wild2 Late2 Calm2 Late3 Calm3 Wild3 Late4 Wild4 Wild5 Late5 Late6 Wild6"
-    );
+    let last: Vec<&str> = fake.made.iter().skip(9).map(|made| &made[..made.len() - 1]).collect();
+    assert!(!last.contains(&"Calm"), "{last:?}");
+}
+
+/// Three scenarios, of which two are told apart by a claim.
+fn with_claims(time_ms: u64, blocks: u32) -> (Suite, Timing) {
+    let mut suite = suite(&["Fast", "Slow", "Other"]);
+    let claim = |text: &str| crate::claim::Claim::parse(text, text).unwrap();
+    suite.claims.push(claim("Slow.throughput <= 0.9 * Fast.throughput"));
+    suite.claims.push(claim("Other.throughput <= 900mbit"));
+    let timing = Timing { repeat: Repeat::Within(crate::suite::Budget { time_ms, blocks }), ..suite.timing };
+    (suite, timing)
+}
+
+fn scattered(id: &str, ordinal: u32) -> Result<(f64, f64)> {
+    let wave = (f64::from(ordinal) * 2.4).sin();
+    Ok(match id {
+        "Fast" => (1000.0 + 5.0 * wave, 50.0),
+        "Slow" => (500.0 - 4.0 * wave, 50.0),
+        // Too close to what is claimed to be told.
+        _ => (900.0 + 100.0 * wave, 50.0),
+    })
+}
+
+#[test]
+fn what_is_decided_rests_and_the_others_have_its_time() {
+    let (suite, timing) = with_claims(u64::MAX / 2000, 12);
+    let mut fake = Fake::new(scattered);
+    let mut timing = timing;
+    let each_ms = trial("Fast", 1, (1.0, 1.0)).total_us / 1000;
+    let time_ms = 12 * 3 * each_ms;
+    timing.repeat = Repeat::Within(crate::suite::Budget { time_ms, blocks: 12 });
+    let (result, settled) = Bench::new().run(&suite, &timing, &mut fake, &mut ());
+    result.unwrap();
+    let of = |id: &str| settled.iter().find(|s| s.scenario == id).unwrap();
+    // The first look of twelve blocks is after eight.
+    assert_eq!((of("Fast").trials, &of("Fast").outcome), (8, &Outcome::Decided));
+    assert_eq!((of("Slow").trials, &of("Slow").outcome), (8, &Outcome::Decided));
+    assert_eq!(of("Other").outcome, Outcome::TimeUp);
+    assert!(of("Other").trials > 12 && of("Other").trials <= 20, "{}", of("Other").trials);
+    assert!(fake.made.len() as u64 * each_ms <= time_ms);
+}
+
+#[test]
+fn a_time_that_is_up_ends_what_is_undecided() {
+    let each_ms = trial("Fast", 1, (1.0, 1.0)).total_us / 1000;
+    let (suite, timing) = with_claims(3 * 4 * each_ms, 4);
+    let mut fake = Fake::new(scattered);
+    let (result, settled) = Bench::new().run(&suite, &timing, &mut fake, &mut ());
+    result.unwrap();
+    assert_eq!(fake.made.len(), 12);
+    assert!(settled.iter().all(|s| (s.trials, &s.outcome) == (4, &Outcome::TimeUp)), "{settled:?}");
 }
 
 #[test]
@@ -377,6 +437,8 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
             repeat: suite.timing.repeat,
         },
         left_out: Vec::new(),
+        seed: None,
+        again: Vec::new(),
         host: None,
     };
     let text = r#"{"quick":true,"only":["A"],"cpus":["0-1","2"],"timing":{"phases":{"warm_up":{"secs":0,"nanos":300000000},"window":{"secs":8,"nanos":0},"cool_down":{"secs":0,"nanos":0},"interval":{"secs":1,"nanos":0}},"repeat":{"until":{"level":95.0,"width":"5%","min":3,"max":6}}}}"#;

@@ -30,6 +30,8 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
     TrialRecord {
         scenario: scenario.to_owned(),
         ordinal,
+        block: None,
+        calibration: None,
         started_unix_ms: 1_700_000_001_000,
         setup_us: 80_000,
         teardown_us: 20_000,

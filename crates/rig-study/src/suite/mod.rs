@@ -27,7 +27,7 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes;
 use rig_load::plan::{Flow, Phases};
 use rig_load::record::WorkerRecord;
-use rig_stats::confidence::Goal;
+use rig_stats::confidence::{Goal, Level};
 use rig_stats::units::Span;
 use rig_testbed::Dut;
 use rig_testbed::topology::{Endpoint, Topology};
@@ -101,6 +101,26 @@ pub enum Repeat {
     Times(u32),
     /// Trials until the figures are as certain as asked for.
     Until(Goal),
+    /// Trials until the claims are decided or the time is up.
+    Within(Budget),
+}
+
+/// A time to spend on deciding a suite's claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Of all trials together, milliseconds.
+    pub time_ms: u64,
+    /// Blocks that are planned: how often results are looked at, and with what error, follows from it.
+    pub blocks: u32,
+}
+
+impl Budget {
+    /// The most blocks that are made of scenarios which nothing decides before the time is up.
+    pub const BLOCKS_MAX: u32 = 1000;
+
+    pub fn time(self) -> Duration {
+        Duration::from_millis(self.time_ms)
+    }
 }
 
 /// A phase that nothing can be measured in.
@@ -149,6 +169,7 @@ impl Repeat {
         match self {
             Self::Times(n) => n,
             Self::Until(goal) => goal.min(),
+            Self::Within(budget) => budget.blocks,
         }
     }
 
@@ -157,6 +178,7 @@ impl Repeat {
         match self {
             Self::Times(n) => n,
             Self::Until(goal) => goal.max(),
+            Self::Within(budget) => budget.blocks,
         }
     }
 }
@@ -449,6 +471,14 @@ impl Suite {
         resolve::resolve(file, text)
     }
 
+    /// How sure its figures and claims have to be.
+    pub fn level(&self) -> Level {
+        match self.timing.repeat {
+            Repeat::Until(goal) => goal.level,
+            Repeat::Times(_) | Repeat::Within(_) => Level::default(),
+        }
+    }
+
     pub fn scenario(&self, id: &str) -> Option<&Scenario> {
         self.scenarios.iter().find(|scenario| scenario.id == id)
     }
@@ -484,6 +514,52 @@ impl Suite {
         for packets in packets {
             packets.search = packets.search.map(|search| search.hastened(self.quick_search));
         }
+    }
+
+    /// What a scenario that is run a second time is called.
+    pub fn name_of_again(id: &str) -> String {
+        format!("{id}-again")
+    }
+
+    /// This suite with these scenarios a second time under another name, and the claims that both are the same: what has been
+    /// measured twice without any change shows how often that is found.
+    pub fn again(mut self, ids: &[String]) -> Result<Self, SuiteError> {
+        for id in ids {
+            let Some(index) = self.scenarios.iter().position(|scenario| scenario.id == *id) else {
+                return Err(self.no_scenario(id));
+            };
+            let name = Self::name_of_again(id);
+            if self.scenario(&name).is_some() {
+                let what = format!("scenario '{id}' cannot be run again as '{name}': there is one of that name");
+                return Err(SuiteError {
+                    file: self.file,
+                    line: None,
+                    what,
+                    hint: Some("name each scenario once".into()),
+                });
+            }
+            let own = &self.scenarios[index];
+            let [one, _] = own.traffic.sides();
+            let cost = match own.traffic.flow() {
+                _ if own.traffic.packets.is_some() => None,
+                Some(_) => Some((one, Metric::ServiceDemand)),
+                None => Some((one, Metric::TransactionDemand)),
+            };
+            let mut figures: Vec<(Side, Metric)> = own.watched.iter().take(1).copied().chain(cost).collect();
+            figures.dedup();
+            for (side, metric) in figures {
+                let holds = format!("{name}.{side}.{metric} / {id}.{side}.{metric} within 0.95 .. 1.05");
+                let text = format!("A/A check: {id} measured twice has the same {side} {metric}");
+                let claim = Claim::parse(&text, &holds).map_err(|error| {
+                    let what = format!("scenario '{id}' has no figure to check: {error}");
+                    SuiteError { file: self.file.clone(), line: None, what, hint: None }
+                })?;
+                self.claims.push(claim);
+            }
+            let again = Scenario { id: name, name: format!("{} (again)", own.name), row_of: None, ..own.clone() };
+            self.scenarios.insert(index + 1, again);
+        }
+        Ok(self)
     }
 
     /// This suite with only the scenarios named, in the suite's order.

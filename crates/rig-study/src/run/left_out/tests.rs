@@ -91,6 +91,8 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         cpus: Vec::new(),
         timing: suite.timing,
         left_out: vec![LeftOut { scenarios: vec!["A-4".into()], reason: "more workers than CPUs".into() }],
+        seed: None,
+        again: Vec::new(),
         host: None,
     };
     let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials);

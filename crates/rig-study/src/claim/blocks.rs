@@ -1,0 +1,263 @@
+//! Claims about runs that were made in blocks: what each block says, and how surely all of them do.
+
+use std::fmt::Write;
+
+use rig_stats::blocks::{Contrast, least_p, plan, sequential};
+use rig_stats::compare::Resampling;
+use rig_stats::confidence::{Interval, Level};
+use rig_stats::propagate::Scale;
+
+use super::{Claim, Effect, EffectUnit, Judgement, Metric, Threshold, Verdict};
+
+/// A claim with its effect in each block.
+#[derive(Debug, Clone)]
+pub struct ByBlock {
+    effect_is: String,
+    unit: EffectUnit,
+    threshold: Threshold,
+    scale: Scale,
+    /// On a logarithmic scale, logarithms.
+    contrast: Contrast,
+}
+
+/// How much blocks speak against each answer, as one-sided p.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Against {
+    /// Small where the claim holds.
+    pub not_holding: f64,
+    /// Small where it is refuted.
+    pub holding: f64,
+}
+
+impl Against {
+    /// The p of the answer that the blocks lean to.
+    pub fn least(self) -> f64 {
+        self.not_holding.min(self.holding)
+    }
+
+    pub fn leaning(self) -> Verdict {
+        if self.not_holding <= self.holding { Verdict::Holds } else { Verdict::Refuted }
+    }
+}
+
+impl Claim {
+    /// Whether the claim is about what was counted in one trial of one scenario, which does not scatter: how many connections
+    /// failed or were held, and how many packets and bytes each took.
+    pub fn is_fact(&self) -> bool {
+        let [first, ..] = self.figures.as_slice() else { return false };
+        let one_trial = self.figures.iter().all(|f| (&f.scenario, &f.phase) == (&first.scenario, &first.phase));
+        let state = |metric| matches!(metric, Metric::Failed | Metric::Concurrent);
+        let counted = |metric| {
+            state(metric)
+                || matches!(
+                    metric,
+                    Metric::Connections
+                        | Metric::Transactions
+                        | Metric::PacketsOut
+                        | Metric::PacketsIn
+                        | Metric::BitsOut
+                        | Metric::BitsIn
+                        | Metric::DutPacketsIn
+                        | Metric::DutPacketsOut
+                        | Metric::DutBitsIn
+                        | Metric::DutBitsOut
+                )
+        };
+        // A count for each of another; a rate by itself scatters.
+        let all = |test: &dyn Fn(Metric) -> bool| self.figures.iter().all(|figure| test(figure.metric));
+        one_trial && (all(&state) || (self.figures.len() > 1 && all(&counted)))
+    }
+
+    /// Judges a fact by each trial alone; `trials` has the claim's figures in each. `None` without trials.
+    pub fn evaluate_fact(&self, trials: &[Vec<f64>]) -> Option<Judgement> {
+        let effect = self.effect(trials.iter().flatten().all(|value| *value > 0.0));
+        let values: Vec<f64> = trials.iter().map(|figures| effect.expr.value(figures)).collect();
+        if values.is_empty() || values.iter().any(|value| !value.is_finite()) {
+            return None;
+        }
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let failing = values.iter().filter(|value| !effect.threshold.holds(**value)).count();
+        let verdict = if failing == 0 { Verdict::Holds } else { Verdict::Refuted };
+        let Effect { threshold, unit, .. } = effect;
+        let effect_is = effect.expr.written(&self.figures).to_string();
+        let range = if low == high { unit.show(low) } else { format!("{} to {}", unit.show(low), unit.show(high)) };
+        let mut words =
+            format!("{effect_is} is {range}, claimed {}; counted, so that each trial decides", threshold.show(unit));
+        if failing > 0 {
+            let _ = write!(words, ", and {failing} of {} do not hold", values.len());
+        }
+        let effect = Some(if failing > 0 && threshold.holds(low) { high } else { low });
+        Some(Judgement { verdict, effect_is, unit, effect, interval: None, bound: None, threshold, words })
+    }
+
+    /// The claim's effect in each block; `blocks` has the claim's figures in each. `None` where it cannot be computed in one.
+    pub fn by_block(&self, blocks: &[Vec<f64>]) -> Option<ByBlock> {
+        let Effect { expr, threshold, scale, unit } = self.effect(blocks.iter().flatten().all(|value| *value > 0.0));
+        let value = |figures: &Vec<f64>| {
+            let value = expr.value(figures);
+            if scale == Scale::Logarithmic { value.ln() } else { value }
+        };
+        let contrast = Contrast::of(blocks.iter().map(value).collect())?;
+        // A logarithm of the threshold is needed, too.
+        let (least, _) = threshold.borders();
+        let is_possible = scale == Scale::Linear || least.is_none_or(|border| border > 0.0);
+        is_possible.then(|| ByBlock {
+            effect_is: expr.written(&self.figures).to_string(),
+            unit,
+            threshold,
+            scale,
+            contrast,
+        })
+    }
+}
+
+impl Threshold {
+    /// The border below which the claim does not hold, and the one above.
+    pub(super) fn borders(self) -> (Option<f64>, Option<f64>) {
+        match self {
+            Self::AtLeast(t) | Self::Above(t) => (Some(t), None),
+            Self::AtMost(t) | Self::Below(t) => (None, Some(t)),
+            Self::Within { low, high } => (Some(low), Some(high)),
+        }
+    }
+}
+
+impl ByBlock {
+    pub fn blocks(&self) -> usize {
+        self.contrast.blocks()
+    }
+
+    /// As it was after so many blocks.
+    pub fn after(&self, blocks: usize) -> Option<Self> {
+        Some(Self { contrast: self.contrast.first(blocks)?, effect_is: self.effect_is.clone(), ..*self })
+    }
+
+    /// On the contrast's scale.
+    fn borders(&self) -> (Option<f64>, Option<f64>) {
+        let (low, high) = self.threshold.borders();
+        let scaled = |border: Option<f64>| match self.scale {
+            Scale::Linear => border,
+            // A ratio that is to be at most 0 or less never is.
+            Scale::Logarithmic => border.map(|border| if border > 0.0 { border.ln() } else { f64::NEG_INFINITY }),
+        };
+        (scaled(low), scaled(high))
+    }
+
+    pub fn against(&self) -> Against {
+        match self.borders() {
+            (Some(low), Some(high)) => {
+                let equality = self.contrast.equality(low, high);
+                Against { not_holding: equality.same, holding: equality.differs }
+            }
+            (Some(low), None) => {
+                Against { not_holding: self.contrast.p_above(low), holding: self.contrast.p_below(low) }
+            }
+            (None, Some(high)) => {
+                Against { not_holding: self.contrast.p_below(high), holding: self.contrast.p_above(high) }
+            }
+            (None, None) => Against { not_holding: 1.0, holding: 1.0 },
+        }
+    }
+
+    /// Whether the p of a leaning, corrected for other claims, reaches what a look asks of two-sided tests. Equality is two
+    /// one-sided tests, each with the whole error.
+    pub fn is_reached(&self, leaning: Verdict, corrected: f64, p: f64) -> bool {
+        let is_equality = leaning == Verdict::Holds && matches!(self.threshold, Threshold::Within { .. });
+        corrected <= if is_equality { p } else { p / 2.0 }
+    }
+
+    /// Whether the interval, which assumes less of the blocks' distribution, says the same. For equality it is that of two
+    /// one-sided tests, 90 % for 95 %.
+    pub fn interval_agrees(&self, leaning: Verdict, level: Level) -> bool {
+        let is_equality = leaning == Verdict::Holds && matches!(self.threshold, Threshold::Within { .. });
+        let level = if is_equality { Level::new(2.0 * level.percent() - 100.0).unwrap_or(level) } else { level };
+        let interval = self.contrast.interval(level, Resampling::default()).map(|interval| self.unscaled(interval));
+        interval.is_some_and(|interval| self.threshold.verdict(interval.low, interval.high) == leaning)
+    }
+
+    fn unscaled(&self, interval: Interval) -> Interval {
+        match self.scale {
+            Scale::Linear => interval,
+            Scale::Logarithmic => {
+                Interval { low: interval.low.exp(), high: interval.high.exp().min(f64::MAX), ..interval }
+            }
+        }
+    }
+
+    /// How many blocks it would take in all to decide, about; `None` where no number that is worth making would.
+    pub fn blocks_needed(&self, level: Level) -> Option<u32> {
+        let centre = self.contrast.centre();
+        let (low, high) = self.borders();
+        let distance = [low, high].into_iter().flatten().map(|border| (centre - border).abs()).reduce(f64::min)?;
+        let deviation = rig_stats::sample::Sample::from(self.contrast.values().to_vec()).standard_deviation()?;
+        let needed = plan::blocks_for_half_width(deviation, distance, level)?;
+        let needed = needed.max(u32::try_from(self.blocks()).unwrap_or(u32::MAX).saturating_add(1));
+        (needed <= 10_000).then_some(needed)
+    }
+
+    /// The claim as these blocks show it. `decided` is after how many the answer was reached, where it was.
+    pub fn judgement(&self, level: Level, verdict: Verdict, why: Why) -> Judgement {
+        let value = match self.scale {
+            Scale::Linear => self.contrast.centre(),
+            Scale::Logarithmic => self.contrast.centre().exp(),
+        };
+        let interval = self.contrast.interval(level, Resampling::default()).map(|interval| self.unscaled(interval));
+        let blocks = self.blocks();
+        let mut words = format!("{} is {}", self.effect_is, self.unit.show(value));
+        if let Some(interval) = interval {
+            let (low, high) = (self.unit.show(interval.low), self.unit.show(interval.high));
+            let _ = write!(words, " ({level} interval {low} to {high}, {blocks} blocks)");
+        }
+        let _ = write!(words, ", claimed {}", self.threshold.show(self.unit));
+        match why {
+            Why::Decided { after } if after < blocks => {
+                let _ = write!(words, "; decided after {after} blocks");
+            }
+            Why::Decided { .. } => {}
+            Why::Single => words += "; a single block gives no interval",
+            Why::Among(claims) => {
+                let _ = write!(words, "; by itself it would be decided, but not surely enough among {claims} claims");
+            }
+            Why::Wide => {
+                words += "; the interval reaches across";
+                match self.blocks_needed(level) {
+                    Some(needed) => {
+                        let _ = write!(words, ", about {needed} blocks would decide it");
+                    }
+                    None => words += ", and the effect is too close to what is claimed for more blocks to decide it",
+                }
+            }
+        }
+        if verdict != Verdict::Undecided && blocks < sequential::LEAST as usize {
+            let _ = write!(
+                words,
+                "; so few blocks decide only as far as they scatter normally: by their signs alone no p below {:.2} is possible",
+                least_p(blocks)
+            );
+        }
+        Judgement {
+            verdict,
+            effect_is: self.effect_is.clone(),
+            unit: self.unit,
+            effect: Some(value),
+            interval,
+            bound: None,
+            threshold: self.threshold,
+            words,
+        }
+    }
+}
+
+/// Why a verdict is what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// After so many blocks.
+    Decided { after: usize },
+    /// There is one block only.
+    Single,
+    /// Not surely enough for one of so many claims.
+    Among(usize),
+    /// The interval reaches across.
+    Wide,
+}

@@ -1,0 +1,228 @@
+//! The judge of claims: which evidence a run has of each, and how surely all of it together decides.
+//!
+//! In this order:
+//! 1. A fact ([`Claim::is_fact`]) is decided by each trial alone.
+//! 2. Where the trials were made in blocks, the effect is computed in each block and judged by the blocks
+//!    ([`rig_stats::blocks`]). The verdict needs both the test that is corrected for all claims that are judged so (Holm) and the
+//!    interval, which assumes less. A run with a budget is looked at several times; the boundaries keep the error
+//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided.
+//! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios of which fewer
+//!    than half of the trials share blocks, and figures that are limits or known to a grid only.
+//!
+//! Claims have no noise floor: both sides of one are of the same run, so that what differs from run to run is in both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rig_stats::blocks::holm;
+use rig_stats::blocks::sequential::{Look, boundaries};
+use rig_stats::confidence::Level;
+use rig_stats::sample::{Reading, Sample};
+
+use crate::claim::{ByBlock, Claim, FigureRef, Judgement, Verdict, Why};
+use crate::figures::phases::reading_of;
+use crate::figures::sample_of;
+use crate::record::TrialRecord;
+
+/// How sure to be, and how often the results are looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule {
+    pub level: Level,
+    /// Blocks of a run that stops what is decided; `None` of one whose trials are not stopped by what they show.
+    pub planned: Option<u32>,
+    /// Whether no more blocks are to come.
+    pub is_over: bool,
+}
+
+/// What is said of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ruling {
+    pub judgement: Judgement,
+    pub evidence: Evidence,
+    /// Blocks that would decide it, about, where it is undecided and that is known.
+    pub blocks_needed: Option<u32>,
+}
+
+/// What a claim was judged by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// Each trial decides.
+    Fact,
+    Blocks(usize),
+    /// Trials as independent samples.
+    Samples,
+}
+
+impl Ruling {
+    pub fn is_decided(&self) -> bool {
+        self.judgement.verdict != Verdict::Undecided
+    }
+}
+
+/// Judges claims together by the trials made.
+pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruling> {
+    let run = Trials::of(trials);
+    let by_block: Vec<Option<ByBlock>> =
+        claims.iter().map(|claim| if claim.is_fact() { None } else { run.by_block(claim) }).collect();
+    let mut decided = decide(&by_block, rule).into_iter();
+    let rule_on = |(claim, by_block): (&&Claim, &Option<ByBlock>)| {
+        let answer = decided.next().flatten();
+        if let Some(judgement) = claim.is_fact().then(|| run.fact(claim)).flatten() {
+            return Ruling { judgement, evidence: Evidence::Fact, blocks_needed: None };
+        }
+        let Some((by_block, (verdict, why))) = by_block.as_ref().zip(answer) else {
+            let mut judgement = claim.evaluate(rule.level, &|figure| run.sample(figure));
+            if let Some(why) = run.why_no_blocks(claim) {
+                judgement.words += why;
+            }
+            return Ruling { judgement, evidence: Evidence::Samples, blocks_needed: None };
+        };
+        let undecided = verdict == Verdict::Undecided;
+        Ruling {
+            judgement: by_block.judgement(rule.level, verdict, why),
+            evidence: Evidence::Blocks(by_block.blocks()),
+            blocks_needed: by_block.blocks_needed(rule.level).filter(|_| undecided),
+        }
+    };
+    claims.iter().zip(&by_block).map(rule_on).collect()
+}
+
+/// The verdict on each claim that has blocks, and why.
+fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
+    let alpha = 1.0 - rule.level.percent() / 100.0;
+    // After how many blocks each claim is looked at, and the p that is to be reached then.
+    let looks: Vec<Vec<Look>> = claims
+        .iter()
+        .map(|claim| {
+            let Some(made) = claim.as_ref().map(|claim| u32::try_from(claim.blocks()).unwrap_or(u32::MAX)) else {
+                return Vec::new();
+            };
+            match rule.planned {
+                None => vec![Look { blocks: made, p: alpha }],
+                Some(planned) if rule.is_over => boundaries(planned, made, alpha),
+                Some(planned) => {
+                    let planned = boundaries(planned, planned, alpha);
+                    planned.into_iter().filter(|look| look.blocks <= made).collect()
+                }
+            }
+        })
+        .collect();
+    let most = looks.iter().map(Vec::len).max().unwrap_or(0);
+    let mut answers: Vec<Option<(Verdict, Why)>> = claims.iter().map(|claim| claim.as_ref().map(first_word)).collect();
+    let mut last: Vec<f64> = vec![1.0; claims.len()];
+    let family: Vec<usize> = (0..claims.len()).filter(|index| claims[*index].is_some()).collect();
+    for round in 0..most {
+        let is_open =
+            |answer: &Option<(Verdict, Why)>| answer.is_some_and(|(verdict, _)| verdict == Verdict::Undecided);
+        let mut leanings = vec![Verdict::Undecided; claims.len()];
+        let mut at_look: Vec<Option<(ByBlock, Look)>> = vec![None; claims.len()];
+        for &index in &family {
+            let (Some(claim), Some(&look)) = (&claims[index], looks[index].get(round)) else { continue };
+            if !is_open(&answers[index]) {
+                continue;
+            }
+            let Some(claim) = claim.after(look.blocks as usize) else { continue };
+            let against = claim.against();
+            last[index] = against.least();
+            leanings[index] = against.leaning();
+            at_look[index] = Some((claim, look));
+        }
+        let corrected = holm(&family.iter().map(|index| last[*index]).collect::<Vec<_>>());
+        for (&index, corrected) in family.iter().zip(corrected) {
+            let Some((claim, look)) = &at_look[index] else { continue };
+            let leaning = leanings[index];
+            if claim.blocks() < 2 {
+                continue;
+            }
+            let agrees = claim.interval_agrees(leaning, rule.level);
+            answers[index] = Some(if agrees && claim.is_reached(leaning, corrected, look.p) {
+                (leaning, Why::Decided { after: claim.blocks() })
+            } else if agrees && claim.is_reached(leaning, last[index], look.p) {
+                (Verdict::Undecided, Why::Among(family.len()))
+            } else {
+                (Verdict::Undecided, Why::Wide)
+            });
+        }
+    }
+    answers
+}
+
+fn first_word(claim: &ByBlock) -> (Verdict, Why) {
+    (Verdict::Undecided, if claim.blocks() < 2 { Why::Single } else { Why::Wide })
+}
+
+/// The trials of a run by scenario, in the order in which they were made.
+struct Trials<'a>(BTreeMap<&'a str, Vec<&'a TrialRecord>>);
+
+impl<'a> Trials<'a> {
+    fn of(trials: &'a [TrialRecord]) -> Self {
+        let mut by_scenario: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
+        for trial in trials {
+            by_scenario.entry(&trial.scenario).or_default().push(trial);
+        }
+        Self(by_scenario)
+    }
+
+    fn scenario(&self, id: &str) -> &[&'a TrialRecord] {
+        self.0.get(id).map_or(&[], Vec::as_slice)
+    }
+
+    /// As independent samples have it; `None` where a trial lacks the figure.
+    fn sample(&self, figure: &FigureRef) -> Option<Sample> {
+        let readings: Option<Vec<Reading>> =
+            self.scenario(&figure.scenario).iter().map(|trial| reading_of(trial, figure)).collect();
+        readings.filter(|readings| !readings.is_empty()).map(|readings| sample_of(readings, figure.metric))
+    }
+
+    fn fact(&self, claim: &Claim) -> Option<Judgement> {
+        let scenario = &claim.figures().first()?.scenario;
+        let values = |trial: &&TrialRecord| claim.figures().iter().map(|f| exact(trial, f)).collect::<Option<Vec<_>>>();
+        let trials: Option<Vec<_>> = self.scenario(scenario).iter().map(values).collect();
+        claim.evaluate_fact(&trials?)
+    }
+
+    fn blocks_of(&self, scenario: &str) -> Option<BTreeMap<u32, &'a TrialRecord>> {
+        self.scenario(scenario).iter().map(|trial| Some((trial.block?, *trial))).collect()
+    }
+
+    /// The blocks that all scenarios of the claim have; `None` where there are none, or too few of those made.
+    fn common(&self, claim: &Claim) -> Option<Vec<u32>> {
+        let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
+        let blocks: Vec<BTreeSet<u32>> =
+            scenarios.iter().map(|id| Some(self.blocks_of(id)?.into_keys().collect())).collect::<Option<_>>()?;
+        let longest = blocks.iter().map(BTreeSet::len).max()?;
+        let common = blocks.into_iter().reduce(|one, other| &one & &other)?;
+        (!common.is_empty() && 2 * common.len() >= longest).then(|| common.into_iter().collect())
+    }
+
+    fn by_block(&self, claim: &Claim) -> Option<ByBlock> {
+        let common = self.common(claim)?;
+        let block = |block: &u32| -> Option<Vec<f64>> {
+            let value = |figure: &FigureRef| exact(self.blocks_of(&figure.scenario)?.get(block)?, figure);
+            claim.figures().iter().map(value).collect()
+        };
+        claim.by_block(&common.iter().map(block).collect::<Option<Vec<_>>>()?)
+    }
+
+    /// What the reader must know of a claim that is not judged by blocks although it has trials.
+    fn why_no_blocks(&self, claim: &Claim) -> Option<&'static str> {
+        let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
+        if scenarios().any(|id| self.scenario(id).is_empty()) {
+            return None;
+        }
+        if scenarios().any(|id| self.blocks_of(id).is_none()) {
+            return Some("; the run has no blocks, so that trials count as independent of each other");
+        }
+        let is_alone = scenarios().collect::<BTreeSet<_>>().len() == 1;
+        (self.common(claim).is_none() && !is_alone)
+            .then_some("; the scenarios share too few blocks, so that trials count as independent of each other")
+    }
+}
+
+/// A value that is what it says: no limit, and not known to a grid only.
+fn exact(trial: &TrialRecord, figure: &FigureRef) -> Option<f64> {
+    let reading = reading_of(trial, figure)?;
+    (reading.bound.is_none() && reading.resolution.width() == 0.0).then_some(reading.value)
+}
+
+#[cfg(test)]
+mod tests;

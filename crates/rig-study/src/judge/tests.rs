@@ -1,0 +1,179 @@
+//! Claims about runs that are made up: what counts as evidence, and how often the verdicts are wrong.
+
+use rig_stats::blocks::sequential::looks;
+
+use super::*;
+use crate::fixture::{TrialOptions, trial};
+
+fn claims(expressions: &[&str]) -> Vec<Claim> {
+    expressions.iter().map(|expression| Claim::parse("x", expression).unwrap()).collect()
+}
+
+/// splitmix64 under the sum of twelve, which is about normal.
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.next()).sum::<f64>() - 6.0
+    }
+}
+
+/// A trial that carried so many Mbit/s.
+fn carried(scenario: &'static str, block: Option<u32>, mbit: f64) -> TrialRecord {
+    let mut record = trial(&TrialOptions { scenario, ..TrialOptions::default() });
+    record.block = block;
+    for worker in &mut record.workers {
+        let seconds = (worker.window_end_ns - worker.window_begin_ns) as f64 / 1e9;
+        worker.connections.truncate(1);
+        worker.connections[0].bytes = (mbit * 1e6 / 8.0 * seconds) as u64;
+    }
+    record
+}
+
+/// Blocks of A and B on a machine whose speed wanders by `wander` between blocks, with a ratio B / A.
+fn run(draws: &mut Draws, blocks: u32, ratio: f64, wander: f64, scatter: f64) -> Vec<TrialRecord> {
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        let speed = 1000.0 * (wander * draws.normal()).exp();
+        for (id, factor) in [("A", 1.0), ("B", ratio)] {
+            trials.push(carried(id, Some(block), speed * factor * (scatter * draws.normal()).exp()));
+        }
+    }
+    trials
+}
+
+fn fixed() -> Rule {
+    Rule { level: Level::default(), planned: None, is_over: true }
+}
+
+fn rule_on(expressions: &[&str], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruling> {
+    let claims = claims(expressions);
+    judge(&claims.iter().collect::<Vec<_>>(), trials, rule)
+}
+
+#[test]
+fn blocks_decide_what_independent_samples_cannot() {
+    let trials = run(&mut Draws(1), 10, 0.9, 0.15, 0.005);
+    let claim = ["B.throughput <= 0.95 * A.throughput"];
+    let by_block = &rule_on(&claim, &trials, &fixed())[0];
+    assert_eq!((by_block.judgement.verdict, by_block.evidence), (Verdict::Holds, Evidence::Blocks(10)));
+    assert!(by_block.judgement.words.contains("10 blocks"), "{}", by_block.judgement.words);
+    let old: Vec<TrialRecord> = trials.into_iter().map(|trial| TrialRecord { block: None, ..trial }).collect();
+    let without = &rule_on(&claim, &old, &fixed())[0];
+    assert_eq!((without.judgement.verdict, without.evidence), (Verdict::Undecided, Evidence::Samples));
+    assert!(without.judgement.words.contains("the run has no blocks"), "{}", without.judgement.words);
+}
+
+#[test]
+fn what_is_undecided_says_how_many_blocks_it_takes() {
+    let trials = run(&mut Draws(2), 6, 0.97, 0.1, 0.05);
+    let ruling = &rule_on(&["B.throughput <= 1.0 * A.throughput"], &trials, &fixed())[0];
+    assert_eq!(ruling.judgement.verdict, Verdict::Undecided, "{}", ruling.judgement.words);
+    assert!(ruling.blocks_needed.is_some_and(|needed| needed > 6), "{ruling:?}");
+    assert!(ruling.judgement.words.contains("blocks would decide it"), "{}", ruling.judgement.words);
+}
+
+#[test]
+fn scenarios_that_share_few_blocks_count_as_independent() {
+    let mut trials = run(&mut Draws(3), 3, 0.5, 0.0, 0.01);
+    trials.extend((4..=10).map(|block| carried("A", Some(block), 1000.0)));
+    let ruling = &rule_on(&["B.throughput <= 0.9 * A.throughput"], &trials, &fixed())[0];
+    assert_eq!(ruling.evidence, Evidence::Samples);
+    assert!(ruling.judgement.words.contains("share too few blocks"), "{}", ruling.judgement.words);
+}
+
+#[test]
+fn a_single_block_decides_nothing_but_facts() {
+    let trials = run(&mut Draws(4), 1, 0.5, 0.0, 0.01);
+    let ruling = &rule_on(&["B.throughput <= 0.9 * A.throughput"], &trials, &fixed())[0];
+    assert_eq!(ruling.judgement.verdict, Verdict::Undecided);
+    assert!(ruling.judgement.words.contains("a single block"), "{}", ruling.judgement.words);
+    let is_fact = |expression: &str| claims(&[expression])[0].is_fact();
+    assert!(is_fact("A.failed <= 0") && is_fact("A.packets_out <= 3.03 * A.connections"));
+    assert!(is_fact("A.concurrent >= 9900"));
+    for sampled in ["A.connections >= 100", "A.packets_out <= B.packets_out", "A.throughput <= 1mbit"] {
+        assert!(!is_fact(sampled), "{sampled}");
+    }
+    let fact = |values: &[f64]| {
+        let trials: Vec<Vec<f64>> = values.iter().map(|value| vec![*value]).collect();
+        claims(&["A.failed <= 0"])[0].evaluate_fact(&trials).unwrap()
+    };
+    assert_eq!(fact(&[0.0]).verdict, Verdict::Holds);
+    let failed = fact(&[0.0, 0.0, 3.0]);
+    assert_eq!(failed.verdict, Verdict::Refuted);
+    assert!(failed.words.contains("1 of 3 do not hold"), "{}", failed.words);
+}
+
+/// Of runs with two equal scenarios, how many claims of each kind are answered wrongly.
+fn wrong(rounds: u32, expressions: &[&str], planned: Option<u32>, blocks: u32) -> Vec<f64> {
+    let mut draws = Draws(5);
+    let mut wrong = vec![0; expressions.len()];
+    let rule = Rule { level: Level::default(), planned, is_over: true };
+    for _ in 0..rounds {
+        let trials = run(&mut draws, blocks, 1.0, 0.1, 0.03);
+        for (count, ruling) in wrong.iter_mut().zip(rule_on(expressions, &trials, &rule)) {
+            *count += u32::from(ruling.is_decided());
+        }
+    }
+    wrong.into_iter().map(|count| f64::from(count) / f64::from(rounds)).collect()
+}
+
+/// Claims with their threshold at the truth are decided as seldom as the level says, looked at once or several times; of
+/// several together hardly any is.
+#[test]
+fn errors_are_as_rare_as_promised() {
+    let one = ["B.throughput >= 1.0 * A.throughput"];
+    for planned in [None, Some(12)] {
+        let rate = wrong(300, &one, planned, 12)[0];
+        // Two sides of 2.5 % each, with three standard deviations of 300.
+        assert!(rate <= 0.088, "{planned:?}: {rate}");
+    }
+    let many = [
+        "B.throughput >= 1.0 * A.throughput",
+        "A.throughput >= 1.0 * B.throughput",
+        "B.throughput <= 1.0 * A.throughput",
+    ];
+    let rates = wrong(300, &many, None, 12);
+    assert!(rates.iter().all(|rate| *rate <= 0.05), "{rates:?}");
+}
+
+#[test]
+fn what_a_look_decided_stays_decided() {
+    let mut draws = Draws(6);
+    let mut trials = run(&mut draws, 18, 0.8, 0.1, 0.02);
+    let claim = ["B.throughput <= 1.0 * A.throughput"];
+    let early = Rule { level: Level::default(), planned: Some(30), is_over: false };
+    let before: Vec<TrialRecord> = trials.iter().filter(|trial| trial.block <= Some(12)).cloned().collect();
+    assert!(looks(30).contains(&12));
+    assert_eq!(
+        rule_on(&claim, &before, &early)[0].judgement.verdict,
+        Verdict::Holds,
+        "by the look after 6 blocks or 12"
+    );
+    // Whatever comes later, of other claims, does not take it back.
+    trials.extend((19..=30).flat_map(|block| [carried("A", Some(block), 100.0), carried("B", Some(block), 300.0)]));
+    let over = Rule { is_over: true, ..early };
+    let ruling = &rule_on(&claim, &trials, &over)[0];
+    assert_eq!(ruling.judgement.verdict, Verdict::Holds);
+    assert!(ruling.judgement.words.contains("decided after"), "{}", ruling.judgement.words);
+    // Without looks it is another question.
+    assert_ne!(rule_on(&claim, &trials, &fixed())[0].judgement.verdict, Verdict::Holds);
+}
+
+#[test]
+fn equality_within_a_margin_can_hold() {
+    let trials = run(&mut Draws(7), 12, 1.0, 0.1, 0.02);
+    let ruling = &rule_on(&["B.throughput / A.throughput within 0.95 .. 1.05"], &trials, &fixed())[0];
+    assert_eq!(ruling.judgement.verdict, Verdict::Holds, "{}", ruling.judgement.words);
+    let trials = run(&mut Draws(7), 12, 1.2, 0.1, 0.02);
+    let ruling = &rule_on(&["B.throughput / A.throughput within 0.95 .. 1.05"], &trials, &fixed())[0];
+    assert_eq!(ruling.judgement.verdict, Verdict::Refuted, "{}", ruling.judgement.words);
+}

@@ -1,0 +1,253 @@
+//! What a time is spent on: how long windows are and how many blocks are made, and what that will be able to decide.
+//!
+//! Known from trials made before, where there are any; otherwise assumed, and said so.
+
+use std::fmt;
+use std::time::Duration;
+
+use rig_load::record::WorkerRecord;
+use rig_stats::blocks::plan::{Spread, half_width};
+use rig_stats::sample::Sample;
+use rig_stats::units::Span;
+
+use super::minutes;
+use crate::claim::{Claim, Metric, Side};
+use crate::figures::reading;
+use crate::judge::{Rule, judge};
+use crate::record::TrialRecord;
+use crate::suite::{Budget, PhaseError, Repeat, Scenario, Suite, Timing};
+
+/// What trials are taken to scatter by as long as there are none: 5 % from one to the next, and 5 % from second to second.
+const ASSUMED: Spread = Spread { between: 0.0025, within: 0.0025 };
+/// What a trial takes besides its phases, as long as there are none.
+const OVERHEAD: Duration = Duration::from_millis(400);
+/// What a search takes, as long as there are none.
+const SEARCH: Duration = Duration::from_secs(10);
+/// Windows that are chosen, unless the user says another.
+const WINDOWS_MS: [u64; 15] = [100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 5000, 8000, 12_000, 20_000];
+/// Fewer blocks show hardly a scatter.
+const BLOCKS_LEAST: u32 = 3;
+/// So many have a test that assumes nothing of their distribution: windows are shortened for them.
+const BLOCKS_WANTED: u32 = 6;
+
+/// How a time will be spent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Forecast {
+    pub timing: Timing,
+    scenarios: usize,
+    /// Trials that it was learnt from.
+    learnt_from: usize,
+    claims: Vec<Expected>,
+}
+
+/// What is expected of a claim.
+#[derive(Debug, Clone, PartialEq)]
+struct Expected {
+    text: String,
+    /// Of its effect, half the interval as a share.
+    half_width: f64,
+    /// How far the effect was from what is claimed, as a share; `None` where no trial tells.
+    distance: Option<f64>,
+}
+
+/// Why a time cannot be spent on a suite.
+#[derive(Debug, thiserror::Error)]
+pub enum BudgetError {
+    #[error(
+        "{} are too short: a block of one trial of each scenario takes about {}, and fewer than {BLOCKS_LEAST} show no \
+         scatter: give at least {}, or fewer scenarios with --only", Span(*.given), minutes(*.block), minutes(*.block * (BLOCKS_LEAST + 1))
+    )]
+    TooShort { given: Duration, block: Duration },
+    #[error(transparent)]
+    Phase(#[from] PhaseError),
+}
+
+impl Forecast {
+    /// Spends `time` on `suite`, whose timing is `timing` where the time does not say otherwise; `window` is that of the user.
+    /// `past` are trials of the suite made before on this machine.
+    ///
+    /// # Errors
+    /// When the time is too short.
+    pub fn of(
+        suite: &Suite,
+        timing: &Timing,
+        time: Duration,
+        window: Option<Duration>,
+        past: &[TrialRecord],
+    ) -> Result<Self, BudgetError> {
+        let of =
+            |scenario: &Scenario| -> Vec<&TrialRecord> { past.iter().filter(|t| t.scenario == scenario.id).collect() };
+        // Around short windows as a first look has it.
+        let short = suite.quick.unwrap_or(*timing);
+        let around = short.phases.warm_up + short.phases.cool_down;
+        let spreads: Vec<Spread> = suite.scenarios.iter().map(|s| spread(s, &of(s)).unwrap_or(ASSUMED)).collect();
+        let overheads: Vec<Duration> = suite.scenarios.iter().map(|s| around + overhead(s, &of(s))).collect();
+        let block = |window: Duration| -> Duration {
+            let windows = suite.scenarios.iter().map(|scenario| scenario.programme.longest(window));
+            windows.chain(overheads.iter().copied()).sum()
+        };
+        let shortest = short.phases.window.min(timing.phases.window);
+        let chosen = window.unwrap_or_else(|| {
+            let mut best: Vec<f64> = spreads
+                .iter()
+                .zip(&overheads)
+                .map(|(spread, overhead)| spread.best_window(overhead.as_secs_f64()))
+                .collect();
+            best.sort_unstable_by(f64::total_cmp);
+            let middle = best.get(best.len() / 2).copied().unwrap_or(0.0);
+            let longest = timing.phases.window.max(shortest);
+            let mut window = if middle.is_finite() { Duration::from_secs_f64(middle.min(3600.0)) } else { longest }
+                .clamp(shortest, longest);
+            while window > shortest && time < block(window) * BLOCKS_WANTED {
+                window = (window * 4 / 5).max(shortest);
+            }
+            // On a coarse scale: runs are alike only where their windows are.
+            let scale = WINDOWS_MS.iter().rev().map(|ms| Duration::from_millis(*ms));
+            scale.into_iter().find(|step| *step <= window).unwrap_or(window).max(shortest)
+        });
+        let one = block(chosen);
+        let blocks =
+            (time.as_secs_f64() / one.as_secs_f64().max(1e-3)).floor().min(f64::from(Budget::BLOCKS_MAX)) as u32;
+        if blocks < BLOCKS_LEAST {
+            return Err(BudgetError::TooShort { given: time, block: one });
+        }
+        let repeat = Repeat::Within(Budget { time_ms: time.as_millis() as u64, blocks });
+        let timing = Timing { repeat, ..short.with_window(chosen)? };
+        let spread_of =
+            |id: &str| suite.scenarios.iter().zip(&spreads).find(|(s, _)| s.id == id).map(|(_, spread)| *spread);
+        let known = |claim: &&Claim| claim.figures().iter().all(|figure| suite.scenario(&figure.scenario).is_some());
+        let claims: Vec<&Claim> = suite.claims.iter().filter(known).collect();
+        let rule = Rule { level: suite.level(), planned: None, is_over: true };
+        let rulings = judge(&claims, past, &rule);
+        let expected = claims.iter().zip(rulings).filter(|(claim, _)| !claim.is_fact()).map(|(claim, ruling)| {
+            let mut scenarios: Vec<&str> = claim.figures().iter().map(|figure| &*figure.scenario).collect();
+            scenarios.sort_unstable();
+            scenarios.dedup();
+            let variance: f64 =
+                scenarios.iter().filter_map(|id| spread_of(id)).map(|s| s.of_trial(chosen.as_secs_f64())).sum();
+            let judgement = &ruling.judgement;
+            let half = half_width(variance.sqrt(), blocks, suite.level()).unwrap_or(f64::INFINITY);
+            let distance = judgement.effect.and_then(|effect| judgement.threshold.distance(effect));
+            Expected { text: claim.text().to_owned(), half_width: half, distance }
+        });
+        Ok(Self { timing, scenarios: suite.scenarios.len(), learnt_from: past.len(), claims: expected.collect() })
+    }
+}
+
+/// What trials of a scenario scatter by: of its first figure with a cost, and within a trial of what was carried.
+fn spread(scenario: &Scenario, trials: &[&TrialRecord]) -> Option<Spread> {
+    let window = trials.first()?.seconds();
+    let (side, metric) = main_figure(scenario);
+    let values: Vec<f64> = trials
+        .iter()
+        .map(|trial| reading(trial, side, metric).map(|reading| reading.value.ln()))
+        .collect::<Option<_>>()?;
+    if values.len() < 2 || values.iter().any(|value| !value.is_finite()) {
+        return None;
+    }
+    let parts: Vec<(f64, f64)> = trials.iter().filter_map(|trial| parts(trial)).collect();
+    let (variance, seconds) = parts.iter().fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1));
+    let n = parts.len().max(1) as f64;
+    Spread::estimated(&values, variance / n, seconds / n, window).map(|spread| Spread {
+        // Two or three trials that agree by chance are no proof that all do.
+        between: spread.between.max(ASSUMED.between / 25.0),
+        within: spread.within.max(ASSUMED.within / 25.0),
+    })
+}
+
+/// What is dearest to know.
+fn main_figure(scenario: &Scenario) -> (Side, Metric) {
+    let [one, _] = scenario.traffic.sides();
+    if scenario.traffic.packets.is_some() {
+        return scenario.watched.first().copied().unwrap_or((Side::Local, Metric::Connections));
+    }
+    (one, if scenario.traffic.flow().is_some() { Metric::ServiceDemand } else { Metric::TransactionDemand })
+}
+
+/// The variance of the logarithm of what each interval of a trial carried, and how long an interval is.
+fn parts(trial: &TrialRecord) -> Option<(f64, f64)> {
+    let rates = |worker: &WorkerRecord| -> Vec<f64> {
+        let count =
+            |s: &rig_load::record::Sample| s.units.max(s.bytes).max(s.bytes_in) as f64 / s.span_ns.max(1) as f64;
+        worker
+            .samples
+            .iter()
+            .filter(|sample| sample.span_ns > 0)
+            .map(count)
+            .filter(|rate| *rate > 0.0)
+            .map(f64::ln)
+            .collect()
+    };
+    let worker = trial.workers.iter().find(|worker| !worker.background && rates(worker).len() > 2)?;
+    let span = worker.samples.iter().map(|sample| sample.span_ns).max()? as f64 / 1e9;
+    Some((Sample::from(rates(worker)).variance()?, span))
+}
+
+/// What a trial takes besides warm-up, window and cool-down.
+fn overhead(scenario: &Scenario, trials: &[&TrialRecord]) -> Duration {
+    let is_searched = scenario.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some());
+    let of_one = |trial: &&TrialRecord| {
+        let around = Duration::from_micros(trial.setup_us + trial.teardown_us);
+        if is_searched {
+            Duration::from_micros(trial.total_us).saturating_sub(Duration::from_secs_f64(trial.seconds()))
+        } else {
+            // Starting and ending workers.
+            around + Duration::from_millis(100)
+        }
+    };
+    match u32::try_from(trials.len()) {
+        Ok(n) if n > 0 => trials.iter().map(of_one).sum::<Duration>() / n,
+        _ if is_searched => SEARCH,
+        _ => OVERHEAD,
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Repeat::Within(budget) = self.timing.repeat else { return Ok(()) };
+        write!(
+            f,
+            "{} blocks of {} trials with windows of {} are planned in {}",
+            budget.blocks,
+            self.scenarios,
+            Span(self.timing.phases.window),
+            minutes(budget.time()),
+        )?;
+        f.write_str(&match self.learnt_from {
+            0 => ", from an assumed scatter of 5 %: the store has no run of this suite yet".to_owned(),
+            n => format!(", from the scatter of {n} trials made before"),
+        })?;
+        if self.claims.is_empty() {
+            return Ok(());
+        }
+        let mut halves: Vec<f64> = self.claims.iter().map(|claim| claim.half_width).collect();
+        halves.sort_unstable_by(f64::total_cmp);
+        let percent = |half: f64| (half.exp() - 1.0) * 100.0;
+        let (least, most) = (percent(halves[0]), percent(halves[halves.len() - 1]));
+        write!(f, ". That tells the claims' ratios to +-{least:.1} %")?;
+        if most - least > 0.1 {
+            write!(f, " at best and +-{most:.1} % at worst")?;
+        }
+        let unlikely: Vec<&Expected> = self
+            .claims
+            .iter()
+            .filter(|claim| claim.distance.is_some_and(|distance| distance < claim.half_width))
+            .collect();
+        match (unlikely.len(), self.claims.iter().any(|claim| claim.distance.is_some())) {
+            (_, false) => {}
+            (0, true) => f.write_str("; by what was measured before, all claims will be decided")?,
+            (n, true) => {
+                write!(f, "; by what was measured before, {n} of {} will not be decided:", self.claims.len())?;
+                for claim in unlikely {
+                    write!(
+                        f,
+                        "\n  {} (within {:.1} % of what is claimed)",
+                        claim.text,
+                        percent(claim.distance.unwrap_or(0.0))
+                    )?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! A look at the machine itself before and after each trial: a fixed piece of work on each CPU of the nodes, a copy in memory,
+//! and how long a sleeping thread takes to wake. What a hypervisor does to a virtual machine shows in it.
+
+use std::hint::black_box;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Instant;
+
+use rig_stats::sample::Sample;
+use rig_sys::cpu::{CpuSet, set_affinity};
+
+use crate::record::{Calibration, Flag, Gauge, TrialRecord};
+
+/// Steps of the work: about a quarter of a millisecond.
+const STEPS: u64 = 200_000;
+/// The fastest of so many counts: what interrupts one seldom interrupts all.
+const TRIES: u32 = 3;
+const COPIED: usize = 2 << 20;
+/// Times that two threads wake each other.
+const WAKES: u32 = 24;
+/// Trials before which nothing is known of what is usual.
+const USUAL: usize = 4;
+/// How far from what is usual in a run a machine is another one: its CPUs' speed, its memory's.
+const CPU_APART: f64 = 0.10;
+const MEMORY_APART: f64 = 0.30;
+
+/// Gauges the machine on these CPUs. Where a thread cannot run on one, that one is left out.
+pub fn gauge(cpus: &CpuSet) -> Gauge {
+    let on = |cpu: u32, what: fn() -> u64| {
+        let measured = thread::spawn(move || set_affinity(&[cpu]).ok().map(|()| what())).join();
+        measured.ok().flatten()
+    };
+    let cpus = cpus.as_slice();
+    let work = cpus.iter().filter_map(|&cpu| Some((cpu, on(cpu, work)?))).collect();
+    let memory_ns = cpus.first().and_then(|&cpu| on(cpu, copy));
+    let wake_ns = cpus.first().zip(cpus.last()).and_then(|(&one, &other)| wake(one, other));
+    Gauge { work_ns: work, memory_ns, wake_ns }
+}
+
+fn fastest(mut what: impl FnMut()) -> u64 {
+    let time = |_| {
+        let begin = Instant::now();
+        what();
+        begin.elapsed().as_nanos() as u64
+    };
+    (0..TRIES).map(time).min().unwrap_or(0)
+}
+
+/// Steps that depend on each other, so that no two go at once.
+fn work() -> u64 {
+    fastest(|| {
+        let mut word = black_box(0x9E37_79B9_7F4A_7C15_u64);
+        for _ in 0..STEPS {
+            word ^= word << 13;
+            word ^= word >> 7;
+            word ^= word << 17;
+        }
+        black_box(word);
+    })
+}
+
+fn copy() -> u64 {
+    let from = vec![1u8; COPIED];
+    let mut to = vec![0u8; COPIED];
+    fastest(|| black_box(&mut to).copy_from_slice(black_box(&from)))
+}
+
+/// The middle time from one thread's word to another's hearing it, with the answer's way halved.
+fn wake(one: u32, other: u32) -> Option<u64> {
+    let ((there, heard), (back, answered)) = (sync_channel::<()>(0), sync_channel::<()>(0));
+    let answering = thread::spawn(move || {
+        let _ = set_affinity(&[other]);
+        while heard.recv().is_ok() && back.send(()).is_ok() {}
+    });
+    let asking = thread::spawn(move || {
+        set_affinity(&[one]).ok()?;
+        let turn = |_| {
+            let begin = Instant::now();
+            there.send(()).ok()?;
+            answered.recv().ok()?;
+            Some(begin.elapsed().as_nanos() as f64 / 2.0)
+        };
+        (0..WAKES).map(turn).collect::<Option<Vec<f64>>>()
+    });
+    let times = asking.join().ok().flatten()?;
+    answering.join().ok()?;
+    Some(Sample::from(times).median()? as u64)
+}
+
+/// What is usual for the machine in a run, as far as it has gone.
+#[derive(Debug, Default)]
+pub(super) struct Usual {
+    work: Vec<f64>,
+    memory: Vec<f64>,
+}
+
+impl Usual {
+    /// Flags a trial whose machine was another one than that of most trials before it.
+    pub fn flag(&mut self, trial: &mut TrialRecord) {
+        let Some(calibration) = &trial.calibration else { return };
+        let figures = [
+            ("CPUs", calibration.work_ns(), &mut self.work, CPU_APART),
+            ("memory", calibration.memory_ns(), &mut self.memory, MEMORY_APART),
+        ];
+        let mut flags = Vec::new();
+        for (what, value, before, apart) in figures {
+            let Some(value) = value else { continue };
+            let usual = Sample::from(before.clone()).median().filter(|_| before.len() >= USUAL);
+            let change = usual.map_or(0.0, |usual| value / usual - 1.0);
+            if change.abs() > apart {
+                flags.push(Flag::OtherMachine { what: what.to_owned(), percent: change * 100.0 });
+            }
+            before.push(value);
+        }
+        trial.flags.extend(flags);
+    }
+}
+
+impl Calibration {
+    /// Of the work on a CPU, nanoseconds: the mean over the CPUs, before and after.
+    pub fn work_ns(&self) -> Option<f64> {
+        let times = [&self.before, &self.after].into_iter().flat_map(|gauge| &gauge.work_ns);
+        times.map(|(_, ns)| *ns as f64).collect::<Sample>().mean()
+    }
+
+    pub fn memory_ns(&self) -> Option<f64> {
+        self.of_both(|gauge| gauge.memory_ns)
+    }
+
+    pub fn wake_ns(&self) -> Option<f64> {
+        self.of_both(|gauge| gauge.wake_ns)
+    }
+
+    fn of_both(&self, of: impl Fn(&Gauge) -> Option<u64>) -> Option<f64> {
+        [&self.before, &self.after].into_iter().filter_map(of).map(|ns| ns as f64).collect::<Sample>().mean()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{TrialOptions, trial};
+
+    #[test]
+    fn this_machine_can_be_gauged() {
+        let cpus = CpuSet::allowed().unwrap();
+        let gauge = gauge(&cpus);
+        assert_eq!(gauge.work_ns.len(), cpus.len());
+        assert!(gauge.work_ns.iter().all(|(cpu, ns)| cpus.contains(*cpu) && *ns > 0));
+        assert!(gauge.memory_ns.is_some_and(|ns| ns > 0) && gauge.wake_ns.is_some_and(|ns| ns > 0));
+    }
+
+    #[test]
+    fn a_trial_on_another_machine_is_named() {
+        let mut usual = Usual::default();
+        let mut flagged = |work: u64| {
+            let gauge = Gauge { work_ns: vec![(0, work), (1, work)], memory_ns: Some(1000), wake_ns: None };
+            let mut record = trial(&TrialOptions::default());
+            record.calibration = Some(Calibration { before: gauge.clone(), after: gauge });
+            usual.flag(&mut record);
+            record.flags
+        };
+        for work in [200, 600, 201, 199, 200] {
+            assert_eq!(flagged(work), [], "nothing is usual yet, or it is");
+        }
+        assert_eq!(flagged(250), [Flag::OtherMachine { what: "CPUs".into(), percent: 25.0 }]);
+        assert_eq!(flagged(208), []);
+    }
+}
