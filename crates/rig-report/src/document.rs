@@ -10,34 +10,88 @@ use serde::{Deserialize, Serialize};
 
 pub use rig_study::claim::Verdict;
 use rig_study::record::Profile;
-pub use rig_study::view::Claim;
+pub use rig_study::view::{Claim, Effect, Open};
 pub use strips::{StripRow, StripSpan, Strips};
 
 /// A whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     pub title: String,
+    /// What the reader came for, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub headline: Option<Headline>,
     /// Lines under the title: what was run, on which machine, in which state.
     pub summary: Vec<String>,
-    /// What the reader came for.
+    /// The results at a glance: what a screen says.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lead: Vec<Block>,
+    /// All results.
     pub blocks: Vec<Block>,
-    /// What the reader looks up: single scenarios, environment, method.
+    /// What the reader looks up: doubts, single scenarios, environment, method. Pages fold its sections away.
     pub details: Vec<Block>,
     /// The same results for programs. Only the JSON writer shows it.
     pub data: serde_json::Value,
 }
 
+/// The question of a document and its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Headline {
+    /// Where the title does not say it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub question: Option<String>,
+    pub answer: String,
+    /// Why the whole is to be doubted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub caution: Option<String>,
+}
+
+/// Claims that a brief report shows at most.
+const BRIEF_CLAIMS: usize = 8;
+
 impl Document {
-    /// All blocks in the order of reading.
+    /// All blocks in the order of reading, what is folded away after its fold.
     pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
-        self.blocks.iter().chain(&self.details)
+        self.outer_blocks().flat_map(Block::with_inner)
     }
 
-    /// The report without its details, for a terminal at the end of a run.
+    /// The same without what is folded away.
+    pub fn outer_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.lead.iter().chain(&self.blocks).chain(&self.details)
+    }
+
+    /// The report without what is looked up.
     #[must_use]
     pub fn without_details(mut self) -> Self {
         self.details.clear();
         self
+    }
+
+    /// What a screen says: the headline, the results at a glance, one line for each fold, and at the end `more`, where the rest
+    /// is to be had.
+    #[must_use]
+    pub fn brief(mut self, more: &str) -> Self {
+        self.summary.truncate(1);
+        for block in &mut self.lead {
+            match block {
+                Block::Folded { blocks, .. } => blocks.clear(),
+                Block::Claims { claims } => {
+                    claims.truncate(BRIEF_CLAIMS);
+                    claims.iter_mut().for_each(shorten);
+                }
+                _ => {}
+            }
+        }
+        self.blocks = vec![Block::paragraph(more)];
+        self.details.clear();
+        self
+    }
+}
+
+/// Leaves of a claim what it says and what was measured.
+fn shorten(claim: &mut Claim) {
+    claim.expression.clear();
+    if let Some(effect) = claim.effect.as_ref().filter(|_| claim.open.is_none()) {
+        claim.words = format!("{}, {}", effect.measured(), effect.claimed());
     }
 }
 
@@ -75,9 +129,22 @@ pub enum Block {
         caption: Option<String>,
         pairs: Vec<(String, String)>,
     },
+    /// What is told in one line unless the reader asks for it.
+    Folded {
+        summary: String,
+        blocks: Vec<Block>,
+    },
 }
 
 impl Block {
+    /// The block, and what is folded into it.
+    fn with_inner(&self) -> Vec<&Self> {
+        match self {
+            Self::Folded { blocks, .. } => [self].into_iter().chain(blocks.iter().flat_map(Self::with_inner)).collect(),
+            _ => vec![self],
+        }
+    }
+
     pub fn heading(level: u8, text: impl Into<String>) -> Self {
         Self::Heading { level, text: text.into() }
     }
@@ -295,6 +362,13 @@ impl Number {
         self
     }
 
+    /// The reference with digits enough for its own size.
+    pub fn reference_number(&self) -> Option<Self> {
+        let reference = self.reference?;
+        let digits = if reference == 0.0 { 0.0 } else { 2.0 - reference.abs().log10().floor() };
+        Some(Self::new(reference, self.decimals.max(digits.clamp(0.0, 6.0) as u8)))
+    }
+
     #[must_use]
     pub fn with_reference(mut self, reference: Option<f64>) -> Self {
         self.reference = reference.filter(|r| r.is_finite());
@@ -354,6 +428,7 @@ pub enum Chart {
     Percentiles(Percentiles),
     Scaling(Scaling),
     Strips(Strips),
+    Overview(Overview),
 }
 
 impl Chart {
@@ -366,6 +441,7 @@ impl Chart {
             Self::Percentiles(c) => &c.title,
             Self::Scaling(c) => &c.title,
             Self::Strips(c) => &c.title,
+            Self::Overview(c) => &c.title,
         }
     }
 }
@@ -407,6 +483,25 @@ pub struct BarGroup {
     pub label: Label,
     /// One for each series; `None` leaves the place empty.
     pub bars: Vec<Option<Number>>,
+}
+
+/// What each of many carried and what it cost: bars from zero with their intervals, a panel with a scale of its own for each
+/// quantity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    pub title: String,
+    pub panels: Vec<Axis>,
+    pub rows: Vec<OverviewRow>,
+    /// What the reference marks are called.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OverviewRow {
+    pub label: Label,
+    /// One for each panel.
+    pub numbers: Vec<Option<Number>>,
 }
 
 /// Bars made of parts, one for each row, all on the scale from 0 to `limit`.
@@ -492,7 +587,7 @@ impl Scaling {
         workers.sort_by(f64::total_cmp);
         workers.dedup();
         let figure = |series: &ScalingSeries, at: f64| {
-            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 0))
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| crate::readable::three_digits(*value))
         };
         let group = |at: f64| BarGroup {
             label: Label::new(format!("{at}")),

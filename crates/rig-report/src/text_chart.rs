@@ -1,5 +1,7 @@
 //! Charts made of characters, for terminals and Markdown.
 
+mod overview;
+
 use std::collections::BTreeMap;
 
 use textwrap::core::display_width;
@@ -37,6 +39,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
         Chart::Scaling(scaling) => render_scaling(scaling, width, paint),
         Chart::Strips(strips) => render_strips(strips, width, paint),
+        Chart::Overview(overview) => overview::render(overview, width, paint),
     }
 }
 

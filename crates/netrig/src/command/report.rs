@@ -8,18 +8,18 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
-use rig_report::build;
 use rig_report::document::Claim;
+use rig_report::{Format, build};
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
-use rig_study::claim::{FigureRef, Metric, Verdict};
+use rig_study::claim::{FigureRef, Judgement, Metric, Verdict};
 use rig_study::figures::phases::reading_of;
 use rig_study::figures::sample_of;
 use rig_study::record::TrialRecord;
-use rig_study::run::{Options, Outcome, Settled, no_verdict};
+use rig_study::run::{NoVerdict, Options, Outcome, Settled, no_verdict};
 use rig_study::store::{Run, RunState, Store};
 use rig_study::suite::{Repeat, Suite};
-use rig_study::view::{Certainty, RunView, ScenarioView, Status};
+use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
 
 use super::arguments::{OutputArgs, StoreArgs};
@@ -31,6 +31,9 @@ pub struct ReportArgs {
     /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
+    /// All of it: tables, single trials, doubts and method too. Other formats than `terminal` always have all
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -38,8 +41,14 @@ pub struct ReportArgs {
 }
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
+    let output = Output::choose(args.output.output.as_deref())?;
     let view = view(&stored(&args.run, &args.store)?)?;
-    Output::choose(args.output.output.as_deref())?.write(&build::document(&view), args.output.format)?;
+    let mut document = build::document(&view);
+    if args.output.format == Format::Terminal && !args.all {
+        let again = again(&view.id, &args.store);
+        document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
+    }
+    output.write(&document, args.output.format)?;
     Ok(Exit::Done)
 }
 
@@ -68,6 +77,14 @@ pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
     view.scenarios.retain(|scenario| args.only.is_empty() || args.only.contains(&scenario.id));
     Output::choose(args.output.as_deref())?.fill(|_, out| rig_report::series::write(&view, out))?;
     Ok(Exit::Done)
+}
+
+/// The command that reports a run.
+pub(super) fn again(id: &str, store: &StoreArgs) -> String {
+    match &store.store {
+        Some(path) => format!("netrig report {id} --store {}", path.display()),
+        None => format!("netrig report {id}"),
+    }
 }
 
 fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
@@ -191,15 +208,26 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         .filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario)))
         .map(|claim| {
             let judgement = claim.evaluate(level, &values);
-            let (verdict, words) = match no_verdict(claim, &options, &run.trials) {
-                Some(why) => (Verdict::Undecided, format!("{}; {why}", judgement.words)),
-                None => (judgement.verdict, judgement.words),
+            let (verdict, words, open) = match no_verdict(claim, &options, &run.trials) {
+                Some(NoVerdict { words: why, reason }) => {
+                    (Verdict::Undecided, format!("{}; {why}", judgement.words), Some(Open::Refused { reason }))
+                }
+                None => (judgement.verdict, judgement.words.clone(), why_open(&judgement)),
             };
             Claim {
                 text: claim.text().to_owned(),
                 expression: claim.expression().to_owned(),
                 verdict,
                 words: words + &generator_bound(claim, &run.trials),
+                open,
+                effect: judgement.effect.map(|value| Effect {
+                    of: judgement.effect_is,
+                    value,
+                    unit: judgement.unit,
+                    interval: judgement.interval,
+                    bound: judgement.bound,
+                    threshold: judgement.threshold,
+                }),
             }
         })
         .collect();
@@ -209,6 +237,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         suite_file: run.suite_file.clone(),
         suite_text: run.suite_text.clone(),
         title: suite.title.clone(),
+        question: suite.question.clone(),
         about: suite.about.clone(),
         started_unix_ms: run.summary.started_unix_ms,
         status: status(run),
@@ -229,6 +258,17 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         baseline: suite.baseline.clone(),
         claims,
     })
+}
+
+/// What kept a claim from having a verdict.
+fn why_open(judgement: &Judgement) -> Option<Open> {
+    match judgement {
+        Judgement { verdict: Verdict::Holds | Verdict::Refuted, .. } => None,
+        Judgement { effect: None, .. } => Some(Open::NotMeasured),
+        Judgement { bound: Some(_), .. } => Some(Open::Limit),
+        Judgement { interval: None, .. } => Some(Open::SingleTrial),
+        _ => Some(Open::Across),
+    }
 }
 
 fn certainty(settled: Option<&Settled>) -> Certainty {

@@ -123,6 +123,24 @@ pub(super) fn overview(view: &RunView) -> Option<Table> {
     Some(table)
 }
 
+/// The kind of doubt that most trials carry.
+pub(super) fn most_often(view: &RunView) -> Option<&'static str> {
+    let mut kinds: Vec<(&'static str, usize)> = Vec::new();
+    for trial in view.scenarios.iter().flat_map(|scenario| &scenario.trials) {
+        let mut own: Vec<&'static str> = trial.flags.iter().map(kind).collect();
+        own.sort_unstable();
+        own.dedup();
+        for kind in own {
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, trials)) => *trials += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+    }
+    // Of as many the one that came first.
+    kinds.into_iter().rev().max_by_key(|(_, trials)| *trials).map(|(kind, _)| kind)
+}
+
 /// The doubts of one scenario, each once, with the worst case and the number of trials.
 pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
     let mut doubts: Vec<(&Flag, usize)> = Vec::new();

@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::{course, percentiles, scaling, strips};
+use super::{course, overview, percentiles, scaling, strips};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
@@ -115,6 +115,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
         Chart::Percentiles(_) => percentiles::height(shape),
         Chart::Scaling(_) => scaling::height(shape),
         Chart::Strips(chart) => strips::height(chart, shape),
+        Chart::Overview(chart) => overview::height(chart, shape),
     };
     let mut svg = String::new();
     {
@@ -127,6 +128,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
             Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
             Chart::Strips(chart) => strips::draw(chart, shape, &area),
+            Chart::Overview(chart) => overview::draw(chart, shape, &area),
         }
         .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
         area.present().map_err(io::Error::other)?;
@@ -169,7 +171,7 @@ pub(super) fn text_width(text: &str, px: i32) -> i32 {
 }
 
 /// The same for a head, which is bold and so a little wider.
-fn bold_width(text: &str) -> i32 {
+pub(super) fn bold_width(text: &str) -> i32 {
     text_width(text, FONT) * 23 / 20
 }
 
@@ -179,7 +181,7 @@ pub(super) fn fit(text: &str, px: i32, room: i32) -> String {
 }
 
 /// Draws a row's label: left of the bars, or above them.
-fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
+pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
     let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
     let name = clean_line(&label.head);
     let mut indent = 0;
@@ -196,7 +198,7 @@ fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32)
     Ok(())
 }
 
-fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
+pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
     let width = |label: &Label| {
         let subhead = label.subhead.as_deref().map_or(0, |s| text_width(&clean_line(s), FONT) + 8);
         bold_width(&clean_line(&label.head)) + subhead
@@ -208,9 +210,9 @@ fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
 }
 
 /// Draws grid and labels of the horizontal axis; returns the mapping of values to pixels.
-fn draw_scale(
+pub(super) fn draw_scale(
     area: &Area,
-    shape: Shape,
+    ticks: usize,
     limit: f64,
     axis: &str,
     left: i32,
@@ -226,7 +228,7 @@ fn draw_scale(
         .configure_mesh()
         .disable_y_mesh()
         .y_labels(0)
-        .x_labels(shape.ticks())
+        .x_labels(ticks)
         .x_label_formatter(&|v| format!("{v:.decimals$}"))
         .x_desc(axis)
         .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
@@ -286,7 +288,7 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
     let limit = if limit > 0.0 { limit } else { 1.0 };
     let left = gutter(bars.groups.iter().map(|g| &g.label), shape);
     let widest = numbers().map(|n| text_width(&value_text(n, shape), FONT)).max().unwrap_or(0);
-    let x = draw_scale(area, shape, limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
+    let x = draw_scale(area, shape.ticks(), limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
     for (g, group) in bars.groups.iter().enumerate() {
         let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
         draw_label(area, &group.label, true, 0, rows.label_y(g as i32), room)?;
@@ -324,7 +326,7 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
     Ok(())
 }
 
-fn value_text(number: &Number, shape: Shape) -> String {
+pub(super) fn value_text(number: &Number, shape: Shape) -> String {
     match (number.interval, shape) {
         (Some(interval), Shape::Wide) => format!("{number} {}", interval.describe(number.value, number.decimals)),
         _ => number.to_string(),
@@ -371,7 +373,7 @@ impl StackRows {
 fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
     let rows = StackRows::new(chart, shape);
     let left = gutter(chart.rows.iter().map(|r| &r.label), shape);
-    let x = draw_scale(area, shape, chart.limit, &chart.axis.to_string(), left, 52)?;
+    let x = draw_scale(area, shape.ticks(), chart.limit, &chart.axis.to_string(), left, 52)?;
     let mut head = None;
     for (i, row) in chart.rows.iter().enumerate() {
         let first = shape == Shape::Narrow || head != Some(&row.label.head);
