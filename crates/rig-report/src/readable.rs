@@ -1,7 +1,7 @@
 //! Figures as people read them: in the unit that leaves few digits, and with as many digits as the interval allows. What
 //! programs read keeps the units that it always had.
 
-use crate::document::{Block, Cell, Chart, Document, Interval, Number, Table};
+use crate::document::{Bars, Block, Cell, Chart, Document, Interval, Number, Table};
 
 /// The document in the units and digits of people.
 pub fn document(document: &Document) -> Document {
@@ -56,10 +56,7 @@ fn table(table: &mut Table) {
 
 fn chart(chart: &mut Chart) {
     match chart {
-        Chart::Bars(bars) => {
-            let numbers = bars.groups.iter_mut().flat_map(|group| group.bars.iter_mut().flatten());
-            of_axis(&mut bars.axis.unit, numbers.collect());
-        }
+        Chart::Bars(one) => bars(one),
         Chart::Overview(overview) => {
             for (i, panel) in overview.panels.iter_mut().enumerate() {
                 let numbers = overview.rows.iter_mut().filter_map(|row| row.numbers.get_mut(i)?.as_mut());
@@ -77,16 +74,14 @@ fn chart(chart: &mut Chart) {
         Chart::Stacked(stacked) => {
             stacked.rows.iter_mut().for_each(|row| rescale(&mut row.figure, 1.0));
         }
-        Chart::Scaling(scaling) => {
-            let values = || scaling.series.iter().flat_map(|series| &series.points).map(|point| point.1);
-            if let Some((unit, factor)) = scale(&scaling.y.unit, values().fold(0.0, f64::max)) {
-                scaling.y.unit = unit.to_owned();
-                scaling.series.iter_mut().flat_map(|series| &mut series.points).for_each(|point| point.1 *= factor);
-            }
-        }
-        // The axis of percentiles is logarithmic, and their figures have three digits by themselves.
-        Chart::Percentiles(_) | Chart::Strips(_) => {}
+        // Their axes are logarithmic, with prefixes of their own.
+        Chart::Percentiles(_) | Chart::Scaling(_) | Chart::Strips(_) => {}
     }
+}
+
+pub(crate) fn bars(bars: &mut Bars) {
+    let numbers = bars.groups.iter_mut().flat_map(|group| group.bars.iter_mut().flatten());
+    of_axis(&mut bars.axis.unit, numbers.collect());
 }
 
 fn of_axis(unit: &mut String, numbers: Vec<&mut Number>) {

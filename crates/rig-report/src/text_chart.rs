@@ -10,6 +10,7 @@ use super::document::{
     Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
 };
 use super::paint::{Colour, Paint};
+use super::readable;
 use super::text::{MISSING, clean_line, pad, pad_left, shorten, significant};
 
 const EIGHTHS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -157,8 +158,10 @@ fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, pai
 
 /// Bars, on a linear scale, with the head of what they are grouped by.
 fn render_scaling(chart: &Scaling, width: usize, paint: Paint) -> Vec<String> {
-    let head = paint.dim(&shorten(&format!("{}, {}", chart.x, chart.y), width));
-    [head].into_iter().chain(render_bars(&chart.bars(), width, paint)).collect()
+    let mut bars = chart.bars();
+    readable::bars(&mut bars);
+    let head = paint.dim(&shorten(&format!("{}, {}", chart.x, bars.axis), width));
+    [head].into_iter().chain(render_bars(&bars, width, paint)).collect()
 }
 
 fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {

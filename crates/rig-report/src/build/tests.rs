@@ -89,8 +89,8 @@ fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     assert_eq!(
         doubts::of(d),
         [
-            "3 of 3 trials, at worst: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
-            "2 of 3 trials, at worst: 51 packets dropped at b:eth0",
+            "Each of the 3 trials, at worst trial 3: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
+            "2 of 3 trials (2, 3), at worst trial 3: 51 packets dropped at b:eth0",
         ]
     );
 }

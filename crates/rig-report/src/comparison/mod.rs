@@ -114,9 +114,14 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
     let undecided = undecided(comparison);
     if !undecided.is_empty() {
         let n = comparison.totals.undecided;
+        let why = match undecided.as_slice() {
+            [(reason, _)] => format!(": {reason}"),
+            _ => String::new(),
+        };
+        let items = undecided.iter().map(|(reason, places)| format!("{}. {places}", capitalised(reason))).collect();
         blocks.push(Block::Folded {
-            summary: format!("{} {} undecided", count(n, "figure", "figures"), if n == 1 { "is" } else { "are" }),
-            blocks: vec![Block::List { items: undecided }],
+            summary: format!("{} {} undecided{why}", count(n, "figure", "figures"), if n == 1 { "is" } else { "are" }),
+            blocks: vec![Block::List { items }],
         });
     }
     if !comparison.differences.is_empty() {
@@ -138,7 +143,7 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
 }
 
 /// Each reason once, with the figures it stands for: `The interval … narrow it. A sender throughput, cpu; B …`.
-fn undecided(comparison: &Comparison) -> Vec<String> {
+fn undecided(comparison: &Comparison) -> Vec<(String, String)> {
     /// Metrics by scenario and side.
     type Ends = Vec<(String, Vec<String>)>;
     let mut reasons: Vec<(&str, Ends)> = Vec::new();
@@ -158,7 +163,7 @@ fn undecided(comparison: &Comparison) -> Vec<String> {
     let list = |ends: &Ends| {
         ends.iter().map(|(end, metrics)| format!("{end} {}", metrics.join(", "))).collect::<Vec<_>>().join("; ")
     };
-    reasons.into_iter().map(|(reason, ends)| format!("{}. {}", capitalised(reason), list(&ends))).collect()
+    reasons.into_iter().map(|(reason, ends)| (reason.to_owned(), list(&ends))).collect()
 }
 
 /// `latency p99.9` of `latency_p99_9`.

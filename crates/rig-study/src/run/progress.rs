@@ -27,6 +27,8 @@ pub struct Progress {
     rates: BTreeMap<String, f64>,
     watched: Vec<String>,
     started: Instant,
+    /// How long the trials take at least, where that is known before.
+    expected: Option<Duration>,
     trials_done: u32,
     repeat: Repeat,
     /// Of the longest scenario id.
@@ -38,7 +40,7 @@ impl Progress {
         let most = u64::from(timing.repeat.most()) * suite.scenarios.len() as u64;
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
         bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
             bar.set_style(style.progress_chars("━╸ "));
         }
         Self {
@@ -50,6 +52,7 @@ impl Progress {
             rates: BTreeMap::new(),
             watched: Vec::new(),
             started: Instant::now(),
+            expected: suite.shortest(timing),
             trials_done: 0,
             repeat: timing.repeat,
             width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
@@ -75,12 +78,23 @@ impl Progress {
         }
     }
 
-    fn left(&self) -> String {
-        let Some(length) = self.bar.length().filter(|_| self.trials_done > 0) else { return String::new() };
+    /// What is left in time stands before what runs, so that a narrow terminal cuts the latter.
+    fn show(&self, what: String) {
+        self.bar.set_prefix(self.left().map_or(String::new(), |left| format!("{left}  ")));
+        self.bar.set_message(what);
+    }
+
+    fn left(&self) -> Option<String> {
+        if self.trials_done == 0 {
+            let left = self.expected?.saturating_sub(self.started.elapsed());
+            let or_more = if matches!(self.repeat, Repeat::Until(_)) { " or more" } else { "" };
+            return Some(format!("about {}{or_more} left", minutes(left)));
+        }
         let each = self.started.elapsed() / self.trials_done;
-        let left = each * u32::try_from(length.saturating_sub(self.bar.position())).unwrap_or(u32::MAX);
+        let left = self.bar.length()?.saturating_sub(self.bar.position());
+        let left = each * u32::try_from(left).unwrap_or(u32::MAX);
         let at_most = if matches!(self.repeat, Repeat::Until(_)) { "at most " } else { "" };
-        format!("{at_most}{} left", minutes(left))
+        Some(format!("{at_most}{} left", minutes(left)))
     }
 }
 
@@ -136,7 +150,7 @@ impl Observer for Progress {
             None => (Shown::Transactions, connecting().collect()),
         };
         self.rates.clear();
-        self.bar.set_message(format!("{}  {}", self.trial, self.left()));
+        self.show(self.trial.clone());
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
@@ -146,7 +160,7 @@ impl Observer for Progress {
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
         let (scale, unit) = self.shown.scale();
         let rate = scale * self.rates.values().sum::<f64>();
-        self.bar.set_message(format!("{}  {rate:.0} {unit}  {}", self.trial, self.left()));
+        self.show(format!("{rate:.0} {unit}  {}", self.trial));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
@@ -170,8 +184,8 @@ impl Observer for Progress {
             value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
-                1 => "  1 flag".into(),
-                n => format!("  {n} flags"),
+                1 => "  1 doubt".into(),
+                n => format!("  {n} doubts"),
             },
             width = self.width,
         ));
@@ -183,7 +197,11 @@ impl Observer for Progress {
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
             let Settled { scenario, outcome, trials } = settled;
-            self.line(&format!("{scenario:>width$}     {outcome} after {trials} trials", width = self.width));
+            self.line(&format!(
+                "{scenario:>width$}     {outcome} after {trials} {}",
+                if *trials == 1 { "trial" } else { "trials" },
+                width = self.width
+            ));
         }
     }
 }

@@ -7,15 +7,22 @@ use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
 
 /// Containers shown of one node; the rest is counted.
 const SHOWN: usize = 4;
+/// Nodes stand side by side as far as this goes: with an indent on a terminal of 80 columns.
+const WIDEST: usize = 76;
 /// Between one layer of a node and the next.
 const JOINT: &str = "  │";
 
 impl Plan {
-    /// The testbed as a drawing of lines up to about 100 columns: its nodes side by side, with the wires between neighbours.
-    /// Other wires are listed below.
+    /// The testbed as a drawing: its nodes side by side with the wires between neighbours, or one below the other where they
+    /// would be too wide for a terminal. Other wires are listed below.
     pub fn draw(&self) -> String {
         let boxes: Vec<Vec<String>> = self.nodes.iter().map(|node| self.node_box(node)).collect();
         let labels: Vec<String> = self.nodes.windows(2).map(|pair| self.label(&pair[0], &pair[1])).collect();
+        let wide: usize = boxes.iter().filter_map(|lines| lines.first()).map(|line| line.chars().count()).sum();
+        let between: usize = labels.iter().map(|label| label.chars().count().saturating_sub(2)).sum();
+        if wide + between > WIDEST {
+            return stacked(&boxes, &labels) + &self.other_wires();
+        }
         let height = boxes.iter().map(Vec::len).max().unwrap_or(0);
         let boxes: Vec<Vec<String>> = boxes.iter().map(|lines| pad(lines, height)).collect();
         let mut text = String::new();
@@ -33,12 +40,17 @@ impl Plan {
             text.push_str(&line.replace("│├", "├").replace("┤│", "┤"));
             text.push('\n');
         }
-        for wire in self.wires.iter().filter(|wire| !self.joins_neighbours(wire)) {
+        text + &self.other_wires()
+    }
+
+    fn other_wires(&self) -> String {
+        let others = self.wires.iter().filter(|wire| !self.joins_neighbours(wire));
+        let line = |wire: &Wire| {
             let [a, b] = &wire.ends;
             let label = self.wire_label(wire, 1);
-            text.push_str(&format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface));
-        }
-        text
+            format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface)
+        };
+        others.map(line).collect()
     }
 
     /// What the drawing says of the wires between two nodes that stand side by side; nothing without any.
@@ -127,6 +139,19 @@ impl Plan {
     }
 }
 
+/// The boxes one below the other with the wires between them.
+fn stacked(boxes: &[Vec<String>], labels: &[String]) -> String {
+    let mut text = String::new();
+    for (number, lines) in boxes.iter().enumerate() {
+        lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        if let Some(label) = labels.get(number).filter(|label| !label.is_empty()) {
+            let label = label.trim_matches(['├', '┤', '─', ' ']);
+            text.push_str(&format!("  │ {label}\n"));
+        }
+    }
+    text
+}
+
 fn title(name: &str, cpus: &CpuSet) -> String {
     match cpus.len() {
         0 => format!("node {name}"),
@@ -177,6 +202,19 @@ mod tests {
     use crate::topology::paths::tests::named;
     use crate::topology::{Family, Path, Topology, WireOptions};
 
+    /// Whether the drawing fits, and each line of a box is as wide as the one above it.
+    fn is_even(drawing: &str) -> bool {
+        let mut width = None;
+        drawing.lines().all(|line| {
+            let own = line.chars().count();
+            if line.starts_with("  │") {
+                width = None;
+                return own <= WIDEST;
+            }
+            own <= WIDEST && *width.get_or_insert(own) == own
+        })
+    }
+
     #[test]
     fn a_dut_is_drawn_between_its_wires() {
         let names = ["client", "balancer", "server"].map(str::to_owned);
@@ -186,10 +224,13 @@ mod tests {
                 let wire = Some(WireOptions::default());
                 let topology = Topology::new(&names, wire, path, &ends).unwrap().with_family(family).unwrap();
                 let drawing = topology.draw(&[CpuSet::new([1]), CpuSet::new([0]), CpuSet::new([1])]);
-                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
-                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                assert!(is_even(&drawing), "{path}:\n{drawing}");
                 let wires = if path.has_dut() { 2 } else { 1 };
-                assert_eq!(drawing.matches("├── wire ──┤").count(), wires, "{path}:\n{drawing}");
+                assert_eq!(
+                    drawing.matches("─ wire ─").count() + drawing.matches("  │ wire\n").count(),
+                    wires,
+                    "{path}:\n{drawing}"
+                );
                 let other = format!("eth1 {} ", topology.dut_address().0);
                 assert_eq!(drawing.contains(&other), path.has_dut(), "{path}:\n{drawing}");
             }
@@ -214,8 +255,7 @@ mod tests {
             for family in [Family::Ipv4, Family::Ipv6] {
                 let topology = Topology::new(&names, Some(wire), path, &ends).unwrap().with_family(family).unwrap();
                 let drawing = topology.draw(&[CpuSet::new([0]), CpuSet::new([1, 2])]);
-                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
-                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                assert!(is_even(&drawing), "{path}:\n{drawing}");
                 assert!(drawing.contains("CPUs 1-2") && drawing.contains("wire 10Gbit, no seg"), "{path}:\n{drawing}");
                 for end in &ends {
                     let address = format!("eth0 {} ", topology.address(end).unwrap());
