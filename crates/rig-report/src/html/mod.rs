@@ -1,6 +1,9 @@
 //! One HTML file that needs nothing else: no network, light and dark, desktop, phone and paper. The page has no script; a
 //! flame graph has one to zoom and search, in a frame of its own that can reach nothing else.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod access;
 mod claim;
 mod course;
 mod overview;

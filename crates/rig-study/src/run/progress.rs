@@ -118,13 +118,16 @@ impl Shown {
         count as f64 * 1e9 / sample.span_ns as f64
     }
 
-    /// What a rate is multiplied by to be shown in the unit.
-    fn scale(self) -> (f64, &'static str) {
-        match self {
-            Self::Bytes | Self::BytesIn => (1e-6, "Mbit/s"),
-            Self::Transactions => (1.0, "transactions/s"),
-            Self::Connections => (1.0, "connections/s"),
-        }
+    /// `36.7 Gbit/s`, with three significant figures.
+    fn show(self, rate: f64) -> String {
+        let (value, unit) = match (self, rate) {
+            (Self::Bytes | Self::BytesIn, 1e9..) => (rate / 1e9, "Gbit/s"),
+            (Self::Bytes | Self::BytesIn, _) => (rate / 1e6, "Mbit/s"),
+            (Self::Transactions, _) => (rate, "transactions/s"),
+            (Self::Connections, _) => (rate, "connections/s"),
+        };
+        let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 3.0) as usize } else { 0 };
+        format!("{value:.digits$} {unit}")
     }
 }
 
@@ -158,9 +161,8 @@ impl Observer for Progress {
             return;
         }
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
-        let (scale, unit) = self.shown.scale();
-        let rate = scale * self.rates.values().sum::<f64>();
-        self.show(format!("{rate:.0} {unit}  {}", self.trial));
+        let rate = self.shown.show(self.rates.values().sum::<f64>());
+        self.show(format!("{rate}  {}", self.trial));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
@@ -174,12 +176,11 @@ impl Observer for Progress {
             Shown::Transactions => value(Side::Local, Metric::Transactions),
             Shown::Connections => value(Side::Local, Metric::Connections),
         };
-        let (scale, unit) = self.shown.scale();
         self.line(&format!(
-            "{:>width$} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
+            "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}",
             record.scenario,
             record.ordinal,
-            result * scale,
+            self.shown.show(result),
             value(one, Metric::Cpu),
             value(other, Metric::Cpu),
             match record.flags.len() {
