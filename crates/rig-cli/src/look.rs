@@ -10,9 +10,23 @@ pub fn colour() -> bool {
     io::stdout().is_terminal() && takes_colour(env::var_os)
 }
 
+/// A paragraph with an indent, its lines ended; names with hyphens stay whole.
+pub fn wrapped(text: &str, first: &str, others: &str, width: usize) -> String {
+    let options = textwrap::Options::new(width.max(40))
+        .initial_indent(first)
+        .subsequent_indent(others)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::wrap(text, options).into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Whether nothing but ASCII can be shown.
+pub fn is_ascii() -> bool {
+    has_only_ascii(env::var_os)
+}
+
 /// The text as it can be shown: as it is, or in ASCII where the locale says so.
 pub fn shown(text: &str) -> Cow<'_, str> {
-    if has_only_ascii(env::var_os) { Cow::Owned(in_ascii(text)) } else { Cow::Borrowed(text) }
+    if is_ascii() { Cow::Owned(in_ascii(text)) } else { Cow::Borrowed(text) }
 }
 
 fn takes_colour(variable: impl Fn(&'static str) -> Option<OsString>) -> bool {

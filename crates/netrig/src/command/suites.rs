@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
-use rig_cli::look;
-use rig_cli::packet::wrapped;
+use rig_cli::look::{self, wrapped};
 use rig_cli::streams::{self, print};
 use rig_report::build::count;
 use rig_stats::units::Span;

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use serde::Serialize;
 
-use rig_cli::packet::wrapped;
+use rig_cli::look::wrapped;
 
 use super::{Area, Finding, Readiness, State};
 

@@ -359,15 +359,16 @@ fn each_way_of_packets_that_is_not_there_says_what_it_costs_and_what_helps() {
     };
     let found = packets::findings("6.18.44-cloud x86_64", &without_root);
     assert_eq!(Readiness::of(&found), Readiness::Ready);
-    let said = write(&found, Format::Plain, 80);
+    let said = write(&found, Format::Plain, 400);
     assert_eq!(said.matches("  lacking ").count(), 3, "{said}");
     // A kernel that is new enough is no way out.
     assert_eq!(said.matches("CAP_BPF").count(), 3, "{said}");
     assert!(!said.contains("newer"), "{said}");
-    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain, 80);
+    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain, 400);
     assert!(old.contains("use Linux 6.7 or newer, as root") && !old.contains("5.9"), "{old}");
     assert!(
-        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain, 80).contains("Linux 5.9 or newer")
+        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain, 400)
+            .contains("Linux 5.9 or newer")
     );
     assert!(said.starts_with("Packet load\n") && said.contains("packet sockets       works"), "{said}");
 }

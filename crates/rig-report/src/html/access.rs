@@ -16,7 +16,7 @@ type Colour = [f64; 3];
 
 /// The variables of each scheme that are colours.
 fn palettes() -> [(&'static str, BTreeMap<String, Colour>); 2] {
-    let (light, rest) = STYLE.split_once("@media (prefers-color-scheme: dark)").unwrap();
+    let (light, rest) = STYLE.split_once("@media screen and (prefers-color-scheme: dark)").unwrap();
     let light = variables(light);
     let mut dark = light.clone();
     dark.extend(variables(rest.split_once("\n}\n").unwrap().0));
@@ -173,7 +173,7 @@ parent.report(width + '|' + faults.slice(0, 20).join('|'));
 fn found(browser: &str, page: &str, width: u32, dark: bool) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let scheme = if dark { "@media all" } else { "@media not all" };
-    let page = page.replace("@media (prefers-color-scheme: dark)", scheme);
+    let page = page.replace("@media screen and (prefers-color-scheme: dark)", scheme);
     let page = page.replace("</body>", &format!("<script>{CHECKS}</script></body>"));
     std::fs::write(directory.path().join("page.html"), page).unwrap();
     let frame = format!(

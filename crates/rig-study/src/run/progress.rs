@@ -41,7 +41,7 @@ impl Progress {
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
         bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
         if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
-            bar.set_style(style.progress_chars("━╸ "));
+            bar.set_style(style.progress_chars(if rig_cli::look::is_ascii() { "=> " } else { "━╸ " }));
         }
         Self {
             bar,
@@ -70,7 +70,7 @@ impl Progress {
 
     fn line(&self, text: &str) {
         if self.quiet {
-        } else if io::stderr().is_terminal() {
+        } else if io::stderr().is_terminal() && !self.bar.is_hidden() {
             self.bar.println(text);
         } else {
             // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
