@@ -56,21 +56,17 @@ pub fn in_ascii(text: &str) -> String {
                 }
                 ascii.push_str("+-");
             }
-            '─' | '━' | '╶' | '╴' | '–' | '—' | '‐' => ascii.push('-'),
-            '═' => ascii.push('='),
+            '─' | '━' | '╶' | '╴' | '–' | '—' | '‐' | '▄' => ascii.push('-'),
+            '═' | '▍' | '▎' | '▏' | '▒' | '▅' => ascii.push('='),
             '│' | '┃' | '║' => ascii.push('|'),
-            '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' | '╸' | '╺' => ascii.push('+'),
+            '┌' | '┐' | '└' | '┘' | '├' | '┤' | '┬' | '┴' | '┼' | '╸' | '╺' | '▆' | '✓' => {
+                ascii.push('+');
+            }
             '█' | '▉' | '▊' | '▋' | '▌' | '▓' => ascii.push('#'),
-            '▍' | '▎' | '▏' | '▒' => ascii.push('='),
-            '░' | '…' | '·' => ascii.push('.'),
+            '░' | '…' | '·' | '▂' => ascii.push('.'),
             '▁' => ascii.push('_'),
-            '▂' => ascii.push('.'),
             '▃' => ascii.push(':'),
-            '▄' => ascii.push('-'),
-            '▅' => ascii.push('='),
-            '▆' => ascii.push('+'),
             '▇' => ascii.push('*'),
-            '✓' => ascii.push('+'),
             '✗' | '×' => ascii.push('x'),
             'µ' | 'μ' => ascii.push('u'),
             '→' => ascii.push('>'),

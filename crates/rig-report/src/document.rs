@@ -1,5 +1,6 @@
 //! What a report says, without how it looks: plain values that every writer understands.
 
+mod number;
 mod strips;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use rig_stats::histogram::Histogram;
 use rig_stats::sample::Bound;
 use serde::{Deserialize, Serialize};
 
+pub use number::{Interval, Number};
 pub use rig_study::claim::Verdict;
 use rig_study::record::Profile;
 pub use rig_study::view::{Claim, Effect, Open};
@@ -329,94 +331,6 @@ impl From<Number> for Cell {
     }
 }
 
-/// A figure with what is known of its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Number {
-    pub value: f64,
-    /// Digits after the decimal point in texts; programs get the whole value.
-    pub decimals: u8,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub interval: Option<Interval>,
-    /// The figure that this one is held against, e.g. a study's published one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reference: Option<f64>,
-    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub bound: Option<Bound>,
-}
-
-impl Number {
-    pub fn new(value: f64, decimals: u8) -> Self {
-        Self { value, decimals, interval: None, reference: None, bound: None }
-    }
-
-    #[must_use]
-    pub fn with_bound(mut self, bound: Option<Bound>) -> Self {
-        self.bound = bound;
-        self
-    }
-
-    #[must_use]
-    pub fn with_interval(mut self, interval: Option<Interval>) -> Self {
-        self.interval = interval.filter(|i| i.low.is_finite() && i.high.is_finite());
-        self
-    }
-
-    /// The reference with digits enough for its own size.
-    pub fn reference_number(&self) -> Option<Self> {
-        let reference = self.reference?;
-        let digits = if reference == 0.0 { 0.0 } else { 2.0 - reference.abs().log10().floor() };
-        Some(Self::new(reference, self.decimals.max(digits.clamp(0.0, 6.0) as u8)))
-    }
-
-    #[must_use]
-    pub fn with_reference(mut self, reference: Option<f64>) -> Self {
-        self.reference = reference.filter(|r| r.is_finite());
-        self
-    }
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.*}", usize::from(self.decimals), self.value);
-        // "-0.0" is a rounding artefact, not a figure.
-        let zero = text.strip_prefix('-').filter(|t| t.chars().all(|c| c == '0' || c == '.'));
-        let text = zero.unwrap_or(&text);
-        match self.bound {
-            None => f.pad(text),
-            Some(bound) => f.pad(&format!("{}{text}", bound.sign())),
-        }
-    }
-}
-
-/// A confidence interval, in the unit of its value.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    pub low: f64,
-    pub high: f64,
-}
-
-impl Interval {
-    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
-    pub fn describe(&self, value: f64, decimals: u8) -> String {
-        let show = |value| Number::new(value, decimals);
-        let half = (self.high - self.low) / 2.0;
-        let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
-        let relative = 100.0 * half / value.abs();
-        if lopsided {
-            format!("({} to {})", show(self.low), show(self.high))
-        } else if !relative.is_finite() || relative > 999.0 {
-            format!("±{}", show(half))
-        } else if relative >= 10.0 {
-            format!("±{relative:.0} %")
-        } else if !(0.005..0.095).contains(&relative) {
-            format!("±{relative:.1} %")
-        } else {
-            format!("±{relative:.2} %")
-        }
-    }
-}
-
 /// A figure to be drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "chart")]
@@ -587,7 +501,7 @@ impl Scaling {
         workers.sort_by(f64::total_cmp);
         workers.dedup();
         let figure = |series: &ScalingSeries, at: f64| {
-            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| crate::readable::three_digits(*value))
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 1).rounded())
         };
         let group = |at: f64| BarGroup {
             label: Label::new(format!("{at}")),

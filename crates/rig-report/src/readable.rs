@@ -113,38 +113,11 @@ fn scale(unit: &str, value: f64) -> Option<(&'static str, f64)> {
     ladder.iter().find(|(least, ..)| value.abs() >= *least).map(|(_, unit, factor)| (*unit, *factor))
 }
 
-/// The most digits before an interval is taken to be as exact as it claims.
-const MOST_DIGITS: i32 = 4;
-
-/// A number with three significant figures.
-pub(crate) fn three_digits(value: f64) -> Number {
-    let mut number = Number::new(value, 1);
-    rescale(&mut number, 1.0);
-    number
-}
-
 fn rescale(number: &mut Number, factor: f64) {
     number.value *= factor;
     number.interval = number.interval.map(|i| Interval { low: i.low * factor, high: i.high * factor });
     number.reference = number.reference.map(|reference| reference * factor);
-    number.decimals = decimals(number);
-}
-
-/// Digits after the point: those of three significant figures, more where the interval allows more, less where it makes
-/// them meaningless; none for what was counted.
-fn decimals(number: &Number) -> u8 {
-    let magnitude = |value: f64| value.abs().log10().floor() as i32;
-    let half = number.interval.map_or(0.0, |i| (i.high - i.low) / 2.0);
-    if number.value == 0.0 && half == 0.0 || number.decimals == 0 && number.value.fract() == 0.0 && half == 0.0 {
-        return 0;
-    }
-    let value = if number.value == 0.0 { half } else { number.value };
-    let mut digits = 2 - magnitude(value);
-    if half > 0.0 {
-        let known = -magnitude(half);
-        digits = digits.clamp(known, known + 1);
-    }
-    digits.min(MOST_DIGITS - 1 - magnitude(value)).clamp(0, 6) as u8
+    *number = number.rounded();
 }
 
 #[cfg(test)]

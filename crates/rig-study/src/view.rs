@@ -128,7 +128,14 @@ impl Effect {
     /// `0.43 (0.41 to 0.45)`, with three significant digits, or four where three do not tell the ends of the interval apart.
     pub fn measured(&self) -> String {
         let sign = self.bound.map_or("", Bound::sign);
-        let show = |digits, value| self.unit.show_to(digits, value);
+        // Zeros at the end say how well it is known.
+        let show = |digits: usize, value: f64| match self.unit {
+            EffectUnit::Number if (1e-4..1e6).contains(&value.abs()) => {
+                let after = digits as f64 - 1.0 - value.abs().log10().floor();
+                format!("{value:.*}", after.max(0.0) as usize)
+            }
+            unit => unit.show_to(digits, value),
+        };
         let Some(Interval { low, high, .. }) = self.interval else {
             return format!("{sign}{}", show(3, self.value));
         };

@@ -408,7 +408,7 @@ fn describe(chart: &Chart) -> String {
             })
         }),
         Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
-            let points = series.points.iter().map(|(x, y)| format!("{} with {x}", crate::readable::three_digits(*y)));
+            let points = series.points.iter().map(|(x, y)| format!("{} with {x}", Number::new(*y, 1).rounded()));
             write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
         }),
         Chart::Percentiles(percentiles) => percentiles.lines.iter().try_for_each(|line| {

@@ -172,7 +172,9 @@ pub(super) fn text_width(text: &str, px: i32) -> i32 {
 
 /// The same for a head, which is bold and so a little wider.
 pub(super) fn bold_width(text: &str) -> i32 {
-    text_width(text, FONT) * 23 / 20
+    // Capitals are wider still.
+    let capitals = text.chars().filter(|sign| sign.is_uppercase() || *sign == '_').count() as i32;
+    text_width(text, FONT) * 23 / 20 + capitals * 2
 }
 
 /// As much of `text` as fits `room` pixels.
