@@ -98,9 +98,9 @@ fn results(report: &str, tables: fn(&[&str]) -> Vec<String>) -> Result<String> {
     Ok(shown.join("\n\n"))
 }
 
-/// How the tables are to be read, then a caption and a table for each side.
+/// How the tables are to be read, then a caption and the table of both ends.
 fn first_tables(results: &[&str]) -> Vec<String> {
-    results.iter().take(5).map(|p| (*p).to_owned()).collect()
+    results.iter().take(3).map(|p| (*p).to_owned()).collect()
 }
 
 /// The tables of ratios, which stand before the first block of text. What they all say is said once.

@@ -87,6 +87,8 @@ pub fn document(outcome: &Outcome<'_>) -> Document {
         summary: summary(outcome),
         blocks: blocks(outcome, &trials),
         details: details(outcome, &trials),
+        headline: None,
+        lead: Vec::new(),
         data: data(outcome, &trials),
     }
 }

@@ -347,11 +347,18 @@ fn runs_that_are_not_there_are_refused() {
 fn the_built_in_suites_are_listed_and_shown() {
     let home = tempfile::tempdir().unwrap();
     let listed = netrig(home.path()).arg("list").assert().success();
-    let listed = String::from_utf8_lossy(&listed.get_output().stdout).into_owned();
+    // Where it was wrapped does not matter, but that it was.
+    let unwrapped = |output: &Output| {
+        let text = String::from_utf8_lossy(&output.stdout);
+        let longest = text.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(longest <= 80, "{longest} columns: {text}");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let listed = unwrapped(listed.get_output());
     for suite in Suite::built_in().map(Result::unwrap) {
         assert!(listed.contains(&suite.name) && listed.contains(&suite.title));
         let shown = netrig(home.path()).args(["show", &suite.name]).assert().success();
-        let shown = String::from_utf8_lossy(&shown.get_output().stdout).into_owned();
+        let shown = unwrapped(shown.get_output());
         for scenario in &suite.scenarios {
             // Rows of a list, which differ in their number of workers, are shown once.
             let id = scenario.row_of.as_ref().map_or_else(|| scenario.id.clone(), |list| format!("{list}-N"));

@@ -8,6 +8,7 @@ pub mod exit;
 pub mod forms;
 pub mod http;
 pub mod lock;
+pub mod look;
 pub mod mistakes;
 pub mod openmetrics;
 pub mod packet;

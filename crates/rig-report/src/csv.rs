@@ -5,7 +5,9 @@ use std::io;
 
 use rig_stats::sample::Bound;
 
-use super::document::{Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Percentiles, Strips, Table};
+use super::document::{
+    Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Number, Percentiles, Strips, Table,
+};
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
 
@@ -15,13 +17,10 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     for block in document.all_blocks() {
         match block {
             Block::Table(table) => write_table(&mut csv, table)?,
-            Block::Figure(Chart::Percentiles(chart)) => write_percentiles(&mut csv, chart)?,
-            Block::Figure(
-                Chart::Lines(Lines { title, x, y, lines }) | Chart::Course(Course { title, x, y, lines, .. }),
-            ) => {
-                write_lines(&mut csv, title, (x, y), lines)?;
+            // The others show what stands in tables.
+            Block::Figure(chart @ (Chart::Percentiles(_) | Chart::Lines(_) | Chart::Course(_) | Chart::Strips(_))) => {
+                write_chart(&mut csv, chart)?
             }
-            Block::Figure(Chart::Strips(chart)) => write_strips(&mut csv, chart)?,
             Block::Claims { claims } => write_claims(&mut csv, claims)?,
             _ => {}
         }
@@ -29,30 +28,93 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     csv.flush()
 }
 
+/// What one chart shows, as a file of its own.
+pub fn of_chart(chart: &Chart) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut csv = csv::Writer::from_writer(&mut text as &mut dyn io::Write);
+    csv.write_record(HEAD).map_err(into_io)?;
+    write_chart(&mut csv, chart)?;
+    csv.flush()?;
+    drop(csv);
+    String::from_utf8(text).map_err(io::Error::other)
+}
+
+fn write_chart(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Chart) -> io::Result<()> {
+    match chart {
+        Chart::Percentiles(chart) => write_percentiles(csv, chart),
+        Chart::Lines(Lines { title, x, y, lines }) | Chart::Course(Course { title, x, y, lines, .. }) => {
+            write_lines(csv, title, (x, y), lines)
+        }
+        Chart::Strips(chart) => write_strips(csv, chart),
+        Chart::Bars(chart) => chart.groups.iter().try_for_each(|group| {
+            let label = group.label.to_string();
+            chart.series.iter().zip(&group.bars).filter_map(|(series, bar)| Some((series, bar.as_ref()?))).try_for_each(
+                |(series, number)| write_number(csv, &chart.title, &label, series, &chart.axis.unit, number),
+            )
+        }),
+        Chart::Overview(chart) => chart.rows.iter().try_for_each(|row| {
+            let label = row.label.to_string();
+            chart.panels.iter().zip(&row.numbers).filter_map(|(panel, n)| Some((panel, n.as_ref()?))).try_for_each(
+                |(panel, number)| write_number(csv, &chart.title, &label, &panel.quantity, &panel.unit, number),
+            )
+        }),
+        Chart::Stacked(chart) | Chart::Layers(chart) => chart.rows.iter().try_for_each(|row| {
+            let label = row.label.to_string();
+            chart.parts.iter().zip(&row.values).try_for_each(|(part, value)| {
+                write_number(csv, &chart.title, &label, part, &chart.axis.unit, &Number::new(*value, 1))
+            })
+        }),
+        Chart::Scaling(chart) => chart.series.iter().try_for_each(|series| {
+            series.points.iter().try_for_each(|(x, y)| {
+                write_number(csv, &chart.title, &series.label, &x.to_string(), &chart.y.unit, &Number::new(*y, 0))
+            })
+        }),
+    }
+}
+
+fn write_number(
+    csv: &mut csv::Writer<&mut dyn io::Write>,
+    title: &str,
+    row: &str,
+    column: &str,
+    unit: &str,
+    number: &Number,
+) -> io::Result<()> {
+    let [value, low, high, reference, note] = fields(number);
+    csv.write_record([title, row, column, &value, &low, &high, unit, &reference, &note]).map_err(into_io)
+}
+
+/// Value, ends of the interval, reference, and what is to be said of it.
+fn fields(n: &Number) -> [String; 5] {
+    let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+    [
+        n.value.to_string(),
+        number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_below)).map(|i| i.low)),
+        number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_above)).map(|i| i.high)),
+        number(n.reference),
+        n.bound.map_or(String::new(), |bound| match bound {
+            Bound::AtLeast => "at least: the value is a limit only".to_owned(),
+            Bound::AtMost => "at most: the value is a limit only".to_owned(),
+            Bound::Open => "made of limits on both sides: says nothing".to_owned(),
+        }),
+    ]
+}
+
 fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::Result<()> {
     for row in &table.rows {
         for (i, (column, cell)) in table.columns.iter().zip(&row.cells).enumerate() {
-            let number = |value: Option<f64>| value.map_or(String::new(), |v| v.to_string());
+            let unit = || table.unit(row, i).unwrap_or_default().to_owned();
             let [value, low, high, unit, reference, note] = match cell {
                 Cell::Text(text) => {
                     [text.clone(), String::new(), String::new(), String::new(), String::new(), String::new()]
                 }
                 Cell::Missing { why } => {
-                    let unit = table.unit(row, i).unwrap_or_default().to_owned();
-                    [String::new(), String::new(), String::new(), unit, String::new(), why.clone()]
+                    [String::new(), String::new(), String::new(), unit(), String::new(), why.clone()]
                 }
-                Cell::Number(n) => [
-                    n.value.to_string(),
-                    number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_below)).map(|i| i.low)),
-                    number(n.interval.filter(|_| !n.bound.is_some_and(Bound::is_open_above)).map(|i| i.high)),
-                    table.unit(row, i).unwrap_or_default().to_owned(),
-                    number(n.reference),
-                    n.bound.map_or(String::new(), |bound| match bound {
-                        Bound::AtLeast => "at least: the value is a limit only".to_owned(),
-                        Bound::AtMost => "at most: the value is a limit only".to_owned(),
-                        Bound::Open => "made of limits on both sides: says nothing".to_owned(),
-                    }),
-                ],
+                Cell::Number(n) => {
+                    let [value, low, high, reference, note] = fields(n);
+                    [value, low, high, unit(), reference, note]
+                }
             };
             let column = column.label.to_string();
             let record = [&table.caption, &row.label, &column, &value, &low, &high, &unit, &reference, &note];

@@ -1,5 +1,6 @@
 //! What a report says, without how it looks: plain values that every writer understands.
 
+mod number;
 mod strips;
 
 use std::fmt;
@@ -8,36 +9,91 @@ use rig_stats::histogram::Histogram;
 use rig_stats::sample::Bound;
 use serde::{Deserialize, Serialize};
 
+pub use number::{Interval, Number};
 pub use rig_study::claim::Verdict;
 use rig_study::record::Profile;
-pub use rig_study::view::Claim;
+pub use rig_study::view::{Claim, Effect, Open};
 pub use strips::{StripRow, StripSpan, Strips};
 
 /// A whole report.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Document {
     pub title: String,
+    /// What the reader came for, in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub headline: Option<Headline>,
     /// Lines under the title: what was run, on which machine, in which state.
     pub summary: Vec<String>,
-    /// What the reader came for.
+    /// The results at a glance: what a screen says.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub lead: Vec<Block>,
+    /// All results.
     pub blocks: Vec<Block>,
-    /// What the reader looks up: single scenarios, environment, method.
+    /// What the reader looks up: doubts, single scenarios, environment, method. Pages fold its sections away.
     pub details: Vec<Block>,
     /// The same results for programs. Only the JSON writer shows it.
     pub data: serde_json::Value,
 }
 
+/// The question of a document and its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Headline {
+    /// Where the title does not say it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub question: Option<String>,
+    pub answer: String,
+    /// Why the whole is to be doubted.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub caution: Option<String>,
+}
+
+/// Claims that a brief report shows at most.
+const BRIEF_CLAIMS: usize = 8;
+
 impl Document {
-    /// All blocks in the order of reading.
+    /// All blocks in the order of reading, what is folded away after its fold.
     pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
-        self.blocks.iter().chain(&self.details)
+        self.outer_blocks().flat_map(Block::with_inner)
     }
 
-    /// The report without its details, for a terminal at the end of a run.
+    /// The same without what is folded away.
+    pub fn outer_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.lead.iter().chain(&self.blocks).chain(&self.details)
+    }
+
+    /// The report without what is looked up.
     #[must_use]
     pub fn without_details(mut self) -> Self {
         self.details.clear();
         self
+    }
+
+    /// What a screen says: the headline, the results at a glance, one line for each fold, and at the end `more`, where the rest
+    /// is to be had.
+    #[must_use]
+    pub fn brief(mut self, more: &str) -> Self {
+        self.summary.truncate(1);
+        for block in &mut self.lead {
+            match block {
+                Block::Folded { blocks, .. } => blocks.clear(),
+                Block::Claims { claims } => {
+                    claims.truncate(BRIEF_CLAIMS);
+                    claims.iter_mut().for_each(shorten);
+                }
+                _ => {}
+            }
+        }
+        self.blocks = vec![Block::paragraph(more)];
+        self.details.clear();
+        self
+    }
+}
+
+/// Leaves of a claim what it says and what was measured.
+fn shorten(claim: &mut Claim) {
+    claim.expression.clear();
+    if let Some(effect) = claim.effect.as_ref().filter(|_| claim.open.is_none()) {
+        claim.words = format!("{}, {}", effect.measured(), effect.claimed());
     }
 }
 
@@ -75,9 +131,22 @@ pub enum Block {
         caption: Option<String>,
         pairs: Vec<(String, String)>,
     },
+    /// What is told in one line unless the reader asks for it.
+    Folded {
+        summary: String,
+        blocks: Vec<Block>,
+    },
 }
 
 impl Block {
+    /// The block, and what is folded into it.
+    fn with_inner(&self) -> Vec<&Self> {
+        match self {
+            Self::Folded { blocks, .. } => [self].into_iter().chain(blocks.iter().flat_map(Self::with_inner)).collect(),
+            _ => vec![self],
+        }
+    }
+
     pub fn heading(level: u8, text: impl Into<String>) -> Self {
         Self::Heading { level, text: text.into() }
     }
@@ -262,87 +331,6 @@ impl From<Number> for Cell {
     }
 }
 
-/// A figure with what is known of its uncertainty.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Number {
-    pub value: f64,
-    /// Digits after the decimal point in texts; programs get the whole value.
-    pub decimals: u8,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub interval: Option<Interval>,
-    /// The figure that this one is held against, e.g. a study's published one.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub reference: Option<f64>,
-    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub bound: Option<Bound>,
-}
-
-impl Number {
-    pub fn new(value: f64, decimals: u8) -> Self {
-        Self { value, decimals, interval: None, reference: None, bound: None }
-    }
-
-    #[must_use]
-    pub fn with_bound(mut self, bound: Option<Bound>) -> Self {
-        self.bound = bound;
-        self
-    }
-
-    #[must_use]
-    pub fn with_interval(mut self, interval: Option<Interval>) -> Self {
-        self.interval = interval.filter(|i| i.low.is_finite() && i.high.is_finite());
-        self
-    }
-
-    #[must_use]
-    pub fn with_reference(mut self, reference: Option<f64>) -> Self {
-        self.reference = reference.filter(|r| r.is_finite());
-        self
-    }
-}
-
-impl fmt::Display for Number {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.*}", usize::from(self.decimals), self.value);
-        // "-0.0" is a rounding artefact, not a figure.
-        let zero = text.strip_prefix('-').filter(|t| t.chars().all(|c| c == '0' || c == '.'));
-        let text = zero.unwrap_or(&text);
-        match self.bound {
-            None => f.pad(text),
-            Some(bound) => f.pad(&format!("{}{text}", bound.sign())),
-        }
-    }
-}
-
-/// A confidence interval, in the unit of its value.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    pub low: f64,
-    pub high: f64,
-}
-
-impl Interval {
-    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
-    pub fn describe(&self, value: f64, decimals: u8) -> String {
-        let show = |value| Number::new(value, decimals);
-        let half = (self.high - self.low) / 2.0;
-        let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
-        let relative = 100.0 * half / value.abs();
-        if lopsided {
-            format!("({} to {})", show(self.low), show(self.high))
-        } else if !relative.is_finite() || relative > 999.0 {
-            format!("±{}", show(half))
-        } else if relative >= 10.0 {
-            format!("±{relative:.0} %")
-        } else if !(0.005..0.095).contains(&relative) {
-            format!("±{relative:.1} %")
-        } else {
-            format!("±{relative:.2} %")
-        }
-    }
-}
-
 /// A figure to be drawn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "chart")]
@@ -356,6 +344,7 @@ pub enum Chart {
     Percentiles(Percentiles),
     Scaling(Scaling),
     Strips(Strips),
+    Overview(Overview),
 }
 
 impl Chart {
@@ -368,6 +357,7 @@ impl Chart {
             Self::Percentiles(c) => &c.title,
             Self::Scaling(c) => &c.title,
             Self::Strips(c) => &c.title,
+            Self::Overview(c) => &c.title,
         }
     }
 }
@@ -409,6 +399,25 @@ pub struct BarGroup {
     pub label: Label,
     /// One for each series; `None` leaves the place empty.
     pub bars: Vec<Option<Number>>,
+}
+
+/// What each of many carried and what it cost: bars from zero with their intervals, a panel with a scale of its own for each
+/// quantity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Overview {
+    pub title: String,
+    pub panels: Vec<Axis>,
+    pub rows: Vec<OverviewRow>,
+    /// What the reference marks are called.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OverviewRow {
+    pub label: Label,
+    /// One for each panel.
+    pub numbers: Vec<Option<Number>>,
 }
 
 /// Bars made of parts, one for each row, all on the scale from 0 to `limit`.
@@ -494,7 +503,7 @@ impl Scaling {
         workers.sort_by(f64::total_cmp);
         workers.dedup();
         let figure = |series: &ScalingSeries, at: f64| {
-            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 0))
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 1).rounded())
         };
         let group = |at: f64| BarGroup {
             label: Label::new(format!("{at}")),

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::document::{
-    Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Distribution, Document, Interval, Label, Line, Lines,
-    Mark, Number, Percentiles, Row, Stacked, StackedRow, Stretch, StripRow, StripSpan, Strips, Table, Verdict,
+    Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Distribution, Document, Headline, Interval, Label, Line,
+    Lines, Mark, Number, Overview, OverviewRow, Percentiles, Row, Stacked, StackedRow, Stretch, StripRow, StripSpan,
+    Strips, Table, Verdict,
 };
 
 /// A document with every kind of block, and names that would break a careless writer.
@@ -51,6 +52,8 @@ pub fn document() -> Document {
         expression: expression.to_owned(),
         verdict,
         words: words.to_owned(),
+        effect: None,
+        open: None,
     };
     let blocks = vec![
         Block::heading(2, "Results & <more>"),
@@ -86,7 +89,13 @@ pub fn document() -> Document {
     ];
     Document {
         title: "What <each> layer & its |cost|".to_owned(),
+        headline: Some(Headline {
+            question: Some("How much <b>does</b> it cost?".to_owned()),
+            answer: "*Half*, of 3 claims | 1 holds.".to_owned(),
+            caution: Some("Each of the <3> trials carries a doubt.".to_owned()),
+        }),
         summary: vec!["Run 7 of suite layers, complete".to_owned(), "A CPU with <angle> brackets".to_owned()],
+        lead: vec![Block::Figure(Chart::Overview(overview()))],
         blocks,
         details: vec![
             Block::heading(2, "Environment"),
@@ -99,6 +108,27 @@ pub fn document() -> Document {
             },
         ],
         data: json!({"scenarios": [{"id": "A", "throughput_bits_per_second": 23_456_780_000.5}]}),
+    }
+}
+
+fn overview() -> Overview {
+    let number = |value: f64, half: f64| {
+        Number::new(value, 1).with_interval(Some(Interval { low: value - half, high: value + half }))
+    };
+    Overview {
+        title: "What each <scenario> keeps".to_owned(),
+        panels: vec![Axis::new("Throughput kept, A = 100", "%"), Axis::new("CPU time <both ends>", "ns")],
+        rows: vec![
+            OverviewRow {
+                label: Label::with_subhead("A", "Raw <&> | stack"),
+                numbers: vec![Some(number(100.0, 0.0)), Some(number(0.84, 0.02))],
+            },
+            OverviewRow {
+                label: Label::with_subhead("B", "容器 と ネットワーク"),
+                numbers: vec![Some(number(42.1, 1.3).with_reference(Some(21.6))), None],
+            },
+        ],
+        reference: Some("study".to_owned()),
     }
 }
 

@@ -15,6 +15,7 @@ mod json;
 mod markdown;
 mod openmetrics;
 mod paint;
+pub mod readable;
 pub mod series;
 mod terminal;
 mod text;
@@ -103,10 +104,11 @@ impl Default for Options {
 /// # Errors
 /// Those of `out`, unchanged: a reader that went away shows as [`io::ErrorKind::BrokenPipe`].
 pub fn write(document: &Document, format: Format, options: Options, out: &mut dyn io::Write) -> io::Result<()> {
+    let readable = || readable::document(document);
     match format {
-        Format::Terminal => terminal::write(document, options, out),
-        Format::Markdown => markdown::write(document, out),
-        Format::Html => html::write(document, out),
+        Format::Terminal => terminal::write(&readable(), options, out),
+        Format::Markdown => markdown::write(&readable(), out),
+        Format::Html => html::write(&readable(), out),
         Format::Json => json::write(document, out),
         Format::Csv => csv::write(document, out),
         Format::Openmetrics => openmetrics::write(document, out),

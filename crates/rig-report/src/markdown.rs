@@ -4,7 +4,8 @@ use std::io;
 
 use textwrap::core::display_width;
 
-use super::document::{Align, Block, Cell, Document, Number, Severity, Table, Verdict};
+use super::build::is_seen;
+use super::document::{Align, Block, Cell, Document, Headline, Severity, Table, Verdict};
 use super::paint::Paint;
 use super::text::{self, MISSING, clean, clean_line, pad, pad_left};
 use super::text_chart;
@@ -14,10 +15,15 @@ const CHART_WIDTH: usize = 88;
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "# {}", escape(&document.title))?;
+    if let Some(Headline { question, answer, caution }) = &document.headline {
+        question.iter().try_for_each(|question| writeln!(out, "\n*{}*", escape(question)))?;
+        writeln!(out, "\n{}", bold(answer))?;
+        caution.iter().try_for_each(|caution| writeln!(out, "\n> [!CAUTION]\n> {}", paragraph(caution)))?;
+    }
     for line in &document.summary {
         writeln!(out, "\n{}", paragraph(line))?;
     }
-    for block in document.all_blocks() {
+    for block in document.outer_blocks() {
         writeln!(out)?;
         write_block(block, out)?;
     }
@@ -46,10 +52,13 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
         Block::Flame(flame) => writeln!(out, "{}: {}", bold(&flame.title), paragraph(text::FLAME)),
         Block::Claims { claims } => claims.iter().try_for_each(|claim| {
             let verdict = match claim.verdict {
-                Verdict::Holds => format!("**{}**", claim.verdict),
-                Verdict::Refuted | Verdict::Undecided => format!("***{}***", claim.verdict),
+                _ if is_seen(claim) => "- seen".to_owned(),
+                Verdict::Holds => format!("- {} **{}**", text::sign(claim.verdict), claim.verdict),
+                Verdict::Refuted | Verdict::Undecided => {
+                    format!("- {} ***{}***", text::sign(claim.verdict), claim.verdict)
+                }
             };
-            writeln!(out, "- {} {verdict}: {}", text::sign(claim.verdict), paragraph(&claim.text))?;
+            writeln!(out, "{verdict}: {}", paragraph(&claim.text))?;
             writeln!(out, "  <br>{}", paragraph(&claim.words))?;
             writeln!(out, "  <br>{}", code(&claim.expression))
         }),
@@ -66,6 +75,13 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
             }
             let rows = pairs.iter().map(|(key, value)| vec![escape(key), escape(value)]).collect::<Vec<_>>();
             grid(&[String::new(), String::new()], &[Align::Left, Align::Left], &rows, out)
+        }
+        Block::Folded { summary, blocks } => {
+            writeln!(out, "{}", bold(summary))?;
+            blocks.iter().try_for_each(|block| {
+                writeln!(out)?;
+                write_block(block, out)
+            })
         }
     }
 }
@@ -107,8 +123,8 @@ fn cell(cell: &Cell) -> String {
 }
 
 fn reference(cell: &Cell) -> Option<String> {
-    let Cell::Number(Number { reference: Some(reference), decimals, .. }) = cell else { return None };
-    Some(format!("*{}*", Number::new(*reference, *decimals)))
+    let Cell::Number(number) = cell else { return None };
+    number.reference_number().map(|reference| format!("*{reference}*"))
 }
 
 /// A table whose source is aligned too.

@@ -8,7 +8,8 @@ use comfy_table::{
 use textwrap::core::display_width;
 
 use super::Options;
-use super::document::{Align, Block, Cell, Claim, Document, Number, Row, Severity, Table, Verdict};
+use super::build::is_seen;
+use super::document::{Align, Block, Cell, Claim, Document, Headline, Number, Row, Severity, Table, Verdict};
 use super::paint::{Colour, Paint};
 use super::text::{self, MISSING, clean, clean_line, pad};
 use super::text_chart;
@@ -30,9 +31,13 @@ pub fn write(document: &Document, options: Options, out: &mut dyn io::Write) -> 
     let mut terminal = Terminal { out, width, paint: Paint { enabled: options.colour }, names: String::new() };
     terminal.title(document)?;
     let mut above: Option<&Block> = None;
-    for block in document.all_blocks() {
-        let notices = matches!((above, block), (Some(Block::Notice { .. }), Block::Notice { .. }));
-        if !notices {
+    for block in document.outer_blocks() {
+        let is_line = |block: &Block| match block {
+            Block::Notice { .. } => true,
+            Block::Folded { blocks, .. } => blocks.is_empty(),
+            _ => false,
+        };
+        if !(above.is_some_and(is_line) && is_line(block)) {
             writeln!(terminal.out)?;
         }
         terminal.block(block)?;
@@ -53,6 +58,14 @@ impl Terminal<'_> {
     fn title(&mut self, document: &Document) -> io::Result<()> {
         let title = clean_line(&document.title);
         self.lines(&title, "", "", Paint::bold)?;
+        if let Some(Headline { question, answer, caution }) = &document.headline {
+            question.iter().try_for_each(|question| self.plain(&clean_line(question), "", ""))?;
+            self.lines(&clean_line(answer), "", "", Paint::bold)?;
+            caution.iter().try_for_each(|caution| {
+                let text = format!("caution: {}", clean_line(caution));
+                self.lines(&text, "", "  ", |paint, line| paint.colour(Colour::Yellow, line))
+            })?;
+        }
         for line in &document.summary {
             self.lines(&clean_line(line), "", "", |_, line| line.to_owned())?;
         }
@@ -105,6 +118,13 @@ impl Terminal<'_> {
                 }
                 self.pairs(pairs)
             }
+            Block::Folded { summary, blocks } => {
+                self.plain(&clean_line(summary), "+ ", "  ")?;
+                blocks.iter().try_for_each(|block| {
+                    writeln!(self.out)?;
+                    self.block(block)
+                })
+            }
         }
     }
 
@@ -126,7 +146,10 @@ impl Terminal<'_> {
             Verdict::Refuted => Colour::Red,
             Verdict::Undecided => Colour::Yellow,
         };
-        let verdict = format!("{} {:<9}", text::sign(claim.verdict), claim.verdict);
+        let verdict = match is_seen(claim) {
+            true => format!("· {:<9}", "seen"),
+            false => format!("{} {:<9}", text::sign(claim.verdict), claim.verdict),
+        };
         let indent = " ".repeat(verdict.chars().count() + 1);
         let first = format!("{} ", self.paint.colour(colour, &verdict));
         // The escape sequences of `first` take no columns, so the wrapping is done on its plain form.
@@ -134,7 +157,7 @@ impl Terminal<'_> {
         for (i, line) in textwrap::wrap(&clean_line(&claim.text), room).iter().enumerate() {
             writeln!(self.out, "{}{line}", if i == 0 { &first } else { &indent })?;
         }
-        for detail in [&claim.words, &claim.expression] {
+        for detail in [&claim.words, &claim.expression].into_iter().filter(|detail| !detail.is_empty()) {
             self.lines(&clean_line(detail), &indent, &indent, Paint::dim)?;
         }
         Ok(())
@@ -349,5 +372,5 @@ fn interval_text(number: &Number) -> Option<String> {
 }
 
 fn reference_text(number: &Number) -> Option<String> {
-    number.reference.map(|reference| Number::new(reference, number.decimals).to_string())
+    number.reference_number().map(|reference| reference.to_string())
 }

@@ -46,7 +46,7 @@ fn terminal_looks_as_it_did() {
     let wide = Options { colour: false, width: 120 };
     let balancer = build::document(&views::balancer::balancer_view());
     insta::assert_snapshot!("balancer-120.txt", written(&balancer, Format::Terminal, wide));
-    let run = build::document(&views::run_view()).without_details();
+    let run = build::document(&views::run_view()).brief("All of it: netrig report 12 --all");
     insta::assert_snapshot!("run-120.txt", written(&run, Format::Terminal, wide));
 }
 
@@ -61,7 +61,7 @@ fn markdown_looks_as_it_did() {
     insta::assert_snapshot!("document.md", plain(&fixture::document(), Format::Markdown));
     insta::assert_snapshot!(
         "balancer.md",
-        plain(&build::document(&views::balancer::balancer_view()).without_details(), Format::Markdown)
+        plain(&build::document(&views::balancer::balancer_view()), Format::Markdown)
     );
     insta::assert_snapshot!("run.md", plain(&build::document(&views::run_view()), Format::Markdown));
 }
@@ -127,8 +127,12 @@ fn every_figure_is_in_every_format() {
     let document = fixture::document();
     for format in [Format::Terminal, Format::Markdown, Format::Html, Format::Json, Format::Csv] {
         let text = plain(&document, format);
-        let published = if matches!(format, Format::Json | Format::Csv) { "1592.691" } else { "1592.7" };
-        for needle in ["23456.", "9876.5", published, "A.throughput >= 2 * B.throughput", "undecided"] {
+        // People read three digits, programs all.
+        let [large, small, published] = match format {
+            Format::Json | Format::Csv => ["23456.78", "9876.54", "1592.691"],
+            _ => ["23.5", "9.88", "1.59"],
+        };
+        for needle in [large, small, published, "A.throughput >= 2 * B.throughput", "undecided"] {
             let needle = if format == Format::Html { needle.replace('>', "&gt;") } else { needle.to_owned() };
             assert!(text.contains(&needle), "{format} lacks {needle}");
         }

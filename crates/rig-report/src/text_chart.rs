@@ -1,5 +1,7 @@
 //! Charts made of characters, for terminals and Markdown.
 
+mod overview;
+
 use std::collections::BTreeMap;
 
 use textwrap::core::display_width;
@@ -8,6 +10,7 @@ use super::document::{
     Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
 };
 use super::paint::{Colour, Paint};
+use super::readable;
 use super::text::{MISSING, clean_line, largest, pad, pad_left, shorten, significant};
 
 const EIGHTHS: [char; 8] = ['█', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
@@ -38,6 +41,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
         Chart::Scaling(scaling) => render_scaling(scaling, width, paint),
         Chart::Strips(strips) => render_strips(strips, width, paint),
+        Chart::Overview(overview) => overview::render(overview, width, paint),
     }
 }
 
@@ -193,8 +197,10 @@ fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, pai
 
 /// Bars, on a linear scale, with the head of what they are grouped by.
 fn render_scaling(chart: &Scaling, width: usize, paint: Paint) -> Vec<String> {
-    let head = paint.dim(&shorten(&format!("{}, {}", chart.x, chart.y), width));
-    [head].into_iter().chain(render_bars(&chart.bars(), width, paint)).collect()
+    let mut bars = chart.bars();
+    readable::bars(&mut bars);
+    let head = paint.dim(&shorten(&format!("{}, {}", chart.x, bars.axis), width));
+    [head].into_iter().chain(render_bars(&bars, width, paint)).collect()
 }
 
 fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {

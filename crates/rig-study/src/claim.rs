@@ -123,13 +123,19 @@ impl fmt::Display for Verdict {
 impl EffectUnit {
     /// Four significant digits and the unit.
     pub fn show(self, value: f64) -> String {
+        self.show_to(4, value)
+    }
+
+    /// So many significant digits, at least three, and the unit.
+    pub fn show_to(self, digits: usize, value: f64) -> String {
+        let significant = |value| significant(digits, value);
         match self {
             Self::Number => significant(value),
             Self::BitsPerSecond if !(1e3..1e15).contains(&value.abs()) => format!("{}bit/s", significant(value)),
             Self::BitsPerSecond => {
-                let digits = 3 - (value.abs().log10().floor() as usize % 3);
+                let after = digits - 1 - (value.abs().log10().floor() as usize % 3);
                 let sign = if value < 0.0 { "-" } else { "" };
-                format!("{sign}{:.digits$}/s", BitRate(value.abs().round() as u64))
+                format!("{sign}{:.after$}/s", BitRate(value.abs().round() as u64))
             }
             Self::Microseconds => match value.abs() {
                 1e6.. => format!("{}s", significant(value / 1e6)),
@@ -140,16 +146,16 @@ impl EffectUnit {
     }
 }
 
-/// `value` with four significant digits, without trailing zeros.
-fn significant(value: f64) -> String {
+/// `value` with so many significant digits, without trailing zeros.
+fn significant(digits: usize, value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return format!("{value}");
     }
     let magnitude = value.abs().log10().floor();
     if !(-6.0..9.0).contains(&magnitude) {
-        return format!("{value:.3e}");
+        return format!("{value:.*e}", digits - 1);
     }
-    let text = format!("{value:.*}", (3.0 - magnitude).max(0.0) as usize);
+    let text = format!("{value:.*}", (digits as f64 - 1.0 - magnitude).max(0.0) as usize);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
@@ -182,13 +188,20 @@ impl Threshold {
         [low, high].into_iter().flatten().map(to).filter(|distance| distance.is_finite()).reduce(f64::min)
     }
 
-    fn show(self, unit: EffectUnit) -> String {
+    /// `at least 0.9`
+    pub fn show(self, unit: EffectUnit) -> String {
+        self.show_to(4, unit)
+    }
+
+    /// The same with so many significant digits.
+    pub fn show_to(self, digits: usize, unit: EffectUnit) -> String {
+        let show = |value| unit.show_to(digits, value);
         match self {
-            Self::AtLeast(t) => format!("at least {}", unit.show(t)),
-            Self::AtMost(t) => format!("at most {}", unit.show(t)),
-            Self::Above(t) => format!("more than {}", unit.show(t)),
-            Self::Below(t) => format!("less than {}", unit.show(t)),
-            Self::Within { low, high } => format!("from {} to {}", unit.show(low), unit.show(high)),
+            Self::AtLeast(t) => format!("at least {}", show(t)),
+            Self::AtMost(t) => format!("at most {}", show(t)),
+            Self::Above(t) => format!("more than {}", show(t)),
+            Self::Below(t) => format!("less than {}", show(t)),
+            Self::Within { low, high } => format!("from {} to {}", show(low), show(high)),
         }
     }
 }

@@ -9,16 +9,15 @@ pub mod loads;
 use std::time::Duration;
 
 use rig_load::plan::Phases;
-use rig_stats::confidence::Level;
+use rig_stats::confidence::{Interval, Level};
 use rig_stats::series::Track;
 use serde_json::{Value, json};
 
-use crate::claim::Verdict;
-use crate::claim::{Metric, Side};
+use crate::claim::{EffectUnit, Metric, Side, Threshold, Verdict};
 use crate::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::record::{CommandRecord, Environment, Flag, PhaseEnd, PhaseRecord, Profile, RigCost, Series, TrialRecord};
 use crate::suite::{Form, Layout, LayoutColumn};
-use crate::view::{Certainty, Claim, RunView, ScenarioView, Status};
+use crate::view::{Certainty, Claim, Effect, Open, RunView, ScenarioView, Status};
 
 #[derive(Debug)]
 pub struct TrialOptions {
@@ -243,11 +242,21 @@ pub fn run_view() -> RunView {
         source: Some("Contrail Windows Performance Testing, results".to_owned()),
         notes: Vec::new(),
     };
-    let claim = |text: &str, expression: &str, verdict, words: &str| Claim {
+    let effect = |of: &str, [value, low, high]: [f64; 3], threshold| Effect {
+        of: of.into(),
+        value,
+        unit: EffectUnit::Number,
+        interval: Some(Interval { low, high, level: Level::default() }),
+        bound: None,
+        threshold,
+    };
+    let claim = |text: &str, expression: &str, verdict, words: &str, effect| Claim {
         text: text.into(),
         expression: expression.into(),
         verdict,
         words: words.into(),
+        effect,
+        open: (verdict == Verdict::Undecided).then_some(Open::NotMeasured),
     };
     RunView {
         id: "12".into(),
@@ -256,6 +265,7 @@ pub fn run_view() -> RunView {
         suite_text: crate::suite::Suite::load("layers").unwrap().text,
         baseline: Some("B".into()),
         title: "What each layer of a container network costs".into(),
+        question: "What do containers, a virtual switch and an overlay keep of the raw stack's throughput?".into(),
         about:
             "TCP throughput and CPU cost from the bare stack to containers on two nodes, behind a virtual switch and \
                 behind an overlay, with and without segmentation."
@@ -301,18 +311,25 @@ pub fn run_view() -> RunView {
                 "A.throughput / B.throughput within 3 .. 4",
                 Verdict::Refuted,
                 "A.throughput / B.throughput is 1.307 (95% interval 1.28 to 1.335), claimed from 3 to 4",
+                Some(effect(
+                    "A.throughput / B.throughput",
+                    [1.307, 1.28, 1.335],
+                    Threshold::Within { low: 3.0, high: 4.0 },
+                )),
             ),
             claim(
                 "Without the wire, containers are faster",
                 "C.throughput > B.throughput",
                 Verdict::Holds,
                 "C.throughput / B.throughput is 1.2 (95% interval 1.17 to 1.23), claimed more than 1",
+                Some(effect("C.throughput / B.throughput", [1.2, 1.17, 1.23], Threshold::Above(1.0))),
             ),
             claim(
                 "Two threads are no faster than one",
                 "T2.throughput <= 1.05 * B.throughput",
                 Verdict::Undecided,
                 "not measured: T2.throughput",
+                None,
             ),
         ],
     }

@@ -1,11 +1,12 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
 use rig_load::plan::Phases;
-use rig_stats::confidence::{Goal, Level};
+use rig_stats::confidence::{Goal, Interval, Level};
+use rig_stats::sample::Bound;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
-use crate::claim::Verdict;
+use crate::claim::{EffectUnit, Threshold, Verdict};
 use crate::export::ClaimData;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
@@ -21,6 +22,8 @@ pub struct RunView {
     pub suite_file: String,
     pub suite_text: String,
     pub title: String,
+    /// What the suite asks, in a sentence; empty where its title says it.
+    pub question: String,
     /// What the suite is for.
     pub about: String,
     /// Milliseconds since the Unix epoch.
@@ -93,11 +96,74 @@ pub enum Certainty {
 }
 
 /// A statement about the figures, with what they say about it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Claim {
     pub text: String,
     pub expression: String,
     pub verdict: Verdict,
     /// Effect and interval in words.
     pub words: String,
+    /// What was compared with the threshold; `None` where it has no value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<Effect>,
+    /// Why it has no verdict; `None` where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open: Option<Open>,
+}
+
+/// The one value that a claim is judged by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Effect {
+    /// What it is, e.g. `D.throughput / B.throughput`.
+    pub of: String,
+    pub value: f64,
+    pub unit: EffectUnit,
+    /// `None` when a scenario has a single trial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Interval>,
+    /// Of what the value is a limit only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<Bound>,
+    pub threshold: Threshold,
+}
+
+impl Effect {
+    /// `0.43 (0.41 to 0.45)`, with three significant digits, or four where three do not tell the ends of the interval apart.
+    pub fn measured(&self) -> String {
+        let sign = self.bound.map_or("", Bound::sign);
+        // Zeros at the end say how well it is known.
+        let show = |digits: usize, value: f64| match self.unit {
+            EffectUnit::Number if (1e-4..1e6).contains(&value.abs()) => {
+                let after = digits as f64 - 1.0 - value.abs().log10().floor();
+                format!("{value:.*}", after.max(0.0) as usize)
+            }
+            unit => unit.show_to(digits, value),
+        };
+        let Some(Interval { low, high, .. }) = self.interval else {
+            return format!("{sign}{}", show(3, self.value));
+        };
+        let digits = if show(3, low) == show(3, high) { 4 } else { 3 };
+        format!("{sign}{} ({} to {})", show(digits, self.value), show(digits, low), show(digits, high))
+    }
+
+    /// `claimed at most 0.5`
+    pub fn claimed(&self) -> String {
+        format!("claimed {}", self.threshold.show_to(3, self.unit))
+    }
+}
+
+/// Why a claim has no verdict. Claims of the same kind are told together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "why")]
+pub enum Open {
+    /// A single trial gives a value, and no interval to judge by.
+    SingleTrial,
+    /// The interval has the threshold inside.
+    Across,
+    /// Figures are limits of the load generator.
+    Limit,
+    /// Figures are missing.
+    NotMeasured,
+    /// No figures of this run could tell.
+    Refused { reason: String },
 }

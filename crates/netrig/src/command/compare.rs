@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use clap::Args;
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_report::Format;
 use rig_stats::compare::Verdict;
 use rig_stats::units::Percent;
 use rig_study::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
@@ -32,6 +33,9 @@ pub struct CompareArgs {
     /// Only these scenarios, e.g. A,B,D
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub only: Vec<String>,
+    /// All of it: each figure, undecided ones too, and the method. Other formats than `terminal` always have all
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub judge: JudgeArgs,
     #[command(flatten)]
@@ -46,7 +50,11 @@ pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
     let history = history(&args.store, &new.data.run.suite)?;
     let comparison = compare::compare(&old, &new, &history, &options(&args.judge, args.only.clone())?);
     let comparison = comparison.or_exit(Exit::BadInput)?;
-    output.write(&rig_report::comparison::document(&comparison), args.output.format)?;
+    let mut document = rig_report::comparison::document(&comparison);
+    if args.output.format == Format::Terminal && !args.all {
+        document = document.brief("Each figure and the method: the same command with --all");
+    }
+    output.write(&document, args.output.format)?;
     Ok(exit(&comparison, args.judge.fail_on_undecided))
 }
 

@@ -1,7 +1,8 @@
 //! `netrig doctor`.
 
 use rig_cli::exit::{Exit, Failure};
-use rig_cli::streams::print;
+use rig_cli::look;
+use rig_cli::streams::{self, print};
 use rig_study::store::Store;
 
 use crate::doctor::{Format, Readiness, examine, write};
@@ -9,7 +10,8 @@ use crate::doctor::{Format, Readiness, examine, write};
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
     let findings = examine(Store::default_path());
     let format = if json { Format::Json } else { Format::for_stdout() };
-    print(&write(&findings, format))?;
+    let text = write(&findings, format, streams::width());
+    print(&if json { text } else { look::shown(&text).into_owned() })?;
     Ok(match Readiness::of(&findings) {
         Readiness::Ready => Exit::Done,
         Readiness::NotReady => Exit::Lacking,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::look;
 use rig_cli::streams::done_or_closed;
 use rig_report::document::Document;
 use rig_report::{Format, Options};
@@ -55,7 +56,14 @@ impl Output {
 
     /// Writes the report.
     pub fn write(self, document: &Document, format: Format) -> Result<(), Failure> {
-        self.fill(|look, out| rig_report::write(document, format, look, out))
+        self.fill(|look, out| {
+            if format != Format::Terminal {
+                return rig_report::write(document, format, look, out);
+            }
+            let mut text = Vec::new();
+            rig_report::write(document, format, look, &mut text)?;
+            out.write_all(look::shown(&String::from_utf8_lossy(&text)).as_bytes())
+        })
     }
 
     /// Has `write` write, in the look of the place.
@@ -76,7 +84,7 @@ impl Output {
 
 fn to_standard_output(write: impl FnOnce(Options, &mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
     let terminal = io::stdout().is_terminal();
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = look::colour();
     let width = rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(FILE_WIDTH);
     let mut out = io::stdout().lock();
     let look = Options { colour, width };

@@ -10,16 +10,16 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
-use rig_report::build;
 use rig_report::document::Claim;
-use rig_study::claim::{Metric, Verdict};
+use rig_report::{Format, build};
+use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::ClaimData;
 use rig_study::judge::{Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
-use rig_study::run::{Options, Outcome, Settled, minutes, no_verdict};
+use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, no_verdict};
 use rig_study::store::{Run, RunState, Store};
 use rig_study::suite::{Repeat, Suite};
-use rig_study::view::{Certainty, RunView, ScenarioView, Status};
+use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
 
 use super::arguments::{OutputArgs, StoreArgs};
@@ -31,6 +31,9 @@ pub struct ReportArgs {
     /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
+    /// All of it: tables, single trials, doubts and method too. Other formats than `terminal` always have all
+    #[arg(long)]
+    pub all: bool,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -38,8 +41,14 @@ pub struct ReportArgs {
 }
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
+    let output = Output::choose(args.output.output.as_deref())?;
     let view = view(&stored(&args.run, &args.store)?)?;
-    Output::choose(args.output.output.as_deref())?.write(&build::document(&view), args.output.format)?;
+    let mut document = build::document(&view);
+    if args.output.format == Format::Terminal && !args.all {
+        let again = again(&view.id, &args.store);
+        document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
+    }
+    output.write(&document, args.output.format)?;
     Ok(Exit::Done)
 }
 
@@ -68,6 +77,14 @@ pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
     view.scenarios.retain(|scenario| args.only.is_empty() || args.only.contains(&scenario.id));
     Output::choose(args.output.as_deref())?.fill(|_, out| rig_report::series::write(&view, out))?;
     Ok(Exit::Done)
+}
+
+/// The command that reports a run.
+pub(super) fn again(id: &str, store: &StoreArgs) -> String {
+    match &store.store {
+        Some(path) => format!("netrig report {id} --store {}", path.display()),
+        None => format!("netrig report {id}"),
+    }
 }
 
 fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
@@ -195,6 +212,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         suite_file: run.suite_file.clone(),
         suite_text: run.suite_text.clone(),
         title: suite.title.clone(),
+        question: suite.question.clone(),
         about: suite.about.clone(),
         started_unix_ms: run.summary.started_unix_ms,
         status: status(run),
@@ -223,9 +241,13 @@ fn said_of(claim: &rig_study::claim::Claim, ruling: Ruling, options: &Options, r
     let left_out = no_verdict(claim, options, &run.trials);
     let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
     let mut data = ClaimData::new(claim, &ruling, verdict);
-    let mut words = ruling.judgement.words;
+    let open = match &left_out {
+        Some(NoVerdict { reason, .. }) => Some(Open::Refused { reason: reason.clone() }),
+        None => why_open(&ruling.judgement),
+    };
+    let Judgement { effect, effect_is: of, unit, interval, bound, threshold, mut words, .. } = ruling.judgement;
     if let Some(why) = left_out {
-        words += &format!("; {why}");
+        words += &format!("; {}", why.words);
     }
     // What each block took of the scenarios that the claim is about.
     let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
@@ -242,7 +264,18 @@ fn said_of(claim: &rig_study::claim::Claim, ruling: Ruling, options: &Options, r
         words += &format!(", {} more of its scenarios", minutes(Duration::from_secs_f64(seconds)));
     }
     words += &generator_bound(claim, &run.trials);
-    (Claim { text: claim.text().to_owned(), expression: claim.expression().to_owned(), verdict, words }, data)
+    let effect = effect.map(|value| Effect { of, value, unit, interval, bound, threshold });
+    (
+        Claim {
+            text: claim.text().to_owned(),
+            expression: claim.expression().to_owned(),
+            verdict,
+            words,
+            effect,
+            open,
+        },
+        data,
+    )
 }
 
 /// Trials of the latest complete run of a suite on a machine like this: what its next run may expect. None where there is no
@@ -257,6 +290,17 @@ pub(super) fn past(args: &StoreArgs, suite: &Suite) -> Result<Vec<TrialRecord>, 
     // A run that this netrig cannot read says nothing, and is no reason to measure nothing.
     let latest = complete.filter_map(|run| store.run(run.id).ok()).next();
     Ok(latest.map_or_else(Vec::new, |run| run.trials))
+}
+
+/// What kept a claim from having a verdict.
+fn why_open(judgement: &Judgement) -> Option<Open> {
+    match judgement {
+        Judgement { verdict: Verdict::Holds | Verdict::Refuted, .. } => None,
+        Judgement { effect: None, .. } => Some(Open::NotMeasured),
+        Judgement { bound: Some(_), .. } => Some(Open::Limit),
+        Judgement { interval: None, .. } => Some(Open::SingleTrial),
+        _ => Some(Open::Across),
+    }
 }
 
 fn certainty(settled: Option<&Settled>) -> Certainty {

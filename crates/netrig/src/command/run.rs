@@ -11,6 +11,7 @@ use rig_cli::streams::note;
 use rig_report::{Format, build};
 use rig_stats::units::Span;
 use rig_study::claim::Verdict;
+use rig_study::compare::Comparison;
 use rig_study::layers::Map;
 use rig_study::record::Environment;
 use rig_study::run::budget::Forecast;
@@ -189,10 +190,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
     let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
-    let again = match &args.store.store {
-        Some(path) => format!("netrig report {id} --store {}", path.display()),
-        None => format!("netrig report {id}"),
-    };
+    let again = report::again(&id.to_string(), &args.store);
     if let Err(error) = result {
         let failure = Failure::from(error);
         return Err(if measured { failure.with_next(format!("what was measured is kept: {again}")) } else { failure });
@@ -205,19 +203,12 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     if let Some((comparison, _)) = &compared {
         rig_report::comparison::append(&mut document, comparison);
     }
-    if output.is_standard() && args.output.format == Format::Terminal {
-        // On a terminal what matters most must not have scrolled away.
-        document = document.without_details();
+    if args.output.format == Format::Terminal {
+        document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
     }
     output.write(&document, args.output.format)?;
     if !args.quiet {
-        note(format_args!("Stored as run {id}. In full: {again}"));
-        note(format_args!("As a page, with charts: {again} --format html --output run-{id}.html"));
-        if let Some((comparison, _)) = &compared {
-            let old = comparison.old.name.strip_prefix("run ").unwrap_or(&comparison.old.name);
-            let store = args.store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()));
-            note(format_args!("Figure by figure: netrig compare {old} {id}{store}"));
-        }
+        note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
     }
     let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
     Ok(match compared {
@@ -225,6 +216,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         Some((_, exit)) => exit,
         None => Exit::Done,
     })
+}
+
+/// What to do with the run, in one line.
+fn next(id: &str, store: &StoreArgs, compared: Option<&Comparison>) -> String {
+    let at = store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()));
+    match compared {
+        None => format!("Next, as a page: netrig report {id} --format html --output run-{id}.html{at}"),
+        Some(comparison) => {
+            let old = comparison.old.name.strip_prefix("run ").unwrap_or(&comparison.old.name);
+            format!("Next, figure by figure: netrig compare {old} {id} --all{at}")
+        }
+    }
 }
 
 fn measure(

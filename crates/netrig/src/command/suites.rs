@@ -3,30 +3,40 @@
 use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
-use rig_cli::streams::print;
+use rig_cli::look::{self, wrapped};
+use rig_cli::streams::{self, print};
+use rig_report::build::count;
+use rig_stats::units::Span;
 use rig_study::run::{impossible, minutes};
 use rig_study::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Dut;
 use rig_testbed::topology::Path;
 
 pub fn list() -> Result<Exit, Failure> {
+    let width = streams::width();
     let mut text = String::new();
     for suite in Suite::built_in() {
         let suite = suite?;
-        let _ = writeln!(text, "{}: {}", suite.name, suite.title);
-        let entries: Vec<(String, &[Scenario])> = lists(&suite).map(|rows| (id_of(rows), rows)).collect();
-        let ids = entries.iter().map(|(id, _)| id.chars().count()).max().unwrap_or(0);
-        let names = entries.iter().map(|(_, rows)| rows[0].list_name().chars().count()).max().unwrap_or(0);
-        for (id, rows) in entries {
-            let (name, path) = (rows[0].list_name(), rows[0].topology.path());
-            let _ = write!(text, "  {id:<ids$}  {name:<names$}  {path}");
-            let _ = match rows[0].row_of {
-                Some(_) => writeln!(text, ", N = {} workers", numbers(rows)),
-                None => writeln!(text),
-            };
+        text += &wrapped(&format!("{}: {}", suite.name, suite.title), "", "  ", width);
+        let entries: Vec<[String; 3]> = lists(&suite)
+            .map(|rows| {
+                let path = rows[0].topology.path();
+                let workers = rows[0].row_of.as_ref().map(|_| format!(", N = {} workers", numbers(rows)));
+                [id_of(rows), rows[0].list_name().to_owned(), format!("{path}{}", workers.unwrap_or_default())]
+            })
+            .collect();
+        let widest = |i: usize| entries.iter().map(|entry| entry[i].chars().count()).max().unwrap_or(0);
+        let (ids, names, paths) = (widest(0), widest(1), widest(2));
+        for [id, name, path] in &entries {
+            if 2 + ids + 2 + names + 2 + paths <= width {
+                let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {path}");
+            } else {
+                let first = format!("  {id:<ids$}  ");
+                text += &wrapped(&format!("{name} ({path})"), &first, &" ".repeat(ids + 6), width);
+            }
         }
     }
-    print(&text)?;
+    print(&look::shown(&text))?;
     Ok(Exit::Done)
 }
 
@@ -49,19 +59,33 @@ fn numbers(rows: &[Scenario]) -> String {
 pub fn show(name: &str) -> Result<Exit, Failure> {
     let suite = Suite::load(name)?;
     suite.check_datapaths(rig_datapaths::ALL)?;
+    let width = streams::width();
     let mut text = String::new();
+    let say = |text: &mut String, indent: &str, words: &str| {
+        text.push_str(&wrapped(
+            words,
+            indent,
+            &format!("{indent}{}", if indent.is_empty() { "" } else { "  " }),
+            width,
+        ));
+    };
     let phases = suite.timing.phases;
-    let _ = writeln!(text, "{}\n", suite.title);
-    if !suite.about.is_empty() {
-        let _ = writeln!(text, "{}\n", suite.about.trim());
+    say(&mut text, "", &suite.title);
+    for part in [&suite.question, suite.about.trim()].into_iter().filter(|part| !part.is_empty()) {
+        text.push('\n');
+        say(&mut text, "", part);
     }
-    let _ = writeln!(
-        text,
-        "Each trial: warm-up {:?}, window {:?}, cool-down {:?}; {}.",
-        phases.warm_up,
-        phases.window,
-        phases.cool_down,
-        repeat_text(suite.timing.repeat)
+    text.push('\n');
+    say(
+        &mut text,
+        "",
+        &format!(
+            "Each trial: warm-up {}, window {}, cool-down {}; {}.",
+            Span(phases.warm_up),
+            Span(phases.window),
+            Span(phases.cool_down),
+            repeat_text(suite.timing.repeat)
+        ),
     );
     let shortest = suite.shortest(&suite.timing).map(|time| format!("A run takes {} or more", minutes(time)));
     let quick = suite
@@ -70,41 +94,39 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         .map(|time| format!("about {} with --quick", minutes(time)));
     let times: Vec<String> = shortest.into_iter().chain(quick).collect();
     if !times.is_empty() {
-        let _ = writeln!(text, "{}.", times.join(", "));
+        say(&mut text, "", &format!("{}.", times.join(", ")));
     }
     for rows in lists(&suite) {
         let scenario = &rows[0];
-        let _ = writeln!(text, "\n{}  {}", id_of(rows), scenario.list_name());
-        if !scenario.about.is_empty() {
-            let _ = writeln!(text, "   {}", scenario.about);
-        }
+        text.push('\n');
+        say(&mut text, "", &format!("{}: {}", id_of(rows), scenario.list_name()));
+        let mut facts = vec![scenario.about.clone()];
         if scenario.row_of.is_some() {
-            let _ = writeln!(text, "   A scenario for each number of workers, N = {}", numbers(rows));
+            facts.push(format!("A scenario for each number of workers, N = {}", numbers(rows)));
         }
-        let _ = writeln!(text, "   {}", load_text(scenario));
-        if let Some(dut) = &scenario.dut {
-            let _ = writeln!(text, "   {}", dut_text(scenario.topology.path(), dut));
-        }
-        for setup in scenario.datapaths.iter().filter(|setup| !setup.settings.is_empty()) {
-            let _ = writeln!(text, "   {} on {}: {}", setup.name, setup.nodes.join(", "), shown(&setup.settings));
-        }
-        if let Some(why) = impossible(scenario, rig_datapaths::ALL) {
-            let _ = writeln!(text, "   Every run leaves it out: {}", why.found);
-        }
-        for note in &scenario.notes {
-            let _ = writeln!(text, "   Note: {note}");
-        }
+        facts.push(load_text(scenario));
+        facts.extend(scenario.dut.as_ref().map(|dut| dut_text(scenario.topology.path(), dut)));
+        let setups = scenario.datapaths.iter().filter(|setup| !setup.settings.is_empty());
+        facts.extend(
+            setups.map(|setup| format!("{} on {}: {}", setup.name, setup.nodes.join(", "), shown(&setup.settings))),
+        );
+        facts.extend(
+            impossible(scenario, rig_datapaths::ALL).map(|why| format!("Every run leaves it out: {}", why.found)),
+        );
+        facts.extend(scenario.notes.iter().map(|note| format!("Note: {note}")));
+        facts.iter().filter(|fact| !fact.is_empty()).for_each(|fact| say(&mut text, "   ", fact));
         for line in scenario.topology.draw(&[]).lines() {
             let _ = writeln!(text, "   {line}");
         }
     }
     if !suite.claims.is_empty() {
-        let _ = writeln!(text, "\nClaims");
+        text.push_str("\nClaims\n");
     }
     for claim in &suite.claims {
-        let _ = writeln!(text, "  {}\n    {}", claim.text(), claim.expression());
+        say(&mut text, "  ", claim.text());
+        say(&mut text, "    ", claim.expression());
     }
-    print(&text)?;
+    print(&look::shown(&text))?;
     Ok(Exit::Done)
 }
 
@@ -121,7 +143,7 @@ fn dut_text(path: Path, dut: &Dut) -> String {
 /// How often trials are repeated, in words.
 pub fn repeat_text(repeat: Repeat) -> String {
     match repeat {
-        Repeat::Times(n) => format!("{n} trials"),
+        Repeat::Times(n) => count(n as usize, "trial", "trials"),
         Repeat::Within(budget) => format!(
             "within {}: blocks of one trial of each scenario, {} planned; a scenario whose claims are all decided rests",
             minutes(budget.time()),

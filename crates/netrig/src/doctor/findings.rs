@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
+use rig_stats::units::Bytes;
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};
@@ -428,10 +429,10 @@ fn named_congestion_control(name: &str, machine: &Machine) -> State {
 fn buffer(sysctl: &str, max: Option<u64>) -> State {
     match max {
         None => unknown(format!("{sysctl} cannot be read")),
-        Some(max) if max >= BUFFER => ok(format!("up to {max} bytes")),
+        Some(max) if max >= BUFFER => ok(format!("up to {}", Bytes(max))),
         Some(max) => State::Doubtful(lack(
-            format!("{sysctl} is {max} bytes"),
-            format!("sockets that ask for more, such as {BUFFER} bytes in the suite layers, get this much"),
+            format!("{sysctl} is {}", Bytes(max)),
+            format!("sockets that ask for more, such as {} in the suite layers, get this much", Bytes(BUFFER)),
             format!("`sudo sysctl -w {sysctl}={BUFFER}`"),
         )),
     }

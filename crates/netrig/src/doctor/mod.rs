@@ -11,7 +11,7 @@ mod profile;
 mod tools;
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,8 +94,7 @@ pub enum Format {
 impl Format {
     /// For people on a terminal in colour, unless NO_COLOR (https://no-color.org) asks for none.
     pub fn for_stdout() -> Self {
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        if colour { Self::Coloured } else { Self::Plain }
+        if rig_cli::look::colour() { Self::Coloured } else { Self::Plain }
     }
 }
 
@@ -159,10 +158,10 @@ fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
 }
 
 /// `findings` for a reader.
-pub fn write(findings: &[Finding], format: Format) -> String {
+pub fn write(findings: &[Finding], format: Format, width: usize) -> String {
     match format {
-        Format::Plain => print::text(findings, print::Palette::NONE),
-        Format::Coloured => print::text(findings, print::Palette::ANSI),
+        Format::Plain => print::text(findings, print::Palette::NONE, width),
+        Format::Coloured => print::text(findings, print::Palette::ANSI, width),
         Format::Json => print::json(findings),
     }
 }

@@ -4,7 +4,12 @@ use std::fmt::{self, Write};
 
 use serde::Serialize;
 
+use rig_cli::look::wrapped;
+
 use super::{Area, Finding, Readiness, State};
+
+/// Columns of the longest of the words that a finding begins with.
+const LABEL: usize = 8;
 
 /// Escape sequences (ECMA-48, SGR) around what deserves colour.
 #[derive(Debug, Clone, Copy)]
@@ -39,15 +44,17 @@ impl Area {
     }
 }
 
-pub(super) fn text(findings: &[Finding], palette: Palette) -> String {
+/// In lines of at most `width` columns, as far as words allow.
+pub(super) fn text(findings: &[Finding], palette: Palette, width: usize) -> String {
     let mut text = String::new();
-    write_text(findings, palette, &mut text).expect("a String takes all that is written to it");
+    write_text(findings, palette, width, &mut text).expect("a String takes all that is written to it");
     text
 }
 
-fn write_text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> fmt::Result {
+fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut impl Write) -> fmt::Result {
     let Palette { good, doubt, bad, heading, plain } = palette;
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
+    let margin = " ".repeat(2 + LABEL + 2 + width + 2);
     let mut area = None;
     for Finding { area: of, name, state } in findings {
         if area.replace(*of) != Some(*of) {
@@ -60,11 +67,14 @@ fn write_text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> f
             State::Missing(lack) => (bad, "MISSING", &lack.found, Some(lack)),
             State::Unknown { why } => (plain, "unknown", why, None),
         };
-        writeln!(out, "  {colour}{label:<8}{plain}  {name:<width$}  {found}")?;
+        // What stands before the text on the first line is as wide as the margin, but for its colours.
+        let found = wrapped(found, &margin, &margin, columns);
+        write!(out, "  {colour}{label:<LABEL$}{plain}  {name:<width$}  {}", &found[margin.len()..])?;
         if let Some(lack) = lack {
-            let margin = "";
-            writeln!(out, "  {margin:8}  {margin:width$}  effect: {}", lack.effect)?;
-            writeln!(out, "  {margin:8}  {margin:width$}  remedy: {}", lack.remedy)?;
+            for (what, text) in [("effect", &lack.effect), ("remedy", &lack.remedy)] {
+                let deeper = format!("{margin}  ");
+                out.write_str(&wrapped(&format!("{what}: {text}"), &margin, &deeper, columns))?;
+            }
         }
     }
     writeln!(out)?;
@@ -76,7 +86,8 @@ fn write_text(findings: &[Finding], palette: Palette, out: &mut impl Write) -> f
                 .filter(|finding| matches!(finding.state, State::Missing(_)))
                 .map(|finding| format!("{}: {}", finding.area.title(), finding.name))
                 .collect();
-            writeln!(out, "{bad}`netrig run layers` cannot work here. Missing: {}.{plain}", missing.join("; "))
+            let text = format!("`netrig run layers` cannot work here. Missing: {}.", missing.join("; "));
+            writeln!(out, "{bad}{}{plain}", wrapped(&text, "", "  ", columns).trim_end())
         }
     }
 }

@@ -63,7 +63,7 @@ fn look(facts: &Facts) -> Vec<Finding> {
 }
 
 fn text(findings: &[Finding]) -> String {
-    write(findings, Format::Plain)
+    write(findings, Format::Plain, 80)
 }
 
 /// The state of `name` after `change` was made to a good machine.
@@ -243,7 +243,7 @@ fn a_forbidden_io_uring_has_the_remedy_of_its_cause() {
 
 #[test]
 fn json_says_the_same() {
-    let report: serde_json::Value = serde_json::from_str(&write(&look(&bad()), Format::Json)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&write(&look(&bad()), Format::Json, 80)).unwrap();
     assert_eq!(report["ready"], false);
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.len(), look(&bad()).len());
@@ -292,7 +292,7 @@ fn a_congestion_control_that_a_scenario_names_has_to_be_there() {
 
 #[test]
 fn colour_changes_nothing_but_the_colour() {
-    let coloured = write(&look(&bad()), Format::Coloured);
+    let coloured = write(&look(&bad()), Format::Coloured, 80);
     let without = coloured.split('\x1b').map(|part| part.split_once('m').map_or(part, |(_, rest)| rest));
     assert_eq!(without.collect::<String>(), text(&look(&bad())));
     assert!(coloured.contains("\x1b[31mMISSING"));
@@ -359,15 +359,16 @@ fn each_way_of_packets_that_is_not_there_says_what_it_costs_and_what_helps() {
     };
     let found = packets::findings("6.18.44-cloud x86_64", &without_root);
     assert_eq!(Readiness::of(&found), Readiness::Ready);
-    let said = write(&found, Format::Plain);
+    let said = write(&found, Format::Plain, 400);
     assert_eq!(said.matches("  lacking ").count(), 3, "{said}");
     // A kernel that is new enough is no way out.
     assert_eq!(said.matches("CAP_BPF").count(), 3, "{said}");
     assert!(!said.contains("newer"), "{said}");
-    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain);
+    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain, 400);
     assert!(old.contains("use Linux 6.7 or newer, as root") && !old.contains("5.9"), "{old}");
     assert!(
-        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain).contains("Linux 5.9 or newer")
+        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain, 400)
+            .contains("Linux 5.9 or newer")
     );
     assert!(said.starts_with("Packet load\n") && said.contains("packet sockets       works"), "{said}");
 }

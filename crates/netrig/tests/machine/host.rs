@@ -340,7 +340,7 @@ fn a_run_on_another_host_is_a_run_like_any_other() {
         let output = netrig().args(args).arg("--store").arg(&store).output().unwrap();
         if CpuSet::allowed().unwrap().len() > 1 {
             expect(&output, 0);
-            let (out, _) = expect(&netrig().arg("report").arg("--store").arg(&store).output().unwrap(), 0);
+            let (out, _) = expect(&netrig().args(["report", "--all", "--store"]).arg(&store).output().unwrap(), 0);
             assert!(out.contains("nodes on host child"), "{out}");
         }
     });

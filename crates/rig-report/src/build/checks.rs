@@ -25,6 +25,17 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
     blocks
 }
 
+/// How the checks went; `None` where there are none.
+pub(super) fn answer(view: &RunView) -> Option<String> {
+    let carried_out = |scenario: &&ScenarioView| !scenario.trials.is_empty();
+    let answers = view.scenarios.iter().filter(carried_out).filter_map(|scenario| {
+        let checks = scenario.checks?.judge(&scenario.trials);
+        Some(summary(&checks, scenario.trials.len()))
+    });
+    let answers: Vec<String> = answers.collect();
+    (!answers.is_empty()).then(|| answers.join(" "))
+}
+
 fn heading(procedure: Procedure) -> &'static str {
     match procedure {
         Procedure::ReceiveSpreading => "The guide's checks",
@@ -39,7 +50,7 @@ fn summary(checks: &[Check], trials: usize) -> String {
         parts.push(format!("{} cannot be made here", of(Verdict::Lacking)));
     }
     if of(Verdict::Unknown) > 0 {
-        parts.push(format!("{} are not known", of(Verdict::Unknown)));
+        parts.push(count(of(Verdict::Unknown), "is not known", "are not known"));
     }
     let trials =
         if trials > 1 { format!(" A check fails where it fails in one of {trials} trials.") } else { String::new() };

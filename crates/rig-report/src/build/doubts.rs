@@ -126,35 +126,71 @@ pub(super) fn overview(view: &RunView) -> Option<Table> {
     Some(table)
 }
 
-/// The doubts of one scenario, each once, with the worst case and the number of trials.
+/// The kind of doubt that most trials carry.
+pub(super) fn most_often(view: &RunView) -> Option<&'static str> {
+    let mut kinds: Vec<(&'static str, usize)> = Vec::new();
+    for trial in view.scenarios.iter().flat_map(|scenario| &scenario.trials) {
+        let mut own: Vec<&'static str> = trial.flags.iter().map(kind).collect();
+        own.sort_unstable();
+        own.dedup();
+        for kind in own {
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, trials)) => *trials += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+    }
+    // Of as many the one that came first.
+    kinds.into_iter().rev().max_by_key(|(_, trials)| *trials).map(|(kind, _)| kind)
+}
+
+/// The doubts of one scenario, each once, with the trials that carry it and the worst case.
 pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
-    let mut doubts: Vec<(&Flag, usize)> = Vec::new();
+    struct Doubt<'a> {
+        worst: &'a Flag,
+        worst_in: u32,
+        trials: Vec<u32>,
+    }
+    let mut doubts: Vec<Doubt<'_>> = Vec::new();
     for trial in &scenario.trials {
-        let mut seen: Vec<(&str, String)> = Vec::new();
         for flag in &trial.flags {
-            let same = |other: &Flag| kind(other) == kind(flag) && place(other) == place(flag);
-            let known = doubts.iter().position(|(other, _)| same(other));
-            let index = known.unwrap_or_else(|| {
-                doubts.push((flag, 0));
-                doubts.len() - 1
-            });
-            let (worst, trials) = &mut doubts[index];
-            if weight(flag) > weight(worst) {
-                *worst = flag;
+            let same = |known: &&mut Doubt<'_>| kind(known.worst) == kind(flag) && place(known.worst) == place(flag);
+            let Some(known) = doubts.iter_mut().find(same) else {
+                doubts.push(Doubt { worst: flag, worst_in: trial.ordinal, trials: vec![trial.ordinal] });
+                continue;
+            };
+            if weight(flag) > weight(known.worst) {
+                (known.worst, known.worst_in) = (flag, trial.ordinal);
             }
             // A trial counts once, however many flags of the kind it has.
-            let key = (kind(flag), place(flag));
-            if !seen.contains(&key) {
-                seen.push(key);
-                *trials += 1;
+            if known.trials.last() != Some(&trial.ordinal) {
+                known.trials.push(trial.ordinal);
             }
         }
     }
     let all = scenario.trials.len();
-    let words = |(worst, trials): (&Flag, usize)| match (trials, all) {
+    let words = |Doubt { worst, worst_in, trials }: Doubt<'_>| match (trials.len(), all) {
         (1, 1) => worst.to_string(),
-        (1, _) => format!("1 of {all} trials: {worst}"),
-        (n, _) => format!("{n} of {all} trials, at worst: {worst}"),
+        (1, _) => format!("Trial {worst_in} of {all}: {worst}"),
+        (n, _) if n == all => format!("Each of the {all} trials, at worst trial {worst_in}: {worst}"),
+        (n, _) => format!("{n} of {all} trials ({}), at worst trial {worst_in}: {worst}", ranges(&trials)),
     };
     doubts.into_iter().map(words).collect()
+}
+
+/// `1-3, 5` of ascending numbers.
+fn ranges(numbers: &[u32]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *number => *last = *number,
+            _ => ranges.push((*number, *number)),
+        }
+    }
+    let text = |(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    ranges.iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -3,8 +3,11 @@
 pub mod accounting;
 mod agents;
 mod checks;
+mod claims;
 mod doubts;
 mod dut;
+mod glance;
+mod headline;
 mod latency;
 pub(crate) mod layers;
 mod netperf;
@@ -28,13 +31,18 @@ use rig_study::run::{described, gibibytes};
 use rig_study::suite::Form;
 use rig_study::view::{RunView, ScenarioView, Status};
 
-use super::document::{Block, Document, Interval, Number, Verdict};
+pub(crate) use claims::is_seen;
+
+use super::document::{Block, Document, Interval, Number};
 
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
+    let lead = lead(view);
     Document {
         title: view.title.clone(),
+        headline: Some(headline::headline(view, &lead)),
         summary: summary(view),
+        lead,
         blocks: blocks(view),
         details: details(view),
         data: serde_json::to_value(data(view)).expect("strings, numbers and lists have a form in JSON"),
@@ -51,11 +59,7 @@ fn summary(view: &RunView) -> Vec<String> {
         status(&view.status, trials),
         count(view.scenarios.len(), "scenario", "scenarios"),
     );
-    let mut lines = vec![run, machine(&view.environment)];
-    if !view.claims.is_empty() {
-        lines.push(verdicts(view));
-    }
-    lines
+    vec![run, machine(&view.environment)]
 }
 
 pub fn count(n: usize, one: &str, many: &str) -> String {
@@ -84,32 +88,14 @@ pub fn machine(environment: &Environment) -> String {
     parts.join(" · ")
 }
 
-/// `Of 6 claims 4 hold, 1 is refuted, 1 is undecided`.
-fn verdicts(view: &RunView) -> String {
-    let mut parts = Vec::new();
-    for (verdict, one, many) in [
-        (Verdict::Holds, "holds", "hold"),
-        (Verdict::Refuted, "is refuted", "are refuted"),
-        (Verdict::Undecided, "is undecided", "are undecided"),
-    ] {
-        match view.claims.iter().filter(|claim| claim.verdict == verdict).count() {
-            0 => {}
-            n => parts.push(count(n, one, many)),
-        }
-    }
-    format!("Of {} {}", count(view.claims.len(), "claim", "claims"), parts.join(", "))
-}
-
 pub fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
-fn blocks(view: &RunView) -> Vec<Block> {
+/// The run at a glance: what kept it from being whole, the overview, the claims.
+fn lead(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
-    if !view.about.is_empty() {
-        blocks.push(Block::paragraph(&view.about));
-    }
     match &view.status {
         Status::Complete => {}
         Status::Running { .. } => blocks.push(Block::info("The run is not finished: figures will change.")),
@@ -124,21 +110,24 @@ fn blocks(view: &RunView) -> Vec<Block> {
             )));
         }
     }
-    for left_out in &view.left_out {
-        blocks.push(Block::info(format!("Not in this run: {left_out}.")));
+    if !view.left_out.is_empty() {
+        let n = view.left_out.iter().map(|one| one.scenarios.len()).sum();
+        let are = if n == 1 { "is" } else { "are" };
+        blocks.push(Block::Folded {
+            summary: format!("{} {are} not in this run, for want of what they need", count(n, "scenario", "scenarios")),
+            blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
+        });
     }
-    blocks.extend(checks::blocks(view));
+    blocks.extend(glance::chart(view));
+    blocks.extend(claims::blocks(view));
+    blocks
+}
+
+fn blocks(view: &RunView) -> Vec<Block> {
+    let mut blocks = checks::blocks(view);
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
-    if !view.claims.is_empty() {
-        blocks.push(Block::heading(2, "Claims"));
-        blocks.push(Block::Claims { claims: view.claims.clone() });
-    }
-    if let Some(table) = doubts::overview(view) {
-        blocks.push(Block::heading(2, "Doubts"));
-        blocks.push(Block::Table(table));
-    }
     blocks.push(Block::heading(2, "Charts"));
     blocks.extend(results::charts(view));
     blocks.extend(layers::blocks(view));
@@ -151,9 +140,17 @@ fn blocks(view: &RunView) -> Vec<Block> {
 }
 
 fn details(view: &RunView) -> Vec<Block> {
-    let mut blocks = vec![Block::heading(2, "Scenarios")];
+    let mut blocks = Vec::new();
+    if let Some(table) = doubts::overview(view) {
+        blocks.push(Block::heading(2, "Doubts"));
+        blocks.push(Block::Table(table));
+    }
+    blocks.push(Block::heading(2, "Scenarios"));
     blocks.extend(view.scenarios.iter().flat_map(|s| scenario::blocks(s, view.level)));
     blocks.push(Block::heading(2, "How it was measured"));
+    if !view.about.is_empty() {
+        blocks.push(Block::paragraph(&view.about));
+    }
     blocks.push(Block::KeyValues { caption: None, pairs: method(view) });
     blocks.push(Block::heading(2, "Environment"));
     blocks.push(Block::KeyValues { caption: None, pairs: described(&view.environment) });

@@ -110,28 +110,20 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
         ]
     };
     match kind {
-        Kind::Stream => vec![
-            sheet(
-                "sender nodes",
-                false,
-                &[("Throughput", Side::Sender, Metric::Throughput), ("Avg. CPU", Side::Sender, Metric::Cpu)],
-            ),
-            sheet(
-                "receiver nodes",
-                true,
-                &[("Throughput", Side::Receiver, Metric::Throughput), ("Avg. CPU", Side::Receiver, Metric::Cpu)],
-            ),
-            sheet(
-                "service demand and retransmits",
-                false,
-                &[
-                    ("Demand, sender", Side::Sender, Metric::ServiceDemand),
-                    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-                    ("Retransmits", Side::Sender, Metric::Retransmits),
-                    BACKGROUND,
-                ],
-            ),
-        ],
+        Kind::Stream => vec![sheet(
+            "both ends",
+            true,
+            &[
+                ("Throughput, received", Side::Receiver, Metric::Throughput),
+                ("Throughput, sent", Side::Sender, Metric::Throughput),
+                ("CPU, sender", Side::Sender, Metric::Cpu),
+                ("CPU, receiver", Side::Receiver, Metric::Cpu),
+                ("Demand, sender", Side::Sender, Metric::ServiceDemand),
+                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
+                ("Retransmits", Side::Sender, Metric::Retransmits),
+                BACKGROUND,
+            ],
+        )],
         Kind::TwoWayStream => vec![
             sheet(
                 "local ends",
@@ -157,31 +149,19 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
         ],
         Kind::Datagrams => vec![
             sheet(
-                "sender nodes",
-                false,
-                &[
-                    ("Throughput", Side::Sender, Metric::Throughput),
-                    ("Datagrams", Side::Sender, Metric::Datagrams),
-                    ("Avg. CPU", Side::Sender, Metric::Cpu),
-                ],
-            ),
-            sheet(
-                "receiver nodes",
+                "both ends",
                 true,
                 &[
-                    ("Throughput", Side::Receiver, Metric::Throughput),
-                    ("Datagrams", Side::Receiver, Metric::Datagrams),
-                    ("Avg. CPU", Side::Receiver, Metric::Cpu),
-                ],
-            ),
-            sheet(
-                "what happened on the way, and service demand",
-                false,
-                &[
+                    ("Throughput, received", Side::Receiver, Metric::Throughput),
+                    ("Throughput, sent", Side::Sender, Metric::Throughput),
+                    ("Datagrams, received", Side::Receiver, Metric::Datagrams),
+                    ("Datagrams, sent", Side::Sender, Metric::Datagrams),
                     ("Loss", Side::Receiver, Metric::Loss),
                     ("Reordered", Side::Receiver, Metric::Reordered),
                     ("Duplicated", Side::Receiver, Metric::Duplicated),
                     ("Jitter", Side::Receiver, Metric::Jitter),
+                    ("CPU, sender", Side::Sender, Metric::Cpu),
+                    ("CPU, receiver", Side::Receiver, Metric::Cpu),
                     ("Demand, sender", Side::Sender, Metric::ServiceDemand),
                     ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
                     BACKGROUND,

@@ -3,7 +3,7 @@ use rig_study::fixture::{TrialOptions, run_view};
 use rig_study::suite::Form;
 
 use super::*;
-use crate::document::{Cell, Chart, Table};
+use crate::document::{Cell, Chart, Claim, Open, Table, Verdict};
 
 fn tables(document: &Document) -> Vec<&Table> {
     document.all_blocks().filter_map(|block| if let Block::Table(table) = block { Some(table) } else { None }).collect()
@@ -20,14 +20,14 @@ fn number(table: &Table, row: &str, column: &str) -> Number {
 fn results_stand_beside_the_published_ones() {
     let document = document(&run_view());
     let sender = tables(&document)[0];
-    assert_eq!(sender.caption, "From raw to overlay – sender nodes");
-    let throughput = number(sender, "Throughput", "A");
+    assert_eq!(sender.caption, "From raw to overlay – both ends");
+    let throughput = number(sender, "Throughput, received", "A");
     assert!((throughput.value - 23_400.0).abs() < 1.0, "{throughput:?}");
-    assert_eq!(throughput.reference, Some(7375.159));
+    assert_eq!(throughput.reference, Some(7375.198));
     let interval = throughput.interval.unwrap();
     // Three values at 985, 1000 and 1015 thousandths: t(95 %, 2) * s / sqrt(3) = 4.3027 * 15 / 1.7321 = 37.26.
     assert!(((interval.high - interval.low) / 2.0 / throughput.value - 0.03726).abs() < 1e-5);
-    let cpu = number(tables(&document)[1], "Avg. CPU", "B");
+    let cpu = number(tables(&document)[0], "CPU, receiver", "B");
     assert!((cpu.value - 97.5).abs() < 1e-9);
     assert_eq!(cpu.reference, Some(42.278));
 }
@@ -47,9 +47,9 @@ fn scenarios_in_no_table_get_one() {
     let Form::Columns(columns) = &mut view.tables[0].form else { panic!("{:?}", view.tables[0]) };
     columns.retain(|c| c.head != "D");
     let document = document(&view);
-    let other = tables(&document)[3];
-    assert_eq!(other.caption, "Other scenarios – sender nodes");
-    assert!((number(other, "Throughput", "D").value - 8100.0).abs() < 1.0);
+    let other = tables(&document)[1];
+    assert_eq!(other.caption, "Other scenarios – both ends");
+    assert!((number(other, "Throughput, received", "D").value - 8100.0).abs() < 1.0);
     let missing = Cell::missing("no trial gave this figure");
     assert_eq!(other.rows[0].cells[1], missing, "T2");
 }
@@ -57,7 +57,7 @@ fn scenarios_in_no_table_get_one() {
 #[test]
 fn what_the_reader_must_know_stands_by_the_tables() {
     let document = document(&run_view());
-    let notes = tables(&document)[2].notes.join("\n");
+    let notes = tables(&document)[0].notes.join("\n");
     assert!(notes.contains("D: The kernel's bridge and VXLAN stand in for the study's vRouter."));
     assert!(notes.contains("D: confidence not reached: sender cpu ±3.7 %"));
     let cost = "use 0.3 % of node a's CPU time and 0.2 % of node b's; with";
@@ -89,8 +89,8 @@ fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     assert_eq!(
         doubts::of(d),
         [
-            "3 of 3 trials, at worst: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
-            "2 of 3 trials, at worst: 51 packets dropped at b:eth0",
+            "Each of the 3 trials, at worst trial 3: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
+            "2 of 3 trials (2, 3), at worst trial 3: 51 packets dropped at b:eth0",
         ]
     );
 }
@@ -100,7 +100,7 @@ fn charts_show_every_node_and_every_trial() {
     let document = document(&run_view());
     let charts: Vec<&Chart> =
         document.all_blocks().filter_map(|b| if let Block::Figure(chart) = b { Some(chart) } else { None }).collect();
-    let Chart::Stacked(cpu) = charts[1] else { panic!("{:?}", charts[1]) };
+    let cpu = charts.iter().find_map(|c| if let Chart::Stacked(cpu) = c { Some(cpu) } else { None }).unwrap();
     let labels: Vec<String> = cpu.rows.iter().map(|r| r.label.to_string()).collect();
     assert_eq!(labels[..2], ["A node a, sender", "A node b, receiver"]);
     assert!(labels.contains(&"C node a, sender and receiver".to_owned()));
@@ -313,7 +313,7 @@ fn loads_of_different_kinds_have_tables_of_their_own() {
     let document = document(&view);
     let captions: Vec<&str> = tables(&document).iter().map(|t| t.caption.as_str()).collect();
     for expected in [
-        "All scenarios, streams – receiver nodes",
+        "All scenarios, streams – both ends",
         "All scenarios, request/response – transactions",
         "All scenarios, request/response – latency",
         "All scenarios, two-way datagrams – local ends",
@@ -375,7 +375,7 @@ fn a_failed_run_says_why() {
     view.status = Status::Failed { done: 4, planned: 18, reason: "node b has no CPU left".into() };
     let document = document(&view);
     assert!(document.summary[0].contains("failed after 4 of at most 18 trials"));
-    assert!(document.blocks.contains(&Block::warning(
+    assert!(document.lead.contains(&Block::warning(
         "The run failed: node b has no CPU left. The figures are those of the trials that were finished."
     )));
 }
@@ -393,4 +393,136 @@ fn each_end_is_in_the_data_under_one_name() {
             assert_eq!(names.len(), scenario.figures.len(), "{}", scenario.id);
         }
     }
+}
+
+/// Of a run whose scenarios have one trial each, with a claim that nothing could tell.
+fn seen() -> RunView {
+    let mut view = run_view();
+    view.scenarios.iter_mut().for_each(|scenario| scenario.trials.truncate(1));
+    for claim in &mut view.claims {
+        claim.verdict = Verdict::Undecided;
+        if let Some(effect) = &mut claim.effect {
+            effect.interval = None;
+            claim.open = Some(Open::SingleTrial);
+        }
+    }
+    let refused = |text: &str, reason: &str| Claim {
+        text: text.into(),
+        effect: None,
+        open: Some(Open::Refused { reason: reason.into() }),
+        ..view.claims[0].clone()
+    };
+    let more = [refused("Ten are faster", "too few CPUs"), refused("... and 16", "too few CPUs")];
+    view.claims.extend(more);
+    view
+}
+
+#[test]
+fn the_headline_answers_the_question() {
+    let view = run_view();
+    let headline = document(&view).headline.unwrap();
+    assert_eq!(headline.question.as_deref(), Some(&*view.question));
+    assert_eq!(
+        headline.answer,
+        "A virtual switch reduces throughput by a factor of 3 to 4: no, 1.31 (1.28 to 1.33), claimed from 3 to 4; of 3 \
+         claims 1 holds, 1 is refuted, 1 is open."
+    );
+    assert_eq!(headline.caution, None, "few trials carry a doubt");
+    let mut view = view;
+    view.claims.clear();
+    let answer = document(&view).headline.unwrap().answer;
+    assert!(
+        answer.starts_with("Throughput kept, B = 100: the most A Raw <no switch> 131 % ±3.4 %, the least E"),
+        "{answer}"
+    );
+    view.scenarios.iter_mut().for_each(|scenario| scenario.trials.clear());
+    assert_eq!(document(&view).headline.unwrap().answer, "Nothing was measured.");
+}
+
+#[test]
+fn what_one_trial_showed_is_seen_and_not_judged() {
+    let document = document(&seen());
+    let answer = &document.headline.as_ref().unwrap().answer;
+    assert!(
+        answer.ends_with(
+            ": 1.31, claimed from 3 to 4, as seen in one trial; of 5 claims 2 were seen in one trial, 3 are open."
+        ),
+        "{answer}"
+    );
+    let claims: Vec<&Vec<Claim>> = document
+        .lead
+        .iter()
+        .filter_map(|block| if let Block::Claims { claims } = block { Some(claims) } else { None })
+        .collect();
+    assert_eq!(claims[0][1].words, "C.throughput is 1.20 × B.throughput in one trial; claimed more than 1");
+}
+
+#[test]
+fn open_claims_are_one_line_for_each_reason() {
+    let document = document(&seen());
+    let folded: Vec<&str> = document
+        .lead
+        .iter()
+        .filter_map(|block| if let Block::Folded { summary, .. } = block { Some(summary.as_str()) } else { None })
+        .collect();
+    let expected =
+        ["1 claim was not measured: the run has no figures of a scenario", "2 claims were not decided: too few CPUs"];
+    assert_eq!(folded, expected);
+    let brief = document.brief("more");
+    assert!(brief.all_blocks().all(|block| !matches!(block, Block::Table(_))));
+    assert_eq!(brief.lead.iter().filter(|block| matches!(block, Block::Folded { .. })).count(), 2);
+}
+
+/// A claim that goes on with one that stands elsewhere says whose it is.
+#[test]
+fn a_claim_that_goes_on_is_whole() {
+    let mut view = run_view();
+    view.claims[1].text = "... and without the wire".into();
+    view.claims[1].open = Some(Open::Across);
+    let document = document(&view);
+    let Some(Block::Folded { summary, blocks }) =
+        document.lead.iter().find(|block| matches!(block, Block::Folded { .. }))
+    else {
+        panic!("{:?}", document.lead)
+    };
+    assert!(summary.starts_with("1 claim was not decided: the interval reaches across"), "{summary}");
+    let [Block::Claims { claims }] = blocks.as_slice() else { panic!("{blocks:?}") };
+    assert_eq!(claims[0].text, "A virtual switch reduces throughput by a factor of 3 to 4 ... and without the wire");
+}
+
+#[test]
+fn the_whole_is_doubted_where_nearly_every_trial_is() {
+    let mut view = run_view();
+    let flag = rig_study::record::Flag::Stolen { node: "a".into(), percent: 9.0 };
+    view.scenarios.iter_mut().flat_map(|s| &mut s.trials).for_each(|trial| trial.flags.push(flag.clone()));
+    let caution = document(&view).headline.unwrap().caution.unwrap();
+    assert_eq!(
+        caution,
+        "Each of the 15 trials carries a doubt, most often: CPU time stolen. Read the figures with that in mind."
+    );
+    view.scenarios[0].trials[0].flags.clear();
+    assert!(document(&view).headline.unwrap().caution.unwrap().starts_with("14 of 15 trials carry a doubt"));
+}
+
+/// Both ends on one node are counted once: 98 % of its CPU time at 14,200 Mbit/s.
+#[test]
+fn the_overview_holds_each_scenario_against_the_baseline() {
+    let document = document(&run_view());
+    let Some(Block::Figure(Chart::Overview(chart))) =
+        document.lead.iter().find(|block| matches!(block, Block::Figure(_)))
+    else {
+        panic!("{:?}", document.lead)
+    };
+    let number = |id: &str, panel: usize| {
+        let row = chart.rows.iter().find(|row| row.label.head == id).unwrap();
+        row.numbers[panel].unwrap()
+    };
+    assert_eq!((number("B", 0).value, number("B", 0).interval), (100.0, None));
+    let kept = number("D", 0);
+    assert!((kept.value - 100.0 * 8.1 / 17.9).abs() < 0.1 && kept.interval.is_some(), "{kept:?}");
+    assert!((kept.reference.unwrap() - 100.0 * 657.52 / 1592.698).abs() < 0.1, "{kept:?}");
+    let together = number("C", 1).value;
+    assert!((together - 0.98 / (14.2 / 8.0)).abs() < 0.01, "{together}");
+    let apart = number("B", 1).value;
+    assert!((apart - (0.71 + 0.975) / (17.9 / 8.0)).abs() < 0.01, "{apart}");
 }

@@ -10,14 +10,16 @@ use rig_study::claim::Metric;
 use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData, TwoModesData};
 
 use crate::build::{count, decimals, name, shown as in_unit, time, unit};
-use crate::document::{Block, Cell, Column, Document, Interval, Label, Number, Row, Table};
+use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
 
 /// The whole report of a comparison.
 pub fn document(comparison: &Comparison) -> Document {
     let Comparison { old, new, .. } = comparison;
     Document {
         title: format!("{} against {}", capitalised(&new.name), old.name),
-        summary: vec![run("Old", old), run("New", new), totals(comparison)],
+        headline: Some(Headline { question: None, answer: answer(comparison), caution: caution(comparison) }),
+        summary: vec![run("Old", old), run("New", new)],
+        lead: changes(comparison, 2),
         blocks: blocks(comparison, 2),
         details: details(comparison, 2),
         data: serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON"),
@@ -26,13 +28,47 @@ pub fn document(comparison: &Comparison) -> Document {
 
 /// Adds a comparison to the report of its new run.
 pub fn append(document: &mut Document, comparison: &Comparison) {
-    document.blocks.push(Block::heading(2, format!("Against {}", comparison.old.name)));
-    document.blocks.push(Block::List { items: vec![run("Old", &comparison.old), totals(comparison)] });
+    document.lead.push(Block::heading(2, format!("Against {}", comparison.old.name)));
+    document.lead.push(Block::paragraph(answer(comparison)));
+    document.lead.extend(caution(comparison).map(Block::warning));
+    document.lead.extend(changes(comparison, 3));
+    document.blocks.push(Block::heading(2, format!("What differs from {}", comparison.old.name)));
+    document.blocks.push(Block::List { items: vec![run("Old", &comparison.old), run("New", &comparison.new)] });
     document.blocks.extend(blocks(comparison, 3));
     document.details.push(Block::heading(2, format!("Figure by figure against {}", comparison.old.name)));
     document.details.extend(details(comparison, 3));
     document.data["comparison"] =
         serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON");
+}
+
+/// `2 of 14 figures are worse, 1 is better; 8 are the same, 3 are undecided.`
+fn answer(comparison: &Comparison) -> String {
+    let totals = comparison.totals;
+    let all = comparison.figures.len();
+    if all == 0 {
+        return "No figure was measured in either run.".to_owned();
+    }
+    let list = |parts: &[(usize, &str)]| -> Vec<String> {
+        let known = parts.iter().filter(|(n, _)| *n > 0);
+        known.map(|(n, word)| format!("{} {word}", count(*n, "is", "are"))).collect()
+    };
+    let changed = list(&[(totals.worse, "worse"), (totals.better, "better")]);
+    let rest = list(&[(totals.same, "the same"), (totals.undecided, "undecided")]);
+    let figures = count(all, "figure", "figures");
+    match (changed.is_empty(), rest.is_empty()) {
+        (true, _) => format!("No change was found: of {figures} {}.", rest.join(", ")),
+        (false, true) => format!("Of {figures} {}.", changed.join(", ")),
+        (false, false) => format!("Of {figures} {}; {}.", changed.join(", "), rest.join(", ")),
+    }
+}
+
+fn caution(comparison: &Comparison) -> Option<String> {
+    let decided = comparison.totals.better + comparison.totals.worse;
+    (decided > 0 && !knows_noise(comparison)).then(|| {
+        "How much runs differ by themselves is not known: it takes 3 complete runs under the same conditions in the store. \
+         A change may be the machine's own."
+            .to_owned()
+    })
 }
 
 fn capitalised(text: &str) -> String {
@@ -59,40 +95,14 @@ fn run(which: &str, run: &RunRef) -> String {
     text
 }
 
-/// `Of 14 figures 2 are worse, 1 is better, 8 are the same, 3 are undecided`.
-fn totals(comparison: &Comparison) -> String {
-    let totals = comparison.totals;
-    let parts = [
-        (totals.worse, "worse"),
-        (totals.better, "better"),
-        (totals.same, "the same"),
-        (totals.undecided, "undecided"),
-    ];
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, word)| format!("{} {word}", count(n, "is", "are")))
-        .collect();
-    match comparison.figures.len() {
-        0 => "No figure was measured in either run".to_owned(),
-        n => format!("Of {} {}", count(n, "figure", "figures"), parts.join(", ")),
-    }
-}
-
-fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
+/// What changed, worse first; what is not known in a line.
+fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
     let mut blocks = Vec::new();
     for run in [&comparison.old, &comparison.new] {
         if !run.complete {
             let text = format!("{} did not make all its trials: its figures are those it has.", capitalised(&run.name));
             blocks.push(Block::warning(text));
         }
-    }
-    let decided = comparison.totals.better + comparison.totals.worse;
-    if decided > 0 && !knows_noise(comparison) {
-        blocks.push(Block::info(
-            "How much runs differ by themselves is not known: it takes 3 complete runs under the same conditions in the \
-             store. A change may be the machine's own.",
-        ));
     }
     for (verdict, heading) in [(Verdict::Worse, "Worse"), (Verdict::Better, "Better")] {
         let found = comparison.figures.iter().filter(|figure| figure.verdict == verdict);
@@ -105,9 +115,26 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     blocks.extend(layers::blocks(comparison, level));
     let undecided = undecided(comparison);
     if !undecided.is_empty() {
-        blocks.push(Block::heading(level, "Undecided"));
-        blocks.push(Block::List { items: undecided });
+        let n = comparison.totals.undecided;
+        let why = match undecided.as_slice() {
+            [(reason, _)] => format!(": {reason}"),
+            _ => String::new(),
+        };
+        let items = undecided.iter().map(|(reason, places)| format!("{}. {places}", capitalised(reason))).collect();
+        blocks.push(Block::Folded {
+            summary: format!("{} {} undecided{why}", count(n, "figure", "figures"), if n == 1 { "is" } else { "are" }),
+            blocks: vec![Block::List { items }],
+        });
     }
+    if !comparison.differences.is_empty() {
+        let names: Vec<&str> = comparison.differences.iter().map(|one| one.what.as_str()).collect();
+        blocks.push(Block::paragraph(format!("What else differs: {}.", names.join(", "))));
+    }
+    blocks
+}
+
+fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
+    let mut blocks = Vec::new();
     if !comparison.doubts.is_empty() {
         blocks.push(Block::heading(level, "Doubts about both"));
         blocks.push(Block::Table(doubts(comparison)));
@@ -118,7 +145,7 @@ fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
 }
 
 /// Each reason once, with the figures it stands for: `The interval … narrow it. A sender throughput, cpu; B …`.
-fn undecided(comparison: &Comparison) -> Vec<String> {
+fn undecided(comparison: &Comparison) -> Vec<(String, String)> {
     /// Metrics by scenario and side.
     type Ends = Vec<(String, Vec<String>)>;
     let mut reasons: Vec<(&str, Ends)> = Vec::new();
@@ -138,7 +165,7 @@ fn undecided(comparison: &Comparison) -> Vec<String> {
     let list = |ends: &Ends| {
         ends.iter().map(|(end, metrics)| format!("{end} {}", metrics.join(", "))).collect::<Vec<_>>().join("; ")
     };
-    reasons.into_iter().map(|(reason, ends)| format!("{}. {}", capitalised(reason), list(&ends))).collect()
+    reasons.into_iter().map(|(reason, ends)| (reason.to_owned(), list(&ends))).collect()
 }
 
 /// `latency p99.9` of `latency_p99_9`.
@@ -350,7 +377,10 @@ fn change(figure: &FigureComparison) -> String {
     let look = look(figure);
     let Some(effect) = &figure.effect else { return String::new() };
     let show = |sample: Option<&SampleData>| {
-        let shown = |s: &SampleData| Number::new(s.mean * look.scale, look.decimals).with_bound(s.bound).to_string();
+        let shown = |s: &SampleData| {
+            let number = Number::new(s.mean * look.scale, look.decimals).with_bound(s.bound);
+            crate::readable::figure(&number, &look.unit)
+        };
         sample.map_or("–".to_owned(), shown)
     };
     let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));

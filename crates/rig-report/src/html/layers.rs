@@ -53,7 +53,7 @@ pub fn draw(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
     let rows = StackRows::new(chart, shape);
     let left = gutter(chart.rows.iter().map(|row| &row.label), shape);
     let limit = if chart.limit > 0.0 { chart.limit } else { 1.0 };
-    let x = draw_scale(area, shape, limit, &chart.axis.to_string(), left, 58)?;
+    let x = draw_scale(area, shape.ticks(), limit, &chart.axis.to_string(), left, 58)?;
     let mut head = None;
     for (i, row) in chart.rows.iter().enumerate() {
         let first = shape == Shape::Narrow || head != Some(&row.label.head);

@@ -1,8 +1,13 @@
 //! One HTML file that needs nothing else: no network, light and dark, desktop, phone and paper. The page has no script; a
 //! flame graph has one to zoom and search, in a frame of its own that can reach nothing else.
 
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod access;
+mod claim;
 mod course;
 mod layers;
+mod overview;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod parse;
@@ -23,8 +28,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use rig_study::flame::{self, Change};
 use svg::{Role, Shape};
 
+use super::csv;
 use super::document::{
-    Align, BarGroup, Block, Cell, Chart, Claim, Course, Document, Flame, Lines, Number, Table, with_unit,
+    Align, BarGroup, Block, Cell, Chart, Course, Document, Flame, Headline, Lines, Number, Table, with_unit,
 };
 use super::text::{self, MISSING, clean, clean_line};
 
@@ -51,10 +57,12 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
                 main {
                     header {
                         h1 { (title) }
-                        @for line in &document.summary { p { (Text(line)) } }
+                        @if let Some(headline) = &document.headline { (answer(headline)) }
+                        @for line in &document.summary { p.run { (Text(line)) } }
                     }
                     (contents(document))
-                    @for block in document.all_blocks() { (page.block(block)?) }
+                    @for block in document.lead.iter().chain(&document.blocks) { (page.block(block)?) }
+                    @for section in sections(&document.details) { (page.section(section)?) }
                 }
             }
         }
@@ -70,6 +78,25 @@ impl Render for Text<'_> {
     fn render_to(&self, page: &mut String) {
         clean(self.0).render_to(page);
     }
+}
+
+/// The question and its answer.
+fn answer(headline: &Headline) -> Markup {
+    html! {
+        @if let Some(question) = &headline.question { p.question { (Text(question)) } }
+        p.answer { (Text(&headline.answer)) }
+        @if let Some(caution) = &headline.caution {
+            p class="notice warning" role="note" { strong { "Caution" } " " (Text(caution)) }
+        }
+    }
+}
+
+/// Blocks from one heading of level 2 to the next.
+fn sections(blocks: &[Block]) -> Vec<&[Block]> {
+    let begins = |block: &Block| matches!(block, Block::Heading { level, .. } if *level <= 2);
+    let mut places: Vec<usize> = (0..blocks.len()).filter(|i| *i == 0 || begins(&blocks[*i])).collect();
+    places.push(blocks.len());
+    places.windows(2).map(|ends| &blocks[ends[0]..ends[1]]).collect()
 }
 
 /// Links to the sections, where there are enough to get lost in.
@@ -105,6 +132,19 @@ struct Page {
 }
 
 impl Page {
+    /// What is looked up stands behind its heading until it is asked for.
+    fn section(&mut self, blocks: &[Block]) -> io::Result<Markup> {
+        let Some((head @ Block::Heading { .. }, rest)) = blocks.split_first() else {
+            return Ok(html! { @for block in blocks { (self.block(block)?) } });
+        };
+        Ok(html! {
+            details.section {
+                summary { (self.block(head)?) }
+                @for block in rest { (self.block(block)?) }
+            }
+        })
+    }
+
     fn block(&mut self, block: &Block) -> io::Result<Markup> {
         Ok(match block {
             Block::Heading { level, text } => heading(*level, &anchor(text, &mut self.anchors), text),
@@ -114,7 +154,7 @@ impl Page {
             Block::Preformatted { caption, text } => preformatted(caption.as_deref(), text),
             Block::Figure(chart) => self.figure(chart)?,
             Block::Flame(flame) => picture(flame),
-            Block::Claims { claims } => html! { ul.claims { @for one in claims { (claim(one)) } } },
+            Block::Claims { claims } => html! { ul.claims { @for one in claims { (claim::claim(one)) } } },
             Block::Notice { severity, text } => html! {
                 p class={ "notice " (severity) } role="note" { strong { (severity) } " " (Text(text)) }
             },
@@ -122,6 +162,12 @@ impl Page {
                 @if let Some(caption) = caption { p.caption { (Text(caption)) } }
                 dl {
                     @for (key, value) in pairs { div { dt { (Text(key)) } dd { (Text(value)) } } }
+                }
+            },
+            Block::Folded { summary, blocks } => html! {
+                details.fold {
+                    summary { (Text(summary)) }
+                    @for block in blocks { (self.block(block)?) }
                 }
             },
         })
@@ -186,6 +232,12 @@ impl Page {
                         (PreEscaped(drawing.elements.trim()))
                     }
                 }
+                p.data {
+                    a download={ "chart-" (self.figures) ".csv" }
+                        href={ "data:text/csv;charset=utf-8;base64," (BASE64_STANDARD.encode(csv::of_chart(chart)?)) } {
+                        "Data as CSV" span.hidden { ": " (Text(chart.title())) }
+                    }
+                }
             }
         })
     }
@@ -209,20 +261,6 @@ fn preformatted(caption: Option<&str>, text: &str) -> Markup {
             // The first line feed after <pre> is not part of its text.
             pre tabindex="0" role="region" aria-label=(Text(caption.unwrap_or("preformatted text"))) {
                 "\n" (Text(text.trim_end()))
-            }
-        }
-    }
-}
-
-fn claim(claim: &Claim) -> Markup {
-    let verdict = claim.verdict;
-    html! {
-        li class=(verdict) {
-            span.verdict { span aria-hidden="true" { (text::sign(verdict)) } " " (verdict) }
-            div {
-                p { (Text(&claim.text)) }
-                p.words { (Text(&claim.words)) }
-                p { code { (Text(&claim.expression)) } }
             }
         }
     }
@@ -300,7 +338,7 @@ fn value(cell: &Cell) -> Markup {
 /// What stands under a cell for others to compare with.
 fn reference(cell: &Cell) -> String {
     match cell {
-        Cell::Number(Number { reference: Some(value), decimals, .. }) => Number::new(*value, *decimals).to_string(),
+        Cell::Number(number) => number.reference_number().map_or_else(String::new, |number| number.to_string()),
         _ => String::new(),
     }
 }
@@ -344,6 +382,7 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
         Chart::Percentiles(percentiles) => {
             percentiles.lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
+        Chart::Overview(overview) => overview.reference.iter().map(|m| (Role::Mark, clean_line(m))).collect(),
         Chart::Strips(strips) => {
             let is_marked = strips.rows.iter().any(|row| row.marks().next().is_some());
             let values = (0..strips.values.len()).map(|value| (Role::Value(value), clean_line(&strips.name(value))));
@@ -359,12 +398,9 @@ fn describe(chart: &Chart) -> String {
         Chart::Bars(bars) => bars.groups.iter().try_for_each(|group| {
             bars.series.iter().zip(&group.bars).try_for_each(|(series, number)| {
                 let Some(number) = number else { return Ok(()) };
-                write!(words, "{}, {series}: {number}", group.label)?;
-                if let Some(interval) = number.interval {
-                    write!(words, " {}", interval.describe(number.value, number.decimals))?;
-                }
-                if let (Some(reference), Some(name)) = (number.reference, &bars.reference) {
-                    write!(words, ", {name} {}", Number::new(reference, number.decimals))?;
+                write!(words, "{}, {series}: {}", group.label, value_words(number))?;
+                if let (Some(reference), Some(name)) = (number.reference_number(), &bars.reference) {
+                    write!(words, ", {name} {reference}")?;
                 }
                 write!(words, ". ")
             })
@@ -388,7 +424,7 @@ fn describe(chart: &Chart) -> String {
             })
         }),
         Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
-            let points = series.points.iter().map(|(x, y)| format!("{y:.0} with {x}"));
+            let points = series.points.iter().map(|(x, y)| format!("{} with {x}", Number::new(*y, 1).rounded()));
             write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
         }),
         Chart::Percentiles(percentiles) => percentiles.lines.iter().try_for_each(|line| {
@@ -396,6 +432,16 @@ fn describe(chart: &Chart) -> String {
             write!(words, "{}, {} values: {}. ", line.label, line.count, marks.collect::<Vec<_>>().join(", "))
         }),
         Chart::Strips(strips) => write!(words, "{}", strips::words(strips)),
+        Chart::Overview(chart) => chart.rows.iter().try_for_each(|row| {
+            chart.panels.iter().zip(&row.numbers).try_for_each(|(panel, number)| {
+                let Some(number) = number else { return Ok(()) };
+                write!(words, "{}, {panel}: {}", row.label, value_words(number))?;
+                if let (Some(reference), Some(name)) = (number.reference_number(), &chart.reference) {
+                    write!(words, ", {name} {reference}")?;
+                }
+                write!(words, ". ")
+            })
+        }),
     };
     debug_assert!(result.is_ok(), "writing to a string");
     let axis = match chart {
@@ -405,6 +451,13 @@ fn describe(chart: &Chart) -> String {
         Chart::Percentiles(c) => c.value.to_string(),
         Chart::Scaling(c) => c.y.to_string(),
         Chart::Strips(c) => format!("{} over {}", c.of, c.x),
+        Chart::Overview(c) => c.title.clone(),
     };
     clean_line(&format!("{axis}. {words}"))
+}
+
+/// `36.7 ±1.2 %`
+fn value_words(number: &Number) -> String {
+    let interval = number.interval.map(|i| format!(" {}", i.describe(number.value, number.decimals)));
+    format!("{number}{}", interval.unwrap_or_default())
 }

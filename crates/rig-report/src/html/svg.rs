@@ -12,7 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
-use super::{course, layers, percentiles, scaling, strips};
+use super::{course, layers, overview, percentiles, scaling, strips};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
@@ -32,7 +32,7 @@ impl Shape {
         }
     }
 
-    fn ticks(self) -> usize {
+    pub(super) fn ticks(self) -> usize {
         match self {
             Self::Wide => 8,
             Self::Narrow => 4,
@@ -121,6 +121,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
         Chart::Percentiles(_) => percentiles::height(shape),
         Chart::Scaling(_) => scaling::height(shape),
         Chart::Strips(chart) => strips::height(chart, shape),
+        Chart::Overview(chart) => overview::height(chart, shape),
     };
     let mut svg = String::new();
     {
@@ -134,6 +135,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
             Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
             Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
             Chart::Strips(chart) => strips::draw(chart, shape, &area),
+            Chart::Overview(chart) => overview::draw(chart, shape, &area),
         }
         .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
         area.present().map_err(io::Error::other)?;
@@ -176,8 +178,10 @@ pub(super) fn text_width(text: &str, px: i32) -> i32 {
 }
 
 /// The same for a head, which is bold and so a little wider.
-fn bold_width(text: &str) -> i32 {
-    text_width(text, FONT) * 23 / 20
+pub(super) fn bold_width(text: &str) -> i32 {
+    // Capitals are wider still.
+    let capitals = text.chars().filter(|sign| sign.is_uppercase() || *sign == '_').count() as i32;
+    text_width(text, FONT) * 23 / 20 + capitals * 2
 }
 
 /// As much of `text` as fits `room` pixels.
@@ -217,7 +221,7 @@ pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) 
 /// Draws grid and labels of the horizontal axis; returns the mapping of values to pixels.
 pub(super) fn draw_scale(
     area: &Area,
-    shape: Shape,
+    ticks: usize,
     limit: f64,
     axis: &str,
     left: i32,
@@ -233,7 +237,7 @@ pub(super) fn draw_scale(
         .configure_mesh()
         .disable_y_mesh()
         .y_labels(0)
-        .x_labels(shape.ticks())
+        .x_labels(ticks)
         .x_label_formatter(&|v| format!("{v:.decimals$}"))
         .x_desc(axis)
         .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
@@ -293,7 +297,7 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
     let limit = if limit > 0.0 { limit } else { 1.0 };
     let left = gutter(bars.groups.iter().map(|g| &g.label), shape);
     let widest = numbers().map(|n| text_width(&value_text(n, shape), FONT)).max().unwrap_or(0);
-    let x = draw_scale(area, shape, limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
+    let x = draw_scale(area, shape.ticks(), limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
     for (g, group) in bars.groups.iter().enumerate() {
         let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
         draw_label(area, &group.label, true, 0, rows.label_y(g as i32), room)?;
@@ -331,7 +335,7 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
     Ok(())
 }
 
-fn value_text(number: &Number, shape: Shape) -> String {
+pub(super) fn value_text(number: &Number, shape: Shape) -> String {
     match (number.interval, shape) {
         (Some(interval), Shape::Wide) => format!("{number} {}", interval.describe(number.value, number.decimals)),
         _ => number.to_string(),
@@ -378,7 +382,7 @@ impl StackRows {
 fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
     let rows = StackRows::new(chart, shape);
     let left = gutter(chart.rows.iter().map(|r| &r.label), shape);
-    let x = draw_scale(area, shape, chart.limit, &chart.axis.to_string(), left, 52)?;
+    let x = draw_scale(area, shape.ticks(), chart.limit, &chart.axis.to_string(), left, 52)?;
     let mut head = None;
     for (i, row) in chart.rows.iter().enumerate() {
         let first = shape == Shape::Narrow || head != Some(&row.label.head);

@@ -6,7 +6,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use rig_study::fixture as views;
 
-use super::super::document::{Axis, Bars, Column, Interval, Label, Row, Severity, Verdict};
+use rig_study::claim::{EffectUnit, Threshold};
+
+use super::super::document::{Axis, Bars, Claim, Column, Effect, Interval, Label, Row, Severity, Verdict};
 use super::super::{build, fixture};
 use super::parse::Element;
 use super::*;
@@ -61,6 +63,8 @@ const ELEMENTS: &[&str] = &[
     "polyline",
     "polygon",
     "br",
+    "details",
+    "summary",
 ];
 
 fn page(document: &Document) -> String {
@@ -107,10 +111,24 @@ fn small() -> Document {
         expression: "A.throughput > 1Mbit".into(),
         verdict: Verdict::Holds,
         words: "20 (19 to 21), claimed > 1".into(),
+        effect: Some(Effect {
+            of: "A.throughput".into(),
+            value: 20.0,
+            unit: EffectUnit::Number,
+            interval: Some(rig_stats::confidence::Interval { low: 19.0, high: 21.0, level: Default::default() }),
+            bound: None,
+            threshold: Threshold::Above(1.0),
+        }),
+        open: None,
     };
     Document {
         title: "A <small> page".into(),
+        headline: Some(Headline { question: Some("What is <it>?".into()), answer: "20.".into(), caution: None }),
         summary: vec!["one line".into()],
+        lead: vec![Block::Folded {
+            summary: "2 claims & more".into(),
+            blocks: vec![Block::Claims { claims: vec![Claim { effect: None, ..claim.clone() }] }],
+        }],
         blocks: vec![
             Block::heading(2, "Results & more"),
             Block::paragraph("</p><script>alert(1)</script>"),
@@ -161,9 +179,13 @@ fn what_is_wrong_with_a_page_is_found() {
         ("href=\"#claims\"", "href=\"#claim\"", "nothing has the id claim"),
         ("aria-labelledby=\"table-1\" tabindex", "aria-labelledby=\"table-9\" tabindex", "nothing has the id table-9"),
         ("href=\"#claims\"", "href=\"https://example.org/\"", "href https://example.org/ leads away"),
-        ("<p>one line</p>", "<p>one line<img src=\"x.png\"></p>", "element img"),
-        ("<p>one line</p>", "<p onclick=\"x()\">one line</p>", "attribute onclick"),
-        ("<p>one line</p>", "<p style=\"background:url(x.png)\">one line</p>", "style background:url(x.png)"),
+        ("<p class=\"run\">one line</p>", "<p>one line<img src=\"x.png\"></p>", "element img"),
+        ("<p class=\"run\">one line</p>", "<p onclick=\"x()\">one line</p>", "attribute onclick"),
+        (
+            "<p class=\"run\">one line</p>",
+            "<p style=\"background:url(x.png)\">one line</p>",
+            "style background:url(x.png)",
+        ),
         ("</style>", "@import 'x.css';</style>", "style sheet with @import"),
         ("&lt;script&gt;", "<script>", "element script"),
         ("a &lt; b", "a <b>b</b>", "element b"),
@@ -232,6 +254,7 @@ fn elements(html: &Element, faults: &mut Vec<String>) {
                 "src" | "srcset" | "action" | "data" | "xlink:href" | "formaction" | "poster" | "background" => {
                     faults.push(format!("attribute {attribute}"));
                 }
+                "href" if value.starts_with("data:text/csv;") && element.attribute("download").is_some() => {}
                 "href" if !value.starts_with('#') => faults.push(format!("href {value} leads away")),
                 "style" if value.contains("url(") => faults.push(format!("style {value}")),
                 _ if attribute.starts_with("on") => faults.push(format!("attribute {attribute}")),
@@ -340,9 +363,7 @@ fn tables(html: &Element, document: &Document, faults: &mut Vec<String>) {
                 continue;
             }
             let references = row.cells.iter().map(|cell| match cell {
-                Cell::Number(Number { reference: Some(value), decimals, .. }) => {
-                    Number::new(*value, *decimals).to_string()
-                }
+                Cell::Number(number) => number.reference_number().map_or_else(String::new, |n| n.to_string()),
                 _ => String::new(),
             });
             let expected: Vec<_> = std::iter::once(words(expected.reference_label())).chain(references).collect();

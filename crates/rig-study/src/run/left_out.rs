@@ -106,17 +106,25 @@ pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String
 
 /// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
 /// a device under test had to share CPUs with the load, so that the figures are not those of so many workers.
-pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<String> {
+pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<NoVerdict> {
     let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
     if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
-        return Some(format!("{id} was left out: {reason}"));
+        return Some(NoVerdict { words: format!("{id} was left out: {reason}"), reason: reason.to_owned() });
     }
     let shares = |id: &str| {
         let duts = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.dut.as_ref());
         duts.clone().any(|dut| dut.workers.len() > 1 && !dut.shared.is_empty())
     };
     let id = scenarios().find(|id| shares(id))?;
-    Some(format!("workers of {id} shared CPUs with the load, because the machine has no others"))
+    let shared = "shared CPUs with the load, because the machine has no others";
+    Some(NoVerdict { words: format!("workers of {id} {shared}"), reason: format!("workers {shared}") })
+}
+
+/// Why a claim has no verdict, of its own scenario, and in the words that other claims share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoVerdict {
+    pub words: String,
+    pub reason: String,
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ pub struct Progress {
     rates: BTreeMap<String, f64>,
     watched: Vec<String>,
     started: Instant,
+    /// How long the trials take at least, where that is known before.
+    expected: Option<Duration>,
     trials_done: u32,
     repeat: Repeat,
     /// Of the longest scenario id.
@@ -38,8 +40,8 @@ impl Progress {
         let most = u64::from(timing.repeat.most()) * suite.scenarios.len() as u64;
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
         bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len}  {wide_msg}") {
-            bar.set_style(style.progress_chars("━╸ "));
+        if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
+            bar.set_style(style.progress_chars(if rig_cli::look::is_ascii() { "=> " } else { "━╸ " }));
         }
         Self {
             bar,
@@ -50,6 +52,7 @@ impl Progress {
             rates: BTreeMap::new(),
             watched: Vec::new(),
             started: Instant::now(),
+            expected: suite.shortest(timing),
             trials_done: 0,
             repeat: timing.repeat,
             width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
@@ -67,7 +70,7 @@ impl Progress {
 
     fn line(&self, text: &str) {
         if self.quiet {
-        } else if io::stderr().is_terminal() {
+        } else if io::stderr().is_terminal() && !self.bar.is_hidden() {
             self.bar.println(text);
         } else {
             // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
@@ -75,12 +78,23 @@ impl Progress {
         }
     }
 
-    fn left(&self) -> String {
-        let Some(length) = self.bar.length().filter(|_| self.trials_done > 0) else { return String::new() };
+    /// What is left in time stands before what runs, so that a narrow terminal cuts the latter.
+    fn show(&self, what: String) {
+        self.bar.set_prefix(self.left().map_or(String::new(), |left| format!("{left}  ")));
+        self.bar.set_message(what);
+    }
+
+    fn left(&self) -> Option<String> {
+        if self.trials_done == 0 {
+            let left = self.expected?.saturating_sub(self.started.elapsed());
+            let or_more = if matches!(self.repeat, Repeat::Until(_)) { " or more" } else { "" };
+            return Some(format!("about {}{or_more} left", minutes(left)));
+        }
         let each = self.started.elapsed() / self.trials_done;
-        let left = each * u32::try_from(length.saturating_sub(self.bar.position())).unwrap_or(u32::MAX);
+        let left = self.bar.length()?.saturating_sub(self.bar.position());
+        let left = each * u32::try_from(left).unwrap_or(u32::MAX);
         let at_most = if matches!(self.repeat, Repeat::Until(_)) { "at most " } else { "" };
-        format!("{at_most}{} left", minutes(left))
+        Some(format!("{at_most}{} left", minutes(left)))
     }
 }
 
@@ -104,13 +118,16 @@ impl Shown {
         count as f64 * 1e9 / sample.span_ns as f64
     }
 
-    /// What a rate is multiplied by to be shown in the unit.
-    fn scale(self) -> (f64, &'static str) {
-        match self {
-            Self::Bytes | Self::BytesIn => (1e-6, "Mbit/s"),
-            Self::Transactions => (1.0, "transactions/s"),
-            Self::Connections => (1.0, "connections/s"),
-        }
+    /// `36.7 Gbit/s`, with three significant figures.
+    fn show(self, rate: f64) -> String {
+        let (value, unit) = match (self, rate) {
+            (Self::Bytes | Self::BytesIn, 1e9..) => (rate / 1e9, "Gbit/s"),
+            (Self::Bytes | Self::BytesIn, _) => (rate / 1e6, "Mbit/s"),
+            (Self::Transactions, _) => (rate, "transactions/s"),
+            (Self::Connections, _) => (rate, "connections/s"),
+        };
+        let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 3.0) as usize } else { 0 };
+        format!("{value:.digits$} {unit}")
     }
 }
 
@@ -136,7 +153,7 @@ impl Observer for Progress {
             None => (Shown::Transactions, connecting().collect()),
         };
         self.rates.clear();
-        self.bar.set_message(format!("{}  {}", self.trial, self.left()));
+        self.show(self.trial.clone());
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
@@ -144,9 +161,8 @@ impl Observer for Progress {
             return;
         }
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
-        let (scale, unit) = self.shown.scale();
-        let rate = scale * self.rates.values().sum::<f64>();
-        self.bar.set_message(format!("{}  {rate:.0} {unit}  {}", self.trial, self.left()));
+        let rate = self.shown.show(self.rates.values().sum::<f64>());
+        self.show(format!("{rate}  {}", self.trial));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
@@ -160,18 +176,17 @@ impl Observer for Progress {
             Shown::Transactions => value(Side::Local, Metric::Transactions),
             Shown::Connections => value(Side::Local, Metric::Connections),
         };
-        let (scale, unit) = self.shown.scale();
         self.line(&format!(
-            "{:>width$} #{:<2} {:>10.1} {unit}  CPU {:5.1} % {one} {:5.1} % {other}{}",
+            "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}",
             record.scenario,
             record.ordinal,
-            result * scale,
+            self.shown.show(result),
             value(one, Metric::Cpu),
             value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
-                1 => "  1 flag".into(),
-                n => format!("  {n} flags"),
+                1 => "  1 doubt".into(),
+                n => format!("  {n} doubts"),
             },
             width = self.width,
         ));
@@ -183,7 +198,11 @@ impl Observer for Progress {
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
             let Settled { scenario, outcome, trials } = settled;
-            self.line(&format!("{scenario:>width$}     {outcome} after {trials} trials", width = self.width));
+            self.line(&format!(
+                "{scenario:>width$}     {outcome} after {trials} {}",
+                if *trials == 1 { "trial" } else { "trials" },
+                width = self.width
+            ));
         }
     }
 }

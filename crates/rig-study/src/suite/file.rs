@@ -20,7 +20,10 @@ pub(super) struct SuiteFile {
     pub name: Spanned<String>,
     /// The heading of its reports.
     pub title: String,
-    /// The question in a sentence or two.
+    /// What the suite asks, in one sentence: a report begins with it and its answer.
+    #[serde(default)]
+    pub question: String,
+    /// What is measured and why, in a few sentences.
     #[serde(default)]
     pub about: String,
     /// The scenario that the others are compared with.

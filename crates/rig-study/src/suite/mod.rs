@@ -58,6 +58,8 @@ const TRIAL_OVERHEAD: Duration = Duration::from_millis(150);
 pub struct Suite {
     pub name: String,
     pub title: String,
+    /// What it asks, in one sentence; empty where the title says it.
+    pub question: String,
     pub about: String,
     /// Where the suite was read from, for messages and the store.
     pub file: String,

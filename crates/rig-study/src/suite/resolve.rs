@@ -85,6 +85,7 @@ impl<'a> Resolver<'a> {
         Ok(Suite {
             name: file.name.into_inner(),
             title: file.title,
+            question: file.question,
             about: file.about,
             file: self.file.to_owned(),
             text: self.text.to_owned(),

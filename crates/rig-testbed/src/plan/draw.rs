@@ -9,23 +9,29 @@ use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
 const SHOWN: usize = 4;
 /// Nodes of a mesh in a row.
 const ROW: usize = 3;
+/// Nodes stand side by side as far as this goes: with an indent on a terminal of 80 columns.
+const WIDEST: usize = 76;
 /// Between one layer of a node and the next.
 const JOINT: &str = "  │";
 
 impl Plan {
-    /// The testbed as a drawing of lines up to about 100 columns: its nodes side by side, with the wires between neighbours.
-    /// Other wires are listed below.
+    /// The testbed as a drawing: its nodes side by side with the wires between neighbours, or one below the other where they
+    /// would be too wide for a terminal. Other wires are listed below.
     pub fn draw(&self) -> String {
         if self.is_mesh() {
             return self.draw_mesh();
         }
-        let mut text = self.row(&self.nodes, Self::label);
-        for wire in self.wires.iter().filter(|wire| !self.joins_neighbours(wire)) {
+        self.row(&self.nodes, Self::label) + &self.other_wires()
+    }
+
+    fn other_wires(&self) -> String {
+        let others = self.wires.iter().filter(|wire| !self.joins_neighbours(wire));
+        let line = |wire: &Wire| {
             let [a, b] = &wire.ends;
             let label = self.wire_label(wire, 1);
-            text.push_str(&format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface));
-        }
-        text
+            format!("{} {} ── {label} ── {} {}\n", a.space, a.interface, b.space, b.interface)
+        };
+        others.map(line).collect()
     }
 
     /// Whether there are more than two nodes, and a wire between each two of them.
@@ -47,6 +53,11 @@ impl Plan {
     fn row(&self, nodes: &[Node], between: impl Fn(&Self, &Node, &Node) -> String) -> String {
         let boxes: Vec<Vec<String>> = nodes.iter().map(|node| self.node_box(node)).collect();
         let labels: Vec<String> = nodes.windows(2).map(|pair| between(self, &pair[0], &pair[1])).collect();
+        let wide: usize = boxes.iter().filter_map(|lines| lines.first()).map(|line| line.chars().count()).sum();
+        let gaps: usize = labels.iter().map(|label| label.chars().count().saturating_sub(2)).sum();
+        if wide + gaps > WIDEST {
+            return stacked(&boxes, &labels);
+        }
         let height = boxes.iter().map(Vec::len).max().unwrap_or(0);
         let boxes: Vec<Vec<String>> = boxes.iter().map(|lines| pad(lines, height)).collect();
         let mut text = String::new();
@@ -160,6 +171,19 @@ impl Plan {
     }
 }
 
+/// The boxes one below the other with the wires between them.
+fn stacked(boxes: &[Vec<String>], labels: &[String]) -> String {
+    let mut text = String::new();
+    for (number, lines) in boxes.iter().enumerate() {
+        lines.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+        if let Some(label) = labels.get(number).filter(|label| !label.is_empty()) {
+            let label = label.trim_matches(['├', '┤', '─', ' ']);
+            text.push_str(&format!("  │ {label}\n"));
+        }
+    }
+    text
+}
+
 fn title(name: &str, cpus: &CpuSet) -> String {
     match cpus.len() {
         0 => format!("node {name}"),
@@ -210,6 +234,19 @@ mod tests {
     use crate::topology::paths::tests::named;
     use crate::topology::{Family, Path, Topology, WireOptions};
 
+    /// Whether the drawing fits, and each line of a box is as wide as the one above it.
+    fn is_even(drawing: &str) -> bool {
+        let mut width = None;
+        drawing.lines().all(|line| {
+            let own = line.chars().count();
+            if line.starts_with("  │") {
+                width = None;
+                return own <= WIDEST;
+            }
+            own <= WIDEST && *width.get_or_insert(own) == own
+        })
+    }
+
     #[test]
     fn a_dut_is_drawn_between_its_wires() {
         let names = ["client", "balancer", "server"].map(str::to_owned);
@@ -219,10 +256,13 @@ mod tests {
                 let wire = Some(WireOptions::default());
                 let topology = Topology::new(&names, wire, path, &ends).unwrap().with_family(family).unwrap();
                 let drawing = topology.draw(&[CpuSet::new([1]), CpuSet::new([0]), CpuSet::new([1])]);
-                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
-                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                assert!(is_even(&drawing), "{path}:\n{drawing}");
                 let wires = if path.has_dut() { 2 } else { 1 };
-                assert_eq!(drawing.matches("├── wire ──┤").count(), wires, "{path}:\n{drawing}");
+                assert_eq!(
+                    drawing.matches("─ wire ─").count() + drawing.matches("  │ wire\n").count(),
+                    wires,
+                    "{path}:\n{drawing}"
+                );
                 let other = format!("eth1 {} ", topology.dut_address().0);
                 assert_eq!(drawing.contains(&other), path.has_dut(), "{path}:\n{drawing}");
             }
@@ -257,8 +297,7 @@ mod tests {
             for family in [Family::Ipv4, Family::Ipv6] {
                 let topology = Topology::new(&names, Some(wire), path, &ends).unwrap().with_family(family).unwrap();
                 let drawing = topology.draw(&[CpuSet::new([0]), CpuSet::new([1, 2])]);
-                let widths: Vec<usize> = drawing.lines().map(|line| line.chars().count()).collect();
-                assert!(widths.iter().all(|w| *w == widths[0] && *w <= 120), "{path}:\n{drawing}");
+                assert!(is_even(&drawing), "{path}:\n{drawing}");
                 assert!(drawing.contains("CPUs 1-2") && drawing.contains("wire 10Gbit, no seg"), "{path}:\n{drawing}");
                 for end in &ends {
                     let address = format!("eth0 {} ", topology.address(end).unwrap());

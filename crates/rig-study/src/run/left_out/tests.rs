@@ -95,7 +95,7 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         again: Vec::new(),
         host: None,
     };
-    let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials);
+    let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials).map(|one| one.words);
     assert_eq!(why("A-4.limit >= A-1.limit").unwrap(), "A-4 was left out: more workers than CPUs");
     assert!(why("A-1.limit <= A-2.limit").unwrap().starts_with("workers of A-2 shared CPUs with the load"));
     // One worker on a machine of one CPU has the same as all its peers.

@@ -1,0 +1,117 @@
+//! The claims: decided ones one by one, what was only seen without a verdict, and of what could not be told a line for each reason.
+
+use rig_study::view::RunView;
+
+use super::count;
+use crate::document::{Block, Claim, Open, Verdict};
+
+/// The claims of the run, each where it belongs.
+pub(super) fn blocks(view: &RunView) -> Vec<Block> {
+    if view.claims.is_empty() {
+        return Vec::new();
+    }
+    let claims = whole(&view.claims);
+    let mut blocks = vec![Block::heading(2, "Claims")];
+    let (decided, open): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.open.is_none());
+    let (seen, open): (Vec<Claim>, Vec<Claim>) = open.into_iter().partition(is_seen);
+    if !decided.is_empty() {
+        blocks.push(Block::Claims { claims: decided });
+    }
+    if !seen.is_empty() {
+        blocks.push(Block::paragraph("Seen in a single trial, which gives no interval and so no verdict:"));
+        blocks.push(Block::Claims { claims: seen.into_iter().map(as_seen).collect() });
+    }
+    let mut kinds: Vec<(Open, Vec<Claim>)> = Vec::new();
+    for claim in open {
+        let Some(why) = claim.open.clone() else { continue };
+        match kinds.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, claims)) => claims.push(claim),
+            None => kinds.push((why, vec![claim])),
+        }
+    }
+    blocks.extend(kinds.into_iter().map(|(why, claims)| Block::Folded {
+        summary: summary(&why, claims.len()),
+        blocks: vec![Block::Claims { claims }],
+    }));
+    blocks
+}
+
+/// Whether a single trial gave a value, so that there is something to tell but a verdict.
+pub(crate) fn is_seen(claim: &Claim) -> bool {
+    claim.open == Some(Open::SingleTrial) && claim.effect.is_some()
+}
+
+/// `... and five times those of HAProxy` goes on with the claim before it, which may not stand there any more.
+pub(super) fn whole(claims: &[Claim]) -> Vec<Claim> {
+    let mut before: Option<(String, bool)> = None;
+    let mut whole = Vec::new();
+    for claim in claims {
+        let mut own = claim.clone();
+        let goes_on = claim.text.starts_with("...");
+        let stands_apart = |decided: bool| decided != claim.open.is_none();
+        match &before {
+            Some((first, decided)) if goes_on && stands_apart(*decided) => {
+                own.text = format!("{} {}", first.trim_end_matches(['.', ' ']), claim.text);
+            }
+            _ => {}
+        }
+        if !goes_on {
+            before = Some((claim.text.clone(), claim.open.is_none()));
+        }
+        whole.push(own);
+    }
+    whole
+}
+
+/// `3.4 × nftables in one trial`
+fn as_seen(mut claim: Claim) -> Claim {
+    if let Some(effect) = &claim.effect {
+        claim.words = format!("{} in one trial; {}", seen(effect), effect.claimed());
+    }
+    claim
+}
+
+/// `cps-balancer-1.limit is 3.4 × cps-nftables-1.limit`, of other effects than ratios `D.throughput is 3.5gbit/s`.
+fn seen(effect: &crate::document::Effect) -> String {
+    match effect.of.split_once(" / ") {
+        Some((one, other)) if !other.contains(" / ") && !one.contains('(') => {
+            format!("{one} is {} × {other}", effect.measured())
+        }
+        _ => format!("{} is {}", effect.of, effect.measured()),
+    }
+}
+
+/// What the claims of one kind have in common, in a line.
+fn summary(why: &Open, n: usize) -> String {
+    let claims = count(n, "claim", "claims");
+    let was = if n == 1 { "was" } else { "were" };
+    match why {
+        Open::SingleTrial => format!("{claims} {was} not decided: a single trial gives no interval"),
+        Open::Across => {
+            format!(
+                "{claims} {was} not decided: the interval reaches across what is claimed, more trials would narrow it"
+            )
+        }
+        Open::Limit => format!("{claims} {was} not decided: figures are limits of the load generator only"),
+        Open::NotMeasured => format!("{claims} {was} not measured: the run has no figures of a scenario"),
+        Open::Refused { reason } => format!("{claims} {was} not decided: {reason}"),
+    }
+}
+
+/// `of 11 claims 8 hold, 2 are refuted, 1 is open`
+pub(super) fn tally(claims: &[Claim]) -> String {
+    let of = |verdict| claims.iter().filter(|claim| claim.open.is_none() && claim.verdict == verdict).count();
+    let seen = claims.iter().filter(|claim| is_seen(claim)).count();
+    let open = claims.iter().filter(|claim| claim.open.is_some()).count() - seen;
+    let parts: Vec<String> = [
+        (of(Verdict::Holds), "holds", "hold"),
+        (of(Verdict::Refuted), "is refuted", "are refuted"),
+        (seen, "was seen in one trial", "were seen in one trial"),
+        (open, "is open", "are open"),
+    ]
+    .into_iter()
+    .filter(|(n, ..)| *n > 0)
+    .map(|(n, one, many)| count(n, one, many))
+    .collect();
+    format!("of {} {}", count(claims.len(), "claim", "claims"), parts.join(", "))
+}

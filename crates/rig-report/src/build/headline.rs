@@ -1,0 +1,78 @@
+//! The question of a run and its answer, in a sentence.
+
+use rig_study::view::RunView;
+
+use super::{claims, count, doubts};
+use crate::document::{Block, Chart, Claim, Headline, Number, Overview, Verdict};
+
+/// Above this share of trials with a doubt, the whole is to be doubted.
+const NEARLY_EVERY: f64 = 0.9;
+
+/// `lead` is what the report begins with.
+pub(super) fn headline(view: &RunView, lead: &[Block]) -> Headline {
+    let overview = lead.iter().find_map(|block| match block {
+        Block::Figure(Chart::Overview(overview)) => Some(overview),
+        _ => None,
+    });
+    let measured = view.scenarios.iter().any(|scenario| !scenario.trials.is_empty());
+    let answer = match measured {
+        false => "Nothing was measured.".to_owned(),
+        true => of_claims(&view.claims)
+            .or_else(|| super::checks::answer(view))
+            .or_else(|| overview.and_then(of_overview))
+            .unwrap_or_else(|| "The tables say what was measured; the suite claims nothing of it.".to_owned()),
+    };
+    let question = Some(view.question.clone()).filter(|question| !question.is_empty());
+    Headline { question, answer, caution: caution(view) }
+}
+
+/// The first claim that the run says something about, and how many fared how.
+fn of_claims(all: &[Claim]) -> Option<String> {
+    if all.is_empty() {
+        return None;
+    }
+    let tally = claims::tally(all);
+    let first = |wanted: &dyn Fn(&Claim) -> bool| claims::whole(all).into_iter().find(|claim| wanted(claim));
+    if let Some(claim) = first(&|claim| claim.open.is_none()) {
+        let verdict = if claim.verdict == Verdict::Holds { "yes" } else { "no" };
+        let figures = claim.effect.as_ref().map(|e| format!(", {}, {}", e.measured(), e.claimed()));
+        let rest = if all.len() > 1 { format!("; {tally}") } else { String::new() };
+        return Some(format!("{}: {verdict}{}{rest}.", claim.text, figures.unwrap_or_default()));
+    }
+    if let Some(claim) = first(&claims::is_seen) {
+        let effect = claim.effect.as_ref()?;
+        let seen = format!("{}, {}", effect.measured(), effect.claimed());
+        return Some(format!("{}: {seen}, as seen in one trial; {tally}.", claim.text));
+    }
+    Some(format!("No claim could be decided: {tally}."))
+}
+
+/// The ends of the first panel.
+fn of_overview(chart: &Overview) -> Option<String> {
+    let axis = chart.panels.first()?;
+    let mut rows: Vec<(String, Number)> =
+        chart.rows.iter().filter_map(|row| Some((row.label.to_string(), (*row.numbers.first()?)?))).collect();
+    rows.sort_by(|one, other| one.1.value.total_cmp(&other.1.value));
+    let show = |(label, number): &(String, Number)| format!("{label} {}", crate::readable::figure(number, &axis.unit));
+    Some(match rows.as_slice() {
+        [] => return None,
+        [only] => format!("{}: {}.", axis.quantity, show(only)),
+        [least, .., most] => format!("{}: the most {}, the least {}.", axis.quantity, show(most), show(least)),
+    })
+}
+
+fn caution(view: &RunView) -> Option<String> {
+    let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    let all = trials().count();
+    let doubted = trials().filter(|trial| !trial.flags.is_empty()).count();
+    if all == 0 || (doubted as f64) < NEARLY_EVERY * all as f64 {
+        return None;
+    }
+    let often = doubts::most_often(view)?;
+    let trials = match (doubted, all) {
+        (1, 1) => "The only trial carries a doubt".to_owned(),
+        (doubted, all) if doubted == all => format!("Each of the {} carries a doubt", count(all, "trial", "trials")),
+        (doubted, all) => format!("{doubted} of {all} trials carry a doubt"),
+    };
+    Some(format!("{trials}, most often: {often}. Read the figures with that in mind."))
+}

@@ -1,0 +1,121 @@
+//! A figure with its interval, and how many digits of it are shown.
+
+use std::fmt;
+
+use rig_stats::sample::Bound;
+use serde::{Deserialize, Serialize};
+
+/// The most digits before an interval is taken to be as exact as it claims.
+const MOST_DIGITS: i32 = 4;
+
+/// A figure with what is known of its uncertainty.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Number {
+    pub value: f64,
+    /// Digits after the decimal point in texts; programs get the whole value.
+    pub decimals: u8,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interval: Option<Interval>,
+    /// The figure that this one is held against, e.g. a study's published one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reference: Option<f64>,
+    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bound: Option<Bound>,
+}
+
+impl Number {
+    pub fn new(value: f64, decimals: u8) -> Self {
+        Self { value, decimals, interval: None, reference: None, bound: None }
+    }
+
+    #[must_use]
+    pub fn with_bound(mut self, bound: Option<Bound>) -> Self {
+        self.bound = bound;
+        self
+    }
+
+    #[must_use]
+    pub fn with_interval(mut self, interval: Option<Interval>) -> Self {
+        self.interval = interval.filter(|i| i.low.is_finite() && i.high.is_finite());
+        self
+    }
+
+    /// The number with three significant figures, more where the interval allows more, fewer where it makes them meaningless.
+    #[must_use]
+    pub fn rounded(mut self) -> Self {
+        self.decimals = decimals(&self);
+        self
+    }
+
+    /// The reference with digits enough for its own size.
+    pub fn reference_number(&self) -> Option<Self> {
+        let reference = self.reference?;
+        let digits = if reference == 0.0 { 0.0 } else { 2.0 - reference.abs().log10().floor() };
+        Some(Self::new(reference, self.decimals.max(digits.clamp(0.0, 6.0) as u8)))
+    }
+
+    #[must_use]
+    pub fn with_reference(mut self, reference: Option<f64>) -> Self {
+        self.reference = reference.filter(|r| r.is_finite());
+        self
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.*}", usize::from(self.decimals), self.value);
+        // "-0.0" is a rounding artefact, not a figure.
+        let zero = text.strip_prefix('-').filter(|t| t.chars().all(|c| c == '0' || c == '.'));
+        let text = zero.unwrap_or(&text);
+        match self.bound {
+            None => f.pad(text),
+            Some(bound) => f.pad(&format!("{}{text}", bound.sign())),
+        }
+    }
+}
+
+/// A confidence interval, in the unit of its value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    pub low: f64,
+    pub high: f64,
+}
+
+impl Interval {
+    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
+    pub fn describe(&self, value: f64, decimals: u8) -> String {
+        let show = |value| Number::new(value, decimals);
+        let half = (self.high - self.low) / 2.0;
+        let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
+        let relative = 100.0 * half / value.abs();
+        if lopsided {
+            format!("({} to {})", show(self.low), show(self.high))
+        } else if !relative.is_finite() || relative > 999.0 {
+            format!("±{}", show(half))
+        } else if relative >= 10.0 {
+            format!("±{relative:.0} %")
+        } else if !(0.005..0.095).contains(&relative) {
+            format!("±{relative:.1} %")
+        } else {
+            format!("±{relative:.2} %")
+        }
+    }
+}
+
+/// Digits after the point: those of three significant figures, more where the interval allows more, less where it makes
+/// them meaningless; none for what was counted.
+fn decimals(number: &Number) -> u8 {
+    let magnitude = |value: f64| value.abs().log10().floor() as i32;
+    let half = number.interval.map_or(0.0, |i| (i.high - i.low) / 2.0);
+    if number.value == 0.0 && half == 0.0 || number.decimals == 0 && number.value.fract() == 0.0 && half == 0.0 {
+        return 0;
+    }
+    let value = if number.value == 0.0 { half } else { number.value };
+    let mut digits = 2 - magnitude(value);
+    if half > 0.0 {
+        let known = -magnitude(half);
+        digits = digits.clamp(known, known + 1);
+    }
+    digits.min(MOST_DIGITS - 1 - magnitude(value)).clamp(0, 6) as u8
+}

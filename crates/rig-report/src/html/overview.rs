@@ -1,0 +1,113 @@
+//! An overview: a panel of bars with intervals for each quantity, side by side or, on a phone, one below the other.
+
+use plotters::element::{PathElement, Rectangle, Text};
+use plotters::prelude::Color;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::svg::{
+    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, draw_label, draw_scale, fit, gutter, stroke, style, text_width,
+    value_text,
+};
+use crate::document::{Number, Overview};
+
+const BAR: i32 = 13;
+/// From one row to the next where labels stand beside the bars.
+const ROW: i32 = 25;
+/// Room for a panel's name above it.
+const HEAD: i32 = 24;
+/// Numbers along a panel's scale, about: panels are narrow in both shapes.
+const TICKS: usize = 4;
+/// Between panels.
+const GAP: i32 = 14;
+
+fn row_height(shape: Shape) -> i32 {
+    match shape {
+        Shape::Wide => ROW,
+        Shape::Narrow => LABEL_LINE + BAR + 7,
+    }
+}
+
+fn panel_height(chart: &Overview, shape: Shape) -> i32 {
+    HEAD + chart.rows.len() as i32 * row_height(shape) + AXIS as i32
+}
+
+pub(super) fn height(chart: &Overview, shape: Shape) -> u32 {
+    let panels = match shape {
+        Shape::Wide => 1,
+        Shape::Narrow => chart.panels.len().max(1) as i32,
+    };
+    (panels * panel_height(chart, shape)) as u32
+}
+
+pub(super) fn draw(chart: &Overview, shape: Shape, area: &Area<'_>) -> Drawn {
+    let labels = gutter(chart.rows.iter().map(|row| &row.label), shape);
+    match shape {
+        Shape::Wide => {
+            for (i, row) in chart.rows.iter().enumerate() {
+                draw_label(area, &row.label, true, 0, HEAD + i as i32 * ROW + ROW / 2, labels - 12)?;
+            }
+            let each = (shape.width() as i32 - labels) / chart.panels.len().max(1) as i32;
+            for panel in 0..chart.panels.len() {
+                let left = labels + panel as i32 * each;
+                draw_panel(chart, panel, shape, area, (left, left + each - GAP))?;
+            }
+        }
+        Shape::Narrow => {
+            let mut rest = area.clone();
+            for panel in 0..chart.panels.len() {
+                let (own, below) = rest.split_vertically(panel_height(chart, shape));
+                draw_panel(chart, panel, shape, &own, (0, shape.width() as i32))?;
+                for (i, row) in chart.rows.iter().enumerate() {
+                    let y = HEAD + i as i32 * row_height(shape) + LABEL_LINE / 2;
+                    draw_label(&own, &row.label, true, 0, y, shape.width() as i32)?;
+                }
+                rest = below;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (left, right): (i32, i32)) -> Drawn {
+    let numbers = || chart.rows.iter().map(|row| row.numbers.get(panel).copied().flatten());
+    let reach = |n: Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
+    let limit = numbers().flatten().flat_map(reach).fold(0.0, f64::max);
+    let limit = if limit > 0.0 { limit * 1.01 } else { 1.0 };
+    let texts = numbers().flatten().map(|n| text_width(&value_text(&n, shape), SMALL));
+    let room = texts.max().unwrap_or(0) + 10;
+    let name = chart.panels[panel].to_string();
+    let head = style(SMALL, Role::Ink, HPos::Left, VPos::Top);
+    area.draw(&Text::new(fit(&name, SMALL, right - left + GAP), (left, 2), head))?;
+    let total = area.dim_in_pixel().0 as i32;
+    let x = draw_scale(area, TICKS, limit, "", left, total - right + room)?;
+    let names = if shape == Shape::Narrow { LABEL_LINE } else { (ROW - BAR) / 2 };
+    for (i, number) in numbers().enumerate() {
+        let Some(number) = number else { continue };
+        let top = HEAD + i as i32 * row_height(shape) + names;
+        let middle = top + BAR / 2;
+        let end = x(number.value);
+        area.draw(&Rectangle::new([(x(0.0), top), (end, top + BAR)], Role::Series(panel).colour().filled()))?;
+        let mut edge = end;
+        if let Some(interval) = number.interval {
+            let (low, high) = (x(interval.low), x(interval.high));
+            for ends in [
+                [(low, middle), (high, middle)],
+                [(low, middle - 4), (low, middle + 4)],
+                [(high, middle - 4), (high, middle + 4)],
+            ] {
+                area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
+            }
+            edge = edge.max(high);
+        }
+        let text = value_text(&number, shape);
+        if let Some(reference) = number.reference {
+            let at = x(reference);
+            area.draw(&PathElement::new([(at, top - 3), (at, top + BAR + 3)], stroke(Role::Mark, 3)))?;
+            if (edge - 4..edge + 12 + text_width(&text, SMALL)).contains(&at) {
+                edge = at + 2;
+            }
+        }
+        area.draw(&Text::new(text, (edge + 6, middle), style(SMALL, Role::Ink, HPos::Left, VPos::Center)))?;
+    }
+    Ok(())
+}
