@@ -19,7 +19,7 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
             Block::Table(table) => write_table(&mut csv, table)?,
             // The others show what stands in tables.
             Block::Figure(chart @ (Chart::Percentiles(_) | Chart::Lines(_) | Chart::Course(_) | Chart::Strips(_))) => {
-                write_chart(&mut csv, chart)?
+                write_chart(&mut csv, chart)?;
             }
             Block::Claims { claims } => write_claims(&mut csv, claims)?,
             _ => {}
