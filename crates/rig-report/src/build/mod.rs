@@ -165,7 +165,14 @@ fn method(view: &RunView) -> Vec<(String, String)> {
         ("Window", format!("{}; counters are read at both edges", seconds(phases.window))),
         ("Cool-down", format!("{}; load goes on after the window", seconds(phases.cool_down))),
         ("Samples", format!("every {} inside the window", seconds(phases.interval))),
-        ("Order", "scenarios take turns, trial by trial".to_owned()),
+        (
+            "Order",
+            if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.block.is_some()) {
+                "in blocks of one trial of each scenario, in random order and the next block backwards".to_owned()
+            } else {
+                "scenarios take turns, trial by trial".to_owned()
+            },
+        ),
         ("Repetition", view.repetition.clone()),
         (
             "Intervals",

@@ -1,5 +1,6 @@
 //! One scenario: its testbed, its load, its trials.
 
+use rig_stats::blocks::modes::Modes;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Reading;
 use rig_study::claim::{Metric, Side};
@@ -31,6 +32,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     }
     blocks.push(Block::Table(trials(scenario, level)));
     blocks.extend(layers::details(scenario, level));
+    blocks.extend(two_valued(scenario).into_iter().map(Block::info));
     blocks.extend(dut::details(scenario));
     blocks.extend(agents::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));
@@ -54,6 +56,22 @@ fn certainty(scenario: &ScenarioView) -> String {
         Certainty::Missed(words) => words.clone(),
         Certainty::Unfinished => "the run ended before".to_owned(),
     }
+}
+
+/// Figures that take one of two values, of which a mean and its interval say little.
+fn two_valued(scenario: &ScenarioView) -> Vec<String> {
+    let kind = Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
+    let words = |(label, side, metric): (&str, Side, Metric)| {
+        let readings = scenario.trials.iter().map(|trial| reading(trial, side, metric).map(|reading| reading.value));
+        let modes = Modes::of(&readings.collect::<Option<Vec<_>>>()?)?;
+        let mode = |values: &[f64]| {
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            let mean = Number::new(shown(metric, mean), decimals(metric));
+            format!("{mean} {} in {} trials", unit(metric), values.len())
+        };
+        Some(format!("{label} is two-valued: about {}, {}.", mode(&modes.low), mode(&modes.high)))
+    };
+    sheets::trial(kind).into_iter().filter_map(words).collect()
 }
 
 /// A column for each trial, and one for how much they scatter.
