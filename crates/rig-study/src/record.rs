@@ -1,8 +1,10 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
+mod layers;
+
 use std::fmt;
 
-use crate::layers::LayersRecord;
+pub use self::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};

@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::map::UNKNOWN_NUMBER;
-use super::record::Kind;
-use super::{End, LayersRecord, UNKNOWN, total};
+use super::{End, Kind, LayersRecord, UNKNOWN, total};
 use crate::record::{Accounting, CpuUse, TrialRecord};
 
 /// The layer of the kernel's way into interrupts.

@@ -7,34 +7,19 @@ mod record;
 
 use std::fmt;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::claim::{Metric, Side};
 use crate::figures::{cpu_time_per, figure, is_on};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
+pub use crate::record::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 
 pub use estimate::{LayerDifference, LayerDifferences, LayerPart, LayersData, Pairing, differences, of_scenario};
 pub use map::{APPLICATION, Layer, Map, MapError, Place, Placing, UNKNOWN};
-pub use record::{Kind, LayerSamples, LayersRecord, NodeLayers};
 
 /// Samples a second on each CPU, in a window of their own: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 997;
 
 /// More than this share without a layer is said aloud, percent.
 pub const MUCH_UNKNOWN: f64 = 5.0;
-
-/// Whose CPU time it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum End {
-    Sender,
-    Receiver,
-    Local,
-    Remote,
-    /// The device under test.
-    Dut,
-}
 
 impl End {
     pub const ALL: [Self; 5] = [Self::Sender, Self::Receiver, Self::Local, Self::Remote, Self::Dut];

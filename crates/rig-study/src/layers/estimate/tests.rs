@@ -1,8 +1,8 @@
-use super::super::record::{LayerSamples, NodeLayers};
 use super::*;
 use crate::claim::{Metric, Side};
 use crate::figures::figure;
 use crate::fixture::{TrialOptions, trial};
+use crate::record::{LayerSamples, NodeLayers};
 
 const LAYERS: [&str; 4] = ["application", "unknown", "copy", "socket"];
 
