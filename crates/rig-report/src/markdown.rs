@@ -47,7 +47,7 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
         Block::Claims { claims } => claims.iter().try_for_each(|claim| {
             let verdict = match claim.verdict {
                 Verdict::Holds => format!("**{}**", claim.verdict),
-                Verdict::Refuted | Verdict::Undecided => format!("***{}***", claim.verdict),
+                Verdict::Refuted | Verdict::Undecided | Verdict::Differs => format!("***{}***", claim.verdict),
             };
             writeln!(out, "- {} {verdict}: {}", text::sign(claim.verdict), paragraph(&claim.text))?;
             writeln!(out, "  <br>{}", paragraph(&claim.words))?;

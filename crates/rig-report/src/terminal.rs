@@ -124,7 +124,7 @@ impl Terminal<'_> {
         let colour = match claim.verdict {
             Verdict::Holds => Colour::Green,
             Verdict::Refuted => Colour::Red,
-            Verdict::Undecided => Colour::Yellow,
+            Verdict::Undecided | Verdict::Differs => Colour::Yellow,
         };
         let verdict = format!("{} {:<9}", text::sign(claim.verdict), claim.verdict);
         let indent = " ".repeat(verdict.chars().count() + 1);

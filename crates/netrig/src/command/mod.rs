@@ -4,6 +4,7 @@ pub mod arguments;
 pub mod compare;
 pub mod doctor;
 pub mod ends;
+pub mod examples;
 pub mod keep;
 mod output;
 pub mod report;

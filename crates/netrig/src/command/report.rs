@@ -28,7 +28,7 @@ use super::suites::{load_text, repeat_text};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
 
 #[derive(Debug, Args)]
 pub struct SeriesArgs {
-    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
     /// Only these scenarios, e.g. A,B,D
@@ -73,11 +73,23 @@ pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
 fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
     let name = name.parse().or_exit(Exit::BadInput)?;
     let store = open(store)?;
-    store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
+    store.resolve(&name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
 }
 
-pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
-    let runs = open(args)?.runs().or_exit(Exit::Failed)?;
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Remove this run for good, by its number, label, `latest` or `latest~1`; its number is not used again
+    #[arg(long, value_name = "RUN")]
+    pub delete: Option<String>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
+    if let Some(name) = &args.delete {
+        return delete(name, &args.store);
+    }
+    let runs = open(&args.store)?.runs().or_exit(Exit::Failed)?;
     if runs.is_empty() {
         print("No run is stored yet: try `netrig run layers --quick`.\n")?;
         return Ok(Exit::Done);
@@ -86,7 +98,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["run", "started", "took", "suite", "trials", "state"]);
+        .set_header(["run", "started", "took", "suite", "trials", "state", "label"]);
     for run in runs {
         let took = run.ended_unix_ms.map_or_else(String::new, |end| {
             let seconds = (end - run.started_unix_ms) / 1000;
@@ -99,6 +111,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
             run.suite,
             run.stored_trials.to_string(),
             run.state.to_string(),
+            run.label.as_ref().map_or_else(String::new, ToString::to_string),
         ]);
     }
     for number in [0, 2, 4] {
@@ -108,6 +121,19 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
     }
     let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     print(&(text.join("\n") + "\n"))?;
+    Ok(Exit::Done)
+}
+
+/// Removes a run, and says what it was: nobody is asked.
+fn delete(name: &str, args: &StoreArgs) -> Result<Exit, Failure> {
+    let name = name.parse().or_exit(Exit::BadInput)?;
+    let path = open(args)?.path().to_owned();
+    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
+    let run = store.resolve(&name).and_then(|id| store.delete(id)).or_exit(Exit::BadInput)?;
+    let label = run.label.map_or_else(String::new, |label| format!(" ({label})"));
+    let trials = if run.stored_trials == 1 { "1 trial".to_owned() } else { format!("{} trials", run.stored_trials) };
+    let started = local_time(run.started_unix_ms);
+    print(&format!("Deleted run {}{label} of suite {}, {started}, {}, with {trials}\n", run.id, run.suite, run.state))?;
     Ok(Exit::Done)
 }
 
@@ -198,7 +224,10 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             Claim {
                 text: claim.text().to_owned(),
                 expression: claim.expression().to_owned(),
-                verdict,
+                verdict: match &suite.study {
+                    Some(_) if verdict == Verdict::Refuted => Verdict::Differs,
+                    _ => verdict,
+                },
                 words: words + &generator_bound(claim, &run.trials),
             }
         })

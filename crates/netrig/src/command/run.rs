@@ -13,7 +13,7 @@ use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::record::Environment;
 use rig_study::run::{self, Execute, Options, Outcome, Progress, Rig, Settled, leave_out, why_not_here, why_not_on};
-use rig_study::store::{Ending, NewRun, Store};
+use rig_study::store::{Ending, Label, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Placement;
@@ -43,16 +43,22 @@ pub struct RunArgs {
     /// Make exactly this many trials of each scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
+    /// Call the run so: a name for `report`, `compare` and --against
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// End with status 1 if a claim does not hold
+    #[arg(long)]
+    pub gate: bool,
     /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Where the nodes are
-    #[arg(long, value_enum, default_value_t, value_name = "HOST")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
     pub host: HostKind,
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
-    /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
+    /// Compare with this earlier run, its number, label or JSON file, and fail if something is worse
     #[arg(long, help_heading = HEADING, value_name = "RUN")]
     pub against: Option<String>,
     #[command(flatten)]
@@ -85,6 +91,7 @@ impl HostKind {
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, timing) = choose(args)?;
+    let gate = args.gate || suite.gate;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
@@ -124,6 +131,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 timing,
                 left_out: left_out.clone(),
                 host: elsewhere,
+                label: args.label.clone(),
+                gate,
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -180,9 +189,16 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             note(format_args!("Figure by figure: netrig compare {old} {id}{store}"));
         }
     }
-    let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
+    let fails = |verdict| matches!(verdict, Verdict::Refuted | Verdict::Differs);
+    let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
+    if gate && failed > 0 && !args.quiet {
+        note(format_args!(
+            "Status 1: {failed} of {} claims not met, and that is an error here (gate)",
+            view.claims.len()
+        ));
+    }
     Ok(match compared {
-        _ if refuted => Exit::Refuted,
+        _ if gate && failed > 0 => Exit::Refuted,
         Some((_, exit)) => exit,
         None => Exit::Done,
     })

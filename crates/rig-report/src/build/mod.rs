@@ -89,6 +89,7 @@ fn verdicts(view: &RunView) -> String {
     for (verdict, one, many) in [
         (Verdict::Holds, "holds", "hold"),
         (Verdict::Refuted, "is refuted", "are refuted"),
+        (Verdict::Differs, "differs from the study", "differ from the study"),
         (Verdict::Undecided, "is undecided", "are undecided"),
     ] {
         match view.claims.iter().filter(|claim| claim.verdict == verdict).count() {

@@ -86,6 +86,8 @@ impl<'a> Resolver<'a> {
             name: file.name.into_inner(),
             title: file.title,
             about: file.about,
+            study: file.study,
+            gate: file.gate,
             file: self.file.to_owned(),
             text: self.text.to_owned(),
             baseline: file.baseline.map(Spanned::into_inner),

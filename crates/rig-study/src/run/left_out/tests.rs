@@ -92,6 +92,8 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         timing: suite.timing,
         left_out: vec![LeftOut { scenarios: vec!["A-4".into()], reason: "more workers than CPUs".into() }],
         host: None,
+        label: None,
+        gate: false,
     };
     let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials);
     assert_eq!(why("A-4.limit >= A-1.limit").unwrap(), "A-4 was left out: more workers than CPUs");
