@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_link_that_leads_nowhere_is_told() {
-        let file = root().join("docs/X.md");
+        let file = root().join("docs/TOP.md");
         let text =
             "# Top\n[a](#top) [b](#bottom) `[c](d)` [e](../README.md)\n[f](nothing.md) [g](https://example.org)\n";
         let broken: Vec<_> = links(text).into_iter().filter(|(_, link)| broken(&file, text, link).is_some()).collect();

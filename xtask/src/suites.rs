@@ -63,19 +63,19 @@ fn page() -> Result<String> {
 
 fn of_schema(schema: &Value) -> String {
     let mut page = INTRODUCTION.to_owned();
-    section(&mut page, "The file", "top level", schema);
     let none = serde_json::Map::new();
     let types = schema["$defs"].as_object().unwrap_or(&none);
+    section(&mut page, "The file", "top level", schema, types);
     let listed = |name: &str| FIRST.iter().any(|(first, _)| *first == name);
     for (name, head) in FIRST {
         if let Some(table) = types.get(name) {
-            section(&mut page, name, head, table);
+            section(&mut page, name, head, table, types);
         }
     }
     let (tables, values): (Vec<_>, Vec<_>) =
         types.iter().filter(|(name, _)| !listed(name)).partition(|(_, of)| of.get("properties").is_some());
     for (name, table) in tables {
-        section(&mut page, name, "inline table", table);
+        section(&mut page, name, "inline table", table, types);
     }
     page.push_str("## Values\n\n");
     for (name, value) in values {
@@ -94,10 +94,12 @@ fn of_schema(schema: &Value) -> String {
     page.trim_end().to_owned() + "\n"
 }
 
-fn section(page: &mut String, name: &str, head: &str, table: &Value) {
+type Types = serde_json::Map<String, Value>;
+
+fn section(page: &mut String, name: &str, head: &str, table: &Value, types: &Types) {
     page.push_str(&format!("## {name}\n\n`{head}`\n\n{}\n\n", described(table)));
     let Some(keys) = table["properties"].as_object() else { return };
-    page.push_str("| key | type | without it | what it is |\n|---|---|---|---|\n");
+    page.push_str("| key | type | without it | example | what it is |\n|---|---|---|---|---|\n");
     let required: Vec<&str> = table["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let needed = |key: &str| required.contains(&key);
     for (key, of) in keys.iter().filter(|(key, _)| needed(key)).chain(keys.iter().filter(|(key, _)| !needed(key))) {
@@ -107,9 +109,32 @@ fn section(page: &mut String, name: &str, head: &str, table: &Value) {
             _ => String::new(),
         };
         let what = cell(&described(of));
-        page.push_str(&format!("| `{key}` | {} | {without} | {what} |\n", cell(&kind(of))));
+        let example = example(of, types).map_or_else(String::new, |example| format!("`{example}`"));
+        page.push_str(&format!("| `{key}` | {} | {without} | {} | {what} |\n", cell(&kind(of)), cell(&example)));
     }
     page.push('\n');
+}
+
+/// A value that the key may have, as JSON, which TOML writes alike; none of tables and of free words.
+fn example(of: &Value, types: &Types) -> Option<String> {
+    if let Some(name) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return example(types.get(name)?, types);
+    }
+    if let Some(first) = of["examples"].as_array().or_else(|| of["enum"].as_array()).and_then(|all| all.first()) {
+        return Some(first.to_string());
+    }
+    if let Some(word) = of.get("const") {
+        return Some(word.to_string());
+    }
+    if let Some(all) = of["oneOf"].as_array().or_else(|| of["anyOf"].as_array()) {
+        return all.iter().find_map(|one| example(one, types));
+    }
+    match of["type"].as_str()? {
+        "boolean" => Some("true".to_owned()),
+        "integer" => Some(of["minimum"].as_u64().filter(|least| *least > 0).unwrap_or(1).to_string()),
+        "array" => example(&of["items"], types).map(|one| format!("[{one}]")),
+        _ => None,
+    }
 }
 
 /// The description with its example and its bounds.
@@ -201,8 +226,8 @@ mod tests {
             "$defs": { "Name": { "oneOf": [{ "const": "a", "description": "The first." }, { "enum": ["b"] }] } },
         });
         let page = of_schema(&schema);
-        assert!(page.contains("| `trials` | integer | `3` | How \\| often. From 1 to 9. |"), "{page}");
-        assert!(page.contains("| `name` | [Name](#name) | *required* |  |"), "{page}");
+        assert!(page.contains("| `trials` | integer | `3` | `1` | How \\| often. From 1 to 9. |"), "{page}");
+        assert!(page.contains("| `name` | [Name](#name) | *required* | `\"a\"` |  |"), "{page}");
         assert!(page.contains("### Name\n\n- `\"a\"`: The first.\n- `\"b\"`\n"), "{page}");
     }
 
