@@ -34,7 +34,10 @@ fn main() {
     let version = output(Command::new(rustc).arg("--version")).unwrap_or_default();
     let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let mut build = format!("{}, {}, {version}", hash(root, &files), variable("PROFILE"));
-    let flags = variable("CARGO_ENCODED_RUSTFLAGS").replace('\u{1f}', " ");
+    // Where sources lie makes no other program.
+    let flags = variable("CARGO_ENCODED_RUSTFLAGS");
+    let flags: Vec<_> = flags.split('\u{1f}').filter(|flag| !flag.starts_with("--remap-path-prefix")).collect();
+    let flags = flags.join(" ");
     if !flags.is_empty() {
         build += &format!(", {flags}");
     }

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure};
+use rig_cli::help;
 
 use super::{control, ipvsadm, views};
 
@@ -23,6 +24,11 @@ enum Command {
     View(views::View),
 }
 
+/// What may be said, for man pages and completions.
+pub fn command_line() -> clap::Command {
+    help::on_a_screen(Lb::command())
+}
+
 /// Does what the arguments after `netrig lb` say.
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let first = arguments.first().map_or("", |word| word.to_str().unwrap_or_default());
@@ -30,7 +36,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         return ipvsadm::execute(arguments);
     }
     let program = OsString::from("netrig lb");
-    match Lb::parse_from([program].iter().chain(arguments)).command {
+    match help::parse::<Lb>([program].iter().chain(arguments).cloned()).command {
         Command::View(view) => views::execute(&view),
         Command::Control(control) => control::execute(control),
     }

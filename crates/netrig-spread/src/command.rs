@@ -7,8 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::help;
 use rig_cli::streams::{print, print_on};
 use rig_spread::Tuning;
 use serde::Serialize;
@@ -137,9 +138,14 @@ struct RunArgs {
 /// Ending takes a moment.
 const ENDING: Duration = Duration::from_secs(10);
 
+/// What may be said, for man pages and completions.
+pub fn command_line() -> clap::Command {
+    help::on_a_screen(Spread::command())
+}
+
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig spread");
-    match Spread::parse_from([program].iter().chain(arguments)).command {
+    match help::parse::<Spread>([program].iter().chain(arguments).cloned()).command {
         Command::Run(arguments) => run(arguments),
         Command::Check { file } => check(&file),
         Command::Probe { interface, how } => probe(&interface, how.json),

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::help;
 use rig_cli::packet;
 use rig_cli::streams::{self, print};
 use rig_stats::units::Span;
@@ -306,13 +307,18 @@ impl From<FamilyName> for Family {
     }
 }
 
+/// What may be said, for man pages and completions.
+pub fn command_line() -> clap::Command {
+    help::on_a_screen(Vrouter::command())
+}
+
 /// Does what the arguments after `netrig vrouter` say.
 ///
 /// # Errors
 /// With the status that the program ends with.
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig vrouter");
-    match Vrouter::parse_from([program].iter().chain(arguments)).command {
+    match help::parse::<Vrouter>([program].iter().chain(arguments).cloned()).command {
         Command::Run { file, node, persist, metrics } => daemon::run(&file, &node, persist, metrics),
         Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),

@@ -1,27 +1,30 @@
 //! The command line: what may be said, and which part does it.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
 use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
+use rig_cli::help;
 use rig_sys::cpu::CpuSet;
 
-use crate::command::arguments::StoreArgs;
 use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
-use crate::command::report::{ReportArgs, SeriesArgs};
+use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
-use crate::command::{self, ends};
+use crate::command::{self, ends, examples};
+use crate::manual::{self, names};
 use crate::tool::Tool;
 
 /// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
 ///
-/// Exit status: 0 done, every claim holds or is undecided, nothing compared is worse; 1 a claim is refuted or something
-/// is worse; 2 bad input; 3 the machine lacks something; 4 a trial or the store failed; 5 nothing is worse, but
+/// Exit status: 0 done, nothing compared is worse; 1 something is worse, or a claim does not hold and --gate or the suite
+/// makes that an error; 2 bad input; 3 the machine lacks something; 4 a trial or the store failed; 5 nothing is worse, but
 /// --fail-on-undecided was given and something is undecided; 130 stopped by Ctrl-C.
 #[derive(Debug, Parser)]
-#[command(version, max_term_width = 110)]
+#[command(version, max_term_width = 110, after_help = examples::NETRIG)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,6 +33,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// What this machine can do, what is missing and how to get it
+    #[command(after_help = examples::DOCTOR)]
     Doctor {
         /// Print findings as JSON
         #[arg(long)]
@@ -38,36 +42,46 @@ enum Command {
     /// The built-in suites and their scenarios
     List,
     /// One suite: its scenarios with their topologies, loads and claims
+    #[command(after_help = examples::SHOW)]
     Show {
         /// A built-in suite's name or a suite file's path
         suite: String,
     },
-    /// The JSON Schemas of suite files, for editors, and of what netrig writes, for programs
+    /// JSON Schemas of suite files and of what netrig writes
+    #[command(after_help = examples::SCHEMA)]
     Schema {
         /// Which one, e.g. `suite`; without it, what there is
         name: Option<String>,
     },
-    /// Run a suite: build each testbed, drive it, measure, decide, report
+    /// Run a suite: build testbeds, drive them, measure, report
+    #[command(after_help = examples::RUN)]
     Run(RunArgs),
     /// Report a stored run again, without running anything
+    #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
-    /// What a stored run counted over time, as CSV: one line for each counter of each reading
+    /// What a stored run counted over time, as CSV
     ///
-    /// Columns: scenario, trial, phase, of (worker, background worker, node or datapath), name, counter, begin_s and end_s (seconds from
+    /// One line for each counter of each reading. Columns: scenario, trial, phase, of (worker, background worker, node or datapath), name, counter, begin_s and end_s (seconds from
     /// the window's begin), value (what the counter rose by in that time, or a percentile in nanoseconds), per_second. A
     /// counter that stayed zero for a whole trial is left out. docs/MEASURING.md tells what the counters are.
+    #[command(after_help = examples::SERIES)]
     Series(SeriesArgs),
-    /// Compare two runs figure by figure: better, worse, same or undecided
+    /// Compare two runs, figure by figure
+    ///
+    /// Each is better, worse, the same or undecided.
     ///
     /// Exit status: 0 nothing is worse; 1 something is worse; 2 bad input; 4 the store or the output failed; 5 nothing is
     /// worse, but --fail-on-undecided was given and something is undecided.
+    #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
     /// How surely this machine tells two things apart: the same load twice, and with a known change, for a stream, transactions
     /// and packets
     Calibrate(CalibrateArgs),
     /// The stored runs
-    History(StoreArgs),
+    #[command(after_help = examples::HISTORY)]
+    History(HistoryArgs),
     /// Keep the testbed of a scenario up, to try things by hand
+    #[command(after_help = examples::UP)]
     Up {
         /// Which one, as SUITE/SCENARIO, e.g. layers/D
         scenario: String,
@@ -78,7 +92,8 @@ enum Command {
         #[arg(long, value_name = "LIST")]
         cpus: Option<CpuSet>,
     },
-    /// Run a command, or a shell, inside a node or container of a testbed that is up
+    /// Run a command or a shell in a node or container that is up
+    #[command(after_help = examples::SHELL)]
     Shell {
         /// Where, e.g. `a` or `a/sender`
         place: String,
@@ -103,35 +118,37 @@ enum Command {
     /// A stream of UDP datagrams between two machines
     #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
     Udp(ends::UdpArgs),
-    /// Be the server of `stream`, `rr` and `udp` for clients on other machines
+    /// Be the server of `stream`, `rr` and `udp` for other machines
+    #[command(after_help = examples::SERVE)]
     Serve(ends::ServeArgs),
-    /// NTttcp: its command line (of Linux and of Windows), its layouts, and the protocol of NTttcp for Linux
+    /// NTttcp: its command lines, its layouts and its protocol
     ///
-    /// Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
+    /// The command lines of Linux and of Windows, and the protocol of NTttcp for Linux. Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
     #[command(disable_help_flag = true)]
     Ntttcp {
         /// The original's options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
         arguments: Vec<OsString>,
     },
-    /// Packet load in dperf's configuration language: its keywords, its statistics, over AF_XDP or AF_PACKET
+    /// Packet load in dperf's configuration language
     ///
-    /// Also what a link named `dperf` to this program does. Exit status: 0 everything answered; 1 connections failed or were
+    /// Its keywords and its statistics, over AF_XDP or AF_PACKET. Also what a link named `dperf` to this program does. Exit status: 0 everything answered; 1 connections failed or were
     /// without an answer; 2 the file says what cannot be done; 3 the machine lacks something; 4 the gateway did not answer,
     /// or a worker failed; 130 stopped by Ctrl-C before it began.
+    #[command(after_help = examples::DPERF)]
     Dperf(dperf::DperfArgs),
-    /// The layer-4 balancer: run it, change it by ipvsadm's command line, list it, watch it
+    /// The layer-4 balancer, also by ipvsadm's command line
     ///
-    /// `netrig lb --help` tells its commands. A link named `ipvsadm` to this program does what ipvsadm's options say.
+    /// Run it, change it, list it, watch it. `netrig lb --help` tells its commands. A link named `ipvsadm` to this program does what ipvsadm's options say.
     #[command(disable_help_flag = true)]
     Lb {
         /// A command, or ipvsadm's options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
-    /// The overlay router of containers: run it on each node by one file, list what it does in Contrail's layouts
+    /// The overlay router of containers, with Contrail's listings
     ///
-    /// `netrig vrouter --help` tells its commands. A link named as Contrail's `vif`, `nh`, `rt`, `mpls`, `vxlan`, `flow` or
+    /// Run it on each node by one file. `netrig vrouter --help` tells its commands. A link named as Contrail's `vif`, `nh`, `rt`, `mpls`, `vxlan`, `flow` or
     /// `dropstats` to this program does the same as the command of that name.
     #[command(disable_help_flag = true)]
     Vrouter {
@@ -139,21 +156,34 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
-    /// The receive spreader: which CPUs process what an interface receives, spread under load, coalesced when one will do
+    /// The receive spreader: which CPUs process what arrives
     ///
-    /// `netrig spread --help` tells its commands.
+    /// What an interface receives is spread over CPUs under load, and coalesced when one will do. `netrig spread --help` tells its commands.
     #[command(disable_help_flag = true)]
     Spread {
         /// A command
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
         arguments: Vec<OsString>,
     },
-    /// What receives packets, live: CPUs, interfaces, the spreader's entries, the balancer, the vRouter
+    /// What receives packets, live
     ///
-    /// Without arguments, the spreader of this network namespace, or all its interfaces where none runs. docs/TOP.md describes
+    /// CPUs, interfaces, the spreader's entries, the balancer, the vRouter. Without arguments, the spreader of this network namespace, or all its interfaces where none runs. docs/TOP.md describes
     /// what is shown; ? on the screen tells the keys. Exit status: 0 done; 2 bad input, or no terminal and no --json; 3 what was
     /// asked for does not run here; 4 it ended, or the kernel does not tell.
+    #[command(after_help = examples::TOP)]
     Top(netrig_top::command::TopArgs),
+    /// What a shell needs to complete command lines of netrig
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// The shell
+        shell: Shell,
+        /// Of netrig called by the name of another tool
+        #[arg(long, value_name = "NAME", value_parser = names())]
+        tool: Option<String>,
+    },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man { directory: PathBuf },
     /// One end of a load, driven by another netrig process over standard input and output
     #[command(hide = true)]
     Worker,
@@ -197,6 +227,10 @@ impl Cli {
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),
             Command::Spread { arguments } => netrig_spread::command::execute(&arguments),
             Command::Top(args) => netrig_top::command::execute(&args),
+            Command::Completions { shell, tool } => {
+                manual::completions(help::on_a_screen(Self::command()), shell, tool.as_deref())
+            }
+            Command::Man { directory } => manual::write(help::on_a_screen(Self::command()), &directory),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

@@ -4,6 +4,7 @@
 pub mod cli;
 pub mod command;
 pub mod doctor;
+pub mod manual;
 pub mod tool;
 
 use rig_cli::schema::Schema;

@@ -1,16 +1,17 @@
 use std::env;
 use std::process::ExitCode;
 
-use clap::Parser;
 use netrig::cli::Cli;
 use netrig::tool::Tool;
+use rig_cli::help;
 use rig_cli::streams::note;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
-    let result = match arguments.next().and_then(|program| Tool::of(&program)) {
+    let program = arguments.next().unwrap_or_else(|| "netrig".into());
+    let result = match Tool::of(&program) {
         Some(tool) => tool.execute(&arguments.collect::<Vec<_>>()),
-        None => Cli::parse().execute(),
+        None => help::parse::<Cli>([program].into_iter().chain(arguments)).execute(),
     };
     match result {
         Ok(exit) => exit.into(),

@@ -17,7 +17,7 @@ pub enum Tool {
 }
 
 /// Contrail's tools that are commands of `netrig vrouter`.
-const VROUTER: [&str; 8] = ["vif", "nh", "rt", "mpls", "vxlan", "flow", "dropstats", "vrfstats"];
+pub const VROUTER: [&str; 8] = ["vif", "nh", "rt", "mpls", "vxlan", "flow", "dropstats", "vrfstats"];
 
 impl Tool {
     /// Which tool a program of this name is: the last part of its path, with any case and with or without `.exe`.

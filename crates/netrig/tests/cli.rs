@@ -385,3 +385,105 @@ fn help_says_what_each_command_does() {
         insta::assert_snapshot!(format!("help-{}", if command.is_empty() { "netrig" } else { command }), text);
     }
 }
+
+/// The main commands and those of the services, each with `--help`.
+#[test]
+fn help_fits_a_screen() {
+    let home = tempfile::tempdir().unwrap();
+    let commands = "|doctor|list|show|schema|run|report|series|compare|history|up|shell|down|stream|rr|udp|serve|ntttcp|dperf|lb|vrouter|\
+                    spread|top|completions|lb run|lb trace|vrouter run|vrouter flow|spread run|spread set";
+    for command in commands.split('|') {
+        let mut help = netrig(home.path());
+        let assert = help.env("COLUMNS", "80").args(command.split_whitespace()).arg("--help").assert().success();
+        let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+        let (lines, widest) = (text.lines().count(), text.lines().map(|line| line.chars().count()).max().unwrap_or(0));
+        // Both ends of a test are one command.
+        let most = if ["stream", "rr", "udp"].contains(&command) { 58 } else { 48 };
+        assert!(lines <= most, "{command}: {lines} lines");
+        // ntttcp's own lines, a table, are as wide as their words.
+        assert!(widest <= 80 || command == "ntttcp", "{command}: {widest} columns\n{text}");
+    }
+}
+
+#[test]
+fn a_word_that_is_nearly_a_command_is_answered_with_it() {
+    let home = tempfile::tempdir().unwrap();
+    for (words, meant) in [
+        ("hstory", "'history'"),
+        ("report --fromat html", "'--format'"),
+        ("lb statsu", "'status'"),
+        ("vrouter realod", "'reload'"),
+        ("spread porbe eth0", "'probe'"),
+        ("dperf --serch", "'--search'"),
+        ("top --jsn", "'--json'"),
+        ("udp --clint host", "'--client"),
+    ] {
+        refused(home.path(), 2, &words.split(' ').collect::<Vec<_>>(), &["similar", meant]);
+    }
+}
+
+#[test]
+fn shells_and_manuals_know_the_commands_of_services_too() {
+    let home = tempfile::tempdir().unwrap();
+    let printed = |arguments: &[&str]| {
+        let assert = netrig(home.path()).args(arguments).assert().success();
+        String::from_utf8_lossy(&assert.get_output().stdout).into_owned()
+    };
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = printed(&["completions", shell]);
+        for word in ["against", "vrouter", "dropstats", "probe", "reload"] {
+            assert!(text.contains(word), "{shell} does not know {word}");
+        }
+        assert!(printed(&["completions", shell, "--tool", "dperf"]).contains("search"), "{shell}");
+    }
+    refused(home.path(), 2, &["completions", "tcsh"], &["'tcsh'", "bash"]);
+    refused(home.path(), 2, &["completions", "bash", "--tool", "iperf"], &["'iperf'", "dperf"]);
+    netrig(home.path()).args(["man", "pages"]).assert().success();
+    for (page, word) in [
+        ("netrig.1", "netrig\\-run(1)"),
+        ("netrig-run.1", "against"),
+        ("netrig-lb-trace.1", "packet"),
+        ("netrig-vrouter-flow.1", "flow"),
+        ("dperf.1", "search"),
+        ("ntttcp.1", "duration"),
+        ("ipvsadm.8", "SCHEDULER"),
+    ] {
+        let text = fs::read_to_string(home.path().join("pages").join(page)).unwrap();
+        assert!(text.contains(word), "{page} lacks {word}");
+    }
+    refused(home.path(), 2, &["man", "/proc/pages"], &["write man pages to /proc/pages"]);
+}
+
+#[test]
+fn runs_are_named_by_their_labels_and_deleted() {
+    let home = tempfile::tempdir().unwrap();
+    let path = stored(home.path());
+    let store = Store::open(&path).unwrap();
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection.execute("UPDATE run SET options = json_set(options, '$.label', 'before')", []).unwrap();
+    drop(connection);
+    let printed = |arguments: &[&str]| {
+        let assert = netrig(home.path()).args(arguments).assert().success();
+        String::from_utf8_lossy(&assert.get_output().stdout).into_owned()
+    };
+    assert!(printed(&["history"]).contains("before"));
+    assert!(printed(&["report", "before"]).contains("label before"));
+    fs::write(home.path().join("other"), printed(&["report", "1", "--format", "json"])).unwrap();
+    // A file may have any name; a label goes before it.
+    let refused = |arguments: &[&str], expected: &[&str]| {
+        let assert = netrig(home.path()).args(arguments).assert().code(2);
+        let said = said(assert.get_output());
+        expected.iter().for_each(|words| assert!(said.contains(words), "{arguments:?}: {said}"));
+    };
+    refused(&["compare", "before", "other"], &["run 1 and other are the same run"]);
+    refused(&["history", "--delete", "after"], &["labelled `after`", "netrig history"]);
+    refused(&["history", "--delete", "9"], &["run 9 is not in the store"]);
+    refused(&["run", "layers", "--label", "latest"], &["`latest` is no label", "begins with a letter"]);
+    let said = printed(&["history", "--delete", "before"]);
+    assert!(
+        said.starts_with("Deleted run 1 (before) of suite layers, ") && said.ends_with(", with 2 trials\n"),
+        "{said}"
+    );
+    assert!(printed(&["history"]).contains("No run is stored yet"));
+}

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 /// The documented exit statuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; every claim holds or is undecided, and nothing that was compared is worse.
+    /// Done, and nothing that was compared is worse.
     Done = 0,
-    /// Done, and a claim is refuted or something is worse than in the run it was compared with.
+    /// Done, and something is worse than in the run it was compared with, or a claim does not hold that has to.
     Refuted = 1,
     /// The user said something that cannot be done.
     BadInput = 2,

@@ -6,6 +6,7 @@ pub mod ask;
 pub mod bpf_file_system;
 pub mod exit;
 pub mod forms;
+pub mod help;
 pub mod http;
 pub mod lock;
 pub mod look;

@@ -54,7 +54,7 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
             let verdict = match claim.verdict {
                 _ if is_seen(claim) => "- seen".to_owned(),
                 Verdict::Holds => format!("- {} **{}**", text::sign(claim.verdict), claim.verdict),
-                Verdict::Refuted | Verdict::Undecided => {
+                Verdict::Refuted | Verdict::Undecided | Verdict::Differs => {
                     format!("- {} ***{}***", text::sign(claim.verdict), claim.verdict)
                 }
             };

@@ -144,7 +144,7 @@ impl Terminal<'_> {
         let colour = match claim.verdict {
             Verdict::Holds => Colour::Green,
             Verdict::Refuted => Colour::Red,
-            Verdict::Undecided => Colour::Yellow,
+            Verdict::Undecided | Verdict::Differs => Colour::Yellow,
         };
         let verdict = match is_seen(claim) {
             true => format!("· {:<9}", "seen"),

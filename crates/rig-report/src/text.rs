@@ -121,6 +121,7 @@ pub fn sign(verdict: Verdict) -> char {
     match verdict {
         Verdict::Holds => '✓',
         Verdict::Refuted => '✗',
+        Verdict::Differs => '≠',
         Verdict::Undecided => '?',
     }
 }

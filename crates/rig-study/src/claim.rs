@@ -83,6 +83,8 @@ pub enum Verdict {
     Holds,
     Refuted,
     Undecided,
+    /// Refuted here, and a published study's: on other machines, so that neither is wrong.
+    Differs,
 }
 
 /// In which unit effect, interval and threshold are.
@@ -116,6 +118,7 @@ impl fmt::Display for Verdict {
             Self::Holds => "holds",
             Self::Refuted => "refuted",
             Self::Undecided => "undecided",
+            Self::Differs => "differs from the study",
         })
     }
 }

@@ -71,9 +71,7 @@ pub fn be_punctual() -> bool {
     /// The shortest slice that the kernel takes.
     const SLICE_NS: u64 = 100_000;
 
-    let parameter = libc::sched_param { sched_priority: 1 };
-    // SAFETY: the pointer is to a sched_param that lives through the call.
-    if unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameter) } == 0 {
+    if crate::direct::set_fifo(0, libc::SCHED_RESET_ON_FORK, 1) {
         return true;
     }
     // SAFETY: all zeroes is a valid sched_attr: nice 0 in the class SCHED_OTHER.

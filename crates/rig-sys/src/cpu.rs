@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
+use crate::direct;
 use crate::error::{During, Result};
 
 /// Sorted CPU numbers without repetition. Written as the kernel's CPU lists are: `0-3,6`; as a value in a file, an empty
@@ -196,12 +197,10 @@ pub fn set_slice(slice: Duration) -> Result<()> {
 /// # Errors
 /// Without CAP_SYS_NICE, and when there is no such thread.
 pub fn run_before_others(thread: u32, priority: u8) -> Result<()> {
-    let parameters = libc::sched_param { sched_priority: priority.into() };
-    // SAFETY: the pointer is to a whole `sched_param` that lives through the call, which only reads it.
-    match unsafe { libc::sched_setscheduler(thread as libc::pid_t, libc::SCHED_FIFO, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()).during(|| format!("let thread {thread} run before others")),
+    if direct::set_fifo(thread, 0, priority) {
+        return Ok(());
     }
+    Err(io::Error::last_os_error()).during(|| format!("let thread {thread} run before others"))
 }
 
 impl fmt::Display for CpuSet {

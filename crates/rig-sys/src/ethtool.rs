@@ -281,7 +281,7 @@ fn ioctl<T>(interface: &str, value: &mut T) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
     // SAFETY: SIOCETHTOOL reads and writes the command's structure behind ifr_data; both structures outlive the call.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -4,6 +4,7 @@
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+mod direct;
 mod error;
 pub mod ethtool;
 pub mod lines;

@@ -23,9 +23,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, CommandFactory, Parser, ValueEnum};
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::help;
 use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_packet::fleet::check_plan;
@@ -98,10 +99,15 @@ struct Standalone {
     options: DperfArgs,
 }
 
+/// What may be said to a program named `dperf`, for man pages and completions.
+pub fn command_line() -> clap::Command {
+    help::on_a_screen(Standalone::command())
+}
+
 /// Does what the arguments of a program named `dperf` say.
 pub fn execute_as_dperf(arguments: &[OsString]) -> Result<Exit, Failure> {
     let all = std::iter::once(OsString::from("dperf")).chain(arguments.iter().cloned());
-    execute(&Standalone::parse_from(all).options)
+    execute(&help::parse::<Standalone>(all).options)
 }
 
 /// A file that was read.

@@ -29,6 +29,7 @@ use rig_sys::cpu::{self, CpuSet};
 
 use self::console::Console;
 pub use self::dialect::Dialect;
+pub use self::help::text as help;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 use rig_testbed::accounting::Accountant;

@@ -37,7 +37,7 @@ pub struct JudgeArgs {
     #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
     pub min_effect: Option<Percent>,
     /// Confidence of the comparison's intervals [default: 95%]
-    #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
+    #[arg(long, help_heading = HEADING, value_name = "PERCENT", hide_short_help = true)]
     pub level: Option<Level>,
     /// End with status 5 if nothing is worse but a figure is undecided
     #[arg(long, help_heading = HEADING)]

@@ -23,7 +23,7 @@ const HISTORY: usize = 20;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// The earlier run: a number in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
+    /// The earlier run: a number or label in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
     /// report --format json` wrote
     #[arg(default_value = "latest~1")]
     pub old: String,
@@ -126,6 +126,11 @@ fn exit(comparison: &Comparison, fail_on_undecided: bool) -> Exit {
 /// A run from the store, or from a file that a report was written to.
 fn input(name: &str, store: &StoreArgs) -> Result<Input, Failure> {
     let run = match name.parse::<RunName>() {
+        // A word may be a label or a file: the store's labels come first.
+        Ok(run @ RunName::Label(_)) if Path::new(name).is_file() && !has(store, &run) => {
+            let data = export::read(Path::new(name)).or_exit(Exit::BadInput)?;
+            return Ok(Input { name: name.to_owned(), data });
+        }
         Ok(run) => run,
         Err(_) if Path::new(name).exists() => {
             let data = export::read(Path::new(name)).or_exit(Exit::BadInput)?;
@@ -137,9 +142,14 @@ fn input(name: &str, store: &StoreArgs) -> Result<Input, Failure> {
         }
     };
     let store = report::open(store)?;
-    let run = store.resolve(run).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
+    let run = store.resolve(&run).and_then(|id| store.run(id)).or_exit(Exit::BadInput)?;
     let data = data(&report::view(&run)?);
     Ok(Input { name: format!("run {}", data.run.id), data })
+}
+
+/// Whether the store has a run of this name.
+fn has(store: &StoreArgs, run: &RunName) -> bool {
+    report::open(store).is_ok_and(|store| store.resolve(run).is_ok())
 }
 
 /// The most recent complete runs of a suite, for the noise floor. Without a store, as where two files are compared,

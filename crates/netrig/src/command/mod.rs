@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod compare;
 pub mod doctor;
 pub mod ends;
+pub mod examples;
 pub mod keep;
 mod output;
 pub mod report;

@@ -28,7 +28,7 @@ use super::suites::{load_text, repeat_text};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
     /// All of it: tables, single trials, doubts and method too. Other formats than `terminal` always have all
@@ -54,7 +54,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
 
 #[derive(Debug, Args)]
 pub struct SeriesArgs {
-    /// The run's number in `netrig history`, `latest`, or `latest~1` for the one before
+    /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
     /// Only these scenarios, e.g. A,B,D
@@ -90,11 +90,23 @@ pub(super) fn again(id: &str, store: &StoreArgs) -> String {
 fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
     let name = name.parse().or_exit(Exit::BadInput)?;
     let store = open(store)?;
-    store.resolve(name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
+    store.resolve(&name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
 }
 
-pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
-    let runs = open(args)?.runs().or_exit(Exit::Failed)?;
+#[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// Remove this run for good, by its number, label, `latest` or `latest~1`; its number is not used again
+    #[arg(long, value_name = "RUN")]
+    pub delete: Option<String>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
+    if let Some(name) = &args.delete {
+        return delete(name, &args.store);
+    }
+    let runs = open(&args.store)?.runs().or_exit(Exit::Failed)?;
     if runs.is_empty() {
         print("No run is stored yet: try `netrig run layers --quick`.\n")?;
         return Ok(Exit::Done);
@@ -103,7 +115,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["run", "started", "took", "suite", "trials", "state"]);
+        .set_header(["run", "started", "took", "suite", "trials", "state", "label"]);
     for run in runs {
         let took = run.ended_unix_ms.map_or_else(String::new, |end| {
             let seconds = (end - run.started_unix_ms) / 1000;
@@ -116,6 +128,7 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
             run.suite,
             run.stored_trials.to_string(),
             run.state.to_string(),
+            run.label.as_ref().map_or_else(String::new, ToString::to_string),
         ]);
     }
     for number in [0, 2, 4] {
@@ -125,6 +138,19 @@ pub fn history(args: &StoreArgs) -> Result<Exit, Failure> {
     }
     let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     print(&(text.join("\n") + "\n"))?;
+    Ok(Exit::Done)
+}
+
+/// Removes a run, and says what it was: nobody is asked.
+fn delete(name: &str, args: &StoreArgs) -> Result<Exit, Failure> {
+    let name = name.parse().or_exit(Exit::BadInput)?;
+    let path = open(args)?.path().to_owned();
+    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
+    let run = store.resolve(&name).and_then(|id| store.delete(id)).or_exit(Exit::BadInput)?;
+    let label = run.label.map_or_else(String::new, |label| format!(" ({label})"));
+    let trials = if run.stored_trials == 1 { "1 trial".to_owned() } else { format!("{} trials", run.stored_trials) };
+    let started = local_time(run.started_unix_ms);
+    print(&format!("Deleted run {}{label} of suite {}, {started}, {}, with {trials}\n", run.id, run.suite, run.state))?;
     Ok(Exit::Done)
 }
 
@@ -204,8 +230,11 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     };
     let is_over = run.summary.state != RunState::Running;
     let rulings = judge(&asked_of, &run.trials, &Rule { level, planned, is_over });
-    let (claims, judged) =
-        asked_of.iter().zip(rulings).map(|(claim, ruling)| said_of(claim, ruling, &options, run)).unzip();
+    let (claims, judged) = asked_of
+        .iter()
+        .zip(rulings)
+        .map(|(claim, ruling)| said_of(claim, ruling, &options, run, suite.study.is_some()))
+        .unzip();
     Ok(RunView {
         id: run.summary.id.to_string(),
         suite: suite.name.clone(),
@@ -237,7 +266,13 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
 }
 
 /// What is said of a claim, for readers and for programs.
-fn said_of(claim: &rig_study::claim::Claim, ruling: Ruling, options: &Options, run: &Run) -> (Claim, ClaimData) {
+fn said_of(
+    claim: &rig_study::claim::Claim,
+    ruling: Ruling,
+    options: &Options,
+    run: &Run,
+    is_studys: bool,
+) -> (Claim, ClaimData) {
     let left_out = no_verdict(claim, options, &run.trials);
     let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
     let mut data = ClaimData::new(claim, &ruling, verdict);
@@ -264,6 +299,8 @@ fn said_of(claim: &rig_study::claim::Claim, ruling: Ruling, options: &Options, r
         words += &format!(", {} more of its scenarios", minutes(Duration::from_secs_f64(seconds)));
     }
     words += &generator_bound(claim, &run.trials);
+    // What a study found on its hardware is not disproved by another's.
+    let verdict = if is_studys && verdict == Verdict::Refuted { Verdict::Differs } else { verdict };
     let effect = effect.map(|value| Effect { of, value, unit, interval, bound, threshold });
     (
         Claim {

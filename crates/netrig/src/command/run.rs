@@ -18,7 +18,7 @@ use rig_study::run::budget::Forecast;
 use rig_study::run::{
     self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
 };
-use rig_study::store::{Ending, NewRun, Store};
+use rig_study::store::{Ending, Label, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Placement;
@@ -57,11 +57,17 @@ pub struct RunArgs {
     /// Run this scenario a second time under the name ID-again, and claim that both are the same: a check on the claims' error
     #[arg(long, value_name = "ID")]
     pub again: Vec<String>,
+    /// Call the run so: a name for `report`, `compare` and --against
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// End with status 1 if a claim does not hold
+    #[arg(long)]
+    pub gate: bool,
     /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Where the nodes are
-    #[arg(long, value_enum, default_value_t, value_name = "HOST")]
+    #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
     pub host: HostKind,
     /// Also what each layer costs: a second window of each trial, in which the CPUs' stacks are sampled. With FILE, its
     /// patterns go before the built-in ones (docs/MEASURING.md)
@@ -70,7 +76,7 @@ pub struct RunArgs {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
-    /// Compare with this earlier run, a number, `latest` or a JSON file, and fail if something is worse
+    /// Compare with this earlier run, its number, label or JSON file, and fail if something is worse
     #[arg(long, help_heading = HEADING, value_name = "RUN")]
     pub against: Option<String>,
     #[command(flatten)]
@@ -104,6 +110,7 @@ impl HostKind {
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let (mut suite, mut timing) = choose(args)?;
     let layers = layers(args)?;
+    let gate = args.gate || suite.gate;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     let path = report::path_of(&args.store)?;
     // Everything that can be refused is refused before the first packet: the files here, the privileges below.
@@ -160,6 +167,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 again: args.again.clone(),
                 left_out: left_out.clone(),
                 host: elsewhere,
+                label: args.label.clone(),
+                gate,
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -210,9 +219,16 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     if !args.quiet {
         note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
     }
-    let refuted = view.claims.iter().any(|claim| claim.verdict == Verdict::Refuted);
+    let fails = |verdict| matches!(verdict, Verdict::Refuted | Verdict::Differs);
+    let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
+    if gate && failed > 0 && !args.quiet {
+        note(format_args!(
+            "Status 1: {failed} of {} claims not met, and that is an error here (gate)",
+            view.claims.len()
+        ));
+    }
     Ok(match compared {
-        _ if refuted => Exit::Refuted,
+        _ if gate && failed > 0 => Exit::Refuted,
         Some((_, exit)) => exit,
         None => Exit::Done,
     })

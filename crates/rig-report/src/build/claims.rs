@@ -106,6 +106,7 @@ pub(super) fn tally(claims: &[Claim]) -> String {
     let parts: Vec<String> = [
         (of(Verdict::Holds), "holds", "hold"),
         (of(Verdict::Refuted), "is refuted", "are refuted"),
+        (of(Verdict::Differs), "differs from the study", "differ from the study"),
         (seen, "was seen in one trial", "were seen in one trial"),
         (open, "is open", "are open"),
     ]

@@ -451,7 +451,7 @@ proptest! {
             let opposite = match verdict {
                 Verdict::Holds => Verdict::Refuted,
                 Verdict::Refuted => Verdict::Holds,
-                Verdict::Undecided => Verdict::Undecided,
+                undecided => undecided,
             };
             prop_assert_eq!(judge(format!("{left} {negation} {right}")).unwrap(), opposite);
         }

@@ -28,7 +28,7 @@ use self::deciding::Deciding;
 use crate::claim::Metric;
 use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
-use crate::store::{RunId, Store};
+use crate::store::{Label, RunId, Store};
 use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
 pub use agents::{impossible, not_here, not_on};
@@ -81,6 +81,12 @@ pub struct Options {
     /// The host of the nodes, unless they were the runner's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// What the user calls the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<Label>,
+    /// Whether a claim that does not hold was to be an error.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gate: bool,
 }
 
 impl Options {
@@ -103,6 +109,7 @@ impl Options {
         });
         words.extend((!self.again.is_empty()).then(|| format!("twice: {}", self.again.join(", "))));
         words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
+        words.extend(self.label.as_ref().map(|label| format!("label {label}")));
         words.join("; ")
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
 
-use super::{RunId, connection::PATIENCE};
+use super::{Label, RunId, connection::PATIENCE};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -61,6 +61,10 @@ pub enum StoreError {
     Runner(std::io::Error),
     #[error("run {run} is not in the store {}: `netrig history` lists those that are", path.display())]
     NoSuchRun { path: PathBuf, run: RunId },
+    #[error("no run in the store {} is labelled `{label}`: `netrig history` lists the runs, and `latest` is the last", path.display())]
+    NoSuchLabel { path: PathBuf, label: Label },
+    #[error("run {run} is going on: end it first (Ctrl-C), then delete it")]
+    GoingOn { run: RunId },
     #[error("the store {} holds no runs yet: `netrig run SUITE` makes one", path.display())]
     NoRuns { path: PathBuf },
     #[error("latest~{back} is not in the store {}, which has {runs} runs: see `netrig history`", path.display())]

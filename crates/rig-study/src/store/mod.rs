@@ -51,19 +51,55 @@ impl fmt::Display for RunId {
     }
 }
 
-/// How a user names a run: `latest`, `latest~1` for the one before it, or its number.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// How a user names a run: `latest`, `latest~1` for the one before it, its number, or its label.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RunName {
     #[default]
     Latest,
     /// So many runs before the latest.
     Before(u32),
     Number(RunId),
+    /// The latest run of that label.
+    Label(Label),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no run: give a number from `netrig history`, `latest`, or `latest~1` for the one before")]
+#[error(
+    "`{0}` names no run: give a number or a label from `netrig history`, `latest`, or `latest~1` for the one before"
+)]
 pub struct BadRunName(String);
+
+/// What a user calls a run. No two ways to name a run look alike, so it begins with a letter, has no dot as files have, and is
+/// not `latest`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Label(String);
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no label: it begins with a letter, has letters, digits and _ + - after it, 40 in all at most, and is not `latest`"
+)]
+pub struct BadLabel(String);
+
+impl FromStr for Label {
+    type Err = BadLabel;
+
+    fn from_str(text: &str) -> std::result::Result<Self, BadLabel> {
+        let good = |c: char| c.is_alphanumeric() || "_+-".contains(c);
+        let fits = text.starts_with(char::is_alphabetic) && text.chars().all(good) && text.chars().count() <= 40;
+        if fits && !text.eq_ignore_ascii_case("latest") {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(BadLabel(text.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
 
 impl FromStr for RunName {
     type Err = BadRunName;
@@ -75,7 +111,7 @@ impl FromStr for RunName {
         match text.parse::<i64>() {
             _ if text == "latest" => Ok(Self::Latest),
             Ok(number) if number > 0 => Ok(Self::Number(RunId(number))),
-            _ => Err(BadRunName(text.to_owned())),
+            _ => text.parse().map(Self::Label).map_err(|_| BadRunName(text.to_owned())),
         }
     }
 }
@@ -86,6 +122,7 @@ impl fmt::Display for RunName {
             Self::Latest => f.write_str("latest"),
             Self::Before(back) => write!(f, "latest~{back}"),
             Self::Number(id) => id.fmt(f),
+            Self::Label(label) => label.fmt(f),
         }
     }
 }
@@ -147,6 +184,8 @@ impl fmt::Display for RunState {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
     pub id: RunId,
+    /// What the user calls it.
+    pub label: Option<Label>,
     pub suite: String,
     pub title: String,
     pub netrig_version: String,
@@ -307,12 +346,41 @@ impl Store {
         }
     }
 
+    /// The latest run of that label.
+    fn labelled(&self, label: &Label) -> Result<RunId> {
+        let sql = "SELECT max(id) FROM run WHERE options ->> '$.label' = ?1";
+        let id: Option<i64> = self.connection.query_row(sql, [&label.0], |row| row.get(0)).map_err(|e| self.fail(e))?;
+        id.map(RunId).ok_or_else(|| StoreError::NoSuchLabel { path: self.path.clone(), label: label.clone() })
+    }
+
+    /// Removes a run with its trials, for good, and says what it was.
+    ///
+    /// # Errors
+    /// Where there is no such run, and where it is going on.
+    pub fn delete(&mut self, run: RunId) -> Result<RunSummary> {
+        let deleted = self.write(|transaction| {
+            let sql = format!("{HEADS} WHERE id = ?1");
+            let found = transaction.query_row(&sql, [run.0], summary).optional()?;
+            if found.as_ref().is_some_and(|found| found.state != RunState::Running) {
+                // Its trials go with it, see the schema.
+                transaction.execute("DELETE FROM run WHERE id = ?1", [run.0])?;
+            }
+            Ok(found)
+        })?;
+        match deleted {
+            None => Err(self.no_such_run(run)),
+            Some(going_on) if going_on.state == RunState::Running => Err(StoreError::GoingOn { run }),
+            Some(deleted) => Ok(deleted),
+        }
+    }
+
     /// The run that `name` stands for.
-    pub fn resolve(&self, name: RunName) -> Result<RunId> {
+    pub fn resolve(&self, name: &RunName) -> Result<RunId> {
         let id = match name {
             RunName::Latest => return self.latest(),
-            RunName::Before(back) => return self.before_latest(back),
-            RunName::Number(id) => id,
+            RunName::Before(back) => return self.before_latest(*back),
+            RunName::Number(id) => *id,
+            RunName::Label(label) => return self.labelled(label),
         };
         let there = self.connection.query_row("SELECT 1 FROM run WHERE id = ?1", [id.0], |_| Ok(())).optional();
         there.map_err(|e| self.fail(e))?.map(|()| id).ok_or_else(|| self.no_such_run(id))
@@ -370,7 +438,7 @@ impl Store {
     }
 
     fn not_open(&self, run: RunId) -> StoreError {
-        match self.resolve(RunName::Number(run)) {
+        match self.resolve(&RunName::Number(run)) {
             Ok(_) => StoreError::Ended { run },
             Err(e) => e,
         }
@@ -401,7 +469,7 @@ impl Store {
     }
 }
 
-const HEADS: &str = "SELECT *, (SELECT count(*) FROM trial WHERE trial.run = run.id) AS stored_trials FROM run";
+const HEADS: &str = "SELECT *, options ->> '$.label' AS label, (SELECT count(*) FROM trial WHERE trial.run = run.id) AS stored_trials FROM run";
 
 fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     let ending: Option<String> = row.get("ending")?;
@@ -417,6 +485,7 @@ fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     };
     Ok(RunSummary {
         id: RunId(row.get("id")?),
+        label: row.get::<_, Option<String>>("label")?.map(Label),
         suite: row.get("suite")?,
         title: row.get("title")?,
         netrig_version: row.get("netrig_version")?,

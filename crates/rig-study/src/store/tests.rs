@@ -110,15 +110,15 @@ fn history_lists_what_became_of_each_run() {
     assert_eq!(runs.iter().map(|run| run.id.get()).collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     assert_eq!(runs[4].ended_unix_ms, None);
 
-    assert_eq!(store.resolve("latest".parse().unwrap()).unwrap(), killed);
-    assert_eq!(store.resolve("4".parse().unwrap()).unwrap(), running);
-    let error = store.resolve("6".parse().unwrap()).unwrap_err();
+    assert_eq!(store.resolve(&"latest".parse().unwrap()).unwrap(), killed);
+    assert_eq!(store.resolve(&"4".parse().unwrap()).unwrap(), running);
+    let error = store.resolve(&"6".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("run 6 is not in the store"), "{error}");
     assert!(error.to_string().contains("netrig history"), "{error}");
 }
 
 #[test]
-fn a_name_is_latest_or_a_positive_number() {
+fn a_name_is_latest_a_positive_number_or_a_label() {
     assert_eq!("latest".parse(), Ok(RunName::Latest));
     assert_eq!("12".parse(), Ok(RunName::Number(RunId(12))));
     assert_eq!("latest~2".parse(), Ok(RunName::Before(2)));
@@ -136,9 +136,9 @@ fn runs_are_counted_back_from_the_latest() {
     let (_dir, mut store) = store();
     let ids: Vec<RunId> = (0..3).map(|_| store.begin_run(&new_run("layers")).unwrap()).collect();
     for (back, id) in ids.iter().rev().enumerate() {
-        assert_eq!(store.resolve(RunName::Before(back as u32)).unwrap(), *id);
+        assert_eq!(store.resolve(&RunName::Before(back as u32)).unwrap(), *id);
     }
-    let error = store.resolve(RunName::Before(3)).unwrap_err().to_string();
+    let error = store.resolve(&RunName::Before(3)).unwrap_err().to_string();
     assert!(error.contains("latest~3 is not in the store") && error.contains("3 runs"), "{error}");
 }
 
@@ -279,4 +279,43 @@ fn the_default_place_follows_the_environment() {
     assert_eq!(place(&[("XDG_DATA_HOME", "relative"), home]), at_home);
     assert_eq!(place(&[home]), at_home);
     assert_eq!(place(&[("HOME", "")]), None);
+}
+
+#[test]
+fn a_label_names_the_latest_run_that_has_it() {
+    let (_dir, mut store) = store();
+    let labelled = |label: &str| NewRun { options: json!({"quick": true, "label": label}), ..new_run("layers") };
+    let first = store.begin_run(&labelled("before")).unwrap();
+    let second = store.begin_run(&labelled("before")).unwrap();
+    let other = store.begin_run(&new_run("layers")).unwrap();
+    let name: RunName = "before".parse().unwrap();
+    assert_eq!(store.resolve(&name).unwrap(), second);
+    let labels: Vec<_> =
+        store.runs().unwrap().into_iter().map(|run| (run.id, run.label.map(|l| l.to_string()))).collect();
+    let before = || Some("before".to_owned());
+    assert_eq!(labels, [(first, before()), (second, before()), (other, None)]);
+    let error = store.resolve(&"after".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("`after`") && error.contains("netrig history"), "{error}");
+    for bad in ["", "latest", "7", "7up", "a b", "run.json", "-x", "../x", &"a".repeat(41)] {
+        assert!(bad.parse::<Label>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_run_is_deleted_with_its_trials_unless_it_is_going_on() {
+    let (_dir, mut store) = store();
+    let (kept, gone) = (store.begin_run(&new_run("layers")).unwrap(), store.begin_run(&new_run("latency")).unwrap());
+    for run in [kept, gone] {
+        store.add_trial(run, &trial("A", 1)).unwrap();
+    }
+    assert!(matches!(store.delete(gone), Err(StoreError::GoingOn { run }) if run == gone));
+    assert_eq!(store.run(gone).unwrap().trials.len(), 1);
+    store.finish_run(gone, &Ending::Interrupted, None, 1_700_000_002_000).unwrap();
+    let was = store.delete(gone).unwrap();
+    assert_eq!((was.id, was.suite.as_str(), was.stored_trials), (gone, "latency", 1));
+    assert!(matches!(store.delete(gone), Err(StoreError::NoSuchRun { .. })));
+    let trials: i64 = store.connection.query_row("SELECT count(*) FROM trial", [], |row| row.get(0)).unwrap();
+    assert_eq!((trials, store.run(kept).unwrap().trials.len()), (1, 1));
+    // A number stands for one run for ever.
+    assert!(store.begin_run(&new_run("layers")).unwrap() > gone);
 }

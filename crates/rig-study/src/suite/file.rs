@@ -26,6 +26,12 @@ pub(super) struct SuiteFile {
     /// What is measured and why, in a few sentences.
     #[serde(default)]
     pub about: String,
+    /// The published study that the suite repeats on other machines, for those whose claims are the study's: one that does not
+    /// hold is then said to differ from the study.
+    pub study: Option<String>,
+    /// Whether a run ends with status 1 when a claim does not hold, as with `--gate`; false unless told.
+    #[serde(default)]
+    pub gate: bool,
     /// The scenario that the others are compared with.
     #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,

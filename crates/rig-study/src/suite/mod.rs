@@ -61,6 +61,10 @@ pub struct Suite {
     /// What it asks, in one sentence; empty where the title says it.
     pub question: String,
     pub about: String,
+    /// The published study whose claims the suite's are.
+    pub study: Option<String>,
+    /// Whether a claim that does not hold is an error.
+    pub gate: bool,
     /// Where the suite was read from, for messages and the store.
     pub file: String,
     /// The file's own text, stored with each run.

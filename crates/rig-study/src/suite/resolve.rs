@@ -87,6 +87,8 @@ impl<'a> Resolver<'a> {
             title: file.title,
             question: file.question,
             about: file.about,
+            study: file.study,
+            gate: file.gate,
             file: self.file.to_owned(),
             text: self.text.to_owned(),
             baseline: file.baseline.map(Spanned::into_inner),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Meter, Options, Shared};
+use crate::direct;
 use crate::mapping::Mapping;
 use crate::socket::set_option;
 
@@ -200,8 +201,7 @@ impl Sender {
             let headers = &mut self.messages.headers[self.first..self.first + count];
             // SAFETY: so many headers, each of which points to a part, which points to memory that lives as long.
             let sent = unsafe {
-                let count = headers.len() as libc::c_uint;
-                libc::sendmmsg(self.shared.fd.as_raw_fd(), headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+                direct::sendmmsg(self.shared.fd.as_raw_fd(), headers.as_mut_ptr(), headers.len(), libc::MSG_DONTWAIT)
             };
             let done = match usize::try_from(sent) {
                 Ok(sent) => sent,

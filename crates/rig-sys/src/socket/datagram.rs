@@ -10,6 +10,7 @@ use std::ptr;
 use rustix::io::Errno;
 
 use super::set_option;
+use crate::direct;
 
 /// linux/udp.h
 const UDP_SEGMENT: libc::c_int = 103;
@@ -109,7 +110,7 @@ impl SendBatch {
             return if sent < 0 { Err(last_errno()) } else { Ok(1) };
         }
         // SAFETY: as above, for `count` headers, each with a buffer of its own.
-        let sent = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), count as libc::c_uint, flags as _) };
+        let sent = unsafe { direct::sendmmsg(fd, self.headers.as_mut_ptr(), count, flags) };
         usize::try_from(sent).map_err(|_| last_errno())
     }
 }
@@ -198,10 +199,10 @@ impl ReceiveBatch {
             self.headers[0].msg_len = u32::try_from(received).map_err(|_| last_errno())?;
             1
         } else {
-            let (headers, count) = (self.headers.as_mut_ptr(), self.headers.len() as libc::c_uint);
+            let (headers, count) = (self.headers.as_mut_ptr(), self.headers.len());
             let flags = flags | if wait { libc::MSG_WAITFORONE } else { 0 };
             // SAFETY: as above, for `count` headers, each with buffers of its own; no time-out is given.
-            let received = unsafe { libc::recvmmsg(fd, headers, count, flags as _, ptr::null_mut()) };
+            let received = unsafe { direct::recvmmsg(fd, headers, count, flags) };
             usize::try_from(received).map_err(|_| last_errno())?
         };
         Ok(self.received)

@@ -18,27 +18,48 @@ use rig_sys::cpu::CpuSet;
 use super::super::arguments::OutputArgs;
 
 pub const AFTER_HELP: &str = "\
-One machine is the server, any number of others are its clients, which choose the load:
-  server$ (umask 077; head -c 32 /dev/urandom | base64 > key)     and bring it to the client
+Examples:
+  server$ (umask 077; head -c 32 /dev/urandom | base64 > key)
   server$ netrig serve --key-file key
   client$ netrig stream --client SERVER --key-file key --time 10s
   client$ netrig rr --client SERVER --key-file key --request 100 --response 1k
   client$ netrig udp --client SERVER --key-file key --rate 1gbit
 
-Without a key a server listens on loopback, unless --listen says otherwise. One server serves all three kinds of load. The client's report has both ends' figures.";
+Without a key a server listens on loopback. `netrig help stream` (rr, udp) has
+all options, `netrig serve --help` those of a server.";
 
 const CLIENT: &str = "Options of the client";
 const SERVER: &str = "Options of the server: what clients may ask for";
 
 /// Refuses an option of the one role beside the other role. A conflict of groups would do the same, but its message names
 /// every option of the group instead of the one that was given.
+///
+/// What is rarely said is left out of the help that has to fit a screen: `netrig help stream` has it.
 pub fn of_one_role(arg: Arg) -> Arg {
     match arg.get_help_heading() {
-        Some(CLIENT) => arg.conflicts_with("server"),
-        Some(SERVER) => arg.conflicts_with("client"),
+        Some(CLIENT) => {
+            let rare = RARE.contains(&arg.get_id().as_str());
+            arg.conflicts_with("server").hide_short_help(rare)
+        }
+        Some(SERVER) => arg.conflicts_with("client").hide_short_help(true),
         _ => arg,
     }
 }
+
+/// Options of clients that the short help does without.
+const RARE: [&str; 11] = [
+    "no_delay",
+    "poisson",
+    "timeout",
+    "interval",
+    "send_buffer",
+    "receive_buffer",
+    "server_cpus",
+    "send_mode",
+    "receive_mode",
+    "outstanding",
+    "congestion_control",
+];
 
 /// After the window, load goes on for this long: neither end may stop in the other's window.
 const COOL_DOWN: Duration = Duration::from_millis(500);
@@ -109,19 +130,19 @@ pub struct Serving {
     #[arg(long, value_name = "N", default_value = "8")]
     max_tests: u32,
     /// Tests at once for one client address (for IPv6, one /64)
-    #[arg(long, value_name = "N", default_value = "4")]
+    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true)]
     max_tests_per_address: u32,
     /// Control connections at once
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", hide_short_help = true)]
     max_clients: u32,
     /// Control connections at once of one client address (for IPv6, one /64)
-    #[arg(long, value_name = "N", default_value = "32")]
+    #[arg(long, value_name = "N", default_value = "32", hide_short_help = true)]
     max_clients_per_address: u32,
     /// How long a new control connection may take to say hello
-    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = seconds)]
+    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = seconds, hide_short_help = true)]
     handshake_timeout: Span,
     /// How long a control connection may stay without a test
-    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds)]
+    #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds, hide_short_help = true)]
     idle_timeout: Span,
 }
 

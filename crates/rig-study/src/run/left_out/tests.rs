@@ -94,6 +94,8 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         seed: None,
         again: Vec::new(),
         host: None,
+        label: None,
+        gate: false,
     };
     let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials).map(|one| one.words);
     assert_eq!(why("A-4.limit >= A-1.limit").unwrap(), "A-4 was left out: more workers than CPUs");

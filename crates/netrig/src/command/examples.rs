@@ -1,0 +1,87 @@
+//! The end of each command's help: what is typed most.
+
+pub const NETRIG: &str = "\
+Examples:
+  netrig doctor                       what this machine can do, what is missing
+  netrig run layers --quick           a first look, under a minute
+  netrig run layers --against latest  after a change: better, worse, the same?
+`netrig COMMAND --help` fits a screen, `netrig help COMMAND` tells all.";
+
+pub const DOCTOR: &str = "\
+Examples:
+  netrig doctor           what is missing, and how to get it
+  sudo netrig doctor      the same for root, who can do more";
+
+pub const SHOW: &str = "\
+Examples:
+  netrig show layers      a built-in suite: `netrig list` names them
+  netrig show mine.toml   your own, checked on the way";
+
+pub const SCHEMA: &str = "\
+Examples:
+  netrig schema                              what there is
+  netrig schema suite > suite.schema.json    for an editor that completes TOML";
+
+pub const RUN: &str = "\
+Examples:
+  netrig run layers --quick               a first look
+  netrig run layers --only B,D --trials 5
+  netrig run layers --label before        ... change something, and then:
+  netrig run layers --against before
+  netrig run mine.toml --gate             for CI: 1 if a claim does not hold
+Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
+4 failed, 130 stopped. `netrig help run` tells more.";
+
+pub const REPORT: &str = "\
+Examples:
+  netrig report                                         the latest run
+  netrig report 3 --format html --output run-3.html     a page with charts
+  netrig report before --format json --output base.json for `run --against`";
+
+pub const SERIES: &str = "\
+Examples:
+  netrig series latest --only D --output d.csv";
+
+pub const COMPARE: &str = "\
+Examples:
+  netrig compare                       the latest two runs
+  netrig compare before after          two runs by their labels
+  netrig compare base.json latest --metrics throughput,cpu --min-effect 3%";
+
+pub const HISTORY: &str = "\
+Examples:
+  netrig history                       all runs, the latest last
+  netrig history --delete before       remove one, by label or number";
+
+pub const UP: &str = "\
+Examples:
+  netrig up layers/D                   keep the testbed of scenario D up
+  netrig shell a/sender ping -c 1 10.1.2.2
+  netrig down                          take it down";
+
+pub const SHELL: &str = "\
+Examples:
+  netrig shell a                       $SHELL on node a of the testbed that is up
+  netrig shell a/sender ip address     one command in its container `sender`";
+
+pub const SERVE: &str = "\
+Examples:
+  (umask 077; head -c 32 /dev/urandom | base64 > key)   the key of both ends
+  netrig serve --key-file key
+  netrig serve --listen 127.0.0.1                       without a key: this machine";
+
+pub const DPERF: &str = "\
+Examples:
+  netrig dperf -c client.conf --json run.json
+  netrig dperf -c client.conf --search loss-free   the highest rate without loss";
+
+pub const TOP: &str = "\
+Examples:
+  netrig top               a screen; ? tells the keys, q ends
+  netrig top eth0 --json   one sample";
+
+pub const COMPLETIONS: &str = "\
+Examples:
+  netrig completions bash > /etc/bash_completion.d/netrig
+  netrig completions zsh > \"${fpath[1]}/_netrig\"
+  netrig completions fish > ~/.config/fish/completions/netrig.fish";
