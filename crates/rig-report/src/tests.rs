@@ -144,7 +144,7 @@ fn every_figure_is_in_every_format() {
 fn html_charts_are_drawn_for_everybody() {
     let html = plain(&fixture::document(), Format::Html);
     let drawings: Vec<&str> = html.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()).collect();
-    assert_eq!(drawings.len(), 12);
+    assert_eq!(drawings.len(), 14);
     for drawing in drawings {
         assert!(drawing.contains("role=\"img\""));
         assert!(drawing.contains("<title id="));

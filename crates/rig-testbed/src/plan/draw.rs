@@ -8,7 +8,7 @@ use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
 /// Containers shown of one node; the rest is counted.
 const SHOWN: usize = 4;
 /// Nodes of a mesh in a row.
-const ROW: usize = 3;
+const ROW: usize = 2;
 /// Nodes stand side by side as far as this goes: with an indent on a terminal of 80 columns.
 const WIDEST: usize = 76;
 /// Between one layer of a node and the next.
