@@ -91,7 +91,9 @@ fn results(report: &str, tables: fn(&[&str]) -> Vec<String>) -> Result<String> {
     };
     let (begin, claims) = (heading("Results")? + 1, heading("Claims")? + 1);
     let claims_end = paragraphs[claims..].iter().position(|p| p.starts_with("## ")).map(|n| claims + n);
-    let [_title, run, machine, ..] = paragraphs[..] else { bail!("the report has no head") };
+    // Before them stand the title, the question and its answer.
+    let head = paragraphs.windows(2).find(|two| two[0].starts_with("Run "));
+    let Some([run, machine]) = head else { bail!("the report has no head") };
     let mut shown = vec![format!("{machine}\\\n{run}")];
     shown.extend(tables(&paragraphs[begin..]));
     shown.extend(paragraphs[claims..claims_end.unwrap_or(paragraphs.len())].iter().map(|p| (*p).to_owned()));
@@ -141,11 +143,11 @@ mod tests {
 
     #[test]
     fn a_reports_tables_and_claims_are_found() {
-        let report = "# T\n\nRun 1\n\nMachine\n\nx\n\n## Results\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|\n\n**c**\n\n## Claims\n\n\
-                      - holds\n\n## More\n\ny";
+        let report = "# T\n\n**An answer.**\n\nRun 1\n\nMachine\n\nx\n\n## Claims\n\n- holds\n\n## Results\n\n± is.\n\n**a**\n\n\
+                      |1|\n\n**b**\n\n|2|\n\n## More\n\ny";
         let shown = results(report, first_tables).unwrap();
-        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n**b**\n\n|2|"), "{shown}");
-        assert!(shown.ends_with("- holds") && !shown.contains("**c**"), "{shown}");
+        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n- holds"), "{shown}");
+        assert!(shown.ends_with("- holds") && !shown.contains("**b**"), "{shown}");
         assert!(results("# T\n\nrun\n\nmachine", first_tables).is_err());
     }
 
