@@ -1,11 +1,11 @@
-//! The borders between the crates, formatting, and clippy.
+//! The borders between the crates, documents, formatting, rustdoc, clippy, and what cargo-deny knows of dependencies.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::command::{LACKING, cargo, run_all, works};
-use crate::{borders, packages};
+use crate::{borders, links, packages, suites};
 
 pub fn lint() -> Result<ExitCode> {
     // Clippy runs build scripts, which compile C.
@@ -18,13 +18,24 @@ pub fn lint() -> Result<ExitCode> {
             return Ok(ExitCode::from(LACKING));
         }
     }
-    let faults = borders::faults()?;
+    let faults = [borders::faults()?, links::faults()?, suites::faults()?].concat();
     if !faults.is_empty() {
         faults.iter().for_each(|fault| eprintln!("{fault}"));
         return Ok(ExitCode::FAILURE);
     }
-    run_all([
+    // clippy::incompatible_msrv refuses what the oldest Rust that is promised lacks.
+    let mut doc = cargo(["doc", "--workspace", "--no-deps", "--quiet"]);
+    doc.env("RUSTDOCFLAGS", "--deny warnings");
+    let mut commands = vec![
         cargo(["fmt", "--all", "--check"]),
         cargo(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
-    ])
+        doc,
+    ];
+    if works(&mut cargo(["deny", "--version"])) {
+        // Advisories need a database from the network: `cargo deny check` asks for them, too.
+        commands.push(cargo(["deny", "check", "licenses", "bans", "sources"]));
+    } else {
+        eprintln!("Dependencies are not checked: cargo install --locked cargo-deny");
+    }
+    run_all(commands)
 }

@@ -5,9 +5,14 @@ mod bench;
 mod borders;
 mod command;
 mod demo;
+mod dist;
+mod fuzz;
+mod links;
 mod lint;
+mod man;
 mod packages;
 mod readme;
+mod suites;
 mod test;
 
 use std::process::ExitCode;
@@ -40,8 +45,23 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Check the borders between crates and the formatting, and run clippy with warnings as errors
+    /// Check borders between crates, links, formatting, rustdoc and clippy, with warnings as errors
     Lint,
+    /// Write the man pages
+    Man,
+    /// Write docs/SUITES.md from the schema of suite files
+    Suites,
+    /// Run each fuzz target for some seconds; needs nightly Rust and cargo-fuzz
+    Fuzz {
+        #[arg(default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        seconds: u32,
+    },
+    /// Make the release: a static binary, Debian packages, checksums and an SBOM
+    Dist {
+        /// Build all a second time, in another folder, and compare
+        #[arg(long)]
+        twice: bool,
+    },
     /// Run the suites that the README shows and write their results into it
     Readme {
         /// One suite's name, unless all shall run, and arguments for `netrig run`, e.g. `layers --window 5s --trials 5`
@@ -56,6 +76,10 @@ fn main() -> ExitCode {
         Task::Test { arguments } => test::test(&arguments),
         Task::Bench { name, arguments } => bench::bench(name.as_deref(), &arguments),
         Task::Lint => lint::lint(),
+        Task::Man => man::man(),
+        Task::Suites => suites::write(),
+        Task::Fuzz { seconds } => fuzz::fuzz(seconds),
+        Task::Dist { twice } => dist::dist(twice),
         Task::Readme { arguments } => readme::readme(&arguments),
     };
     done.unwrap_or_else(|error| {

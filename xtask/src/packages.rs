@@ -44,6 +44,14 @@ pub const BUILD: &[Need] = &[
     },
 ];
 
+/// For the static binary.
+pub const MUSL: &[Need] = &[Need {
+    what: "musl-gcc, for a binary that needs no library",
+    is_there: || starts("musl-gcc"),
+    debian: &["musl-tools"],
+    fedora: &["musl-gcc"],
+}];
+
 /// Without these some tests say SKIPPED, or fail where all are required.
 pub const TESTS: &[Need] = &[
     Need {

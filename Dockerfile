@@ -1,0 +1,22 @@
+# docker build -t netrig .
+# docker run --rm --privileged netrig run layers --quick
+FROM rust:1-bookworm AS build
+RUN apt-get update -q \
+    && apt-get install -q -y --no-install-recommends gcc libc6-dev libelf-dev zlib1g-dev make pkg-config clang \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /netrig
+COPY . .
+RUN cargo build --release --locked --package netrig
+
+FROM debian:bookworm-slim
+# Peers of the suites balancer and overlay, and what one tries by hand in `netrig shell`.
+RUN apt-get update -q \
+    && apt-get install -q -y --no-install-recommends libelf1 zlib1g iproute2 iputils-ping nftables haproxy \
+    && rm -rf /var/lib/apt/lists/*
+COPY --from=build /netrig/target/release/netrig /usr/bin/netrig
+COPY LICENSE-MIT LICENSE-APACHE /usr/share/doc/netrig/
+# Runs are kept where a volume can be: docker run -v netrig:/var/lib/netrig ...
+ENV NETRIG_STORE=/var/lib/netrig/runs.sqlite
+VOLUME /var/lib/netrig
+ENTRYPOINT ["netrig"]
+CMD ["--help"]

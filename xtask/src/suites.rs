@@ -1,0 +1,238 @@
+//! docs/SUITES.md: what a suite file may say, from its JSON Schema.
+
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::command::root;
+
+const PAGE: &str = "docs/SUITES.md";
+const SCHEMA: &str = "docs/schema/suite.json";
+
+/// The tables of a suite file in the order in which one writes them, each with its head in TOML; other tables follow by name.
+const FIRST: [(&str, &str); 14] = [
+    ("Defaults", "[defaults]"),
+    ("Goal", "[defaults] confidence = { ... }"),
+    ("Quick", "[quick]"),
+    ("QuickSearch", "[quick.search]"),
+    ("Testbed", "[testbed.NAME]"),
+    ("Wire", "[testbed.NAME] or [[scenario]] wire = { ... }"),
+    ("Scenario", "[[scenario]]"),
+    ("Load", "[scenario.load], [defaults.load]"),
+    ("LoadUnder", "[scenario.under.load]"),
+    ("Datapath", "[[scenario.datapath]]"),
+    ("Phase", "[[scenario.phase]]"),
+    ("Command", "[[scenario.phase.command]]"),
+    ("Claim", "[[claim]]"),
+    ("Table", "[[table]]"),
+];
+
+const INTRODUCTION: &str = "\
+# Suite files
+
+<!-- Written by `cargo xtask suites` from docs/schema/suite.json. Change the comments of the types that it follows from
+(crates/rig-study/src/suite). -->
+
+Every key of a suite file, its type, what holds without it, and an example. A suite is a TOML file: `netrig show mine.toml` checks it,
+`netrig run mine.toml` runs it. [HOWTO.md](HOWTO.md) has a small one, [suites/](../suites/) those that are built in. An editor that reads
+`netrig schema suite > suite.schema.json` says the same while you write.
+
+A key that is not marked *required* may be left out. Keys that are not here are refused.
+
+";
+
+pub fn write() -> Result<ExitCode> {
+    fs::write(root().join(PAGE), page()?).with_context(|| format!("write {PAGE}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with the page, in words.
+pub fn faults() -> Result<Vec<String>> {
+    let there = fs::read_to_string(root().join(PAGE)).unwrap_or_default();
+    let stale = there != page()?;
+    Ok(if stale { vec![format!("{PAGE} is not what {SCHEMA} says: cargo xtask suites")] } else { Vec::new() })
+}
+
+fn page() -> Result<String> {
+    let text = fs::read_to_string(root().join(SCHEMA)).with_context(|| format!("read {SCHEMA}"))?;
+    let schema: Value = serde_json::from_str(&text).with_context(|| format!("read {SCHEMA}"))?;
+    Ok(of_schema(&schema))
+}
+
+fn of_schema(schema: &Value) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    let none = serde_json::Map::new();
+    let types = schema["$defs"].as_object().unwrap_or(&none);
+    section(&mut page, "The file", "top level", schema, types);
+    let listed = |name: &str| FIRST.iter().any(|(first, _)| *first == name);
+    for (name, head) in FIRST {
+        if let Some(table) = types.get(name) {
+            section(&mut page, name, head, table, types);
+        }
+    }
+    let (tables, values): (Vec<_>, Vec<_>) =
+        types.iter().filter(|(name, _)| !listed(name)).partition(|(_, of)| of.get("properties").is_some());
+    for (name, table) in tables {
+        section(&mut page, name, "inline table", table, types);
+    }
+    page.push_str("## Values\n\n");
+    for (name, value) in values {
+        page.push_str(&format!("### {name}\n\n"));
+        page.push_str(&format!("{}\n\n", described(value)));
+        let words = choices(value);
+        if !words.is_empty() {
+            page.push_str(&format!("{}\n\n", words.join("\n")));
+        } else if value.get("description").is_none() {
+            page.push_str(&format!("{}\n\n", kind(value)));
+        }
+    }
+    while page.contains("\n\n\n") {
+        page = page.replace("\n\n\n", "\n\n");
+    }
+    page.trim_end().to_owned() + "\n"
+}
+
+type Types = serde_json::Map<String, Value>;
+
+fn section(page: &mut String, name: &str, head: &str, table: &Value, types: &Types) {
+    page.push_str(&format!("## {name}\n\n`{head}`\n\n{}\n\n", described(table)));
+    let Some(keys) = table["properties"].as_object() else { return };
+    page.push_str("| key | type | without it | example | what it is |\n|---|---|---|---|---|\n");
+    let required: Vec<&str> = table["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let needed = |key: &str| required.contains(&key);
+    for (key, of) in keys.iter().filter(|(key, _)| needed(key)).chain(keys.iter().filter(|(key, _)| !needed(key))) {
+        let without = match of.get("default") {
+            _ if needed(key) => "*required*".to_owned(),
+            Some(default) if !default.is_null() => format!("`{default}`"),
+            _ => String::new(),
+        };
+        let what = cell(&described(of));
+        let example = example(of, types).map_or_else(String::new, |example| format!("`{example}`"));
+        page.push_str(&format!("| `{key}` | {} | {without} | {} | {what} |\n", cell(&kind(of)), cell(&example)));
+    }
+    page.push('\n');
+}
+
+/// A value that the key may have, as JSON, which TOML writes alike; none of tables and of free words.
+fn example(of: &Value, types: &Types) -> Option<String> {
+    if let Some(name) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return example(types.get(name)?, types);
+    }
+    if let Some(first) = of["examples"].as_array().or_else(|| of["enum"].as_array()).and_then(|all| all.first()) {
+        return Some(first.to_string());
+    }
+    if let Some(word) = of.get("const") {
+        return Some(word.to_string());
+    }
+    if let Some(all) = of["oneOf"].as_array().or_else(|| of["anyOf"].as_array()) {
+        return all.iter().find_map(|one| example(one, types));
+    }
+    match of["type"].as_str()? {
+        "boolean" => Some("true".to_owned()),
+        "integer" => Some(of["minimum"].as_u64().filter(|least| *least > 0).unwrap_or(1).to_string()),
+        "array" => example(&of["items"], types).map(|one| format!("[{one}]")),
+        _ => None,
+    }
+}
+
+/// The description with its example and its bounds.
+fn described(of: &Value) -> String {
+    let mut text = of["description"].as_str().unwrap_or_default().trim().to_owned();
+    let example = of["examples"].as_array().and_then(|all| all.first());
+    if let Some(example) = example.filter(|example| !text.contains(example.as_str().unwrap_or("\u{0}"))) {
+        text = format!("{text} Example: `{example}`.");
+    }
+    let bound = |key: &str| of.get(key).filter(|bound| bound.as_f64() != Some(0.0)).map(ToString::to_string);
+    text += &match (bound("minimum"), bound("maximum")) {
+        (Some(least), Some(most)) => format!(" From {least} to {most}."),
+        (Some(least), None) => format!(" At least {least}."),
+        (None, Some(most)) => format!(" At most {most}."),
+        (None, None) => String::new(),
+    };
+    text.trim().to_owned()
+}
+
+/// The type, with a link to where it is told.
+fn kind(of: &Value) -> String {
+    if let Some(name) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return format!("[{name}](#{})", name.to_lowercase());
+    }
+    if let Some(all) = of["anyOf"].as_array().or_else(|| of["oneOf"].as_array()) {
+        return all.iter().map(kind).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(words) = of["enum"].as_array() {
+        return words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+    }
+    if let Some(word) = of.get("const") {
+        return format!("`{word}`");
+    }
+    let one = |name: &str| match name {
+        "array" if of.get("items").is_some() => format!("list of {}", kind(&of["items"])),
+        "object" if of["additionalProperties"].is_object() => {
+            format!("table by name of {}", kind(&of["additionalProperties"]))
+        }
+        "object" => "table".to_owned(),
+        "array" => "list".to_owned(),
+        "boolean" => "true or false".to_owned(),
+        name => name.to_owned(),
+    };
+    match &of["type"] {
+        Value::String(name) => one(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).map(one).collect::<Vec<_>>().join(" or "),
+        _ => "anything".to_owned(),
+    }
+}
+
+/// The words that a value may be, each with what it means.
+fn choices(of: &Value) -> Vec<String> {
+    let lines = |one: &Value| -> Vec<String> {
+        let words = one["enum"].as_array().cloned().or_else(|| one.get("const").map(|word| vec![word.clone()]));
+        let what = described(one);
+        let what = if what.is_empty() { String::new() } else { format!(": {what}") };
+        words.into_iter().flatten().map(|word| format!("- `{word}`{what}")).collect()
+    };
+    match of["oneOf"].as_array() {
+        Some(all) => all.iter().flat_map(lines).collect(),
+        None if of.get("enum").is_some() => {
+            of["enum"].as_array().into_iter().flatten().map(|word| format!("- `{word}`")).collect()
+        }
+        None if of.get("anyOf").is_some() => vec![format!("One of: {}.", kind(of))],
+        None => Vec::new(),
+    }
+}
+
+/// Text inside a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_key_has_its_type_default_bounds_and_meaning() {
+        let schema = json!({
+            "description": "A file.",
+            "properties": {
+                "trials": { "type": "integer", "minimum": 1, "maximum": 9, "default": 3, "description": "How | often." },
+                "name": { "$ref": "#/$defs/Name" },
+            },
+            "required": ["name"],
+            "$defs": { "Name": { "oneOf": [{ "const": "a", "description": "The first." }, { "enum": ["b"] }] } },
+        });
+        let page = of_schema(&schema);
+        assert!(page.contains("| `trials` | integer | `3` | `1` | How \\| often. From 1 to 9. |"), "{page}");
+        assert!(page.contains("| `name` | [Name](#name) | *required* | `\"a\"` |  |"), "{page}");
+        assert!(page.contains("### Name\n\n- `\"a\"`: The first.\n- `\"b\"`\n"), "{page}");
+    }
+
+    #[test]
+    fn the_page_is_what_the_schema_says() {
+        assert_eq!(faults().unwrap(), Vec::<String>::new());
+    }
+}
