@@ -109,7 +109,7 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     build.env("CC_x86_64_unknown_linux_musl", &compiler);
     build.env("CFLAGS_x86_64_unknown_linux_musl", &libraries.flags);
     build.env("LIBBPF_SYS_LIBRARY_PATH_x86_64_unknown_linux_musl", &libraries.archives);
-    build.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_LINKER", &compiler);
+    // rustc brings its own musl and links by cc: musl-gcc takes -static-pie for a program with an interpreter.
     succeed(&mut build)?;
     Ok(target.join(TARGET).join("release/netrig"))
 }

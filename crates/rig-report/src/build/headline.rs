@@ -34,7 +34,11 @@ fn of_claims(all: &[Claim]) -> Option<String> {
     let tally = claims::tally(all);
     let first = |wanted: &dyn Fn(&Claim) -> bool| claims::whole(all).into_iter().find(|claim| wanted(claim));
     if let Some(claim) = first(&|claim| claim.open.is_none()) {
-        let verdict = if claim.verdict == Verdict::Holds { "yes" } else { "no" };
+        let verdict = match claim.verdict {
+            Verdict::Holds => "yes",
+            Verdict::Differs => "not here",
+            Verdict::Refuted | Verdict::Undecided => "no",
+        };
         let figures = claim.effect.as_ref().map(|e| format!(", {}, {}", e.measured(), e.claimed()));
         let rest = if all.len() > 1 { format!("; {tally}") } else { String::new() };
         return Some(format!("{}: {verdict}{}{rest}.", claim.text, figures.unwrap_or_default()));
