@@ -48,29 +48,28 @@ pub struct RunArgs {
     /// Make exactly this many trials of each scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
-    /// Spend this time on the claims, e.g. 5m: many short trials, and none of a scenario whose claims are all decided
+    /// Spend this time on claims that are open, e.g. 5m
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
     pub budget: Option<Span>,
-    /// Draw the order of trials within each block from this number [default: another in each run]
+    /// Draw the order of trials from this [default: a new one]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Run this scenario a second time under the name ID-again, and claim that both are the same: a check on the claims' error
+    /// Run a scenario twice and claim both are the same
     #[arg(long, value_name = "ID")]
     pub again: Vec<String>,
-    /// Call the run so: a name for `report`, `compare` and --against
+    /// Name the run, for `report`, `compare` and --against
     #[arg(long, value_name = "LABEL")]
     pub label: Option<Label>,
     /// End with status 1 if a claim does not hold
     #[arg(long)]
     pub gate: bool,
-    /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]
+    /// CPUs for the nodes, e.g. 0-3 [default: all allowed]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Where the nodes are
     #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
     pub host: HostKind,
-    /// Also what each layer costs: a second window of each trial, in which the CPUs' stacks are sampled. With FILE, its
-    /// patterns go before the built-in ones (docs/MEASURING.md)
+    /// Also sample what each layer costs; FILE maps more
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
     /// No progress on standard error
