@@ -92,7 +92,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// For people on a terminal in colour, unless NO_COLOR (https://no-color.org) asks for none.
+    /// For people on a terminal in colour, unless NO_COLOR (<https://no-color.org>) asks for none.
     pub fn for_stdout() -> Self {
         let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         if colour { Self::Coloured } else { Self::Plain }
