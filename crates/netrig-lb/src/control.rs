@@ -47,7 +47,7 @@ pub enum Control {
     Flush {
         #[command(flatten)]
         which: Which,
-        /// The service: tcp 192.0.2.1:80, udp [2001:db8::1]:53; tcp when it is not said
+        /// The service: tcp 192.0.2.1:80, udp `[2001:db8::1]:53`; tcp when it is not said
         #[arg(conflicts_with = "all")]
         service: Vec<String>,
         /// Of this backend alone, in all services or in the one that is named

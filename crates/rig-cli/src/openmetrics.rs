@@ -1,4 +1,4 @@
-//! Metrics as OpenMetrics 1.0 text (https://github.com/prometheus/OpenMetrics, specification/OpenMetrics.md).
+//! Metrics as OpenMetrics 1.0 text (<https://github.com/prometheus/OpenMetrics>, specification/OpenMetrics.md).
 
 use std::collections::BTreeMap;
 use std::fmt;

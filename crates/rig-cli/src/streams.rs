@@ -18,7 +18,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// The same for who goes on and on; `false` when nobody reads any more.
 ///
 /// # Errors
-/// As [`print`].
+/// As [`print()`].
 pub fn print_on(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());

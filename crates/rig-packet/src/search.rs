@@ -303,7 +303,7 @@ const LOSSES: [&str; 17] = [
     "missed",
 ];
 
-/// What an end lost, by its counters' increase `count` (names as in [`Counters::fields`]); `place` goes before the names.
+/// What an end lost, by its counters' increase `count` (names as in `Counters::fields`); `place` goes before the names.
 /// Connections and requests that began late count when they are more than the share `late` of all that began.
 pub fn losses(place: &str, count: impl Fn(&str) -> u64, late: f64) -> Vec<Loss> {
     let loss = |name: &str, count| Loss { counter: format!("{place} {name}"), count };

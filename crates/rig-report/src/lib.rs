@@ -1,6 +1,6 @@
 //! One document, many writers.
 //!
-//! A [`document::Document`] says what was found. [`write`] turns it into text for a terminal, Markdown, one HTML file,
+//! A [`document::Document`] says what was found. [`write()`] turns it into text for a terminal, Markdown, one HTML file,
 //! JSON, CSV or OpenMetrics; no writer computes a figure.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A run, a comparison, or a test between two machines, as OpenMetrics 1.0 text (https://github.com/prometheus/OpenMetrics, specification/OpenMetrics.md),
+//! A run, a comparison, or a test between two machines, as OpenMetrics 1.0 text (<https://github.com/prometheus/OpenMetrics>, specification/OpenMetrics.md),
 //! for example for node_exporter's textfile collector or a push gateway.
 //!
 //! All metrics are gauges: a run is over, and a figure is a value, not a counter. Samples carry no timestamp, since the

@@ -11,7 +11,7 @@
 //! grid hold the true mean 92 % of the time only. Trials that scatter by less than the grid show no scatter at all, so
 //! that s counts as at least the grid's own, width / sqrt(12).
 //!
-//! Where a figure cannot lie everywhere ([`Range`](crate::sample::Range)), an interval ends where the range ends. The
+//! Where a figure cannot lie everywhere ([`Range`]), an interval ends where the range ends. The
 //! true value is never outside of the range, so that the part cut off never holds it: the interval holds the true value
 //! exactly as often as before. docs/decisions/bounded-intervals.md says why it is no transformation.
 //!

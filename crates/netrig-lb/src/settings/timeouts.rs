@@ -38,7 +38,7 @@ impl Said {
         field.is_some()
     }
 
-    /// What ipvsadm calls a service's timeout, or that of a protocol: see [`Said::main_name`].
+    /// What ipvsadm calls a service's timeout, or that of a protocol: see `Said::main_name`.
     pub fn set_main(&mut self, protocol: Protocol, timeout: Duration) {
         let _known = self.set(Self::main_name(protocol), timeout);
     }

@@ -92,7 +92,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// For people on a terminal in colour, unless NO_COLOR (https://no-color.org) asks for none.
+    /// For people on a terminal in colour, unless NO_COLOR (<https://no-color.org>) asks for none.
     pub fn for_stdout() -> Self {
         if rig_cli::look::colour() { Self::Coloured } else { Self::Plain }
     }

@@ -58,7 +58,7 @@ pub(super) fn t95(record: &TrialRecord) -> Option<f64> {
     Some(rates[at].0.end.max(0.0) * 1e6)
 }
 
-/// [`t95`] of a phase.
+/// `t95` of a phase.
 pub fn t95_of(record: &TrialRecord, phase: &str) -> Option<f64> {
     t95(&record.of_phase(phase)?)
 }

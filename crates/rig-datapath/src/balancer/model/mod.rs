@@ -235,7 +235,7 @@ impl Model {
         })
     }
 
-    /// See [`Balancer::sweep_all`](super::Balancer::sweep_all).
+    /// See `Balancer::sweep_all`.
     pub fn sweep(&mut self, tick: u32) {
         let filling = (self.connections.len() + self.dead.len()) * 4 > self.capacity * 3;
         self.dead.retain(|ended| tick - ended < 2);
