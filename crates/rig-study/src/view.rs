@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::Verdict;
-use crate::export::ClaimData;
+use crate::judge::ClaimData;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
 use crate::suite::{AskedLoad, Layout};
