@@ -40,8 +40,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 pub use self::flip::least_p;
 pub use self::holm::holm;
 pub use self::order::order;
-use crate::compare::Resampling;
 use crate::confidence::{Interval, Level};
+use crate::resample::Resampling;
 use crate::sample::Sample;
 
 /// From so many blocks on the interval comes of resampling: the exact one would order thousands of means.

@@ -48,7 +48,6 @@
 //! peaks, at 95 % and a minimum of 5 %, at most 5 in 100 are called better or worse. Two samples whose means differ by twice the minimum are called the same in fewer than 1 of 100.
 
 mod noise;
-mod resample;
 
 use std::fmt;
 
@@ -58,9 +57,9 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::blocks::modes::{Modes, fisher};
 
 pub use self::noise::Noise;
-pub use self::resample::Resampling;
 use crate::confidence::{Interval, Level};
 use crate::propagate::{Scale, Series, propagate};
+pub use crate::resample::Resampling;
 use crate::sample::{Bound, Range, Sample};
 use crate::units::Percent;
 

@@ -6,6 +6,7 @@ pub mod compare;
 pub mod confidence;
 pub mod histogram;
 pub mod propagate;
+mod resample;
 pub mod sample;
 pub mod series;
 pub mod units;

@@ -11,6 +11,8 @@
 //!
 //! Claims have no noise floor: both sides of one are of the same run, so that what differs from run to run is in both.
 
+mod data;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig_stats::blocks::holm;
@@ -18,6 +20,7 @@ use rig_stats::blocks::sequential::{Look, boundaries};
 use rig_stats::confidence::Level;
 use rig_stats::sample::{Reading, Sample};
 
+pub use self::data::{ClaimData, ClaimEvidence};
 use crate::claim::{ByBlock, Claim, FigureRef, Judgement, Verdict, Why};
 use crate::figures::phases::reading_of;
 use crate::figures::sample_of;

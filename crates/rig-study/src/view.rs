@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::{EffectUnit, Threshold, Verdict};
-use crate::export::ClaimData;
+use crate::judge::ClaimData;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
 use crate::suite::{AskedLoad, Layout};

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::compare::Resampling;
+use crate::resample::Resampling;
 
 /// So many values have all their signs tried; of more, some are drawn.
 const EXHAUSTIVE: usize = 14;

@@ -3,7 +3,6 @@
 //! Values are in the unit that stands beside them; nothing is rounded. A field is added, never renamed or given another
 //! meaning without a new [`VERSION`].
 
-mod claims;
 mod comparison;
 mod data;
 
@@ -25,7 +24,7 @@ use crate::layers::LayersData;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
-pub use claims::ClaimData;
+pub use crate::judge::ClaimData;
 pub use comparison::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
     ModesData, NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,

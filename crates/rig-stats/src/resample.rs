@@ -24,7 +24,7 @@ impl Default for Resampling {
 
 /// What a permutation test says.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Permutation {
+pub(crate) struct Permutation {
     /// Twice the smaller one-sided p, at most 1.
     pub p: f64,
     /// The least p that samples of these sizes can give.
@@ -37,7 +37,7 @@ impl Resampling {
     }
 
     /// The percentile interval of `change(mean of old, mean of new)`.
-    pub(super) fn bootstrap(
+    pub(crate) fn bootstrap(
         self,
         old: &[f64],
         new: &[f64],
@@ -58,7 +58,7 @@ impl Resampling {
     }
 
     /// Tests that the values of both samples come from one distribution, by the difference of the means.
-    pub(super) fn permutation(self, old: &[f64], new: &[f64]) -> Permutation {
+    pub(crate) fn permutation(self, old: &[f64], new: &[f64]) -> Permutation {
         let all: Vec<f64> = old.iter().chain(new).copied().collect();
         // The total is fixed, so that the sum of one part orders the arrangements as the difference of the means does.
         let (part, observed) = if old.len() <= new.len() { (old.len(), sum(old)) } else { (new.len(), sum(new)) };

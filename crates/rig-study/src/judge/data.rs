@@ -4,8 +4,8 @@ use rig_stats::confidence::Interval;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{Evidence, Ruling};
 use crate::claim::{Claim, Verdict};
-use crate::judge::{Evidence, Ruling};
 
 /// A claim and its verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
