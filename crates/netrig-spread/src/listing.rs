@@ -234,17 +234,3 @@ pub(crate) fn check(file: &Path, settings: &Settings) -> Result<(String, bool)> 
     let verdict = if complete { "correct" } else { "correct, but an interface is missing here" };
     Ok((format!("{}: {verdict}\n{text}", file.display()), complete))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_have_three_digits() {
-        let of = |value: f64| short(value);
-        let cases = [(0.0, "0"), (7.0, "7"), (999.0, "999"), (1234.0, "1.23k"), (45_678.0, "45.7k"), (3.4e6, "3.40M")];
-        for (value, text) in cases {
-            assert_eq!(of(value), text);
-        }
-    }
-}
