@@ -1,12 +1,11 @@
 //! An overview: a panel of bars with intervals for each quantity, side by side or, on a phone, one below the other.
 
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::prelude::Color;
+use plotters::element::{PathElement, Text};
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::svg::{
-    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, draw_label, draw_scale, fit, gutter, stroke, style, text_width,
-    value_text,
+    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, draw_bar, draw_label, draw_scale, fit, gutter, stroke, style,
+    text_width, value_text,
 };
 use crate::document::{Number, Overview};
 
@@ -85,20 +84,7 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
         let Some(number) = number else { continue };
         let top = HEAD + i as i32 * row_height(shape) + names;
         let middle = top + BAR / 2;
-        let end = x(number.value);
-        area.draw(&Rectangle::new([(x(0.0), top), (end, top + BAR)], Role::Series(panel).colour().filled()))?;
-        let mut edge = end;
-        if let Some(interval) = number.interval {
-            let (low, high) = (x(interval.low), x(interval.high));
-            for ends in [
-                [(low, middle), (high, middle)],
-                [(low, middle - 4), (low, middle + 4)],
-                [(high, middle - 4), (high, middle + 4)],
-            ] {
-                area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
-            }
-            edge = edge.max(high);
-        }
+        let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR))?;
         let text = value_text(&number, shape);
         if let Some(reference) = number.reference {
             let at = x(reference);

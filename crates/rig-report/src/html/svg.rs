@@ -305,20 +305,7 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
             let Some(number) = number else { continue };
             let top = rows.bar_top(g as i32, s as i32);
             let middle = top + BAR / 2;
-            let end = x(number.value);
-            area.draw(&Rectangle::new([(x(0.0), top), (end, top + BAR)], Role::Series(s).colour().filled()))?;
-            let mut edge = end;
-            if let Some(interval) = number.interval {
-                let (low, high) = (x(interval.low), x(interval.high));
-                for ends in [
-                    [(low, middle), (high, middle)],
-                    [(low, middle - 4), (low, middle + 4)],
-                    [(high, middle - 4), (high, middle + 4)],
-                ] {
-                    area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
-                }
-                edge = edge.max(high);
-            }
+            let mut edge = draw_bar(area, &x, number, Role::Series(s), (top, BAR))?;
             let text = value_text(number, shape);
             if let Some(reference) = number.reference {
                 let at = x(reference);
@@ -380,9 +367,25 @@ impl StackRows {
 }
 
 fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
+    draw_stacks(chart, shape, area, 52, |part, (begin, end), top| {
+        area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Part(part).colour().filled()))?;
+        Ok(())
+    })
+}
+
+/// Axis, labels and figures of stacked bars, of which `draw_part` draws each part: its number, from where to where it goes,
+/// and its top.
+pub(super) fn draw_stacks(
+    chart: &Stacked,
+    shape: Shape,
+    area: &Area,
+    right: i32,
+    draw_part: impl Fn(usize, (i32, i32), i32) -> Drawn,
+) -> Drawn {
     let rows = StackRows::new(chart, shape);
     let left = gutter(chart.rows.iter().map(|r| &r.label), shape);
-    let x = draw_scale(area, shape.ticks(), chart.limit, &chart.axis.to_string(), left, 52)?;
+    let limit = if chart.limit > 0.0 { chart.limit } else { 1.0 };
+    let x = draw_scale(area, shape.ticks(), limit, &chart.axis.to_string(), left, right)?;
     let mut head = None;
     for (i, row) in chart.rows.iter().enumerate() {
         let first = shape == Shape::Narrow || head != Some(&row.label.head);
@@ -398,13 +401,36 @@ fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
             // A gap of one pixel keeps neighbouring parts apart whatever their colours.
             let end = if end - begin > 2 { end - 1 } else { end };
             if end > begin {
-                area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Part(part).colour().filled()))?;
+                draw_part(part, (begin, end), top)?;
             }
         }
         let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
         area.draw(&Text::new(row.figure.to_string(), (x(sum) + 6, top + BAR / 2), ink))?;
     }
     Ok(())
+}
+
+/// A bar from zero with its interval over it; returns where the longer of both ends.
+pub(super) fn draw_bar(
+    area: &Area,
+    x: impl Fn(f64) -> i32,
+    number: &Number,
+    role: Role,
+    (top, height): (i32, i32),
+) -> Result<i32, Box<dyn std::error::Error>> {
+    let middle = top + height / 2;
+    let end = x(number.value);
+    area.draw(&Rectangle::new([(x(0.0), top), (end, top + height)], role.colour().filled()))?;
+    let Some(interval) = number.interval else { return Ok(end) };
+    let (low, high) = (x(interval.low), x(interval.high));
+    for ends in [
+        [(low, middle), (high, middle)],
+        [(low, middle - 4), (low, middle + 4)],
+        [(high, middle - 4), (high, middle + 4)],
+    ] {
+        area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
+    }
+    Ok(end.max(high))
 }
 
 fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
