@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const PROGRAMS: &[&str] =
-    &["balancer", "cputime", "known_softirq", "receive", "spread", "steer", "trace", "unsent", "vrouter"];
+    &["balancer", "cputime", "known_softirq", "receive", "spin", "spread", "steer", "trace", "unsent", "vrouter"];
 
 /// As xtask/src/packages.rs has it, which tests that.
 const NEEDED: &str = "what the build needs:

@@ -8,6 +8,7 @@
 pub mod balancer;
 pub mod cputime;
 pub mod receive;
+pub mod spin;
 pub mod steer;
 pub mod vrouter;
 

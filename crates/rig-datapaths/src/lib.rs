@@ -7,6 +7,7 @@ mod balancer;
 mod haproxy;
 mod ipvs;
 mod nftables;
+mod spin;
 mod spreader;
 mod vrouter;
 
@@ -20,6 +21,7 @@ pub const ALL: Registry = Registry::new(&[
     &ipvs::Ipvs,
     &vrouter::Vrouter,
     &spreader::Spreader,
+    &spin::Spinning,
 ]);
 
 /// Weight of each backend: they are alike.

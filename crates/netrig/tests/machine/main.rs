@@ -19,6 +19,7 @@ mod packets;
 mod paths;
 mod programme;
 mod rootless;
+mod spin;
 mod spreader;
 mod vrouter;
 mod world;

@@ -5,10 +5,8 @@
 
 #include <linux/pkt_cls.h>
 
+#include "../rig/tc.h"
 #include "packet.h"
-
-/* To the programs of others behind this one, and then to the host (linux/bpf.h, Linux 6.6). */
-#define TCX_NEXT -1
 
 static always_inline struct traffic *traffic_of(__u32 interface)
 {
