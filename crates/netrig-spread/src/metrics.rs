@@ -43,10 +43,18 @@ fn of_interface(text: &mut Exposition, interface: &Interface) {
     let mut counter = |metric, help, value: u64| text.add("counter", metric, "", help, &[name], value as f64);
     counter("spread_moves_refused", "Moves that the kernel refused.", interface.moves.failed);
     counter("spread_moves_undone", "Moves that were taken back, because things got worse.", interface.moves.undone);
+    if let Some(hurried) = interface.moves.hurried {
+        let help = "Moves that did not wait for the old CPU, so that packets may have overtaken each other.";
+        counter("spread_moves_hurried", help, hurried);
+    }
     counter("spread_received_packets", "Packets, as the interface counts them.", interface.received.packets);
     counter("spread_received_dropped", "Packets that the interface dropped.", interface.received.dropped);
     let help = "Bytes, as the interface counts them.";
     text.add("counter", "spread_received_bytes", "bytes", help, &[name], interface.received.bytes as f64);
+    if let Some(first) = interface.received_by {
+        let help = "The CPU that was seen to receive most packets before they are given to others.";
+        text.gauge("spread_received_by", "", help, &[name], first.into());
+    }
     for cpu in &interface.cpus {
         let number = cpu.cpu.to_string();
         let labels = [name, ("cpu", number.as_str())];
