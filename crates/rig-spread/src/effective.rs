@@ -39,6 +39,10 @@ pub struct Effective {
     /// first to a CPU that entries may not be on, and not when everything is to be on one CPU that was asked for.
     #[serde(default = "yes")]
     pub base_receives: bool,
+    /// The CPU that a static spread begins with, where that is not the base: the base as asked for, or that suits, wherever
+    /// packets come first, so that what is static does not move with them.
+    #[serde(default)]
+    pub static_first: Option<u32>,
     /// CPUs that entries may be on, in order of preference, the base first; never empty.
     pub cpus: Vec<u32>,
     /// At most as many as there are CPUs and entries.
@@ -201,6 +205,7 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
         base,
         base_fixed: settings.base == Some(base),
         base_receives,
+        static_first: (base != wanted).then_some(wanted),
         cpus,
         max_queue_pairs,
         min_queue_pairs,
@@ -372,6 +377,7 @@ mod tests {
             ["base is 5, not 3: packets of the interface come to CPU 5 first, which nothing here can move"]
         );
         assert_eq!(told(&of(&asked, &seen(3))), [""; 0]);
+        assert_eq!((other.static_first, there.static_first), (Some(3), Some(1)));
         // Outside of the CPUs that may be used, distributing costs none of them anything.
         let outside = of(&Settings { cpus: Some(vec![2, 3]), ..asked.clone() }, &seen(5));
         assert_eq!((outside.base, outside.base_receives), (3, false));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::average::Average;
-use crate::effective::{Config, Effective};
+use crate::effective::{Config, Effective, in_order};
 use crate::event::{Event, Situation, Why};
 use crate::nanos;
 use crate::settings::Mode;
@@ -322,7 +322,12 @@ pub(crate) fn layout(config: &Config, base: u32, entries: usize, cpus: &[u32]) -
         Mode::Dynamic => most.min(config.tuning.park_cpus.max(effective.min_queue_pairs) as usize),
         _ => most,
     };
-    let first = std::iter::once(base).filter(|base| !effective.exclude_primary && cpus.contains(base));
-    let used: Vec<u32> = first.chain(cpus.iter().copied().filter(|cpu| *cpu != base)).take(width.max(1)).collect();
+    let first = effective.static_first.filter(|_| effective.mode == Mode::StaticVrss).unwrap_or(base);
+    let order =
+        if first == base { cpus.to_vec() } else { in_order(&config.machine, &cpus.iter().copied().collect(), first) };
+    let begin = std::iter::once(first).filter(|first| cpus.contains(first));
+    let all = begin.chain(order.into_iter().filter(|cpu| *cpu != first));
+    let allowed = all.filter(|cpu| *cpu != base || !effective.exclude_primary);
+    let used: Vec<u32> = allowed.take(width.max(1)).collect();
     (0..entries).map(|entry| used.get(entry % used.len().max(1)).copied().unwrap_or(base)).collect()
 }

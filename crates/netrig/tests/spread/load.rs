@@ -95,6 +95,8 @@ fn the_base_is_where_packets_are_seen_to_come_first() {
             }
             let (events, _) = lab.netrig(0, &["events", "in0"]);
             assert!(events.contains("CPU 1 first"), "{events}");
+            // What is static does not move with it.
+            assert_eq!(lab.json()["interfaces"][0]["moves"]["total"], serde_json::json!({}));
             // Everything on one CPU that is asked for, and others receive.
             lab.netrig(0, &["set", "in0", "--mode", "static-vmq", "--base", "1"]);
             under_load(lab, 0, || becomes(lab, kind, |interface| interface["base"] == 1 && on(interface) == [1]));

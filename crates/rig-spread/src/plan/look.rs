@@ -88,7 +88,12 @@ impl<'a> Look<'a> {
                 self.state.watch = None;
             }
             let moved = before.filter(|before| {
-                let there = Effective { base: before.base, cpus: before.cpus.clone(), ..effective.clone() };
+                let there = Effective {
+                    base: before.base,
+                    cpus: before.cpus.clone(),
+                    static_first: before.static_first,
+                    ..effective.clone()
+                };
                 before.base != effective.base && there == **before
             });
             if let Some(before) = moved {

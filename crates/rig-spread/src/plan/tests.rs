@@ -688,6 +688,19 @@ fn the_base_follows_to_where_packets_come_first() {
     bed.all(0.3);
     bed.run(70.0);
     assert_eq!(bed.cpus(), [5]);
+    // What is static does not move with it.
+    bed.settings.mode = Mode::StaticVrss;
+    (bed.settings.base, bed.settings.max_queue_pairs) = (Some(3), 4);
+    bed.configure();
+    bed.run(3.0);
+    assert_eq!((bed.cpus(), bed.state.base), (vec![3, 4, 5, 6], 5));
+    bed.forget();
+    for cpu in [2, 9, 3] {
+        bed.abilities.received_by = Some(cpu);
+        bed.configure();
+        bed.run(3.0);
+        assert_eq!((bed.state.base, &bed.moves[..]), (cpu, &[][..]));
+    }
 }
 
 #[test]
