@@ -217,9 +217,9 @@ fn what_was_recorded_is_decided_on_again_also_after_a_flap_of_the_link() {
             });
         };
         coalesced(1);
-        ip_link(&lab.sender, "link set in0 down");
+        ip_link(&lab.receiver, "link set in0 down");
         spreader.says("in0: left");
-        ip_link(&lab.sender, "link set in0 up");
+        ip_link(&lab.receiver, "link set in0 up");
         let again = until(PATIENCE, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
         assert!(again.is_some(), "{}", spreader.said());
         coalesced(1);
@@ -279,7 +279,7 @@ fn without_privilege_it_says_what_it_lacks_and_takes_nothing() {
         // The namespace is entered as root, and then root's rights are given up.
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(user.path("netrig"));
-        command.args(["spread", "run", "in0"]).env("XDG_RUNTIME_DIR", user.path("run")).current_dir("/");
+        command.args(["spread", "run", "in0"]).env("NETRIG_RUN", user.path("run")).current_dir("/");
         let before = lab.as_it_is("in0");
         let output = in_namespace(&mut command, &lab.receiver).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -148,7 +148,7 @@ fn a_move_that_is_refused_later_is_told_and_taken_back() {
 
 #[test]
 fn the_cpu_that_receives_is_that_of_most_packets_of_a_second_and_does_not_flap() {
-    let Some((mut port, _)) = port(&[(0, 40), (1, 80)]) else { return };
+    let Some((mut port, _)) = port(&[(0, 40), (1, 180)]) else { return };
     assert!(!port.learn_receiver(), "nothing was seen");
     look(&mut port, Duration::from_secs(1));
     assert!(port.learn_receiver());
