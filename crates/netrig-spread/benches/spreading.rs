@@ -1,7 +1,9 @@
 //! What the receive spreader keeps of its promises on this machine's CPUs: order over moves, time to full rate, CPU time and
-//! latency at low load, throughput at full load, beside what the kernel does by itself, irqbalance, and plain RPS.
+//! latency at low load, throughput at full load, beside what the kernel does by itself, irqbalance, and plain RPS. And what
+//! the simulator has of larger machines: CPUs beside the fewest that would do and beside RSS++, throughput at full load.
 //!
-//! `cargo xtask bench spreading [TRIALS [SECONDS]]`, as root. Everything happens in namespaces of its own, over a veth pair whose sender
+//! `cargo xtask bench spreading [TRIALS [SECONDS]]`, as root; `cargo xtask bench spreading simulated` has the simulator's rows
+//! alone, and needs no privilege. Everything happens in namespaces of its own, over a veth pair whose sender
 //! segments itself, as packets come from a wire.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -17,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use netrig_spread::message::{Reply, Request, Status};
-use netrig_spread::settings::{Changes, Rule, Settings};
+use netrig_spread::settings::{self, Changes, Settings, Wish};
 use netrig_spread::{Body, Service, actuator::Kind};
 use rig_datapath::cputime::{CpuTime, Times};
 use rig_spread::Mode;
+use rig_spread::simulate::{self, Row, Rule, Scenario, scenarios};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -134,8 +137,12 @@ impl Drop for InForce<'_> {
 }
 
 fn spread(lab: &Lab, mode: Mode) -> Result<Service> {
-    let mut rule = Rule::of(NAME.parse().map_err(anyhow::Error::msg)?);
-    rule.actuators = vec![Kind::Napi];
+    spread_by(lab, Kind::Napi, mode)
+}
+
+fn spread_by(lab: &Lab, kind: Kind, mode: Mode) -> Result<Service> {
+    let mut rule = settings::Rule::of(NAME.parse().map_err(anyhow::Error::msg)?);
+    rule.actuators = vec![kind];
     rule.settings.mode = mode;
     let ns = lab.receiver.clone();
     let spawn = |body: Body| -> Result<JoinHandle<()>> {
@@ -305,9 +312,57 @@ fn burst(lab: &Lab, time: Duration) -> Result<(f64, f64)> {
     Ok((full * 8.0 / 1e9, reached.as_secs_f64() * 1e3))
 }
 
+/// Rows of the simulator: CPUs of all scenarios, and throughput of machines of 8 to 64 CPUs.
+fn simulated() {
+    let all = simulate::all(40);
+    let report = simulate::report(&all, &[Rule::Dynamic, Rule::RssPlusPlus], false);
+    let mean = |rule: Rule| report.means.iter().find(|mean| mean.rule == rule).map_or(f64::NAN, |mean| mean.ratio);
+    println!(
+        "\nsimulated, 40 CPUs: CPUs to the fewest that would do: {:.2} (target 1.15), RSS++ {:.2}",
+        mean(Rule::Dynamic),
+        mean(Rule::RssPlusPlus)
+    );
+    println!("{:<6} {:>8} {:>8} {:>9} {:>9}  target: no more than RSS++", "", "dynamic", "RSS++", "carried", "RSS++");
+    let of = |name: &str, rule: Rule| report.rows.iter().find(|row| row.scenario == name && row.rule == rule);
+    let mut more = Vec::new();
+    for scenario in &all {
+        let pair = (of(&scenario.name, Rule::Dynamic), of(&scenario.name, Rule::RssPlusPlus));
+        let (Some(ours), Some(theirs)) = pair else { continue };
+        // Where less is carried, fewer CPUs are no merit: what is compared then are CPUs for what is carried.
+        let fair = |row: &Row| row.cpus / row.carried.max(0.01);
+        let verdict = if ours.cpus <= theirs.cpus + 0.005 {
+            "met"
+        } else if fair(ours) <= fair(theirs) * 1.01 {
+            more.push(scenario.name.as_str());
+            "more, for more that is carried"
+        } else {
+            more.push(scenario.name.as_str());
+            "MORE"
+        };
+        println!(
+            "{:<6} {:>8.2} {:>8.2} {:>8.1}% {:>8.1}%  {verdict}",
+            scenario.name,
+            ours.cpus,
+            theirs.cpus,
+            ours.carried * 100.0,
+            theirs.carried * 100.0
+        );
+    }
+    println!("more CPUs than RSS++ in {} of {}: {}", more.len(), all.len(), more.join(", "));
+    println!("\nsimulated, full load from idle, costs of the guide: dynamic to static-vrss (target 1.4)");
+    for cpus in [8, 16, 32, 64] {
+        let scenario = Scenario::new("full", "full load", cpus)
+            .then(0.0, Duration::from_secs(2))
+            .then(scenarios::FULL, Duration::from_secs(20));
+        let bits = |rule| simulate::run(&scenario, rule).phases.last().map_or(f64::NAN, |phase| phase.bits);
+        let (dynamic, fixed) = (bits(Rule::Dynamic), bits(Rule::StaticVrss));
+        println!("{cpus:>3} CPUs {:>6.2} ({:.1} to {:.1} Gbit/s)", dynamic / fixed, dynamic / 1e9, fixed / 1e9);
+    }
+}
+
 /// Datagrams of 16 flows under moves: how many came, how many behind a later one, and moves a minute.
-fn order(lab: &Lab, time: Duration) -> Result<(u64, u64, f64)> {
-    let service = spread(lab, Mode::StaticVmq)?;
+fn order(lab: &Lab, kind: Kind, time: Duration) -> Result<(u64, u64, f64)> {
+    let service = spread_by(lab, kind, Mode::StaticVmq)?;
     let to = lab.receiver.run(|| UdpSocket::bind((std::net::Ipv4Addr::from(RECEIVER), 0)))??;
     to.set_read_timeout(Some(Duration::from_millis(100)))?;
     let at = to.local_addr()?;
@@ -349,7 +404,7 @@ fn order(lab: &Lab, time: Duration) -> Result<(u64, u64, f64)> {
         let mut base = 0;
         while begun.elapsed() < time {
             base = 1 - base;
-            let changes = Changes { base: Some(base), ..Changes::default() };
+            let changes = Changes { base: Some(Wish::This(base)), ..Changes::default() };
             service.ask(Request::Set { interface: NAME.to_owned(), changes })?;
             thread::sleep(Duration::from_millis(40));
         }
@@ -387,6 +442,10 @@ fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 }
 
 fn main() -> Result<()> {
+    if env::args().any(|argument| argument == "simulated") {
+        simulated();
+        return Ok(());
+    }
     let numbers: Vec<f64> = env::args().filter_map(|argument| argument.parse().ok()).collect();
     let trials = numbers.first().map_or(5, |&trials| trials as usize);
     let time = Duration::from_secs_f64(numbers.get(1).copied().unwrap_or(3.0));
@@ -400,10 +459,12 @@ fn main() -> Result<()> {
     let arms = Arm::ALL.into_iter().filter(|arm| *arm != Arm::Irqbalance || has_irqbalance);
     let arms: Vec<Arm> = arms.collect();
 
-    let (received, reordered, per_minute) = order(&lab, time)?;
-    println!(
-        "order: {received} datagrams under {per_minute:.0} moves a minute, {reordered} reordered (target 0 of >= 1000)"
-    );
+    for kind in [Kind::Napi, Kind::Cpumap] {
+        let (received, reordered, per_minute) = order(&lab, kind, time)?;
+        println!(
+            "order, {kind}: {received} datagrams under {per_minute:.0} moves a minute, {reordered} reordered (target 0 of >= 1000)"
+        );
+    }
 
     let mut all: BTreeMap<Arm, Vec<Trial>> = BTreeMap::new();
     let mut share = Vec::new();
@@ -458,5 +519,6 @@ fn main() -> Result<()> {
     println!("\nfrom coalesced to 95 % of full rate: {:.0} ms (target 300)", median(from_coalesced));
     println!("moves at constant load: {:.1} a minute (target 0)", median(late));
     println!("the spreader itself: {:.2} % of a CPU (target 0.5)", median(share) * 100.0);
+    simulated();
     Ok(())
 }

@@ -94,7 +94,7 @@ enum Command {
     },
     /// All counters as OpenMetrics text
     Metrics,
-    /// The policy on simulated machines of 16 to 64 CPUs, beside rules of other programs and the fewest CPUs that would do
+    /// The policy on simulated machines of 8 to 64 CPUs, beside rules of other programs and the fewest CPUs that would do
     ///
     /// The scenarios are the activities of Microsoft's validation guide and what a receive path meets beside them; costs
     /// are those of the guide's machine.

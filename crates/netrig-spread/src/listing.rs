@@ -51,6 +51,13 @@ fn of_interface(text: &mut String, interface: &Interface) {
         moves.undone,
         moves.failed
     );
+    if let Some(hurried) = moves.hurried.filter(|hurried| *hurried > 0) {
+        line!(
+            text,
+            "  {} did not wait for the old CPU: packets may be out of order",
+            counted(hurried, "move", "moves")
+        );
+    }
     for standing in &interface.differences {
         line!(text, "  {}", standing.difference);
     }
@@ -177,7 +184,12 @@ pub(crate) fn probed(probed: &Probed) -> String {
 pub(crate) fn bases(status: &Status) -> String {
     let mut text = String::new();
     for interface in &status.interfaces {
-        line!(text, "{}: CPU {}", interface.name, interface.base);
+        let first = match interface.received_by {
+            Some(first) if first != interface.base => format!(", packets come to CPU {first} first"),
+            Some(_) => ", where packets come first".to_owned(),
+            None => String::new(),
+        };
+        line!(text, "{}: CPU {}{first}", interface.name, interface.base);
     }
     text
 }

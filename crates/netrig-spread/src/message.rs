@@ -102,8 +102,11 @@ pub struct Interface {
     /// What differs, and since when: ns since the spreader began.
     pub differences: Vec<Standing>,
     pub situation: Situation,
-    /// The CPU that packets reach first.
+    /// The CPU that all is on when one will do; the one that packets reach first, where entries may be on that.
     pub base: u32,
+    /// The CPU that was seen to receive most packets before they are given to others; none: not seen yet, or no CPU receives
+    /// for others.
+    pub received_by: Option<u32>,
     pub moves: Moves,
     pub entries: Vec<Entry>,
     pub cpus: Vec<Cpu>,
@@ -120,6 +123,9 @@ pub struct Moves {
     pub failed: u64,
     /// That were taken back, because things got worse.
     pub undone: u64,
+    /// That did not wait for the old CPU, so that packets may have overtaken each other; none: the actuator has no such
+    /// moves, or does not know of them.
+    pub hurried: Option<u64>,
 }
 
 /// What the kernel has counted of the interface.

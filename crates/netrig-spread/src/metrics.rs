@@ -43,15 +43,23 @@ fn of_interface(text: &mut Exposition, interface: &Interface) {
     let mut counter = |metric, help, value: u64| text.add("counter", metric, "", help, &[name], value as f64);
     counter("spread_moves_refused", "Moves that the kernel refused.", interface.moves.failed);
     counter("spread_moves_undone", "Moves that were taken back, because things got worse.", interface.moves.undone);
+    if let Some(hurried) = interface.moves.hurried {
+        let help = "Moves that did not wait for the old CPU, so that packets may have overtaken each other.";
+        counter("spread_moves_hurried", help, hurried);
+    }
     counter("spread_received_packets", "Packets, as the interface counts them.", interface.received.packets);
     counter("spread_received_dropped", "Packets that the interface dropped.", interface.received.dropped);
     let help = "Bytes, as the interface counts them.";
     text.add("counter", "spread_received_bytes", "bytes", help, &[name], interface.received.bytes as f64);
+    if let Some(first) = interface.received_by {
+        let help = "The CPU that was seen to receive most packets before they are given to others.";
+        text.gauge("spread_received_by", "", help, &[name], first.into());
+    }
     for cpu in &interface.cpus {
         let number = cpu.cpu.to_string();
         let labels = [name, ("cpu", number.as_str())];
         text.gauge("spread_cpu_entries", "", "Entries that are on the CPU.", &labels, cpu.entries.into());
-        text.gauge("spread_cpu_base", "", "1 for the CPU that packets reach first.", &labels, f64::from(cpu.base));
+        text.gauge("spread_cpu_base", "", "1 for the base CPU, which all is on when one will do.", &labels, f64::from(cpu.base));
         let help = "Packets of entries that were on the CPU.";
         text.add("counter", "spread_cpu_packets", "", help, &labels, cpu.packets as f64);
         for (kind, ns) in

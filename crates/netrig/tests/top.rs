@@ -6,7 +6,7 @@
 mod world;
 
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -185,6 +185,61 @@ fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
             all.then_some(())
         });
         assert!(seen.is_some(), "queues have no packets");
+    });
+}
+
+#[test]
+fn keys_freeze_explain_and_switch_the_mode_of_a_running_spreader() {
+    if !is_root() {
+        return skip(Lack::Root, "the spreader needs root of the machine");
+    }
+    own_among_processes(|| {
+        let lab = Lab::new();
+        let log = lab.directory.path().join("log");
+        let out = fs::File::create(&log).unwrap();
+        let mut command = lab.netrig(&["spread", "run", "r0", "--mode", "static-vmq"]);
+        command.stdout(out.try_clone().unwrap()).stderr(out);
+        let _spreader = Running(command.spawn().unwrap());
+        let ready = until(PATIENCE, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
+        assert!(ready.is_some(), "{}", fs::read_to_string(&log).unwrap());
+        let mode = || lab.sample(&["r0"])["interfaces"][0]["spread"]["mode_requested"].clone();
+        assert_eq!(mode(), "static-vmq");
+
+        let typescript = lab.directory.path().join("typescript");
+        let mut script = Command::new("script");
+        script.args(["--quiet", "--return", "--flush", "--command"]);
+        script.arg("stty rows 40 cols 100; $NETRIG top r0 -i 100ms").arg(&typescript);
+        script.env("NETRIG", env!("CARGO_BIN_EXE_netrig")).env("NETRIG_RUN", lab.directory.path()).envs(XTERM);
+        in_namespace(&mut script, &lab.receiver);
+        let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let mut script = match script {
+            Err(error) => return skip(Lack::Program("script"), error),
+            Ok(script) => Running(script),
+        };
+        let mut keys = script.0.stdin.take().unwrap();
+        let mut press = |key: &str| keys.write_all(key.as_bytes()).unwrap();
+        let shown = || String::from_utf8_lossy(&fs::read(&typescript).unwrap_or_default()).into_owned();
+        let shows = |from: usize, what: &str| {
+            let seen = until(PATIENCE, || shown().get(from..).is_some_and(|text| text.contains(what)).then_some(()));
+            assert!(seen.is_some(), "no '{what}' in {:?}", shown());
+        };
+        shows(0, ENTER);
+        shows(0, "r0");
+        press("m");
+        let other = until(PATIENCE, || (mode() == "static-vrss").then_some(()));
+        assert!(other.is_some(), "{}: {:?}", mode(), shown());
+        let so_far = shown().len();
+        press("f");
+        shows(so_far, "FROZEN");
+        press("f");
+        let so_far = shown().len();
+        press("?");
+        shows(so_far, "Ctrl-Z");
+        press("?");
+        press("q");
+        let ended = until(PATIENCE, || script.0.try_wait().unwrap());
+        assert_eq!(ended.and_then(|status| status.code()), Some(0), "{:?}", shown());
+        assert!(shown().contains(LEAVE));
     });
 }
 

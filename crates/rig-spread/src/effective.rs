@@ -35,6 +35,14 @@ pub struct Effective {
     pub base: u32,
     /// The base was asked for by number: the policy does not move it.
     pub base_fixed: bool,
+    /// Whether the base is where packets come first, so that what is spread costs it time: not when they were seen to come
+    /// first to a CPU that entries may not be on, and not when everything is to be on one CPU that was asked for.
+    #[serde(default = "yes")]
+    pub base_receives: bool,
+    /// The CPU that a static spread begins with, where that is not the base: the base as asked for, or that suits, wherever
+    /// packets come first, so that what is static does not move with them.
+    #[serde(default)]
+    pub static_first: Option<u32>,
     /// CPUs that entries may be on, in order of preference, the base first; never empty.
     pub cpus: Vec<u32>,
     /// At most as many as there are CPUs and entries.
@@ -44,6 +52,10 @@ pub struct Effective {
     pub exclude_primary: bool,
     pub independent_host_spreading: bool,
     pub differences: Vec<Difference>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Something that is not as it was requested.
@@ -119,12 +131,11 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
     };
 
     let usable = usable(settings, machine, &mut differ);
-    let base = base(settings, machine, &usable, &mut differ);
-    let cpus = in_order(machine, &usable, base);
-    let count = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
+    let only = usable.first().copied().unwrap_or(0);
+    let alone = || format!("CPU {only} is the only one that may be used");
 
     let mut mode = settings.mode;
-    let alone = || format!("CPU {base} is the only one that may be used");
     let refused = match (settings.mode, abilities) {
         (Mode::StaticVmq, _) => None,
         (_, Abilities { entries: 0, .. }) => {
@@ -148,6 +159,17 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
         mode = instead;
     }
 
+    let wanted = base(settings, machine, &usable, &mut differ);
+    let receives = abilities.received_by.filter(|_| abilities.distributes && !abilities.base_moves);
+    // Where everything is on one CPU, that one can be another than the one that receives; else the base is what it is.
+    let base = receives.filter(|cpu| usable.contains(cpu) && mode != Mode::StaticVmq).unwrap_or(wanted);
+    if let Some(asked) = settings.base.filter(|asked| *asked == wanted && *asked != base) {
+        let reason = format!("packets of the interface come to CPU {base} first, which nothing here can move");
+        differ(Setting::Base, asked.to_string(), base.to_string(), reason);
+    }
+    let base_receives = receives.is_none_or(|cpu| cpu == base);
+    let cpus = in_order(machine, &usable, base);
+
     let mut exclude_primary = settings.exclude_primary;
     if exclude_primary && count == 1 {
         differ(Setting::ExcludePrimary, "true".to_owned(), "false".to_owned(), alone());
@@ -158,31 +180,32 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
         exclude_primary = false;
     }
 
-    let limits = [
-        (count - u32::from(exclude_primary), if exclude_primary { "CPUs beside the base" } else { "CPUs to be used" }),
-        (abilities.entries.max(1), "entries"),
-        (abilities.most_cpus.unwrap_or(u32::MAX).max(1), "queues of the interface"),
-        (if mode == Mode::StaticVmq { 1 } else { u32::MAX }, "queue pair in this mode"),
+    let no_more = |what: &str| format!("there are no more {what}");
+    let cpus_left = if exclude_primary { "CPUs beside the base" } else { "CPUs to be used" };
+    let mut limits = vec![
+        (count - u32::from(exclude_primary && usable.contains(&base)), no_more(cpus_left)),
+        (abilities.entries.max(1), no_more("entries")),
+        (abilities.most_cpus.unwrap_or(u32::MAX).max(1), no_more("queues of the interface")),
     ];
-    let (most, of) = limits.into_iter().min_by_key(|(most, _)| *most).unwrap_or((1, "CPUs"));
+    if mode == Mode::StaticVmq {
+        limits.insert(0, (1, format!("in mode {mode} everything is on one CPU")));
+    }
+    let (most, reason) = limits.into_iter().min_by_key(|(most, _)| *most).unwrap_or_default();
     let mut clamp = |setting, asked: u32| {
         if asked > most {
-            differ(setting, asked.to_string(), most.to_string(), format!("there are no more {of}"));
+            differ(setting, asked.to_string(), most.to_string(), reason.clone());
         }
         asked.min(most)
     };
-    // The default is a limit, not a wish: only who asks for another number is told.
-    let max_queue_pairs = if settings.max_queue_pairs == Settings::default().max_queue_pairs {
-        settings.max_queue_pairs.min(most)
-    } else {
-        clamp(Setting::MaxQueuePairs, settings.max_queue_pairs)
-    };
+    let max_queue_pairs = clamp(Setting::MaxQueuePairs, settings.max_queue_pairs);
     let min_queue_pairs = clamp(Setting::MinQueuePairs, settings.min_queue_pairs);
 
     Effective {
         mode,
         base,
         base_fixed: settings.base == Some(base),
+        base_receives,
+        static_first: (base != wanted).then_some(wanted),
         cpus,
         max_queue_pairs,
         min_queue_pairs,
@@ -297,6 +320,7 @@ mod tests {
         distributes: true,
         base_moves: true,
         receiver_spreads: true,
+        received_by: None,
         most_cpus: None,
     };
 
@@ -334,9 +358,37 @@ mod tests {
             assert!(said.contains(words), "{said}");
         }
         let independent = Settings { independent_host_spreading: true, ..Settings::default() };
-        assert_eq!(of(&independent, 8, Abilities { receiver_spreads: false, ..ABLE }), (Mode::Dynamic, String::new()));
-        let vmq = Settings { mode: Mode::StaticVmq, ..Settings::default() };
+        assert_eq!(of(&independent, 16, Abilities { receiver_spreads: false, ..ABLE }), (Mode::Dynamic, String::new()));
+        let vmq = Settings { mode: Mode::StaticVmq, max_queue_pairs: 1, ..Settings::default() };
         assert_eq!(of(&vmq, 8, Abilities { entries: 0, ..ABLE }), (Mode::StaticVmq, String::new()));
+    }
+
+    #[test]
+    fn the_base_is_where_packets_were_seen_to_come_first() {
+        let seen = |cpu| Abilities { received_by: Some(cpu), base_moves: false, ..ABLE };
+        let of = |settings: &Settings, abilities: &Abilities| effective(settings, &Machine::uniform(16), abilities);
+        let there = of(&Settings::default(), &seen(5));
+        assert_eq!((there.base, there.base_receives, there.cpus[0]), (5, true, 5));
+        let asked = Settings { base: Some(3), ..Settings::default() };
+        let other = of(&asked, &seen(5));
+        assert_eq!((other.base, other.base_fixed), (5, false));
+        assert_eq!(
+            told(&other),
+            ["base is 5, not 3: packets of the interface come to CPU 5 first, which nothing here can move"]
+        );
+        assert_eq!(told(&of(&asked, &seen(3))), [""; 0]);
+        assert_eq!((other.static_first, there.static_first), (Some(3), Some(1)));
+        // Outside of the CPUs that may be used, distributing costs none of them anything.
+        let outside = of(&Settings { cpus: Some(vec![2, 3]), ..asked.clone() }, &seen(5));
+        assert_eq!((outside.base, outside.base_receives), (3, false));
+        assert_eq!(told(&outside), ["max_queue_pairs is 2, not 16: there are no more CPUs to be used"]);
+        // All on the CPU that was asked for, wherever it was received.
+        let vmq = of(&Settings { mode: Mode::StaticVmq, ..asked.clone() }, &seen(5));
+        assert_eq!((vmq.base, vmq.base_receives), (3, false));
+        // Where the base can be moved, or nothing is distributed, it is as asked.
+        for abilities in [Abilities { base_moves: true, ..seen(5) }, Abilities { distributes: false, ..seen(5) }] {
+            assert_eq!((of(&asked, &abilities).base, of(&asked, &abilities).base_receives), (3, true));
+        }
     }
 
     #[test]
@@ -363,7 +415,11 @@ mod tests {
         assert_eq!(named.cpus, [1, 2]);
         assert_eq!(
             told(&named),
-            ["cpus is 1-2, not 1-3,9: CPUs offline: 3, not on this machine: 9", "base is 1, not 3: it is offline",]
+            [
+                "cpus is 1-2, not 1-3,9: CPUs offline: 3, not on this machine: 9",
+                "base is 1, not 3: it is offline",
+                "max_queue_pairs is 2, not 16: there are no more CPUs to be used",
+            ]
         );
         let all = effective(&Settings { base: Some(1), ..Settings::default() }, &machine, &ABLE);
         assert_eq!(all.cpus, [0, 2], "isolated CPUs only when they are named");
@@ -392,7 +448,7 @@ mod tests {
         assert_eq!(two.max_queue_pairs, 1);
         let one = effective(&asked, &Machine::uniform(1), &ABLE);
         assert!(!one.exclude_primary);
-        assert_eq!(one.differences.len(), 2, "{:?}", told(&one));
+        assert_eq!(one.differences.len(), 3, "{:?}", told(&one));
     }
 
     #[test]

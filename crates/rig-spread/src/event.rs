@@ -6,7 +6,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::effective::Difference;
+use crate::effective::{Difference, list};
 use crate::nanos;
 use crate::settings::Mode;
 
@@ -157,8 +157,19 @@ pub enum Event {
     Undone { moves: u32, reason: Worse },
     /// The actuator refused a move; it stays where it was, and is not asked again for a while.
     Refused { entry: Option<u32>, at: u32, asked: u32 },
-    /// A second after moves to a CPU: what its load was to be, and is.
-    Effect { cpu: u32, predicted: f64, measured: f64 },
+    /// Packets come first to another CPU than before, which was nobody's choice here.
+    BaseSeen { from: u32, to: u32 },
+    /// A second after the last of moves to a CPU: what its load was to be, and is. Moves of any reason, also those that are
+    /// taken back later.
+    Effect {
+        cpu: u32,
+        /// Entries that went there.
+        entries: Vec<u32>,
+        /// Whether the base went there.
+        base: bool,
+        predicted: f64,
+        measured: f64,
+    },
 }
 
 /// What got worse in the second after moves; packets per second.
@@ -254,12 +265,23 @@ impl fmt::Display for Event {
             Self::Refused { entry: None, at, asked } => {
                 write!(f, "the base stays on CPU {at}: its move to CPU {asked} was refused")
             }
-            Self::Effect { cpu, predicted, measured } => write!(
-                f,
-                "CPU {cpu} is {:.0} % busy after the moves, {:.0} % predicted",
-                percent(measured),
-                percent(predicted)
-            ),
+            Self::BaseSeen { from, to } => {
+                write!(f, "packets come to CPU {to} first, no longer to CPU {from}: it is the base now")
+            }
+            Self::Effect { cpu, entries, base, predicted, measured } => {
+                let what = match (*base, entries.as_slice()) {
+                    (true, []) => "the base".to_owned(),
+                    (true, entries) => format!("the base and entries {}", list(entries)),
+                    (false, [entry]) => format!("entry {entry}"),
+                    (false, entries) => format!("entries {}", list(entries)),
+                };
+                write!(
+                    f,
+                    "CPU {cpu} is {:.0} % busy after {what} went there, {:.0} % predicted",
+                    percent(measured),
+                    percent(predicted)
+                )
+            }
         }
     }
 }

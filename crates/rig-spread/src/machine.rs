@@ -58,6 +58,10 @@ pub struct Abilities {
     /// Whether what is behind the interface spreads what it receives over CPUs of its own. No for a guest with a single
     /// queue; a network namespace of this kernel does.
     pub receiver_spreads: bool,
+    /// The CPU that was seen to receive most of what the interface receives, before it is given to others; none: nothing was
+    /// seen yet, or no CPU works for others.
+    #[serde(default)]
+    pub received_by: Option<u32>,
     /// Distinct CPUs that entries can be on at one time, where there is a limit: hardware queues, for example.
     pub most_cpus: Option<u32>,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::average::Average;
-use crate::effective::{Config, Effective};
+use crate::effective::{Config, Effective, in_order};
 use crate::event::{Event, Situation, Why};
 use crate::nanos;
 use crate::settings::Mode;
@@ -30,6 +30,9 @@ pub struct State {
     /// Moves of entries with traffic in the last minute: when, and how many.
     pub(crate) paid: Vec<(u64, u32)>,
     pub(crate) watch: Option<Watch>,
+    /// What came of moves, which is measured for a second.
+    #[serde(default)]
+    pub(crate) effects: Vec<Expected>,
     /// CPUs that nothing goes to, and since when, in ns.
     pub(crate) avoid: Vec<(u32, u64)>,
     /// Limits that were told of, and when (ns), so that none is repeated at every look.
@@ -165,8 +168,20 @@ pub(crate) struct After {
     pub looks: u32,
     /// Looks at which a target of moves was full.
     pub full: u32,
-    /// Busy seconds of each of `predicted`.
-    pub busy: Vec<f64>,
+}
+
+/// A CPU that moves went to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Expected {
+    pub cpu: u32,
+    /// When the last of them was made.
+    pub at: u64,
+    /// The entries; none: the base.
+    pub moves: Vec<Option<u32>>,
+    pub predicted: f64,
+    /// Seconds since they had time to settle, and busy ones of them.
+    pub time: f64,
+    pub busy: f64,
 }
 
 impl State {
@@ -196,6 +211,17 @@ impl State {
         }
     }
 
+    /// An entry is on another CPU than in [`State::table`], because the actuator refused to have it there from the beginning.
+    #[must_use]
+    pub fn found_at(mut self, entry: u32, cpu: u32, now: Duration) -> Self {
+        if let (Some(state), Some(at)) = (self.entries.get_mut(entry as usize), self.table.get_mut(entry as usize)) {
+            state.refused = Some(now);
+            self.untold.push(Event::Refused { entry: Some(entry), at: cpu, asked: *at });
+            *at = cpu;
+        }
+        self
+    }
+
     /// Puts back the last move of an entry (none: of the base), which the actuator refused. Nothing happens if it was
     /// never moved. It is told of at the next look, and not tried again for the time of
     /// [`Tuning::retry`](crate::Tuning::retry), unless its CPU is gone.
@@ -207,6 +233,7 @@ impl State {
                 self.avoid.push((self.base, at));
                 self.base = from;
             }
+            self.unexpect(entry, 0.0);
             return self;
         };
         if let (Some(state), Some(cpu)) = (self.entries.get_mut(index), self.table.get_mut(index))
@@ -215,11 +242,26 @@ impl State {
             state.refused = Some(last.at);
             *cpu = last.from;
             self.untold.push(Event::Refused { entry, at: last.from, asked: last.to });
+            let load = state.load.get();
             if let Some(watch) = &mut self.watch {
                 watch.moves.retain(|watched| watched.entry != entry);
             }
+            self.unexpect(entry, load);
         }
         self
+    }
+
+    /// A move was not made after all.
+    fn unexpect(&mut self, entry: Option<u32>, load: f64) {
+        let last = self.times.looked;
+        for effect in self.effects.iter_mut().filter(|effect| effect.at == last) {
+            let before = effect.moves.len();
+            effect.moves.retain(|moved| *moved != entry);
+            if effect.moves.len() < before {
+                effect.predicted -= load;
+            }
+        }
+        self.effects.retain(|effect| !effect.moves.is_empty());
     }
 
     /// After which time to look again: seldom when nothing is about to change, which keeps the price of looking low. While
@@ -280,7 +322,12 @@ pub(crate) fn layout(config: &Config, base: u32, entries: usize, cpus: &[u32]) -
         Mode::Dynamic => most.min(config.tuning.park_cpus.max(effective.min_queue_pairs) as usize),
         _ => most,
     };
-    let first = std::iter::once(base).filter(|base| !effective.exclude_primary && cpus.contains(base));
-    let used: Vec<u32> = first.chain(cpus.iter().copied().filter(|cpu| *cpu != base)).take(width.max(1)).collect();
+    let first = effective.static_first.filter(|_| effective.mode == Mode::StaticVrss).unwrap_or(base);
+    let order =
+        if first == base { cpus.to_vec() } else { in_order(&config.machine, &cpus.iter().copied().collect(), first) };
+    let begin = std::iter::once(first).filter(|first| cpus.contains(first));
+    let all = begin.chain(order.into_iter().filter(|cpu| *cpu != first));
+    let allowed = all.filter(|cpu| *cpu != base || !effective.exclude_primary);
+    let used: Vec<u32> = allowed.take(width.max(1)).collect();
     (0..entries).map(|entry| used.get(entry % used.len().max(1)).copied().unwrap_or(base)).collect()
 }

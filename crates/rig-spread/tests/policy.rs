@@ -47,14 +47,18 @@ fn settings() -> impl Strategy<Value = Settings> {
 
 fn abilities() -> impl Strategy<Value = Abilities> {
     let most = prop::option::weighted(0.3, 1..9u32);
-    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), prop::bool::weighted(0.9), most).prop_map(
-        |(entries, single_moves, distributes, base_moves, receiver_spreads, most_cpus)| Abilities {
+    // Seen on a CPU that is there or not.
+    let received_by = prop::option::weighted(0.3, 0..14u32);
+    let spreads = prop::bool::weighted(0.9);
+    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, most).prop_map(
+        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, most_cpus)| Abilities {
             entries,
             single_moves,
             order: Order::Exact,
             distributes,
             base_moves,
             receiver_spreads,
+            received_by,
             most_cpus,
         },
     )
@@ -192,6 +196,7 @@ proptest! {
             distributes,
             base_moves: true,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: None,
         };
         let config = Config::new(&Settings::default(), Tuning::default(), Machine::uniform(cpus), abilities);

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, fsconfig_create, fsmount, fsopen,
     mount_change, move_mount,
@@ -135,6 +135,20 @@ impl Sysfs {
         self.interface_file(interface, file, OFlags::WRONLY)?
             .write_all(value.as_bytes())
             .during(|| format!("write {value} to {file} of {interface}"))
+    }
+
+    /// Names in a directory below `class/net/INTERFACE/`, of the interface's own where it is empty.
+    pub fn list(&self, interface: &str, directory: &str) -> Result<Vec<String>> {
+        let during = || format!("list {directory} of {interface}");
+        let opened = self.interface_file(interface, directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&opened).during(during)? {
+            let name = entry.during(during)?.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
     fn interface_file(&self, interface: &str, file: &str, flags: OFlags) -> Result<File> {

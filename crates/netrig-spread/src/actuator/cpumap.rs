@@ -1,5 +1,6 @@
 //! An XDP program that gives each flow to a CPU by its hash, over queues in memory (kernel/bpf/cpumap.c).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,7 @@ impl Actuator for CpuMap {
             distributes: true,
             base_moves: false,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: None,
         }
     }
@@ -166,6 +168,10 @@ impl Actuator for CpuMap {
         self.queues.polls_on(before, after, cpu)
     }
 
+    fn received_by(&self, before: &Reading, after: &Reading) -> BTreeMap<u32, u64> {
+        self.queues.packets_by(before, after)
+    }
+
     fn processing(&self, _: &Reading, _: &Reading, cpu: u32) -> Duration {
         let (before, now) = self.between(cpu);
         now.time.saturating_sub(before.time)
@@ -176,9 +182,13 @@ impl Actuator for CpuMap {
         now.refused.saturating_sub(before.refused)
     }
 
+    fn hurried(&self) -> Option<u64> {
+        Some(self.now.buckets.iter().map(|bucket| bucket.hurried).sum())
+    }
+
     fn said(&mut self) -> Option<String> {
         let (told, at) = self.told;
-        let hurried: u64 = self.now.buckets.iter().map(|bucket| bucket.hurried).sum();
+        let hurried = self.hurried().unwrap_or_default();
         if hurried <= told || at.elapsed() < PAUSE {
             return None;
         }

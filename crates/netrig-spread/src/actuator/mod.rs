@@ -12,9 +12,11 @@ mod napi;
 mod observe;
 mod probe;
 mod queues;
+mod receiver;
 mod rps;
 mod rss;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use self::cpumap::CpuMap;
 use self::napi::Threads;
 use self::observe::Observed;
+pub(crate) use self::receiver::spreads;
 use self::rps::Masks;
 use self::rss::Table;
 
@@ -179,6 +182,7 @@ pub(crate) struct Placing {
 pub(crate) trait Actuator: fmt::Debug + Send {
     fn kind(&self) -> Kind;
 
+    /// What it can do. Who is behind the interface, and which CPU receives for others, is not its knowledge.
     fn abilities(&self) -> Abilities;
 
     /// Queues that it watches, whether or not they are entries that move.
@@ -196,6 +200,11 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     /// What receiving for others cost the CPUs that receive, where it is another one than that of the entry.
     fn distributing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
 
+    /// The CPU that receives what it gives to others, and for how many packets since the last reading, where there is one.
+    fn received_by(&self, _before: &Reading, _after: &Reading) -> BTreeMap<u32, u64> {
+        BTreeMap::new()
+    }
+
     /// What entries cost the CPU that they are on.
     fn processing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
 
@@ -203,6 +212,11 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     /// those that neither the interface nor the CPU counts.
     fn lost(&self, _cpu: u32) -> u64 {
         0
+    }
+
+    /// Moves that did not wait for the old CPU, so that packets may have overtaken each other; none: it does not know.
+    fn hurried(&self) -> Option<u64> {
+        None
     }
 
     /// What else there is to say of what it has [`seen`](Self::seen), for the log.

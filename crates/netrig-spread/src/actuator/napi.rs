@@ -95,6 +95,7 @@ impl Actuator for Threads {
             distributes: false,
             base_moves: false,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: None,
         }
     }

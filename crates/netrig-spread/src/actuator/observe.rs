@@ -36,6 +36,7 @@ impl Actuator for Observed {
             distributes: false,
             base_moves: false,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: None,
         }
     }

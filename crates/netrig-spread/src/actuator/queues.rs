@@ -1,5 +1,6 @@
 //! The receive queues of an interface, watched.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -75,6 +76,18 @@ impl Queues {
     /// The CPU that polled each last, where it was polled at all.
     pub(super) fn polled_by(&self, reading: &Reading) -> Vec<Option<u32>> {
         self.of(reading).iter().map(|queue| (queue.polls > 0).then_some(queue.cpu)).collect()
+    }
+
+    /// Packets that each CPU took from them between two readings. A queue that went from one to another counts for the later.
+    pub(super) fn packets_by(&self, before: &Reading, after: &Reading) -> BTreeMap<u32, u64> {
+        let mut packets = BTreeMap::new();
+        for (before, after) in self.of(before).iter().zip(self.of(after)) {
+            let new = after.packets.saturating_sub(before.packets);
+            if new > 0 {
+                *packets.entry(after.cpu).or_default() += new;
+            }
+        }
+        packets
     }
 
     /// What polls of them on a CPU took between two readings.

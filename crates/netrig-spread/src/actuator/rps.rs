@@ -1,6 +1,7 @@
 //! Receive packet steering: the CPU that receives from a queue puts the packets into the queue of another one
 //! (Documentation/networking/scaling.rst, "RPS").
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,6 +94,7 @@ impl Actuator for Masks {
             distributes: true,
             base_moves: false,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: None,
         }
     }
@@ -131,6 +133,10 @@ impl Actuator for Masks {
 
     fn distributing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration {
         self.queues.polls_on(before, after, cpu)
+    }
+
+    fn received_by(&self, before: &Reading, after: &Reading) -> BTreeMap<u32, u64> {
+        self.queues.packets_by(before, after)
     }
 
     fn processing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration {

@@ -174,6 +174,7 @@ impl Actuator for Table {
             distributes: false,
             base_moves: false,
             receiver_spreads: true,
+            received_by: None,
             most_cpus: Some(self.queue_on.len() as u32),
         }
     }

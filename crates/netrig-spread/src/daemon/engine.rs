@@ -1,6 +1,6 @@
 //! The loop: looks at what each interface received, and answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -24,7 +24,7 @@ use super::port::{Port, Told};
 use super::record::Record;
 use crate::actuator::{Device, Lack, choose};
 use crate::message::{CpuLoad, Happened, Own, Received, Reply, Request, Status, Waiting};
-use crate::settings::{Changes, Settings};
+use crate::settings::{Changes, Rule, Settings};
 
 /// While nothing is received.
 const IDLE: Duration = Duration::from_millis(100);
@@ -36,7 +36,11 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Where its settings come from.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    File(PathBuf),
+    File {
+        path: PathBuf,
+        /// Of interfaces that the command line names: they go before the file's.
+        said: Vec<Rule>,
+    },
     /// The command line, or the program that it is in.
     Said,
 }
@@ -58,6 +62,8 @@ pub(super) struct Engine {
     losses: Losses,
     log: Log,
     records: Option<PathBuf>,
+    /// Interfaces with a file there that is this process's.
+    recorded: BTreeSet<String>,
     reading: Reading,
     online: String,
     own: OwnTime,
@@ -104,6 +110,7 @@ impl Engine {
             losses: Losses::default(),
             log: Log::default(),
             records,
+            recorded: BTreeSet::new(),
             reading,
             online: online(),
             own: OwnTime { cpu_before: own_cpu_ns(), ..OwnTime::default() },
@@ -193,8 +200,17 @@ impl Engine {
             Ok((mut port, told)) => {
                 self.waiting.remove(name);
                 if let Some(directory) = &self.records {
-                    match Record::create(directory, name) {
-                        Ok(record) => port.record_to(record),
+                    // A trace can begin anew: what is taken again goes on in its file.
+                    let record = if self.recorded.contains(name) {
+                        Record::go_on(directory, name)
+                    } else {
+                        Record::create(directory, name)
+                    };
+                    match record {
+                        Ok(record) => {
+                            self.recorded.insert(name.to_owned());
+                            port.record_to(record);
+                        }
                         Err(error) => note(in_words(&error)),
                     }
                 }
@@ -249,6 +265,7 @@ impl Engine {
                 }
                 Ok(Event::Changed) => {
                     self.find();
+                    self.configure(|port| port.has_another_receiver());
                     continue;
                 }
                 Ok(Event::Ask(ask)) => {
@@ -304,22 +321,28 @@ impl Engine {
         }
     }
 
+    /// Finds out anew what is in force on some interfaces.
+    fn configure(&mut self, which: impl Fn(&mut Port) -> bool) {
+        let now = self.now();
+        let mut failed = Vec::new();
+        for (name, port) in &mut self.ports {
+            if which(port)
+                && let Err(error) = port.configure(port.rule.clone(), now)
+            {
+                failed.push((name.clone(), in_words(&error)));
+            }
+        }
+        for (name, words) in failed {
+            self.tell(&name, Happened::Said(words));
+        }
+    }
+
     /// What is done once a second.
     fn second(&mut self, over: Duration) {
         let online = online();
-        if online != self.online {
-            self.online = online;
-            let now = self.now();
-            let mut failed = Vec::new();
-            for (name, port) in &mut self.ports {
-                if let Err(error) = port.configure(port.rule.clone(), now) {
-                    failed.push((name.clone(), in_words(&error)));
-                }
-            }
-            for (name, words) in failed {
-                self.tell(&name, Happened::Said(words));
-            }
-        }
+        let others = online != self.online;
+        self.online = online;
+        self.configure(|port| port.learn_receiver() || others);
         for (name, port) in &mut self.ports {
             let received = self.losses.interface(name).map(|counted| Received {
                 packets: counted.rx_packets,
@@ -359,7 +382,7 @@ impl Engine {
             },
             Request::Reload => match &self.source {
                 Source::Said => refused("it was started without a file".into(), Some("use `netrig spread set`")),
-                Source::File(_) => Reply::Done(self.reload()),
+                Source::File { .. } => Reply::Done(self.reload()),
             },
             Request::Stop => Reply::Done(Vec::new()),
         }
@@ -389,11 +412,12 @@ impl Engine {
     }
 
     fn reload(&mut self) -> Vec<String> {
-        let Source::File(path) = &self.source else { return Vec::new() };
-        let new = match Settings::load(path) {
+        let Source::File { path, said } = &self.source else { return Vec::new() };
+        let mut new = match Settings::load(path) {
             Ok(new) => new,
             Err(error) => return vec![format!("the file is not taken, and nothing changes: {error}")],
         };
+        new.rules.splice(0..0, said.iter().cloned());
         let mut lines = vec![format!("{} is in force", path.display())];
         if new.metrics != self.settings.metrics {
             lines.push("`metrics` differs, which needs a restart".into());

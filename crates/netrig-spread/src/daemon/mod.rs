@@ -60,14 +60,14 @@ pub(crate) struct Run {
 
 /// Runs the spreader until it is told to stop.
 pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
+    let said: Vec<Rule> = run.interfaces.iter().map(|name| Rule { name: name.clone(), ..run.rule.clone() }).collect();
     let (mut settings, source) = match &run.file {
         Some(file) => {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
-            (Settings::load(&file)?, Source::File(file))
+            (Settings::load(&file)?, Source::File { path: file, said: said.clone() })
         }
         None => (Settings::default(), Source::Said),
     };
-    let said = run.interfaces.iter().map(|name| Rule { name: name.clone(), ..run.rule.clone() });
     settings.rules.splice(0..0, said);
     settings.metrics = run.metrics.or(settings.metrics);
     exist(&settings)?;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rig_datapath::receive::Reading;
-use rig_spread::{Config, CpuSeen, Event, Move, Observation, Standing, State, carry_over, plan};
+use rig_spread::{Abilities, Config, CpuSeen, Event, Move, Observation, Standing, State, carry_over, plan};
 
 use super::losses::Losses;
 use super::machine::machine;
 use super::record::Record;
-use crate::actuator::{Actuator, Device, Lack, Placing};
+use crate::actuator::{Actuator, Device, Lack, Placing, spreads};
 use crate::message::{Cpu, Entry, Happened, Interface, Moves, Received};
 use crate::settings::Rule;
 
@@ -31,7 +31,17 @@ pub(super) struct Port {
     before: Totals,
     rates: Rates,
     record: Option<Record>,
+    /// Packets of this second, by the CPU that received them first.
+    first_on: BTreeMap<u32, u64>,
+    /// The CPU that received most of those of the last second that had enough.
+    received_by: Option<u32>,
+    receiver_spreads: bool,
 }
+
+/// A second with fewer packets says nothing about the CPU that receives.
+const TELLING: u64 = 100;
+/// Another CPU is the one that receives first when it has so many times the packets of the one before.
+const CLEARLY: u64 = 2;
 
 /// Since the interface was taken.
 #[derive(Debug, Clone, Default)]
@@ -82,7 +92,9 @@ impl Port {
         rule: Rule,
         now: Duration,
     ) -> anyhow::Result<(Self, Told)> {
-        let config = Config::new(&rule.settings, rule.tuning, machine(&device)?, actuator.abilities());
+        let receiver_spreads = spreads(&device);
+        let abilities = Abilities { receiver_spreads, ..actuator.abilities() };
+        let config = Config::new(&rule.settings, rule.tuning, machine(&device)?, abilities);
         let state = State::new(&config);
         let standing = carry_over(&[], &config.effective.differences, now);
         let totals = Totals { entries: vec![EntryTotals::default(); state.table.len()], ..Totals::default() };
@@ -102,9 +114,12 @@ impl Port {
             before,
             rates,
             record: None,
+            first_on: BTreeMap::new(),
+            received_by: None,
+            receiver_spreads,
         };
         let mut told = vec![Happened::Said(port.words())];
-        port.place_all(&mut told);
+        port.place_all(&mut told, now);
         Ok((port, told))
     }
 
@@ -128,18 +143,29 @@ impl Port {
         self.record = Some(record.begin(&self.config, &self.state));
     }
 
-    fn place_all(&mut self, told: &mut Told) {
+    fn place_all(&mut self, told: &mut Told, now: Duration) {
+        let mut refused = Vec::new();
         let placings: Vec<Placing> =
             self.state.table.iter().enumerate().map(|(entry, &cpu)| Placing { entry, cpu }).collect();
         for (placing, outcome) in placings.iter().zip(self.actuator.apply(&placings)) {
             if let Err(error) = outcome {
                 self.totals.moves.failed += 1;
+                refused.push(placing.entry);
                 told.push(Happened::Failed {
                     entry: Some(placing.entry as u32),
                     to: placing.cpu,
                     why: rig_cli::exit::in_words(&error),
                 });
             }
+        }
+        if refused.is_empty() {
+            return;
+        }
+        // They are where the kernel has them, as far as that is one CPU; the policy asks again when that may help.
+        let placed = self.actuator.placed().unwrap_or_default();
+        for entry in refused {
+            let at = placed.get(entry).copied().flatten().unwrap_or(self.state.base);
+            self.state = std::mem::take(&mut self.state).found_at(entry as u32, at, now);
         }
     }
 
@@ -148,7 +174,13 @@ impl Port {
     /// # Errors
     /// Where the kernel does not tell of its CPUs.
     pub(super) fn configure(&mut self, rule: Rule, now: Duration) -> anyhow::Result<()> {
-        let config = Config::new(&rule.settings, rule.tuning, machine(&self.device)?, self.actuator.abilities());
+        self.receiver_spreads = spreads(&self.device);
+        let abilities = Abilities {
+            receiver_spreads: self.receiver_spreads,
+            received_by: self.received_by,
+            ..self.actuator.abilities()
+        };
+        let config = Config::new(&rule.settings, rule.tuning, machine(&self.device)?, abilities);
         self.standing = carry_over(&self.standing, &config.effective.differences, now);
         self.rule = rule;
         if config != self.config {
@@ -219,6 +251,9 @@ impl Port {
     fn observe(&mut self, before: &Reading, after: &Reading, losses: &Losses) -> Observation {
         let over = Duration::from_nanos(after.at.saturating_sub(before.at));
         let entries = self.actuator.seen(before, after);
+        for (cpu, packets) in self.actuator.received_by(before, after) {
+            *self.first_on.entry(cpu).or_default() += packets;
+        }
         self.totals.entries.resize(entries.len(), EntryTotals::default());
         // Of entries that the policy does not place, the kernel is asked.
         let placed = if self.state.table.is_empty() { self.actuator.placed().unwrap_or_default() } else { Vec::new() };
@@ -254,6 +289,24 @@ impl Port {
             fullest.lost += lost;
         }
         Observation { over, entries, cpus }
+    }
+
+    /// Whether what is behind the interface is other than it was when that was last looked at.
+    pub(super) fn has_another_receiver(&self) -> bool {
+        spreads(&self.device) != self.receiver_spreads
+    }
+
+    /// The CPU that receives first, by the packets of a second that is over; whether that is another one than before.
+    pub(super) fn learn_receiver(&mut self) -> bool {
+        let seen = std::mem::take(&mut self.first_on);
+        let on = |cpu: u32| seen.get(&cpu).copied().unwrap_or_default();
+        let Some((&most, &packets)) = seen.iter().max_by_key(|(_, packets)| **packets) else { return false };
+        let clearly = self.received_by.is_none_or(|before| packets >= on(before).saturating_mul(CLEARLY));
+        if packets < TELLING || self.received_by == Some(most) || !clearly {
+            return false;
+        }
+        self.received_by = Some(most);
+        true
     }
 
     /// A second is over.
@@ -353,10 +406,15 @@ impl Port {
             differences: self.standing.clone(),
             situation: self.state.situation,
             base: self.state.base,
-            moves: self.totals.moves.clone(),
+            received_by: self.received_by,
+            moves: Moves { hurried: self.actuator.hurried(), ..self.totals.moves.clone() },
             entries: self.totals.entries.iter().enumerate().map(entry).collect(),
             cpus: self.config.machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect(),
             received: Received { packets_per_s, bits_per_s, dropped_per_s, ..self.totals.received },
         }
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

@@ -27,6 +27,16 @@ impl Record {
         Ok(Self { file: Some(BufWriter::new(file)) })
     }
 
+    /// Goes on in a file that this process has made.
+    ///
+    /// # Errors
+    /// When it cannot be written to.
+    pub(super) fn go_on(directory: &Path, interface: &str) -> anyhow::Result<Self> {
+        let path = directory.join(format!("{interface}.jsonl"));
+        let file = File::options().append(true).open(&path).with_context(|| format!("go on in {}", path.display()))?;
+        Ok(Self { file: Some(BufWriter::new(file)) })
+    }
+
     pub(super) fn begin(mut self, config: &Config, state: &State) -> Self {
         self.line(&Line::Config(Box::new(config.clone())));
         self.line(&Line::State(Box::new(state.clone())));

@@ -44,6 +44,42 @@ impl fmt::Display for SchedulingMode {
     }
 }
 
+/// A value, or `any`: as if nothing had been said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Wish<T> {
+    Any(Any),
+    This(T),
+}
+
+/// The word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Any {
+    #[serde(rename = "any")]
+    Any,
+}
+
+impl<T: FromStr<Err: fmt::Display>> FromStr for Wish<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "any" => Ok(Self::Any(Any::Any)),
+            text => text.parse().map(Self::This).map_err(|error| format!("neither 'any' nor a value: {error}")),
+        }
+    }
+}
+
+impl<T> Wish<T> {
+    /// What is asked for after this was said.
+    fn value(&self) -> Option<&T> {
+        match self {
+            Self::Any(_) => None,
+            Self::This(value) => Some(value),
+        }
+    }
+}
+
 /// What is to be another than before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
@@ -63,12 +99,12 @@ pub struct Changes {
     /// Whether to spread also what is for a receiver that does not spread itself [default: false]
     #[arg(long, visible_alias = "VrssIndependentHostSpreading", value_name = "BOOL", value_parser = BoolishValueParser::new())]
     pub independent_host_spreading: Option<bool>,
-    /// The CPU that all is on when one will do [default: one that suits]
+    /// The CPU that all is on when one will do; any: one that suits [default: any]
     #[arg(long, visible_alias = "BaseProcessorNumber", value_name = "CPU")]
-    pub base: Option<u32>,
-    /// The CPUs that may be used, e.g. 1-3,6 [default: all, one thread of each core, none that is isolated]
+    pub base: Option<Wish<u32>>,
+    /// The CPUs that may be used, e.g. 1-3,6; any: all, one thread of each core, none that is isolated [default: any]
     #[arg(long, value_name = "LIST")]
-    pub cpus: Option<CpuSet>,
+    pub cpus: Option<Wish<CpuSet>>,
 }
 
 impl Changes {
@@ -84,8 +120,11 @@ impl Changes {
             min_queue_pairs: self.min_queue_pairs.unwrap_or(before.min_queue_pairs),
             exclude_primary: self.exclude_primary.unwrap_or(before.exclude_primary),
             independent_host_spreading: self.independent_host_spreading.unwrap_or(before.independent_host_spreading),
-            base: self.base.or(before.base),
-            cpus: self.cpus.as_ref().map(|cpus| cpus.as_slice().to_vec()).or_else(|| before.cpus.clone()),
+            base: self.base.as_ref().map_or(before.base, |base| base.value().copied()),
+            cpus: match &self.cpus {
+                Some(cpus) => cpus.value().map(|cpus| cpus.as_slice().to_vec()),
+                None => before.cpus.clone(),
+            },
         }
     }
 }
@@ -100,7 +139,7 @@ impl Changes {
             min_queue_pairs: later.min_queue_pairs.or(self.min_queue_pairs),
             exclude_primary: later.exclude_primary.or(self.exclude_primary),
             independent_host_spreading: later.independent_host_spreading.or(self.independent_host_spreading),
-            base: later.base.or(self.base),
+            base: later.base.clone().or_else(|| self.base.clone()),
             cpus: later.cpus.clone().or_else(|| self.cpus.clone()),
         }
     }

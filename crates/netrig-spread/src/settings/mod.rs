@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-pub use changes::{Changes, SchedulingMode};
+pub use changes::{Any, Changes, SchedulingMode, Wish};
 pub use pattern::Pattern;
 use rig_cli::mistakes::{self, FileError};
 use rig_spread::Tuning;
@@ -160,8 +160,8 @@ impl Settings {
                 min_queue_pairs: letter.min_queue_pairs,
                 exclude_primary: letter.exclude_primary,
                 independent_host_spreading: letter.independent_host_spreading,
-                base: letter.base,
-                cpus: letter.cpus,
+                base: letter.base.map(Wish::This),
+                cpus: letter.cpus.map(Wish::This),
             };
             rule.settings = changes.over(&rule.settings);
             rule.settings.check().map_err(|error| wrong(span, error.to_string(), None))?;

@@ -78,6 +78,25 @@ fn mistakes_name_their_line_and_the_next_step() {
 }
 
 #[test]
+fn any_takes_back_what_was_said() {
+    let said = |text: &str| serde_json::from_str::<Changes>(text).unwrap();
+    let set = said(r#"{ "base": 3, "cpus": "1-3" }"#);
+    assert_eq!(said(&serde_json::to_string(&set).unwrap()), set);
+    let before = set.over(&rig_spread::Settings::default());
+    assert_eq!((before.base, before.cpus.clone()), (Some(3), Some(vec![1, 2, 3])));
+    let nothing = Changes::default().over(&before);
+    assert_eq!(nothing, before);
+    let any = said(r#"{ "base": "any", "cpus": "any" }"#);
+    assert_eq!(said(&serde_json::to_string(&any).unwrap()), any);
+    assert_eq!(any.over(&before), rig_spread::Settings::default());
+    // What is said later counts.
+    assert_eq!(set.with(&any), any);
+    assert_eq!(any.with(&set), set);
+    assert_eq!(set.with(&Changes::default()), set);
+    assert!("4".parse::<Wish<u32>>().is_ok() && "some".parse::<Wish<u32>>().is_err());
+}
+
+#[test]
 fn patterns_match_as_a_shell_does() {
     let matches = |pattern: &str, name: &str| pattern.parse::<Pattern>().unwrap().matches(name);
     for (pattern, name) in [("veth*", "veth"), ("veth*", "veth12"), ("*", "x"), ("e?h0", "eth0"), ("*a*b", "xaxbab")] {

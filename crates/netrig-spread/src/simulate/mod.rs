@@ -29,13 +29,14 @@ pub(crate) struct Simulate {
     /// Rules that decide, e.g. dynamic,rss++ [default: all]
     #[arg(long, value_name = "RULES", value_delimiter = ',', value_parser = rule)]
     rules: Vec<Rule>,
-    /// CPUs of the simulated machine, 16 to 64
-    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(16..=64))]
+    /// CPUs of the simulated machine, 8 to 64; S18 has 64 always
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(8..=64))]
     cpus: u32,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
-    /// Draw one scenario over time as SVG: throughput, CPUs in use, where entries are
+    /// Draw scenarios over time as SVG: throughput, CPUs in use, where entries are; a file for one scenario, a directory for
+    /// several, with a file for each
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Decide again on what `netrig spread run --record` has written, by this version's policy
@@ -72,21 +73,27 @@ pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {
     }
     let chosen = chosen(there, &asked.scenarios)?;
     let rules = if asked.rules.is_empty() { Rule::ALL.to_vec() } else { asked.rules };
-    if asked.plot.is_some() && chosen.len() != 1 {
-        let error = anyhow!("a plot is of one scenario: name it, e.g. `netrig spread simulate S9 --plot s9.svg`");
-        return Err(Failure::new(Exit::BadInput, error));
+    let several = chosen.len() > 1;
+    if let Some(directory) = asked.plot.as_ref().filter(|_| several) {
+        let how = || format!("make {}, a directory for {} plots", directory.display(), chosen.len());
+        std::fs::create_dir_all(directory).with_context(how).or_exit(Exit::Failed)?;
     }
     let mut report = Report::default();
     for scenario in &chosen {
         for &rule in &rules {
-            report.add(scenario, run(scenario, rule), asked.plot.is_some() || (asked.json && chosen.len() == 1));
+            report.add(scenario, run(scenario, rule), asked.plot.is_some() || (asked.json && !several));
         }
-    }
-    if let Some(file) = &asked.plot {
-        let drawn = plot::draw(&chosen[0], &report.courses).with_context(|| format!("draw {}", chosen[0].name));
-        let how = || format!("write {}", file.display());
-        std::fs::write(file, drawn.or_exit(Exit::Failed)?).with_context(how).or_exit(Exit::Failed)?;
-        note(format_args!("drawn in {}", file.display()));
+        if let Some(to) = &asked.plot {
+            let file = if several { to.join(format!("{}.svg", scenario.name)) } else { to.clone() };
+            let drawn = plot::draw(scenario, &report.courses).with_context(|| format!("draw {}", scenario.name));
+            let how = || format!("write {}", file.display());
+            std::fs::write(&file, drawn.or_exit(Exit::Failed)?).with_context(how).or_exit(Exit::Failed)?;
+            note(format_args!("drawn in {}", file.display()));
+            // Those of all scenarios together would be much.
+            if several {
+                report.courses.clear();
+            }
+        }
     }
     if asked.json {
         let text = serde_json::to_string(&report).context("write JSON").or_exit(Exit::Failed)?;

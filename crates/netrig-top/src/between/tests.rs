@@ -46,6 +46,7 @@ fn spreader(n: u64) -> Status {
         distributes: true,
         base_moves: true,
         receiver_spreads: true,
+        received_by: None,
         most_cpus: None,
     };
     let requested = Settings::default();
@@ -83,6 +84,7 @@ fn spreader(n: u64) -> Status {
         differences: Vec::new(),
         situation: Situation::Spread,
         base: 0,
+        received_by: None,
         moves: message::Moves { total: [(Why::Expand, 2 * n)].into(), ..message::Moves::default() },
         entries: vec![entry(0), entry(1)],
         cpus: vec![cpu(0), cpu(1)],

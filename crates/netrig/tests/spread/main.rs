@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod lab;
+mod load;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;
@@ -163,7 +164,7 @@ fn interfaces_that_come_are_taken_and_those_that_go_are_left() {
         });
         assert!(moved.is_some(), "{:?}", placed(lab, "in0"));
         let (said, _) = lab.netrig(0, &["get", "in0"]);
-        assert!(said.contains("max_queue_pairs is 1, not 4: there are no more queue pair in this mode"), "{said}");
+        assert!(said.contains("max_queue_pairs is 1, not 4: in mode static-vmq everything is on one CPU"), "{said}");
         spreader.signal(Signal::TERM);
         spreader.ended(Some(0));
     });

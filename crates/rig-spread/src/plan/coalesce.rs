@@ -31,7 +31,7 @@ impl Look<'_> {
             return;
         }
         self.state.times.tried = Some(self.now);
-        let distributing = self.config.abilities.distributes && self.spreading();
+        let distributing = self.distributes() && self.spreading();
         let used = |at: usize| self.places[at].alive > 0 || (at == 0 && distributing);
         let in_use = (0..self.places.len()).filter(|at| used(*at)).count();
         let Some(wanted) = self.fewer(in_use) else { return self.gather() };
@@ -109,7 +109,7 @@ impl Look<'_> {
     fn pack(&self, count: usize, scale: f64, stay: bool) -> Option<Vec<usize>> {
         let effective = &self.config.effective;
         let lo = self.config.tuning.lo;
-        let distributes = self.config.abilities.distributes;
+        let distributes = self.distributes();
         let mut loads: Vec<f64> = self.places.iter().map(|place| place.other_slow).collect();
         let mut chosen: Vec<usize> = (0..self.places.len())
             .filter(|at| self.places[*at].may && !self.places[*at].avoided && self.places[*at].entries > 0)

@@ -68,7 +68,7 @@ impl Look<'_> {
 
     fn hidden(&self, at: usize) -> f64 {
         // What the base distributes reaches nobody else: when it is full, nothing of the demand is seen anywhere.
-        let full = self.places[at].full || (self.places[0].full && self.config.abilities.distributes);
+        let full = self.places[at].full || (self.places[0].full && self.distributes());
         if full { self.config.tuning.hidden } else { 1.0 }
     }
 
@@ -83,11 +83,7 @@ impl Look<'_> {
             .filter(|entry| self.at[*entry] == Some(from) && self.state.entries[*entry].alive())
             .collect();
         here.sort_by(|a, b| self.demand(*b, from).total_cmp(&self.demand(*a, from)).then(a.cmp(b)));
-        let why = if from == 0 && self.config.abilities.distributes && self.spreading() {
-            Why::EvictBase
-        } else {
-            Why::Expand
-        };
+        let why = if from == 0 && self.distributes() && self.spreading() { Why::EvictBase } else { Why::Expand };
         let mut waiting = false;
         let mut moved = false;
         for entry in here.iter().copied() {

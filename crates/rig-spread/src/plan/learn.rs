@@ -98,6 +98,7 @@ impl Look<'_> {
     fn learn_cpus(&mut self, over: Duration) {
         let seconds = over.as_secs_f64();
         let tuning = &self.config.tuning;
+        let distributes = self.distributes();
         let mut lost = vec![0u64; self.places.len()];
         let mut waiting = vec![false; self.places.len()];
         let mut alive = vec![false; self.places.len()];
@@ -108,7 +109,7 @@ impl Look<'_> {
             // More waits than was done in the whole interval.
             waiting[at] |= seen.waiting.is_some_and(|waiting| waiting > seen.packets.max(64));
         }
-        let spreading = self.config.abilities.distributes && alive.iter().skip(1).any(|alive| *alive);
+        let spreading = distributes && alive.iter().skip(1).any(|alive| *alive);
         let mut distributed = None;
         let mut known = std::mem::take(&mut self.state.cpus);
         let mut kept = Vec::with_capacity(self.places.len());
@@ -118,7 +119,9 @@ impl Look<'_> {
                 Some(index) => known.swap_remove(index),
                 None => CpuState { number: place.number, ..CpuState::default() },
             };
-            let other = seen.other.as_secs_f64() / seconds;
+            // What a CPU that is not the base distributes, it does wherever entries are.
+            let for_others = if at > 0 { seen.distributing } else { Duration::ZERO };
+            let other = (seen.other + for_others).as_secs_f64() / seconds;
             state.other.add(other, over, RECENT);
             state.other_slow.add(other, over, SLOWEST);
             place.other = state.other.get();

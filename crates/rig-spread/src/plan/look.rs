@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::effective::{Config, in_order};
+use crate::effective::{Config, Effective, in_order};
 use crate::event::{Event, Move, Situation, Why};
 use crate::nanos;
 use crate::observation::{CpuSeen, Observation};
@@ -87,7 +87,18 @@ impl<'a> Look<'a> {
                     if effective.mode == Mode::Dynamic { Situation::Spread } else { Situation::Fixed };
                 self.state.watch = None;
             }
-            if before.is_some() {
+            let moved = before.filter(|before| {
+                let there = Effective {
+                    base: before.base,
+                    cpus: before.cpus.clone(),
+                    static_first: before.static_first,
+                    ..effective.clone()
+                };
+                before.base != effective.base && there == **before
+            });
+            if let Some(before) = moved {
+                self.events.push(Event::BaseSeen { from: before.base, to: effective.base });
+            } else if before.is_some() {
                 self.events.push(Event::Settings { mode: effective.mode, differences: effective.differences.clone() });
             }
             self.state.in_force = Some(effective.clone());
@@ -166,6 +177,11 @@ impl<'a> Look<'a> {
         self.seen.cpus.iter().find(|seen| seen.number == cpu)
     }
 
+    /// Whether the base pays for each packet while anything is on another CPU.
+    pub fn distributes(&self) -> bool {
+        self.config.abilities.distributes && self.config.effective.base_receives
+    }
+
     /// Whether any entry with traffic is not on the base, so that it distributes.
     pub fn spreading(&self) -> bool {
         let alive = |(entry, at): (usize, &Option<usize>)| *at != Some(0) && self.state.entries[entry].alive();
@@ -174,7 +190,7 @@ impl<'a> Look<'a> {
 
     /// Load of the base by distributing, if anything is spread.
     pub fn tax(&self) -> f64 {
-        if !self.config.abilities.distributes {
+        if !self.distributes() {
             return 0.0;
         }
         let rate: f64 = self.state.entries.iter().map(|entry| entry.rate.get()).sum();
@@ -406,6 +422,7 @@ impl<'a> Look<'a> {
             let to = self.position.get(&done.to).copied();
             done.predicted = to.map_or(0.0, |to| loads[to]);
         }
+        self.expect(&loads);
         let paid = u32::try_from(self.moves.iter().filter(|done| done.paid).count()).unwrap_or(u32::MAX);
         let now = self.now;
         self.state.paid.retain(|(at, _)| now.saturating_sub(*at) < 60 * SECOND);

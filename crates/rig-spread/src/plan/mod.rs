@@ -32,6 +32,7 @@ pub fn plan(state: State, seen: &Observation, config: &Config, now: Duration) ->
     let mut look = Look::begin(state, seen, config, now);
     look.take_settings();
     look.learn();
+    look.measure();
     if config.effective.mode != Mode::Dynamic {
         look.fix();
     } else {

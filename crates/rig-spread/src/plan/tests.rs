@@ -1,6 +1,6 @@
 //! Rule by rule, on a machine that does exactly what is said.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rig_stats::units::Span;
@@ -20,6 +20,7 @@ const ABLE: Abilities = Abilities {
     distributes: true,
     base_moves: true,
     receiver_spreads: true,
+    received_by: None,
     most_cpus: None,
 };
 
@@ -187,7 +188,7 @@ fn low_load_ends_on_the_base_and_stays_there() {
     assert_eq!(bed.whys(), [Why::Coalesce]);
     bed.run(1.5);
     let predicted = bed.events.iter().find_map(|(_, event)| match event {
-        Event::Effect { cpu: 1, predicted, measured } => Some((*predicted, *measured)),
+        Event::Effect { cpu: 1, predicted, measured, .. } => Some((*predicted, *measured)),
         _ => None,
     });
     let (predicted, measured) = predicted.unwrap();
@@ -599,4 +600,116 @@ fn another_number_of_entries_makes_the_placement_anew() {
     bed.configure();
     assert_eq!(bed.look(), []);
     assert_eq!(bed.state.table.len(), 4);
+}
+
+#[test]
+fn moves_after_which_less_is_done_while_packets_wait_are_taken_back() {
+    let mut bed = Bed::new(8);
+    bed.all(0.7);
+    while bed.cpus() != [1] {
+        bed.look();
+    }
+    // The base has other work from now on, and is full: what was carried before is no longer.
+    bed.other.insert(1, 0.6);
+    // As above: the undoing comes before the CPU counts as hot.
+    bed.tuning.looks = 10_000;
+    bed.configure();
+    bed.run(1.3);
+    let undone = |event: &Event| matches!(event, Event::Undone { reason: Worse::Throughput { .. }, .. });
+    assert!(bed.has(undone), "{:?}", bed.events);
+    assert_eq!(bed.cpus().len(), 8);
+}
+
+#[test]
+fn what_came_of_each_move_is_told_whatever_it_was_for() {
+    let mut bed = Bed::new(16);
+    bed.all(0.7);
+    let told = |bed: &Bed| -> BTreeSet<(u32, u32)> {
+        let effects = bed.events.iter().filter_map(|(_, event)| match event {
+            Event::Effect { cpu, entries, base: false, .. } => Some(entries.iter().map(|entry| (*entry, *cpu))),
+            _ => None,
+        });
+        effects.flatten().collect()
+    };
+    let moved = |bed: &Bed| -> BTreeSet<(u32, u32)> {
+        bed.moves.iter().filter_map(|(_, done)| Some((done.entry?, done.to))).collect()
+    };
+    let mut all = BTreeSet::new();
+    let mut change = |bed: &mut Bed, why: Why, do_it: &dyn Fn(&mut Bed)| {
+        bed.forget();
+        do_it(bed);
+        bed.run(8.0);
+        assert_eq!(bed.whys(), [why]);
+        assert_eq!(told(bed), moved(bed), "{why}");
+        all.extend(bed.whys());
+    };
+    change(&mut bed, Why::Coalesce, &|_| {});
+    change(&mut bed, Why::Park, &|bed| bed.all(0.0));
+    change(&mut bed, Why::Mode, &|bed| {
+        bed.settings.mode = Mode::StaticVmq;
+        bed.configure();
+    });
+    change(&mut bed, Why::CpuOffline, &|bed| {
+        bed.machine.cpus[1].online = false;
+        bed.configure();
+    });
+    assert_eq!(all.len(), 4);
+    // A move that was refused has no effect.
+    let mut refused = Bed::new(16);
+    refused.all(0.7);
+    while refused.cpus() != [1] {
+        refused.look();
+    }
+    let entry = refused.moves[0].1.entry;
+    refused.state = refused.state.clone().failed(entry);
+    refused.run(1.5);
+    assert!(!told(&refused).iter().any(|(named, _)| Some(*named) == entry), "{:?}", told(&refused));
+}
+
+#[test]
+fn the_base_follows_to_where_packets_come_first() {
+    let mut bed = Bed::new(16);
+    bed.abilities.base_moves = false;
+    bed.configure();
+    bed.all(0.7);
+    bed.run(10.0);
+    assert_eq!(bed.cpus(), [1]);
+    bed.forget();
+    bed.abilities.received_by = Some(5);
+    bed.configure();
+    bed.look();
+    assert!(bed.has(|event| *event == Event::BaseSeen { from: 1, to: 5 }), "{:?}", bed.events);
+    assert!(!bed.has(|event| matches!(event, Event::Settings { .. })));
+    assert_eq!(bed.state.base, 5);
+    // Spread again, it is the one that the tax is of, and that all comes back to.
+    bed.all(1.3);
+    bed.run(10.0);
+    assert!(bed.cpus().len() > 1);
+    bed.all(0.3);
+    bed.run(70.0);
+    assert_eq!(bed.cpus(), [5]);
+    // What is static does not move with it.
+    bed.settings.mode = Mode::StaticVrss;
+    (bed.settings.base, bed.settings.max_queue_pairs) = (Some(3), 4);
+    bed.configure();
+    bed.run(3.0);
+    assert_eq!((bed.cpus(), bed.state.base), (vec![3, 4, 5, 6], 5));
+    bed.forget();
+    for cpu in [2, 9, 3] {
+        bed.abilities.received_by = Some(cpu);
+        bed.configure();
+        bed.run(3.0);
+        assert_eq!((bed.state.base, &bed.moves[..]), (cpu, &[][..]));
+    }
+}
+
+#[test]
+fn an_entry_that_was_refused_at_the_beginning_is_where_it_was_found() {
+    let mut bed = Bed::new(8);
+    let wanted = bed.state.table[3];
+    bed.state = bed.state.clone().found_at(3, 7, bed.now);
+    bed.look();
+    assert!(bed.has(|event| *event == Event::Refused { entry: Some(3), at: 7, asked: wanted }), "{:?}", bed.events);
+    bed.run(1.0);
+    assert_eq!((bed.state.table[3], bed.moves.len()), (7, 0));
 }

@@ -4,7 +4,7 @@ use super::learn::lost;
 use super::look::{Look, SECOND};
 use crate::event::{Event, Move, Why, Worse};
 use crate::nanos;
-use crate::state::{After, Watch, Watched};
+use crate::state::{After, Expected, Watch, Watched};
 
 /// What happens so soon after moves is the moves themselves: cold caches, queues that drain.
 const SETTLE: u64 = SECOND / 5;
@@ -72,7 +72,6 @@ impl Look<'_> {
             })
         };
         watch.new = targets.iter().copied().filter(arrived).collect();
-        watch.after.busy = vec![0.0; watch.predicted.len()];
         self.state.watch = Some(watch);
     }
 
@@ -94,11 +93,57 @@ impl Look<'_> {
         }
         if let Some(reason) = self.worse(&watch) {
             self.take_back(&watch, reason);
+        }
+    }
+
+    /// Begins to measure what comes of the moves of this look, whatever they were for. One that follows while another to the
+    /// same CPU, or away from it, is measured is measured with it.
+    pub fn expect(&mut self, loads: &[f64]) {
+        let now = self.now;
+        let moves = std::mem::take(&mut self.moves);
+        for done in &moves {
+            // Of what leaves a CPU, what came there shortly before is measured anew.
+            for cpu in [done.from, done.to] {
+                let load = self.place_of(cpu).map_or(0.0, |at| loads[at]);
+                let known = self.state.effects.iter_mut().find(|effect| effect.cpu == cpu);
+                if let Some(effect) = known {
+                    (effect.at, effect.time, effect.busy, effect.predicted) = (now, 0.0, 0.0, load);
+                    if cpu == done.to && !effect.moves.contains(&done.entry) {
+                        effect.moves.push(done.entry);
+                    }
+                } else if cpu == done.to {
+                    let effect =
+                        Expected { cpu, at: now, predicted: load, moves: vec![done.entry], ..Expected::default() };
+                    self.state.effects.push(effect);
+                }
+            }
+        }
+        self.moves = moves;
+    }
+
+    /// Tells what came of moves a second ago.
+    pub fn measure(&mut self) {
+        let over = nanos::of(self.seen.over);
+        let enough = nanos::of(self.config.tuning.watch.0);
+        if over == 0 {
             return;
         }
-        for ((cpu, predicted), busy) in watch.predicted.iter().zip(&watch.after.busy) {
-            let measured = busy / watch.after.time;
-            self.events.push(Event::Effect { cpu: *cpu, predicted: *predicted, measured });
+        for mut effect in std::mem::take(&mut self.state.effects) {
+            let age = self.now.saturating_sub(effect.at);
+            if age >= SETTLE.saturating_add(over) {
+                effect.time += self.seen.over.as_secs_f64();
+                effect.busy += self.seen_of(effect.cpu).map_or(0.0, |seen| seen.busy().as_secs_f64());
+            }
+            if age < enough || effect.time <= 0.0 {
+                self.state.effects.push(effect);
+                continue;
+            }
+            let Expected { cpu, predicted, mut moves, .. } = effect;
+            moves.sort_unstable();
+            let base = moves.first() == Some(&None);
+            let entries = moves.into_iter().flatten().collect();
+            let measured = effect.busy / effect.time;
+            self.events.push(Event::Effect { cpu, entries, base, predicted, measured });
         }
     }
 
@@ -112,9 +157,6 @@ impl Look<'_> {
         for watched in &mut watch.moves {
             let seen = watched.entry.and_then(|entry| self.seen.entries.get(entry as usize));
             watched.packets += seen.map_or(0, |seen| seen.packets);
-        }
-        for ((cpu, _), busy) in watch.predicted.iter().zip(&mut watch.after.busy) {
-            *busy += self.seen_of(*cpu).map_or(0.0, |seen| seen.busy().as_secs_f64());
         }
     }
 

@@ -201,6 +201,7 @@ pub fn able(entries: u32, distributes: bool) -> Abilities {
         distributes,
         base_moves: true,
         receiver_spreads: true,
+        received_by: None,
         most_cpus: None,
     }
 }

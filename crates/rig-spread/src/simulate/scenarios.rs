@@ -24,7 +24,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// All scenarios, for machines of so many CPUs (at least 16), with the guide's costs and 16 entries; S18 has 64 CPUs always.
+/// All scenarios, for machines of so many CPUs (at least 8), with the guide's costs and 16 entries; S18 has 64 CPUs always.
 pub fn all(cpus: u32) -> Vec<Scenario> {
     let new = |name: &str, title: &str| Scenario::new(name, title, cpus);
     let mut all = vec![

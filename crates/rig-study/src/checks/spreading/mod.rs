@@ -112,11 +112,19 @@ pub fn judge(trial: &TrialRecord) -> Vec<Check> {
 
 fn capable(seen: &Seen<'_>) -> Option<Found> {
     let history = &seen.history;
-    if history.actuator == "observe" {
-        return Some(lacking(format!("{} has nothing that moves receive work", history.interface)));
-    }
     let entries = history.table.len();
-    Some(decided(entries > 0, format!("{}, {entries} entries of {}", history.actuator, history.interface)))
+    if history.actuator == "observe" {
+        let text = format!("{} has nothing that moves receive work", history.interface);
+        // Then static-vmq has to be in force, with the reason.
+        let mode = seen.status()?.pointer("/interfaces/0/effective/mode")?.as_str()?;
+        let reason = reason_for(seen.status()?.pointer("/interfaces/0/differences")?.as_array()?, "mode");
+        return Some(match reason.filter(|_| mode == "static-vmq") {
+            Some(reason) => lacking(format!("{text}: {reason}")),
+            None => decided(false, format!("{text}, and {mode} is in force without a reason")),
+        });
+    }
+    // What falls into one entry can be on another CPU, but not on several.
+    Some(decided(entries > 1, format!("{}, {entries} entries of {}", history.actuator, history.interface)))
 }
 
 fn counted(seen: &Seen<'_>) -> Option<Found> {
@@ -183,8 +191,13 @@ fn idle(seen: &Seen<'_>) -> Option<Found> {
 
 fn accepted(seen: &Seen<'_>) -> Option<Found> {
     let told = seen.told(IDLE, "set")?;
+    let asked = told.arguments.get("mode").and_then(Value::as_str).unwrap_or("static-vrss");
+    let (interface, _) = told_status(seen)?;
+    let requested = interface.pointer("/requested/mode")?.as_str()?;
     let ms = told.answered_ns.saturating_sub(told.told_ns) as f64 / 1e6;
-    Some(decided(!told.answers.is_empty(), format!("answered in {ms:.1} ms")))
+    let plain = |mode: &str| mode.replace(['-', '_'], "").to_ascii_lowercase();
+    let holds = !told.answers.is_empty() && plain(requested) == plain(asked);
+    Some(decided(holds, format!("{asked} answered in {ms:.1} ms, {requested} is requested then")))
 }
 
 /// The interface in the answer to `status` with which the static phase at low load begins.
@@ -204,10 +217,40 @@ fn in_force(seen: &Seen<'_>) -> Option<Found> {
 fn reasons(seen: &Seen<'_>) -> Option<Found> {
     let (interface, _) = told_status(seen)?;
     let differences = interface.get("differences")?.as_array()?;
-    let reason = |one: &Value| one.pointer("/difference/reason").and_then(Value::as_str).unwrap_or("").to_owned();
-    let all: Vec<String> = differences.iter().map(reason).collect();
+    let (requested, effective) = (interface.get("requested")?, interface.get("effective")?);
+    let differs = |setting: &&&str| match (requested.get(**setting), effective.get(**setting)) {
+        // What was not asked for can be anything.
+        (None | Some(Value::Null), _) => false,
+        // The order is the spreader's.
+        (Some(Value::Array(asked)), Some(Value::Array(used))) => {
+            asked.len() != used.len() || asked.iter().any(|one| !used.contains(one))
+        }
+        (asked, used) => asked != used,
+    };
+    let mut all = Vec::new();
+    let mut silent = Vec::new();
+    for setting in SETTINGS.iter().filter(differs) {
+        match reason_for(differences, setting) {
+            Some(reason) => all.push(format!("{setting}: {reason}")),
+            None => silent.push(*setting),
+        }
+    }
+    if !silent.is_empty() {
+        return Some(decided(false, format!("without a reason: {}", silent.join(", "))));
+    }
     let text = if all.is_empty() { "all is as requested".to_owned() } else { all.join("; ") };
-    Some(decided(all.iter().all(|reason| !reason.is_empty()), text))
+    Some(decided(true, text))
+}
+
+/// Settings that are requested and in force under the same name.
+const SETTINGS: [&str; 7] =
+    ["mode", "max_queue_pairs", "min_queue_pairs", "exclude_primary", "independent_host_spreading", "base", "cpus"];
+
+/// Why a setting is not as requested, where that is said.
+fn reason_for(differences: &[Value], setting: &str) -> Option<String> {
+    let of = |one: &&Value| one.pointer("/difference/setting").and_then(Value::as_str) == Some(setting);
+    let reason = differences.iter().find(of)?.pointer("/difference/reason")?.as_str()?;
+    (!reason.is_empty()).then(|| reason.to_owned())
 }
 
 /// What is carried from some time after a phase's begin on, to what is offered.
@@ -264,12 +307,31 @@ fn waste(seen: &Seen<'_>) -> Option<Found> {
 
 fn split(seen: &Seen<'_>) -> Option<Found> {
     let cpus = seen.status()?.pointer("/interfaces/0/cpus")?.as_array()?;
-    let has_all = |cpu: &Value| {
-        ["distributing_ns", "processing_ns", "other_ns"].iter().all(|key| cpu.get(*key).is_some_and(Value::is_u64))
-    };
-    let bases = cpus.iter().filter(|cpu| cpu.get("base") == Some(&Value::Bool(true))).count();
-    let text = format!("{} CPUs told, {bases} marked as base", cpus.len());
-    Some(decided(cpus.len() == seen.cpus().len() && cpus.iter().all(has_all) && bases == 1, text))
+    let up_ns = seen.status()?.get("uptime_ms")?.as_u64()? as f64 * 1e6;
+    let time = |cpu: &Value, kind: &str| cpu.get(format!("{kind}_ns")).and_then(Value::as_u64);
+    let all = |cpu: &Value| Some(time(cpu, "distributing")? + time(cpu, "processing")? + time(cpu, "other")?);
+    let sum = |kind: &str| cpus.iter().filter_map(|cpu| time(cpu, kind)).sum::<u64>();
+    let (distributing, processing) = (sum("distributing"), sum("processing"));
+    let marked: Vec<u64> = cpus
+        .iter()
+        .filter(|cpu| cpu.get("base") == Some(&Value::Bool(true)))
+        .filter_map(|cpu| cpu.get("cpu")?.as_u64())
+        .collect();
+    let text = format!(
+        "{} CPUs told, {} marked as base; {:.2} s distributing, {:.2} s processing",
+        cpus.len(),
+        marked.len(),
+        distributing as f64 / 1e9,
+        processing as f64 / 1e9
+    );
+    // No CPU has more time than there was, what arrived took some, and distributing is where there is any.
+    let possible = cpus.iter().all(|cpu| all(cpu).is_some_and(|ns| ns as f64 <= up_ns * 1.02));
+    let holds = cpus.len() == seen.cpus().len()
+        && marked == [u64::from(seen.history.base)]
+        && possible
+        && (processing > 0 || seen.received() == 0)
+        && (distributing > 0) == (seen.history.distributes && seen.received() > 0);
+    Some(decided(holds, text))
 }
 
 /// Why the receiver has too few CPUs for what is asked, if so.
@@ -307,7 +369,14 @@ fn peaked(seen: &Seen<'_>) -> Option<Found> {
 
 fn base(seen: &Seen<'_>) -> Option<Found> {
     let base = seen.history.base;
-    Some(decided(seen.cpus().contains(&base), format!("CPU {base}")))
+    if !seen.history.distributes {
+        return Some(decided(seen.cpus().contains(&base), format!("CPU {base}; each CPU receives what is on it")));
+    }
+    // The CPU that worked for others, whatever is said of it.
+    let worked = |cpu: u32| seen.total(&format!("cpu{cpu}_distributing_ns"));
+    let most = seen.cpus().iter().copied().max_by_key(|cpu| worked(*cpu)).filter(|cpu| worked(*cpu) > 0);
+    let Some(most) = most else { return Some(unknown("no CPU was seen to receive for others")) };
+    Some(decided(most == base, format!("CPU {base}; CPU {most} received most for others")))
 }
 
 fn base_full(seen: &Seen<'_>) -> Option<Found> {

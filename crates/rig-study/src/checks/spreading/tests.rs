@@ -26,6 +26,9 @@ struct Story {
     table: Vec<Option<u32>>,
     dropped: u64,
     distributes: bool,
+    cpus: Vec<u32>,
+    /// What a packet costs where it is spread, and on one CPU, ns.
+    costs: [u64; 2],
     /// How long a burst takes to come to its rate, seconds: from parked, from one CPU.
     ramps: [f64; 2],
 }
@@ -55,6 +58,8 @@ impl Default for Story {
             table: spread.map(Some).to_vec(),
             dropped: 0,
             distributes: false,
+            cpus: vec![0, 1],
+            costs: [12_000, 10_000],
             ramps: [0.1, 0.3],
         }
     }
@@ -98,17 +103,17 @@ impl Story {
                 let cpu = cpu.unwrap();
                 *counts.entry(format!("cpu{cpu}_packets")).or_default() += own;
                 // Two CPUs take more than one does for the same.
-                let each = if distinct(&table).len() > 1 { 12_000 } else { 10_000 };
+                let each = self.costs[usize::from(distinct(&table).len() == 1)];
                 *counts.entry(format!("cpu{cpu}_processing_ns")).or_default() += own * each;
             }
             agent.push(STEP_US, counts.iter().map(|(name, count)| (name.as_str(), *count)));
             counts.into_iter().for_each(|(name, count)| *total.entry(name).or_default() += count);
         }
-        let cpu =
-            |cpu: u32| json!({ "cpu": cpu, "base": cpu == 0, "distributing_ns": 0, "processing_ns": 1, "other_ns": 1 });
-        let effective = json!({ "mode": "static-vrss" });
-        let interface = json!({ "effective": effective, "differences": [], "cpus": [cpu(0), cpu(1)] });
-        let status = json!({ "interfaces": [interface] });
+        let cpu = |cpu: u32| json!({ "cpu": cpu, "base": cpu == 0, "distributing_ns": u64::from(self.distributes), "processing_ns": 1, "other_ns": 1 });
+        let settings = json!({ "mode": "static-vrss", "max_queue_pairs": 2, "base": 0, "cpus": [0, 1] });
+        let cpus: Vec<_> = self.cpus.iter().map(|number| cpu(*number)).collect();
+        let interface = json!({ "requested": settings, "effective": settings, "differences": [], "cpus": cpus });
+        let status = json!({ "uptime_ms": 110_000, "interfaces": [interface] });
         let state = State {
             more: [("histories".to_owned(), json!([history])), ("status".to_owned(), status.clone())]
                 .into_iter()
@@ -119,7 +124,7 @@ impl Story {
             name: SPREADER.into(),
             node: "receiver".into(),
             version: String::new(),
-            cpus: vec![0, 1],
+            cpus: self.cpus.clone(),
             settings: [("tuning".to_owned(), serde_json::to_value(Tuning::default()).unwrap())].into_iter().collect(),
             counters: Counters { counts: total.clone(), drops: Vec::new() },
             state,
@@ -253,6 +258,103 @@ fn each_check_fails_by_what_it_is_about() {
     assert_eq!(failing(&Story { rates, ..story() }), ["V26"]);
     // A base that only distributes is asked for where there is one.
     assert_eq!(failing(&Story { distributes: true, ..story() }), ["V17"]);
+}
+
+/// What is wrong with a trial of which a check has to fail.
+fn wrong(check: &str) -> TrialRecord {
+    let mut story = Story::default();
+    let moved = |at_ns, from, to| Moved { at_ns, entry: 0, from, to, why: Why::Rebalance, paid: true };
+    let without = |story: &mut Story, why: &[Why]| story.moves.retain(|moved| !why.contains(&moved.why));
+    let back_and_forth = |story: &mut Story, at_ns: u64, from, to| {
+        story.moves.push(moved(at_ns, from, to));
+        story.moves.push(moved(at_ns + SECOND_NS / 2, to, from));
+        story.moves.sort_by_key(|moved| moved.at_ns);
+    };
+    match check {
+        "V04" => story.rates[0] = 1000.0,
+        "V09" => (story.table, story.moves) = (vec![Some(0); 4], Vec::new()),
+        "V10" => back_and_forth(&mut story, begin_of(STATIC_LOW) + 5 * SECOND_NS, 0, 1),
+        "V11" => story.costs = [10_000; 2],
+        "V13" => (story.cpus, story.rates[2]) = ((0..4).collect(), 90_000.0),
+        "V14" => back_and_forth(&mut story, begin_of(STATIC_FULL) + 5 * SECOND_NS, 0, 1),
+        "V15" => story.cpus = (0..4).collect(),
+        "V17" | "V16" => story.distributes = true,
+        "V19" => story.dropped = 1,
+        "V20" => without(&mut story, &[Why::Coalesce, Why::Park, Why::Expand]),
+        "V21" => story.rates[4] = 12_000.0,
+        "V22" => {
+            let early = |moved: &&mut Moved| moved.at_ns > begin_of(LOW_AGAIN) && moved.why == Why::Coalesce;
+            story.moves.iter_mut().filter(early).for_each(|moved| moved.at_ns = begin_of(LOW_AGAIN) + SECOND_NS);
+        }
+        "V24" => {
+            (story.cpus, story.table) = ((0..4).collect(), (0..4).map(Some).collect());
+            story.moves.clear();
+        }
+        "V25" => story.rates[5] = 95_000.0,
+        "V26" => story.rates[6] = 1000.0,
+        "V27" => (story.table, story.moves) = (vec![Some(0); 4], Vec::new()),
+        "V28" => story.ramps = [0.4, 0.6],
+        "V30" => (story.distributes, story.cpus) = (true, (0..4).collect()),
+        "V31" => back_and_forth(&mut story, begin_of(FULL) + 8 * SECOND_NS, 0, 1),
+        _ => {}
+    }
+    let mut trial = story.record();
+    let phase = |trial: &mut TrialRecord, name: &str| trial.phases.iter().position(|phase| phase.name == name).unwrap();
+    let twice = |trial: &mut TrialRecord, name: &str| {
+        let at = phase(trial, name);
+        trial.phases[at].rates[0].per_second *= 2.0;
+    };
+    let told = |trial: &mut TrialRecord, pointer: &str, value: Value| {
+        let at = phase(trial, STATIC_LOW);
+        *trial.phases[at].commands[0].answers[0].1.pointer_mut(pointer).unwrap() = value;
+    };
+    let more = |trial: &mut TrialRecord, of: &str, pointer: &str, value: Value| {
+        *trial.agents[0].state.more.get_mut(of).unwrap().pointer_mut(pointer).unwrap() = value;
+    };
+    match check {
+        "V01" => more(&mut trial, "histories", "/0/table", json!([0])),
+        "V02" => trial.nodes[0].interfaces[0].rx_packets *= 2,
+        "V03" => more(&mut trial, "histories", "/0/table/0", Value::Null),
+        "V05" => told(&mut trial, "/interfaces/0/requested/mode", json!("dynamic")),
+        "V06" => told(&mut trial, "/interfaces/0/effective/mode", json!("dynamic")),
+        "V07" => told(&mut trial, "/interfaces/0/requested/max_queue_pairs", json!(16)),
+        "V08" => twice(&mut trial, STATIC_LOW),
+        "V12" => more(&mut trial, "status", "/interfaces/0/cpus/0/other_ns", json!(200 * SECOND_NS)),
+        "V16" => {
+            trial.agents[0].counters.counts.insert("cpu1_distributing_ns".to_owned(), 1);
+        }
+        "V18" => twice(&mut trial, STATIC_BACK),
+        "V23" => twice(&mut trial, SECOND),
+        "V29" => {
+            let at = phase(&mut trial, FULL);
+            let status = &mut trial.phases[at].commands[0];
+            status.answered_ns = status.told_ns + 2 * SECOND_NS;
+        }
+        _ => {}
+    }
+    trial
+}
+
+#[test]
+fn each_of_the_checks_can_fail() {
+    for (name, ..) in CHECKS {
+        let found = judge(&wrong(name)).into_iter().find(|check| check.name == name).unwrap();
+        assert_eq!(found.verdict, Verdict::Failed, "{name}: {}", found.seen);
+    }
+}
+
+#[test]
+fn what_cannot_move_anything_is_lacking_only_with_a_reason() {
+    let mut trial = wrong("");
+    let more = &mut trial.agents[0].state.more;
+    more.get_mut("histories").unwrap()[0]["actuator"] = json!("observe");
+    let first = |trial: &TrialRecord| judge(trial).remove(0);
+    assert_eq!(first(&trial).verdict, Verdict::Failed);
+    let interface = &mut trial.agents[0].state.more.get_mut("status").unwrap()["interfaces"][0];
+    interface["effective"]["mode"] = json!("static-vmq");
+    interface["differences"] = json!([{ "difference": { "setting": "mode", "reason": "nothing can move" } }]);
+    assert_eq!(first(&trial).verdict, Verdict::Lacking);
+    assert!(first(&trial).seen.contains("nothing can move"));
 }
 
 #[test]
