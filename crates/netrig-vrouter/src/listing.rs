@@ -335,6 +335,7 @@ pub fn last_dropped(status: &Status) -> String {
         let DroppedEntry { seconds_ago, interface, protocol, source, destination, length, .. } = dropped;
         let reason = dropped.reason.as_deref().unwrap_or("unknown");
         let interface = if *interface == 0 { "-".to_owned() } else { format!("0/{interface}") };
+        Reason::UdpGso => "UDP GSO",
         line!(
             text,
             "{seconds_ago:>12.3}  {reason:<18}{interface:<8}{length:>6}  protocol {protocol} {source} > {destination}"
