@@ -19,13 +19,14 @@ struct Whole {
     needs: &'static [packages::Need],
 }
 
-const WHOLES: [Whole; 2] = [
+const WHOLES: [Whole; 3] = [
     Whole {
         name: "balancer",
         parts: &["ladder", "cases", "balancer"],
         default: Some("8388608"),
         needs: packages::BALANCER,
     },
+    Whole { name: "overlay", parts: &["overlay", "vrouter", "scale"], default: None, needs: &[] },
     Whole { name: "packets", parts: &["packets", "dperf"], default: None, needs: &[] },
 ];
 
