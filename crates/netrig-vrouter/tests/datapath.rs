@@ -199,6 +199,7 @@ fn tables_are_made_for_what_the_settings_have() {
     network.policies.clear();
     network.connected.clear();
     network.broadcast = false;
+    network.subnets[0].prefix = "10.0.0.0/8".parse().unwrap();
     network.encapsulation = vec![Encapsulation::Vxlan];
     settings.networks.get_mut("blue").unwrap().policies.clear();
     settings.networks.get_mut("blue").unwrap().connected.clear();
