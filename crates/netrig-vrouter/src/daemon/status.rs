@@ -55,7 +55,7 @@ impl Engine {
             add(&of_interface);
             let entry = self.interface(name, number, traffic, &of_interface)?;
             let discarded = of_interface.iter().find(|(reason, _)| *reason == Reason::Discard);
-            let discarded = discarded.map_or(0, |(_, cpus)| cpus.iter().sum());
+            let discarded = discarded.map_or(0, |(_, cpus)| cpus.iter().sum::<u64>());
             if let Some(entry) = &entry {
                 *discards.entry(entry.vrf).or_default() += discarded;
             }
