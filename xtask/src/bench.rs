@@ -19,7 +19,7 @@ struct Whole {
     needs: &'static [packages::Need],
 }
 
-const WHOLES: [Whole; 3] = [
+const WHOLES: [Whole; 4] = [
     Whole {
         name: "balancer",
         parts: &["ladder", "cases", "balancer"],
@@ -27,6 +27,7 @@ const WHOLES: [Whole; 3] = [
         needs: packages::BALANCER,
     },
     Whole { name: "spreading", parts: &["spreading", "plan"], default: None, needs: &[] },
+    Whole { name: "overlay", parts: &["overlay", "vrouter", "scale"], default: None, needs: &[] },
     Whole { name: "packets", parts: &["packets", "dperf"], default: None, needs: &[] },
 ];
 

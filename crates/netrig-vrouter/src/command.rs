@@ -134,6 +134,9 @@ enum Command {
         /// The packets that were dropped last, up to 256 of each CPU, the oldest first
         #[arg(long)]
         log: bool,
+        /// Those alone that this CPU has dropped
+        #[arg(long, value_name = "CPU")]
+        core: Option<u32>,
         #[command(flatten)]
         how: How,
     },
@@ -365,15 +368,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             follow::log(follow, |from| Ok(asked.log(from)?), line)
         }
         Command::Metrics { which } => done(&metrics::render(&which.ask()?.status()?)),
-        Command::Dropstats { log, how } => {
-            let status = how.which.ask()?.status()?;
-            match (log, how.json) {
-                (true, true) => print_json(&status.last_dropped),
-                (true, false) => done(&listing::last_dropped(&status)),
-                (false, true) => print_json(&status.drops),
-                (false, false) => done(&listing::drops(&status.drops)),
-            }
-        }
+        Command::Dropstats { log, core, how } => dropstats(log, core, &how),
     }
 }
 
@@ -395,6 +390,20 @@ fn vif(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
     let interface = status.interfaces.iter().find(|interface| interface.number == number);
     let interface = interface.ok_or_else(|| none("interface", number))?;
     if how.json { print_json(interface) } else { done(&listing::interface(interface, &status.next_hops)) }
+}
+
+fn dropstats(log: bool, core: Option<u32>, how: &How) -> Result<Exit, Failure> {
+    let mut status = how.which.ask()?.status()?;
+    if let Some(cpu) = core {
+        status.last_dropped.retain(|dropped| dropped.cpu == cpu);
+        status.drops = listing::of_cpu(&status.drops, cpu);
+    }
+    match (log, how.json) {
+        (true, true) => print_json(&status.last_dropped),
+        (true, false) => done(&listing::last_dropped(&status)),
+        (false, true) => print_json(&status.drops),
+        (false, false) => done(&listing::drops(&status.drops)),
+    }
 }
 
 fn vrfstats(what: &DumpOrGet, how: &How) -> Result<Exit, Failure> {

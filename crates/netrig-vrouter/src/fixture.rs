@@ -109,10 +109,16 @@ pub fn status() -> Status {
         flows: FlowTable { room: 131_072, ended: 7, begun: 20, connections: 11 },
         drops: Reason::ALL
             .iter()
-            .map(|one| ReasonCount::of(*one, if *one == Reason::Policy { 2 } else { 0 }))
+            .map(|one| match one {
+                Reason::Policy => ReasonCount::of_cpus(*one, &[0, 2]),
+                Reason::NoPeer => ReasonCount::of_cpus(*one, &[3, 4]),
+                _ => ReasonCount::of(*one, 0),
+            })
             .collect(),
+        drops_of_none: vec![ReasonCount::of_cpus(Reason::NoPeer, &[3, 4])],
         last_dropped: vec![DroppedEntry {
             seconds_ago: 1.5,
+            cpu: 1,
             reason: Some("policy".to_owned()),
             interface: 1,
             protocol: 6,

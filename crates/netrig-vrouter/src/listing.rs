@@ -10,8 +10,8 @@ use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::filter::protocol_name;
 use crate::message::{
-    AnalyserEntry, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry, NetworkEntry,
-    NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TakenCounts, TcpSeen, Trace, Way,
+    AnalyserEntry, CpuCount, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry,
+    NetworkEntry, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TakenCounts, TcpSeen, Trace, Way,
 };
 
 /// Writing to a string does not fail.
@@ -281,6 +281,16 @@ pub fn taken(networks: &[NetworkEntry]) -> String {
     text
 }
 
+/// `dropstats --core`: the same of one CPU.
+pub fn of_cpu(drops: &[ReasonCount], cpu: u32) -> Vec<ReasonCount> {
+    let on = |count: &&CpuCount| count.cpu == cpu;
+    let one = |drop: &ReasonCount| {
+        let cpus: Vec<CpuCount> = drop.cpus.iter().filter(on).copied().collect();
+        ReasonCount { packets: cpus.iter().map(|count| count.packets).sum(), cpus, ..drop.clone() }
+    };
+    drops.iter().map(one).collect()
+}
+
 /// `dropstats`: Contrail's names where it counts the same.
 pub fn drops(drops: &[ReasonCount]) -> String {
     let mut text = String::new();
@@ -325,19 +335,21 @@ fn name(reason: Reason) -> &'static str {
         Reason::Unanswered => "Unanswered",
         Reason::ManyCopies => "Many Copies",
         Reason::ManyPieces => "Many Pieces",
+        Reason::UdpGso => "UDP GSO",
     }
 }
 
 /// `dropstats --log`, the oldest first.
 pub fn last_dropped(status: &Status) -> String {
-    let mut text = format!("{:>12}  {:<18}{:<8}{:>6}  {}\n", "Seconds ago", "Reason", "Vif", "Bytes", "Packet");
+    let mut text =
+        format!("{:>12}  {:>4}  {:<18}{:<8}{:>6}  {}\n", "Seconds ago", "Core", "Reason", "Vif", "Bytes", "Packet");
     for dropped in &status.last_dropped {
-        let DroppedEntry { seconds_ago, interface, protocol, source, destination, length, .. } = dropped;
+        let DroppedEntry { seconds_ago, cpu, interface, protocol, source, destination, length, .. } = dropped;
         let reason = dropped.reason.as_deref().unwrap_or("unknown");
         let interface = if *interface == 0 { "-".to_owned() } else { format!("0/{interface}") };
         line!(
             text,
-            "{seconds_ago:>12.3}  {reason:<18}{interface:<8}{length:>6}  protocol {protocol} {source} > {destination}"
+            "{seconds_ago:>12.3}  {cpu:>4}  {reason:<18}{interface:<8}{length:>6}  protocol {protocol} {source} > {destination}"
         );
     }
     text
@@ -397,6 +409,11 @@ pub fn overview(status: &Status) -> String {
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
         line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);
+    }
+    let of_none: Vec<String> =
+        status.drops_of_none.iter().map(|drop| format!("{} {}", drop.packets, drop.reason)).collect();
+    if !of_none.is_empty() {
+        line!(text, "of them before it was known for which interface, most from the underlay: {}", of_none.join(", "));
     }
     for analyser in &status.analysers {
         let AnalyserEntry { name, address, port, vni, device, packets, cut, failed, .. } = analyser;

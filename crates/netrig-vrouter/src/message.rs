@@ -108,6 +108,10 @@ pub struct Status {
     pub drops: Vec<ReasonCount>,
     /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
     pub last_dropped: Vec<DroppedEntry>,
+    /// Of `drops`, those of no container's interface: of packets from the underlay before it was known for whom they are, and of
+    /// devices that have the programs and are none of the router's.
+    #[serde(default)]
+    pub drops_of_none: Vec<ReasonCount>,
     /// What rules have logged.
     #[serde(default)]
     pub log: LogCounts,
@@ -441,9 +445,25 @@ pub struct ReasonCount {
     /// What to do about it.
     pub remedy: String,
     pub packets: u64,
+    /// Of the packets, those that each CPU has dropped, where it has dropped some.
+    #[serde(default)]
+    pub cpus: Vec<CpuCount>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuCount {
+    pub cpu: u32,
+    pub packets: u64,
 }
 
 impl ReasonCount {
+    /// `cpus` are packets of each CPU that there can be.
+    pub(crate) fn of_cpus(reason: Reason, cpus: &[u64]) -> Self {
+        let counts = (0..).zip(cpus).filter(|(_, packets)| **packets > 0);
+        let counts = counts.map(|(cpu, packets)| CpuCount { cpu, packets: *packets }).collect();
+        Self { cpus: counts, ..Self::of(reason, cpus.iter().sum()) }
+    }
+
     pub(crate) fn of(reason: Reason, packets: u64) -> Self {
         Self {
             number: reason.number(),
@@ -451,6 +471,7 @@ impl ReasonCount {
             text: reason.text().to_owned(),
             remedy: reason.remedy().to_owned(),
             packets,
+            cpus: Vec::new(),
         }
     }
 }
@@ -459,6 +480,9 @@ impl ReasonCount {
 pub struct DroppedEntry {
     /// How long ago.
     pub seconds_ago: f64,
+    /// That dropped it.
+    #[serde(default)]
+    pub cpu: u32,
     /// `None` of a number that this version does not know.
     pub reason: Option<String>,
     /// 0 for none.

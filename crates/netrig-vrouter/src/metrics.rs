@@ -27,6 +27,17 @@ pub fn render(status: &Status) -> String {
         let labels = [node, ("reason", &drop.reason), ("number", &number)];
         let help = "Packets dropped, of all interfaces and of none, by reason.";
         text.add("counter", "vrouter_drops", "", help, &labels, drop.packets as f64);
+        for count in &drop.cpus {
+            let cpu = count.cpu.to_string();
+            let labels = [node, ("reason", &drop.reason), ("cpu", &cpu)];
+            let help = "Packets dropped, of all interfaces and of none, by reason and by the CPU that dropped them.";
+            text.add("counter", "vrouter_cpu_drops", "", help, &labels, count.packets as f64);
+        }
+    }
+    for drop in &status.drops_of_none {
+        let labels = [node, ("reason", drop.reason.as_str())];
+        let help = "Packets dropped of no interface, most from the underlay before it was known for whom, by reason.";
+        text.add("counter", "vrouter_drops_of_none", "", help, &labels, drop.packets as f64);
     }
     text.to_string()
 }

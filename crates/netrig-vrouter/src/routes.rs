@@ -123,6 +123,7 @@ pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
         routes.extend(behind.map(|(prefix, _)| to(Destination::Prefix(*prefix))));
         let mut to_all = Route { mac: Mac::default(), ..to(Destination::All) };
         to_all.encapsulations.retain(|way, _| *way == Encapsulation::Vxlan);
+        to_all.encapsulations.values_mut().for_each(|vni| *vni = network.vni);
         if network.broadcast && !to_all.encapsulations.is_empty() {
             all.entry(&interface.network).or_insert(to_all);
         }
@@ -133,7 +134,8 @@ pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
 
 fn encapsulations(node: &Node, network: &Network, interface: &Interface) -> BTreeMap<Encapsulation, u32> {
     let can = network.encapsulation.iter().filter(|way| node.encapsulations.contains(way));
-    can.map(|way| (*way, if *way == Encapsulation::Vxlan { network.vni } else { interface.label })).collect()
+    let vni = interface.vni.unwrap_or(network.vni);
+    can.map(|way| (*way, if *way == Encapsulation::Vxlan { vni } else { interface.label })).collect()
 }
 
 /// The file that all nodes read is a source of routes: what each other node of it has to tell, but for those that tell it by

@@ -3,9 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use netrig_vrouter::compile::{KernelInterface, Numbers, Site, compile};
+use netrig_vrouter::compile::{KernelInterface, Numbers, Site, compile, expected};
 use netrig_vrouter::routes::{FileRoutes, RouteSource, RouteTable};
-use netrig_vrouter::settings::Settings;
+use netrig_vrouter::settings::{Interface, Place, Settings};
 use rig_datapath::Error;
 use rig_datapath::vrouter::{Encapsulation, Outcome, Peer, ROUTER_MAC, Router, Side, Sizes, Verdict};
 use rig_skip::{Lack, skip};
@@ -166,4 +166,93 @@ fn policies_are_held_against_on_the_way_out_and_groups_on_the_way_in() {
             assert_eq!(taken.verdict, expected, "{case}");
         }
     }
+}
+
+/// By the network's identifier the frame's address says whom it is for; by an interface's own, nothing is looked up.
+#[test]
+fn an_interface_with_an_identifier_of_its_own_is_sent_to_by_it() {
+    let text = format!("[router]\nencapsulation = [\"vxlan\"]\n{FILE}");
+    let text = text.replace("mac = \"02:00:00:00:00:02\"", "mac = \"02:00:00:00:00:02\"\nvni = 70000");
+    let (Some(a), Some(b)) = (router(&text, "a"), router(&text, "b")) else { return };
+    let out = sent(&a, &opening("10.1.0.11", "10.2.0.11", 80));
+    assert_eq!(out.verdict, Verdict::Redirect);
+    // Behind Ethernet, IPv4, UDP and VXLAN's flags.
+    let vni = ethernet::HEADER + 20 + 8 + 4;
+    assert_eq!(out.frame[vni..vni + 4], (70_000_u32 << 8).to_be_bytes());
+    let taken = b.test_run(Side::Underlay, &out.frame, ANY_INTERFACE).unwrap();
+    assert_eq!(taken.verdict, Verdict::Redirect);
+    assert_eq!(Ethernet::parse(&taken.frame).unwrap().destination(), SERVER);
+    let mut guessed = out.frame.clone();
+    guessed[vni..vni + 4].copy_from_slice(&(70_001_u32 << 8).to_be_bytes());
+    assert_eq!(b.test_run(Side::Underlay, &guessed, ANY_INTERFACE).unwrap().verdict, Verdict::Drop);
+}
+
+/// More interfaces, MAC addresses and next hops than the tables have room for by default, and more distinct rules.
+#[test]
+fn tables_are_made_for_what_the_settings_have() {
+    let [here, elsewhere, lists] = [10_000_u32, 70_000, 40];
+    let mut settings = Settings::parse("vrouter.toml", FILE).unwrap_or_else(|error| panic!("{error}"));
+    settings.policies.clear();
+    settings.security_groups.clear();
+    settings.interfaces.clear();
+    let network = settings.networks.get_mut("red").unwrap();
+    network.policies.clear();
+    network.connected.clear();
+    network.broadcast = false;
+    network.subnets[0].prefix = "10.0.0.0/8".parse().unwrap();
+    network.encapsulation = vec![Encapsulation::Vxlan];
+    settings.networks.get_mut("blue").unwrap().policies.clear();
+    settings.networks.get_mut("blue").unwrap().connected.clear();
+    let rules = |group: u32| {
+        let ports = (0..1000).map(|n| format!("{}", 1 + 2 * n + group)).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "{FILE}\n[[security_group]]\nname = 'many'\nin = [{{ protocol = 'tcp', ports = [{ports}], remote_prefix = '10.0.0.0/8' }}]"
+        );
+        let with = Settings::parse("vrouter.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+        with.security_groups["many"].clone()
+    };
+    settings.security_groups = (0..lists).map(|group| (format!("group-{group}"), rules(group))).collect();
+    for number in 0..here + elsewhere {
+        let node = if number < here { "a" } else { "b" };
+        let bytes = number.to_be_bytes();
+        let address = Ipv4Addr::from((10 << 24) + 256 + number);
+        let interface = Interface {
+            node: node.to_owned(),
+            network: "red".to_owned(),
+            place: Place::Node { device: format!("c{number}") },
+            addresses: [address.into()].into(),
+            allowed_addresses: Default::default(),
+            mac: Mac([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]]),
+            label: 16 + number,
+            vni: None,
+            distinguisher: 0,
+            security_groups: if number < here {
+                [format!("group-{}", number % lists)].into()
+            } else {
+                Default::default()
+            },
+            most_flows: None,
+            mirror: None,
+            fat_flows: Default::default(),
+        };
+        settings.interfaces.insert(format!("i{number}"), interface);
+    }
+    let config = expected(&settings, "a").unwrap();
+    let macs: usize = config.vrfs.values().map(|vrf| vrf.macs.len()).sum();
+    assert_eq!((config.interfaces.len(), macs), (here as usize, (here + elsewhere) as usize));
+    assert_eq!(config.lists.len() as u32, lists);
+    let sizes = Sizes { flows: 1024, ..Sizes::of(&config) };
+    let mut router = match Router::load(sizes) {
+        Ok(router) => router,
+        Err(Error::NotPermitted(_)) => return skip(Lack::Root, "eBPF programs need it"),
+        Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
+    };
+    router.apply(&config).unwrap();
+    // As much again fits: all of it, otherwise.
+    let mut other = config.clone();
+    other.lists.values_mut().for_each(|list| drop(list.rules.pop()));
+    router.apply(&other).unwrap();
+    // By default it does not.
+    let mut small = Router::load(Sizes { flows: 1024, ..Sizes::default() }).unwrap();
+    assert!(matches!(small.apply(&config), Err(Error::NoRoom { .. })));
 }

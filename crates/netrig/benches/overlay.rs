@@ -1,7 +1,8 @@
 //! What netrig's vRouter does beside a bridge and the kernel's VXLAN, held against what is aimed at: medians of interleaved
 //! trials of the suite `overlay`.
 //!
-//! `cargo xtask bench overlay` runs it, `cargo xtask bench overlay 9` with so many trials of each scenario.
+//! `cargo xtask bench overlay` runs it, and behind it what a packet costs (`vrouter`) and what much of all takes (`scale`);
+//! `cargo xtask bench overlay 9` with so many trials of each scenario.
 #![forbid(unsafe_code)]
 
 use std::io::Read;

@@ -246,6 +246,14 @@ int from_container(struct __sk_buff *skb)
 			return drop(p, number, reason);
 		to.tunnel_port = tunnel_port(hash);
 		is_held = has_policy(to.route.next_hop);
+		if (!is_held) {
+			struct route back = {};
+
+			/* As of a flow, when it begins. */
+			reason = route_back(at, &p->key.source, 0, &back);
+			if (reason)
+				return drop(p, number, reason);
+		}
 	}
 	if (is_held) {
 		/* Its flow looks its route up, or knows it. */
@@ -377,7 +385,15 @@ int from_underlay(struct __sk_buff *skb)
 	to = interface_at(number);
 	if (!to)
 		return drop(p, 0, REASON_INVALID_IF);
-	if (to->flags & HAS_POLICY) {
+	if (is_lost_behind(skb, p, &o))
+		return drop(p, number, REASON_UDP_GSO);
+	if (!(to->flags & HAS_POLICY)) {
+		struct route back = {};
+
+		reason = route_back(to, &p->key.source, o.source, &back);
+		if (reason)
+			return drop(p, number, reason);
+	} else {
 		struct way own = {};
 
 		reason = follow(skb, p, number, o.source, c, &own);

@@ -51,11 +51,11 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
                 // What is behind an interface would need routes of type 5 (RFC 9136).
                 let address = interface.all_addresses().find(|address| prefix == (*address).into());
                 if let (Some(address), false) = (address, vxlan.is_empty()) {
-                    routes.insert(of_mac(Some(address)), says(network.vni, vxlan));
+                    routes.insert(of_mac(Some(address)), says(interface.vni.unwrap_or(network.vni), vxlan));
                 }
             }
             Destination::Mac(_) if !vxlan.is_empty() => {
-                routes.insert(of_mac(None), says(network.vni, vxlan));
+                routes.insert(of_mac(None), says(interface.vni.unwrap_or(network.vni), vxlan));
             }
             Destination::Mac(_) => {}
             Destination::All => {

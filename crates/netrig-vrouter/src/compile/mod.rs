@@ -17,7 +17,7 @@ use rig_wire::ethernet::Mac;
 
 pub use numbers::{Allotted, Numbers};
 
-use crate::routes::{Route, RouteTable};
+use crate::routes::{Route, RouteTable, RouteUpdate, announced};
 use crate::settings::{Interface, Network, Node, Settings, UnknownNode};
 use lists::{Direction, Remotes};
 
@@ -82,6 +82,26 @@ pub fn compile(
     compiler.interfaces();
     compiler.vrfs();
     Ok(compiler.compiled)
+}
+
+/// What a node's datapath does when all that the settings name is there and every other node is reached, by the routes that the settings
+/// themselves tell.
+///
+/// # Errors
+/// When the settings have no such node.
+pub fn expected(settings: &Settings, name: &str) -> Result<Config, UnknownNode> {
+    let interfaces = (1..).zip(settings.interfaces_of(name));
+    let there = interfaces.map(|(index, (name, _))| (name.clone(), KernelInterface { index, mac: None }));
+    let addresses = settings.nodes.values().map(|node| node.address);
+    let addresses = addresses.chain(settings.analysers.values().map(|analyser| analyser.address));
+    let peer = |at: Ipv4Addr| (at, datapath::Peer { interface: 1, gateway: at, mtu: u16::MAX });
+    let site = Site { interfaces: there.collect(), peers: addresses.map(peer).collect(), ..Site::default() };
+    let mut routes = RouteTable::default();
+    let others = settings.nodes.keys().filter(|other| *other != name);
+    for route in others.flat_map(|other| announced(settings, other)) {
+        routes.apply(RouteUpdate::Announce(route));
+    }
+    Ok(compile(settings, name, &site, &routes, &mut Numbers::default())?.config)
 }
 
 struct Compiler<'a> {
@@ -276,7 +296,10 @@ impl<'a> Compiler<'a> {
         Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac }))
     }
 
-    fn vnis(&mut self, network: &Network, vrf: u32) {
+    fn vnis(&mut self, name: &str, network: &Network, vrf: u32) {
         self.compiled.config.vnis.insert(network.vni, Vni::Vrf(vrf));
+        let of_network = self.present.values().filter(|(_, interface)| interface.network == name);
+        let own = of_network.filter_map(|(number, interface)| Some((interface.vni?, Vni::Interface(*number))));
+        self.compiled.config.vnis.extend(own);
     }
 }

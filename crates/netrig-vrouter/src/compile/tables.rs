@@ -36,7 +36,7 @@ impl<'a> Compiler<'a> {
             let vrf = self.vrf(name, network, of_network, *is_local);
             self.compiled.config.vrfs.insert(number, Arc::new(vrf));
             if *is_local {
-                self.vnis(network, number);
+                self.vnis(name, network, number);
             }
         }
         self.leak();

@@ -16,7 +16,7 @@ use super::logging::Logging;
 use super::persistence::{self, Begun};
 use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
-use super::{Ask, Event, REST, refused, sizes};
+use super::{Ask, Event, REST, refused};
 use crate::bgp::announced;
 use crate::compile::{Compiled, Numbers, compile};
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
@@ -253,13 +253,11 @@ impl Engine {
                 self.room
             ));
         }
-        let room = self.router.sizes().interfaces;
-        let wanted = sizes(&settings, &self.node).interfaces;
         self.finder.forget();
         let notes = self.compiled.notes.clone();
         self.begin_with(settings).map_err(|error| Refusal {
             what: in_words(&error),
-            hint: (wanted > room).then(|| "restart it: its tables are made for what it begins with".to_owned()),
+            hint: lacks_room(&error).then(|| "restart it: its tables are made for what it begins with".to_owned()),
         })?;
         self.speaking.order(&self.settings, &mut self.sources.bgp).context("start a thread")?;
         said.extend(new_notes(&notes, &self.compiled.notes).cloned());
@@ -297,6 +295,10 @@ impl Engine {
             None => Ok(tables),
         }
     }
+}
+
+fn lacks_room(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(rig_datapath::Error::NoRoom { .. }))
 }
 
 fn new_notes<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> impl Iterator<Item = &'a String> {

@@ -30,6 +30,7 @@ use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;
 use self::sources::Speaking;
+use crate::compile;
 use crate::message::{Reply, Request};
 use crate::metrics;
 use crate::place::Place;
@@ -59,15 +60,20 @@ impl Answer for Reply {
     }
 }
 
-/// Room for interfaces where a node has fewer: they can come with a reload.
-const INTERFACES: u32 = 1024;
+/// Of each kind of what a speaker of BGP may tell, which the file does not know: routes to addresses, MAC addresses, and next hops, of
+/// which VXLAN takes one for each MAC address. 64 MiB.
+const TOLD: u32 = 1 << 20;
 
-/// Tables for what a node has, and twice that of interfaces and lists of rules.
-fn sizes(settings: &Settings, node: &str) -> Sizes {
-    let interfaces = (2 * settings.interfaces_of(node).count() as u32).max(INTERFACES);
+/// Tables for all that the settings have a node do, were all of it there, and as much again: more can come with a reload.
+fn sizes(settings: &Settings, node: &str) -> anyhow::Result<Sizes> {
+    let config = compile::expected(settings, node)?;
     let flows = settings.router.flows.saturating_mul(2);
-    let floods = Sizes::default().floods.max(2 * settings.networks_of(node).len() as u32);
-    Sizes { interfaces, floods, lists: Sizes::default().lists.max(4 * interfaces), flows, ..Sizes::default() }
+    let sizes = Sizes { flows, ..Sizes::of(&config) };
+    if settings.router.bgp.is_none() {
+        return Ok(sizes);
+    }
+    let (hosts, macs, next_hops) = (sizes.hosts.max(TOLD), sizes.macs.max(TOLD), sizes.next_hops.max(TOLD));
+    Ok(Sizes { hosts, macs, next_hops, prefixes: sizes.prefixes.max(TOLD), ..sizes })
 }
 
 /// Runs the router of a node until it is told to stop.
@@ -77,7 +83,7 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<Socket
     let listener = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let place = Place::of(node);
     let lock = place.lock()?;
-    let sizes = sizes(&settings, node);
+    let sizes = sizes(&settings, node).or_exit(Exit::BadInput)?;
     let begun = if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
     let (sender, events) = mpsc::channel();
     watch(sender.clone()).context("watch links and routes").or_exit(Exit::Failed)?;

@@ -37,7 +37,14 @@ impl Engine {
         let node = self.settings.node(&self.node)?;
         let uptime = self.begun.elapsed();
         let (begun, gone) = self.router.begun_and_ended()?;
-        let mut drops: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut drops: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut add = |of: &[(Reason, Vec<u64>)]| {
+            for (reason, cpus) in of {
+                let sums = drops.entry(reason.number()).or_default();
+                sums.resize(sums.len().max(cpus.len()), 0);
+                sums.iter_mut().zip(cpus).for_each(|(sum, count)| *sum += count);
+            }
+        };
         let (mut taken, mut discards) = (BTreeMap::new(), BTreeMap::<u32, u64>::new());
         let mut interfaces = Vec::new();
         for (name, number) in self.numbers.interfaces.iter() {
@@ -45,20 +52,20 @@ impl Engine {
             taken.insert(number, traffic.taken);
             // There is a call for each reason, and most interfaces have dropped nothing.
             let of_interface = if traffic.drops > 0 { self.drops_of(number)? } else { Vec::new() };
-            of_interface.iter().for_each(|(reason, count)| *drops.entry(reason.number()).or_default() += count);
+            add(&of_interface);
             let entry = self.interface(name, number, traffic, &of_interface)?;
             let discarded = of_interface.iter().find(|(reason, _)| *reason == Reason::Discard);
-            let discarded = discarded.map_or(0, |(_, count)| *count);
+            let discarded = discarded.map_or(0, |(_, cpus)| cpus.iter().sum::<u64>());
             if let Some(entry) = &entry {
                 *discards.entry(entry.vrf).or_default() += discarded;
             }
             interfaces.extend(entry);
         }
         let taken = self.router.taken(|number| taken.get(&number).copied().unwrap_or_default());
-        for (reason, count) in self.drops_of(0)? {
-            *drops.entry(reason.number()).or_default() += count;
-        }
-        let all = Reason::ALL.iter().map(|reason| (*reason, drops.get(&reason.number()).copied().unwrap_or(0)));
+        let of_none = self.drops_of(0)?;
+        add(&of_none);
+        let all =
+            Reason::ALL.iter().map(|reason| (*reason, drops.get(&reason.number()).map_or(&[][..], Vec::as_slice)));
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
             node: self.node.clone(),
@@ -80,7 +87,8 @@ impl Engine {
                 begun,
                 connections: begun.saturating_sub(gone),
             },
-            drops: all.map(|(reason, count)| ReasonCount::of(reason, count)).collect(),
+            drops: all.map(|(reason, cpus)| ReasonCount::of_cpus(reason, cpus)).collect(),
+            drops_of_none: counts(&of_none),
             last_dropped: self.last_dropped()?,
             log: self.log_counts()?,
             analysers: self.analysers()?,
@@ -89,9 +97,9 @@ impl Engine {
         })
     }
 
-    pub(super) fn drops_of(&self, interface: u32) -> anyhow::Result<Vec<(Reason, u64)>> {
-        let of_cpus = self.router.drops_of(interface)?.into_iter();
-        Ok(of_cpus.map(|(reason, cpus)| (reason, cpus.iter().sum())).collect())
+    /// By CPU.
+    pub(super) fn drops_of(&self, interface: u32) -> anyhow::Result<Vec<(Reason, Vec<u64>)>> {
+        Ok(self.router.drops_of(interface)?)
     }
 
     fn interface(
@@ -99,7 +107,7 @@ impl Engine {
         name: &str,
         number: u32,
         traffic: Traffic,
-        drops: &[(Reason, u64)],
+        drops: &[(Reason, Vec<u64>)],
     ) -> anyhow::Result<Option<InterfaceEntry>> {
         let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
         let Traffic { in_packets, in_bytes, out_packets, out_bytes, .. } = traffic;
@@ -132,11 +140,7 @@ impl Engine {
             out_bytes,
             flooded_frames: copied.frames,
             flooded_copies: copied.copies,
-            drops: drops
-                .iter()
-                .filter(|(_, count)| *count > 0)
-                .map(|(reason, count)| ReasonCount::of(*reason, *count))
-                .collect(),
+            drops: counts(drops),
         }))
     }
 
@@ -334,6 +338,7 @@ impl Engine {
         let now = Duration::from_nanos(rig_sys::clock::monotonic_ns());
         let entry = |dropped: datapath::Dropped| DroppedEntry {
             seconds_ago: now.saturating_sub(dropped.at).as_secs_f64(),
+            cpu: dropped.cpu,
             reason: dropped.reason.map(|reason| reason.key().to_owned()),
             interface: dropped.interface,
             protocol: dropped.protocol,
@@ -343,4 +348,10 @@ impl Engine {
         };
         Ok(self.router.last_dropped()?.into_iter().map(entry).collect())
     }
+}
+
+/// Of reasons for which something was dropped.
+fn counts(drops: &[(Reason, Vec<u64>)]) -> Vec<ReasonCount> {
+    let all = drops.iter().map(|(reason, cpus)| ReasonCount::of_cpus(*reason, cpus));
+    all.filter(|count| count.packets > 0).collect()
 }

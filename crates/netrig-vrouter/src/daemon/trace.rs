@@ -39,7 +39,7 @@ impl Engine {
         steps.extend(outcome.out.and_then(|out| self.way_out(out)));
         let reason = outcome.reason.map(|reason| {
             let so_far = self.drops_of(number).unwrap_or_default().into_iter().find(|(known, _)| *known == reason);
-            ReasonCount::of(reason, so_far.map_or(0, |(_, packets)| packets))
+            ReasonCount::of_cpus(reason, so_far.as_ref().map_or(&[][..], |(_, cpus)| cpus.as_slice()))
         });
         let verdict = match (outcome.verdict, outcome.reason) {
             (Verdict::Pass, _) => "pass",

@@ -59,6 +59,8 @@ fn a_route_is_listed_alone() {
 #[test]
 fn drops_are_listed_under_contrails_names() {
     insta::assert_snapshot!("dropstats", drops(&status().drops));
+    let of_cpu = |cpu| of_cpu(&status().drops, cpu).iter().map(|drop| drop.packets).sum::<u64>();
+    assert_eq!([0, 1, 2].map(of_cpu), [3, 6, 0]);
     insta::assert_snapshot!("dropstats-log", last_dropped(&status()));
 }
 

@@ -127,6 +127,7 @@ pub(super) struct InterfaceFile {
     pub allowed_addresses: Vec<Spanned<String>>,
     pub mac: Option<Spanned<String>>,
     pub label: Option<Spanned<u32>>,
+    pub vni: Option<Spanned<u32>>,
     #[serde(default)]
     pub security_groups: Vec<Spanned<String>>,
     /// 0: none.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use rig_datapath::vrouter::{FIRST_LABEL, LAST_LABEL};
+use rig_datapath::vrouter::{Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI};
 use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
@@ -11,7 +11,7 @@ use super::allot::{self, Asked};
 use super::file::{File, InterfaceFile};
 use super::networks::{asked_number, is_host};
 use super::read::{Reader, Result};
-use super::{Interface, Place, Settings};
+use super::{Interface, Network, Place, Settings};
 
 impl Reader<'_> {
     pub(super) fn interfaces(&mut self, file: &File, settings: &mut Settings) -> Result<()> {
@@ -47,6 +47,9 @@ impl Reader<'_> {
             }
             if let Some(label) = &said.label {
                 self.range(label, "label", FIRST_LABEL, LAST_LABEL)?;
+            }
+            if let Some(vni) = &said.vni {
+                interface.vni = Some(self.own_vni(vni, &name, &interface, settings)?);
             }
             let asked = Asked { name: name.clone(), number: asked_number(said.label.as_ref()) };
             labels.entry(interface.node.clone()).or_default().push(asked);
@@ -84,6 +87,32 @@ impl Reader<'_> {
             }
         }
         Ok(())
+    }
+
+    /// It is nobody else's on its node, and no network's.
+    fn own_vni(&self, vni: &Spanned<u32>, name: &str, interface: &Interface, settings: &Settings) -> Result<u32> {
+        self.range(vni, "VXLAN network identifier", 1, LAST_VNI)?;
+        let number = *vni.get_ref();
+        let has_it = |(_, network): &(&String, &Network)| network.vni == number;
+        let other = settings.networks.iter().find(has_it).map(|(network, _)| format!("network '{network}'"));
+        let on_node = |(_, other): &(&String, &Interface)| other.node == interface.node && other.vni == Some(number);
+        let other = other.or_else(|| settings.interfaces.iter().find(on_node).map(|(other, _)| format!("'{other}'")));
+        if let Some(other) = other {
+            let what = format!("{other} and '{name}' have one VXLAN network identifier, {number}");
+            return Err(self.error(vni.span(), what, "give each its own, or leave it out"));
+        }
+        let (network, vxlan) = (settings.networks.get(&interface.network), Encapsulation::Vxlan);
+        let node = settings.nodes.get(&interface.node);
+        let does = network.is_some_and(|network| network.encapsulation.contains(&vxlan))
+            && node.is_some_and(|node| node.encapsulations.contains(&vxlan));
+        if !does {
+            let what = format!(
+                "'{name}' has a VXLAN network identifier, and network '{}' on node '{}' does no VXLAN",
+                interface.network, interface.node
+            );
+            return Err(self.error(vni.span(), what, "leave it out, or add \"vxlan\" to the encapsulations"));
+        }
+        Ok(number)
     }
 
     fn interface(&self, file: &InterfaceFile, settings: &Settings) -> Result<Interface> {
@@ -126,6 +155,7 @@ impl Reader<'_> {
             allowed_addresses: BTreeSet::new(),
             mac: Mac::default(),
             label: 0,
+            vni: None,
             distinguisher: 0,
             security_groups,
             most_flows,

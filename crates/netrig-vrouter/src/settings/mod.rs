@@ -171,6 +171,8 @@ pub struct Interface {
     pub mac: Mac,
     /// Its MPLS label, which names it on its node.
     pub label: u32,
+    /// Its own VXLAN network identifier on its node, by which others send to it in place of the network's.
+    pub vni: Option<u32>,
     /// Names it on its node in route distinguishers of BGP.
     pub distinguisher: u16,
     pub security_groups: BTreeSet<String>,

@@ -345,6 +345,23 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "'allowed_addresses'",
         ),
         (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is no label", "16 to 1048575"),
+        (red_b("addresses = ['10.1.0.12']\nvni = 0"), "36: 0 is no VXLAN network identifier", "1 to 16777215"),
+        (
+            format!(
+                "{}\n[[network]]\nname = 'green'\nsubnets = ['10.3.0.0/24']\nvni = 7",
+                red_b("addresses = ['10.1.0.12']\nvni = 7")
+            ),
+            "36: network 'green' and 'red-b' have one VXLAN network identifier, 7",
+            "leave it out",
+        ),
+        (
+            format!(
+                "{}\n[[network]]\nname = 'green'\nsubnets = ['10.3.0.0/24']\nencapsulation = ['mplsoudp']\n[[interface]]\nname = 'x'\nnode = 'b'\nnetwork = 'green'\ndevice = 'v'\naddresses = ['10.3.0.13']\nvni = 8",
+                red_b("addresses = ['10.1.0.12']")
+            ),
+            "46: 'x' has a VXLAN network identifier, and network 'green' on node 'b' does no VXLAN",
+            "leave it out",
+        ),
         (
             red_b("addresses = ['10.1.0.12']\nmac = '00:00:5e:00:01:00'"),
             "36: 00:00:5e:00:01:00 is the router's",

@@ -35,6 +35,7 @@ reasons! {
         Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: whoever comes up asks whether its address is somebody else's";
         ManyCopies = 76, "many_copies", "a frame to all from who sends so many that they would make more than 100,000 copies in a second", "find out why it sends them";
         ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from who sends so many that they would be cut into more than 100,000 pieces in a second, or 500 at once", "lower the container's MTU";
+        UdpGso = 78, "udp_gso", "datagrams that their sender handed over many at once (UDP_SEGMENT) and that came by MPLS over UDP or VXLAN as one packet: the receiver's kernel would lose them without a count", "`ethtool -K DEVICE tx-udp-segmentation off` in the sending container, or mplsogre";
     }
 }
 

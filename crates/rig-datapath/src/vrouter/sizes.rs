@@ -1,5 +1,9 @@
 //! How large the tables are.
 
+use std::collections::BTreeSet;
+
+use super::config::{Config, NextHop, Tunnel, flood_tunnel};
+use super::rules::Compiled;
 use crate::Error;
 
 /// Elements of the vRouter's tables, which are made when it is loaded.
@@ -62,6 +66,49 @@ impl Default for Sizes {
 }
 
 impl Sizes {
+    /// Tables that a configuration fits in, flows aside, with as much room again for the one that takes its place and for what comes to
+    /// it; none smaller than [`Sizes::default`] has it.
+    pub fn of(config: &Config) -> Self {
+        let least = Self::default();
+        let room = |least: u32, count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(2).max(least);
+        let vrfs = || config.vrfs.values();
+        let is_host = |prefix: &&ipnet::IpNet| prefix.prefix_len() == prefix.max_prefix_len();
+        let hosts: usize = vrfs().map(|vrf| vrf.routes.keys().filter(is_host).count()).sum();
+        let routes: usize = vrfs().map(|vrf| vrf.routes.len()).sum();
+        let mut hops = Hops::default();
+        vrfs().flat_map(|vrf| vrf.routes.values().chain(vrf.macs.values())).for_each(|hop| hops.add(hop));
+        config.labels.values().for_each(|hop| hops.add(hop));
+        let floods: Vec<_> = vrfs().filter_map(|vrf| vrf.flood.as_ref()).collect();
+        let peers = floods.iter().flat_map(|flood| &flood.peers);
+        for (peer, vni) in peers {
+            if let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *vni) {
+                hops.single.insert(Tunnel { label: 0, ..tunnel });
+            }
+        }
+        // Interfaces and tables have one each, whatever leads there; the gateway has one, and nowhere.
+        let others = config.interfaces.len() + config.vrfs.len() + floods.len() + 2;
+        let lists: Vec<Compiled> = config.lists.values().map(Compiled::new).collect();
+        let all = |count: fn(&Compiled) -> usize| lists.iter().map(count).sum();
+        Self {
+            interfaces: room(least.interfaces, config.interfaces.keys().max().map_or(0, |most| *most as usize)),
+            next_hops: room(least.next_hops, hops.single.len() + hops.several.len() + others),
+            ways: room(least.ways, hops.several.len()),
+            floods: room(least.floods, floods.len()),
+            hosts: room(least.hosts, hosts),
+            prefixes: room(least.prefixes, routes - hosts),
+            macs: room(least.macs, vrfs().map(|vrf| vrf.macs.len() + 1).sum()),
+            vnis: room(least.vnis, config.vnis.len()),
+            peers: room(least.peers, config.underlay.as_ref().map_or(0, |underlay| underlay.peers.len())),
+            lists: room(least.lists, lists.len() + 1),
+            cuts: room(least.cuts, all(|list| list.cuts.len())),
+            bounds: room(least.bounds, all(|list| list.bounds.len())),
+            rows: room(least.rows, all(|list| list.rows.len())),
+            alsos: room(least.alsos, all(|list| list.alsos.len())),
+            fat: room(least.fat, config.interfaces.values().map(|interface| interface.fat.len()).sum()),
+            flows: least.flows,
+        }
+    }
+
     pub(super) fn validate(&self) -> Result<(), Error> {
         let all = [
             ("interfaces", self.interfaces),
@@ -87,6 +134,28 @@ impl Sizes {
                 Err(Error::NoRoom { what: "interfaces", room: (1 << 24) - 1, wanted: self.interfaces as usize })
             }
             None => Ok(()),
+        }
+    }
+}
+
+/// Next hops as the table has them: labels are the routes'.
+#[derive(Default)]
+struct Hops<'a> {
+    single: BTreeSet<Tunnel>,
+    several: BTreeSet<&'a [NextHop]>,
+}
+
+impl<'a> Hops<'a> {
+    fn add(&mut self, hop: &'a NextHop) {
+        match hop {
+            NextHop::Tunnel(tunnel) => {
+                self.single.insert(Tunnel { label: 0, ..*tunnel });
+            }
+            NextHop::Ecmp(ways) => {
+                self.several.insert(ways);
+                ways.iter().for_each(|way| self.add(way));
+            }
+            NextHop::Discard | NextHop::Interface(_) | NextHop::Gateway | NextHop::Vrf(_) => {}
         }
     }
 }

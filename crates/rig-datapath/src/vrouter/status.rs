@@ -140,6 +140,8 @@ pub struct Flow {
 pub struct Dropped {
     /// Of the kernel's monotonic clock.
     pub at: Duration,
+    /// That dropped it.
+    pub cpu: u32,
     /// `None` for a number that this version does not know.
     pub reason: Option<Reason>,
     /// 0 for none.
@@ -253,10 +255,11 @@ impl Router {
     /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
     pub fn last_dropped(&self) -> Result<Vec<Dropped>, Error> {
         let mut all: Vec<Dropped> = Vec::with_capacity(LOGGED as usize);
-        self.tables.dropped.each(|_, one: shape::Dropped| {
+        self.tables.dropped.each(|place, one: shape::Dropped| {
             if one.time > 0 {
                 all.push(Dropped {
                     at: Duration::from_nanos(one.time),
+                    cpu: place / LOGGED,
                     reason: Reason::ALL.iter().copied().find(|reason| reason.number() == u32::from(one.reason)),
                     interface: one.interface,
                     protocol: one.protocol,

@@ -14,11 +14,22 @@ use crate::frames;
 use crate::lab::{Lab, Node, mac_of, v4_of, v6_of};
 use crate::outer::{at, framed, rule, tcp, wrapped};
 
+/// What the node's containers' packets are held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rules {
+    /// No flows are remembered either.
+    Nothing,
+    /// No lists.
+    #[default]
+    Flows,
+    /// Lists of so many rules each.
+    Lists(u16),
+}
+
 /// Who gets a frame, by which interface, and what becomes of it.
 pub struct Case {
     pub name: String,
-    /// How many rules each of the node's lists has; none for no lists.
-    pub rules: Option<u16>,
+    pub rules: Rules,
     pub node: usize,
     pub side: Side,
     pub interface: &'static str,
@@ -36,7 +47,7 @@ impl Case {
     fn of_container(name: &str, packet: &[u8]) -> Self {
         Self {
             name: name.to_owned(),
-            rules: None,
+            rules: Rules::default(),
             node: 0,
             side: Side::Container,
             interface: "c0",
@@ -50,7 +61,11 @@ impl Case {
         Self::of_container(name, &tcp(ACK, at(from, 1000), at(to, 80)))
     }
 
-    fn new(name: &str, rules: Option<u16>, to: SocketAddr) -> Self {
+    fn unheld(self) -> Self {
+        Self { rules: Rules::Nothing, name: format!("{}, no rules and no flows", self.name), ..self }
+    }
+
+    fn new(name: &str, rules: Rules, to: SocketAddr) -> Self {
         let packet = tcp(SYN, at(v4_of(0, 0), 1000), to);
         Self { rules, port_at: Some(SOURCE_PORT), ..Self::of_container(name, &packet) }
     }
@@ -66,7 +81,7 @@ impl Case {
     }
 }
 
-/// In an order in which those of one count of rules are together.
+/// In an order in which those of the same rules are together.
 pub fn all(encapsulation: Encapsulation) -> Vec<Case> {
     let inner = tcp(ACK, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
     let outer = wrapped(encapsulation, &inner, 64, 50000, 0);
@@ -80,7 +95,10 @@ pub fn all(encapsulation: Encapsulation) -> Vec<Case> {
         Case::of_underlay("decapsulate, a known flow of IPv6", &wrapped(encapsulation, &inner6, 64, 50000, 0)),
         Case::of_underlay("from an address that is no peer", &stranger).dropped(),
     ];
+    let unheld =
+        [Case::of_container("encapsulate", &inner).unheld(), Case::of_underlay("decapsulate", &outer).unheld()];
     if encapsulation != Encapsulation::MplsOverUdp {
+        all.extend(unheld);
         return all;
     }
     let (b, gateway) = (at(v4_of(0, 1), 80), Ipv4Addr::new(10, 7, 0, 1));
@@ -90,11 +108,19 @@ pub fn all(encapsulation: Encapsulation) -> Vec<Case> {
         Case::of_container("a ping to the gateway", &ping(gateway)),
         Case { frame: question(gateway), ..Case::of_container("a question for the gateway's address", &forged) },
         Case::of_container("from the address of another", &forged).dropped(),
-        Case::new("new flow, no rules", None, b),
-        Case::new("new flow, 10 rules out and 10 in", Some(10), b),
-        Case::new("new flow, 1000 rules out and 1000 in", Some(1000), b),
-        Case { port_at: None, ..Case::new("refused by the 999th of 1000 rules", Some(1000), at(v4_of(0, 1), 2023)) }
-            .dropped(),
+        Case::new("new flow, no rules", Rules::Flows, b),
+        Case::new("new flow, 10 rules out and 10 in", Rules::Lists(10), b),
+        Case::new("new flow, 1000 rules out and 1000 in", Rules::Lists(1000), b),
+        Case {
+            port_at: None,
+            ..Case::new("refused by the 999th of 1000 rules", Rules::Lists(1000), at(v4_of(0, 1), 2023))
+        }
+        .dropped(),
+    ]);
+    all.extend(unheld);
+    all.extend([
+        Case::known("to a container of the node", v4_of(0, 0), v4_of(0, 1)).unheld(),
+        Case::of_container("from the address of another", &forged).dropped().unheld(),
     ]);
     all
 }
@@ -131,19 +157,23 @@ fn rules(count: u16) -> List {
 }
 
 /// Gives all containers of a node the rules of a case.
-pub fn set_rules(node: &mut Node, count: Option<u16>) {
-    node.config.lists = count.map(|count| (1, rules(count))).into_iter().collect::<BTreeMap<_, _>>();
+pub fn set_rules(node: &mut Node, against: Rules) {
+    let lists = if let Rules::Lists(count) = against { Some((1, rules(count))) } else { None };
+    node.config.lists = lists.into_iter().collect::<BTreeMap<_, _>>();
     let lists: Vec<u32> = node.config.lists.keys().copied().collect();
     for interface in node.config.interfaces.values_mut() {
-        interface.policy = Some(Policy { outward: lists.clone(), inward: lists.clone(), most_flows: None });
+        let policy = Policy { outward: lists.clone(), inward: lists.clone(), most_flows: None };
+        interface.policy = (against != Rules::Nothing).then_some(policy);
     }
     node.apply();
 }
 
-/// Gives a node the rules of a case where it has others.
-pub fn prepare(lab: &mut Lab, case: &Case, before: &mut Option<u16>) {
+/// Gives the nodes the rules of a case where they have others.
+pub fn prepare(lab: &mut Lab, case: &Case, before: &mut Rules) {
     if case.rules != *before {
-        set_rules(&mut lab.nodes[case.node], case.rules);
+        for node in &mut lab.nodes {
+            set_rules(node, case.rules);
+        }
         *before = case.rules;
     }
 }

@@ -543,7 +543,7 @@ fn what_is_timed_is_what_the_model_says() {
     for encapsulation in Encapsulation::ALL {
         let Some(mut lab) = Lab::new(2, 2, encapsulation) else { return };
         let mut models: Vec<Model> = lab.nodes.iter().map(|_| Model::new(small().flows as usize)).collect();
-        let (mut rules, mut applied) = (None, false);
+        let (mut rules, mut applied) = (cases::Rules::default(), false);
         for case in cases::all(encapsulation) {
             let before = rules;
             cases::prepare(&mut lab, &case, &mut rules);

@@ -19,6 +19,7 @@ use rig_wire::ipv6::Ipv6;
 use rig_wire::protocol;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
+use crate::cases::{Rules, set_rules};
 use crate::frames::{self, Frame, L4};
 use crate::lab::{Lab, Node, mac_of, v4_of, v6_of};
 use crate::outer::{at, framed, rule, tcp, wrapped};
@@ -331,6 +332,77 @@ fn nobody_sends_from_anothers_address() {
     let node = &lab.nodes[0];
     for source in [v4_of(0, 1), Ipv4Addr::new(203, 0, 113, 1)] {
         assert_eq!(node.refuses(&tcp(SYN, at(source, 1000), at(v4_of(0, 1), 80))), Reason::InvalidSource);
+    }
+}
+
+/// Neither who is held against nothing, nor a peer, nor by a frame to another's MAC address; and not as the gateway.
+#[test]
+fn without_rules_nobody_sends_from_anothers_address_either() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 2, encapsulation) else { return };
+        for node in &mut lab.nodes {
+            set_rules(node, Rules::Nothing);
+        }
+        let [node, other] = &lab.nodes[..] else { panic!() };
+        let (own, own6) = (IpAddr::from(v4_of(0, 0)), v6_of(0, 0));
+        let forged4 = [v4_of(0, 1), v4_of(1, 0), GATEWAY, Ipv4Addr::new(203, 0, 113, 1), Ipv4Addr::UNSPECIFIED];
+        let forged6 = [v6_of(0, 1), v6_of(1, 0), "2001:db8::1".parse().unwrap(), "fe80::1".parse().unwrap()];
+        let forged: Vec<IpAddr> = forged4.into_iter().map(IpAddr::from).chain(forged6).collect();
+        for (to, mac) in [(0, mac_of(0, 1)), (1, mac_of(1, 0))] {
+            let container = 1 - to;
+            for destination in [IpAddr::from(v4_of(to, container)), v6_of(to, container)] {
+                let packet = |source: IpAddr| tcp(SYN, at(source, 1000), at(destination, 80));
+                let alike = |source: &&IpAddr| source.is_ipv4() == destination.is_ipv4();
+                node.passes(&packet(if destination.is_ipv4() { own } else { own6 }));
+                for source in forged.iter().filter(alike).filter(|source| **source != destination) {
+                    assert_eq!(node.refuses(&packet(*source)), Reason::InvalidSource, "{source} to {destination}");
+                    let bridged = framed(mac_of(0, 0), mac, &packet(*source));
+                    let reason = node.reason(|| node.give(Side::Container, &bridged, "c0"));
+                    assert_eq!(reason, Reason::InvalidSource, "{source} to {destination} by its MAC address");
+                }
+            }
+        }
+        let echo = |source: Ipv4Addr| {
+            let mut echo = [0; 64];
+            let length = rig_wire::icmp::write_echo(&mut echo, 8, (7, 1), b"ping").unwrap();
+            frames::ip(source.into(), GATEWAY.into(), protocol::ICMP, 64, &echo[..length])
+        };
+        node.passes(&echo(v4_of(0, 0)));
+        assert_eq!(node.refuses(&echo(v4_of(0, 1))), Reason::InvalidSource);
+        // What a peer says of its own containers is believed, and nothing else.
+        let brought = |source: Ipv4Addr| {
+            let inner = tcp(SYN, at(source, 1000), at(v4_of(1, 0), 80));
+            framed(Mac([2; 6]), Mac([4; 6]), &wrapped(encapsulation, &inner, 64, 50000, 0))
+        };
+        assert_eq!(other.give(Side::Underlay, &brought(v4_of(0, 0)), "wire").verdict, Verdict::Redirect);
+        for source in [v4_of(1, 1), GATEWAY, Ipv4Addr::new(203, 0, 113, 1)] {
+            let reason = other.reason(|| other.give(Side::Underlay, &brought(source), "wire"));
+            assert_eq!(reason, Reason::InvalidSource, "{encapsulation:?} {source}");
+        }
+        assert!(node.router.flows().is_empty() && other.router.flows().is_empty());
+    }
+}
+
+/// What is in a tunnel's packet is none, whatever it looks like.
+#[test]
+fn what_is_wrapped_twice_is_unwrapped_once() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
+        for rules in [Rules::Flows, Rules::Nothing] {
+            let node = &mut lab.nodes[1];
+            set_rules(node, rules);
+            let brought = |packet: &[u8]| {
+                let outer = wrapped(encapsulation, packet, 64, 50000, 0);
+                node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &outer), "wire")
+            };
+            let inner = tcp(ACK, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+            let once = wrapped(encapsulation, &inner, 64, 50000, 0);
+            assert_eq!(node.reason(|| brought(&once)), Reason::InvalidSource, "{encapsulation:?}, {rules:?}");
+            let posing = frames::ip(v4_of(0, 0).into(), v4_of(1, 0).into(), once[9], 64, &once[20..]);
+            let taken = brought(&posing);
+            assert_eq!(taken.verdict, Verdict::Redirect, "{encapsulation:?}, {rules:?}");
+            assert_eq!(taken.frame[ethernet::HEADER..], posing[..], "{encapsulation:?}, {rules:?}");
+        }
     }
 }
 

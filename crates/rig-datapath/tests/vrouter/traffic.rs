@@ -112,6 +112,95 @@ fn containers_talk_by_vxlan() {
     talk_over(Encapsulation::Vxlan);
 }
 
+/// A TCP sender, whose packets nobody may fragment, is told of a way that takes less than when it began, and nothing is lost.
+#[test]
+fn a_connection_goes_on_when_its_way_takes_less() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
+        let to = SocketAddr::new(v4_of(1, 0).into(), 8080);
+        let listener = lab.nodes[1].containers[0].run(|| TcpListener::bind(to).unwrap()).unwrap();
+        let connect = || TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+        let mut sender = lab.nodes[0].containers[0].run(connect).unwrap();
+        let mut receiver = accept(&listener);
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        let read = thread::spawn(move || {
+            let mut received = Vec::new();
+            receiver.read_to_end(&mut received).map(|_| received)
+        });
+        let data = data();
+        let (before, behind) = data.split_at(100_000);
+        sender.write_all(before).unwrap();
+        for node in &mut lab.nodes {
+            node.config.underlay.as_mut().unwrap().peers.values_mut().for_each(|peer| peer.mtu = 900);
+            node.apply();
+        }
+        sender.write_all(behind).unwrap();
+        sender.shutdown(Shutdown::Write).unwrap();
+        let received = read.join().unwrap().unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));
+        assert!(received == data, "{} of {} bytes", received.len(), data.len());
+        let drops = lab.nodes[0].router.drops().unwrap();
+        assert!(drops.iter().any(|(reason, _)| *reason == Reason::TooBigTold), "{drops:?}");
+    }
+}
+
+/// Datagrams that were handed over many at once arrive, or are counted: the receiver's kernel would lose them without a word.
+#[test]
+fn datagrams_handed_over_together_are_not_lost_without_a_count() {
+    for encapsulation in Encapsulation::ALL {
+        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
+        let (a, b) = (&lab.nodes[0].containers[0], &lab.nodes[1].containers[0]);
+        for (from, to) in [(v4_of(0, 0).into(), v4_of(1, 0).into()), (v6_of(0, 0), v6_of(1, 0))] {
+            let (from, to): (IpAddr, IpAddr) = (from, to);
+            let server = b.run(|| UdpSocket::bind((to, 5353)).unwrap()).unwrap();
+            let client = a.run(|| UdpSocket::bind((from, 0)).unwrap()).unwrap();
+            rig_sys::socket::set_segment_size(&client, 1000).unwrap();
+            server.set_read_timeout(Some(PATIENCE)).unwrap();
+            let lost = || {
+                let drops = lab.nodes[1].router.drops().unwrap();
+                drops.into_iter().find(|(reason, _)| *reason == Reason::UdpGso).map_or(0, |(_, count)| count)
+            };
+            let before = lost();
+            let data = &data()[..5000];
+            client.send_to(data, (to, 5353)).unwrap();
+            // Alone, and so no packet that is cut later: it comes behind them.
+            client.send_to(&data[..10], (to, 5353)).unwrap();
+            let mut received: Vec<u8> = Vec::new();
+            let mut buffer = [0; 2000];
+            loop {
+                let length = server.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));
+                if length == 10 {
+                    break;
+                }
+                received.extend(&buffer[..length]);
+            }
+            if encapsulation == Encapsulation::MplsOverGre {
+                assert!(received == data, "{} bytes", received.len());
+                assert_eq!(lost() - before, 0);
+            } else {
+                assert!(received.is_empty(), "{} bytes", received.len());
+                assert_eq!(lost() - before, 1);
+            }
+        }
+        // The remedy.
+        a.run(|| {
+            let off = Command::new("ethtool").args(["-K", "eth0", "tx-udp-segmentation", "off"]).output().unwrap();
+            assert!(off.status.success(), "{}", String::from_utf8_lossy(&off.stderr));
+        })
+        .unwrap();
+        let to: IpAddr = v4_of(1, 0).into();
+        let server = b.run(|| UdpSocket::bind((to, 5353)).unwrap()).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let client = a.run(|| UdpSocket::bind((v4_of(0, 0), 0)).unwrap()).unwrap();
+        rig_sys::socket::set_segment_size(&client, 1000).unwrap();
+        client.send_to(&data()[..5000], (to, 5353)).unwrap();
+        let mut buffer = [0; 2000];
+        for _ in 0..5 {
+            let length = server.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));
+            assert_eq!(length, 1000);
+        }
+    }
+}
+
 /// Datagrams that are larger than the tunnel takes, and may be cut into pieces, arrive whole and with right checksums.
 #[test]
 fn what_is_larger_than_a_tunnel_takes_arrives_in_pieces() {

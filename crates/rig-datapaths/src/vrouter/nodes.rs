@@ -65,6 +65,7 @@ fn interface(topology: &Topology, (node, own): (&Planned, &Space), space: &Space
         allowed_addresses: BTreeSet::new(),
         mac: Mac(end.mac?.0),
         label,
+        vni: None,
         distinguisher: 0,
         security_groups: BTreeSet::new(),
         most_flows: None,

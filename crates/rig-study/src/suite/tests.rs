@@ -58,7 +58,7 @@ fn a_first_look_is_short() {
             Some(time) => {
                 // Most have a few scenarios of a moment each; the guide's activities have their own lengths.
                 let most = match suite.name.as_str() {
-                    "overlay" => 150,
+                    "overlay" => 240,
                     "spreading" => 90,
                     _ => 60,
                 };

@@ -301,6 +301,13 @@ impl Flows {
         Ok(())
     }
 
+    /// The way back to a sender; see [`route::way_back`].
+    pub(super) fn came_by(&mut self, config: &Config, vrf: u32, source: IpAddr, by: By) -> Result<NextHop, Reason> {
+        let back = route::routes(config, vrf, source);
+        self.steps.extend(back.map(|(vrf, prefix, to)| Step::Back { vrf, prefix: *prefix, to: to.clone() }));
+        route::way_back(config, vrf, source, by)
+    }
+
     /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
     fn decide(&mut self, config: &Config, p: &mut Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
         let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
@@ -314,10 +321,8 @@ impl Flows {
         if is_new && is_fat(config, p, key.interface) {
             (fat, p.tuple.source_port) = (true, 0);
         }
+        let back = self.came_by(config, vrf, p.tuple.source, by)?;
         let steps = &mut self.steps;
-        let back = route::routes(config, vrf, p.tuple.source);
-        steps.extend(back.map(|(vrf, prefix, to)| Step::Back { vrf, prefix: *prefix, to: to.clone() }));
-        let back = route::way_back(config, vrf, p.tuple.source, by)?;
         let hash = route::hash(&p.tuple, p.tuple.protocol);
         let tunnel_port = route::tunnel_port(hash);
         let way = match by {

@@ -383,6 +383,8 @@ impl Model {
             };
             held = self.has_policy(&next_hop);
             if !held {
+                let (vrf, source) = (interface.vrf, p.tuple.source);
+                self.flows.came_by(&self.config, vrf, source, By::Interface(number))?;
                 return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
             }
             // It is looked up once more, for its flow.
@@ -523,6 +525,10 @@ impl Model {
                 let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
                 self.mirrored.push(Copy { analyser, frame });
             }
+        } else {
+            let vrf = self.config.interfaces.get(&number).ok_or_else(|| refused(Reason::InvalidIf))?.vrf;
+            let by = By::Peer(outer.source);
+            self.flows.came_by(&self.config, vrf, p.tuple.source, by).map_err(&refused)?;
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
         tunnel::mark(&mut out[ETHERNET..], &p, outer.class).map_err(&refused)?;
