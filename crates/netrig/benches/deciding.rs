@@ -1,9 +1,13 @@
 //! How often runs and comparisons decide rightly on this machine, held against what is aimed at.
 //!
-//! `cargo xtask bench deciding [PAIRS] [MINUTES] [FULL]`: so many pairs of equal runs of so many minutes each, in turn of the suites
-//! `namespaces` and `packets` (40 and 3 unless told), and one run of `namespaces` and of `layers` of FULL minutes each (15; 0 leaves
-//! them out). Comparisons learn a noise floor from the runs before, as a user's do. Nothing else may run meanwhile.
+//! `cargo xtask bench deciding [PART ...] [PAIRS] [MINUTES] [FULL]`: all of it, or the parts named of `pairs`, `change`, `full` and
+//! `layers`. So many pairs of equal runs of so many minutes each, in turn of the suites
+//! `namespaces` and `packets` (40 and 3 unless told), runs with a veth pair more, one run of `namespaces` and of `layers` of FULL
+//! minutes each (15; 0 leaves them out), and two runs of about MINUTES with costs by layer. Comparisons learn a noise floor from the runs before, as a user's do. Nothing else may run meanwhile.
 #![forbid(unsafe_code)]
+
+#[path = "support/by_layer.rs"]
+mod by_layer;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,6 +20,9 @@ use serde_json::Value;
 const PAIRS: usize = 40;
 const MINUTES: f64 = 3.0;
 const FULL: f64 = 15.0;
+const PARTS: [&str; 4] = ["pairs", "change", "full", "layers"];
+/// What a block with costs by layer takes, seconds.
+const BLOCK: f64 = 14.0;
 /// A refuted claim or a figure that is worse, and an undecided one, are results like any other.
 const ANSWERS: [i32; 3] = [0, 1, 5];
 
@@ -59,6 +66,14 @@ holds = "more.local.transaction_demand > plain.local.transaction_demand"
 fn main() -> Result<()> {
     let mut numbers = std::env::args().skip(1).filter_map(|argument| argument.parse::<f64>().ok());
     let pairs = numbers.next().map_or(PAIRS, |pairs| pairs as usize);
+    // Of cargo's own arguments and numbers none is a part.
+    let is_word = |argument: &String| !argument.starts_with('-') && argument.parse::<f64>().is_err();
+    let parts: Vec<String> = std::env::args().skip(1).filter(is_word).collect();
+    if let Some(other) = parts.iter().find(|part| !PARTS.contains(&part.as_str())) {
+        bail!("'{other}' is no part of this: choose from {}", PARTS.join(", "));
+    }
+    let asks = |part: &str| parts.is_empty() || parts.iter().any(|asked| asked == part);
+    let pairs = if asks("pairs") { pairs } else { 0 };
     let minutes = numbers.next().unwrap_or(MINUTES);
     let full = numbers.next().unwrap_or(FULL);
     let directory = tempfile::tempdir()?;
@@ -82,16 +97,30 @@ fn main() -> Result<()> {
         line("pairs with any figure better or worse", "", &format!("{} of {pairs}", verdicts.pairs_changed));
     }
 
-    let file = directory.path().join("change.toml");
-    std::fs::write(&file, CHANGE)?;
-    let (mut found, changes) = (0, pairs.clamp(1, 20));
-    for _ in 0..changes {
-        let run = bench.run(file.to_str().context("the directory's name is text")?, (minutes / 6.0).max(0.1))?;
-        found += usize::from(claims(&run).any(|claim| claim["verdict"] == "holds"));
+    let write = |name: &str, text: &str| -> Result<String> {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text)?;
+        Ok(file.to_str().context("the directory's name is text")?.to_owned())
+    };
+    if asks("change") {
+        let file = write("change.toml", CHANGE)?;
+        let (mut found, changes) = (0, pairs.clamp(1, 20));
+        for _ in 0..changes {
+            let run = bench.run(&file, (minutes / 6.0).max(0.1))?;
+            found += usize::from(claims(&run).any(|claim| claim["verdict"] == "holds"));
+        }
+        line("a veth pair more found, of runs of a sixth of that time", ">= 90 %", &format!("{found} of {changes}"));
     }
-    line("a veth pair more found, of runs of a sixth of that time", ">= 90 %", &format!("{found} of {changes}"));
 
-    for suite in ["namespaces", "layers"].into_iter().filter(|_| full > 0.0) {
+    if asks("layers") {
+        let file = write("added.toml", by_layer::SUITE)?;
+        let blocks = (minutes * 60.0 / BLOCK).round().max(1.0).to_string();
+        let run = || bench.netrig(["run", &file, "--layers", "--trials", &blocks, "--quiet"]);
+        println!("two runs of {blocks} blocks with costs by layer");
+        by_layer::tell(&[run()?, run()?], line)?;
+    }
+
+    for suite in ["namespaces", "layers"].into_iter().filter(|_| asks("full") && full > 0.0) {
         let run = bench.run(suite, full)?;
         println!("suite {suite}, {full} minutes");
         let mut widths: Vec<f64> = claims(&run)
