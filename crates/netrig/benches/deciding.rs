@@ -8,10 +8,14 @@
 //! - `change [TIMES] [SECONDS]`: a known change, looked for by so many runs (10) of so many seconds (60): a veth pair more, and 5 % more
 //!   CPU time by a program that spends it on each packet.
 //! - `full [MINUTES]`: a run of `namespaces` and one of `layers` of so many minutes (15).
+//! - `layers [MINUTES]`: two runs of so many minutes (3) with costs by layer: whether these add up, come out the same twice, and tell what
+//!   one thing more in the path adds.
 //! - `peers [PERCENT]`: how long netrig, netperf and perf take until what a veth pair adds to the CPU time of a transaction is known to
 //!   +- so many percent (5).
 #![forbid(unsafe_code)]
 
+#[path = "deciding/by_layer.rs"]
+mod by_layer;
 #[path = "deciding/change.rs"]
 mod change;
 #[path = "deciding/equal.rs"]
@@ -45,14 +49,16 @@ fn main() -> Result<()> {
         "equal" => equal::measure(&bench, &numbers),
         "change" => change::measure(&bench, &numbers),
         "full" => full::measure(&bench, &numbers),
+        "layers" => by_layer::measure(&bench, &numbers),
         "peers" => peers::measure(&bench, &numbers),
         "all" => {
             equal::measure(&bench, &[])?;
             change::measure(&bench, &[])?;
             full::measure(&bench, &[])?;
+            by_layer::measure(&bench, &[])?;
             peers::measure(&bench, &[])
         }
-        other => bail!("no part `{other}`: there are equal, change, full and peers"),
+        other => bail!("no part `{other}`: there are equal, change, full, layers and peers"),
     }
 }
 
@@ -93,9 +99,14 @@ impl Bench {
 
     /// A run of a suite of ours.
     fn run_text(&self, suite: &str, seconds: f64) -> Result<Value> {
+        self.run(&self.write(suite)?, seconds)
+    }
+
+    /// The path of a file of ours with a suite in it.
+    fn write(&self, suite: &str) -> Result<String> {
         let file = self.directory.join("suite.toml");
         std::fs::write(&file, suite)?;
-        self.run(file.to_str().context("the directory's name is text")?, seconds)
+        Ok(file.to_str().context("the directory's name is text")?.to_owned())
     }
 
     fn json<const N: usize>(&self, arguments: [&str; N]) -> Result<Value> {

@@ -1,13 +1,18 @@
 //! What each layer costs, by stacks sampled on this machine.
 
+use std::fs;
+
 use rig_skip::{Lack, skip};
 use rig_stats::confidence::Level;
-use rig_study::layers::{LayersData, MUCH_UNKNOWN, Map, of_scenario};
+use rig_study::layers::{LayersData, MUCH_UNKNOWN, Map, OTHERS, of_scenario};
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
 
-use crate::world;
+use serde_json::Value;
+
+use crate::dut::{as_root, is_lacking};
+use crate::world::{self, expect, netrig};
 
 /// A stream without segmentation offload, so that every layer has its part of each packet.
 fn suite(path: &str, from: &str, to: &str) -> Suite {
@@ -23,12 +28,18 @@ fn suite(path: &str, from: &str, to: &str) -> Suite {
 
 /// The trial of a path with its samples; `None` where the machine gives none, which is told.
 fn sampled(path: &str, from: &str, to: &str) -> Option<TrialRecord> {
+    trial(&suite(path, from, to))
+}
+
+fn trial(suite: &Suite) -> Option<TrialRecord> {
     let mut rig = world::rig()?;
     if let Err(error) = rig.divide_by(Map::built_in()) {
         skip(Lack::Sampling, format_args!("{error:#}"));
         return None;
     }
-    let suite = suite(path, from, to);
+    if is_lacking(&suite.scenarios[0], &rig) {
+        return None;
+    }
     Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| ()).unwrap())
 }
 
@@ -81,5 +92,110 @@ fn sampling_has_a_window_of_its_own() {
         let layers = record.layers.unwrap();
         assert!(layers.window_begin_ns >= record.window_end_ns, "{layers:?}");
         assert!(layers.totals.iter().all(|(_, total)| *total > 0.0) && layers.totals.len() >= 2, "{layers:?}");
+    });
+}
+
+/// Samples of a layer on all CPUs, and of all layers but other programs.
+fn samples(record: &TrialRecord, layer: &str) -> (u64, u64) {
+    let layers = record.layers.as_ref().unwrap();
+    let number = |id: &str| layers.layers.iter().position(|(own, _)| own == id).unwrap();
+    let (own, others) = (number(layer), number(OTHERS));
+    let parts = || layers.nodes.iter().flat_map(|node| &node.parts);
+    let sum = |is_it: &dyn Fn(usize) -> bool| parts().filter(|part| is_it(part.layer)).map(|part| part.samples).sum();
+    (sum(&|layer| layer == own), sum(&|layer| layer != others))
+}
+
+/// The trial's datapath has samples of its own, and hardly anything is without a layer.
+fn has_its_layer(suite: &Suite, layer: &str) {
+    suite.check_datapaths(rig_datapaths::ALL).unwrap();
+    let Some(record) = trial(suite) else { return };
+    let ((own, all), (unknown, _)) = (samples(&record, layer), samples(&record, "unknown"));
+    let nodes = &record.layers.as_ref().unwrap().nodes;
+    let names: Vec<_> = nodes.iter().flat_map(|node| &node.unknown).collect();
+    println!("{layer}: {own} of {all} samples, {unknown} without a layer: {names:?}");
+    assert!(own > 0, "{layer} has no sample of {all}: {:#?}", record.agents);
+    assert!(unknown as f64 <= all as f64 * MUCH_UNKNOWN / 100.0, "{unknown} of {all} without a layer: {names:?}");
+    // Programs have names of their own.
+    let profiles = nodes.iter().filter_map(|node| node.profile.as_ref());
+    let mut stacks = profiles.flat_map(|profile| &profile.stacks);
+    assert!(stacks.any(|(stack, _)| stack.contains("bpf:")), "no program was named");
+}
+
+#[test]
+fn programs_of_the_vrouter_are_its_layer() {
+    world::own_among_processes(|| has_its_layer(&suite("vrouter", "a/sender", "b/receiver"), "vrouter"));
+}
+
+#[test]
+fn programs_of_the_balancer_are_its_layer() {
+    as_root(|| {
+        let text = "name = \"by-layer\"\ntitle = \"By layer\"\n\
+             [defaults]\nwindow = \"600ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+             [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {}\n\
+             [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"balancer\"\nfrom = \"client\"\nto = \"server\"\n\
+             load = { kind = \"packets\", protocol = \"tcp\", connections_per_second = 4000, server_addresses = 3 }\n";
+        has_its_layer(&Suite::parse("by-layer.toml", text).unwrap_or_else(|error| panic!("{error}")), "balancer");
+    });
+}
+
+#[test]
+fn programs_of_the_spreader_are_its_layer() {
+    world::own_among_processes(|| {
+        let text = "name = \"by-layer\"\ntitle = \"By layer\"\n\
+             [defaults]\nwindow = \"600ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+             [testbed.two]\nnodes = [\"a\", \"b\"]\nreceiver_cpus = \"all\"\n\
+             wire = { queues = 4, segmentation_offload = false }\n\
+             [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+             load = { kind = \"tcp-stream\", message = \"16k\", connections = 8 }\n\
+             [[scenario.datapath]]\nname = \"spreader\"\nnodes = [\"b\"]\nactuator = [\"cpumap\"]\nmode = \"static-vrss\"\n";
+        has_its_layer(&Suite::parse("by-layer.toml", text).unwrap_or_else(|error| panic!("{error}")), "spreader");
+    });
+}
+
+/// Two runs of one suite, of which the second has one thing more in the path.
+#[test]
+fn what_a_run_spends_more_than_another_is_explained_by_its_layer() {
+    world::own_among_processes(|| {
+        if let Err(error) = rig_sys::perf::probe() {
+            return skip(Lack::Sampling, error);
+        }
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("change.toml");
+        let store = directory.path().join("runs.sqlite");
+        let ask = |arguments: &[&str]| -> String {
+            let mut command = netrig();
+            command.args(arguments).arg("--store").arg(&store);
+            let output = command.output().unwrap();
+            // Throughput that is worse, or cannot be decided, is not what is looked at here.
+            let status = output.status.code().filter(|status| arguments[0] == "compare" && [1, 5].contains(status));
+            expect(&output, status.unwrap_or(0)).0
+        };
+        for (path, from) in [("raw", "a"), ("etun", "a/one")] {
+            let text = format!(
+                "name = \"change\"\ntitle = \"Change\"\n\
+                 [defaults]\nwindow = \"500ms\"\nwarm_up = \"50ms\"\ncool_down = \"20ms\"\n\
+                 [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{ segmentation_offload = false }}\n\
+                 [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"two\"\npath = \"{path}\"\nfrom = \"{from}\"\nto = \"b\"\n\
+                 load = {{ kind = \"tcp-stream\", message = \"16k\" }}\n"
+            );
+            fs::write(&file, text).unwrap();
+            ask(&["run", file.to_str().unwrap(), "--layers", "--trials", "6", "--quiet"]);
+        }
+        let compared: Value = serde_json::from_str(&ask(&["compare", "1", "2", "--format", "json"])).unwrap();
+        let ends = compared["data"]["layers"].as_array().unwrap();
+        let sender = ends.iter().find(|end| end["changes"]["end"] == "sender").unwrap();
+        let parts = sender["changes"]["parts"].as_array().unwrap();
+        let sure = |layer: &str| {
+            let part = parts.iter().find(|part| part["layer"] == layer);
+            part.is_some_and(|part| part["difference"].as_f64() > Some(0.0) && part["low"].as_f64() > Some(0.0))
+        };
+        assert!(sure("veth"), "{sender:#}");
+        assert!(!["bridge", "macvlan", "vxlan", "vrouter", "netfilter"].into_iter().any(sure), "{sender:#}");
+        let told = ask(&["compare", "1", "2", "--format", "markdown"]);
+        let sentence = told.lines().find(|line| line.contains("S sender: +")).unwrap_or_else(|| panic!("{told}"));
+        assert!(sentence.contains("by more than its interval") && sentence.contains("veth +"), "{sentence}");
     });
 }

@@ -12,6 +12,8 @@ use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number,
 
 /// A layer that differs by less than this share of the total, and not surely, is among the others.
 const SMALL: f64 = 0.02;
+/// A note says how well the samples know this share of the total.
+const NAMED_SHARE: f64 = 0.05;
 /// Functions without a layer that a warning names.
 const NAMED: usize = 5;
 
@@ -31,7 +33,8 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
         Block::paragraph(
             "CPU time of each end as it was counted, divided by the stacks that were sampled in a second window of each trial, \
              with the same load. A sample belongs to the layer of its innermost function that has one; copies, memory and \
-             locks count to themselves here, and to the layers that called for them in the scenarios' tables.",
+             locks count to themselves here, and to the layers that called for them in the scenarios' tables. What other programs did \
+             on these CPUs is a layer of its own.",
         ),
     ];
     blocks.extend(warnings(&sampled));
@@ -42,7 +45,7 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
 
 /// All parts of one scenario.
 pub(super) fn details(scenario: &ScenarioView, level: Level) -> Vec<Block> {
-    of_scenario(&scenario.trials, level).iter().map(|end| Block::Table(table(scenario, end))).collect()
+    of_scenario(&scenario.trials, level).iter().map(|end| Block::Table(table(scenario, end, level))).collect()
 }
 
 pub(crate) fn decimals(unit: &str) -> u8 {
@@ -140,7 +143,7 @@ fn differences_of(view: &RunView, sampled: &[Sampled<'_>]) -> Vec<Table> {
         }
         for end in ends {
             let Some(old) = before.iter().find(|old| old.end == end.end) else { continue };
-            let Some(found) = differences(old, end, Pairing::Rounds, view.level) else { continue };
+            let Some(found) = differences(old, end, Pairing::Blocks, view.level) else { continue };
             let index = tables.iter().position(|(of, _)| *of == base.id).unwrap_or_else(|| {
                 tables.push((base.id.clone(), Vec::new()));
                 tables.len() - 1
@@ -198,7 +201,7 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
     }
     table.rows.push(row("All", &|found| change(&found.total, &found.unit)));
     table.notes.push(
-        "Trials of the same round are compared with each other; an interval that has 0 in it says nothing of a difference."
+        "Trials of the same block are compared with each other; an interval that has 0 in it says nothing of a difference."
             .to_owned(),
     );
     table
@@ -210,7 +213,7 @@ pub(crate) fn change(part: &LayerDifference, unit: &str) -> Cell {
     Number::new(part.difference, decimals(unit)).with_interval(interval).into()
 }
 
-fn table(scenario: &ScenarioView, end: &LayersData) -> Table {
+fn table(scenario: &ScenarioView, end: &LayersData, level: Level) -> Table {
     let unit = shown(&end.unit);
     let mut table = Table::new(format!("CPU time of {} by layer, {}", scenario.id, end.end), "Layer");
     table.columns = vec![
@@ -219,12 +222,15 @@ fn table(scenario: &ScenarioView, end: &LayersData) -> Table {
         Column::number(Label::new("With what it called for"), Some(&unit)),
     ];
     let places = decimals(&end.unit);
+    let share = |part: &LayerPart| {
+        part.percent_low.zip(part.percent_high).map(|(low, high)| Interval { low, high })
+    };
     let row = |part: &LayerPart| Row {
         label: part.title.clone(),
         unit: None,
         cells: vec![
             Number::new(part.mean, places).with_interval(Some(Interval { low: part.low, high: part.high })).into(),
-            Cell::number(part.percent, 1),
+            Number::new(part.percent, 1).with_interval(share(part)).into(),
             Cell::number(part.with_called, places),
         ],
     };
@@ -239,7 +245,14 @@ fn table(scenario: &ScenarioView, end: &LayersData) -> Table {
         ],
     };
     table.rows = end.parts.iter().map(row).chain([all]).collect();
-    let mut note = format!("{} samples in {}.", end.samples, super::count(end.trials.len(), "trial", "trials"));
+    let known = level.normal() * ((1.0 - NAMED_SHARE) / NAMED_SHARE / end.samples as f64).sqrt();
+    let mut note = format!(
+        "{} samples in {}, which alone know a share of {:.0} % to +-{:.0} % of itself.",
+        end.samples,
+        super::count(end.trials.len(), "trial", "trials"),
+        100.0 * NAMED_SHARE,
+        100.0 * known
+    );
     if let Some(sampled) = end.sampled_total {
         note +=
             &format!(" In the windows in which they were taken the end spent {} {unit}.", Number::new(sampled, places));

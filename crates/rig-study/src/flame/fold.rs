@@ -1,6 +1,6 @@
 //! Stacks in the folded form of flame graphs, few enough to be kept.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rig_sys::cpu::CpuSet;
 use rig_sys::perf::{Samples, Stack};
@@ -13,6 +13,8 @@ pub const KERNEL: &str = "_[k]";
 pub const PROGRAM: &str = "_[j]";
 /// Stacks of a CPU that had nothing to do.
 pub const IDLE: &str = "[idle]";
+/// In front of the stacks of processes that are not this program's.
+pub const OTHER_PROGRAMS: &str = "[other programs]";
 /// Stacks that were too rare to be kept.
 pub const OTHER: &str = "[other]";
 
@@ -36,13 +38,18 @@ pub struct Folded {
 }
 
 impl Folded {
-    pub(super) fn new(samples: &Samples, addresses: Addresses, hertz: u32) -> Self {
+    pub(super) fn new(samples: &Samples, addresses: Addresses, others: &HashSet<u32>, hertz: u32) -> Self {
         let names = addresses.names();
         let mut new = Self { hertz, lost: samples.lost, ..Self::default() };
         for (stack, count) in &samples.stacks {
-            let text = fold(stack, &names, &samples.threads);
+            let mut text = fold(stack, &names, &samples.threads);
             if text == IDLE && !waits(&names.kernel(stack)) {
                 *new.awake.entry(stack.cpu).or_default() += count;
+            }
+            // A process outside of this container has no number, and unlike the kernel's threads code of its own.
+            let is_outside = stack.process == 0 && !stack.user.is_empty();
+            if text != IDLE && (is_outside || others.contains(&stack.process)) {
+                text = format!("{OTHER_PROGRAMS};{text}");
             }
             *new.stacks.entry(stack.cpu).or_default().entry(text).or_default() += count;
         }

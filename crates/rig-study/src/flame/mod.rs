@@ -3,6 +3,9 @@
 mod draw;
 mod fold;
 mod symbols;
+mod whose;
+
+use std::collections::HashSet;
 
 use rig_sys::cpu::CpuSet;
 use rig_sys::perf::{Samples, Sampling};
@@ -12,7 +15,7 @@ use crate::record::Profile;
 
 pub use draw::{Change, Unusable, height, svg, svg_of_change};
 pub(crate) use fold::SOFTIRQS;
-pub use fold::{Folded, IDLE, KERNEL, OTHER, PROGRAM};
+pub use fold::{Folded, IDLE, KERNEL, OTHER, OTHER_PROGRAMS, PROGRAM};
 
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 499;
@@ -45,7 +48,8 @@ impl Profiler {
         })
     }
 
-    /// Ends it, and finds the files that the processes' code is in: call it before they are ended.
+    /// Ends it, finds the files that the processes' code is in, and which processes are this program's: call it before they are
+    /// ended.
     ///
     /// # Errors
     /// When the samples could not be read.
@@ -54,7 +58,8 @@ impl Profiler {
             Ok(sampling) => {
                 let samples = sampling.finish()?;
                 let addresses = Addresses::of(samples.stacks.keys());
-                Ok((samples, addresses))
+                let others = whose::others(samples.stacks.keys());
+                Ok(Taken { samples, addresses, others })
             }
             Err(why) => Err(why),
         };
@@ -67,7 +72,15 @@ impl Profiler {
 pub struct Sampled {
     cpus: CpuSet,
     hertz: u32,
-    taken: Result<(Samples, Addresses), String>,
+    taken: Result<Taken, String>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    samples: Samples,
+    addresses: Addresses,
+    /// Processes of other programs.
+    others: HashSet<u32>,
 }
 
 impl Sampled {
@@ -81,7 +94,7 @@ impl Sampled {
     /// [`Self::profile`] of each CPU, with all its stacks.
     pub fn folded(self) -> Folded {
         match self.taken {
-            Ok((samples, addresses)) => Folded::new(&samples, addresses, self.hertz),
+            Ok(taken) => Folded::new(&taken.samples, taken.addresses, &taken.others, self.hertz),
             Err(why) => Folded::nothing(self.hertz, format!("No stacks could be sampled: {why}.")),
         }
     }

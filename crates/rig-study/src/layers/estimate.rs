@@ -1,6 +1,8 @@
 //! From samples to CPU time with intervals.
 
-use rig_stats::confidence::Level;
+use rig_stats::blocks::Contrast;
+use rig_stats::confidence::{Interval, Level};
+use rig_stats::compare::Resampling;
 use rig_stats::sample::{Range, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -43,6 +45,9 @@ pub struct LayersData {
     pub totals: Vec<f64>,
     /// The trials' numbers, in the same order.
     pub trials: Vec<u32>,
+    /// The blocks that they were made in, in the same order; empty where trials were not made in blocks, and of older versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<u32>,
     /// The same mean in the windows in which samples were taken, which cost CPU time themselves.
     pub sampled_total: Option<f64>,
     /// In the order of the map, without layers that no sample was in.
@@ -55,23 +60,29 @@ pub struct LayerPart {
     pub layer: String,
     pub title: String,
     pub samples: u64,
-    /// Of the total.
+    /// Of the total: the Hodges-Lehmann estimate of the trials' shares, such that those of all layers add up to 100.
     pub percent: f64,
+    /// The confidence interval of the share; null of older versions.
+    #[serde(default)]
+    pub percent_low: Option<f64>,
+    #[serde(default)]
+    pub percent_high: Option<f64>,
+    /// The share of the total.
     pub mean: f64,
     /// The confidence interval. Of a single trial, that of the samples alone.
     pub low: f64,
     pub high: f64,
     /// One for each trial that has samples, in order.
     pub values: Vec<f64>,
-    /// The mean where shared work (copies, memory, locks) counts to the layer that called for it.
+    /// The same where shared work (copies, memory, locks) counts to the layer that called for it.
     pub with_called: f64,
 }
 
 /// How the trials of two sets belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
-    /// Of one run: trials of the same number were made one after the other.
-    Rounds,
+    /// Of one run: trials of the same block were made one after the other.
+    Blocks,
     /// Of two runs.
     None,
 }
@@ -121,6 +132,7 @@ pub fn of_scenario(trials: &[TrialRecord], level: Level) -> Vec<LayersData> {
 /// The samples of one trial's end.
 struct Taken {
     ordinal: u32,
+    block: Option<u32>,
     /// As it was counted.
     total: f64,
     /// Of the total, by layer and by caller.
@@ -170,7 +182,7 @@ impl Taken {
         let by_samples = 100.0 * all as f64 / (seconds * f64::from(layers.hertz) * cpus as f64);
         let counted = sampled().map(|node| node.busy_percent * node.cpus.len() as f64).sum::<f64>() / cpus as f64;
         let misplaced = (by_samples - counted).abs() > APART_POINTS + APART_SHARE * counted;
-        Some(Self { ordinal: trial.ordinal, total, own, called, samples, sampled_total, misplaced })
+        Some(Self { ordinal: trial.ordinal, block: trial.block, total, own, called, samples, sampled_total, misplaced })
     }
 }
 
@@ -207,24 +219,30 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
     }
     let whole = mean(&|one| one.total);
     let total_interval = level.mean_interval(&positive(taken.iter().map(|one| one.total)));
+    let own_shares = shares_of(&taken, layers.layers.len(), |one| &one.own);
+    let called_shares = shares_of(&taken, layers.layers.len(), |one| &one.called);
     let part = |(index, (id, title)): (usize, &(String, String))| {
-        let own: u64 = taken.iter().map(|one| one.samples[index]).sum();
         let values: Vec<f64> = taken.iter().map(|one| one.own[index]).collect();
-        let (mean_own, with_called) = (mean(&|one| one.own[index]), mean(&|one| one.called[index]));
-        if mean_own + with_called <= 0.0 {
+        let called = taken.iter().map(|one| one.called[index]);
+        if values.iter().copied().chain(called).all(|value| value <= 0.0) {
             return None;
         }
-        let (low, high) = interval(&values, samples, whole, level);
+        let share = own_shares[index];
+        let of_trials: Vec<f64> = taken.iter().map(|one| one.own[index] / one.total).collect();
+        let (share_low, share_high) = interval(&of_trials, share, (samples, 1.0), level);
+        let (low, high) = interval(&values, share * whole, (samples, whole), level);
         Some(LayerPart {
             layer: id.clone(),
             title: title.clone(),
-            samples: own,
-            percent: if whole > 0.0 { 100.0 * mean_own / whole } else { 0.0 },
-            mean: mean_own,
+            samples: taken.iter().map(|one| one.samples[index]).sum(),
+            percent: 100.0 * share,
+            percent_low: Some(100.0 * share_low),
+            percent_high: Some(100.0 * share_high),
+            mean: share * whole,
             low,
             high,
             values,
-            with_called,
+            with_called: called_shares[index] * whole,
         })
     };
     let mut parts: Vec<LayerPart> = layers.layers.iter().enumerate().filter_map(part).collect();
@@ -257,6 +275,7 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
         total_high: total_interval.map(|interval| interval.high),
         totals: taken.iter().map(|one| one.total).collect(),
         trials: taken.iter().map(|one| one.ordinal).collect(),
+        blocks: taken.iter().map(|one| one.block).collect::<Option<_>>().unwrap_or_default(),
         sampled_total: sampled_totals.map(|totals| totals.iter().sum::<f64>() / totals.len() as f64),
         parts,
     })
@@ -268,16 +287,32 @@ fn positive(values: impl IntoIterator<Item = f64>) -> Sample {
     sample
 }
 
-/// Student's interval over the trials, as of every figure, but never narrower than what the samples can tell: few trials may
-/// agree by chance, or all have none.
-fn interval(values: &[f64], samples: u64, total: f64, level: Level) -> (f64, f64) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    let (low, high) = wilson(mean / total, samples, level);
-    let (low, high) = ((low * total).min(mean), (high * total).max(mean));
-    match level.mean_interval(&positive(values.iter().copied())) {
-        Some(trials) => (low.min(trials.low), high.max(trials.high)),
-        None => (low, high),
-    }
+/// The trials' shares by layer, put together such that a trial which something else disturbed moves them little: Hodges and
+/// Lehmann's estimate of each, of which all together are made 1.
+fn shares_of(taken: &[Taken], layers: usize, parts: impl Fn(&Taken) -> &[f64]) -> Vec<f64> {
+    let centre = |layer: usize| {
+        let shares = taken.iter().map(|one| parts(one)[layer] / one.total).collect();
+        Contrast::of(shares).map_or(0.0, |shares| shares.centre())
+    };
+    let centres: Vec<f64> = (0..layers).map(centre).collect();
+    let all: f64 = centres.iter().sum();
+    centres.into_iter().map(|centre| if all > 0.0 { centre / all } else { 0.0 }).collect()
+}
+
+/// Where the centre of the trials' values lies, about the estimate of it, but never narrower than what the samples of the whole can
+/// tell: few trials may agree by chance, or all have none.
+fn interval(values: &[f64], estimate: f64, (samples, whole): (u64, f64), level: Level) -> (f64, f64) {
+    let (low, high) = wilson(estimate / whole, samples, level);
+    let (low, high) = ((low * whole).min(estimate), (high * whole).max(estimate));
+    let Some((centre, trials)) = about(values, level) else { return (low, high) };
+    let moved = estimate - centre;
+    (low.min(trials.low + moved).max(0.0), high.max(trials.high + moved))
+}
+
+/// The centre of values, with its interval: `None` of a single one.
+fn about(values: &[f64], level: Level) -> Option<(f64, Interval)> {
+    let values = Contrast::of(values.to_vec())?;
+    Some((values.centre(), values.interval(level, Resampling::default())?))
 }
 
 /// Wilson's score interval of a share (JASA 22 (1927), 209-212).
@@ -296,13 +331,26 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
         return None;
     }
     let pairs = match pairing {
-        Pairing::Rounds if old.trials == new.trials => true,
-        Pairing::Rounds | Pairing::None => false,
+        Pairing::Blocks => pairs(old, new),
+        Pairing::None => None,
     };
     let none = |part: &LayerPart, of: &LayersData| {
         let values = vec![0.0; of.totals.len()];
-        let (low, high) = interval(&values, of.samples, of.total, level);
-        LayerPart { samples: 0, percent: 0.0, mean: 0.0, low, high, values, with_called: 0.0, ..part.clone() }
+        let (low, high) = interval(&values, 0.0, (of.samples, of.total), level);
+        let percent = |value: f64| Some(100.0 * value / of.total);
+        let (percent_low, percent_high) = (percent(low), percent(high));
+        LayerPart {
+            samples: 0,
+            percent: 0.0,
+            percent_low,
+            percent_high,
+            mean: 0.0,
+            low,
+            high,
+            values,
+            with_called: 0.0,
+            ..part.clone()
+        }
     };
     let of = |data: &LayersData, layer: &str| data.parts.iter().find(|part| part.layer == layer).cloned();
     let only_old = old.parts.iter().filter(|part| of(new, &part.layer).is_none());
@@ -313,26 +361,27 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
         .map(|part| {
             let before = of(old, &part.layer).unwrap_or_else(|| none(part, old));
             let after = of(new, &part.layer).unwrap_or_else(|| none(part, new));
-            let (low, high) = if pairs {
-                // By the samples alone, and by the rounds.
-                let by_samples = |part: &LayerPart, of: &LayersData| {
-                    let (low, high) = wilson(part.mean / of.total, of.samples, level);
-                    ((low * of.total).min(part.mean), (high * of.total).max(part.mean))
-                };
-                let least = mover((before.mean, by_samples(&before, old)), (after.mean, by_samples(&after, new)));
-                let rounds =
-                    Sample::from(after.values.iter().zip(&before.values).map(|(a, b)| a - b).collect::<Vec<_>>());
-                let rounds = level.mean_interval(&rounds);
-                rounds.map_or(least, |rounds| (least.0.min(rounds.low), least.1.max(rounds.high)))
-            } else {
-                mover((before.mean, (before.low, before.high)), (after.mean, (after.low, after.high)))
+            let difference = after.mean - before.mean;
+            let (low, high) = match &pairs {
+                Some(pairs) => {
+                    // By the samples alone, and by the blocks.
+                    let by_samples = |part: &LayerPart, of: &LayersData| {
+                        let (low, high) = wilson(part.mean / of.total, of.samples, level);
+                        (part.mean, ((low * of.total).min(part.mean), (high * of.total).max(part.mean)))
+                    };
+                    let least = mover(by_samples(&before, old), by_samples(&after, new));
+                    let changes = pairs.iter().map(|&(old, new)| after.values[new] - before.values[old]);
+                    let blocks = by_blocks(changes, difference, level);
+                    blocks.map_or(least, |blocks| (least.0.min(blocks.0), least.1.max(blocks.1)))
+                }
+                None => mover((before.mean, (before.low, before.high)), (after.mean, (after.low, after.high))),
             };
             LayerDifference {
                 layer: part.layer.clone(),
                 title: part.title.clone(),
                 old: before.mean,
                 new: after.mean,
-                difference: after.mean - before.mean,
+                difference,
                 low: Some(low),
                 high: Some(high),
             }
@@ -340,11 +389,12 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
         .collect();
     parts.sort_by_key(|part| part.layer == UNKNOWN);
     let whole = |data: &LayersData| Some((data.total, (data.total_low?, data.total_high?)));
-    let total = if pairs {
-        let rounds = Sample::from(new.totals.iter().zip(&old.totals).map(|(a, b)| a - b).collect::<Vec<_>>());
-        level.mean_interval(&rounds).map(|rounds| (rounds.low, rounds.high))
-    } else {
-        whole(old).zip(whole(new)).map(|(old, new)| mover(old, new))
+    let total = match &pairs {
+        Some(pairs) => {
+            let changes = pairs.iter().map(|&(before, after)| new.totals[after] - old.totals[before]);
+            by_blocks(changes, new.total - old.total, level)
+        }
+        None => whole(old).zip(whole(new)).map(|(old, new)| mover(old, new)),
     };
     Some(LayerDifferences {
         end: new.end,
@@ -361,6 +411,22 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
         },
         parts,
     })
+}
+
+/// The places of the trials of two sets that were made in the same block, as (old, new): by the blocks' numbers, or the trials'
+/// where there are none. `None` where they are too few to speak for both sets.
+fn pairs(old: &LayersData, new: &LayersData) -> Option<Vec<(usize, usize)>> {
+    let has_blocks = [old, new].iter().all(|data| data.blocks.len() == data.trials.len());
+    let (before, after) = if has_blocks { (&old.blocks, &new.blocks) } else { (&old.trials, &new.trials) };
+    let place = |(new, block): (usize, &u32)| Some((before.iter().position(|old| old == block)?, new));
+    let pairs: Vec<(usize, usize)> = after.iter().enumerate().filter_map(place).collect();
+    (2 * pairs.len() > before.len().max(after.len())).then_some(pairs)
+}
+
+/// Where the differences by block lie, with the estimate in it.
+fn by_blocks(changes: impl Iterator<Item = f64>, difference: f64, level: Level) -> Option<(f64, f64)> {
+    let (_, blocks) = about(&changes.collect::<Vec<_>>(), level)?;
+    Some((blocks.low.min(difference), blocks.high.max(difference)))
 }
 
 /// The interval of a difference from those of two independent estimates: the method of variance estimates recovery (Zou and

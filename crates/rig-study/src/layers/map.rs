@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::flame::{KERNEL, PROGRAM};
+use crate::flame::{KERNEL, OTHER_PROGRAMS, PROGRAM};
+use crate::record::Kind;
 
 /// Code of processes.
 pub const APPLICATION: &str = "application";
+/// Code of processes that are none of the testbed's, what the kernel does for them, and the kernel's own upkeep.
+pub const OTHERS: &str = "other-programs";
 /// Stacks none of whose functions has a layer.
 pub const UNKNOWN: &str = "unknown";
 
@@ -30,6 +33,8 @@ pub struct Map {
     layers: Vec<Layer>,
     /// The first that matches decides; without a layer the caller does.
     rules: Vec<(Pattern, Option<Number>)>,
+    /// Of other programs.
+    others: Number,
     /// Tells maps apart.
     digest: u64,
 }
@@ -57,6 +62,7 @@ enum Of {
     Kernel,
     Program,
     Module,
+    Thread,
 }
 
 /// Where a sample belongs.
@@ -107,6 +113,10 @@ impl Map {
                 }
             }
         }
+        let others = layers.iter().position(|layer| layer.id == OTHERS).unwrap_or_else(|| {
+            layers.push(fixed(OTHERS, "Other programs"));
+            layers.len() - 1
+        });
         // Without any title, the name.
         for layer in layers.iter_mut().filter(|layer| layer.title.is_empty()) {
             layer.title.clone_from(&layer.id);
@@ -116,7 +126,7 @@ impl Map {
         let digest = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        Ok(Self { layers, rules, digest })
+        Ok(Self { layers, rules, others, digest })
     }
 
     /// In the order of their numbers.
@@ -202,12 +212,14 @@ impl Pattern {
             None => (Of::Kernel, word),
             Some(("bpf", name)) => (Of::Program, name),
             Some(("module", name)) => (Of::Module, name),
-            Some((other, _)) => return Err(format!("'{other}:' in '{word}': there are bpf: and module:")),
+            Some(("thread", name)) => (Of::Thread, name),
+            Some((other, _)) => return Err(format!("'{other}:' in '{word}': there are bpf:, module: and thread:")),
         };
         let open = (name.starts_with('*'), name.len() > 1 && name.ends_with('*'));
         let name = name.strip_prefix('*').unwrap_or(name);
         let name = if open.1 { &name[..name.len() - 1] } else { name };
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        let in_threads = |c: char| of == Of::Thread && matches!(c, '/' | ':' | '+');
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || in_threads(c);
         match name {
             "" => Err(format!("'{word}' matches everything: give a name, or the beginning or the end of one")),
             name if !name.chars().all(allowed) => Err(format!(
@@ -240,11 +252,12 @@ fn plain(symbol: &str) -> Cow<'_, str> {
 pub struct Placing<'m> {
     map: &'m Map,
     known: HashMap<String, Option<Option<Number>>>,
+    threads: HashMap<String, Option<Number>>,
 }
 
 impl<'m> Placing<'m> {
     pub fn new(map: &'m Map) -> Self {
-        Self { map, known: HashMap::new() }
+        Self { map, known: HashMap::new(), threads: HashMap::new() }
     }
 
     fn rule(&mut self, frame: &str) -> Option<Option<Number>> {
@@ -256,9 +269,28 @@ impl<'m> Placing<'m> {
         found
     }
 
-    /// Where a folded stack belongs: a thread's name, then its functions from the outermost to the innermost.
-    pub fn place(&mut self, stack: &str) -> Place {
-        let frames = stack.split_once(';').map_or("", |(_, frames)| frames);
+    /// The layer of all that a thread does, interrupts that it meets excepted.
+    fn thread(&mut self, name: &str) -> Option<Number> {
+        if let Some(known) = self.threads.get(name) {
+            return *known;
+        }
+        let found = self.map.first(|pattern| pattern.of == Of::Thread && pattern.matches(name)).flatten();
+        self.threads.insert(name.to_owned(), found);
+        found
+    }
+
+    /// Where a folded stack of a kind belongs: a thread's name, then its functions from the outermost to the innermost.
+    pub fn place(&mut self, stack: &str, kind: Kind) -> Place {
+        let (is_others, stack) = match stack.strip_prefix(OTHER_PROGRAMS) {
+            Some(rest) => (true, rest.trim_start_matches(';')),
+            None => (false, stack),
+        };
+        let (thread, frames) = stack.split_once(';').unwrap_or((stack, ""));
+        if kind == Kind::Task
+            && let Some(all) = if is_others { Some(self.map.others) } else { self.thread(thread) }
+        {
+            return Place { own: all, caller: all };
+        }
         let mut own = None;
         for frame in frames.rsplit(';').filter(|frame| !frame.is_empty()) {
             let Some(Some(layer)) = self.rule(frame) else { continue };

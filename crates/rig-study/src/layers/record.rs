@@ -82,8 +82,9 @@ impl NodeLayers {
                 IDLE => new.idle += count,
                 SAMPLER => new.own += count,
                 _ => {
-                    let place = placing.place(stack);
-                    *parts.entry((place, Kind::of(stack))).or_default() += count;
+                    let kind = Kind::of(stack);
+                    let place = placing.place(stack, kind);
+                    *parts.entry((place, kind)).or_default() += count;
                     if map.layers()[place.own].id == UNKNOWN {
                         let innermost = stack.rsplit(';').next().unwrap_or(stack);
                         *unknown.entry(innermost).or_default() += count;

@@ -5,7 +5,7 @@ use rig_skip::{Lack, skip};
 use super::*;
 
 fn placed(map: &Map, stack: &str) -> (String, String) {
-    let place = Placing::new(map).place(stack);
+    let place = Placing::new(map).place(stack, Kind::Task);
     (map.layers()[place.own].id.clone(), map.layers()[place.caller].id.clone())
 }
 
@@ -53,6 +53,25 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
     is_in(&program("cputime_soft_in", ""), "measuring", "measuring");
     // Somebody else's counts to the place that runs it.
     is_in(&program("cil_from_container", ""), "device", "device");
+}
+
+#[test]
+fn what_others_do_is_theirs_but_for_the_interrupts_that_they_meet() {
+    let map = Map::built_in();
+    let of = |stack: &str, kind: Kind| {
+        let place = Placing::new(&map).place(stack, kind);
+        assert_eq!(place.own == map.others, place.caller == map.others);
+        map.layers()[place.own].id.clone()
+    };
+    assert_eq!(of("[other programs];rustc;main;do_syscall_64_[k];tcp_sendmsg_[k]", Kind::Task), OTHERS);
+    assert_eq!(of("[other programs];rustc", Kind::Task), OTHERS);
+    assert_eq!(of("[other programs];rustc;main;net_rx_action_[k];tcp_v4_rcv_[k]", Kind::Softirq), "socket");
+    assert_eq!(of("kdamond.0;kthread_[k];folio_referenced_[k]", Kind::Task), OTHERS);
+    assert_eq!(of("kdamond.0;kthread_[k];net_rx_action_[k];veth_poll_[k]", Kind::Softirq), "veth");
+    let mine = Map::extended("mine.txt", "[ip]\nthread:my-router*\n[x]\nthread:kworker/u8:*").unwrap();
+    let of_mine = |stack: &str| placed(&mine, stack).0;
+    assert_eq!(of_mine("my-router-2;main;do_syscall_64_[k];tcp_sendmsg_[k]"), "ip");
+    assert_eq!(of_mine("kworker/u8:1-flush-254:0;kthread_[k]"), "x");
 }
 
 #[test]
@@ -107,7 +126,7 @@ fn mistakes_are_named_with_their_place() {
     assert!(wrong("[unknown]").contains("leave it out"));
     assert!(wrong("\n[a]\n*").contains("line 3: '*' matches everything"));
     assert!(wrong("[a]\nt*p").contains("'t*p' is no pattern"));
-    assert!(wrong("[a]\nfile:x").contains("there are bpf: and module:"));
+    assert!(wrong("[a]\nfile:x").contains("there are bpf:, module: and thread:"));
 }
 
 /// Functions that stand on the way of a packet, of each layer, as this kernel has them.
