@@ -63,7 +63,7 @@ enum Command {
     ///
     /// One line for each counter of each reading. Columns: scenario, trial, phase, of (worker, background worker, node or datapath), name, counter, begin_s and end_s (seconds from
     /// the window's begin), value (what the counter rose by in that time, or a percentile in nanoseconds), per_second. A
-    /// counter that stayed zero for a whole trial is left out. docs/MEASURING.md tells what the counters are.
+    /// counter that stayed zero for a whole trial is left out. docs/REFERENCE.md lists the counters.
     #[command(after_help = examples::SERIES)]
     Series(SeriesArgs),
     /// Compare two runs, figure by figure
