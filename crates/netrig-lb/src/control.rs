@@ -115,7 +115,7 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         Control::Flush { which, service, backend, all } => {
             let service = service_of(&service)?;
             if service.is_none() && backend.is_none() && !all {
-                let error = anyhow!("say whose connections: a service, --backend ADDRESS:PORT, or --all");
+                let error = anyhow!("choose whose connections: a service, --backend ADDRESS:PORT, or --all");
                 return Err(Failure::new(Exit::BadInput, error));
             }
             done(ask(&which.chosen()?, &Request::Flush { service, backend })?)
@@ -130,7 +130,7 @@ fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
     let wrong = || {
-        let error = anyhow!("'{text}' is no service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
         Failure::new(Exit::BadInput, error)
     };
     let (protocol, address) = match words[..] {
@@ -171,7 +171,7 @@ fn check(file: &Path) -> Result<Exit, Failure> {
         text.push_str(&format!("  device {}{generic}{missing}\n", device.name));
     }
     if settings.start.devices.is_empty() {
-        text.push_str("  no devices: `netrig lb run` has to be told some by --device\n");
+        text.push_str("  no devices: give `netrig lb run` some with --device\n");
     }
     match &settings.start.workers {
         Workers::Unplaced => {}
@@ -191,7 +191,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
     match ask(name, &Request::Stop { detach }) {
         Ok(reply) => {
             if !Lock::wait_until_free(&place.lock(), ENDING) {
-                let error = anyhow!("balancer {name} has been told to end, and its process is still there");
+                let error = anyhow!("balancer {name} was told to end, but its process is still there");
                 return Err(Failure::new(Exit::Failed, error));
             }
             done(reply)
@@ -203,7 +203,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));
             }
-            print(&format!("what balancer {name} had left without a control plane has been removed\n"))?;
+            print(&format!("removed what balancer {name} had left running\n"))?;
             Ok(Exit::Done)
         }
         Err(error) => Err(error.into()),

@@ -151,7 +151,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Probe { interface, how } => probe(&interface, how.json),
         Command::Reload => lines(&client::done(&Request::Reload)?),
         Command::Set { changes, .. } if changes.is_empty() => {
-            let error = anyhow!("say what shall change, e.g. --mode dynamic: see `netrig spread set --help`");
+            let error = anyhow!("give what to change, e.g. --mode dynamic: see `netrig spread set --help`");
             Err(Failure::new(Exit::BadInput, error))
         }
         Command::Set { interface, changes } => lines(&client::set(&interface, changes)?),
@@ -176,7 +176,7 @@ fn run(arguments: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { interfaces, file, actuator, changes, metrics, record } = arguments;
     if interfaces.is_empty() && (!changes.is_empty() || !actuator.is_empty()) {
         let error =
-            anyhow!("settings on the command line are of interfaces that are named there: name them, or use the file");
+            anyhow!("settings on the command line need interfaces that are named there: name them, or use the file");
         return Err(Failure::new(Exit::BadInput, error));
     }
     let settings = changes.over(&rig_spread::Settings::default());
@@ -261,7 +261,7 @@ fn stop() -> Result<Exit, Failure> {
     let deadline = Instant::now() + ENDING;
     while place.is_running() {
         if Instant::now() > deadline {
-            let error = anyhow!("the spreader has been told to end, and its process is still there");
+            let error = anyhow!("the spreader was told to end, but its process is still there");
             return Err(Failure::new(Exit::Failed, error));
         }
         thread::sleep(Duration::from_millis(5));

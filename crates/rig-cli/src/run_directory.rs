@@ -24,7 +24,7 @@ pub enum RunDirectoryError {
     #[error("cannot look at {}: {source}: name another directory in NETRIG_RUN", .path.display())]
     Look { path: PathBuf, source: io::Error },
     #[error(
-        "{} is no directory, and links are not followed there: name one in NETRIG_RUN", .path.display()
+        "{} is not a directory, and links are not followed there: name one in NETRIG_RUN", .path.display()
     )]
     NotADirectory { path: PathBuf },
     #[error(

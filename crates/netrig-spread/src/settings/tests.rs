@@ -59,7 +59,7 @@ fn mistakes_name_their_line_and_the_next_step() {
     let cases = [
         ("", "names no interface", 1),
         ("[[interface]]\nname = \"eth0\"\nmod = \"dynamic\"\n", "unknown field `mod`", 3),
-        ("[[interface]]\nname = \"eth0\"\nmode = \"fast\"\n", "'fast' is no mode", 3),
+        ("[[interface]]\nname = \"eth0\"\nmode = \"fast\"\n", "'fast' is not a mode", 3),
         ("[[interface]]\nname = \"a b\"\n", "no name of an interface", 2),
         ("[[interface]]\nname = \"eth0\"\nactuator = \"irq\"\n", "'irq' moves nothing", 3),
         ("[[interface]]\nname = \"eth0\"\nactuator = []\n", "no actuators", 3),

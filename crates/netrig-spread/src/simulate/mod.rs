@@ -54,7 +54,7 @@ enum What {
 
 fn rule(text: &str) -> Result<Rule, String> {
     let found = Rule::ALL.into_iter().find(|rule| rule.name() == text);
-    found.ok_or_else(|| format!("'{text}' is no rule: one of {}", Rule::ALL.map(Rule::name).join(", ")))
+    found.ok_or_else(|| format!("'{text}' is not a rule: one of {}", Rule::ALL.map(Rule::name).join(", ")))
 }
 
 pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {

@@ -235,7 +235,7 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
 fn search_failures(search: &SearchRecord) -> Vec<String> {
     match search.held {
         Some(_) => Vec::new(),
-        None => vec![format!("no rate was held without loss for {} s", search.hold_s)],
+        None => vec![format!("no rate was without loss for {} s", search.hold_s)],
     }
 }
 

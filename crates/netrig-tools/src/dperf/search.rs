@@ -129,7 +129,9 @@ impl Silence {
 /// What a search that cannot go on has found, in words.
 fn so_far(steps: &[Step], of: &str) -> String {
     match steps.iter().filter(|step| step.is_clean()).map(|step| step.rate).reduce(f64::max) {
-        Some(rate) => format!("until then {} {of}/s were carried, which is no limit", thousands(rate.round() as u64)),
+        Some(rate) => {
+            format!("until then {} {of}/s were carried, which is not a limit", thousands(rate.round() as u64))
+        }
         None => "until then no rate was carried".to_owned(),
     }
 }

@@ -84,7 +84,7 @@ impl Against {
             return match given.iter().find(|(_, given)| *given) {
                 None => Ok(None),
                 Some((option, _)) => {
-                    let error = anyhow!("{option} says how to compare: add --against RUN to say with what");
+                    let error = anyhow!("{option} needs a run to compare with: add --against RUN");
                     Err(Failure::new(Exit::BadInput, error))
                 }
             };

@@ -127,7 +127,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     });
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
-        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
+        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
     let forecast = match args.budget {
@@ -222,7 +222,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
     if gate && failed > 0 && !args.quiet {
         note(format_args!(
-            "Status 1: {failed} of {} claims not met, and that is an error here (gate)",
+            "Status 1: {failed} of {} claims do not hold, and this run has a gate",
             view.claims.len()
         ));
     }

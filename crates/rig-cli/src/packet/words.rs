@@ -21,7 +21,7 @@ const FLAGS: [(&str, char, u8); 6] =
 
 /// Why something is no flow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: say a flow like 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn] length 60', in quotes because of the >")]
+#[error("{0}: write a flow like 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn] length 60', in quotes because of the >")]
 pub struct FlowError(String);
 
 /// The flow that these words, or the words in them, say.
@@ -53,14 +53,14 @@ pub fn parse(words: &[String]) -> Result<Flow, FlowError> {
         match word {
             "length" => {
                 let number = words.next().unwrap_or_default();
-                let bytes = number.parse::<u16>().map_err(|_| error(format!("'{number}' is no length in bytes")))?;
+                let bytes = number.parse::<u16>().map_err(|_| error(format!("'{number}' is not a length in bytes")))?;
                 length = Some(bytes);
             }
             _ if protocol == Protocol::Udp => return Err(error(format!("'{word}' after a UDP flow is not length"))),
             _ if tcp_flags.is_some() => {
                 return Err(error(format!("'{word}' comes after the flags, and is not length")));
             }
-            word => tcp_flags = Some(flags(word).ok_or_else(|| error(format!("'{word}' are no TCP flags")))?),
+            word => tcp_flags = Some(flags(word).ok_or_else(|| error(format!("'{word}' are not TCP flags")))?),
         }
     }
     let least = headers(protocol, destination);
@@ -155,7 +155,7 @@ mod tests {
             ("tcp 1.1.1.1:1 >", "no destination"),
             ("tcp 1.1.1.1:1 > 2.2.2.2:0", "'2.2.2.2:0'"),
             ("tcp 1.1.1.1:1 > [::1]:2", "two families"),
-            ("tcp 1.1.1.1:1 > 2.2.2.2:2 synn", "'synn' are no TCP flags"),
+            ("tcp 1.1.1.1:1 > 2.2.2.2:2 synn", "'synn' are not TCP flags"),
             ("tcp 1.1.1.1:1 > 2.2.2.2:2 syn ack", "'ack' comes after the flags"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 syn", "'syn' after a UDP flow"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 length 27", "the headers take 28"),

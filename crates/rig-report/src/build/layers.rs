@@ -2,6 +2,7 @@
 //! with their intervals.
 
 use rig_stats::confidence::Level;
+use rig_stats::units::counted;
 use rig_study::figures::Kind;
 use rig_study::layers::{
     APPLICATION, LayerDifference, LayerPart, LayersData, MUCH_UNKNOWN, Pairing, UNKNOWN, differences, of_scenario,
@@ -239,7 +240,7 @@ fn table(scenario: &ScenarioView, end: &LayersData) -> Table {
         ],
     };
     table.rows = end.parts.iter().map(row).chain([all]).collect();
-    let mut note = format!("{} samples in {}.", end.samples, super::count(end.trials.len(), "trial", "trials"));
+    let mut note = format!("{} samples in {}.", end.samples, counted(end.trials.len(), "trial", "trials"));
     if let Some(sampled) = end.sampled_total {
         note +=
             &format!(" In the windows in which they were taken the end spent {} {unit}.", Number::new(sampled, places));

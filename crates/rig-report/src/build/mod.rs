@@ -23,6 +23,7 @@ mod workers;
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
+use rig_stats::units::counted;
 use rig_study::claim::{FigureRef, Metric, Side, Statistic};
 use rig_study::export::data;
 use rig_study::figures::{self, Kind};
@@ -57,18 +58,14 @@ fn summary(view: &RunView) -> Vec<String> {
         view.suite,
         time(view.started_unix_ms),
         status(&view.status, trials),
-        count(view.scenarios.len(), "scenario", "scenarios"),
+        counted(view.scenarios.len(), "scenario", "scenarios"),
     );
     vec![run, machine(&view.environment)]
 }
 
-pub fn count(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
-}
-
 fn status(status: &Status, trials: usize) -> String {
     match status {
-        Status::Complete => format!("complete, {}", count(trials, "trial", "trials")),
+        Status::Complete => format!("complete, {}", counted(trials, "trial", "trials")),
         Status::Running { done, planned } => format!("running, {done} of at most {planned} trials done"),
         Status::Interrupted { done, planned } => format!("interrupted after {done} of at most {planned} trials"),
         Status::Failed { done, planned, .. } => format!("failed after {done} of at most {planned} trials"),
@@ -78,7 +75,7 @@ fn status(status: &Status, trials: usize) -> String {
 pub fn machine(environment: &Environment) -> String {
     let mut parts = vec![
         environment.cpu_model.clone(),
-        count(environment.cpus_online as usize, "CPU", "CPUs"),
+        counted(environment.cpus_online as usize, "CPU", "CPUs"),
         gibibytes(environment.memory_bytes),
         format!("Linux {}", environment.kernel),
     ];
@@ -114,7 +111,10 @@ fn lead(view: &RunView) -> Vec<Block> {
         let n = view.left_out.iter().map(|one| one.scenarios.len()).sum();
         let are = if n == 1 { "is" } else { "are" };
         blocks.push(Block::Folded {
-            summary: format!("{} {are} not in this run, for want of what they need", count(n, "scenario", "scenarios")),
+            summary: format!(
+                "{} {are} left out: this machine lacks what they need",
+                counted(n, "scenario", "scenarios")
+            ),
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
         });
     }

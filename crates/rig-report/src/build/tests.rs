@@ -485,7 +485,7 @@ fn a_claim_that_goes_on_is_whole() {
     else {
         panic!("{:?}", document.lead)
     };
-    assert!(summary.starts_with("1 claim was not decided: the interval reaches across"), "{summary}");
+    assert!(summary.starts_with("1 claim was not decided: the interval spans"), "{summary}");
     let [Block::Claims { claims }] = blocks.as_slice() else { panic!("{blocks:?}") };
     assert_eq!(claims[0].text, "A virtual switch reduces throughput by a factor of 3 to 4 ... and without the wire");
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
+use rig_stats::units::counted;
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
@@ -185,8 +186,7 @@ impl Observer for Progress {
             value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
-                1 => "  1 doubt".into(),
-                n => format!("  {n} doubts"),
+                n => format!("  {}", counted(n, "doubt", "doubts")),
             },
             width = self.width,
         ));
@@ -198,11 +198,8 @@ impl Observer for Progress {
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
             let Settled { scenario, outcome, trials } = settled;
-            self.line(&format!(
-                "{scenario:>width$}     {outcome} after {trials} {}",
-                if *trials == 1 { "trial" } else { "trials" },
-                width = self.width
-            ));
+            let trials = counted(*trials, "trial", "trials");
+            self.line(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
         }
     }
 }

@@ -258,7 +258,7 @@ fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
     if rate.is_some() && load.packets.hold.is_none() {
         return error(
             "'requests_per_second' without 'hold'",
-            "say on how many open connections, for instance hold = 1000",
+            "give the number of open connections, for instance hold = 1000",
         );
     }
     let several = load.packets.requests.is_some_and(|requests| requests > 1);
@@ -273,7 +273,7 @@ fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
     if load.packets.hold.is_some() && rate.is_none() && load.packets.interval.is_none() {
         return error(
             "'hold' without 'interval'",
-            "say how often a connection that is held asks, for instance interval = \"1s\", or requests_per_second",
+            "give how often a held connection asks, for instance interval = \"1s\", or requests_per_second",
         );
     }
     Ok(Some(Repeat {

@@ -259,7 +259,7 @@ impl Resolver<'_> {
             if let Some(Some(search)) = search
                 && search.of == Searched::Held
             {
-                let what = "a share of the connections held, which is no rate".to_owned();
+                let what = "a share of the connections held, which is not a rate".to_owned();
                 return Err(refuse(what, "search for connections or requests per second"));
             }
         }
@@ -274,7 +274,7 @@ impl Resolver<'_> {
                 (true, Ok(share)) => Ok(Rate::OfLimit(share.fraction())),
                 _ => Err(self.error(
                     span,
-                    format!("'{text}' is no share of the limit"),
+                    format!("'{text}' is not a share of the limit"),
                     Some("write for instance \"25% of limit\""),
                 )),
             };
@@ -309,7 +309,7 @@ impl Resolver<'_> {
                 return refuse(
                     key.span(),
                     format!("'{name}' in a phase that waits for nothing"),
-                    "remove it, or say `until` what",
+                    "remove it, or add `until`",
                 );
             }
             return Ok(match &file.time {
@@ -328,7 +328,7 @@ impl Resolver<'_> {
             return refuse(
                 until.span(),
                 "'until' without a deadline".into(),
-                "say how long to wait at most, for instance deadline = \"90s\"",
+                "give the longest wait, for instance deadline = \"90s\"",
             );
         };
         let condition = self.condition(scenario, until, has)?;
@@ -361,7 +361,7 @@ impl Resolver<'_> {
         })?;
         let Some((figure, threshold)) = claim.condition().filter(|(figure, _)| figure.phase.is_none()) else {
             let hint = "write a figure, a comparison and a number, for instance until = \"throughput >= 5Gbit\"";
-            return Err(refuse(format!("`{text}` is no condition"), Some(hint)));
+            return Err(refuse(format!("`{text}` is not a condition"), Some(hint)));
         };
         if !SAMPLED.contains(&figure.metric) {
             let names: Vec<&str> = SAMPLED.iter().map(|metric| metric.name()).collect();
