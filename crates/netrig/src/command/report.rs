@@ -32,7 +32,7 @@ pub struct ReportArgs {
     /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
-    /// All of it: tables, single trials, doubts and method too. Other formats than `terminal` always have all
+    /// Everything: tables, single trials, doubts and method too. Formats other than `terminal` always have all
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]

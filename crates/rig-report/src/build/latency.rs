@@ -2,7 +2,6 @@
 
 use rig_stats::histogram::BEYOND;
 use rig_stats::histogram::Histogram;
-use rig_stats::units::counted;
 use rig_study::claim::{Metric, Side, Statistic};
 use rig_study::figures::{self, Kind};
 use rig_study::record::TrialRecord;
@@ -29,7 +28,7 @@ pub(super) fn too_few(trials: &[TrialRecord], side: Side, metric: Metric) -> Opt
         Metric::Delay(of) => (of, "datagrams", |trial, side| figures::delay([trial], side).count()),
         _ => return None,
     };
-    let counts: Vec<u64> = trials.iter().map(|trial| counted(trial, side)).collect();
+    let counts: Vec<u64> = trials.iter().map(|trial| count(trial, side)).collect();
     let short = counts.iter().filter(|count| **count < of.least_values()).count();
     if short == 0 || counts.iter().all(|count| *count == 0) {
         return None;

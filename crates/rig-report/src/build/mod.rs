@@ -108,7 +108,7 @@ fn lead(view: &RunView) -> Vec<Block> {
         }
     }
     if !view.left_out.is_empty() {
-        let n = view.left_out.iter().map(|one| one.scenarios.len()).sum();
+        let n: usize = view.left_out.iter().map(|one| one.scenarios.len()).sum();
         let are = if n == 1 { "is" } else { "are" };
         blocks.push(Block::Folded {
             summary: format!(

@@ -276,7 +276,7 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
     };
     let builds = match (&comparison.old.netrig_build, &comparison.new.netrig_build) {
         (Some(old), Some(new)) if old == new => "both runs were made by the same build",
-        (Some(_), Some(_)) => "the runs were made by different builds, each held against runs of its own",
+        (Some(_), Some(_)) => "the runs were made by different builds, each compared with runs of its own",
         (None, None) => "neither run says which build made it",
         _ => "only one run says which build made it, so that they count as made by different ones",
     };
