@@ -39,12 +39,13 @@ use super::document::{Block, Document, Interval, Number};
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
     let lead = lead(view);
+    let blocks = blocks(view, &lead);
     Document {
         title: view.title.clone(),
         headline: Some(headline::headline(view, &lead)),
         summary: summary(view),
         lead,
-        blocks: blocks(view),
+        blocks,
         details: details(view),
         data: serde_json::to_value(data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
@@ -123,13 +124,17 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-fn blocks(view: &RunView) -> Vec<Block> {
+/// What the lead does not show already.
+fn blocks(view: &RunView, lead: &[Block]) -> Vec<Block> {
     let mut blocks = checks::blocks(view);
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
-    blocks.push(Block::heading(2, "Charts"));
-    blocks.extend(results::charts(view));
+    let charts: Vec<Block> = results::charts(view).into_iter().filter(|chart| !lead.contains(chart)).collect();
+    if !charts.is_empty() {
+        blocks.push(Block::heading(2, "Charts"));
+        blocks.extend(charts);
+    }
     blocks.extend(layers::blocks(view));
     let flames = results::flames(view);
     if !flames.is_empty() {
