@@ -152,7 +152,7 @@ pub fn repeat_text(repeat: Repeat) -> String {
             goal.min(),
             goal.max(),
             goal.level.percent(),
-            goal.width
+            goal.width.to_string().replace("+-", "±").replace('%', " %")
         ),
     }
 }

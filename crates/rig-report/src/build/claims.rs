@@ -98,7 +98,7 @@ fn summary(why: &Open, n: usize) -> String {
     }
 }
 
-/// `of 11 claims 8 hold, 2 are refuted, 1 is open`
+/// `of 11 claims 8 hold, 2 are refuted, 1 is undecided`
 pub(super) fn tally(claims: &[Claim]) -> String {
     let of = |verdict| claims.iter().filter(|claim| claim.open.is_none() && claim.verdict == verdict).count();
     let seen = claims.iter().filter(|claim| is_seen(claim)).count();
@@ -108,7 +108,7 @@ pub(super) fn tally(claims: &[Claim]) -> String {
         (of(Verdict::Refuted), "is refuted", "are refuted"),
         (of(Verdict::Differs), "differs from the study", "differ from the study"),
         (seen, "was seen in one trial", "were seen in one trial"),
-        (open, "is open", "are open"),
+        (open, "is undecided", "are undecided"),
     ]
     .into_iter()
     .filter(|(n, ..)| *n > 0)

@@ -110,10 +110,10 @@ fn lead(view: &RunView) -> Vec<Block> {
     }
     if !view.left_out.is_empty() {
         let n: usize = view.left_out.iter().map(|one| one.scenarios.len()).sum();
-        let are = if n == 1 { "is" } else { "are" };
+        let (are, they_need) = if n == 1 { ("is", "it needs") } else { ("are", "they need") };
         blocks.push(Block::Folded {
             summary: format!(
-                "{} {are} left out: this machine lacks what they need",
+                "{} {are} left out: this machine lacks what {they_need}",
                 counted(n, "scenario", "scenarios")
             ),
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],

@@ -324,8 +324,8 @@ pub(super) fn flames(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; with the rest of the
-/// machine, 1.1 % of node a's CPU time and 0.9 % of node b's was busy.`
+/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; all that runs on the machine
+/// used 1.1 % of node a's CPU time and 0.9 % of node b's.`
 pub(super) fn rig_cost(view: &RunView) -> Option<String> {
     let cost = view.rig_cost.as_ref()?;
     let mut text = format!("Without load netrig's own processes use {}", shares(&cost.nodes)?);

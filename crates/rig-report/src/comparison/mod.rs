@@ -377,7 +377,7 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
     Row { label: format!("{metric}, {} ({})", figure.side, look.unit), unit: None, cells }
 }
 
-/// `-6.9 % (-8.6 to -5.1), from 9512.1 to 8856.0 Mbit/s`.
+/// `-6.9 % (-8.6 to -5.1), from 9.51 Gbit/s to 8.86 Gbit/s`.
 fn change(figure: &FigureComparison) -> String {
     let look = look(figure);
     let Some(effect) = &figure.effect else { return String::new() };
@@ -389,7 +389,7 @@ fn change(figure: &FigureComparison) -> String {
         sample.map_or("–".to_owned(), shown)
     };
     let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));
-    format!("{}, from {old} to {new} {}{}", amount(effect, &look), look.unit, modes(figure, &look))
+    format!("{}, from {old} to {new}{}", amount(effect, &look), modes(figure, &look))
 }
 
 /// `; two-valued: 100.0 or 130.0 (50 % of the trials), then 100.1 or 130.2 (58 %)`.
