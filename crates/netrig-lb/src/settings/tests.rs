@@ -108,7 +108,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "lb.toml:3: tcp 192.0.2.1:80 forwards by full-nat and lacks a local",
             "local =",
         ),
-        (with("forward = 'nat'\nlocal = ['10.0.0.1']"), "lb.toml:5: local addresses are of no use", "full-nat"),
+        (with("forward = 'nat'\nlocal = ['10.0.0.1']"), "lb.toml:5: a service that does not translate", "full-nat"),
         (with("forward = 'nat'\nbackend = ['10.0.0.1:x']"), "lb.toml:5: 'x' is not a port", "10.0.0.1:80"),
         (
             with("forward = 'route'\nbackend = [\n'10.0.0.1:81']"),
@@ -172,7 +172,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
         (
             "[[service]]\nlisten = ['127.0.0.1:80']\nforward = 'nat'".to_owned(),
-            "lb.toml:2: service 127.0.0.1:80: 127.0.0.1 is no address",
+            "lb.toml:2: service 127.0.0.1:80: a service cannot have 127.0.0.1",
             "",
         ),
         ("connections = ".to_owned(), "lb.toml:1:", ""),

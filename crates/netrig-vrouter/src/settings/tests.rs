@@ -234,8 +234,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (network("subnets = ['10.3.0.0/24']\npolicies = ['p']"), "33: there is no policy 'p'", "[[policy]]"),
         // Not built.
-        ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
-        (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
+        ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not supported", "remove this key"),
+        (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not supported", "remove"),
         (
             network("subnets = ['10.3.0.0/24']\nbroadcast = false\nflood_unknown_unicast = true"),
             "34: network 'green' copies frames to unknown addresses to all, and none to all",
@@ -258,8 +258,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "32: analyser 'x' is at node 'a', whose router takes UDP to port 4789",
             "port",
         ),
-        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is no IPv4 address", "IPv4"),
-        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 is no address of an analyser's", "where"),
+        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is not an IPv4 address", "IPv4"),
+        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 cannot be an analyser's address", "at which"),
         (analyser("address = '198.51.100.2'\nport = 0"), "33: 0 is not a port", "65535"),
         (analyser("address = '198.51.100.2'\nvni = 16777216"), "33: 16777216 is not a VXLAN", "16777215"),
         (
@@ -289,8 +289,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[router.timeouts]\nopening = '10ms'\n".into(), "31: timeout 'opening' of 10ms", "30 days"),
         ("[router.timeouts]\ntcp = '10s'\n".into(), "31: unknown field `tcp`", "established"),
         // Nodes.
-        ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is no IPv4 address", "192.0.2.1"),
-        ("[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(), "32: 127.0.0.1 is no address of a machine", "reach"),
+        ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is not an IPv4 address", "192.0.2.1"),
+        ("[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(), "32: 127.0.0.1 cannot be a machine's address", "reach"),
         (
             "[[node]]\nname = 'c'\naddress = '192.0.2.2'\n".into(),
             "32: nodes 'b' and 'c' have one address, 192.0.2.2",
@@ -352,7 +352,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "36: 10.1.0.11 is an address of 'red-a' already",
             "'allowed_addresses'",
         ),
-        (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is no label", "16 to 1048575"),
+        (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is not a label", "16 to 1048575"),
         (
             red_b("addresses = ['10.1.0.12']\nmac = '00:00:5e:00:01:00'"),
             "36: 00:00:5e:00:01:00 is the router's",
@@ -388,8 +388,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Security groups and policies.
         (group("{ protocol = 'tpc' },\n"), "33: there is no protocol 'tpc'", "tcp, udp"),
         (group("{ protocol = 256 },\n"), "33: there is no protocol '256'", "to 255"),
-        (group("{ ports = 80 },\n"), "33: 'ports' of a rule that is not for tcp or udp", "say protocol"),
-        (group("{ protocol = 'tcp', types = 8 },\n"), "33: 'types' of a rule that is not for icmp", "say protocol"),
+        (group("{ ports = 80 },\n"), "33: 'ports' of a rule that is not for tcp or udp", "set protocol"),
+        (group("{ protocol = 'tcp', types = 8 },\n"), "33: 'types' of a rule that is not for icmp", "set protocol"),
         (group("{ protocol = 'tcp', ports = '90-80' },\n"), "33: '90-80' is none of 'ports'", "8000-8010"),
         (group("{ protocol = 'tcp', ports = 65536 },\n"), "33: '65536' is none of 'ports'", "65535"),
         (group("{ protocol = 'icmp', types = 256 },\n"), "33: '256' is none of 'types'", "255"),

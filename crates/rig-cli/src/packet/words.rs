@@ -4,8 +4,8 @@
 //! FLOW  = ("tcp" | "udp") SOURCE [">" | "->" | "to"] DESTINATION [FLAGS] ["length" BYTES]
 //! SOURCE, DESTINATION = ADDRESS:PORT, IPv6 in brackets
 //! FLAGS = names between "|", "," or "+", in brackets or not: fin syn rst psh ack urg; or tcpdump's letters in
-//!         brackets, e.g. [S.]; a SYN when there are none
-//! BYTES = of the whole IP packet; its headers when it is not said
+//!         brackets, e.g. [S.]; a SYN by default
+//! BYTES = of the whole IP packet; its headers by default
 //! ```
 
 use std::fmt;
@@ -159,8 +159,8 @@ mod tests {
             ("tcp 1.1.1.1:1 > 2.2.2.2:2 syn ack", "'ack' comes after the flags"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 syn", "'syn' after a UDP flow"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 length 27", "the headers take 28"),
-            ("udp 1.1.1.1:1 > 2.2.2.2:2 length", "no length"),
-            ("tcp 1.1.1.1:1 > 2.2.2.2:2 []", "no TCP flags"),
+            ("udp 1.1.1.1:1 > 2.2.2.2:2 length", "not a length"),
+            ("tcp 1.1.1.1:1 > 2.2.2.2:2 []", "not TCP flags"),
         ] {
             let error = parsed(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
