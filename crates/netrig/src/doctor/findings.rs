@@ -199,7 +199,7 @@ impl Piece {
     fn state(&self, namespaces: &Namespaces, privileges: &Privileges) -> State {
         let refusal = match namespaces.features.get(&self.feature) {
             Some(Ok(())) => return ok("works"),
-            None => return unknown("not tried: it needs something that is missing"),
+            None => return unknown("not tried: it needs what is missing"),
             Some(Err(refusal)) => refusal,
         };
         let lack = lack(refusal.to_string(), self.effect(), self.remedy(refusal, privileges));

@@ -177,7 +177,7 @@ fn what_cannot_be_is_refused_in_words() {
             (3, &["run", "lo"], "no interface can be taken"),
             (2, &["run", "in0", "--max-queue-pairs", "0"], "at least 1"),
             (2, &["run", "in0", "--mode", "fast"], "'fast' is not a mode"),
-            (2, &["run", "in0", "--actuator", "irq"], "'irq' moves nothing"),
+            (2, &["run", "in0", "--actuator", "irq"], "'irq' is not an actuator"),
             (2, &["set", "in0"], "give what to change"),
             (3, &["set", "in0", "--mode", "dynamic"], "no spreader runs"),
         ];

@@ -63,10 +63,16 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
                         @for line in &document.summary { p.run { (Text(line)) } }
                     }
                     (contents(document))
-                    div.first {
-                        @for section in sections(&document.lead) { div { @for block in section { (page.block(block)?) } } }
+                    @if !document.lead.is_empty() {
+                        div.first {
+                            @for section in sections(&document.lead) {
+                                div { @for block in section { (page.block(block)?) } }
+                            }
+                        }
                     }
-                    @for section in sections(&document.blocks) { div.part { @for block in section { (page.block(block)?) } } }
+                    @for section in sections(&document.blocks) {
+                        div.part { @for block in section { (page.block(block)?) } }
+                    }
                     @for section in sections(&document.details) { (page.section(section)?) }
                 }
             }
