@@ -221,7 +221,7 @@ impl ClientSession {
     fn replied(&mut self, reply: Reply, now_ns: u64) {
         match (reply, &mut self.state) {
             (Reply::Refused { why }, _) => self.leave(format!("the server refused: {}", wire::words(&why))),
-            (Reply::Goodbye { why }, _) => self.leave(format!("the server said goodbye: {}", wire::words(&why))),
+            (Reply::Goodbye { why }, _) => self.leave(format!("the server is closing: {}", wire::words(&why))),
             (Reply::Failed { why }, State::Failing(failing)) => {
                 failing.there = Some(wire::words(&why));
                 self.lament();
@@ -271,7 +271,7 @@ impl ClientSession {
                     Reply::Refused { .. } => "refused",
                     Reply::Failed { .. } => "failed",
                 };
-                self.fail(format!("the server said '{name}' out of turn"));
+                self.fail(format!("the server sent '{name}' out of turn"));
             }
         }
     }
@@ -301,12 +301,12 @@ impl ClientSession {
             }
             (_, None) => {
                 return self.fail(format!(
-                    "the server at {} does not ask for a key, so that it cannot be told who answers: start it with \
-                     --key-file, or leave that out here",
+                    "the server at {} does not ask for a key, so it cannot prove who it is: start it with \
+                     --key-file, or leave --key-file out here",
                     self.server
                 ));
             }
-            (Trust::Sealed(_), Some(_)) => return self.fail("the server said 'welcome' out of turn".into()),
+            (Trust::Sealed(_), Some(_)) => return self.fail("the server sent 'welcome' out of turn".into()),
         };
         self.state = State::Introduced;
         self.deadline_ns = after(now_ns, ANSWER_TIMEOUT);
@@ -386,7 +386,7 @@ impl ClientSession {
                     self.actions.push_back(Action::Count);
                 }
             }
-            (event, _) => self.failed_here(&format!("the worker said {event:?} out of turn"), now_ns),
+            (event, _) => self.failed_here(&format!("the worker sent {event:?} out of turn"), now_ns),
         }
     }
 
@@ -457,10 +457,10 @@ impl ClientSession {
             State::Greeting => self.fail(format!("{silent}: does netrig listen on that port?")),
             State::Introduced | State::Pinging { .. } => self.fail(silent),
             State::Opening { there: true, .. } => {
-                self.fail(format!("the client's connections did not stand within {OPEN_TIMEOUT:?}"));
+                self.fail(format!("the client's connections were not open within {OPEN_TIMEOUT:?}"));
             }
             State::Opening { .. } => {
-                self.fail(format!("the server's connections did not stand within {OPEN_TIMEOUT:?}"));
+                self.fail(format!("the server's connections were not open within {OPEN_TIMEOUT:?}"));
             }
             State::Running(running) => {
                 let who = if running.done.is_none() { "the server" } else { "the client's worker" };

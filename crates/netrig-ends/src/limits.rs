@@ -92,7 +92,7 @@ pub enum Refusal {
     CongestionControl { asked: String, offered: String },
     #[error("a load of kind idle has no other end")]
     Idle,
-    #[error("packets are not sent for others: they could come from any address")]
+    #[error("a server sends no packet load for clients: it could carry any address")]
     Packets,
     #[error("the plan cannot be carried out: {0}")]
     Plan(PlanError),

@@ -7,7 +7,7 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_report::build;
 use rig_report::document::{Axis, Block, Cell, Chart, Column, Document, Label, Line, Lines, Row, Table};
 use rig_stats::confidence::Level;
-use rig_stats::units::{BitRate, Span};
+use rig_stats::units::{BitRate, Span, counted};
 use rig_study::claim::{FigureRef, Metric, Side};
 use rig_study::figures;
 use rig_study::record::{Environment, TrialRecord};
@@ -95,7 +95,7 @@ pub fn document(outcome: &Outcome<'_>) -> Document {
 
 fn summary(outcome: &Outcome<'_>) -> Vec<String> {
     let window = Span(outcome.test.phases.window);
-    let done = build::count(outcome.trials.len(), "trial", "trials");
+    let done = counted(outcome.trials.len(), "trial", "trials");
     let mut lines = vec![
         format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)),
         words(&outcome.test.client),
@@ -327,8 +327,8 @@ fn words(load: &Load) -> String {
     let (threads, connections) = load.shape();
     let mut words = vec![
         load.name().to_owned(),
-        build::count(threads as usize, "thread", "threads"),
-        format!("{} each", build::count(connections as usize, "connection", "connections")),
+        counted(threads as usize, "thread", "threads"),
+        format!("{} each", counted(connections as usize, "connection", "connections")),
     ];
     let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
     let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
@@ -357,7 +357,7 @@ fn words(load: &Load) -> String {
         Load::UdpStream(udp) => {
             words.push(format!("datagrams of {}", bytes(udp.message)));
             words.extend(rate(udp.throttle));
-            words.push(format!("{} a call", build::count(udp.batch as usize, "message", "messages")));
+            words.push(format!("{} a call", counted(udp.batch as usize, "message", "messages")));
             words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
             words.extend(udp.coalesce.then(|| "GRO".into()));
             (udp.send_buffer, udp.receive_buffer)

@@ -55,7 +55,7 @@ impl fmt::Debug for Key {
 pub enum KeyError {
     #[error("read the key: {0}: make a key with `{RECIPE}` and bring it to the other machine")]
     Read(#[source] io::Error),
-    #[error("the key is no regular file")]
+    #[error("the key is not a regular file")]
     NoFile,
     #[error("the key belongs to user {owner}, neither to root nor to the user who runs netrig: `chown` it")]
     Owner { owner: u32 },

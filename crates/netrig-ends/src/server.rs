@@ -19,6 +19,7 @@ use anyhow::{Context, Result};
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::protocol::Order;
+use rig_stats::units::counted;
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group, raise_file_limit};
 use rustix::event::{Timespec, epoll};
@@ -165,7 +166,7 @@ impl Server {
                 0 => self.log.say(&"stopping"),
                 n => self.log.say(&format_args!(
                     "stopping: {} connected; tests that run are finished, a second signal ends them",
-                    rig_report::build::count(n, "client is", "clients are")
+                    counted(n, "client is", "clients are")
                 )),
             }
             self.listeners.clear();

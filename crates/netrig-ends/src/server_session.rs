@@ -326,7 +326,7 @@ impl ServerSession {
                     Event::Done(_) => "done",
                     Event::Failed { .. } => "failed",
                 };
-                self.fail(&format_args!("the worker said '{name}' out of turn"));
+                self.fail(&format_args!("the worker sent '{name}' out of turn"));
             }
         }
     }
@@ -375,7 +375,7 @@ impl ServerSession {
                 let limit = limits.idle;
                 self.refuse(&format_args!("no test asked for within {limit:?} (--idle-timeout)"));
             }
-            State::Opening(_) => self.fail(&format_args!("the connections did not stand within {OPEN_TIMEOUT:?}")),
+            State::Opening(_) => self.fail(&format_args!("the connections were not open within {OPEN_TIMEOUT:?}")),
             State::Ready { .. } => self.fail(&format_args!("no order to start within {GO_TIMEOUT:?}")),
             State::Running(_) => self.fail(&format_args!("the worker did not report within {FINISH_TIMEOUT:?}")),
         }

@@ -13,11 +13,11 @@ use super::place::{Name, Place};
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    #[error("no balancer named {name} is running: start it with `netrig lb run --name {name}`, or say another --name")]
+    #[error("no balancer named {name} is running: start it with `netrig lb run --name {name}`, or give another --name")]
     NotRunning { name: Name },
     #[error(
-        "the balancer named {name} goes on without a control plane, which nobody can ask: go on with it by `netrig lb run \
-         --persist --name {name}`, or remove it by `netrig lb stop --detach --name {name}`"
+        "the balancer named {name} runs on without a control plane, so it cannot be asked: take it over with `netrig lb run \
+         --persist --name {name}`, or remove it with `netrig lb stop --detach --name {name}`"
     )]
     Unattended { name: Name },
     #[error(

@@ -26,34 +26,34 @@ use super::views::Which;
 pub enum Control {
     /// Run the balancer in the foreground, until Ctrl-C or `netrig lb stop`
     ///
-    /// SIGHUP has it read its file again. docs/BALANCER.md describes the file.
+    /// On SIGHUP it reads its file again. docs/BALANCER.md describes the file.
     Run(RunArgs),
-    /// Check a configuration file and say what it would do, without touching anything
+    /// Check a configuration file and show what it would do; changes nothing
     ///
     /// Ends with status 2 when the file is wrong, and with 3 when it is correct and names devices that are not there.
     Check {
         /// The configuration file
         file: PathBuf,
     },
-    /// Have the running balancer read its file again: no connection is lost, and a bad file changes nothing
+    /// Make the running balancer read its file again: no connection is lost, and a bad file changes nothing
     Reload {
         #[command(flatten)]
         which: Which,
     },
     /// End connections at once, and say how many: of a service, of a backend, or all
     ///
-    /// What comes for them later is of no connection: a client's datagram or SYN begins another one, other packets of TCP are
-    /// answered with a reset where the service's address is this machine's own.
+    /// Later packets belong to no connection: a client's datagram or SYN begins another one, other TCP packets are answered with
+    /// a reset where the service's address is this machine's own.
     Flush {
         #[command(flatten)]
         which: Which,
-        /// The service: tcp 192.0.2.1:80, udp `[2001:db8::1]:53`; tcp when it is not said
+        /// The service: tcp 192.0.2.1:80, udp `[2001:db8::1]:53`; tcp by default
         #[arg(conflicts_with = "all")]
         service: Vec<String>,
-        /// Of this backend alone, in all services or in the one that is named
+        /// Only of this backend, in all services or in the one that is named
         #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "all")]
         backend: Option<SocketAddr>,
-        /// All connections that there are
+        /// All connections
         #[arg(long)]
         all: bool,
     },
@@ -69,7 +69,7 @@ pub enum Control {
     Save {
         #[command(flatten)]
         which: Which,
-        /// Where to [default: standard output]
+        /// The file to write [default: standard output]
         file: Option<PathBuf>,
     },
 }
@@ -80,10 +80,10 @@ pub struct RunArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     which: Which,
-    /// Keep packets balanced when the control plane ends; started again, it goes on with all connections
+    /// Keep balancing when the control plane ends; started again, it takes over all connections
     #[arg(long)]
     persist: bool,
-    /// A network device to balance on, beside the file's; can be said again
+    /// A network device to balance on, beside the file's; can be repeated
     #[arg(long = "device", value_name = "DEV")]
     devices: Vec<String>,
     /// Take devices whose driver has no XDP, too: several times slower
@@ -115,7 +115,7 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         Control::Flush { which, service, backend, all } => {
             let service = service_of(&service)?;
             if service.is_none() && backend.is_none() && !all {
-                let error = anyhow!("say whose connections: a service, --backend ADDRESS:PORT, or --all");
+                let error = anyhow!("choose whose connections: a service, --backend ADDRESS:PORT, or --all");
                 return Err(Failure::new(Exit::BadInput, error));
             }
             done(ask(&which.chosen()?, &Request::Flush { service, backend })?)
@@ -130,7 +130,7 @@ fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
     let wrong = || {
-        let error = anyhow!("'{text}' is no service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
         Failure::new(Exit::BadInput, error)
     };
     let (protocol, address) = match words[..] {
@@ -171,7 +171,7 @@ fn check(file: &Path) -> Result<Exit, Failure> {
         text.push_str(&format!("  device {}{generic}{missing}\n", device.name));
     }
     if settings.start.devices.is_empty() {
-        text.push_str("  no devices: `netrig lb run` has to be told some by --device\n");
+        text.push_str("  no devices: give `netrig lb run` some with --device\n");
     }
     match &settings.start.workers {
         Workers::Unplaced => {}
@@ -191,7 +191,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
     match ask(name, &Request::Stop { detach }) {
         Ok(reply) => {
             if !Lock::wait_until_free(&place.lock(), ENDING) {
-                let error = anyhow!("balancer {name} has been told to end, and its process is still there");
+                let error = anyhow!("balancer {name} was told to end, but its process is still there");
                 return Err(Failure::new(Exit::Failed, error));
             }
             done(reply)
@@ -203,7 +203,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));
             }
-            print(&format!("what balancer {name} had left without a control plane has been removed\n"))?;
+            print(&format!("removed what balancer {name} had left running\n"))?;
             Ok(Exit::Done)
         }
         Err(error) => Err(error.into()),

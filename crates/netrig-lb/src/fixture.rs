@@ -94,7 +94,7 @@ pub fn status() -> Status {
     ];
     let passes = vec![
         reason(1, "not_ip", "neither IPv4 nor IPv6", "nothing: ARP is among them", 56),
-        reason(2, "malformed", "a header or length that cannot be", "find out who sends them", 0),
+        reason(2, "malformed", "an impossible header or length", "find out who sends them", 0),
     ];
     Status {
         netrig_version: "0.1.0".to_owned(),

@@ -42,7 +42,7 @@ impl UsageError {
 
 /// The options, for the help text: at most 80 columns.
 pub const AFTER_HELP: &str = "\
-Or the options of ipvsadm and of DPVS; docs/IPVSADM.md tells all of them:
+Or the options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
                                                           add, change a service

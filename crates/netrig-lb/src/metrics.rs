@@ -37,7 +37,7 @@ pub fn render(status: &Status) -> String {
     text.add("gauge", "lb_build_info", "", "The control plane's version.", &info, 1.0);
     let mut gauge = |name, unit, help, value| text.add("gauge", name, unit, help, &balancer, value);
     gauge("lb_up", "seconds", "Since the control plane was started.", status.up_ms as f64 / 1000.0);
-    gauge("lb_persists", "", "1 if packets are balanced on when the control plane ends.", f64::from(status.persist));
+    gauge("lb_persists", "", "1 if packets are still balanced when the control plane ends.", f64::from(status.persist));
     gauge(
         "lb_workers",
         "",
@@ -52,8 +52,8 @@ pub fn render(status: &Status) -> String {
         table.connections as f64,
     );
     gauge("lb_table_capacity", "", "Connections that fit into the table.", table.capacity as f64);
-    gauge("lb_memory", "bytes", "Of all maps.", table.memory_bytes as f64);
-    gauge("lb_sweep_duration", "seconds", "Of the last round of sweeping.", table.sweep_ms as f64 / 1000.0);
+    gauge("lb_memory", "bytes", "Memory of all maps.", table.memory_bytes as f64);
+    gauge("lb_sweep_duration", "seconds", "Time of the last round of sweeping.", table.sweep_ms as f64 / 1000.0);
     timeouts(&mut text, status);
     devices(&mut text, status);
     status.services.iter().for_each(|service| of_service(&mut text, &status.name, service));

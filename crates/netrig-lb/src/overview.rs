@@ -1,6 +1,7 @@
 //! What `netrig lb status` prints: the balancer on one screen.
 
 use rig_cli::packet::wrapped;
+use rig_stats::units::counted;
 
 use super::listing::{forward_name, order, protocol};
 use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
@@ -17,9 +18,9 @@ pub fn write(status: &Status, width: usize) -> String {
         line("file", file);
     }
     for device in &status.devices {
-        let queues = if device.queues == 1 { "queue" } else { "queues" };
+        let queues = counted(device.queues, "queue", "queues");
         let slow = if device.mode == "generic" { " (slow: its driver has no XDP)" } else { "" };
-        let value = format!("{} {}{slow}, {} {queues}: {}", device.name, device.mode, device.queues, device.placement);
+        let value = format!("{} {}{slow}, {queues}: {}", device.name, device.mode, device.placement);
         line("device", &value);
     }
     let workers = match status.workers.as_slice() {

@@ -27,7 +27,7 @@ impl fmt::Display for Name {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no name of a balancer: 1 to 32 letters, digits, '-' and '_'")]
+#[error("'{0}' is not a name of a balancer: 1 to 32 letters, digits, '-' and '_'")]
 pub struct NotAName(String);
 
 impl FromStr for Name {

@@ -24,7 +24,7 @@ pub enum View {
     },
     /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
     Drops {
-        /// Every reason there is, not only those that have happened
+        /// All reasons, also those that have not happened
         #[arg(long)]
         all: bool,
         /// Print every reason as JSON: the `drops` and `passes` of docs/schema/lb-status.json
@@ -33,7 +33,7 @@ pub enum View {
         #[command(flatten)]
         which: Which,
     },
-    /// What would happen to a packet, and why, by running the program on it; nothing changes by it
+    /// What would happen to a packet, and why, by running the program on it; changes nothing
     Trace {
         /// The packet, in quotes: 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack|rst|fin] length 60', flags and length
         /// as needed, or the same without the >

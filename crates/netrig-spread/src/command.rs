@@ -35,26 +35,26 @@ struct Spread {
 enum Command {
     /// Spread what interfaces receive over CPUs, in the foreground, until Ctrl-C or SIGTERM
     ///
-    /// All is left as it was at the end, also when this process is killed. SIGHUP has it read its file again.
+    /// At the end everything is put back, even if this process is killed. On SIGHUP it reads its file again.
     /// docs/SPREAD.md describes the file.
     Run(RunArgs),
-    /// Check a file, and say which interfaces its rules are for and what could move their receive work
+    /// Check a file: which interfaces its rules are for, and what could move their receive work
     ///
-    /// Takes nothing and changes nothing. Ends with status 2 when the file is wrong, and with 3 when it names an interface that
+    /// Changes nothing. Ends with status 2 when the file is wrong, and with 3 when it names an interface that
     /// is not here.
     Check {
         /// The settings
         file: PathBuf,
     },
-    /// What could move the receive work of an interface, with what granularity, order and cost, and why not the rest
+    /// What could move the receive work of an interface, how finely and at what cost, and why the rest cannot
     ///
-    /// Takes nothing and changes nothing. Ends with status 3 when nothing could be moved.
+    /// Changes nothing. Ends with status 3 when nothing could be moved.
     Probe {
         interface: String,
         #[command(flatten)]
         how: How,
     },
-    /// Have the running spreader read its file again; a bad file changes nothing
+    /// Make the running spreader read its file again; a bad file changes nothing
     Reload,
     /// Change settings of an interface while it is spread, until the spreader ends or reads its file again
     Set {
@@ -64,29 +64,29 @@ enum Command {
     },
     /// Settings as requested and in force, why they differ and since when
     Get {
-        /// This one alone
+        /// Only this one
         interface: Option<String>,
         #[command(flatten)]
         how: How,
     },
-    /// CPUs and entries: what they do, and where entries are
+    /// What CPUs and entries do, and which CPU each entry is on
     #[command(visible_alias = "status")]
     Show {
-        /// This one alone
+        /// Only this one
         interface: Option<String>,
         #[command(flatten)]
         how: How,
     },
-    /// The CPU that an interface's packets reach first, or that all is on when one CPU will do
+    /// The CPU that an interface's packets reach first, and that has all of them when one is enough
     Base {
-        /// This one alone
+        /// Only this one
         interface: Option<String>,
     },
-    /// What the spreader did and saw: each move with its reason, what it was to bring and what it brought
+    /// What the spreader did and saw: each move with its reason, the expected effect and the real one
     Events {
-        /// This one alone
+        /// Only this one
         interface: Option<String>,
-        /// Go on with what happens, until Ctrl-C
+        /// Show new ones too, until Ctrl-C
         #[arg(long)]
         follow: bool,
         #[command(flatten)]
@@ -94,10 +94,10 @@ enum Command {
     },
     /// All counters as OpenMetrics text
     Metrics,
-    /// The policy on simulated machines of 8 to 64 CPUs, beside rules of other programs and the fewest CPUs that would do
+    /// The policy on simulated machines of 8 to 64 CPUs, beside rules of other programs and the fewest CPUs needed
     ///
-    /// The scenarios are the activities of Microsoft's validation guide and what a receive path meets beside them; costs
-    /// are those of the guide's machine.
+    /// The scenarios are the activities of Microsoft's validation guide, and others that a receive path meets; costs are those
+    /// of the guide's machine.
     Simulate(Simulate),
     /// End the running spreader
     Stop,
@@ -127,10 +127,10 @@ struct RunArgs {
     actuator: Vec<Kind>,
     #[command(flatten)]
     changes: Changes,
-    /// Serve OpenMetrics for Prometheus there, e.g. 127.0.0.1:9401, under /metrics
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9401
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Write what is seen to DIRECTORY/INTERFACE.jsonl
+    /// Record what the spreader sees in DIRECTORY/INTERFACE.jsonl
     #[arg(long, value_name = "DIRECTORY")]
     record: Option<PathBuf>,
 }
@@ -151,7 +151,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Probe { interface, how } => probe(&interface, how.json),
         Command::Reload => lines(&client::done(&Request::Reload)?),
         Command::Set { changes, .. } if changes.is_empty() => {
-            let error = anyhow!("say what shall change, e.g. --mode dynamic: see `netrig spread set --help`");
+            let error = anyhow!("give what to change, e.g. --mode dynamic: see `netrig spread set --help`");
             Err(Failure::new(Exit::BadInput, error))
         }
         Command::Set { interface, changes } => lines(&client::set(&interface, changes)?),
@@ -176,7 +176,7 @@ fn run(arguments: RunArgs) -> Result<Exit, Failure> {
     let RunArgs { interfaces, file, actuator, changes, metrics, record } = arguments;
     if interfaces.is_empty() && (!changes.is_empty() || !actuator.is_empty()) {
         let error =
-            anyhow!("settings on the command line are of interfaces that are named there: name them, or use the file");
+            anyhow!("settings on the command line need interfaces that are named there: name them, or use the file");
         return Err(Failure::new(Exit::BadInput, error));
     }
     let settings = changes.over(&rig_spread::Settings::default());
@@ -261,7 +261,7 @@ fn stop() -> Result<Exit, Failure> {
     let deadline = Instant::now() + ENDING;
     while place.is_running() {
         if Instant::now() > deadline {
-            let error = anyhow!("the spreader has been told to end, and its process is still there");
+            let error = anyhow!("the spreader was told to end, but its process is still there");
             return Err(Failure::new(Exit::Failed, error));
         }
         thread::sleep(Duration::from_millis(5));

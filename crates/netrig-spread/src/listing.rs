@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rig_cli::words::{ago, counted, percent, short};
+use rig_cli::words::{ago, percent, short};
+use rig_stats::units::counted;
 use rig_sys::counters::NamespaceCounters;
 
 use crate::actuator::{Probed, Prospect};
@@ -25,7 +26,7 @@ pub(crate) fn show(status: &Status) -> String {
     }
     waiting(&mut text, status);
     let own = status.own;
-    line!(text, "spreader: {} % of a CPU, longest look {} us", percent(own.share), own.longest_look_ns / 1000);
+    line!(text, "spreader: {} % of a CPU, longest look {} µs", percent(own.share), own.longest_look_ns / 1000);
     text
 }
 
@@ -238,7 +239,7 @@ pub(crate) fn check(file: &Path, settings: &Settings) -> Result<(String, bool)> 
                 complete = false;
                 "there is none in this network namespace, see `ip link`".to_owned()
             }
-            (true, false) => "none now; those that come are taken".to_owned(),
+            (true, false) => "none now; taken when they come".to_owned(),
             (false, _) => here.join(", "),
         };
         line!(text, "  {}: {} by {}; here: {here}", rule.name, rule.settings.mode, actuators.join(" or "));

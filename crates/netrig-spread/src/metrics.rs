@@ -28,7 +28,7 @@ pub(crate) fn render(status: &Status) -> String {
 fn of_interface(text: &mut Exposition, interface: &Interface) {
     let name = ("interface", interface.name.as_str());
     for situation in SITUATIONS {
-        let help = "1 for how entries lie on CPUs now.";
+        let help = "1 for the present placing of entries on CPUs.";
         let labels = [name, ("situation", situation.name())];
         text.gauge("spread_situation", "", help, &labels, f64::from(interface.situation == situation));
     }
@@ -73,7 +73,7 @@ fn of_interface(text: &mut Exposition, interface: &Interface) {
     for entry in &interface.entries {
         let number = entry.entry.to_string();
         let labels = [name, ("entry", number.as_str())];
-        let help = "The CPU that processes the entry; -1 where none is said.";
+        let help = "The CPU that processes the entry; -1 where it has none.";
         text.gauge("spread_entry_receive_processor", "", help, &labels, entry.receive_processor as f64);
         text.add("counter", "spread_entry_packets", "", "Packets of the entry.", &labels, entry.packets as f64);
         if let Some(ns) = entry.cost_ns {

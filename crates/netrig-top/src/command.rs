@@ -36,7 +36,7 @@ pub struct TopArgs {
     /// How often counters are read, 100ms to 1min
     #[arg(long, short = 'i', value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// End after so many samples
+    /// End after this many samples
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Print samples as JSON, a line each, in place of a screen; one, unless --count says more

@@ -36,7 +36,7 @@ const GLANCE: Duration = Duration::from_millis(250);
 /// Where standard output is no terminal, or the source has nothing more to tell.
 pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Exit, Failure> {
     if !io::stdout().is_terminal() {
-        let error = anyhow!("standard output is no terminal, which `netrig top` draws on");
+        let error = anyhow!("standard output is not a terminal, which `netrig top` draws on");
         return Err(Failure::new(Exit::BadInput, error).with_next("`netrig top --json` prints a sample"));
     }
     let look = Look::of_environment();
@@ -55,7 +55,7 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
         return top.print();
     }
     if !io::stdin().is_terminal() {
-        let error = anyhow!("standard input is no terminal, which `netrig top` takes keys from");
+        let error = anyhow!("standard input is not a terminal, which `netrig top` takes keys from");
         return Err(Failure::new(Exit::BadInput, error).with_next("`netrig top --json` prints a sample"));
     }
     // It puts the terminal back when the program panics, too.

@@ -16,7 +16,7 @@ pub enum AskError {
     NoneRuns,
     #[error("the router of node '{node}' does not run here: start it with `netrig vrouter run FILE --node {node}`")]
     NotRunning { node: String },
-    #[error("routers of several nodes run here: say which by --node, one of {nodes}")]
+    #[error("routers of several nodes run here: choose one with --node, one of {nodes}")]
     Several { nodes: String },
     #[error(
         "not permitted to talk to the router of node '{node}': its socket {socket} is for the user that runs it (root)"

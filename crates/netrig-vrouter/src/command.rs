@@ -32,43 +32,43 @@ struct Vrouter {
 enum Command {
     /// Run the router of a node in the foreground, until Ctrl-C or SIGTERM
     ///
-    /// SIGHUP has it read its file again. docs/VROUTER.md describes the file.
+    /// On SIGHUP it reads its file again. docs/VROUTER.md describes the file.
     Run {
         /// The settings of all nodes
         file: PathBuf,
-        /// The node that this network namespace is
+        /// The node that runs in this network namespace
         #[arg(long)]
         node: String,
-        /// Go on forwarding when this process ends or is killed, by what was last in force, until it is run again or
-        /// released; flows go on with the next one
+        /// Keep forwarding, by the last configuration, when this process ends or is killed, until it is run again or
+        /// released; flows survive
         #[arg(long)]
         persist: bool,
-        /// Serve OpenMetrics for Prometheus there, e.g. 127.0.0.1:9300, under /metrics
+        /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9300
         #[arg(long, value_name = "ADDRESS:PORT")]
         metrics: Option<SocketAddr>,
     },
-    /// Take the programs of a router that persists off their interfaces, and forget its flows
+    /// End a router that was run with --persist: detach its programs and forget its flows
     Release {
-        /// The node that it was run as
+        /// Its node
         #[arg(long)]
         node: String,
     },
-    /// Check a file and say what it would have each node do, without touching anything
+    /// Check a file and show what each node would do; changes nothing
     ///
     /// Ends with status 2 when the file is wrong; with --node with 3 when something that it names is not here.
     Check {
         /// The settings of all nodes
         file: PathBuf,
-        /// This node alone, and what of it is in this network namespace
+        /// Only this node, and which of its interfaces are in this network namespace
         #[arg(long)]
         node: Option<String>,
     },
-    /// Have the running router read its file again: flows go on, and a bad file changes nothing
+    /// Make the running router read its file again: flows go on, and a bad file changes nothing
     Reload {
         #[command(flatten)]
         which: Which,
     },
-    /// Peers, networks, interfaces, drops and what is not done on one screen
+    /// Peers, networks, interfaces, drops and settings not in force, on one screen
     Status {
         /// Print it as docs/schema/vrouter-status.json describes it
         #[arg(long)]
@@ -80,7 +80,7 @@ enum Command {
     Vif {
         #[command(flatten)]
         what: ListOrGet,
-        /// What they carry per second, again and again until Ctrl-C; with --json a line each time, as
+        /// What they carry per second, until Ctrl-C; with --json a line each time, as
         /// docs/schema/vrouter-interface-rates.json describes it
         #[arg(long)]
         rate: bool,
@@ -106,14 +106,14 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// MPLS labels that packets come with, in the layout of Contrail's `mpls`
+    /// MPLS labels of arriving packets, in the layout of Contrail's `mpls`
     Mpls {
         #[command(flatten)]
         what: Dump,
         #[command(flatten)]
         how: How,
     },
-    /// VXLAN network identifiers that frames come with, in the layout of Contrail's `vxlan`
+    /// VXLAN network identifiers of arriving frames, in the layout of Contrail's `vxlan`
     Vxlan {
         #[command(flatten)]
         what: Dump,
@@ -131,7 +131,7 @@ enum Command {
     },
     /// Packets that were dropped, by reason, in the layout of Contrail's `dropstats`
     Dropstats {
-        /// The packets that were dropped last, up to 256 of each CPU, the oldest first
+        /// The last dropped packets, up to 256 of each CPU, the oldest first
         #[arg(long)]
         log: bool,
         /// Those alone that this CPU has dropped
@@ -140,16 +140,16 @@ enum Command {
         #[command(flatten)]
         how: How,
     },
-    /// Packets of each network by the kind of next hop that took them, in the layout of Contrail's `vrfstats`
+    /// Packets of each network by kind of next hop, in the layout of Contrail's `vrfstats`
     Vrfstats {
         #[command(flatten)]
         what: DumpOrGet,
         #[command(flatten)]
         how: How,
     },
-    /// What rules with `log = true` have decided about flows, the oldest first: up to the last 4,096
+    /// The last 4,096 decisions of rules with `log = true`, the oldest first
     Log {
-        /// Go on with what comes, until Ctrl-C
+        /// Show new ones too, until Ctrl-C
         #[arg(long)]
         follow: bool,
         /// Print a line for each as docs/schema/vrouter-log.json describes it
@@ -158,8 +158,9 @@ enum Command {
         #[command(flatten)]
         which: Which,
     },
-    /// What would happen to a packet, and why: routes, flows, rules and tunnels, by a model of the datapath with the configuration
-    /// and the flows of the running router; nothing changes by it
+    /// What would happen to a packet, and why; changes nothing
+    ///
+    /// Routes, flows, rules and tunnels, by a model of the datapath with the configuration and the flows of the running router.
     Trace {
         /// The packet, in quotes: 'tcp 10.1.0.11:40000 > 10.2.0.11:80 [syn|ack|rst|fin] length 60', flags and length as
         /// needed, or the same without the >
@@ -169,7 +170,7 @@ enum Command {
         /// address]
         #[arg(long, value_name = "NAME")]
         interface: Option<String>,
-        /// The other node that it comes from by a tunnel, or the address of one
+        /// The other node that it comes from through a tunnel, or its address
         #[arg(long, value_name = "NODE|ADDRESS")]
         peer: Option<String>,
         #[command(flatten)]
@@ -225,7 +226,7 @@ struct DumpOrGet {
     /// All of them
     #[arg(long)]
     dump: bool,
-    /// The one whose VRF has this number, as `netrig vrouter status` tells it
+    /// The one whose VRF has this number (see `netrig vrouter status`)
     #[arg(long, value_name = "VRF")]
     get: Option<u32>,
 }
@@ -234,10 +235,10 @@ struct DumpOrGet {
 #[group(skip)]
 #[command(group = ArgGroup::new("routes").required(true))]
 struct Routes {
-    /// All of the network whose VRF has this number, as `netrig vrouter status` tells it
+    /// All of the network whose VRF has this number (see `netrig vrouter status`)
     #[arg(long, group = "routes", value_name = "VRF")]
     dump: Option<u32>,
-    /// The one that an address takes, or all of a prefix: the longest match; or the one of a MAC address
+    /// The route of an address (the longest match), all of a prefix, or the one of a MAC address
     #[arg(long, group = "routes", value_name = "PREFIX|ADDRESS", requires = "vrf")]
     get: Option<Wanted>,
     /// The number of the VRF that --get looks in
@@ -251,11 +252,11 @@ struct Flows {
     /// List them
     #[arg(short, conflicts_with_all = ["get", "rate"])]
     l: bool,
-    /// List those with such ends, protocol and VRF, e.g. '10.1.0.11:40000,10.2.0.11:80 & proto tcp & vrf 1',
+    /// List those with these ends, protocol and VRF, e.g. '10.1.0.11:40000,10.2.0.11:80 & proto tcp & vrf 1',
     /// '[fd00::11]:80' or '*:80'; either direction
     #[arg(long = "match", value_name = "EXPRESSION", conflicts_with_all = ["get", "rate"])]
     matching: Option<FlowFilter>,
-    /// The one with this number and its other direction, with all that belongs to them
+    /// The one with this number and its other direction, in detail
     #[arg(long, value_name = "INDEX", conflicts_with = "rate")]
     get: Option<u32>,
     /// How many connections begin, end and are refused per second, a line each time until Ctrl-C; with --json as
@@ -267,10 +268,10 @@ struct Flows {
 /// Of what is shown again and again.
 #[derive(Debug, Args)]
 struct Often {
-    /// Time from one to the next, at least 100ms
+    /// Time between two, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "rate", value_parser = interval)]
     interval: Span,
-    /// End after so many
+    /// End after this many
     #[arg(long, value_name = "NUMBER", requires = "rate")]
     count: Option<u64>,
 }

@@ -81,7 +81,8 @@ impl FromStr for FlowFilter {
                 Some(("vrf", number)) => {
                     twice(filter.vrf.is_some())?;
                     let number = number.trim();
-                    filter.vrf = Some(number.parse().map_err(|_| wrong(format!("'{number}' is no number of a VRF")))?);
+                    filter.vrf =
+                        Some(number.parse().map_err(|_| wrong(format!("'{number}' is not a number of a VRF")))?);
                 }
                 _ => {
                     twice(!filter.ends.is_empty())?;
@@ -103,7 +104,7 @@ impl FromStr for FlowFilter {
 fn protocol(name: &str) -> Result<u8, NoFilter> {
     let name = if name == "icmp6" { "icmpv6" } else { name };
     let known = PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
-    known.or_else(|| name.parse().ok()).ok_or_else(|| wrong(format!("'{name}' is no protocol's name or number")))
+    known.or_else(|| name.parse().ok()).ok_or_else(|| wrong(format!("'{name}' is not a protocol's name or number")))
 }
 
 /// `10.1.0.11`, `10.1.0.11:80`, `fd00::11`, `[fd00::11]:80`; `*` stands for any address or port.
@@ -119,7 +120,7 @@ impl FromStr for End {
             None => (text, None),
         };
         let inside = address.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
-        let no_end = || wrong(format!("'{text}' is no end of a flow"));
+        let no_end = || wrong(format!("'{text}' is not an end of a flow"));
         let address = match inside.unwrap_or(address) {
             "*" => None,
             address => {
@@ -239,15 +240,15 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_what_may_be_written() {
         for (text, what) in [
-            ("", "'' is no end of a flow"),
+            ("", "'' is not an end of a flow"),
             ("10.1.0.11 &", "'' in addition to another one"),
-            ("10.1.0.11:80000", "'10.1.0.11:80000' is no end"),
-            ("fd00::11:x", "'fd00::11:x' is no end"),
-            ("[fd00::11", "'[fd00::11' is no end"),
+            ("10.1.0.11:80000", "'10.1.0.11:80000' is not an end"),
+            ("fd00::11:x", "'fd00::11:x' is not an end"),
+            ("[fd00::11", "'[fd00::11' is not an end"),
             ("1.1.1.1,2.2.2.2,3.3.3.3", "more than two ends"),
             ("1.1.1.1,fd00::1", "1.1.1.1 and fd00::1 are of different address families"),
-            ("proto tpc", "'tpc' is no protocol's name or number"),
-            ("vrf red", "'red' is no number of a VRF"),
+            ("proto tpc", "'tpc' is not a protocol's name or number"),
+            ("vrf red", "'red' is not a number of a VRF"),
             ("vrf 1 & vrf 2", "'vrf 2' in addition to another one"),
         ] {
             let error = text.parse::<FlowFilter>().unwrap_err().to_string();

@@ -10,7 +10,7 @@ use crate::message::{Table, Wanted};
 
 /// Neither a prefix nor an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no address, prefix or MAC address: write 10.1.0.11, 10.1.0.0/24, fd00::11 or 02:00:00:00:00:01")]
+#[error("'{0}' is not an address, prefix or MAC address: write 10.1.0.11, 10.1.0.0/24, fd00::11 or 02:00:00:00:00:01")]
 pub struct NoDestination(String);
 
 impl FromStr for Wanted {

@@ -14,7 +14,7 @@ pub fn render(status: &Status) -> String {
     text.gauge("vrouter_build_info", "", "The router's version.", &info, 1.0);
     let mut gauge = |name, unit, help, value| text.gauge(name, unit, help, &[node], value);
     gauge("vrouter_up", "seconds", "Since the process was started.", status.uptime_ms as f64 / 1000.0);
-    let help = "What of the settings is not done: `netrig vrouter status` tells it.";
+    let help = "Settings that are not in force: `netrig vrouter status` lists them.";
     gauge("vrouter_notes", "", help, status.notes.len() as f64);
     flows(&mut text, status);
     log(&mut text, status);
@@ -45,7 +45,7 @@ pub fn render(status: &Status) -> String {
 fn flows(text: &mut Exposition, status: &Status) {
     let (node, flows) = ([("node", status.node.as_str())], status.flows);
     text.gauge("vrouter_connections", "", "Connections that are remembered.", &node, flows.connections as f64);
-    text.gauge("vrouter_connections_limit", "", "Connections that there is room for.", &node, flows.room.into());
+    text.gauge("vrouter_connections_limit", "", "Room for connections.", &node, flows.room.into());
     let mut counter = |name, help, value: u64| text.add("counter", name, "", help, &node, value as f64);
     counter("vrouter_connections_begun", "Connections that were let through and remembered.", flows.begun);
     let help = "Connections that have ended.";
@@ -110,7 +110,7 @@ fn of_network(text: &mut Exposition, node: (&str, &str), network: &NetworkEntry)
 
 fn of_analyser(text: &mut Exposition, node: (&str, &str), analyser: &AnalyserEntry) {
     let labels = [node, ("analyser", analyser.name.as_str())];
-    let help = "1 for an analyser that there is a way to, 0 for one that there is none to.";
+    let help = "1 for an analyser that can be reached, 0 for one that cannot.";
     text.gauge("vrouter_analyser_reached", "", help, &labels, f64::from(analyser.device.is_some()));
     for (name, unit, help, value) in [
         (
@@ -140,7 +140,7 @@ fn of_analyser(text: &mut Exposition, node: (&str, &str), analyser: &AnalyserEnt
 fn of_peer(text: &mut Exposition, node: (&str, &str), peer: &PeerEntry) {
     let address = peer.address.to_string();
     let labels = [node, ("peer", peer.node.as_deref().unwrap_or_default()), ("address", &address)];
-    let help = "1 for another node that there is a way to, 0 for one that there is none to.";
+    let help = "1 for another node that can be reached, 0 for one that cannot.";
     text.gauge("vrouter_peer_reached", "", help, &labels, f64::from(peer.gateway.is_some()));
 }
 

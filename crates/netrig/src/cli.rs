@@ -61,9 +61,10 @@ enum Command {
     Report(ReportArgs),
     /// What a stored run counted over time, as CSV
     ///
-    /// One line for each counter of each reading. Columns: scenario, trial, phase, of (worker, background worker, node or datapath), name, counter, begin_s and end_s (seconds from
-    /// the window's begin), value (what the counter rose by in that time, or a percentile in nanoseconds), per_second. A
-    /// counter that stayed zero for a whole trial is left out. docs/MEASURING.md tells what the counters are.
+    /// One line for each counter of each reading. Columns: scenario, trial, phase, of (worker, background worker, node or
+    /// datapath), name, counter, begin_s and end_s (seconds from the window's begin), value (what the counter rose by in that
+    /// time, or a percentile in nanoseconds), per_second. A
+    /// counter that stayed zero for a whole trial is left out. docs/REFERENCE.md lists the counters.
     #[command(after_help = examples::SERIES)]
     Series(SeriesArgs),
     /// Compare two runs, figure by figure
@@ -74,8 +75,9 @@ enum Command {
     /// worse, but --fail-on-undecided was given and something is undecided.
     #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
-    /// How surely this machine tells two things apart: the same load twice, and with a known change, for a stream, transactions
-    /// and packets
+    /// How small a change this machine can tell
+    ///
+    /// The same load twice, and with a known change, for a stream, transactions and packets.
     Calibrate(CalibrateArgs),
     /// The stored runs
     #[command(after_help = examples::HISTORY)]
@@ -118,12 +120,13 @@ enum Command {
     /// A stream of UDP datagrams between two machines
     #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
     Udp(ends::UdpArgs),
-    /// Be the server of `stream`, `rr` and `udp` for other machines
+    /// Serve `stream`, `rr` and `udp` of other machines
     #[command(after_help = examples::SERVE)]
     Serve(ends::ServeArgs),
     /// NTttcp: its command lines, its layouts and its protocol
     ///
-    /// The command lines of Linux and of Windows, and the protocol of NTttcp for Linux. Also what a link named `ntttcp` to this program does. `netrig ntttcp -h` tells the options.
+    /// The command lines of Linux and of Windows, and the protocol of NTttcp for Linux. A link named `ntttcp` to this program
+    /// does the same. `netrig ntttcp -h` lists the options.
     #[command(disable_help_flag = true)]
     Ntttcp {
         /// The original's options
@@ -132,14 +135,15 @@ enum Command {
     },
     /// Packet load in dperf's configuration language
     ///
-    /// Its keywords and its statistics, over AF_XDP or AF_PACKET. Also what a link named `dperf` to this program does. Exit status: 0 everything answered; 1 connections failed or were
-    /// without an answer; 2 the file says what cannot be done; 3 the machine lacks something; 4 the gateway did not answer,
-    /// or a worker failed; 130 stopped by Ctrl-C before it began.
+    /// Its keywords and its statistics, over AF_XDP or AF_PACKET. A link named `dperf` to this program does the same. Exit
+    /// status: 0 everything answered; 1 connections failed or had no answer; 2 the file asks for what cannot be done; 3 the
+    /// machine lacks something; 4 the gateway did not answer, or a worker failed; 130 stopped by Ctrl-C before it began.
     #[command(after_help = examples::DPERF)]
     Dperf(dperf::DperfArgs),
     /// The layer-4 balancer, also by ipvsadm's command line
     ///
-    /// Run it, change it, list it, watch it. `netrig lb --help` tells its commands. A link named `ipvsadm` to this program does what ipvsadm's options say.
+    /// Run it, change it, list it, watch it. `netrig lb --help` lists its commands. A link named `ipvsadm` to this program
+    /// takes ipvsadm's options.
     #[command(disable_help_flag = true)]
     Lb {
         /// A command, or ipvsadm's options
@@ -148,8 +152,8 @@ enum Command {
     },
     /// The overlay router of containers, with Contrail's listings
     ///
-    /// Run it on each node by one file. `netrig vrouter --help` tells its commands. A link named as Contrail's `vif`, `nh`, `rt`, `mpls`, `vxlan`, `flow` or
-    /// `dropstats` to this program does the same as the command of that name.
+    /// Run it on each node with one file. `netrig vrouter --help` lists its commands. A link named as Contrail's `vif`, `nh`,
+    /// `rt`, `mpls`, `vxlan`, `flow` or `dropstats` to this program does the same as the command of that name.
     #[command(disable_help_flag = true)]
     Vrouter {
         /// A command
@@ -158,7 +162,8 @@ enum Command {
     },
     /// The receive spreader: which CPUs process what arrives
     ///
-    /// What an interface receives is spread over CPUs under load, and coalesced when one will do. `netrig spread --help` tells its commands.
+    /// What an interface receives is spread over CPUs under load, and coalesced when one is enough. `netrig spread --help`
+    /// lists its commands.
     #[command(disable_help_flag = true)]
     Spread {
         /// A command
@@ -167,17 +172,18 @@ enum Command {
     },
     /// What receives packets, live
     ///
-    /// CPUs, interfaces, the spreader's entries, the balancer, the vRouter. Without arguments, the spreader of this network namespace, or all its interfaces where none runs. docs/TOP.md describes
-    /// what is shown; ? on the screen tells the keys. Exit status: 0 done; 2 bad input, or no terminal and no --json; 3 what was
-    /// asked for does not run here; 4 it ended, or the kernel does not tell.
+    /// CPUs, interfaces, the spreader's entries, the balancer, the vRouter. Without arguments, the spreader of this network
+    /// namespace, or all its interfaces where none runs. docs/TOP.md describes the screen; ? lists the keys. Exit status: 0
+    /// done; 2 bad input, or no terminal and no --json; 3 what was asked for does not run here; 4 it ended, or the kernel does
+    /// not tell.
     #[command(after_help = examples::TOP)]
     Top(netrig_top::command::TopArgs),
-    /// What a shell needs to complete command lines of netrig
+    /// Completions of command lines, for a shell
     #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
         shell: Shell,
-        /// Of netrig called by the name of another tool
+        /// For netrig called by the name of another tool
         #[arg(long, value_name = "NAME", value_parser = names())]
         tool: Option<String>,
     },

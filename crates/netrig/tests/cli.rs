@@ -483,7 +483,7 @@ fn runs_are_named_by_their_labels_and_deleted() {
     refused(&["compare", "before", "other"], &["run 1 and other are the same run"]);
     refused(&["history", "--delete", "after"], &["labelled `after`", "netrig history"]);
     refused(&["history", "--delete", "9"], &["run 9 is not in the store"]);
-    refused(&["run", "layers", "--label", "latest"], &["`latest` is no label", "begins with a letter"]);
+    refused(&["run", "layers", "--label", "latest"], &["`latest` is not a label", "begins with a letter"]);
     let said = printed(&["history", "--delete", "before"]);
     assert!(
         said.starts_with("Deleted run 1 (before) of suite layers, ") && said.ends_with(", with 2 trials\n"),

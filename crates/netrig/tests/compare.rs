@@ -96,7 +96,7 @@ fn the_exit_status_is_for_scripts() {
     assert!(compare(0, 1, 2, &[]).contains("are the same"));
     assert!(compare(1, 1, 3, &[]).contains("Worse"));
     assert!(compare(0, 3, 1, &[]).contains("Better"));
-    assert!(compare(0, 1, 4, &[]).contains("undecided: the interval reaches across"));
+    assert!(compare(0, 1, 4, &[]).contains("undecided: the interval spans"));
     compare(5, 1, 4, &["--fail-on-undecided"]);
     compare(0, 1, 2, &["--fail-on-undecided"]);
     compare(1, 1, 3, &["--fail-on-undecided"]);

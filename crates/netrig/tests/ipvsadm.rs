@@ -186,7 +186,7 @@ fn mistakes_are_told_without_a_balancer() {
     let home = TempDir::new().unwrap();
     for (line, words) in [
         ("lb -A -t 192.0.2.1:80 -f 1", "-f, --fwmark-service is refused"),
-        ("lb -L --name a/b", "'a/b' is no name"),
+        ("lb -L --name a/b", "'a/b' is not a name"),
         ("lb trace icmp 1.1.1.1:1 2.2.2.2:2", "'icmp' is neither tcp nor udp"),
         ("lb trace udp 1.1.1.1:1", "there is no destination"),
     ] {

@@ -2,7 +2,10 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, Command, Parser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command, Error, Parser};
+
+use crate::mistakes::closest;
 
 /// The command line with the same short help by both names, for itself and each of its commands. Those that read `--help`
 /// themselves go on doing so.
@@ -25,6 +28,37 @@ pub fn on_a_screen(command: Command) -> Command {
 /// What `arguments` say, the program's name first; ends the process where they ask for help or are wrong.
 pub fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
     let mut command = on_a_screen(T::command());
-    let mut matches = command.try_get_matches_from_mut(arguments).unwrap_or_else(|error| error.exit());
+    let matches = command.try_get_matches_from_mut(arguments);
+    let mut matches = matches.unwrap_or_else(|error| with_suggestion(error, &command).exit());
     T::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Names the command that was meant where clap finds none alike: two letters that changed places are one mistake.
+fn with_suggestion(mut error: Error, command: &Command) -> Error {
+    if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return error;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let names = command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
+    if let Some(meant) = closest(word, names).map(str::to_owned) {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_two_letters_exchanged_is_suggested() {
+        let said = |word: &str| {
+            let mut command = Command::new("rig").subcommands(["run", "report"].map(Command::new));
+            let error = command.try_get_matches_from_mut(["rig", word]).unwrap_err();
+            with_suggestion(error, &command).to_string()
+        };
+        assert!(said("rnu").contains("'run'"), "{}", said("rnu"));
+        assert!(said("reprot").contains("'report'"), "{}", said("reprot"));
+        assert!(!said("xyzzy").contains("similar"), "{}", said("xyzzy"));
+    }
 }

@@ -10,6 +10,11 @@ pub fn colour() -> bool {
     io::stdout().is_terminal() && takes_colour(env::var_os)
 }
 
+/// Whether a line on standard error can be drawn over: on a terminal, unless TERM=dumb says that it only goes on.
+pub fn redraws() -> bool {
+    io::stderr().is_terminal() && takes_control(env::var_os)
+}
+
 /// A paragraph with an indent, its lines ended; names with hyphens stay whole.
 pub fn wrapped(text: &str, first: &str, others: &str, width: usize) -> String {
     let options = textwrap::Options::new(width.max(40))
@@ -30,7 +35,11 @@ pub fn shown(text: &str) -> Cow<'_, str> {
 }
 
 fn takes_colour(variable: impl Fn(&'static str) -> Option<OsString>) -> bool {
-    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && variable("TERM").is_none_or(|term| term != "dumb")
+    variable("NO_COLOR").is_none_or(|value| value.is_empty()) && takes_control(variable)
+}
+
+fn takes_control(variable: impl Fn(&'static str) -> Option<OsString>) -> bool {
+    variable("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// By the first of LC_ALL, LC_CTYPE and LANG that is set (locale(7)). Where none is, which is so in containers and services,
@@ -91,6 +100,8 @@ mod tests {
         let colour = |set: &[(&str, &str)]| of(|variable| takes_colour(variable), set);
         assert!(colour(&[]) && colour(&[("TERM", "xterm"), ("NO_COLOR", "")]));
         assert!(!colour(&[("TERM", "dumb")]) && !colour(&[("NO_COLOR", "1")]));
+        let control = |set: &[(&str, &str)]| of(|variable| takes_control(variable), set);
+        assert!(control(&[]) && control(&[("TERM", "xterm"), ("NO_COLOR", "1")]) && !control(&[("TERM", "dumb")]));
         let ascii = |set: &[(&str, &str)]| of(|variable| has_only_ascii(variable), set);
         assert!(ascii(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]) && ascii(&[("LANG", "POSIX")]));
         assert!(!ascii(&[]) && !ascii(&[("LC_ALL", ""), ("LANG", "C.utf8")]));

@@ -79,7 +79,7 @@ pub fn line(text: &str, span: &Range<usize>) -> usize {
 pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(std::fs::read(path)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        io::Error::new(io::ErrorKind::InvalidData, format!("it is no text: byte {} is not UTF-8", at + 1))
+        io::Error::new(io::ErrorKind::InvalidData, format!("it is not text: byte {} is not UTF-8", at + 1))
     })
 }
 
@@ -139,7 +139,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("suite.toml");
         std::fs::write(&path, b"name\xff\xfe").unwrap();
-        assert_eq!(read_text(&path).unwrap_err().to_string(), "it is no text: byte 5 is not UTF-8");
+        assert_eq!(read_text(&path).unwrap_err().to_string(), "it is not text: byte 5 is not UTF-8");
         std::fs::write(&path, "näme").unwrap();
         assert_eq!(read_text(&path).unwrap(), "näme");
         assert_eq!(read_text(directory.path().join("none").as_path()).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -24,7 +24,7 @@ pub enum RunDirectoryError {
     #[error("cannot look at {}: {source}: name another directory in NETRIG_RUN", .path.display())]
     Look { path: PathBuf, source: io::Error },
     #[error(
-        "{} is no directory, and links are not followed there: name one in NETRIG_RUN", .path.display()
+        "{} is not a directory, and links are not followed there: name one in NETRIG_RUN", .path.display()
     )]
     NotADirectory { path: PathBuf },
     #[error(
@@ -237,18 +237,18 @@ mod tests {
         // A link, into a directory that is there and to nowhere.
         for target in [home.path(), Path::new("/no/such/place")] {
             symlink(target, &path).unwrap();
-            refused("is no directory");
+            refused("is not a directory");
             fs::remove_file(&path).unwrap();
         }
         assert!(!home.path().join("lb").exists());
         fs::write(&path, "").unwrap();
-        refused("is no directory");
+        refused("is not a directory");
         fs::remove_file(&path).unwrap();
 
         // The directory in it counts, too.
         fs::create_dir(&path).unwrap();
         symlink("/tmp", path.join("lb")).unwrap();
-        refused("run/lb is no directory");
+        refused("run/lb is not a directory");
 
         // Only root can have a directory of another user.
         if chown(&path, Some(65_534), None).is_ok() {

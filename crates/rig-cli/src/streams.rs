@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context;
 
 use crate::exit::{Exit, Failure, OrExit};
+use crate::look::shown;
 
 /// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
 ///
@@ -34,7 +35,7 @@ pub fn width() -> usize {
 
 /// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
 pub fn note(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", shown(&text.to_string()));
 }
 
 /// As [`print()`] sees the end of writing.

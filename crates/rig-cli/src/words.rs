@@ -1,4 +1,4 @@
-//! Figures in few columns, and their nouns.
+//! Figures in few columns.
 
 /// `12.3M`, `4.56k`, `789`: three digits.
 pub fn short(value: f64) -> String {
@@ -30,11 +30,6 @@ pub fn ago(ms: u64) -> String {
         60_000..7_200_000 => format!("{} min", ms / 60_000),
         _ => format!("{} h", ms / 3_600_000),
     }
-}
-
-/// `1 entry`, `2 entries`.
-pub fn counted(count: u64, one: &str, several: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
 }
 
 #[cfg(test)]

@@ -47,13 +47,13 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    #[error("service {service} is there twice")]
+    #[error("service {service} is listed twice")]
     DuplicateService { service: SocketAddr },
-    #[error("service {service}: backend {backend} is there twice")]
+    #[error("service {service}: backend {backend} is listed twice")]
     DuplicateBackend { service: SocketAddr, backend: SocketAddr },
-    #[error("service {service}: port 0 is no port")]
+    #[error("service {service}: port 0 is not a port")]
     ServicePort { service: SocketAddr },
-    #[error("service {service}: {address} is no address that a service can have")]
+    #[error("service {service}: a service cannot have {address}")]
     ServiceAddress { service: SocketAddr, address: IpAddr },
     #[error("service {service}: {address} is of the other address family; translation between families is not done")]
     Family { service: SocketAddr, address: IpAddr },
@@ -61,7 +61,7 @@ pub enum ConfigError {
     BackendPort { service: SocketAddr, backend: SocketAddr, forward: &'static str },
     #[error("service {service}: forwarding by {forward} needs at least one local address")]
     NoLocalAddress { service: SocketAddr, forward: &'static str },
-    #[error("service {service}: local address {address} is there twice")]
+    #[error("service {service}: local address {address} is listed twice")]
     DuplicateLocal { service: SocketAddr, address: IpAddr },
     #[error("service {service}: {address} is a service's address, and no local one")]
     LocalIsService { service: SocketAddr, address: IpAddr },

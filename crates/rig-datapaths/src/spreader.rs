@@ -73,7 +73,7 @@ impl Datapath for Spreader {
     fn check_command(&self, name: &str, arguments: &Settings) -> Result<(), Mistake> {
         match name {
             "set" if arguments.is_empty() => {
-                Err(Mistake::new("nothing is said to be set", "for instance arguments = { mode = \"dynamic\" }"))
+                Err(Mistake::new("nothing to set", "for instance arguments = { mode = \"dynamic\" }"))
             }
             "set" => read_settings::<Changes>(arguments).map(drop),
             "status" => read_settings::<Nothing>(arguments).map(drop),

@@ -139,7 +139,7 @@ impl Routing {
                 let _ = sweeper.sweep(&Timeouts::default());
             }
         })?;
-        let Value::Object(asked) = serde_json::to_value(&own)? else { bail!("settings that are no table") };
+        let Value::Object(asked) = serde_json::to_value(&own)? else { bail!("settings that are not a table") };
         let sweeping = Some((stop, sweeping));
         Ok(Self { router, control, ends, asked, encapsulation, interfaces, sweeping })
     }

@@ -373,7 +373,7 @@ pub enum ConfigError {
     Time { what: &'static str, value: Duration, min: Duration, max: Duration },
     #[error("{what} of {value}: give 1 to {max}")]
     Count { what: &'static str, value: u64, max: u64 },
-    #[error("the {0} is no HTTP/1.1 {0}, and HTTP is expected in return: see packet::http::{0}")]
+    #[error("the {0} is not an HTTP/1.1 {0}, and HTTP is expected in return: see packet::http::{0}")]
     NotHttp(&'static str),
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use rig_stats::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -198,14 +199,6 @@ impl fmt::Display for Worse {
     }
 }
 
-struct Counted(u32, &'static str, &'static str);
-
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.0, if self.0 == 1 { self.1 } else { self.2 })
-    }
-}
-
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |load: &f64| load * 100.0;
@@ -214,9 +207,9 @@ impl fmt::Display for Event {
                 Situation::Fixed => write!(f, "entries stay where they are"),
                 Situation::Parked => write!(f, "parked: no load, entries are spread for the next burst"),
                 Situation::Coalesced => write!(f, "coalesced: one CPU processes all"),
-                Situation::Spread => write!(f, "spread over {}", Counted(*cpus, "CPU", "CPUs")),
+                Situation::Spread => write!(f, "spread over {}", counted(*cpus, "CPU", "CPUs")),
                 Situation::Saturated => {
-                    write!(f, "saturated on {}: no move can help", Counted(*cpus, "CPU", "CPUs"))
+                    write!(f, "saturated on {}: no move can help", counted(*cpus, "CPU", "CPUs"))
                 }
             },
             Self::HoldDoubled { hold } => {
@@ -224,7 +217,7 @@ impl fmt::Display for Event {
             }
             Self::HoldReset { hold } => write!(f, "fewer CPUs are tried after {} s again", hold.as_secs_f64()),
             Self::BudgetUsedUp { waiting } => {
-                write!(f, "{} put off: the moves of this minute are used up", Counted(*waiting, "move", "moves"))
+                write!(f, "{} put off: the moves of this minute are used up", counted(*waiting, "move", "moves"))
             }
             Self::Settings { mode, differences } => {
                 write!(f, "settings in force changed: mode {mode}")?;
@@ -244,10 +237,10 @@ impl fmt::Display for Event {
                 percent(load)
             ),
             Self::NoCpuLeft { cpus } => {
-                write!(f, "all {} that may be used are full", Counted(*cpus, "CPU", "CPUs"))
+                write!(f, "all {} that may be used are full", counted(*cpus, "CPU", "CPUs"))
             }
             Self::CpuGone { cpu, entries } => {
-                write!(f, "CPU {cpu} cannot be used any more: {} moved", Counted(*entries, "entry", "entries"))
+                write!(f, "CPU {cpu} cannot be used any more: {} moved", counted(*entries, "entry", "entries"))
             }
             Self::BaseMoved { from, to, other } => {
                 write!(
@@ -257,7 +250,7 @@ impl fmt::Display for Event {
                 )
             }
             Self::Undone { moves, reason } => {
-                write!(f, "{} taken back: {reason}", Counted(*moves, "move", "moves"))
+                write!(f, "{} taken back: {reason}", counted(*moves, "move", "moves"))
             }
             Self::Refused { entry: Some(entry), at, asked } => {
                 write!(f, "entry {entry} stays on CPU {at}: its move to CPU {asked} was refused")

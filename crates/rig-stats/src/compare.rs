@@ -523,19 +523,19 @@ impl fmt::Display for Reason {
                  change"
             ),
             Self::NotFinite => f.write_str("the values are too large or too small to compute with"),
-            Self::Wide => f.write_str("the interval reaches across the minimum effect: more trials narrow it"),
+            Self::Wide => f.write_str("the interval spans the minimum effect: more trials narrow it"),
             Self::Coarse => f.write_str(
-                "the interval reaches across the minimum effect because the search's steps are too coarse for it: ask for a \
+                "the interval spans the minimum effect because the search's steps are too coarse for it: ask for a \
                  finer `precision`, more trials do not narrow it",
             ),
             Self::FewTrials => write!(f, "a run has fewer than {TRIALS_MIN} trials, which lie apart by chance too often: make more"),
-            Self::Chance { p } => write!(f, "the trials of both runs lie among each other too much (p = {p:.2}): make more"),
+            Self::Chance { p } => write!(f, "the trials of both runs overlap too much (p = {p:.2}): make more"),
             Self::Family { p, figures } => write!(
                 f,
                 "by itself it would be decided, but not surely enough among {figures} figures that decide together (p = {p:.2})"
             ),
             Self::Modes => f.write_str(
-                "both runs take one of two values, and the modes do not say the same or have too few trials: make more",
+                "both runs take one of two values, and the two modes disagree or have too few trials: make more",
             ),
             Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),
             Self::NoiseAboveMinimum => f.write_str(

@@ -328,13 +328,13 @@ impl Default for Goal {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct RawGoal {
-    /// Of all intervals, in percent; 95 unless told.
+    /// Of all intervals, in percent; 95 by default.
     level: Level,
-    /// Full width of an interval that is narrow enough, in percent of the mean; 5 unless told.
+    /// Full width of an interval that is narrow enough, in percent of the mean; 5 by default.
     width: Width,
-    /// Trials before anything is decided; 3 unless told.
+    /// Trials before anything is decided; 3 by default.
     min: u32,
-    /// Trials after which a scenario is given up; 10 unless told.
+    /// Trials after which a scenario is given up; 10 by default.
     max: u32,
 }
 

@@ -15,6 +15,12 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// `1 trial`, `2 trials`.
+pub fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, one: &str, several: &str) -> String {
+    let noun = if n == N::from(1) { one } else { several };
+    format!("{n} {noun}")
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

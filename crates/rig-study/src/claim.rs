@@ -305,7 +305,7 @@ impl Claim {
                 let mut words = format!("{effect_is} is {value} ({level} interval {low} to {high}), claimed {claimed}");
                 if verdict == Verdict::Undecided {
                     words += match bound {
-                        None => "; the interval reaches across, more trials would narrow it",
+                        None => "; the interval spans what is claimed; more trials would narrow it",
                         Some(Bound::Open) => {
                             "; figures on both sides are limits only, so that their relation is not known"
                         }

@@ -9,6 +9,7 @@ use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
 use rig_stats::series::Track;
+use rig_stats::units::counted;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
 pub use rig_testbed::host::ClockOffset;
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
@@ -412,6 +413,15 @@ pub enum Flag {
     TicksDiffer { node: String, percent: f64, by_ticks: f64 },
 }
 
+/// `250 µs`, `1.5 ms`, `3.0 s`: coarse, for a reader.
+fn time(microseconds: u64) -> String {
+    match microseconds {
+        0..1_000 => format!("{microseconds} µs"),
+        1_000..1_000_000 => format!("{:.1} ms", microseconds as f64 / 1e3),
+        _ => format!("{:.1} s", microseconds as f64 / 1e6),
+    }
+}
+
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -440,46 +450,53 @@ impl fmt::Display for Flag {
                 write!(f, "workers of the DUT share CPUs {cpus} with the load's ends and slow each other down")
             }
             Self::Throttled { microseconds } => {
-                write!(f, "the CPU limit of a control group halted netrig for {microseconds} us of CPU time")
+                write!(f, "the CPU limit of a control group halted netrig for {} of CPU time", time(*microseconds))
             }
-            Self::Dropped { place, packets } => write!(f, "{packets} packets dropped at {place}"),
+            Self::Dropped { place, packets } => {
+                write!(f, "{} dropped at {place}", counted(*packets, "packet", "packets"))
+            }
             Self::NotOneSegment { place, bytes_per_packet } => {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} met the window's edges {microseconds} us off")
+                write!(f, "{worker} met the window's edges {} off", time(*microseconds))
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
-            Self::Unanswered { worker, requests } => write!(f, "{requests} requests of {worker} were not answered"),
-            Self::NotConnected { worker, attempts } => write!(f, "{attempts} attempts of {worker} to connect failed"),
+            Self::Unanswered { worker, requests } => {
+                let requests = counted(*requests, "request", "requests");
+                write!(f, "{requests} of {worker} without an answer")
+            }
+            Self::NotConnected { worker, attempts } => {
+                let attempts = counted(*attempts, "attempt", "attempts");
+                write!(f, "{attempts} of {worker} to connect failed")
+            }
             Self::Behind { worker, transactions } => {
-                write!(f, "{worker} was {transactions} transactions behind its schedule at the window's end")
+                let transactions = counted(*transactions, "transaction", "transactions");
+                write!(f, "{worker} was {transactions} behind its schedule at the window's end")
             }
             Self::GeneratorBound { percent } => {
-                write!(
-                    f,
-                    "generator-bound: the limit is {percent:.0} % of what the generator reaches with nothing between"
-                )
+                write!(f, "generator-bound: the limit is {percent:.0} % of the generator's own over a bare wire")
             }
             Self::GeneratorBusy { worker, percent } => {
                 write!(
                     f,
-                    "{worker}'s busiest packet worker had work for {percent:.1} % of the time: it may be the limit"
+                    "{worker}'s busiest packet thread had work for {percent:.1} % of the time: it may be the limit"
                 )
             }
             Self::FailedConnections { worker, connections } => {
-                write!(f, "{connections} connections of {worker} failed")
+                write!(f, "{} of {worker} failed", counted(*connections, "connection", "connections"))
             }
             Self::SentAgain { worker, packets } => {
-                write!(f, "{worker} sent {packets} segments again")
+                write!(f, "{worker} sent {} again", counted(*packets, "segment", "segments"))
             }
             Self::Late { worker, begins } => {
-                write!(f, "{begins} connections or requests of {worker} began more than a millisecond late")
+                let begins = counted(*begins, "connection or request", "connections or requests");
+                write!(f, "{begins} of {worker} began more than a millisecond late")
             }
             Self::NoLimit { why } => write!(f, "the search found no limit: {why}"),
             Self::NotReached { phase, condition, microseconds } => {
                 let seconds = *microseconds as f64 / 1e6;
-                write!(f, "phase {phase} waited {seconds:.2} s for {condition} in vain")
+                write!(f, "phase {phase} waited {seconds:.2} s for {condition}, which did not come")
             }
             Self::OtherMachine { what, percent } => {
                 let (size, way) = (percent.abs(), if *percent > 0.0 { "slower" } else { "faster" });
@@ -491,7 +508,7 @@ impl fmt::Display for Flag {
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(
                     f,
-                    "node {node}'s CPUs were {percent:.1} % busy; clock ticks, which other tools show, say {by_ticks:.1} %"
+                    "node {node}'s CPUs were {percent:.1} % busy; by clock ticks, as other tools count, {by_ticks:.1} %"
                 )
             }
         }

@@ -131,10 +131,12 @@ impl Effect {
     /// `0.43 (0.41 to 0.45)`, with three significant digits, or four where three do not tell the ends of the interval apart.
     pub fn measured(&self) -> String {
         let sign = self.bound.map_or("", Bound::sign);
-        // Zeros at the end say how well it is known.
+        // Zeros at the end say how well it is known, and the ends of the interval have as many places as the value, of which
+        // rounding may make one less: 0.9997 is 1.00.
         let show = |digits: usize, value: f64| match self.unit {
-            EffectUnit::Number if (1e-4..1e6).contains(&value.abs()) => {
-                let after = digits as f64 - 1.0 - value.abs().log10().floor();
+            EffectUnit::Number if (1e-4..1e6).contains(&self.value.abs()) => {
+                let rounded = format!("{:.*e}", digits - 1, self.value.abs()).parse::<f64>().unwrap_or(self.value.abs());
+                let after = digits as f64 - 1.0 - rounded.log10().floor();
                 format!("{value:.*}", after.max(0.0) as usize)
             }
             unit => unit.show_to(digits, value),

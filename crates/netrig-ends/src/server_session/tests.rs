@@ -267,7 +267,7 @@ fn no_state_lasts_for_ever() {
     table.says(&Request::Open(ask().into()));
     table.actions();
     table.pass(20_000);
-    table.closes_with(&["did not stand within 20s"]);
+    table.closes_with(&["were not open within 20s"]);
     let mut table = Table::ready();
     table.pass(20_000);
     table.closes_with(&["no order to start within 20s"]);
@@ -301,7 +301,7 @@ fn a_worker_that_fails_is_the_clients_matter() {
         leaving.closes_with(&["the worker ended"]);
         let mut talking = table();
         talking.session.worker_said(Event::Listening { port: 1 }, talking.now_ns);
-        talking.closes_with(&["the worker said 'listening' out of turn"]);
+        talking.closes_with(&["the worker sent 'listening' out of turn"]);
     }
     let mut table = Table::greeted();
     table.says(&Request::Open(ask().into()));

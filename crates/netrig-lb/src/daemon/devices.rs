@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_stats::units::counted;
 use rig_sys::cpu::run_before_others;
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
@@ -106,7 +107,7 @@ impl Devices {
                     return Err(error);
                 }
             };
-            let state = if attached.is_some() { "added" } else { "is not there; it is attached to when it comes" };
+            let state = if attached.is_some() { "added" } else { "is not there yet; the balancer attaches to it when it comes" };
             said.push(format!("device {} {state}", device.name));
             self.on.push(On { device: device.clone(), attached, refused: Trouble::default(), placed: false });
         }
@@ -140,7 +141,7 @@ impl Devices {
             let now = self.netlink.index(&name).ok();
             let was = self.on[n].attached.as_ref().map(|attached| attached.attachment.interface());
             if was.is_some() && now != was {
-                said.push(format!("device {name} has gone; it is attached to again when it comes back"));
+                said.push(format!("device {name} has gone; the balancer attaches to it again when it comes back"));
                 self.on[n].attached = None;
             }
             if self.on[n].attached.is_none() && now.is_some() {
@@ -245,7 +246,7 @@ impl Devices {
     }
 
     fn renew(&mut self, balancer: &mut Balancer) -> Result<()> {
-        self.spread(balancer).context("have packets come to the workers in another way")?;
+        self.spread(balancer).context("change the way of packets to the workers")?;
         for attached in self.on.iter_mut().filter_map(|on| on.attached.as_mut()) {
             balancer.renew(&mut attached.attachment)?;
         }
@@ -272,7 +273,7 @@ impl Devices {
                     }
                     *placed = true;
                 }
-                Err(error) if *placed => return Err(error.context("have packets come to the workers")),
+                Err(error) if *placed => return Err(error.context("bring packets to the workers")),
                 Err(error) => {
                     let Some(plan) = self.plan.without_placing() else { return Ok(()) };
                     let (why, otherwise) = (in_words(&error), plan.sentence());
@@ -308,7 +309,7 @@ impl Devices {
                  --name NAME` ends, or, if it is not needed: ip link set dev {name} xdp off"
             )
         } else if says(EOPNOTSUPP) {
-            format!("where slow will do: --generic, or {{ name = \"{name}\", generic = true }} in the file")
+            format!("if slow is acceptable: --generic, or {{ name = \"{name}\", generic = true }} in the file")
         } else if says(EINVAL) || says(ERANGE) {
             format!("its MTU or its peer's may be too large for XDP: ip link set dev {name} mtu 1500")
         } else {
@@ -385,7 +386,7 @@ impl Devices {
                 _ => "",
             };
             let DeviceStatus { name, mode, queues, placement } = device;
-            let queues = if queues == 1 { "1 queue".to_owned() } else { format!("{queues} queues") };
+            let queues = counted(queues, "queue", "queues");
             let _ = writeln!(text, "  device {name}: {mode} mode{slow}; {queues}; {placement}");
         }
         text

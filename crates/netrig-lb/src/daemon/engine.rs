@@ -10,6 +10,7 @@ use anyhow::Context;
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::Balancer;
+use rig_stats::units::counted;
 
 use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
@@ -257,8 +258,7 @@ impl Engine {
             return Err(Refusal { what: format!("No such destination: {address}"), hint: hint() });
         }
         let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
-        let connections = if ended == 1 { "connection has" } else { "connections have" };
-        Ok(vec![format!("{ended} {connections} ended")])
+        Ok(vec![counted(ended, "connection has ended", "connections have ended")])
     }
 
     /// All or nothing. Says which services are not in force, and which are from now on.
@@ -332,9 +332,9 @@ impl Engine {
         said.extend(self.start.differences(&start));
         match std::mem::take(&mut self.edits) {
             0 => {}
-            1 => said.push("what one command had changed since it was last read is as in the file again".into()),
+            1 => said.push("the change of one command since the file was last read is undone".into()),
             count => {
-                said.push(format!("what {count} commands had changed since it was last read is as in the file again"));
+                said.push(format!("the changes of {count} commands since the file was last read are undone"));
             }
         }
         said.extend(self.write_down().err());

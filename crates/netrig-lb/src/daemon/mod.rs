@@ -29,6 +29,7 @@ use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
+use rig_stats::units::counted;
 
 use self::counts::Counts;
 use self::devices::Devices;
@@ -87,7 +88,7 @@ impl Start {
         let mut said = Vec::new();
         let mut differs = |what: &str, differs: bool| {
             if differs {
-                said.push(format!("`{what}` differs from the file's, which needs a restart"));
+                said.push(format!("`{what}` has changed in the file, which needs a restart"));
             }
         };
         differs("connections", self.sizes.connections != new.sizes.connections);
@@ -240,7 +241,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
         // Rounded up to a multiple of the CPUs.
         if has < wanted || has - wanted > 1024 {
             note(format_args!(
-                "it goes on with its tables for {} connections; for {} end it by `netrig lb stop --detach` first",
+                "its tables have room for {} connections; for {} end it with `netrig lb stop --detach` first",
                 grouped(has.into()),
                 grouped(wanted.into())
             ));
@@ -344,13 +345,12 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
     }
     for service in &rules.services {
         let forward = service.forward.map_or("undecided", forward_name);
-        let (scheduler, count) = (scheduler_name(service.scheduler), service.backends.len());
-        let backends = if count == 1 { "backend" } else { "backends" };
-        let _ = write!(text, "  service {}: {scheduler}, {forward}, {count} {backends}", Shown(service.key));
+        let scheduler = scheduler_name(service.scheduler);
+        let backends = counted(service.backends.len(), "backend", "backends");
+        let _ = write!(text, "  service {}: {scheduler}, {forward}, {backends}", Shown(service.key));
         let _ = match service.local.len() {
             0 => Ok(()),
-            1 => write!(text, ", 1 local address"),
-            locals => write!(text, ", {locals} local addresses"),
+            locals => write!(text, ", {}", counted(locals, "local address", "local addresses")),
         };
         let _ = match service.lacks() {
             Some(lacks) => writeln!(text, "; not in force: it lacks {lacks}"),

@@ -56,8 +56,8 @@ impl Line {
         let parts = options::cut(arguments)?;
         let Some((verb, verb_said)) = parts.verb.clone() else {
             return Err(UsageError::new(
-                "no command is said",
-                "say one, e.g. -L to list or -A to add a service; `netrig lb --help` tells them",
+                "no command is given",
+                "give one, e.g. -L to list or -A to add a service; `netrig lb --help` tells them",
             ));
         };
         let said = Said { parts, verb, verb_said };
@@ -169,14 +169,14 @@ impl Said {
         match self.parts.words.first() {
             Some(word) if self.verb != Verb::Set => Err(UsageError::new(
                 format!("'{word}' belongs to no option"),
-                "leave it out, or say its option before it",
+                "leave it out, or put its option before it",
             )),
             _ => Ok(()),
         }
     }
 
     fn changes_nothing(&self, what: &str) -> UsageError {
-        UsageError::new(format!("{} says nothing to change", self.verb_said), format!("add {what}"))
+        UsageError::new(format!("{} changes nothing", self.verb_said), format!("add {what}"))
     }
 
     fn service(&self) -> Result<ServiceKey, UsageError> {
@@ -196,7 +196,7 @@ impl Said {
             (Some(_), Some(_)) => {
                 return Err(UsageError::new(
                     "-t and -u are two services",
-                    "say one, and the other in a line of its own",
+                    "choose one, and put the other in a line of its own",
                 ));
             }
         };
@@ -204,7 +204,7 @@ impl Said {
         let port = port.filter(|port| *port != 0).ok_or_else(|| {
             UsageError::new(
                 format!("{said} {text} has no port"),
-                "say ADDRESS:PORT: there are no services for all ports",
+                "write ADDRESS:PORT: there are no services for all ports",
             )
         })?;
         Ok(Some(ServiceKey { protocol, address: SocketAddr::new(address, port) }))
@@ -230,9 +230,10 @@ impl Said {
 
     fn one_of(&self, key: Key, said: &str, known: &[&str]) -> Result<Option<&str>, UsageError> {
         match self.value(key) {
-            Some(unknown) if !known.contains(&unknown) => {
-                Err(UsageError::new(format!("{said} is given '{unknown}'"), format!("say one of {}", known.join(", "))))
-            }
+            Some(unknown) if !known.contains(&unknown) => Err(UsageError::new(
+                format!("{said} does not take '{unknown}'"),
+                format!("choose one of {}", known.join(", ")),
+            )),
             value => Ok(value),
         }
     }
@@ -255,13 +256,12 @@ impl Said {
         let way = ways.next();
         if let (Some((_, first, _)), Some((_, second, _))) = (way, ways.next()) {
             let error = format!("{first} and {second} are two ways to forward");
-            return Err(UsageError::new(error, "say one; all servers of a service are forwarded to in the same way"));
+            return Err(UsageError::new(error, "choose one: a service forwards to all its servers in the same way"));
         }
         if let Some((_, said, Forward::Route | Forward::Tunnel)) = way
             && port != service.address.port()
         {
-            let error =
-                format!("{said} leaves the port as it is, and -r says {port} for a service at {}", service.address);
+            let error = format!("{said} keeps the port, but -r has {port} for a service at {}", service.address);
             return Err(UsageError::new(error, "leave the port of -r out, or forward with -b or -m"));
         }
         let options = BackendOptions {
@@ -287,7 +287,7 @@ impl Said {
         let [tcp, tcp_fin, udp] = self.parts.words.as_slice() else {
             return Err(UsageError::new(
                 format!("--set needs three timeouts, and is given {}", self.parts.words.len()),
-                "say --set TCP TCPFIN UDP in seconds, 0 for one that stays",
+                "write --set TCP TCPFIN UDP in seconds, 0 to keep one",
             ));
         };
         let seconds = |text: &String| in_range("--set", text, 0, MAX_TIMEOUT);
@@ -310,15 +310,15 @@ impl Said {
         let is_of_connections = matches!(what, What::Connections(_));
         for (key, said) in [(Key::Client, "--client"), (Key::Backend, "--backend"), (Key::Most, "--most")] {
             if self.has(key) && !is_of_connections {
-                return Err(UsageError::new(format!("{said} chooses connections"), "add -c, or leave it out"));
+                return Err(UsageError::new(format!("{said} selects connections"), "add -c, or leave it out"));
             }
         }
         if self.has(Key::Sort) && (is_of_connections || self.has(Key::NoSort)) {
-            let reason = "connections are listed as the table has them, and --nosort is its contrary: leave it out";
+            let reason = "connections are never sorted, and --nosort is the opposite: leave it out";
             return Err(UsageError::refused("--sort", reason));
         }
         if matches!(what, What::Timeout) && service.is_some() {
-            let next = "leave the service out, or say `-L` alone, which shows a service's conn-timeout";
+            let next = "leave the service out, or give `-L` alone, which shows a service's conn-timeout";
             return Err(UsageError::new("--timeout lists the timeouts of services without their own", next));
         }
         Ok(Listing {
@@ -363,7 +363,7 @@ impl Said {
             let (address, port) = host_and_port("--backend", text, protocol)?;
             let port = port.or(service.map(|service| service.address.port()));
             let port =
-                port.ok_or_else(|| UsageError::new(format!("--backend {text} has no port"), "say ADDRESS:PORT"))?;
+                port.ok_or_else(|| UsageError::new(format!("--backend {text} has no port"), "write ADDRESS:PORT"))?;
             Ok(SocketAddr::new(address, port))
         };
         Ok(Filter {
@@ -381,15 +381,16 @@ fn in_range<N: FromStr + PartialOrd + Copy + std::fmt::Display>(
     least: N,
     most: N,
 ) -> Result<N, UsageError> {
-    text.parse().ok().filter(|number| (least..=most).contains(number)).ok_or_else(|| {
-        UsageError::new(format!("{said} {text} is no number that it can be"), format!("say {least} to {most}"))
-    })
+    text.parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| UsageError::new(format!("{said} {text} is out of range"), format!("give {least} to {most}")))
 }
 
 fn address(said: &str, text: &str) -> Result<IpAddr, UsageError> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     names::host(bare).ok_or_else(|| {
-        UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "say an address")
+        UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "give an address")
     })
 }
 
@@ -407,7 +408,7 @@ fn host_and_port(said: &str, text: &str, protocol: Protocol) -> Result<(IpAddr, 
             names::port(protocol, port).ok_or_else(|| {
                 UsageError::new(
                     format!("{said} {text}: '{port}' is neither a port nor the name of a service"),
-                    "say ADDRESS:PORT, an IPv6 address in brackets",
+                    "write ADDRESS:PORT, an IPv6 address in brackets",
                 )
             })
         })
@@ -415,7 +416,7 @@ fn host_and_port(said: &str, text: &str, protocol: Protocol) -> Result<(IpAddr, 
     let host = names::host(host).ok_or_else(|| {
         UsageError::new(
             format!("{said} {text}: '{host}' is neither an address nor the name of a host"),
-            "say ADDRESS:PORT, an IPv6 address in brackets",
+            "write ADDRESS:PORT, an IPv6 address in brackets",
         )
     })?;
     Ok((host, port))

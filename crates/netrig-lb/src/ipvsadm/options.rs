@@ -168,7 +168,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
         Some('j'),
         Refused("there is no SYN proxy: the backends' own SYN cookies serve (net.ipv4.tcp_syncookies)"),
     ),
-    ("sockpair", None, Refused("say `-L -c -t SERVICE --client ADDRESS` instead")),
+    ("sockpair", None, Refused("write `-L -c -t SERVICE --client ADDRESS` instead")),
     ("cpu", None, Refused("listings are of all CPUs together")),
     ("add-blklst", Some('U'), Refused(NO_ACCESS_LISTS)),
     ("del-blklst", Some('V'), Refused(NO_ACCESS_LISTS)),
@@ -201,7 +201,7 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
             match (meaning, value) {
                 (Value(_), None) => parts.take(*meaning, said.clone(), Some(next(&mut rest, &said)?))?,
                 (Does(_) | Flag(_), Some(value)) => {
-                    let error = format!("{said} takes no value, and is given '{value}'");
+                    let error = format!("{said} takes no value, but has '{value}'");
                     return Err(UsageError::new(error, "leave the value out"));
                 }
                 (_, value) => parts.take(*meaning, said, value.map(str::to_owned))?,
@@ -218,7 +218,7 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
 const TRY_HELP: &str = "`netrig lb --help` tells the options";
 
 fn next<'a>(rest: &mut impl Iterator<Item = &'a String>, said: &str) -> Result<String, UsageError> {
-    rest.next().cloned().ok_or_else(|| UsageError::new(format!("{said} needs a value"), "say it after the option"))
+    rest.next().cloned().ok_or_else(|| UsageError::new(format!("{said} needs a value"), "put it after the option"))
 }
 
 impl Parts {
@@ -258,7 +258,7 @@ impl Parts {
             Does(verb) => match &self.verb {
                 Some((_, before)) => Err(UsageError::new(
                     format!("{before} and {said} are two commands"),
-                    "say one of them, and the other in a line of its own",
+                    "choose one, and put the other in a line of its own",
                 )),
                 None => {
                     self.verb = Some((verb, said));
@@ -267,7 +267,7 @@ impl Parts {
             },
             Value(key) | Flag(key) => {
                 if self.keys.iter().any(|(before, ..)| *before == key) {
-                    return Err(UsageError::new(format!("{said} is said twice"), "say it once"));
+                    return Err(UsageError::new(format!("{said} is given twice"), "give it once"));
                 }
                 self.keys.push((key, value, said));
                 Ok(())

@@ -1,7 +1,7 @@
 //! What one configuration has that the other has not, in words.
 
 use rig_datapath::balancer::{Expire, Timeouts, Unhandled};
-use rig_stats::units::Span;
+use rig_stats::units::{Span, counted};
 
 use super::rules::{Backend, Rules, Service, Shown, expire_name, forward_name, scheduler_name};
 
@@ -45,7 +45,7 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
 }
 
 pub(super) fn backends(count: usize) -> String {
-    if count == 1 { "1 backend".to_owned() } else { format!("{count} backends") }
+    counted(count, "backend", "backends")
 }
 
 fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> Vec<String> {
@@ -127,5 +127,5 @@ fn timeouts(old: &Timeouts, new: &Timeouts) -> String {
         format!("{name} {} is now {}", Span(old.of(state)), Span(new.of(state)))
     });
     let changed: Vec<String> = changed.collect();
-    if changed.is_empty() { "said elsewhere, the same".to_owned() } else { changed.join(", ") }
+    if changed.is_empty() { "moved within the file, otherwise the same".to_owned() } else { changed.join(", ") }
 }

@@ -35,13 +35,13 @@ fn next(address: IpAddr) -> Option<IpAddr> {
 
 impl Addresses {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let one = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| format!("'{text}' is no IP address"));
+        let one = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| format!("'{text}' is not an IP address"));
         let (first, last) = match text.split_once('-') {
             Some((first, last)) => (one(first)?, one(last)?),
             None => (one(text)?, one(text)?),
         };
         if first.is_ipv4() != last.is_ipv4() || number(first) > number(last) {
-            return Err(format!("'{text}' is no range of addresses: {last} does not come after {first}"));
+            return Err(format!("'{text}' is not a range of addresses: {last} does not come after {first}"));
         }
         if number(last) - number(first) >= MOST {
             return Err(format!("'{text}' is a range of more than {MOST} addresses"));
@@ -81,13 +81,13 @@ impl TooMany {
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     let one = |text: &str| match text.trim().parse::<u16>() {
         Ok(port) if port > 0 => Ok(port),
-        _ => Err(format!("'{text}' is no port: 1 to 65535")),
+        _ => Err(format!("'{text}' is not a port: 1 to 65535")),
     };
     let range = match text.split_once('-') {
         Some((first, last)) => one(first)?..=one(last)?,
         None => one(text)?..=one(text)?,
     };
-    if range.is_empty() { Err(format!("'{text}' is no range of ports")) } else { Ok(range) }
+    if range.is_empty() { Err(format!("'{text}' is not a range of ports")) } else { Ok(range) }
 }
 
 /// Addresses and their ports; without ports where there are none in the text.

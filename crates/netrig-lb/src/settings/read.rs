@@ -93,11 +93,11 @@ impl Reader<'_> {
             let valid =
                 (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace());
             if !valid || name == "." || name == ".." {
-                let hint = "say its name as `ip link` shows it";
-                return Err(self.error(entry.span(), format!("'{name}' is no network device"), Some(hint)));
+                let hint = "write its name as `ip link` shows it";
+                return Err(self.error(entry.span(), format!("'{name}' is not a network device"), Some(hint)));
             }
             if devices.iter().any(|known| known.name == *name) {
-                return Err(self.error(entry.span(), format!("device '{name}' is there twice"), Some("remove one")));
+                return Err(self.error(entry.span(), format!("device '{name}' is listed twice"), Some("remove one")));
             }
             devices.push(device);
         }
@@ -109,7 +109,7 @@ impl Reader<'_> {
         let Some(said) = &file.hand_over else { return Ok(None) };
         let error = |what: String, hint: &str| Err(self.error(said.span(), what, Some(hint)));
         if file.workers.is_none() && file.cpus.is_none() {
-            return error("'hand_over' without workers to hand packets over to".into(), "say 'workers' or 'cpus', too");
+            return error("'hand_over' without workers to hand packets over to".into(), "add 'workers' or 'cpus'");
         }
         let queue = said.get_ref().queue.unwrap_or(QUEUE_PACKETS);
         if !(1..=MOST_PACKETS).contains(&queue) {
@@ -136,12 +136,12 @@ impl Reader<'_> {
             (None, Some(cpus)) => match cpus.get_ref().parse::<CpuSet>() {
                 Ok(set) if !set.is_empty() => Ok(Workers::Cpus(set)),
                 _ => {
-                    let what = format!("'{}' is no list of CPUs", cpus.get_ref());
+                    let what = format!("'{}' is not a list of CPUs", cpus.get_ref());
                     Err(self.error(cpus.span(), what, Some("write it as 2-3 or 0,2")))
                 }
             },
             (Some(_), Some(cpus)) => {
-                let hint = "say either how many or which";
+                let hint = "give either the number or the list";
                 Err(self.error(cpus.span(), "both 'workers' and 'cpus'", Some(hint)))
             }
         }
@@ -169,7 +169,7 @@ impl Reader<'_> {
     fn metrics(&self, file: &File) -> Result<Option<SocketAddr>> {
         let Some(metrics) = &file.metrics else { return Ok(None) };
         let wrong = |_| {
-            let what = format!("'{}' is no address with a port", metrics.get_ref());
+            let what = format!("'{}' is not an address with a port", metrics.get_ref());
             self.error(metrics.span(), what, Some("write it as 127.0.0.1:9180 or [::1]:9180"))
         };
         metrics.get_ref().parse().map(Some).map_err(wrong)
@@ -219,7 +219,7 @@ impl Reader<'_> {
                 local.extend(range.each(room).map_err(|many| self.too_many(span, text, many, Room::Locals))?);
             }
             if !local.is_empty() && matches!(forward, Some(Forward::Nat | Forward::Route)) {
-                let what = "local addresses are of no use to a service that does not translate clients' addresses";
+                let what = "a service that does not translate clients' addresses needs no local addresses";
                 return Err(self.error(said.span(), what, Some("remove them, or forward = \"full-nat\"")));
             }
         }
@@ -238,7 +238,7 @@ impl Reader<'_> {
                     .map_err(|many| self.too_many(span.clone(), text, many, Room::LocalsOfAll))?;
                 self.left.list_entries -= local.len() as u32;
                 if self.lines.services.insert(key, span.clone()).is_some() {
-                    let what = format!("{} is there twice", rules::Shown(key));
+                    let what = format!("{} is listed twice", rules::Shown(key));
                     return Err(self.error(span, what, Some("remove one")));
                 }
                 let backends = self.backends(key, &service.backend)?;
@@ -250,7 +250,7 @@ impl Reader<'_> {
                 {
                     let how = service.forward.map_or("", rules::forward_name);
                     let what = format!("{} forwards by {how} and lacks {lacks}", rules::Shown(key));
-                    let hint = "add local = [\"ADDRESS-ADDRESS\"], or say another way to forward: nat, route";
+                    let hint = "add local = [\"ADDRESS-ADDRESS\"], or choose another way to forward: nat, route";
                     return Err(self.error(span, what, Some(hint)));
                 }
                 services.push(service);
@@ -268,7 +268,7 @@ impl Reader<'_> {
             Some((name, rest)) => match name.to_ascii_lowercase().as_str() {
                 "tcp" => (Protocol::Tcp, rest),
                 "udp" => (Protocol::Udp, rest),
-                _ => return Err(error(format!("'{name}' is no protocol"))),
+                _ => return Err(error(format!("'{name}' is not a protocol"))),
             },
         };
         let endpoints = Endpoints::parse(endpoints).map_err(error)?;
@@ -309,7 +309,7 @@ impl Reader<'_> {
                 if self.lines.backends.insert((key.address, address), entry.span()).is_some()
                     && backends.iter().any(|known: &Backend| known.address == address)
                 {
-                    let what = format!("{}: backend {address} is there twice", rules::Shown(key));
+                    let what = format!("{}: backend {address} is listed twice", rules::Shown(key));
                     return Err(self.error(entry.span(), what, Some("remove one")));
                 }
                 backends.push(Backend { address, ..template });
@@ -322,12 +322,12 @@ impl Reader<'_> {
     fn too_many(&self, span: Range<usize>, text: &str, many: TooMany, of: Room) -> FileError {
         let TooMany { count, room } = many;
         let (what, hint) = match of {
-            Room::Services => ("services", "choose fewer, or say more by [room] services, up to 65535"),
-            Room::Backends => ("backends", "choose fewer, or say more by [room] backends, up to 65535"),
+            Room::Services => ("services", "choose fewer, or raise [room] services, up to 65535"),
+            Room::Backends => ("backends", "choose fewer, or raise [room] backends, up to 65535"),
             Room::BackendsOfOne => ("backends of one service", "a service can have 1024"),
-            Room::Locals => ("local addresses", "choose fewer, or say more by [room] local_addresses, up to 65535"),
+            Room::Locals => ("local addresses", "choose fewer, or raise [room] local_addresses, up to 65535"),
             Room::LocalsOfAll => {
-                ("local addresses in the lists of services", "choose fewer, or say more by [room] schedule_entries")
+                ("local addresses in the lists of services", "choose fewer, or raise [room] schedule_entries")
             }
         };
         self.error(span, format!("'{text}' wants {count} more {what}, and there is room for {room}"), Some(hint))

@@ -200,7 +200,7 @@ pub enum EditError {
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
-    #[error("{0} is no port of a destination")]
+    #[error("{0} is not a port of a destination")]
     Port(SocketAddr),
     #[error("there are {most} {what} already, and there can be no more")]
     TooMany { what: &'static str, most: usize },
@@ -219,7 +219,7 @@ impl EditError {
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
-            Self::Port(_) => "say the destination's port",
+            Self::Port(_) => "give the destination's port",
             Self::TooMany { .. } => "delete some first",
         }
     }

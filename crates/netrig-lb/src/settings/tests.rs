@@ -83,9 +83,9 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
     let with = |more: &str| format!("\n{service}{more}");
     let cases = [
         ("\nworker = 1".to_owned(), "lb.toml:2: unknown field `worker`", "`workers`"),
-        ("devices = ['eth0', 'eth0']".to_owned(), "lb.toml:1: device 'eth0' is there twice", ""),
+        ("devices = ['eth0', 'eth0']".to_owned(), "lb.toml:1: device 'eth0' is listed twice", ""),
         ("devices = [{ nam = 'eth0' }]".to_owned(), "lb.toml:1: unknown field `nam`", "`name`"),
-        ("devices = ['a/b']".to_owned(), "'a/b' is no network device", "ip link"),
+        ("devices = ['a/b']".to_owned(), "'a/b' is not a network device", "ip link"),
         ("workers = 1\ncpus = '1'".to_owned(), "lb.toml:2: both", "either"),
         ("workers = 0".to_owned(), "lb.toml:1: 0 workers", "choose 1"),
         ("\nhand_over = {}".to_owned(), "lb.toml:2: 'hand_over' without workers", "'workers' or 'cpus'"),
@@ -93,10 +93,10 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("workers = 1\nhand_over = { queue = 16385 }".to_owned(), "a queue for 16385 packets", "1 to 16384"),
         ("workers = 1\nhand_over = { priority = 100 }".to_owned(), "lb.toml:2: 'priority'", "1 to 99"),
         ("workers = 1\nhand_over = { room = 1 }".to_owned(), "lb.toml:2: unknown field `room`", "queue"),
-        ("cpus = 'all'".to_owned(), "'all' is no list of CPUs", "2-3"),
+        ("cpus = 'all'".to_owned(), "'all' is not a list of CPUs", "2-3"),
         ("connections = 10".to_owned(), "lb.toml:1: a balancer cannot be made for 10 connections", ""),
         ("\n[room]\nbackends = 70000".to_owned(), "lb.toml:2: a balancer cannot be made for 70000 backends", ""),
-        ("metrics = 'here'".to_owned(), "lb.toml:1: 'here' is no address", "127.0.0.1"),
+        ("metrics = 'here'".to_owned(), "lb.toml:1: 'here' is not an address", "127.0.0.1"),
         ("[timeouts]\nestablished = '10ms'".to_owned(), "lb.toml:2: timeout 'established' of 10ms", "30 days"),
         ("[timeouts]\n\nopen = '10s'".to_owned(), "lb.toml:3: there is no timeout 'open'", "established"),
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
@@ -108,8 +108,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "lb.toml:3: tcp 192.0.2.1:80 forwards by full-nat and lacks a local",
             "local =",
         ),
-        (with("forward = 'nat'\nlocal = ['10.0.0.1']"), "lb.toml:5: local addresses are of no use", "full-nat"),
-        (with("forward = 'nat'\nbackend = ['10.0.0.1:x']"), "lb.toml:5: 'x' is no port", "10.0.0.1:80"),
+        (with("forward = 'nat'\nlocal = ['10.0.0.1']"), "lb.toml:5: a service that does not translate", "full-nat"),
+        (with("forward = 'nat'\nbackend = ['10.0.0.1:x']"), "lb.toml:5: 'x' is not a port", "10.0.0.1:80"),
         (
             with("forward = 'route'\nbackend = [\n'10.0.0.1:81']"),
             "lb.toml:6: service 192.0.2.1:80: backend 10.0.0.1:81 has another port",
@@ -117,7 +117,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (
             with("forward = 'nat'\nbackend = [\n'10.0.0.1-10.0.0.3:80',\n'10.0.0.2:80']"),
-            "lb.toml:7: tcp 192.0.2.1:80: backend 10.0.0.2:80 is there twice",
+            "lb.toml:7: tcp 192.0.2.1:80: backend 10.0.0.2:80 is listed twice",
             "",
         ),
         (
@@ -131,10 +131,10 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "65535",
         ),
         (with("forward = 'nat'\nbackend = ['fd00::1']"), "fd00::1 is of the other address family", ""),
-        (with("[[service]]\nlisten = ['192.0.2.1:80']"), "lb.toml:5: tcp 192.0.2.1:80 is there twice", ""),
+        (with("[[service]]\nlisten = ['192.0.2.1:80']"), "lb.toml:5: tcp 192.0.2.1:80 is listed twice", ""),
         (
             "[[service]]\nlisten = ['192.0.2.1-192.0.2.2:80', '192.0.2.2:80']".to_owned(),
-            "lb.toml:2: tcp 192.0.2.2:80 is there twice",
+            "lb.toml:2: tcp 192.0.2.2:80 is listed twice",
             "",
         ),
         (
@@ -168,11 +168,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "lb.toml:5: '192.0.0.0-192.0.127.255:80' wants 32768 more local addresses in the lists of services",
             "schedule_entries",
         ),
-        ("[[service]]\nlisten = ['sctp 192.0.2.1:80']".to_owned(), "lb.toml:2: 'sctp' is no protocol", "udp"),
+        ("[[service]]\nlisten = ['sctp 192.0.2.1:80']".to_owned(), "lb.toml:2: 'sctp' is not a protocol", "udp"),
         ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
         (
             "[[service]]\nlisten = ['127.0.0.1:80']\nforward = 'nat'".to_owned(),
-            "lb.toml:2: service 127.0.0.1:80: 127.0.0.1 is no address",
+            "lb.toml:2: service 127.0.0.1:80: a service cannot have 127.0.0.1",
             "",
         ),
         ("connections = ".to_owned(), "lb.toml:1:", ""),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rig_cli::words::counted;
 use rig_datapath::receive::{Reading, Receive};
 use rig_datapath::steer::{Options, Processing, Steer, Steered};
 use rig_spread::{Abilities, EntrySeen};
+use rig_stats::units::counted;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool;
 use rig_sys::netdev::{Features, Questions};
@@ -45,7 +45,7 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<usize> {
     let index = Netlink::open(&device.ns)?.index(name)?;
     if !device.ns.run(|| Questions::open()?.features(index))?.is_ok_and(Features::runs_programs) {
         bail!(
-            "its driver runs no XDP programs, and in the kernel's place for them that would cost more than it brings"
+            "its driver runs no XDP programs, and generic XDP would cost more than it saves"
         );
     }
     if device.ns.run(|| Steer::is_taken(index))? {
@@ -53,7 +53,7 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<usize> {
     }
     let queues = device.receive_queues();
     if queues > Steer::MOST_QUEUES as usize {
-        bail!("it has {queues} receive queues, and {} can be told apart", Steer::MOST_QUEUES);
+        bail!("it has {queues} receive queues, and at most {} are possible", Steer::MOST_QUEUES);
     }
     // They would send packets on to other CPUs behind the queue, and out of order.
     let steered = |queue: &usize| {

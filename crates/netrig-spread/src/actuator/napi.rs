@@ -44,7 +44,7 @@ impl Threads {
     pub(super) fn take(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
         napi::may_place()?;
         let threaded =
-            device.sysfs.read(&device.name, THREADED).context("before Linux 5.12 there are no such threads")?;
+            device.sysfs.read(&device.name, THREADED).context("there are no such threads before Linux 5.12")?;
         let mut before = Before {
             interface: device.name.clone(),
             threaded: threaded != "0",

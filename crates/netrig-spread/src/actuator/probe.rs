@@ -79,13 +79,13 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
         }
         Kind::Napi => {
             napi::may_place()?;
-            device.sysfs.read(&device.name, "threaded").context("before Linux 5.12 there are no such threads")?;
+            device.sysfs.read(&device.name, "threaded").context("there are no such threads before Linux 5.12")?;
             has_queues(device)
         }
         Kind::Rps => has_queues(device),
         Kind::Observe => {
             if napi::of(&device.ns, &device.name)
-                .context("before Linux 6.8 the kernel does not tell of queues")?
+                .context("the kernel lists no queues before Linux 6.8")?
                 .is_empty()
             {
                 bail!("{}", device.without_queues());
@@ -97,7 +97,7 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
 
 /// Receive queues that it has, or would have when it is taken.
 fn has_queues(device: &Device) -> anyhow::Result<usize> {
-    let napis = napi::of(&device.ns, &device.name).context("before Linux 6.8 the kernel does not tell of queues")?;
+    let napis = napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?;
     let is_up = device.sysfs.read(&device.name, "carrier").is_ok_and(|carrier| carrier == "1");
     match napis.len() {
         0 if is_up && device.is_veth() => Ok(device.receive_queues()),

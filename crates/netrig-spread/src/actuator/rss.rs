@@ -63,7 +63,7 @@ fn queues_by_cpu(napis: &[Napi], cpu_of: impl Fn(u32) -> Option<CpuSet>) -> anyh
         };
         if let Some(other) = queue_on.insert(cpu, queue) {
             bail!(
-                "interrupts of receive queues {other} and {queue} both come to CPU {cpu}, and an entry's CPU would say nothing: write \
+                "interrupts of receive queues {other} and {queue} both come to CPU {cpu}, and an entry's CPU could not be told: write \
                  another CPU to /proc/irq/{interrupt}/smp_affinity_list, and end irqbalance"
             );
         }

@@ -232,7 +232,7 @@ impl Engine {
         drop(port);
         let words = match self.kept.give_back(index) {
             Ok(()) => format!("left: {why}"),
-            Err(error) => format!("left: {why}; not all is as it was: {}", in_words(&error)),
+            Err(error) => format!("released: {why}; not everything could be put back: {}", in_words(&error)),
         };
         self.tell(name, Happened::Said(words));
     }
@@ -415,12 +415,12 @@ impl Engine {
         let Source::File { path, said } = &self.source else { return Vec::new() };
         let mut new = match Settings::load(path) {
             Ok(new) => new,
-            Err(error) => return vec![format!("the file is not taken, and nothing changes: {error}")],
+            Err(error) => return vec![format!("the file is refused, and nothing changes: {error}")],
         };
         new.rules.splice(0..0, said.iter().cloned());
         let mut lines = vec![format!("{} is in force", path.display())];
         if new.metrics != self.settings.metrics {
-            lines.push("`metrics` differs, which needs a restart".into());
+            lines.push("`metrics` has changed in the file, which needs a restart".into());
         }
         self.settings = Settings { metrics: self.settings.metrics, ..new };
         // What was said meanwhile gives way to the file.
@@ -429,12 +429,12 @@ impl Engine {
         let names: Vec<String> = self.ports.keys().cloned().collect();
         for name in names {
             let Some(rule) = self.settings.rule_for(&name).cloned() else {
-                self.leave(&name, "the file names it no more");
+                self.leave(&name, "the file no longer names it");
                 continue;
             };
             let Some(port) = self.ports.get_mut(&name) else { continue };
             if rule.actuators != port.rule.actuators {
-                self.leave(&name, "to be taken otherwise");
+                self.leave(&name, "to be taken with other actuators");
             } else if let Err(error) = port.configure(rule, now) {
                 lines.push(format!("{name}: {}", in_words(&error)));
             }

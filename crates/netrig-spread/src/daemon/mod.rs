@@ -157,7 +157,7 @@ fn watch(to: Sender<Event>) -> anyhow::Result<()> {
                 return;
             }
         }
-        note("new interfaces are not seen any more: reload when there are some");
+        note("new interfaces are no longer noticed: `netrig spread reload` takes them");
     };
     thread::Builder::new().name("watch".into()).spawn(body)?;
     Ok(())

@@ -59,7 +59,7 @@ impl Record {
         if let Some(file) = &mut self.file
             && let Err(error) = write(file, line)
         {
-            note(format_args!("what is seen is not recorded any more: {error}"));
+            note(format_args!("recording has stopped: {error}"));
             self.file = None;
         }
     }

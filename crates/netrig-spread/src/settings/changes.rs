@@ -20,7 +20,7 @@ impl FromStr for SchedulingMode {
     fn from_str(text: &str) -> Result<Self, String> {
         let plain = |text: &str| text.replace(['-', '_'], "").to_ascii_lowercase();
         let found = Mode::ALL.into_iter().find(|mode| plain(mode.name()) == plain(text));
-        found.map(Self).ok_or_else(|| format!("'{text}' is no mode: {}", Mode::ALL.map(Mode::name).join(", ")))
+        found.map(Self).ok_or_else(|| format!("'{text}' is not a mode: {}", Mode::ALL.map(Mode::name).join(", ")))
     }
 }
 

@@ -125,7 +125,7 @@ impl Settings {
         if let Some(metrics) = &letter.metrics {
             let hint = Some("write an address and a port: metrics = \"127.0.0.1:9401\"");
             let address = metrics.as_ref().parse();
-            let what = || format!("'{}' is no address to serve metrics at", metrics.as_ref());
+            let what = || format!("'{}' is not an address to serve metrics at", metrics.as_ref());
             settings.metrics = Some(address.map_err(|_| wrong(metrics.span(), what(), hint))?);
         }
         if let Some(tick) = &letter.tick {
@@ -140,7 +140,7 @@ impl Settings {
             settings.tick = asked;
         }
         if letter.interface.is_empty() {
-            let hint = "say which: [[interface]] with name = \"eth0\", or a pattern such as \"veth*\"";
+            let hint = "name one: [[interface]] with name = \"eth0\", or a pattern such as \"veth*\"";
             return Err(wrong(0..0, "it names no interface".to_owned(), Some(hint)));
         }
         for interface in letter.interface {
@@ -185,7 +185,9 @@ fn actuators(said: &OneOrSeveral) -> Result<Vec<Kind>, String> {
     match said {
         OneOrSeveral::One(word) if word == "auto" => Ok(Kind::PREFERRED.to_vec()),
         OneOrSeveral::One(word) => Ok(vec![word.parse()?]),
-        OneOrSeveral::Several(words) if words.is_empty() => Err("a list of no actuators: say \"auto\"".to_owned()),
+        OneOrSeveral::Several(words) if words.is_empty() => {
+            Err("an empty list of actuators: write \"auto\"".to_owned())
+        }
         OneOrSeveral::Several(words) => words.iter().map(|word| word.parse()).collect(),
     }
 }

@@ -58,7 +58,7 @@ impl FromStr for Pattern {
             || text.len() > 64
             || text.contains(|c: char| c == '/' || c.is_whitespace() || c.is_control())
         {
-            return Err(format!("'{text}' is no name of an interface, nor a pattern of names such as veth*"));
+            return Err(format!("'{text}' is not a name of an interface, nor a pattern of names such as veth*"));
         }
         Ok(Self(text.to_owned()))
     }

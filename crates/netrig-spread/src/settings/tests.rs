@@ -59,15 +59,15 @@ fn mistakes_name_their_line_and_the_next_step() {
     let cases = [
         ("", "names no interface", 1),
         ("[[interface]]\nname = \"eth0\"\nmod = \"dynamic\"\n", "unknown field `mod`", 3),
-        ("[[interface]]\nname = \"eth0\"\nmode = \"fast\"\n", "'fast' is no mode", 3),
-        ("[[interface]]\nname = \"a b\"\n", "no name of an interface", 2),
-        ("[[interface]]\nname = \"eth0\"\nactuator = \"irq\"\n", "'irq' moves nothing", 3),
-        ("[[interface]]\nname = \"eth0\"\nactuator = []\n", "no actuators", 3),
+        ("[[interface]]\nname = \"eth0\"\nmode = \"fast\"\n", "'fast' is not a mode", 3),
+        ("[[interface]]\nname = \"a b\"\n", "not a name of an interface", 2),
+        ("[[interface]]\nname = \"eth0\"\nactuator = \"irq\"\n", "'irq' is not an actuator", 3),
+        ("[[interface]]\nname = \"eth0\"\nactuator = []\n", "empty list of actuators", 3),
         ("[[interface]]\nname = \"eth0\"\nmax_queue_pairs = 0\n", "at least 1", 1),
         ("[[interface]]\nname = \"eth0\"\ncpus = \"3-1\"\n", "3-1", 3),
         ("[[interface]]\nname = \"eth0\"\n[[interface]]\nname = \"eth0\"\n", "two rules for 'eth0'", 4),
         ("tick = \"0s\"\n[[interface]]\nname = \"eth0\"\n", "between 1 ms and 1 s", 1),
-        ("metrics = \"here\"\n[[interface]]\nname = \"eth0\"\n", "no address to serve metrics", 1),
+        ("metrics = \"here\"\n[[interface]]\nname = \"eth0\"\n", "not an address to serve metrics", 1),
         ("[[interface]]\nname = \"eth0\"\ntuning = { hi = 2.0 }\n", "hi is 2", 3),
     ];
     for (text, part, line) in cases {

@@ -23,7 +23,7 @@ pub(crate) struct Simulate {
     what: Option<What>,
     /// Scenarios, e.g. S2 S9; --list names them [default: all]
     scenarios: Vec<String>,
-    /// Name the scenarios and rules that there are
+    /// List the scenarios and rules
     #[arg(long, conflicts_with_all = ["json", "plot", "replay"])]
     list: bool,
     /// Rules that decide, e.g. dynamic,rss++ [default: all]
@@ -39,23 +39,23 @@ pub(crate) struct Simulate {
     /// several, with a file for each
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Decide again on what `netrig spread run --record` has written, by this version's policy
+    /// Decide again, by this version's policy, on a recording of `netrig spread run --record`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenarios", "rules", "plot"])]
     replay: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The guide's activities on machines of 2 to 64 CPUs, with costs that were measured or the guide's
+    /// The guide's activities on machines of 2 to 64 CPUs, with measured costs or the guide's
     ///
     /// Static spread at low and full load; dynamic: coalescing at low load, a second load, idle, bursts from parked and from
-    /// coalesced. Loads are as large, for the costs, as the guide's are for its machine.
+    /// coalesced. Loads are scaled to the costs as the guide's are to its machine.
     Guide(guide::Guide),
 }
 
 fn rule(text: &str) -> Result<Rule, String> {
     let found = Rule::ALL.into_iter().find(|rule| rule.name() == text);
-    found.ok_or_else(|| format!("'{text}' is no rule: one of {}", Rule::ALL.map(Rule::name).join(", ")))
+    found.ok_or_else(|| format!("'{text}' is not a rule: one of {}", Rule::ALL.map(Rule::name).join(", ")))
 }
 
 pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {

@@ -78,7 +78,7 @@ fn lines(
     if let (true, Some(course)) = (oracle, courses.first()) {
         let points = course.samples.iter().map(|sample| (sample.at as f64 / 1000.0, f64::from(sample.oracle)));
         let series = chart.draw_series(LineSeries::new(points, BLACK.stroke_width(1))).map_err(told)?;
-        series.label("fewest that do").legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], BLACK));
+        series.label("fewest needed").legend(|(x, y)| PathElement::new([(x, y), (x + 16, y)], BLACK));
     }
     chart
         .configure_series_labels()

@@ -56,10 +56,10 @@ pub fn roles(settings: &Settings) -> Result<()> {
         all(&["http_host", "http_path", "http_method"], "it needs `protocol http`")?;
     }
     if settings.payload_file.is_some() {
-        all(&["http_host", "http_path", "http_method", "payload_random"], "payload_file says what a message is")?;
+        all(&["http_host", "http_path", "http_method", "payload_random"], "payload_file sets the message")?;
     }
     if settings.http_path.is_some() && !settings.post {
-        all(&["payload_size", "packet_size"], "the path of http_path says how long a GET is")?;
+        all(&["payload_size", "packet_size"], "http_path sets the length of a GET")?;
     }
     if settings.fast_close && settings.keepalive.is_some() && settings.disable_ack {
         return refuse("disable_ack", "the last response of a connection is answered by the reset of fast_close");
@@ -68,10 +68,10 @@ pub fn roles(settings: &Settings) -> Result<()> {
         all(&["change_dip"], "it needs `flood`")?;
     }
     if !settings.vxlans.is_empty() {
-        all(&["vlan", "rss", "change_dip"], "it does not go together with vxlan")?;
+        all(&["vlan", "rss", "change_dip"], "it cannot be combined with vxlan")?;
     }
     if settings.line("rss").is_some() {
-        all(&["flow_isolate"], "it does not go together with rss")?;
+        all(&["flow_isolate"], "it cannot be combined with rss")?;
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
         // Around a tunnel is IPv4, whatever is inside.
         if port.address.is_ipv4() != (v4 || !settings.vxlans.is_empty()) {
             let what = format!(
-                "port: {} is not of the family that it talks: see `client`, `server` and `vxlan`",
+                "port: {} is not of the address family of its lines `client`, `server` and `vxlan`",
                 port.address
             );
             return Err(FileError::at(*line, what));

@@ -75,7 +75,7 @@ fn client_ports(settings: &mut Settings, words: &[&str]) -> Result<(), Refusal> 
     if settings.client_ports.is_some() {
         let line = ["client_port_range", "lport_range"].iter().filter_map(|keyword| settings.line(keyword)).min();
         let line = line.map_or(String::new(), |line| format!("line {line} "));
-        return Err(Refusal::Keyword(format!("{line}says it by its other name: remove one of them")));
+        return Err(Refusal::Keyword(format!("{line}sets the same under its other name: remove one of them")));
     }
     let first = whole(words[0], 1..=65_535)?;
     let last = words.get(1).map_or(Ok(65_535), |last| whole(last, 1..=65_535))?;
@@ -147,7 +147,7 @@ fn stride(settings: &mut Settings, words: &[&str], line: usize) -> Set {
     let stride =
         Stride { first: address(words[0])?, step: whole(words[1], 1..=u32::MAX)?, count: whole(words[2], 1..=65_536)? };
     let span = u64::from(stride.step) * u64::from(stride.count - 1);
-    nth(stride.first, span).ok_or_else(|| "the addresses go beyond the last there is".to_owned())?;
+    nth(stride.first, span).ok_or_else(|| "the addresses go beyond the last possible one".to_owned())?;
     settings.destinations.push((line, stride));
     done()
 }
@@ -178,7 +178,7 @@ pub static KEYWORDS: &[Keyword] = &[
         settings.server = match words[0] {
             "client" => false,
             "server" => true,
-            other => return Err(Refusal::Value(format!("'{other}' is no mode"))),
+            other => return Err(Refusal::Value(format!("'{other}' is not a mode"))),
         };
         done()
     }),
@@ -245,7 +245,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "Seconds[0-600]",
         "30",
         1..=1,
-        "A client's rate rises for so long; 0: it does not.",
+        "How long a client's rate rises; 0: not at all.",
         value!(slow_start, |text| seconds(text, 0..=600).map(Some)),
     ),
     word(
@@ -253,7 +253,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "Seconds",
         "3",
         1..=1,
-        "A client is silent for so long before slow_start.",
+        "How long a client is silent before slow_start.",
         value!(wait, |text| seconds(text, 0..=86_400).map(Some)),
     ),
     word(
@@ -324,7 +324,7 @@ pub static KEYWORDS: &[Keyword] = &[
             "tcp" => Protocol::Tcp,
             "udp" => Protocol::Udp,
             "http" => Protocol::Http,
-            other => return Err(Refusal::Value(format!("'{other}' is no protocol"))),
+            other => return Err(Refusal::Value(format!("'{other}' is not a protocol"))),
         };
         done()
     }),
@@ -402,7 +402,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "Bytes of a segment, announced and kept to.",
         value!(mss, |text| whole(text, 88..=9670).map(Some)),
     ),
-    word("jumbo", "[MTU 9000-9710]", "off, or 9710", 0..=1, "Frames beyond 1500 bytes.", |settings, words, _| {
+    word("jumbo", "[MTU 9000-9710]", "off, or 9710", 0..=1, "Frames of more than 1500 bytes.", |settings, words, _| {
         settings.jumbo = Some(words.first().map_or(Ok(9710), |text| whole(text, 9000..=9710))?);
         done()
     }),
@@ -411,7 +411,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "N[1-1024]",
         "256",
         1..=1,
-        "Packets that are handed over together at most.",
+        "The most packets that are handed over together.",
         value!(tx_burst, |text| whole(text, 1..=1024).map(Some)),
     ),
     word("fast_close", "", "", 0..=0, "TCP client: a reset right after the response.", flag!(fast_close)),
@@ -477,7 +477,7 @@ pub static KEYWORDS: &[Keyword] = &[
         "",
         0..=2,
         "Workers use what the interface's receive-side scaling brings them. That is always so where it is known.",
-        |_, words, _| Ok((!words.is_empty()).then(|| "its arguments are deprecated and say nothing".into())),
+        |_, words, _| Ok((!words.is_empty()).then(|| "its arguments are deprecated and ignored".into())),
     ),
     word(
         "flow_isolate",
@@ -502,14 +502,14 @@ pub static KEYWORDS: &[Keyword] = &[
         "error|warn|info|debug",
         "info",
         1..=1,
-        "Which remarks are made on standard error.",
+        "Which messages go to standard error.",
         |settings, words, _| {
             settings.log_level = match words[0] {
                 "error" => LogLevel::Error,
                 "warn" => LogLevel::Warn,
                 "info" => LogLevel::Info,
                 "debug" => LogLevel::Debug,
-                other => return Err(Refusal::Value(format!("'{other}' is no level"))),
+                other => return Err(Refusal::Value(format!("'{other}' is not a level"))),
             };
             done()
         },
@@ -554,7 +554,7 @@ pub static KEYWORDS: &[Keyword] = &[
                 "xdp" => Driver::Xdp,
                 "xdp-generic" => Driver::XdpGeneric,
                 "packet" => Driver::Packet,
-                other => return Err(Refusal::Value(format!("'{other}' is no driver"))),
+                other => return Err(Refusal::Value(format!("'{other}' is not a driver"))),
             };
             done()
         },

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rig_cli::mistakes;
+use rig_stats::units::counted;
 
 use super::keywords::KEYWORDS;
 use super::settings::Settings;
@@ -57,21 +58,17 @@ pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), FileError> {
         let Some(keyword) = KEYWORDS.iter().find(|keyword| keyword.name == name) else {
             let meant = mistakes::closest(name, KEYWORDS.iter().map(|keyword| keyword.name));
             let meant = meant.map_or_else(String::new, |meant| format!("did you mean '{meant}'? "));
-            return Err(refuse(format!(
-                "there is no keyword '{name}': {meant}`netrig dperf -m` lists those there are"
-            )));
+            return Err(refuse(format!("there is no keyword '{name}': {meant}`netrig dperf -m` lists them all")));
         };
         if let Some(before) = settings.begin(name, line).filter(|_| !keyword.repeats) {
-            return Err(refuse(format!("'{name}' was said in line {before} already: remove one of them")));
+            return Err(refuse(format!("'{name}' is already in line {before}: remove one of them")));
         }
         let takes = |why: &dyn fmt::Display| {
             let usage = [keyword.name, keyword.arguments].join(" ");
             refuse(format!("{name}: {why}; write `{}`", usage.trim_end()))
         };
         if !keyword.count.contains(&arguments.len()) {
-            let count = arguments.len();
-            let words = if count == 1 { "argument" } else { "arguments" };
-            return Err(takes(&format_args!("{count} {words}")));
+            return Err(takes(&counted(arguments.len(), "argument", "arguments")));
         }
         match (keyword.set)(&mut settings, arguments, line) {
             Ok(None) => {}

@@ -13,7 +13,7 @@ use super::settings::Device;
 pub enum Lack {
     #[error("cpu: CPUs {missing} do not exist or may not be used: choose from {allowed}")]
     Cpus { missing: String, allowed: String },
-    #[error("port {name}: there is no such interface here: `ip link` lists those that there are")]
+    #[error("port {name}: there is no such interface here: `ip link` lists them")]
     NoInterface { name: String },
     #[error(
         "port {address}: no PCI device of this address has a network interface: name an interface; when another driver, \

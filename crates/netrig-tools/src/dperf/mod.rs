@@ -50,7 +50,7 @@ pub struct DperfArgs {
     /// Run with this configuration file
     #[arg(short = 'c', long = "conf", value_name = "FILE", required_unless_present_any = ["manual", "version"])]
     pub file: Option<PathBuf>,
-    /// Check the file, and that this machine has what it names, and end
+    /// Check the file and that this machine has what it names, then end
     #[arg(short, long)]
     pub test: bool,
     /// Show all keywords of the configuration
@@ -65,7 +65,7 @@ pub struct DperfArgs {
     /// Find the highest rate without loss, beginning with the file's
     #[arg(long, value_enum, value_name = "GOAL")]
     pub search: Option<Goal>,
-    /// How long the rate that --search finds has to be held
+    /// How long the rate that --search finds must be held
     #[arg(long, value_name = "SPAN", default_value = "10s", requires = "search")]
     pub hold: Span,
 }
@@ -235,7 +235,7 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
 fn search_failures(search: &SearchRecord) -> Vec<String> {
     match search.held {
         Some(_) => Vec::new(),
-        None => vec![format!("no rate was held without loss for {} s", search.hold_s)],
+        None => vec![format!("no rate was without loss for {} s", search.hold_s)],
     }
 }
 

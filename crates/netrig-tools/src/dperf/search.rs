@@ -129,7 +129,9 @@ impl Silence {
 /// What a search that cannot go on has found, in words.
 fn so_far(steps: &[Step], of: &str) -> String {
     match steps.iter().filter(|step| step.is_clean()).map(|step| step.rate).reduce(f64::max) {
-        Some(rate) => format!("until then {} {of}/s were carried, which is no limit", thousands(rate.round() as u64)),
+        Some(rate) => {
+            format!("until then {} {of}/s were carried, which is not a limit", thousands(rate.round() as u64))
+        }
         None => "until then no rate was carried".to_owned(),
     }
 }
@@ -172,7 +174,7 @@ mod tests {
         let step = |rate, lost: &[Loss]| Step { rate, purpose: Purpose::Raise, attempt: 1, losses: lost.to_vec() };
         let loss = Loss { counter: "client synRt".into(), count: 1 };
         let steps = [step(1000.0, &[]), step(2000.0, &[]), step(4000.0, &[loss])];
-        assert_eq!(so_far(&steps, "connections"), "until then 2,000 connections/s were carried, which is no limit");
+        assert_eq!(so_far(&steps, "connections"), "until then 2,000 connections/s were carried, which is not a limit");
         assert_eq!(so_far(&steps[2..], "connections"), "until then no rate was carried");
     }
 }

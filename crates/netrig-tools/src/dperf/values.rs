@@ -106,7 +106,7 @@ pub fn mac(text: &str) -> Result<[u8; 6]> {
 pub fn range(first: &str, count: &str) -> Result<Range> {
     let (first, count) = (address(first)?, whole(count, 1..=65_535)?);
     let range = Range { first, count };
-    last(&range).ok_or_else(|| format!("{count} addresses from {first} go beyond the last there is"))?;
+    last(&range).ok_or_else(|| format!("{count} addresses from {first} go beyond the last possible one"))?;
     Ok(range)
 }
 

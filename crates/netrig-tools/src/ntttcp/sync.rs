@@ -135,7 +135,7 @@ pub enum Action {
 /// Why a client is sent away or not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("it sent {0}, which the protocol has no meaning for at that point")]
+    #[error("it sent {0}, which the protocol does not allow at that point")]
     Meaningless(i32),
     #[error("it asked for more than {QUESTIONS} answers")]
     TooManyQuestions,

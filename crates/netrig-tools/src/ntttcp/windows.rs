@@ -58,7 +58,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-rt",
         Value::None,
         "round trips",
-        "a stream front end measures no round trips: use `netrig rr` at both ends, which keeps the whole distribution of \
+        "ntttcp measures no round trips here: use `netrig rr` at both ends, which keeps the whole distribution of \
          latency",
     ),
     refused(
@@ -86,13 +86,13 @@ pub const OPTIONS: [Spec; 46] = [
         "-uso",
         Value::Needed("bytes"),
         "UDP segmentation offload",
-        "this front end sends one datagram a call: use `netrig udp --gso N` at both ends",
+        "ntttcp sends one datagram a call here: use `netrig udp --gso N` at both ends",
     ),
     refused(
         "-uro",
         Value::None,
         "UDP receive coalescing",
-        "this front end receives one datagram a call: use `netrig udp --gro` at both ends",
+        "ntttcp receives one datagram a call here: use `netrig udp --gro` at both ends",
     ),
     refused(
         "-uc",
@@ -155,7 +155,7 @@ pub const OPTIONS: [Spec; 46] = [
         "-jm",
         Value::Optional("file"),
         "jitter of arrival",
-        "a stream front end stamps no packets: use `netrig udp` at both ends, which reports jitter",
+        "ntttcp stamps no packets here: use `netrig udp` at both ends, which reports jitter",
     ),
     refused("-ps", Value::Needed("ms"), "pause between sends", "it belongs to -jm: use -thr for a rate"),
     honoured(

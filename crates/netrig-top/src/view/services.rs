@@ -4,7 +4,8 @@ use super::spreading::{cpus, interfaces, kernel_cpus};
 use super::{Cell, Note, Side, Table, Tone, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{Balancer, Drop, InterfaceCpu, Router, RouterInterface, Sample, Service, ServiceRates};
-use rig_cli::words::{counted, short};
+use rig_cli::words::short;
+use rig_stats::units::counted;
 
 pub(super) fn balancer(view: &mut View, history: &History, sample: &Sample, balancer: &Balancer, chosen: usize) {
     let dropped: f64 = balancer.drops.iter().map(|drop| drop.packets_per_s).sum();

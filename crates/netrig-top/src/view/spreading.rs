@@ -3,7 +3,8 @@
 use super::{Cell, Column, Note, Side, Table, Tone, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{CountedBy, Cpu, Interface, InterfaceCpu, Sample, Spread};
-use rig_cli::words::{ago, counted, short};
+use rig_cli::words::{ago, short};
+use rig_stats::units::counted;
 
 pub(super) fn fill(view: &mut View, history: &History, sample: &Sample, chosen: usize) {
     if !sample.interfaces.is_empty() {

@@ -81,7 +81,7 @@ pub fn left_out(settings: &Settings, name: &str) -> BTreeSet<String> {
             let network = &route.key.network;
             format!(
                 "the route to {prefix} of network '{network}' is not announced: over VXLAN alone it needs EVPN routes of \
-                 type 5, which are not built"
+                 type 5, which are not supported"
             )
         })
     });

@@ -49,7 +49,7 @@ impl Client {
             return Err("it has no AS yet: give it 'as' and 'router-id' in [global.config]".to_owned());
         }
         if global.use_multiple_paths {
-            let why = "it has use-multiple-paths on, with which it does not tell what is withdrawn: switch it off";
+            let why = "its use-multiple-paths is on, which hides withdrawn routes: switch it off";
             return Err(why.to_owned());
         }
         Ok(global)

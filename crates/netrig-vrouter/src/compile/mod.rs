@@ -284,7 +284,7 @@ impl<'a> Compiler<'a> {
         let labels = if encapsulation == Encapsulation::Vxlan { 1..=LAST_VNI } else { FIRST_LABEL..=LAST_LABEL };
         if !labels.contains(&label) {
             let (at, name) = (route.node, &route.key.network);
-            self.note(format!("{at} has a route of network '{name}' with label {label}, which there is not"));
+            self.note(format!("{at} has a route of network '{name}' with label {label}, which does not exist"));
             return None;
         }
         // Packets that are small enough get there all the same.

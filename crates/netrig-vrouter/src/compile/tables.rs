@@ -69,7 +69,7 @@ impl<'a> Compiler<'a> {
         for route in self.routes.iter() {
             let Some((name, network)) = self.settings.networks.get_key_value(&route.key.network) else {
                 self.note(format!(
-                    "{} has routes of a network '{}', which there is not",
+                    "{} has routes of a network '{}', which does not exist",
                     route.node, route.key.network
                 ));
                 continue;
@@ -80,7 +80,10 @@ impl<'a> Compiler<'a> {
             if let Destination::Prefix(prefix) = route.key.destination
                 && (is_mapped(prefix) || prefix.network().is_multicast())
             {
-                self.note(format!("{} has a route to {prefix} of network '{name}', which is no place", route.node));
+                self.note(format!(
+                    "{} has a route to {prefix} of network '{name}', which is not a prefix of containers",
+                    route.node
+                ));
                 continue;
             }
             if let Destination::Prefix(prefix) = route.key.destination

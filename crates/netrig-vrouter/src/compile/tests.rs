@@ -525,18 +525,18 @@ fn routes_that_make_no_sense_are_left_out_and_told() {
         assert_eq!((tunnels, notes.as_deref()), (0, Some(note)));
     };
     assert_eq!(with(|_| ()), (1, None));
-    told(|route| route.key.network = "green".into(), "192.0.2.2 has routes of a network 'green', which there is not");
+    told(|route| route.key.network = "green".into(), "192.0.2.2 has routes of a network 'green', which does not exist");
     told(
         |route| route.encapsulations = [(Encapsulation::MplsOverUdp, 3)].into(),
-        "192.0.2.2 has a route of network 'red' with label 3, which there is not",
+        "192.0.2.2 has a route of network 'red' with label 3, which does not exist",
     );
     told(
         |route| route.encapsulations = [(Encapsulation::Vxlan, 1 << 24)].into(),
-        "192.0.2.2 has a route of network 'red' with label 16777216, which there is not",
+        "192.0.2.2 has a route of network 'red' with label 16777216, which does not exist",
     );
     told(
         |route| route.key.destination = crate::routes::Destination::Prefix(net("::ffff:10.1.0.11/128")),
-        "192.0.2.2 has a route to ::ffff:10.1.0.11/128 of network 'red', which is no place",
+        "192.0.2.2 has a route to ::ffff:10.1.0.11/128 of network 'red', which is not a prefix of containers",
     );
     told(
         |route| route.encapsulations.clear(),

@@ -249,7 +249,7 @@ impl Engine {
         let mut said = changes::between(&self.settings, &settings);
         if settings.router.flows != self.room {
             said.push(format!(
-                "`flows` differs from the {} that the table was made for, which needs a restart",
+                "`flows` is no longer the {} that the table was made for, which needs a restart",
                 self.room
             ));
         }

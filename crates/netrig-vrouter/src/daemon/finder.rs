@@ -109,10 +109,10 @@ impl Finder {
             }
         }
         if has_peers && !self.has(node.address) {
-            found
-                .site
-                .notes
-                .insert(format!("{} is no address of this machine: other nodes do not reach it there", node.address));
+            found.site.notes.insert(format!(
+                "{} is not an address of this machine: other nodes do not reach it there",
+                node.address
+            ));
         }
         found
     }
@@ -168,7 +168,7 @@ impl Finder {
         let inside = Netlink::open(&namespace).map_err(|error| format!("{what} cannot be entered: {error}"))?;
         let end = inside.link(device).map_err(|_| format!("{what} has no device {device}"))?;
         let elsewhere = || format!("the other end of {what}'s {device} is not in this network namespace");
-        let far = end.far.ok_or_else(|| format!("{what}'s {device} is no veth"))?;
+        let far = end.far.ok_or_else(|| format!("{what}'s {device} is not a veth"))?;
         let here = inside.namespace_number(&self.own).map_err(|error| error.to_string())?;
         if far.namespace.is_none() || far.namespace != here {
             return Err(elsewhere());

@@ -104,7 +104,7 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<Socket
         Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));
     if persist {
-        note("the router has ended, and what it did last goes on: run it again with --persist, or release it");
+        note("the router has ended, and its last configuration stays in force: run it again with --persist, or end it with `netrig vrouter release`");
     }
     drop(engine);
     server.stop();
@@ -162,7 +162,7 @@ fn watch(to: Sender<Event>) -> anyhow::Result<()> {
                 return;
             }
         }
-        note("changes of links and routes are not told any more: reload when there are some");
+        note("changes of links and routes are no longer noticed: reload after a change");
     };
     thread::Builder::new().name("watch".into()).spawn(body)?;
     Ok(())

@@ -108,7 +108,7 @@ impl Speaking {
         let keep = settings.router.bgp.as_ref().map_or(Duration::ZERO, |bgp| bgp.keep);
         let is_less = routes.expire(Instant::now(), keep);
         if is_less {
-            note("routes are withdrawn that the speaker has not told again");
+            note("routes that the speaker did not announce again are withdrawn");
         }
         is_new || is_less
     }

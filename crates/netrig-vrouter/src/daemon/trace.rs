@@ -58,10 +58,10 @@ impl Engine {
             Some(name) => name,
             None => match own().filter(|(_, one)| one.all_addresses().any(|is| is == near)).collect::<Vec<_>>()[..] {
                 [(name, _)] => name,
-                [] => bail!("no interface of node '{}' has {near}: say by --interface which one is meant", self.node),
+                [] => bail!("no interface of node '{}' has {near}: choose one with --interface", self.node),
                 ref several => {
                     let names: Vec<&str> = several.iter().map(|(name, _)| name.as_str()).collect();
-                    bail!("{} have {near}: say by --interface which one is meant", names.join(", "))
+                    bail!("{} have {near}: choose one with --interface", names.join(", "))
                 }
             },
         };

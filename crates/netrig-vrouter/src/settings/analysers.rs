@@ -25,21 +25,24 @@ impl Reader<'_> {
                 return at(format!("'{text}' is no IPv4 address"), "copies go over IPv4: write 198.51.100.2");
             };
             if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
-                return at(format!("{address} is no address of an analyser's"), "say where nodes reach it");
+                return at(
+                    format!("{address} cannot be an analyser's address"),
+                    "give the address at which nodes reach it",
+                );
             }
             let port = said.port.as_ref().map_or(PORT, |port| *port.get_ref());
             if let Some(span) = said.port.as_ref().filter(|_| port == 0) {
-                return Err(self.error(span.span(), "0 is no port", "choose 1 to 65535, or leave it out"));
+                return Err(self.error(span.span(), "0 is not a port", "choose 1 to 65535, or leave it out"));
             }
             let node = settings.nodes.iter().find(|(_, node)| node.address == address && OF_TUNNELS.contains(&port));
             if let Some((node, _)) = node {
                 let what = format!(
                     "analyser '{name}' is at node '{node}', whose router takes UDP to port {port} for a tunnel's"
                 );
-                return at(what, "say another port");
+                return at(what, "choose another port");
             }
             if let Some(vni) = said.vni.as_ref().filter(|vni| *vni.get_ref() > LAST_VNI) {
-                let what = format!("{} is no VXLAN network identifier", vni.get_ref());
+                let what = format!("{} is not a VXLAN network identifier", vni.get_ref());
                 return Err(self.error(vni.span(), what, format!("choose 0 to {LAST_VNI}, or leave it out")));
             }
             let vni = said.vni.as_ref().map_or(0, |vni| *vni.get_ref());

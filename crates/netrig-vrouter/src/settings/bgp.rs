@@ -86,7 +86,7 @@ impl Reader<'_> {
         let mut bgp = Bgp { gobgp: GOBGP.to_owned(), autonomous_system: AUTONOMOUS_SYSTEM, keep: KEEP };
         if let Some(said) = &file.gobgp {
             if !is_address(said.get_ref()) {
-                let what = format!("'{}' is no address of a speaker's API", said.get_ref());
+                let what = format!("'{}' is not an address of a speaker's API", said.get_ref());
                 return Err(self.error(said.span(), what, "write 127.0.0.1:50051 or unix:/run/gobgpd.sock"));
             }
             bgp.gobgp.clone_from(said.get_ref());
@@ -146,7 +146,7 @@ impl Reader<'_> {
         let read = |text: &Spanned<String>| {
             text.get_ref().parse::<Assigned>().map_err(|()| {
                 let hint = "write AS:NUMBER or ADDRESS:NUMBER, such as 64512:100 or 192.0.2.1:100";
-                self.error(text.span(), format!("'{}' is no route target", text.get_ref()), hint)
+                self.error(text.span(), format!("'{}' is not a route target", text.get_ref()), hint)
             })
         };
         list.get_ref().iter().map(read).collect()
@@ -169,7 +169,7 @@ impl Reader<'_> {
             let (one, other, id) = (twice.first, &twice.second, twice.number);
             let what = format!("security groups '{one}' and '{other}' have one id, {id}");
             let drawn = twice.span.is_empty().then(|| self.names.groups.get(other).cloned()).flatten();
-            self.error(drawn.unwrap_or(twice.span), what, "say 'id' of one of them")
+            self.error(drawn.unwrap_or(twice.span), what, "set 'id' of one of them")
         })?;
         Ok(ids.into_iter().collect())
     }

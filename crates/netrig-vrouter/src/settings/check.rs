@@ -105,7 +105,7 @@ fn flood(settings: &Settings, reader: &Reader, name: &str, nodes: &BTreeMap<&str
          {MOST_MEMBERS} at most"
     );
     let span = reader.names.networks.get(name).cloned().unwrap_or_default();
-    Err(reader.error(span, what, "say broadcast = false of it"))
+    Err(reader.error(span, what, "set broadcast = false for it"))
 }
 
 /// An address is of one network only, for everybody who can reach it. With those that others reach through it, a network has

@@ -33,7 +33,8 @@ impl Reader<'_> {
                     match addresses.get(&key) {
                         Some((other, of_others)) if !(shared && *of_others) || *other == name => {
                             let what = format!("{address} is an address of '{other}' already");
-                            let hint = "choose another one; interfaces that share one say it under 'allowed_addresses'";
+                            let hint =
+                                "choose another one; interfaces that share one list it under 'allowed_addresses'";
                             return Err(self.error(text.span(), what, hint));
                         }
                         _ => addresses.insert(key, (name.clone(), shared)),
@@ -43,7 +44,7 @@ impl Reader<'_> {
             }
             if let Some(other) = places.insert((interface.node.clone(), interface.place.clone()), name.clone()) {
                 let what = format!("'{other}' and '{name}' are the same device of node '{}'", interface.node);
-                return Err(self.error(said.name.span(), what, "remove one, or say another device"));
+                return Err(self.error(said.name.span(), what, "remove one, or choose another device"));
             }
             if let Some(label) = &said.label {
                 self.range(label, "label", FIRST_LABEL, LAST_LABEL)?;
@@ -125,7 +126,7 @@ impl Reader<'_> {
         let inside = || device.clone().unwrap_or_else(|| "eth0".to_owned());
         let place = match (&file.namespace, &file.container, &device) {
             (Some(_), Some(container), _) => {
-                let hint = "say where it is once: 'namespace', or 'container'";
+                let hint = "give its place once: 'namespace' or 'container'";
                 return Err(self.error(container.span(), format!("'{name}' is at two places"), hint));
             }
             (Some(namespace), None, _) => Place::Namespace { name: self.place(namespace)?, device: inside() },
@@ -133,13 +134,13 @@ impl Reader<'_> {
             (None, None, Some(device)) => Place::Node { device: device.clone() },
             (None, None, None) => {
                 let what = format!("where is interface '{name}'?");
-                let hint = "say device = \"...\", the node's end of its veth pair; or namespace = \"...\" or container = \"...\"";
+                let hint = "set device = \"...\", the node's end of its veth pair; or namespace = \"...\" or container = \"...\"";
                 return Err(self.error(file.name.span(), what, hint));
             }
         };
         if file.addresses.get_ref().is_empty() {
             let what = format!("interface '{name}' has no address");
-            return Err(self.error(file.addresses.span(), what, "say at least one of its network's subnets"));
+            return Err(self.error(file.addresses.span(), what, "give at least one of its network's subnets"));
         }
         let mut security_groups = BTreeSet::new();
         for group in &file.security_groups {
@@ -167,7 +168,7 @@ impl Reader<'_> {
     fn address(&self, text: &Spanned<String>, network: &str, settings: &Settings) -> Result<IpAddr> {
         let subnets = settings.networks.get(network).map_or(&[][..], |network| &network.subnets);
         let Ok(address) = text.get_ref().parse::<IpAddr>() else {
-            let what = format!("'{}' is no IP address", text.get_ref());
+            let what = format!("'{}' is not an IP address", text.get_ref());
             return Err(self.error(text.span(), what, "write 10.1.0.11 or fd00:1::11, without a prefix length"));
         };
         let all = || subnets.iter().map(|subnet| subnet.prefix.to_string()).collect::<Vec<_>>().join(", ");

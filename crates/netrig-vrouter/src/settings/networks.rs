@@ -32,7 +32,7 @@ impl Reader<'_> {
             match twice.span.is_empty() {
                 true => {
                     let span = self.names.networks.get(&twice.second).cloned().unwrap_or_default();
-                    self.error(span, what, "say 'vni' of one of them")
+                    self.error(span, what, "set 'vni' of one of them")
                 }
                 false => self.error(twice.span, what, "give each its own, or leave it out"),
             }
@@ -117,7 +117,7 @@ impl Reader<'_> {
                 Ok(gateway) if is_host(prefix, gateway) => gateway,
                 _ => {
                     let hint = format!("choose an address of the subnet, such as {}", first_host(prefix));
-                    return Err(self.error(entry.span(), format!("'{text}' is no gateway of {prefix}"), hint));
+                    return Err(self.error(entry.span(), format!("'{text}' is not a gateway of {prefix}"), hint));
                 }
             },
         };
@@ -134,10 +134,10 @@ impl Reader<'_> {
                 let name = self.known("interface", interface, &self.names.interfaces)?;
                 if settings.interfaces.get(&name).is_none_or(|interface| interface.network != network_name) {
                     let what = format!("interface '{name}' is not of network '{network_name}'");
-                    return Err(self.error(interface.span(), what, "say one that is"));
+                    return Err(self.error(interface.span(), what, "choose one that is"));
                 }
                 if via.contains(&name) {
-                    return Err(self.error(interface.span(), format!("'{name}' is there twice"), "remove one"));
+                    return Err(self.error(interface.span(), format!("'{name}' is listed twice"), "remove one"));
                 }
                 via.push(name);
             }

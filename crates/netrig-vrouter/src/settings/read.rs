@@ -85,12 +85,12 @@ impl Names {
                 let odd = |c: char| c.is_whitespace() || c.is_control() || "/:,<>'\"".contains(c);
                 if text.is_empty() || text.len() > 64 || text.contains(odd) {
                     let hint = "choose letters, digits, '-', '_' and '.', 64 at most";
-                    return Err(source.error(name.span(), format!("'{text}' is no name for {kind}"), hint));
+                    return Err(source.error(name.span(), format!("'{text}' is not a name for {kind}"), hint));
                 }
                 if names.insert(text.clone(), name.span()).is_some() {
                     return Err(source.error(
                         name.span(),
-                        format!("{kind} '{text}' is there twice"),
+                        format!("{kind} '{text}' is listed twice"),
                         "rename or remove one",
                     ));
                 }
@@ -107,7 +107,7 @@ impl Names {
         };
         // An end of a policy's rule is a network, a prefix or `any`.
         match names.networks.get("any") {
-            Some(span) => Err(source.error(span.clone(), "'any' is no name for a network", "choose another one")),
+            Some(span) => Err(source.error(span.clone(), "'any' is not a name for a network", "choose another one")),
             None => Ok(names),
         }
     }
@@ -142,7 +142,7 @@ impl Reader<'_> {
         }
         let hint = match mistakes::closest(text, names.keys().map(String::as_str)) {
             Some(meant) => format!("did you mean '{meant}'?"),
-            None => format!("add a [[{}]] with this name, or say one that there is", kind.replace(' ', "_")),
+            None => format!("add a [[{}]] with this name, or choose one that exists", kind.replace(' ', "_")),
         };
         Err(self.error(name.span(), format!("there is no {kind} '{text}'"), hint))
     }
@@ -150,7 +150,7 @@ impl Reader<'_> {
     pub(super) fn not_built(&self, asked: &NotBuilt, what: &str) -> Result<()> {
         match asked {
             None => Ok(()),
-            Some(said) => Err(self.error(said.span(), format!("{what} is not built"), "remove this key")),
+            Some(said) => Err(self.error(said.span(), format!("{what} is not supported"), "remove this key")),
         }
     }
 
@@ -199,7 +199,10 @@ impl Reader<'_> {
             return said(format!("'{text}' is no IPv4 address"), "tunnels go over IPv4: write 192.0.2.1");
         };
         if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
-            return said(format!("{address} is no address of a machine's"), "say where other nodes reach this one");
+            return said(
+                format!("{address} cannot be a machine's address"),
+                "give the address at which other nodes reach this one",
+            );
         }
         if let Some((other, _)) = others.nodes.iter().find(|(_, node)| node.address == address) {
             return said(format!("nodes '{other}' and '{name}' have one address, {address}"), "give each its own");
@@ -224,7 +227,7 @@ impl Reader<'_> {
     pub(super) fn prefix(&self, text: &str, span: Range<usize>) -> Result<IpNet> {
         let Ok(prefix) = text.parse::<IpNet>() else {
             let hint = "write 10.1.0.0/24 or fd00:1::/64";
-            return Err(self.error(span, format!("'{text}' is no prefix"), hint));
+            return Err(self.error(span, format!("'{text}' is not a prefix"), hint));
         };
         if is_mapped(prefix) {
             let what = format!("'{text}' is IPv4, mapped into IPv6 (RFC 4291, 2.5.5.2)");
@@ -240,7 +243,7 @@ impl Reader<'_> {
     pub(super) fn mac(&self, text: &Spanned<String>) -> Result<Mac> {
         let mac = text.get_ref().parse::<Mac>().ok();
         mac.filter(|mac| !mac.is_multicast() && *mac != Mac::default()).ok_or_else(|| {
-            let what = format!("'{}' is no MAC address of an interface", text.get_ref());
+            let what = format!("'{}' is not a MAC address of an interface", text.get_ref());
             self.error(text.span(), what, "write one such as 02:00:00:00:00:01")
         })
     }
@@ -254,7 +257,7 @@ impl Reader<'_> {
                 return Err(self.error(text.span(), what, format!("choose from {names}")));
             };
             if all.contains(&one) {
-                return Err(self.error(text.span(), format!("'{}' is there twice", one.name()), "remove one"));
+                return Err(self.error(text.span(), format!("'{}' is listed twice", one.name()), "remove one"));
             }
             all.push(one);
         }
@@ -269,8 +272,8 @@ impl Reader<'_> {
         let text = name.get_ref();
         let odd = |c: char| c == '/' || c == ':' || c.is_whitespace();
         if !(1..16).contains(&text.len()) || text.contains(odd) || text == "." || text == ".." {
-            let hint = "say its name as `ip link` shows it";
-            return Err(self.error(name.span(), format!("'{text}' is no network device"), hint));
+            let hint = "write its name as `ip link` shows it";
+            return Err(self.error(name.span(), format!("'{text}' is not a network device"), hint));
         }
         Ok(text.clone())
     }
@@ -279,8 +282,8 @@ impl Reader<'_> {
     pub(super) fn place(&self, name: &Spanned<String>) -> Result<String> {
         let text = name.get_ref();
         if text.is_empty() || text.starts_with(['-', '.']) || text.contains(|c: char| c == '/' || c.is_whitespace()) {
-            let hint = "say its name as `ip netns` or `docker ps` shows it";
-            return Err(self.error(name.span(), format!("'{text}' is no name of a namespace or container"), hint));
+            let hint = "write its name as `ip netns` or `docker ps` shows it";
+            return Err(self.error(name.span(), format!("'{text}' is not a name of a namespace or container"), hint));
         }
         Ok(text.clone())
     }
@@ -290,6 +293,6 @@ impl Reader<'_> {
             return Ok(());
         }
         let hint = format!("choose {first} to {last}, or leave it out");
-        Err(self.error(said.span(), format!("{} is no {what}", said.get_ref()), hint))
+        Err(self.error(said.span(), format!("{} is not a {what}", said.get_ref()), hint))
     }
 }

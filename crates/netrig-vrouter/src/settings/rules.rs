@@ -81,7 +81,7 @@ impl Reader<'_> {
         }
         let both_ways = rule.direction == DirectionFile::Both;
         if let (true, Some(ports)) = (both_ways, rule.ports.as_ref().or(rule.types.as_ref())) {
-            let hint = "say direction = \">\": what answers is let through, too; or write a rule for each direction";
+            let hint = "set direction = \">\": answers are let through, too; or write a rule for each direction";
             return Err(self.error(ports.span(), "ports are the destination's, and '<>' has two destinations", hint));
         }
         let action = match rule.action {
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let read = |entry: &Spanned<FatFlowFile>| {
             let FatFlowFile { protocol, port, ignore } = entry.get_ref();
             if let Some(ignore) = ignore {
-                let what = "fat flows of many addresses are not built: rules and next hops are for addresses";
+                let what = "fat flows of many addresses are not supported: rules and next hops are for addresses";
                 return Err(self.error(ignore.span(), what, "remove this key: flows of two addresses are one then"));
             }
             let Some(number @ (TCP | UDP)) = self.protocol(protocol)? else {
@@ -120,8 +120,8 @@ impl Reader<'_> {
                 return Err(self.error(protocol.span(), what, "choose tcp or udp"));
             };
             if *port.get_ref() == 0 {
-                let hint = "say the service's port, 1 to 65535: rules ask for it, so that it cannot be left out";
-                return Err(self.error(port.span(), "0 is no port of a service", hint));
+                let hint = "give the service's port, 1 to 65535: rules need it";
+                return Err(self.error(port.span(), "0 is not a port of a service", hint));
             }
             Ok(Service { protocol: number, port: *port.get_ref() })
         };
@@ -147,7 +147,7 @@ impl Reader<'_> {
         if !protocol.is_some_and(|protocol| of.contains(&protocol)) {
             let names = if key == "ports" { "tcp or udp" } else { "icmp or icmpv6" };
             let what = format!("'{key}' of a rule that is not for {names}");
-            return Err(self.error(said.span(), what, format!("say protocol, {names}, or remove '{key}'")));
+            return Err(self.error(said.span(), what, format!("set protocol, {names}, or remove '{key}'")));
         }
         let list = match said.get_ref() {
             Ports::One(one) => std::slice::from_ref(one),
@@ -166,7 +166,7 @@ impl Reader<'_> {
         let ports = list.iter().map(read).collect::<Result<Vec<_>>>()?;
         if ports.is_empty() || ports.len() > MOST_RULES {
             let what = format!("a rule with {} of '{key}'", ports.len());
-            return Err(self.error(said.span(), what, format!("say 1 to {MOST_RULES}, or leave it out for all")));
+            return Err(self.error(said.span(), what, format!("give 1 to {MOST_RULES}, or leave it out for all")));
         }
         Ok(Packets { protocol, ports })
     }

@@ -180,8 +180,12 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[router]\nmac = 5\n".into(), "31: invalid type", ""),
         ("x = ".into(), "30: ", ""),
         // Routes by BGP.
-        ("[router.bgp]\ngobgp = '127.0.0.1'\n".into(), "31: '127.0.0.1' is no address of a speaker's API", "unix:/run"),
-        ("[router.bgp]\nas = 70000\n".into(), "31: 70000 is no number of an autonomous system", "1 to 65535"),
+        (
+            "[router.bgp]\ngobgp = '127.0.0.1'\n".into(),
+            "31: '127.0.0.1' is not an address of a speaker's API",
+            "unix:/run",
+        ),
+        ("[router.bgp]\nas = 70000\n".into(), "31: 70000 is not a number of an autonomous system", "1 to 65535"),
         ("[router.bgp]\nkeep = '2h'\n".into(), "31: routes that are kept for 7200s", "choose 0 s to 1 h"),
         (
             network("subnets = ['10.3.0.0/24']\nroute_targets = ['1:1']"),
@@ -196,18 +200,22 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (
             network("subnets = ['10.3.0.0/24']\nroute_targets = ['x']\n[router.bgp]\n"),
-            "33: 'x' is no route target",
+            "33: 'x' is not a route target",
             "64512:100",
         ),
         (
             "[[security_group]]\nname = 'g'\nid = 1\n[[security_group]]\nname = 'h'\nid = 1\n[router.bgp]\n".into(),
             "35: security groups 'g' and 'h' have one id, 1",
-            "say 'id' of one of them",
+            "set 'id' of one of them",
         ),
         // Names.
-        ("[[node]]\nname = 'a'\naddress = '192.0.2.3'\n".into(), "31: node 'a' is there twice", "rename or remove"),
-        ("[[node]]\nname = 'a b'\naddress = '192.0.2.3'\n".into(), "31: 'a b' is no name for node", "letters, digits"),
-        ("[[network]]\nname = 'any'\nsubnets = ['10.3.0.0/24']\n".into(), "31: 'any' is no name", "another one"),
+        ("[[node]]\nname = 'a'\naddress = '192.0.2.3'\n".into(), "31: node 'a' is listed twice", "rename or remove"),
+        (
+            "[[node]]\nname = 'a b'\naddress = '192.0.2.3'\n".into(),
+            "31: 'a b' is not a name for node",
+            "letters, digits",
+        ),
+        ("[[network]]\nname = 'any'\nsubnets = ['10.3.0.0/24']\n".into(), "31: 'any' is not a name", "another one"),
         (
             "[[interface]]\nname = 'x'\nnode = 'aa'\nnetwork = 'red'\ndevice = 'v'\naddresses = ['10.1.0.12']\n".into(),
             "32: there is no node 'aa'",
@@ -226,8 +234,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (network("subnets = ['10.3.0.0/24']\npolicies = ['p']"), "33: there is no policy 'p'", "[[policy]]"),
         // Not built.
-        ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not built", "remove this key"),
-        (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not built", "remove"),
+        ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not supported", "remove this key"),
+        (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not supported", "remove"),
         (
             network("subnets = ['10.3.0.0/24']\nbroadcast = false\nflood_unknown_unicast = true"),
             "34: network 'green' copies frames to unknown addresses to all, and none to all",
@@ -236,11 +244,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Fat flows.
         (fat("protocol = 'icmp', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
         (fat("protocol = 'any', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
-        (fat("protocol = 'udp', port = 0"), "36: 0 is no port of a service", "rules ask for it"),
+        (fat("protocol = 'udp', port = 0"), "36: 0 is not a port of a service", "rules need it"),
         (fat("protocol = 'udp'"), "36: missing field `port`", ""),
         (
             fat("protocol = 'udp', port = 53, ignore = 'source'"),
-            "36: fat flows of many addresses are not built: rules and next hops are for addresses",
+            "36: fat flows of many addresses are not supported: rules and next hops are for addresses",
             "remove this key",
         ),
         // Analysers.
@@ -250,10 +258,10 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "32: analyser 'x' is at node 'a', whose router takes UDP to port 4789",
             "port",
         ),
-        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is no IPv4 address", "IPv4"),
-        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 is no address of an analyser's", "where"),
-        (analyser("address = '198.51.100.2'\nport = 0"), "33: 0 is no port", "65535"),
-        (analyser("address = '198.51.100.2'\nvni = 16777216"), "33: 16777216 is no VXLAN", "16777215"),
+        (analyser("address = 'fd00::1'"), "32: 'fd00::1' is not an IPv4 address", "IPv4"),
+        (analyser("address = '224.0.0.1'"), "32: 224.0.0.1 cannot be an analyser's address", "at which"),
+        (analyser("address = '198.51.100.2'\nport = 0"), "33: 0 is not a port", "65535"),
+        (analyser("address = '198.51.100.2'\nvni = 16777216"), "33: 16777216 is not a VXLAN", "16777215"),
         (
             policy("{ action = 'allow', source = 'any', destination = 'any', mirror = 'y' },\n")
                 + &analyser("address = '198.51.100.2'"),
@@ -268,21 +276,21 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (group("{ log = 'yes' },\n"), "33: invalid type: string \"yes\", expected a boolean", ""),
         // The router.
-        ("[router]\nmac = '01:00:00:00:00:00'\n".into(), "31: '01:00:00:00:00:00' is no MAC address", "02:00:00"),
-        ("[router]\nmac = '0:0:0:0:0:1'\n".into(), "31: '0:0:0:0:0:1' is no MAC", "02:00:00"),
+        ("[router]\nmac = '01:00:00:00:00:00'\n".into(), "31: '01:00:00:00:00:00' is not a MAC address", "02:00:00"),
+        ("[router]\nmac = '0:0:0:0:0:1'\n".into(), "31: '0:0:0:0:0:1' is not a MAC", "02:00:00"),
         (
             "[router]\nencapsulation = ['geneve']\n".into(),
             "31: there is no encapsulation 'geneve'",
             "mplsoudp, mplsogre, vxlan",
         ),
-        ("[router]\nencapsulation = ['vxlan', 'vxlan']\n".into(), "31: 'vxlan' is there twice", "remove"),
+        ("[router]\nencapsulation = ['vxlan', 'vxlan']\n".into(), "31: 'vxlan' is listed twice", "remove"),
         ("[router]\nencapsulation = []\n".into(), "31: no encapsulation", "choose from"),
         ("[router]\nflows = 10\n".into(), "31: a table for 10 flows", "1024"),
         ("[router.timeouts]\nopening = '10ms'\n".into(), "31: timeout 'opening' of 10ms", "30 days"),
         ("[router.timeouts]\ntcp = '10s'\n".into(), "31: unknown field `tcp`", "established"),
         // Nodes.
-        ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is no IPv4 address", "192.0.2.1"),
-        ("[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(), "32: 127.0.0.1 is no address of a machine", "reach"),
+        ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is not an IPv4 address", "192.0.2.1"),
+        ("[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(), "32: 127.0.0.1 cannot be a machine's address", "reach"),
         (
             "[[node]]\nname = 'c'\naddress = '192.0.2.2'\n".into(),
             "32: nodes 'b' and 'c' have one address, 192.0.2.2",
@@ -291,12 +299,12 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[[node]]\nname = 'c'\naddress = '192.0.2.3'\nmtu = 500\n".into(), "33: an MTU of 500 bytes", "576"),
         (
             "[[node]]\nname = 'c'\naddress = '192.0.2.3'\ninterface = 'a/b'\n".into(),
-            "33: 'a/b' is no network",
+            "33: 'a/b' is not a network",
             "ip link",
         ),
         // Networks.
         (network("subnets = []"), "32: network 'green' has no subnet", "10.1.0.0/24"),
-        (network("subnets = ['10.3.0.0']"), "32: '10.3.0.0' is no prefix", "10.1.0.0/24"),
+        (network("subnets = ['10.3.0.0']"), "32: '10.3.0.0' is not a prefix", "10.1.0.0/24"),
         (network("subnets = ['10.3.0.1/24']"), "32: 10.3.0.1/24 has bits behind", "write 10.3.0.0/24"),
         (network("subnets = ['::ffff:10.0.0.0/120']"), "32: '::ffff:10.0.0.0/120' is IPv4, mapped", "as IPv4"),
         (network("subnets = ['224.0.0.0/24']"), "32: 224.0.0.0/24 is not for containers", "unicast"),
@@ -309,16 +317,16 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (
             network("subnets = [{ prefix = '10.3.0.0/24', gateway = '10.4.0.1' }]"),
-            "32: '10.4.0.1' is no gateway of 10.3.0.0/24",
+            "32: '10.4.0.1' is not a gateway of 10.3.0.0/24",
             "such as 10.3.0.1",
         ),
         (
             network("subnets = [{ prefix = '10.3.0.0/24', gateway = '10.3.0.255' }]"),
-            "32: '10.3.0.255' is no gateway",
+            "32: '10.3.0.255' is not a gateway",
             "",
         ),
         (network("subnets = [{ prefix = '10.3.0.0/24', gate = '10.3.0.2' }]"), "32: unknown field `gate`", "gateway"),
-        (network("subnets = ['10.3.0.0/24']\nvni = 0"), "33: 0 is no VXLAN network identifier", "1 to 16777215"),
+        (network("subnets = ['10.3.0.0/24']\nvni = 0"), "33: 0 is not a VXLAN network identifier", "1 to 16777215"),
         (
             format!(
                 "[[network]]\nname = 'n'\nsubnets = ['10.3.0.0/24']\nvni = 7\n{}",
@@ -329,7 +337,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         // Interfaces.
         (red_b("addresses = []"), "35: interface 'red-b' has no address", "at least one"),
-        (red_b("addresses = ['10.1.0.12/24']"), "35: '10.1.0.12/24' is no IP address", "without a prefix length"),
+        (red_b("addresses = ['10.1.0.12/24']"), "35: '10.1.0.12/24' is not an IP address", "without a prefix length"),
         (
             red_b("addresses = [\n'10.2.0.12']"),
             "36: 10.2.0.12 is in no subnet of network 'red'",
@@ -344,7 +352,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "36: 10.1.0.11 is an address of 'red-a' already",
             "'allowed_addresses'",
         ),
-        (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is no label", "16 to 1048575"),
+        (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is not a label", "16 to 1048575"),
         (red_b("addresses = ['10.1.0.12']\nvni = 0"), "36: 0 is no VXLAN network identifier", "1 to 16777215"),
         (
             format!(
@@ -387,7 +395,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "namespace = ",
         ),
         (red_b("addresses = ['10.1.0.12']\nnamespace = 'x'\ncontainer = 'y'"), "37: 'red-b' is at two places", "once"),
-        (red_b("addresses = ['10.1.0.12']\nnamespace = '../x'"), "36: '../x' is no name of a namespace", "ip netns"),
+        (red_b("addresses = ['10.1.0.12']\nnamespace = '../x'"), "36: '../x' is not a name of a namespace", "ip netns"),
         (
             "[[interface]]\nname = 'x'\nnode = 'a'\nnetwork = 'red'\ndevice = 'veth-red-a'\naddresses = ['10.1.0.13']"
                 .into(),
@@ -397,8 +405,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         // Security groups and policies.
         (group("{ protocol = 'tpc' },\n"), "33: there is no protocol 'tpc'", "tcp, udp"),
         (group("{ protocol = 256 },\n"), "33: there is no protocol '256'", "to 255"),
-        (group("{ ports = 80 },\n"), "33: 'ports' of a rule that is not for tcp or udp", "say protocol"),
-        (group("{ protocol = 'tcp', types = 8 },\n"), "33: 'types' of a rule that is not for icmp", "say protocol"),
+        (group("{ ports = 80 },\n"), "33: 'ports' of a rule that is not for tcp or udp", "set protocol"),
+        (group("{ protocol = 'tcp', types = 8 },\n"), "33: 'types' of a rule that is not for icmp", "set protocol"),
         (group("{ protocol = 'tcp', ports = '90-80' },\n"), "33: '90-80' is none of 'ports'", "8000-8010"),
         (group("{ protocol = 'tcp', ports = 65536 },\n"), "33: '65536' is none of 'ports'", "65535"),
         (group("{ protocol = 'icmp', types = 256 },\n"), "33: '256' is none of 'types'", "255"),
@@ -456,7 +464,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ),
         (
             "[[route]]\nnetwork = 'red'\nprefix = '10.9.0.0/16'\nvia = ['red-a', 'red-a']".into(),
-            "33: 'red-a' is there twice",
+            "33: 'red-a' is listed twice",
             "",
         ),
         (

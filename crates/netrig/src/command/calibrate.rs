@@ -46,7 +46,7 @@ pub struct CalibrateArgs {
     /// Only these loads: stream, rr, packets
     #[arg(long, value_delimiter = ',', value_name = "LOADS")]
     pub only: Vec<String>,
-    /// Draw the order of trials, and the runs that are judged, from this number
+    /// Seed of the order of trials and of the runs that are judged
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// CPUs that the nodes may own, e.g. 0-3 [default: all that this process may use]

@@ -33,7 +33,7 @@ pub struct CompareArgs {
     /// Only these scenarios, e.g. A,B,D
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub only: Vec<String>,
-    /// All of it: each figure, undecided ones too, and the method. Other formats than `terminal` always have all
+    /// Everything: each figure, undecided ones too, and the method. Formats other than `terminal` always have all
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -84,7 +84,7 @@ impl Against {
             return match given.iter().find(|(_, given)| *given) {
                 None => Ok(None),
                 Some((option, _)) => {
-                    let error = anyhow!("{option} says how to compare: add --against RUN to say with what");
+                    let error = anyhow!("{option} needs a run to compare with: add --against RUN");
                     Err(Failure::new(Exit::BadInput, error))
                 }
             };

@@ -66,7 +66,7 @@ pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), F
         return Ok(());
     }
     let words: String = lacks.iter().map(|l| format!("\n  {}: {}\n    {}", l.found, l.effect, l.remedy)).collect();
-    let error = anyhow!("this machine lacks what suite '{}' is made of (see `netrig doctor`):{words}", suite.name);
+    let error = anyhow!("this machine lacks what suite '{}' needs (see `netrig doctor`):{words}", suite.name);
     Err(Failure::new(Exit::Lacking, error))
 }
 

@@ -12,6 +12,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 use rig_report::document::Claim;
 use rig_report::{Format, build};
+use rig_stats::units::counted;
 use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::ClaimData;
 use rig_study::judge::{Rule, Ruling, judge};
@@ -31,7 +32,7 @@ pub struct ReportArgs {
     /// The run's number or label in `netrig history`, `latest`, or `latest~1` for the one before
     #[arg(default_value = "latest")]
     pub run: String,
-    /// All of it: tables, single trials, doubts and method too. Other formats than `terminal` always have all
+    /// Everything: tables, single trials, doubts and method too. Formats other than `terminal` always have all
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -148,7 +149,7 @@ fn delete(name: &str, args: &StoreArgs) -> Result<Exit, Failure> {
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let run = store.resolve(&name).and_then(|id| store.delete(id)).or_exit(Exit::BadInput)?;
     let label = run.label.map_or_else(String::new, |label| format!(" ({label})"));
-    let trials = if run.stored_trials == 1 { "1 trial".to_owned() } else { format!("{} trials", run.stored_trials) };
+    let trials = counted(run.stored_trials, "trial", "trials");
     let started = local_time(run.started_unix_ms);
     print(&format!("Deleted run {}{label} of suite {}, {started}, {}, with {trials}\n", run.id, run.suite, run.state))?;
     Ok(Exit::Done)

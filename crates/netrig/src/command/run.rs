@@ -48,10 +48,10 @@ pub struct RunArgs {
     /// Make exactly this many trials of each scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
-    /// Spend this time on claims that are open, e.g. 5m
+    /// Spend this time on undecided claims, e.g. 5m
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
     pub budget: Option<Span>,
-    /// Draw the order of trials from this [default: a new one]
+    /// Seed of the order of trials [default: a new one]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Run a scenario twice and claim both are the same
@@ -69,7 +69,7 @@ pub struct RunArgs {
     /// Where the nodes are
     #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
     pub host: HostKind,
-    /// Also sample what each layer costs; FILE maps more
+    /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
     /// No progress on standard error
@@ -92,8 +92,8 @@ pub enum HostKind {
     /// Namespaces of this process
     #[default]
     Local,
-    /// Namespaces of another process of this machine, which is asked in the protocol that other machines will be: for loads
-    /// over sockets and of packets, not for datapaths
+    /// Namespaces of another process of this machine, by the protocol for other machines: for loads over sockets and of
+    /// packets, not for datapaths
     Child,
 }
 
@@ -127,7 +127,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     });
     if suite.scenarios.is_empty() {
         let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
-        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario is left that can be run here:{reasons}")));
+        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
     let forecast = match args.budget {
@@ -222,7 +222,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
     if gate && failed > 0 && !args.quiet {
         note(format_args!(
-            "Status 1: {failed} of {} claims not met, and that is an error here (gate)",
+            "Status 1: {failed} of {} claims do not hold, and this run has a gate",
             view.claims.len()
         ));
     }

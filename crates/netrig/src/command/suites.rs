@@ -5,8 +5,7 @@ use std::fmt::Write;
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::look::{self, wrapped};
 use rig_cli::streams::{self, print};
-use rig_report::build::count;
-use rig_stats::units::Span;
+use rig_stats::units::{Span, counted};
 use rig_study::run::{impossible, minutes};
 use rig_study::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Dut;
@@ -132,10 +131,9 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
 
 /// What the device under test has, in one line.
 fn dut_text(path: Path, dut: &Dut) -> String {
-    let addresses = |n: u32, what: &str| format!("{n} {what} address{}", if n == 1 { "" } else { "es" });
     let Dut { service_addresses, local_addresses, profile, .. } = *dut;
-    let mut parts = vec![addresses(service_addresses, "service")];
-    parts.extend(path.has_local_addresses().then(|| addresses(local_addresses, "local")));
+    let mut parts = vec![counted(service_addresses, "service address", "service addresses")];
+    parts.extend(path.has_local_addresses().then(|| counted(local_addresses, "local address", "local addresses")));
     parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
     format!("Device under test: {}", parts.join(", "))
 }
@@ -143,7 +141,7 @@ fn dut_text(path: Path, dut: &Dut) -> String {
 /// How often trials are repeated, in words.
 pub fn repeat_text(repeat: Repeat) -> String {
     match repeat {
-        Repeat::Times(n) => count(n as usize, "trial", "trials"),
+        Repeat::Times(n) => counted(n as usize, "trial", "trials"),
         Repeat::Within(budget) => format!(
             "within {}: blocks of one trial of each scenario, {} planned; a scenario whose claims are all decided rests",
             minutes(budget.time()),
@@ -154,7 +152,7 @@ pub fn repeat_text(repeat: Repeat) -> String {
             goal.min(),
             goal.max(),
             goal.level.percent(),
-            goal.width
+            goal.width.to_string().replace("+-", "±").replace('%', " %")
         ),
     }
 }

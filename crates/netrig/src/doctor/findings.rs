@@ -199,7 +199,7 @@ impl Piece {
     fn state(&self, namespaces: &Namespaces, privileges: &Privileges) -> State {
         let refusal = match namespaces.features.get(&self.feature) {
             Some(Ok(())) => return ok("works"),
-            None => return unknown("what it stands on is not there"),
+            None => return unknown("not tried: it needs what is missing"),
             Some(Err(refusal)) => refusal,
         };
         let lack = lack(refusal.to_string(), self.effect(), self.remedy(refusal, privileges));
@@ -299,7 +299,7 @@ fn cores(machine: &Machine) -> State {
 
 fn frequency(machine: &Machine) -> State {
     if machine.governors.is_empty() {
-        return unknown("the kernel does not govern it, or does not tell (usual in virtual machines)");
+        return unknown("the kernel does not set it, or does not tell (usual in virtual machines)");
     }
     let turbo = match machine.turbo {
         Some(true) => ", turbo on",
@@ -442,7 +442,7 @@ fn store(place: &Result<PathBuf, String>) -> State {
     match place {
         Ok(path) => ok(path.display().to_string()),
         Err(error) => {
-            State::Missing(lack(error, "runs cannot be kept", "mend that, or name another place by NETRIG_STORE=FILE"))
+            State::Missing(lack(error, "runs cannot be kept", "fix that, or set NETRIG_STORE=FILE to another place"))
         }
     }
 }

@@ -16,7 +16,7 @@ pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
         (_, true) => "use Linux 6.7 or newer, as root",
         // They are sent by such ports.
         (Err(_), false) => rights,
-        (Ok(()), false) => "see what was found: the kernel is new enough for it",
+        (Ok(()), false) => "look at the reason found: the kernel is new enough",
     };
     [
         ("AF_XDP", xdp, "packet load goes through packet sockets, which are slower", &**rights),

@@ -132,7 +132,7 @@ fn another_user_has_a_directory_of_his_own() {
         let mut command = user.command(user.path("netrig"));
         let (_, said) = expect(&command.arg("down").env_remove("XDG_RUNTIME_DIR").output().unwrap(), 3);
         fs::remove_file(&place).unwrap();
-        assert!(said.contains("netrig-65534 is no directory"), "{said}");
+        assert!(said.contains("netrig-65534 is not a directory"), "{said}");
 
         at_console(0, &["lb", "stop"]);
         assert_eq!(running.ended(), Some(0));

@@ -94,11 +94,11 @@ fn what_is_said_wrong_is_told_with_its_line() {
         let text = error.to_string();
         assert!(error.line.is_some() && words.iter().all(|word| text.contains(word)), "{text}");
     };
-    refused("mode = \"fast\"", "", &["'fast' is no mode", "dynamic"]);
+    refused("mode = \"fast\"", "", &["'fast' is not a mode", "dynamic"]);
     refused("colour = 1", "", &["colour"]);
     refused("actuator = []", "", &["no actuator"]);
     refused("tuning = { hold = \"soon\" }", "", &["soon"]);
-    refused("", &phase("p", "name = \"set\""), &["nothing is said to be set"]);
+    refused("", &phase("p", "name = \"set\""), &["nothing to set"]);
     refused("", &phase("p", "name = \"set\", arguments = { mode = 3 }"), &["command 'set'", "expected a string"]);
     refused("", &phase("p", "name = \"stop\""), &["stop", "set, status"]);
 }

@@ -154,10 +154,10 @@ fn interfaces_that_come_are_taken_and_those_that_go_are_left() {
         // Another file; a bad one changes nothing.
         fs::write(&file, "[[interface]]\nname = \"in0\"\nmode = \"fast\"\n").unwrap();
         let (said, _) = lab.netrig(0, &["reload"]);
-        assert!(said.contains("nothing changes") && said.contains("'fast' is no mode"), "{said}");
+        assert!(said.contains("nothing changes") && said.contains("'fast' is not a mode"), "{said}");
         fs::write(&file, "[[interface]]\nname = \"in0\"\nmode = \"static-vmq\"\nmax_queue_pairs = 4\n").unwrap();
         lab.netrig(0, &["reload"]);
-        spreader.says("in2: left: the file names it no more");
+        spreader.says("in2: left: the file no longer names it");
         let moved = until(PATIENCE, || {
             let one = placed(lab, "in0").windows(2).all(|pair| pair[0] == pair[1]);
             one.then_some(())
@@ -177,9 +177,9 @@ fn what_cannot_be_is_refused_in_words() {
             (3, &["run", "nosuch"], "there is no interface nosuch in this network namespace"),
             (3, &["run", "lo"], "no interface can be taken"),
             (2, &["run", "in0", "--max-queue-pairs", "0"], "at least 1"),
-            (2, &["run", "in0", "--mode", "fast"], "'fast' is no mode"),
-            (2, &["run", "in0", "--actuator", "irq"], "'irq' moves nothing"),
-            (2, &["set", "in0"], "say what shall change"),
+            (2, &["run", "in0", "--mode", "fast"], "'fast' is not a mode"),
+            (2, &["run", "in0", "--actuator", "irq"], "'irq' is not an actuator"),
+            (2, &["set", "in0"], "give what to change"),
             (3, &["set", "in0", "--mode", "dynamic"], "no spreader runs"),
         ];
         for (status, arguments, words) in cases {

@@ -393,7 +393,7 @@ fn a_speaker_that_restarts_is_waited_for() {
         fs::write(&files[0], text.replace("keep = \"100s\"", "keep = \"1s\"")).unwrap();
         lab.netrig(0, 0, &["reload", "--node", "a"]);
         speakers[0].kill();
-        routers[0].says("routes are withdrawn that the speaker has not told again");
+        routers[0].says("routes that the speaker did not announce again are withdrawn");
         reaches(lab, "", &[]);
     });
 }

@@ -195,7 +195,7 @@ fn routes_and_flows_are_found() {
         let (text, _) = lab.netrig(0, 0, &["flow", "--match", "*:8080", "--node", "a"]);
         assert!(text.contains("Listing flows matching ([*]:8080)"), "{text}");
         let (_, said) = lab.netrig(2, 0, &["flow", "--match", "proto tpc", "--node", "a"]);
-        assert!(said.contains("'tpc' is no protocol's name or number"), "{said}");
+        assert!(said.contains("'tpc' is not a protocol's name or number"), "{said}");
 
         // By the number that it keeps.
         let index = forward["index"].to_string();

@@ -4,8 +4,8 @@
 //! FLOW  = ("tcp" | "udp") SOURCE [">" | "->" | "to"] DESTINATION [FLAGS] ["length" BYTES]
 //! SOURCE, DESTINATION = ADDRESS:PORT, IPv6 in brackets
 //! FLAGS = names between "|", "," or "+", in brackets or not: fin syn rst psh ack urg; or tcpdump's letters in
-//!         brackets, e.g. [S.]; a SYN when there are none
-//! BYTES = of the whole IP packet; its headers when it is not said
+//!         brackets, e.g. [S.]; a SYN by default
+//! BYTES = of the whole IP packet; its headers by default
 //! ```
 
 use std::fmt;
@@ -21,7 +21,7 @@ const FLAGS: [(&str, char, u8); 6] =
 
 /// Why something is no flow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}: say a flow like 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn] length 60', in quotes because of the >")]
+#[error("{0}: write a flow like 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn] length 60', in quotes because of the >")]
 pub struct FlowError(String);
 
 /// The flow that these words, or the words in them, say.
@@ -53,14 +53,14 @@ pub fn parse(words: &[String]) -> Result<Flow, FlowError> {
         match word {
             "length" => {
                 let number = words.next().unwrap_or_default();
-                let bytes = number.parse::<u16>().map_err(|_| error(format!("'{number}' is no length in bytes")))?;
+                let bytes = number.parse::<u16>().map_err(|_| error(format!("'{number}' is not a length in bytes")))?;
                 length = Some(bytes);
             }
             _ if protocol == Protocol::Udp => return Err(error(format!("'{word}' after a UDP flow is not length"))),
             _ if tcp_flags.is_some() => {
                 return Err(error(format!("'{word}' comes after the flags, and is not length")));
             }
-            word => tcp_flags = Some(flags(word).ok_or_else(|| error(format!("'{word}' are no TCP flags")))?),
+            word => tcp_flags = Some(flags(word).ok_or_else(|| error(format!("'{word}' are not TCP flags")))?),
         }
     }
     let least = headers(protocol, destination);
@@ -155,12 +155,12 @@ mod tests {
             ("tcp 1.1.1.1:1 >", "no destination"),
             ("tcp 1.1.1.1:1 > 2.2.2.2:0", "'2.2.2.2:0'"),
             ("tcp 1.1.1.1:1 > [::1]:2", "two families"),
-            ("tcp 1.1.1.1:1 > 2.2.2.2:2 synn", "'synn' are no TCP flags"),
+            ("tcp 1.1.1.1:1 > 2.2.2.2:2 synn", "'synn' are not TCP flags"),
             ("tcp 1.1.1.1:1 > 2.2.2.2:2 syn ack", "'ack' comes after the flags"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 syn", "'syn' after a UDP flow"),
             ("udp 1.1.1.1:1 > 2.2.2.2:2 length 27", "the headers take 28"),
-            ("udp 1.1.1.1:1 > 2.2.2.2:2 length", "no length"),
-            ("tcp 1.1.1.1:1 > 2.2.2.2:2 []", "no TCP flags"),
+            ("udp 1.1.1.1:1 > 2.2.2.2:2 length", "not a length"),
+            ("tcp 1.1.1.1:1 > 2.2.2.2:2 []", "not TCP flags"),
         ] {
             let error = parsed(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

@@ -13,7 +13,7 @@ reasons! {
             "find out who sends them, or let them pass to the kernel";
         Ttl = 3, "ttl", "the packet's time to live has run out",
             "look for a routing loop between the balancer and its backends or clients";
-        NoConnection = 4, "no_connection", "a TCP packet for a service that is of no known connection and begins none",
+        NoConnection = 4, "no_connection", "a TCP packet for a service that belongs to no known connection and begins none",
             "normal after a connection has expired; many of them are an attack, or timeouts that are too short";
         NoBackend = 5, "no_backend", "a new connection for a service that has no backend with a weight",
             "add a backend, or give one a weight";
@@ -28,21 +28,21 @@ reasons! {
         NoRoute = 10, "no_route", "the kernel has no route, or does not forward on the interface",
             "add a route; set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1";
         NoNeighbor = 11, "no_neighbor", "the kernel does not know the next hop's link-layer address",
-            "see that it is up and answers: `ip neigh`, `ip route get ADDRESS`; the control plane has the kernel ask";
+            "check that it is up and answers: `ip neigh`, `ip route get ADDRESS`; the control plane makes the kernel ask";
         TooBig = 12, "too_big", "the packet is larger than the next link's MTU, and its sender was not told: IPv4 without DF, IPv6 of up to 1280 bytes, or more than 477 a second",
             "raise the MTU, or lower the senders' (MSS), by 20 bytes for IPv4 tunnels and 40 for IPv6";
         Contended = 13, "contended", "the index was being written to by other CPUs for too long",
-            "report it: this should not be";
+            "report it: this should not happen";
         NatClash = 14, "nat_clash", "a client uses one port towards two services that have a backend in common",
             "forward one of the services by FullNAT";
         NoLocalAddress = 15, "no_local_address", "the service has no local address",
             "give it one";
-        Internal = 16, "internal", "the program found its tables in a state that they cannot have",
-            "report it: this should not be";
+        Internal = 16, "internal", "the program found its tables in an impossible state",
+            "report it: this should not happen";
         WorkerBusy = 17, "worker_busy", "a packet for a worker whose queue was full",
             "more workers";
         TooBigTold = 18, "too_big_told", "the packet is larger than the next link's MTU; its sender was told by ICMP",
-            "nothing where it is once for each path; otherwise see that ICMP reaches senders, or lower their MTU (MSS)";
+            "nothing if it happens once for each path; otherwise check that ICMP reaches senders, or lower their MTU (MSS)";
         NotSent = 19, "not_sent", "the device that the packet was to leave by did not take it",
             "its queue was full, or its driver takes no frames of XDP programs: `ethtool -S DEV`; of a veth, the peer needs GRO or an XDP program";
         ServiceFull = 20, "service_full", "a new connection of a service that is at its limit",
@@ -54,7 +54,7 @@ reasons! {
     /// Why a packet was left to the kernel.
     Pass {
         NotIp = 1, "not_ip", "neither IPv4 nor IPv6, or more than one VLAN tag", "nothing: ARP is among them";
-        Malformed = 2, "malformed", "a header or length that cannot be", "find out who sends them";
+        Malformed = 2, "malformed", "an impossible header or length", "find out who sends them";
         Protocol = 3, "protocol", "neither TCP nor UDP nor an ICMP error", "nothing: neighbor discovery is among them";
         NoService = 4, "no_service", "neither of a known connection nor for a service", "nothing: the host's own traffic";
         Fragment = 5, "fragment", "a fragment for somebody else, or let pass by policy", "nothing";

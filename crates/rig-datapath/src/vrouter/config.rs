@@ -304,10 +304,10 @@ impl Config {
                 return wrong(format!("interface {number} is in VRF {}, and {LAST_VRF} is the last", interface.vrf));
             }
             if !self.vrfs.contains_key(&interface.vrf) {
-                return wrong(format!("interface {number} is in VRF {}, which there is not", interface.vrf));
+                return wrong(format!("interface {number} is in VRF {}, which does not exist", interface.vrf));
             }
             if interface.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
-                return wrong(format!("interface {number} names an analyser that there is not"));
+                return wrong(format!("interface {number} names an analyser that does not exist"));
             }
             let Some(policy) = &interface.policy else {
                 if interface.mirror.is_some() || !interface.fat.is_empty() {
@@ -327,7 +327,7 @@ impl Config {
                     ));
                 }
                 if let Some(missing) = lists.iter().find(|list| !self.lists.contains_key(list)) {
-                    return wrong(format!("interface {number} names list {missing}, which there is not"));
+                    return wrong(format!("interface {number} names list {missing}, which does not exist"));
                 }
             }
         }
@@ -346,7 +346,7 @@ impl Config {
         let mirrors = self.lists.iter().flat_map(|(list, said)| said.rules.iter().map(move |rule| (list, rule)));
         for (list, rule) in mirrors {
             if rule.also.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
-                return wrong(format!("list {list} names an analyser that there is not"));
+                return wrong(format!("list {list} names an analyser that does not exist"));
             }
         }
         for (number, analyser) in &self.analysers {
@@ -385,7 +385,7 @@ impl Config {
                 Vni::Interface(number) => self.interfaces.contains_key(number),
             };
             if *vni > LAST_VNI || !exists {
-                return wrong(format!("network identifier {vni} names {target:?}, which there is not"));
+                return wrong(format!("network identifier {vni} names {target:?}, which does not exist"));
             }
         }
         Ok(())

@@ -8,33 +8,33 @@ reasons! {
     /// Why the vRouter dropped a packet.
     Reason {
         Discard = 0, "discard", "a route that leads nowhere", "see where it comes from: `rt --dump`";
-        Pull = 1, "pull", "a packet whose headers could not be brought together", "report it: this should not be";
+        Pull = 1, "pull", "a packet whose headers could not be brought together", "report it: this should not happen";
         InvalidIf = 2, "invalid_if", "an interface that the router does not know", "take the program off it, or configure it";
         InvalidArp = 3, "invalid_arp", "a question for an address (ARP, neighbor solicitation) that is malformed", "find out who sends them";
-        FlowActionDrop = 10, "flow_action_drop", "of a flow that rules forbid since they have changed", "allow it, or nothing";
+        FlowActionDrop = 10, "flow_action_drop", "of a flow that changed rules now forbid", "allow it if it should pass";
         FlowTableFull = 13, "flow_table_full", "a new flow while the table of flows is full", "a larger table, or limits for each interface";
-        Push = 17, "push", "a packet that had no room for an outer header, or that a tunnel device of its container has wrapped already", "give the containers routes in place of a tunnel of their own kernel; where they have none, report it: this should not be";
+        Push = 17, "push", "a packet that had no room for an outer header, or that a tunnel device of its container has wrapped already", "give the containers routes in place of a tunnel of their own kernel; where they have none, report it: this should not happen";
         TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told, or not once more", "look for a routing loop";
         InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
-        InvalidLabel = 20, "invalid_label", "an MPLS label that was given to nobody", "see that both routers agree: `mpls --dump`";
+        InvalidLabel = 20, "invalid_label", "an MPLS label that nobody has", "check that both routers agree: `mpls --dump`";
         InvalidProtocol = 21, "invalid_protocol", "neither IPv4 nor IPv6 nor ARP", "nothing, or find out who sends them";
         Clone = 27, "clone", "a copy of a frame to all that could not be made", "less load, or a longer net.core.netdev_max_backlog";
-        InvalidPacket = 31, "invalid_packet", "a header or length that cannot be, or a VLAN tag", "find out who sends them";
-        InvalidVnid = 35, "invalid_vnid", "a VXLAN network identifier that is nobody's", "see that both routers agree: `vxlan --dump`";
+        InvalidPacket = 31, "invalid_packet", "an impossible header or length, or a VLAN tag", "find out who sends them";
+        InvalidVnid = 35, "invalid_vnid", "a VXLAN network identifier that no network has", "check that both routers agree: `vxlan --dump`";
         Fragments = 36, "fragments", "a fragment whose first one has not come, or of a tunnel's packet", "raise the underlay's MTU, or lower the containers'";
-        InvalidSource = 37, "invalid_source", "from an address that packets do not go to by the same way", "give the interface the address, or find out who forges";
+        InvalidSource = 37, "invalid_source", "from an address that is not behind the interface it came by", "give the interface the address, or find out who forges it";
         L2NoRoute = 38, "l2_no_route", "a frame for a MAC address that nobody has, or to all of a network where nobody gets it", "nothing; see `broadcast` of the network";
         NewFlows = 42, "new_flows", "a new flow of an interface that has as many as it may have", "raise its limit, or see who begins so many";
         NoRoute = 64, "no_route", "no route to the destination", "add a route, or let the networks talk";
-        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it is to many, or cannot be cut into pieces, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";
-        TooBigTold = 66, "too_big_told", "larger than the tunnel takes; the sender was told by ICMP", "nothing where it is once for each path; otherwise lower the containers' MTU";
+        TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it goes to many, or cannot be cut into pieces, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";
+        TooBigTold = 66, "too_big_told", "larger than the tunnel takes; the sender was told by ICMP", "nothing if it happens once for each path; otherwise lower the containers' MTU";
         TtlTold = 67, "ttl_told", "the packet's time to live has run out; the sender was told by ICMP", "nothing: traceroute does it";
-        Policy = 68, "policy", "rules do not let it begin a flow", "allow it, or nothing";
+        Policy = 68, "policy", "rules do not let it begin a flow", "allow it if it should pass";
         Ecn = 69, "ecn", "the underlay marked congestion on a packet whose sender does not know of ECN (RFC 6040)", "less load on the underlay";
-        NoPeer = 70, "no_peer", "a tunnel's packet from an address that is no peer", "add the peer, or find out who sends them";
-        Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: whoever comes up asks whether its address is somebody else's";
-        ManyCopies = 76, "many_copies", "a frame to all from who sends so many that they would make more than 100,000 copies in a second", "find out why it sends them";
-        ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from who sends so many that they would be cut into more than 100,000 pieces in a second, or 500 at once", "lower the container's MTU";
+        NoPeer = 70, "no_peer", "a tunnel's packet from an address that is not a peer's", "add the peer, or find out who sends them";
+        Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: hosts that come up ask whether their address is taken";
+        ManyCopies = 76, "many_copies", "a frame to all from a sender whose frames would make more than 100,000 copies a second", "find out why it sends them";
+        ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from a sender whose packets would be cut into more than 100,000 pieces a second, or 500 at once", "lower the container's MTU";
         UdpGso = 78, "udp_gso", "datagrams that their sender handed over many at once (UDP_SEGMENT) and that came by MPLS over UDP or VXLAN as one packet: the receiver's kernel would lose them without a count", "`ethtool -K DEVICE tx-udp-segmentation off` in the sending container, or mplsogre";
     }
 }

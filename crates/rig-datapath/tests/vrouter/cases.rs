@@ -93,7 +93,7 @@ pub fn all(encapsulation: Encapsulation) -> Vec<Case> {
         Case::known("encapsulate, a known flow of IPv6", v6_of(0, 0), v6_of(1, 0)),
         Case::of_underlay("decapsulate, a known flow", &outer),
         Case::of_underlay("decapsulate, a known flow of IPv6", &wrapped(encapsulation, &inner6, 64, 50000, 0)),
-        Case::of_underlay("from an address that is no peer", &stranger).dropped(),
+        Case::of_underlay("from an address that is not a peer", &stranger).dropped(),
     ];
     let unheld =
         [Case::of_container("encapsulate", &inner).unheld(), Case::of_underlay("decapsulate", &outer).unheld()];

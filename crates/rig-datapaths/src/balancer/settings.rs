@@ -50,7 +50,7 @@ pub(super) fn file(
     let known = || OF_FILE.iter().chain(&OF_SERVICE).chain(&OF_BACKEND);
     if let Some(key) = settings.keys().find(|key| known().all(|other| other != key)) {
         let names: Vec<&str> = known().copied().collect();
-        let hint = format!("it has those of lb.toml that a suite may say: {}", names.join(", "));
+        let hint = format!("a suite may set these of lb.toml: {}", names.join(", "));
         return Err(Mistake::new(format!("balancer has no setting '{key}'"), hint).at(key));
     }
     let forward = settings.get("forward").and_then(Value::as_str).unwrap_or_default();

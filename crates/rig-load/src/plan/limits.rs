@@ -41,7 +41,7 @@ pub enum PlanError {
     )]
     Memory { needed: u64 },
     #[error(
-        "'{0}' is no name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
+        "'{0}' is not a name of a congestion control: it has to have 1 to {CONGESTION_NAME} bytes and no zero or space"
     )]
     CongestionName(String),
     #[error("UDP has no congestion control: '{0}' has to be left out")]

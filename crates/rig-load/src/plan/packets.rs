@@ -19,7 +19,7 @@ pub enum PacketsError {
     Service(&'static str),
     #[error("{0} ports: there have to be 1 to {PORTS}")]
     Ports(usize),
-    #[error("'{0}' is no name of an interface: it has to have 1 to {INTERFACE} bytes without '/' or space")]
+    #[error("'{0}' is not a name of an interface: it has to have 1 to {INTERFACE} bytes without '/' or space")]
     Interface(String),
     #[error("interface {0} has no thread: give it one for each of its queues that is used")]
     NoWorker(String),

@@ -339,9 +339,9 @@ fn who_expects_http_must_speak_it() {
     let mut tcp = http_client();
     tcp.request = b"hello".into();
     let said = client::<V4>(Service::TcpClient(tcp)).check().unwrap_err().to_string();
-    assert!(said.starts_with("the request is no HTTP/1.1 request"), "{said}");
+    assert!(said.starts_with("the request is not an HTTP/1.1 request"), "{said}");
     let mut to = http_server(14, false);
     to.response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhell".into();
     let said = server::<V4>(Service::TcpServer(to)).check().unwrap_err().to_string();
-    assert!(said.starts_with("the response is no HTTP/1.1 response"), "{said}");
+    assert!(said.starts_with("the response is not an HTTP/1.1 response"), "{said}");
 }

@@ -1,12 +1,12 @@
 //! The checks of a procedure that a scenario carried out, and what its charts show over time.
 
 use rig_spread::simulate::guide::{Activity, Name};
+use rig_stats::units::counted;
 use rig_study::checks::spreading::{Seen, Simulated};
 use rig_study::checks::{Check, Procedure, Verdict};
 use rig_study::record::TrialRecord;
 use rig_study::view::{RunView, ScenarioView};
 
-use super::count;
 use super::phases::stretches;
 use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Row, StripRow, StripSpan, Strips, Table};
 
@@ -50,11 +50,11 @@ fn summary(checks: &[Check], trials: usize) -> String {
         parts.push(format!("{} cannot be made here", of(Verdict::Lacking)));
     }
     if of(Verdict::Unknown) > 0 {
-        parts.push(count(of(Verdict::Unknown), "is not known", "are not known"));
+        parts.push(counted(of(Verdict::Unknown), "is not known", "are not known"));
     }
     let trials =
         if trials > 1 { format!(" A check fails where it fails in one of {trials} trials.") } else { String::new() };
-    format!("Of {} {}.{trials}", count(checks.len(), "check", "checks"), parts.join(", "))
+    format!("Of {} {}.{trials}", counted(checks.len(), "check", "checks"), parts.join(", "))
 }
 
 fn table(procedure: Procedure, checks: &[Check]) -> Table {
@@ -63,7 +63,7 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
     };
     let mut table = Table::new(title, "Check");
     table.columns =
-        ["Verdict", "What is to be so", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
+        ["Verdict", "Expected", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
     let row = |check: &Check| {
         let published = if check.published.is_empty() { "-" } else { &check.published };
         let cells = [&check.verdict.to_string(), &check.what, &check.seen, published].map(Cell::text).to_vec();
@@ -172,7 +172,7 @@ fn simulated(scenario: &ScenarioView) -> Vec<Block> {
     }
     beside.notes = vec![format!(
         "Costs measured: processing a packet takes {:.0} ns, distributing one {:.0} ns, packets of {:.0} bytes. At full load the \
-         simulator is offered what arrived: what a sender makes of CPUs that it shares is not its to say.",
+         simulator is offered what arrived: it does not model senders that share CPUs.",
         costs.process, costs.distribute, costs.packet_bytes,
     )];
     let sizes: Vec<String> = larger.iter().map(|(cpus, _)| format!("{cpus} CPUs")).collect();

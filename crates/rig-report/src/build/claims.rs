@@ -1,8 +1,8 @@
 //! The claims: decided ones one by one, what was only seen without a verdict, and of what could not be told a line for each reason.
 
+use rig_stats::units::counted;
 use rig_study::view::RunView;
 
-use super::count;
 use crate::document::{Block, Claim, Open, Verdict};
 
 /// The claims of the run, each where it belongs.
@@ -83,13 +83,13 @@ fn seen(effect: &crate::document::Effect) -> String {
 
 /// What the claims of one kind have in common, in a line.
 fn summary(why: &Open, n: usize) -> String {
-    let claims = count(n, "claim", "claims");
+    let claims = counted(n, "claim", "claims");
     let was = if n == 1 { "was" } else { "were" };
     match why {
         Open::SingleTrial => format!("{claims} {was} not decided: a single trial gives no interval"),
         Open::Across => {
             format!(
-                "{claims} {was} not decided: the interval reaches across what is claimed, more trials would narrow it"
+                "{claims} {was} not decided: the interval spans what is claimed; more trials would narrow it"
             )
         }
         Open::Limit => format!("{claims} {was} not decided: figures are limits of the load generator only"),
@@ -98,7 +98,7 @@ fn summary(why: &Open, n: usize) -> String {
     }
 }
 
-/// `of 11 claims 8 hold, 2 are refuted, 1 is open`
+/// `of 11 claims 8 hold, 2 are refuted, 1 is undecided`
 pub(super) fn tally(claims: &[Claim]) -> String {
     let of = |verdict| claims.iter().filter(|claim| claim.open.is_none() && claim.verdict == verdict).count();
     let seen = claims.iter().filter(|claim| is_seen(claim)).count();
@@ -108,11 +108,11 @@ pub(super) fn tally(claims: &[Claim]) -> String {
         (of(Verdict::Refuted), "is refuted", "are refuted"),
         (of(Verdict::Differs), "differs from the study", "differ from the study"),
         (seen, "was seen in one trial", "were seen in one trial"),
-        (open, "is open", "are open"),
+        (open, "is undecided", "are undecided"),
     ]
     .into_iter()
     .filter(|(n, ..)| *n > 0)
-    .map(|(n, one, many)| count(n, one, many))
+    .map(|(n, one, many)| counted(n, one, many))
     .collect();
-    format!("of {} {}", count(claims.len(), "claim", "claims"), parts.join(", "))
+    format!("of {} {}", counted(claims.len(), "claim", "claims"), parts.join(", "))
 }

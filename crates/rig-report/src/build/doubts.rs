@@ -19,7 +19,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Throttled { .. } => "Halted by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",
         Flag::NotOneSegment { .. } => "Large packets on the wire",
-        Flag::WindowSkew { .. } => "Window met off time",
+        Flag::WindowSkew { .. } => "Window edges missed",
         Flag::NotGranted { .. } => "Kernel granted less",
         Flag::Unanswered { .. } => "Requests unanswered",
         Flag::NotConnected { .. } => "Connecting failed",
@@ -30,8 +30,8 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::SentAgain { .. } => "Packets sent again",
         Flag::Late { .. } => "Begun late",
         Flag::NoLimit { .. } => "No limit found",
-        Flag::NotReached { .. } => "Waited in vain",
-        Flag::TicksDiffer { .. } => "Clock ticks say otherwise",
+        Flag::NotReached { .. } => "Wait ended at deadline",
+        Flag::TicksDiffer { .. } => "Clock ticks differ",
         Flag::OtherMachine { .. } => "As if on another machine",
     }
 }

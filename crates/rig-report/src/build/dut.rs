@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rig_stats::units::counted;
 use rig_study::flame::{IDLE, KERNEL, OTHER, PROGRAM};
 use rig_study::record::{DutRecord, Profile, ServiceState, TrialRecord};
 use rig_study::view::ScenarioView;
@@ -98,7 +99,7 @@ fn listing(services: &[ServiceState]) -> String {
         }
     }
     if let Some(more) = services.len().checked_sub(SERVICES).filter(|more| *more > 0) {
-        text += &format!("... {}\n", super::count(more, "more service", "more services"));
+        text += &format!("... {}\n", counted(more, "more service", "more services"));
     }
     text
 }

@@ -7,13 +7,14 @@ use rig_study::figures::{self, Kind, is_on};
 use rig_study::suite::{Form, Published};
 use rig_study::view::{RunView, ScenarioView};
 
-use super::results::{STUDY, ratio};
+use super::results::{STUDY, layouts, ratio};
 use super::{mean_of, name, shown, unit, workers};
 use crate::document::{Axis, Block, Chart, Interval, Label, Number, Overview, OverviewRow};
 
 /// The chart, or for balancers what they carry with each number of workers; `None` without trials.
 pub(super) fn chart(view: &RunView) -> Option<Block> {
-    let in_rows = view.tables.iter().find_map(|layout| match &layout.form {
+    // As the charts further down have it, so that a system has the same colour in all.
+    let in_rows = layouts(view).iter().find_map(|layout| match &layout.form {
         Form::Workers(rows) => workers::charts(view, layout, rows).into_iter().next(),
         _ => None,
     });

@@ -1,8 +1,9 @@
 //! The question of a run and its answer, in a sentence.
 
+use rig_stats::units::counted;
 use rig_study::view::RunView;
 
-use super::{claims, count, doubts};
+use super::{claims, doubts};
 use crate::document::{Block, Chart, Claim, Headline, Number, Overview, Verdict};
 
 /// Above this share of trials with a doubt, the whole is to be doubted.
@@ -57,11 +58,11 @@ fn of_overview(chart: &Overview) -> Option<String> {
     let mut rows: Vec<(String, Number)> =
         chart.rows.iter().filter_map(|row| Some((row.label.to_string(), (*row.numbers.first()?)?))).collect();
     rows.sort_by(|one, other| one.1.value.total_cmp(&other.1.value));
-    let show = |(label, number): &(String, Number)| format!("{label} {}", crate::readable::figure(number, &axis.unit));
+    let show = |(label, number): &(String, Number)| format!("{} ({label})", crate::readable::figure(number, &axis.unit));
     Some(match rows.as_slice() {
         [] => return None,
         [only] => format!("{}: {}.", axis.quantity, show(only)),
-        [least, .., most] => format!("{}: the most {}, the least {}.", axis.quantity, show(most), show(least)),
+        [lowest, .., highest] => format!("{}: highest {}, lowest {}.", axis.quantity, show(highest), show(lowest)),
     })
 }
 
@@ -75,7 +76,7 @@ fn caution(view: &RunView) -> Option<String> {
     let often = doubts::most_often(view)?;
     let trials = match (doubted, all) {
         (1, 1) => "The only trial carries a doubt".to_owned(),
-        (doubted, all) if doubted == all => format!("Each of the {} carries a doubt", count(all, "trial", "trials")),
+        (doubted, all) if doubted == all => format!("Each of the {} carries a doubt", counted(all, "trial", "trials")),
         (doubted, all) => format!("{doubted} of {all} trials carry a doubt"),
     };
     Some(format!("{trials}, most often: {often}. Read the figures with that in mind."))

@@ -2,6 +2,7 @@
 //! with their intervals.
 
 use rig_stats::confidence::Level;
+use rig_stats::units::counted;
 use rig_study::figures::Kind;
 use rig_study::layers::{
     APPLICATION, LayerDifference, LayerPart, LayersData, MUCH_UNKNOWN, Pairing, UNKNOWN, differences, of_scenario,
@@ -155,7 +156,7 @@ fn differences_of(view: &RunView, sampled: &[Sampled<'_>]) -> Vec<Table> {
 }
 
 fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDifferences)]) -> Table {
-    let mut table = Table::new(format!("What others add to {base}, by layer"), "Layer");
+    let mut table = Table::new(format!("CPU time added to {base}, by layer"), "Layer");
     table.columns = columns
         .iter()
         .map(|(id, found)| Column::number(Label::with_subhead(id, found.end.name()), Some(&shown(&found.unit))))
@@ -249,7 +250,7 @@ fn table(scenario: &ScenarioView, end: &LayersData, level: Level) -> Table {
     let mut note = format!(
         "{} samples in {}, which alone know a share of {:.0} % to +-{:.0} % of itself.",
         end.samples,
-        super::count(end.trials.len(), "trial", "trials"),
+        counted(end.trials.len(), "trial", "trials"),
         100.0 * NAMED_SHARE,
         100.0 * known
     );
@@ -321,7 +322,7 @@ mod tests {
     #[test]
     fn what_a_scenario_adds_is_told_by_layer() {
         let blocks = blocks(&view());
-        let table = table_of(&blocks, "What others add to B, by layer");
+        let table = table_of(&blocks, "CPU time added to B, by layer");
         let (all, parts) = table.rows.split_last().unwrap();
         for column in 0..table.columns.len() {
             let sum: f64 = parts.iter().map(|row| value(&row.cells[column])).sum();

@@ -23,6 +23,7 @@ mod workers;
 use jiff::Timestamp;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
+use rig_stats::units::counted;
 use rig_study::claim::{FigureRef, Metric, Side, Statistic};
 use rig_study::export::data;
 use rig_study::figures::{self, Kind};
@@ -38,12 +39,13 @@ use super::document::{Block, Document, Interval, Number};
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
     let lead = lead(view);
+    let blocks = blocks(view, &lead);
     Document {
         title: view.title.clone(),
         headline: Some(headline::headline(view, &lead)),
         summary: summary(view),
         lead,
-        blocks: blocks(view),
+        blocks,
         details: details(view),
         data: serde_json::to_value(data(view)).expect("strings, numbers and lists have a form in JSON"),
     }
@@ -57,18 +59,14 @@ fn summary(view: &RunView) -> Vec<String> {
         view.suite,
         time(view.started_unix_ms),
         status(&view.status, trials),
-        count(view.scenarios.len(), "scenario", "scenarios"),
+        counted(view.scenarios.len(), "scenario", "scenarios"),
     );
     vec![run, machine(&view.environment)]
 }
 
-pub fn count(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
-}
-
 fn status(status: &Status, trials: usize) -> String {
     match status {
-        Status::Complete => format!("complete, {}", count(trials, "trial", "trials")),
+        Status::Complete => format!("complete, {}", counted(trials, "trial", "trials")),
         Status::Running { done, planned } => format!("running, {done} of at most {planned} trials done"),
         Status::Interrupted { done, planned } => format!("interrupted after {done} of at most {planned} trials"),
         Status::Failed { done, planned, .. } => format!("failed after {done} of at most {planned} trials"),
@@ -78,7 +76,7 @@ fn status(status: &Status, trials: usize) -> String {
 pub fn machine(environment: &Environment) -> String {
     let mut parts = vec![
         environment.cpu_model.clone(),
-        count(environment.cpus_online as usize, "CPU", "CPUs"),
+        counted(environment.cpus_online as usize, "CPU", "CPUs"),
         gibibytes(environment.memory_bytes),
         format!("Linux {}", environment.kernel),
     ];
@@ -111,10 +109,13 @@ fn lead(view: &RunView) -> Vec<Block> {
         }
     }
     if !view.left_out.is_empty() {
-        let n = view.left_out.iter().map(|one| one.scenarios.len()).sum();
-        let are = if n == 1 { "is" } else { "are" };
+        let n: usize = view.left_out.iter().map(|one| one.scenarios.len()).sum();
+        let (are, they_need) = if n == 1 { ("is", "it needs") } else { ("are", "they need") };
         blocks.push(Block::Folded {
-            summary: format!("{} {are} not in this run, for want of what they need", count(n, "scenario", "scenarios")),
+            summary: format!(
+                "{} {are} left out: this machine lacks what {they_need}",
+                counted(n, "scenario", "scenarios")
+            ),
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
         });
     }
@@ -123,13 +124,17 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-fn blocks(view: &RunView) -> Vec<Block> {
+/// What the lead does not show already.
+fn blocks(view: &RunView, lead: &[Block]) -> Vec<Block> {
     let mut blocks = checks::blocks(view);
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
-    blocks.push(Block::heading(2, "Charts"));
-    blocks.extend(results::charts(view));
+    let charts: Vec<Block> = results::charts(view).into_iter().filter(|chart| !lead.contains(chart)).collect();
+    if !charts.is_empty() {
+        blocks.push(Block::heading(2, "Charts"));
+        blocks.extend(charts);
+    }
     blocks.extend(layers::blocks(view));
     let flames = results::flames(view);
     if !flames.is_empty() {

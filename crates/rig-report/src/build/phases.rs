@@ -124,7 +124,9 @@ fn notes(trials: &[TrialRecord]) -> Vec<String> {
                 }
                 PhaseEnd::Deadline { condition, after_us } => {
                     let after = seconds(*after_us);
-                    notes.push(format!("Trial {ordinal}, {name}: waited {after:.2} s for {condition} in vain."));
+                    notes.push(format!(
+                        "Trial {ordinal}, {name}: waited {after:.2} s for {condition}, which did not come."
+                    ));
                 }
             }
         }

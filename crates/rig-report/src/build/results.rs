@@ -29,7 +29,7 @@ const PARTS: [Part; 5] = [
 pub(super) const STUDY: &str = "study";
 
 /// The tables of the view without scenarios that were not part of the run, and one for scenarios that are in none.
-fn layouts(view: &RunView) -> Vec<Layout> {
+pub(super) fn layouts(view: &RunView) -> Vec<Layout> {
     let in_run = |id: &str| view.scenarios.iter().any(|s| s.id == id);
     let mut layouts: Vec<Layout> = view.tables.clone();
     for layout in &mut layouts {
@@ -324,13 +324,13 @@ pub(super) fn flames(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; with the rest of the
-/// machine, 1.1 % of node a's CPU time and 0.9 % of node b's was busy.`
+/// `Without load netrig's own processes use 0.3 % of node a's CPU time and 0.2 % of node b's; all that runs on the machine
+/// used 1.1 % of node a's CPU time and 0.9 % of node b's.`
 pub(super) fn rig_cost(view: &RunView) -> Option<String> {
     let cost = view.rig_cost.as_ref()?;
     let mut text = format!("Without load netrig's own processes use {}", shares(&cost.nodes)?);
     if let Some(busy) = shares(&cost.busy) {
-        text.push_str(&format!("; with the rest of the machine, {busy} was busy"));
+        text.push_str(&format!("; all that runs on the machine used {busy}"));
     }
     text.push('.');
     Some(text)

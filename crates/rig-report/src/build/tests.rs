@@ -60,7 +60,7 @@ fn what_the_reader_must_know_stands_by_the_tables() {
     let notes = tables(&document)[0].notes.join("\n");
     assert!(notes.contains("D: The kernel's bridge and VXLAN stand in for the study's vRouter."));
     assert!(notes.contains("D: confidence not reached: sender cpu ±3.7 %"));
-    let cost = "use 0.3 % of node a's CPU time and 0.2 % of node b's; with";
+    let cost = "use 0.3 % of node a's CPU time and 0.2 % of node b's; all";
     assert!(document.blocks.iter().any(|b| matches!(b, Block::Paragraph { text } if text.contains(cost))));
 }
 
@@ -425,14 +425,14 @@ fn the_headline_answers_the_question() {
     assert_eq!(
         headline.answer,
         "A virtual switch reduces throughput by a factor of 3 to 4: no, 1.31 (1.28 to 1.33), claimed from 3 to 4; of 3 \
-         claims 1 holds, 1 is refuted, 1 is open."
+         claims 1 holds, 1 is refuted, 1 is undecided."
     );
     assert_eq!(headline.caution, None, "few trials carry a doubt");
     let mut view = view;
     view.claims.clear();
     let answer = document(&view).headline.unwrap().answer;
     assert!(
-        answer.starts_with("Throughput kept, B = 100: the most A Raw <no switch> 131 % ±3.4 %, the least E"),
+        answer.starts_with("Throughput kept, B = 100: highest 131 % ±3.4 % (A Raw <no switch>), lowest 6.93 % ±3.4 % (E"),
         "{answer}"
     );
     view.scenarios.iter_mut().for_each(|scenario| scenario.trials.clear());
@@ -445,7 +445,7 @@ fn what_one_trial_showed_is_seen_and_not_judged() {
     let answer = &document.headline.as_ref().unwrap().answer;
     assert!(
         answer.ends_with(
-            ": 1.31, claimed from 3 to 4, as seen in one trial; of 5 claims 2 were seen in one trial, 3 are open."
+            ": 1.31, claimed from 3 to 4, as seen in one trial; of 5 claims 2 were seen in one trial, 3 are undecided."
         ),
         "{answer}"
     );
@@ -485,7 +485,7 @@ fn a_claim_that_goes_on_is_whole() {
     else {
         panic!("{:?}", document.lead)
     };
-    assert!(summary.starts_with("1 claim was not decided: the interval reaches across"), "{summary}");
+    assert!(summary.starts_with("1 claim was not decided: the interval spans"), "{summary}");
     let [Block::Claims { claims }] = blocks.as_slice() else { panic!("{blocks:?}") };
     assert_eq!(claims[0].text, "A virtual switch reduces throughput by a factor of 3 to 4 ... and without the wire");
 }

@@ -1,14 +1,15 @@
 //! What a device under test carries with each number of workers, in the form of studies of balancers: the figures of the
 //! system that the table is about with the published ones, the same figures of the other systems, and all side by side.
 
+use rig_stats::units::counted;
 use rig_study::claim::{Metric, Side};
 use rig_study::figures;
 use rig_study::record::Searched;
 use rig_study::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn};
 use rig_study::view::{RunView, ScenarioView};
 
+use super::gibibytes;
 use super::results::{STUDY, ratio, remarks};
-use super::{count, gibibytes};
 use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Scaling, ScalingSeries, Table};
 
 /// A scenario of the run that is a row of a case.
@@ -287,7 +288,7 @@ pub(super) fn platform(view: &RunView, layout: &Layout, machines: &[Platform]) -
         software.insert(0, own_version);
     }
     let own = [
-        ("CPU", format!("{}, {}", environment.cpu_model, count(environment.cpus_online as usize, "CPU", "CPUs"))),
+        ("CPU", format!("{}, {}", environment.cpu_model, counted(environment.cpus_online as usize, "CPU", "CPUs"))),
         ("Memory", gibibytes(environment.memory_bytes)),
         ("Network", "veth pairs between namespaces of one kernel".to_owned()),
         ("System", format!("Linux {}", environment.kernel)),

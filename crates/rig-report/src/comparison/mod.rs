@@ -6,10 +6,11 @@ mod tests;
 
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::sample::Bound;
+use rig_stats::units::counted;
 use rig_study::claim::Metric;
 use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData, TwoModesData};
 
-use crate::build::{count, decimals, name, shown as in_unit, time, unit};
+use crate::build::{decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
 
 /// The whole report of a comparison.
@@ -50,11 +51,11 @@ fn answer(comparison: &Comparison) -> String {
     }
     let list = |parts: &[(usize, &str)]| -> Vec<String> {
         let known = parts.iter().filter(|(n, _)| *n > 0);
-        known.map(|(n, word)| format!("{} {word}", count(*n, "is", "are"))).collect()
+        known.map(|(n, word)| format!("{} {word}", counted(*n, "is", "are"))).collect()
     };
     let changed = list(&[(totals.worse, "worse"), (totals.better, "better")]);
     let rest = list(&[(totals.same, "the same"), (totals.undecided, "undecided")]);
-    let figures = count(all, "figure", "figures");
+    let figures = counted(all, "figure", "figures");
     match (changed.is_empty(), rest.is_empty()) {
         (true, _) => format!("No change was found: of {figures} {}.", rest.join(", ")),
         (false, true) => format!("Of {figures} {}.", changed.join(", ")),
@@ -122,7 +123,11 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
         };
         let items = undecided.iter().map(|(reason, places)| format!("{}. {places}", capitalised(reason))).collect();
         blocks.push(Block::Folded {
-            summary: format!("{} {} undecided{why}", count(n, "figure", "figures"), if n == 1 { "is" } else { "are" }),
+            summary: format!(
+                "{} {} undecided{why}",
+                counted(n, "figure", "figures"),
+                if n == 1 { "is" } else { "are" }
+            ),
             blocks: vec![Block::List { items }],
         });
     }
@@ -271,16 +276,16 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
     };
     let builds = match (&comparison.old.netrig_build, &comparison.new.netrig_build) {
         (Some(old), Some(new)) if old == new => "both runs were made by the same build",
-        (Some(_), Some(_)) => "the runs were made by different builds, each held against runs of its own",
+        (Some(_), Some(_)) => "the runs were made by different builds, each compared with runs of its own",
         (None, None) => "neither run says which build made it",
         _ => "only one run says which build made it, so that they count as made by different ones",
     };
     let like = match noise.runs_like_new {
-        0 => format!("{} under these conditions", count(noise.runs_like_old, "run", "runs")),
+        0 => format!("{} under these conditions", counted(noise.runs_like_old, "run", "runs")),
         new => format!(
             "{} under the old conditions, {} under the new",
-            count(noise.runs_like_old, "run", "runs"),
-            count(new, "run", "runs")
+            counted(noise.runs_like_old, "run", "runs"),
+            counted(new, "run", "runs")
         ),
     };
     let pairs = [
@@ -372,7 +377,7 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
     Row { label: format!("{metric}, {} ({})", figure.side, look.unit), unit: None, cells }
 }
 
-/// `-6.9 % (-8.6 to -5.1), from 9512.1 to 8856.0 Mbit/s`.
+/// `-6.9 % (-8.6 to -5.1), from 9.51 Gbit/s to 8.86 Gbit/s`.
 fn change(figure: &FigureComparison) -> String {
     let look = look(figure);
     let Some(effect) = &figure.effect else { return String::new() };
@@ -384,7 +389,7 @@ fn change(figure: &FigureComparison) -> String {
         sample.map_or("–".to_owned(), shown)
     };
     let (old, new) = (show(figure.old.as_ref()), show(figure.new.as_ref()));
-    format!("{}, from {old} to {new} {}{}", amount(effect, &look), look.unit, modes(figure, &look))
+    format!("{}, from {old} to {new}{}", amount(effect, &look), modes(figure, &look))
 }
 
 /// `; two-valued: 100.0 or 130.0 (50 % of the trials), then 100.1 or 130.2 (58 %)`.

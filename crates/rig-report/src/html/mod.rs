@@ -36,6 +36,8 @@ use super::text::{self, MISSING, clean, clean_line};
 
 /// Tables of more columns are set closer.
 const DENSE: usize = 8;
+/// Tables of more columns, or of words, never stand beside others.
+const BESIDE: usize = 5;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -61,7 +63,16 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
                         @for line in &document.summary { p.run { (Text(line)) } }
                     }
                     (contents(document))
-                    @for block in document.lead.iter().chain(&document.blocks) { (page.block(block)?) }
+                    @if !document.lead.is_empty() {
+                        div.first {
+                            @for section in sections(&document.lead) {
+                                div { @for block in section { (page.block(block)?) } }
+                            }
+                        }
+                    }
+                    @for section in sections(&document.blocks) {
+                        div.part { @for block in section { (page.block(block)?) } }
+                    }
                     @for section in sections(&document.details) { (page.section(section)?) }
                 }
             }
@@ -140,7 +151,7 @@ impl Page {
         Ok(html! {
             details.section {
                 summary { (self.block(head)?) }
-                @for block in rest { (self.block(block)?) }
+                div.part { @for block in rest { (self.block(block)?) } }
             }
         })
     }
@@ -159,9 +170,11 @@ impl Page {
                 p class={ "notice " (severity) } role="note" { strong { (severity) } " " (Text(text)) }
             },
             Block::KeyValues { caption, pairs } => html! {
-                @if let Some(caption) = caption { p.caption { (Text(caption)) } }
-                dl {
-                    @for (key, value) in pairs { div { dt { (Text(key)) } dd { (Text(value)) } } }
+                div.pairs {
+                    @if let Some(caption) = caption { p.caption { (Text(caption)) } }
+                    dl {
+                        @for (key, value) in pairs { div { dt { (Text(key)) } dd { (Text(value)) } } }
+                    }
                 }
             },
             Block::Folded { summary, blocks } => html! {
@@ -177,7 +190,9 @@ impl Page {
         self.tables += 1;
         let id = format!("table-{}", self.tables);
         let dense = (table.columns.len() > DENSE).then_some("dense");
-        html! {
+        let of_words = table.columns.iter().any(|column| column.align == Align::Left);
+        let place = if table.columns.len() > BESIDE || of_words { "alone" } else { "beside" };
+        html! { div class={ "tabled " (place) } {
             // The caption stands outside the box that scrolls, so that it is never cut off.
             p.caption id=(id) { (Text(&table.caption)) }
             div.scroll role="region" aria-labelledby=(id) tabindex="0" {
@@ -205,7 +220,7 @@ impl Page {
                 }
             }
             @for note in text::missing_notes(table).iter().chain(&table.notes) { p.remark { (Text(note)) } }
-        }
+        } }
     }
 
     fn figure(&mut self, chart: &Chart) -> io::Result<Markup> {

@@ -213,7 +213,7 @@ pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) 
         bold_width(&clean_line(&label.head)) + subhead
     };
     match shape {
-        Shape::Wide => labels.map(width).max().unwrap_or(0).min(300) + 12,
+        Shape::Wide => labels.map(width).max().unwrap_or(0).min(330) + 12,
         Shape::Narrow => 0,
     }
 }
@@ -227,12 +227,14 @@ pub(super) fn draw_scale(
     left: i32,
     right: i32,
 ) -> Result<impl Fn(f64) -> i32 + use<>, Box<dyn std::error::Error>> {
+    let decimals = decimals_for(limit);
+    // Half of the first number stands left of the axis.
+    let left = left.max(text_width(&format!("{:.decimals$}", 0.0), SMALL) / 2);
     let mut chart = ChartBuilder::on(area)
         .margin_left(left)
         .margin_right(right)
         .x_label_area_size(AXIS)
         .build_cartesian_2d(0.0..limit, 0.0..1.0)?;
-    let decimals = decimals_for(limit);
     chart
         .configure_mesh()
         .disable_y_mesh()

@@ -175,7 +175,7 @@ fn what_is_wrong_with_a_page_is_found() {
     let page = page(&document);
     assert_eq!(faults(&page, &document), [""; 0]);
     for (from, to, fault) in [
-        ("<h2 id=\"claims\">", "<h2 id=\"results-more\">", "id results-more is there twice"),
+        ("<h2 id=\"claims\">", "<h2 id=\"results-more\">", "id results-more is listed twice"),
         ("href=\"#claims\"", "href=\"#claim\"", "nothing has the id claim"),
         ("aria-labelledby=\"table-1\" tabindex", "aria-labelledby=\"table-9\" tabindex", "nothing has the id table-9"),
         ("href=\"#claims\"", "href=\"https://example.org/\"", "href https://example.org/ leads away"),
@@ -289,7 +289,7 @@ fn references(html: &Element, faults: &mut Vec<String>) {
     let all = html.all();
     for id in all.iter().filter_map(|element| element.attribute("id")) {
         if !ids.insert(id) {
-            faults.push(format!("id {id} is there twice"));
+            faults.push(format!("id {id} is listed twice"));
         }
     }
     let mut named: Vec<&str> = Vec::new();

@@ -220,7 +220,7 @@ impl ByBlock {
                 let _ = write!(words, "; by itself it would be decided, but not surely enough among {claims} claims");
             }
             Why::Wide => {
-                words += "; the interval reaches across";
+                words += "; the interval spans what is claimed";
                 match self.blocks_needed(level) {
                     Some(needed) => {
                         let _ = write!(words, ", about {needed} blocks would decide it");

@@ -247,7 +247,7 @@ fn a_ratio_of_two_scenarios_by_hand() {
     assert_eq!(
         judgement.words,
         "D.throughput / B.throughput is 0.91 (95% interval 0.8855 to 0.9352), claimed at least 0.9; \
-         the interval reaches across, more trials would narrow it"
+         the interval spans what is claimed; more trials would narrow it"
     );
     for (expression, expected) in [
         ("D.throughput >= 0.88 * B.throughput", Verdict::Holds),

@@ -189,7 +189,7 @@ fn head(line: &str, layers: &mut Vec<Layer>) -> Result<Option<Number>, String> {
     }
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if id.is_empty() || !id.chars().all(is_name) {
-        return Err(format!("'{id}' is no name of a layer: use small letters, digits and -"));
+        return Err(format!("'{id}' is not a name of a layer: use small letters, digits and -"));
     }
     if id == UNKNOWN {
         return Err("'unknown' is what has no pattern: leave it out, or call the layer otherwise".to_owned());
@@ -223,7 +223,7 @@ impl Pattern {
         match name {
             "" => Err(format!("'{word}' matches everything: give a name, or the beginning or the end of one")),
             name if !name.chars().all(allowed) => Err(format!(
-                "'{word}' is no pattern: a * may stand at its ends only, and names have letters, digits and _"
+                "'{word}' is not a pattern: a * may stand at its ends only, and names have letters, digits and _"
             )),
             name => Ok(Self { of, name: name.to_owned(), open }),
         }

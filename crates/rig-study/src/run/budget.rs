@@ -224,9 +224,9 @@ impl fmt::Display for Forecast {
         halves.sort_unstable_by(f64::total_cmp);
         let percent = |half: f64| (half.exp() - 1.0) * 100.0;
         let (least, most) = (percent(halves[0]), percent(halves[halves.len() - 1]));
-        write!(f, ". That tells the claims' ratios to +-{least:.1} %")?;
+        write!(f, ". That tells the claims' ratios to ±{least:.1} %")?;
         if most - least > 0.1 {
-            write!(f, " at best and +-{most:.1} % at worst")?;
+            write!(f, " at best and ±{most:.1} % at worst")?;
         }
         let unlikely: Vec<&Expected> = self
             .claims

@@ -308,7 +308,7 @@ impl std::fmt::Display for Outcome {
                         Some(width) if *width > 2.0 => {
                             write!(f, "{separator}{name} (its interval is {width:.1} times its mean wide)")?;
                         }
-                        Some(width) => write!(f, "{separator}{name} +-{:.1} %", width * 50.0)?,
+                        Some(width) => write!(f, "{separator}{name} ±{:.1} %", width * 50.0)?,
                         None => write!(f, "{separator}{name} unknown")?,
                     }
                 }

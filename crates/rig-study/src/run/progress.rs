@@ -2,12 +2,14 @@
 //! a line for each trial.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use rig_cli::look;
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
+use rig_stats::units::counted;
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
@@ -20,6 +22,8 @@ use crate::suite::{Repeat, Scenario, Suite, Timing};
 pub struct Progress {
     bar: ProgressBar,
     quiet: bool,
+    /// Whether there is a line that changes; elsewhere each trial's line tells the time left.
+    redraws: bool,
     trial: String,
     /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
     shown: Shown,
@@ -39,13 +43,15 @@ impl Progress {
     pub fn new(suite: &Suite, timing: &Timing, quiet: bool) -> Self {
         let most = u64::from(timing.repeat.most()) * suite.scenarios.len() as u64;
         let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
-        bar.set_draw_target(if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() });
+        let redraws = !quiet && look::redraws();
+        bar.set_draw_target(if redraws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
         if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
-            bar.set_style(style.progress_chars(if rig_cli::look::is_ascii() { "=> " } else { "━╸ " }));
+            bar.set_style(style.progress_chars(if look::is_ascii() { "=> " } else { "━╸ " }));
         }
         Self {
             bar,
             quiet,
+            redraws,
             trial: String::new(),
             shown: Shown::Bytes,
             sides: [Side::Sender, Side::Receiver],
@@ -69,8 +75,9 @@ impl Progress {
     }
 
     fn line(&self, text: &str) {
+        let text = look::shown(text);
         if self.quiet {
-        } else if io::stderr().is_terminal() && !self.bar.is_hidden() {
+        } else if self.redraws {
             self.bar.println(text);
         } else {
             // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
@@ -177,7 +184,7 @@ impl Observer for Progress {
             Shown::Connections => value(Side::Local, Metric::Connections),
         };
         self.line(&format!(
-            "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}",
+            "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}{}",
             record.scenario,
             record.ordinal,
             self.shown.show(result),
@@ -185,8 +192,11 @@ impl Observer for Progress {
             value(other, Metric::Cpu),
             match record.flags.len() {
                 0 => String::new(),
-                1 => "  1 doubt".into(),
-                n => format!("  {n} doubts"),
+                n => format!("  {}", counted(n, "doubt", "doubts")),
+            },
+            match self.left().filter(|_| !self.redraws) {
+                Some(left) => format!("  {left}"),
+                None => String::new(),
             },
             width = self.width,
         ));
@@ -198,11 +208,8 @@ impl Observer for Progress {
         self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
             let Settled { scenario, outcome, trials } = settled;
-            self.line(&format!(
-                "{scenario:>width$}     {outcome} after {trials} {}",
-                if *trials == 1 { "trial" } else { "trials" },
-                width = self.width
-            ));
+            let trials = counted(*trials, "trial", "trials");
+            self.line(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
         }
     }
 }

@@ -196,7 +196,7 @@ fn a_scenario_that_is_certain_rests_while_the_others_go_on() {
         assert!((width.unwrap() - 1.1496).abs() < 1e-3, "{name}: {width:?}");
     }
     let said = outcomes["Wild"].to_string();
-    assert!(said.contains("not reached") && said.contains("sender throughput +-57.5 %"), "{said}");
+    assert!(said.contains("not reached") && said.contains("sender throughput ±57.5 %"), "{said}");
     let last: Vec<&str> = fake.made.iter().skip(9).map(|made| &made[..made.len() - 1]).collect();
     assert!(!last.contains(&"Calm"), "{last:?}");
 }
@@ -459,7 +459,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
     let settled = outcomes.map(|(id, trials, outcome)| Settled { scenario: id.into(), trials, outcome });
     assert_eq!(serde_json::from_str::<Vec<Settled>>(text).unwrap(), settled);
     assert_eq!(serde_json::to_string(&settled).unwrap(), text);
-    assert_eq!(settled[2].outcome.to_string(), "confidence not reached: sender cpu +-6.0 %, receiver cpu unknown");
+    assert_eq!(settled[2].outcome.to_string(), "confidence not reached: sender cpu ±6.0 %, receiver cpu unknown");
 }
 
 /// Of request/response the rate of transactions and the CPU of both ends have to be certain, and a percentile if asked.

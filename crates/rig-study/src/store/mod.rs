@@ -77,7 +77,7 @@ pub struct Label(String);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no label: it begins with a letter, has letters, digits and _ + - after it, 40 in all at most, and is not `latest`"
+    "`{0}` is not a label: it begins with a letter, has letters, digits and _ + - after it, 40 in all at most, and is not `latest`"
 )]
 pub struct BadLabel(String);
 

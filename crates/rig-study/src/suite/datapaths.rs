@@ -134,7 +134,7 @@ impl Resolver<'_> {
         let toml::Value::String(text) = name.get_ref() else {
             return Err(self.error(
                 name.span(),
-                "a name that is no text",
+                "a name that is not text",
                 Some("write for instance name = \"balancer\""),
             ));
         };
@@ -142,7 +142,7 @@ impl Resolver<'_> {
         let nodes = match (file.get_ref().get(NODES), own) {
             (None, Some(own)) if own.name == *text => own.nodes.clone(),
             (None, _) => {
-                let hint = format!("say on which nodes it runs: nodes = [\"{}\"]", known.join("\", \""));
+                let hint = format!("give the nodes that it runs on: nodes = [\"{}\"]", known.join("\", \""));
                 return Err(self.error(file.span(), format!("datapath '{text}' is on no node"), Some(&hint)));
             }
             (Some(given), Some(own)) if own.name == *text => {
@@ -182,10 +182,10 @@ impl Resolver<'_> {
         let hint = format!("write a list of nodes: {}", known.join(", "));
         let wrong = |what: &str| self.error(given.span(), what, Some(&hint));
         let list = given.get_ref().as_array().filter(|list| !list.is_empty());
-        let list = list.ok_or_else(|| wrong("'nodes' is no list of nodes"))?;
+        let list = list.ok_or_else(|| wrong("'nodes' is not a list of nodes"))?;
         let mut nodes: Vec<String> = Vec::new();
         for node in list {
-            let name = node.as_str().ok_or_else(|| wrong("'nodes' is no list of nodes"))?;
+            let name = node.as_str().ok_or_else(|| wrong("'nodes' is not a list of nodes"))?;
             if !known.contains(&name) {
                 return Err(wrong(&format!("no node '{name}'")));
             }

@@ -15,7 +15,7 @@ use crate::checks::Procedure;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SuiteFile {
-    /// By which runs of the suite are known: letters, digits, '-' and '_'.
+    /// The name of the suite and its runs: letters, digits, '-' and '_'.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
     /// The heading of its reports.
@@ -26,10 +26,10 @@ pub(super) struct SuiteFile {
     /// What is measured and why, in a few sentences.
     #[serde(default)]
     pub about: String,
-    /// The published study that the suite repeats on other machines, for those whose claims are the study's: one that does not
-    /// hold is then said to differ from the study.
+    /// The published study whose claims the suite repeats on other machines: a claim that does not hold then differs from the
+    /// study, and is not refuted.
     pub study: Option<String>,
-    /// Whether a run ends with status 1 when a claim does not hold, as with `--gate`; false unless told.
+    /// Whether a run ends with status 1 when a claim does not hold, as with `--gate`; false by default.
     #[serde(default)]
     pub gate: bool,
     /// The scenario that the others are compared with.
@@ -49,12 +49,12 @@ pub(super) struct SuiteFile {
     /// How results of several scenarios are shown together.
     #[serde(default)]
     pub table: Vec<TableFile>,
-    /// What is expected of the results, and refuted or not by them.
+    /// What is expected of the results.
     #[serde(default)]
     pub claim: Vec<ClaimFile>,
 }
 
-/// What holds for all scenarios that do not say otherwise.
+/// What holds for all scenarios without a value of their own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
@@ -68,7 +68,7 @@ pub(super) struct Defaults {
     /// How well a scenario has to be known before its repetition ends, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
-    /// Keys of loads, of any kind, for the loads that do not have them and can.
+    /// Keys of loads, for each load that can have them and does not.
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
@@ -97,7 +97,7 @@ pub(super) struct Quick {
 pub(super) struct QuickSearchFile {
     /// How long each value is tried.
     pub step: Option<Span>,
-    /// How close to each other a value that is carried and one that is not have to be.
+    /// How close to each other a value without loss and one with loss have to be.
     pub precision: Option<Percent>,
 }
 
@@ -105,16 +105,16 @@ pub(super) struct QuickSearchFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Testbed")]
 pub(super) struct TestbedFile {
-    /// Their names, in the order in which CPUs are shared out: one, two or three, and up to 16 on path vrouter.
+    /// Their names, in the order in which CPUs are given to them: one, two or three, and up to 16 on path vrouter.
     #[schemars(with = "Vec<String>", length(min = 1, max = 16))]
     pub nodes: Spanned<Vec<String>>,
-    /// Between neighbours, and on path vrouter between each two nodes; without one there is none.
+    /// The wire between neighbours, and on path vrouter between each two nodes; left out, there is none.
     pub wire: Option<WireFile>,
-    /// The version of IP; ipv4 unless told.
+    /// The version of IP; ipv4 by default.
     #[serde(default)]
     pub family: Family,
-    /// `all`: the second of two nodes owns all CPUs, the first the second half of them, and what the second receives is
-    /// steered by nothing but a datapath that the scenario has; otherwise they share the CPUs equally.
+    /// `all`: the second of two nodes owns all CPUs, the first the second half of them, and only a datapath of the scenario
+    /// steers what the second receives; otherwise they share the CPUs equally.
     #[schemars(with = "Option<ReceiverCpus>")]
     pub receiver_cpus: Option<Spanned<ReceiverCpus>>,
 }
@@ -130,13 +130,13 @@ pub(super) enum ReceiverCpus {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Wire")]
 pub(super) struct WireFile {
-    /// What the wire carries each way; without limit unless told.
+    /// What the wire carries each way; without limit by default.
     pub rate: Option<BitRate>,
-    /// Bytes of the largest packet; 1500 unless told.
+    /// Bytes of the largest packet; 1500 by default.
     pub mtu: Option<u32>,
-    /// Whether the nodes' interfaces take more than a packet at once (TSO, GSO); true unless told.
+    /// Whether the nodes' interfaces take more than a packet at once (TSO, GSO); true by default.
     pub segmentation_offload: Option<bool>,
-    /// Queues of each interface; 1 unless told.
+    /// Queues of each interface; 1 by default.
     #[schemars(range(min = 1))]
     pub queues: Option<u32>,
 }
@@ -145,12 +145,12 @@ pub(super) struct WireFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Scenario")]
 pub(super) struct ScenarioFile {
-    /// By which claims and tables refer to it: letters, digits, '_' and '-', beginning with a letter.
+    /// Its name in claims and tables: letters, digits, '_' and '-', beginning with a letter.
     #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub id: Spanned<String>,
-    /// In tables and reports.
+    /// Its name in tables and reports.
     pub name: String,
-    /// What it shows.
+    /// What it shows, in a sentence.
     #[serde(default)]
     pub about: String,
     /// What the reader must know about how the scenario was reproduced.
@@ -168,12 +168,12 @@ pub(super) struct ScenarioFile {
     /// The endpoints that listen, one for each that connects.
     #[schemars(with = "OneOrMany")]
     pub to: Spanned<OneOrMany>,
-    /// What differs from the testbed's wire.
+    /// Keys that replace those of the testbed's wire.
     #[schemars(with = "Option<WireFile>")]
     pub wire: Option<Spanned<WireFile>>,
-    /// Other than the testbed's.
+    /// The version of IP, in place of the testbed's.
     pub family: Option<Family>,
-    /// Of path vrouter: networks of containers with the same addresses, which do not reach each other; 1 unless told. Each node
+    /// Of path vrouter: networks of containers with the same addresses, which do not reach each other; 1 by default. Each node
     /// has a container of each. `net2` is one of the second network, and one of any other name is of the first.
     #[schemars(with = "Option<u32>", range(min = 1, max = 16))]
     pub networks: Option<Spanned<u32>>,
@@ -181,7 +181,7 @@ pub(super) struct ScenarioFile {
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
-    /// The scenario before it whose load it has, too.
+    /// An earlier scenario, whose load it takes over.
     #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
     /// Of paths with a device under test: how many of its CPUs carry packets; of several numbers each is a scenario.
@@ -193,7 +193,7 @@ pub(super) struct ScenarioFile {
     /// Addresses that servers see as those of clients.
     #[schemars(with = "Option<u32>")]
     pub local_addresses: Option<Spanned<u32>>,
-    /// Whether the stacks of those CPUs are sampled, which flame graphs are drawn from.
+    /// Whether the stacks of those CPUs are sampled, for flame graphs.
     #[schemars(with = "Option<bool>")]
     pub profile: Option<Spanned<bool>>,
     /// Datapaths with their settings: that of the path, and others.
@@ -203,17 +203,17 @@ pub(super) struct ScenarioFile {
     /// A second load that runs meanwhile.
     #[schemars(with = "Option<UnderFile>")]
     pub under: Option<Spanned<UnderFile>>,
-    /// What happens when in the window.
+    /// The phases of the window.
     #[serde(default)]
     #[schemars(with = "Vec<PhaseFile>")]
     pub phase: Vec<Spanned<PhaseFile>>,
-    /// A published procedure that the phases carry out, whose checks are made of each trial.
+    /// A published procedure that the phases carry out; its checks are made in each trial.
     #[schemars(with = "Option<Procedure>")]
     pub checks: Option<Spanned<Procedure>>,
-    /// How far apart counters are read for series over time.
+    /// How often counters are read for series over time.
     #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,
-    /// Figures that have to be certain besides the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
+    /// Figures that have to be known as well as the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub watch: Vec<Spanned<String>>,
@@ -227,9 +227,9 @@ pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::
 #[schemars(rename = "Datapath")]
 #[expect(dead_code, reason = "it is there for its schema")]
 struct DatapathSchema {
-    /// Such as balancer.
+    /// Its name, such as balancer.
     name: String,
-    /// The nodes on which it runs; that of the path unless told.
+    /// The nodes on which it runs; that of the path by default.
     nodes: Option<Vec<String>>,
     #[schemars(flatten)]
     settings: std::collections::BTreeMap<String, serde_json::Value>,
@@ -263,7 +263,7 @@ pub(super) struct TableFile {
     /// Its heading.
     #[schemars(with = "String")]
     pub title: Spanned<String>,
-    /// columns unless told.
+    /// The kind of table; columns by default.
     #[serde(default)]
     pub layout: LayoutFile,
     /// Where the reference figures were published.
@@ -395,7 +395,7 @@ pub(super) struct NetperfEndFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Claim")]
 pub(super) struct ClaimFile {
-    /// In words.
+    /// The claim in words.
     pub text: String,
     /// A comparison of figures, such as B.throughput >= 0.9 * A.throughput.
     #[schemars(with = "String")]

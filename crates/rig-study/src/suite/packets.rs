@@ -36,7 +36,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// now and then is late meanwhile, and catches up.
 const LATE: f64 = 0.5;
 const SEND_WINDOW: u8 = 4;
-/// Where clients' ports begin unless told: below are those that a network may treat in its own way.
+/// Where clients' ports begin by default: below are those that a network may treat in its own way.
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
 const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
 /// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
@@ -88,7 +88,7 @@ pub(super) enum SearchFile {
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[schemars(rename = "SearchGoal")]
 pub(super) enum Goal {
-    /// The highest rate of which nothing is lost.
+    /// The highest rate without loss.
     #[serde(rename = "loss-free")]
     LossFree,
 }
@@ -100,19 +100,19 @@ pub(super) enum Goal {
 pub(super) struct SearchTable {
     #[expect(dead_code, reason = "there is one goal, and a file names it")]
     pub goal: Goal,
-    /// The first value that is tried; 1000 unless told.
+    /// The first value that is tried; 1000 by default.
     pub start: Option<Searchable>,
-    /// By what a value is multiplied that is carried, until one is not; 2 unless told.
+    /// Factor by which the value is raised until there is loss; 2 by default.
     pub growth: Option<f64>,
-    /// How close to each other a value that is carried and one that is not have to be; 2% unless told.
+    /// How close to each other a value without loss and one with loss have to be; 2% by default.
     pub precision: Option<Percent>,
-    /// How long each value is tried; 1s unless told.
+    /// How long each value is tried; 1s by default.
     pub step: Option<Span>,
     /// The highest value that is tried.
     pub most: Option<Searchable>,
-    /// How much of what is begun may begin late; 50% unless told.
+    /// Share of connections and requests that may begin late; 50% by default.
     pub late: Option<Percent>,
-    /// The window's rate as a share of the limit; 100% unless told.
+    /// The window's rate as a share of the limit; 100% by default.
     pub measure_at: Option<Percent>,
     /// What is raised.
     pub raise: Option<Raise>,
@@ -258,7 +258,7 @@ fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
     if rate.is_some() && load.packets.hold.is_none() {
         return error(
             "'requests_per_second' without 'hold'",
-            "say on how many open connections, for instance hold = 1000",
+            "give the number of open connections, for instance hold = 1000",
         );
     }
     let several = load.packets.requests.is_some_and(|requests| requests > 1);
@@ -273,7 +273,7 @@ fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
     if load.packets.hold.is_some() && rate.is_none() && load.packets.interval.is_none() {
         return error(
             "'hold' without 'interval'",
-            "say how often a connection that is held asks, for instance interval = \"1s\", or requests_per_second",
+            "give how often a held connection asks, for instance interval = \"1s\", or requests_per_second",
         );
     }
     Ok(Some(Repeat {

@@ -34,26 +34,26 @@ const SHARE_MAX: f64 = 10.0;
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Phase")]
 pub(super) struct PhaseFile {
-    /// By which claims refer to it: letters, digits, '_' and '-', beginning with a letter.
+    /// Its name in claims: letters, digits, '_' and '-', beginning with a letter.
     #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub name: Spanned<String>,
-    /// Of the scenario's load, from the phase's begin on.
+    /// Rate of the scenario's load, from the phase's begin on.
     #[schemars(with = "Option<RateFile>")]
     pub rate: Option<Spanned<RateFile>>,
-    /// Of the load under it.
+    /// Rate of the load under it.
     #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
     /// What datapaths are told when the phase begins, in this order.
     #[serde(default)]
     #[schemars(with = "Vec<CommandFile>")]
     pub command: Vec<Spanned<CommandFile>>,
-    /// How long it lasts; as long as the window unless told.
+    /// How long it lasts; as long as the window by default.
     #[schemars(with = "Option<Span>")]
     pub time: Option<Spanned<Span>>,
     /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit.
     #[schemars(with = "Option<String>")]
     pub until: Option<Spanned<String>>,
-    /// For how long that has to be so.
+    /// How long that has to hold without a break.
     #[schemars(with = "Option<Span>")]
     pub hold: Option<Spanned<Span>>,
     /// How long it waits at most.
@@ -76,12 +76,12 @@ pub(super) struct CommandFile {
     /// One of the scenario's, such as balancer.
     #[schemars(with = "String")]
     pub datapath: Spanned<String>,
-    /// One of its nodes; all unless told.
+    /// One of its nodes; all by default.
     #[schemars(with = "Option<String>")]
     pub node: Option<Spanned<String>>,
     /// One of the datapath's commands, such as weight.
     pub name: String,
-    /// As the command has them.
+    /// The command's arguments.
     #[serde(default)]
     #[schemars(with = "std::collections::BTreeMap<String, serde_json::Value>")]
     pub arguments: toml::Table,
@@ -259,7 +259,7 @@ impl Resolver<'_> {
             if let Some(Some(search)) = search
                 && search.of == Searched::Held
             {
-                let what = "a share of the connections held, which is no rate".to_owned();
+                let what = "a share of the connections held, which is not a rate".to_owned();
                 return Err(refuse(what, "search for connections or requests per second"));
             }
         }
@@ -274,7 +274,7 @@ impl Resolver<'_> {
                 (true, Ok(share)) => Ok(Rate::OfLimit(share.fraction())),
                 _ => Err(self.error(
                     span,
-                    format!("'{text}' is no share of the limit"),
+                    format!("'{text}' is not a share of the limit"),
                     Some("write for instance \"25% of limit\""),
                 )),
             };
@@ -309,7 +309,7 @@ impl Resolver<'_> {
                 return refuse(
                     key.span(),
                     format!("'{name}' in a phase that waits for nothing"),
-                    "remove it, or say `until` what",
+                    "remove it, or add `until`",
                 );
             }
             return Ok(match &file.time {
@@ -328,7 +328,7 @@ impl Resolver<'_> {
             return refuse(
                 until.span(),
                 "'until' without a deadline".into(),
-                "say how long to wait at most, for instance deadline = \"90s\"",
+                "give the longest wait, for instance deadline = \"90s\"",
             );
         };
         let condition = self.condition(scenario, until, has)?;
@@ -361,7 +361,7 @@ impl Resolver<'_> {
         })?;
         let Some((figure, threshold)) = claim.condition().filter(|(figure, _)| figure.phase.is_none()) else {
             let hint = "write a figure, a comparison and a number, for instance until = \"throughput >= 5Gbit\"";
-            return Err(refuse(format!("`{text}` is no condition"), Some(hint)));
+            return Err(refuse(format!("`{text}` is not a condition"), Some(hint)));
         };
         if !SAMPLED.contains(&figure.metric) {
             let names: Vec<&str> = SAMPLED.iter().map(|metric| metric.name()).collect();

@@ -197,7 +197,7 @@ fn a_suite_is_called_what_its_user_calls_it() {
     assert!(error.starts_with(&format!("{}: no scenario 'TCP_STREAM-noen'", path.display())), "{error}");
     std::fs::write(&path, b"\x7fELF\xff").unwrap();
     let error = Suite::load(path.to_str().unwrap()).unwrap_err().to_string();
-    assert!(error.contains("it is no text: byte 5 is not UTF-8"), "{error}");
+    assert!(error.contains("it is not text: byte 5 is not UTF-8"), "{error}");
 }
 
 #[test]

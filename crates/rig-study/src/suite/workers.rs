@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rig_stats::units::counted;
 use rig_testbed::Dut;
 use rig_testbed::topology::{Path, Pool};
 use toml::Spanned;
@@ -153,7 +154,7 @@ impl Resolver<'_> {
             let workers = dut.workers;
             Scenario {
                 id: format!("{}-{workers}", scenario.id),
-                name: format!("{}, {workers} worker{}", scenario.name, if workers == 1 { "" } else { "s" }),
+                name: format!("{}, {}", scenario.name, counted(workers, "worker", "workers")),
                 dut: Some(dut),
                 row_of: Some(scenario.id.clone()),
                 ..scenario.clone()

@@ -4,7 +4,7 @@ use crate::error::Error;
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("there is no interface {0} here: `ip link` lists those that there are")]
+    #[error("there is no interface {0} here: `ip link` lists them")]
     NoInterface(String),
     #[error("interface {interface} has no queue {queue}: {advice}")]
     NoQueue { interface: String, queue: u32, advice: String },

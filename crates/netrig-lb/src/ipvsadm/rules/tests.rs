@@ -38,7 +38,7 @@ fn what_is_no_rule_is_refused_with_its_line() {
         ("-C\n\n-L -n", "line 3: '-L -n' changes no rule"),
         ("-R", "line 1: '-R' changes no rule"),
         ("-C --name other", "line 1: '-C --name other' changes no rule"),
-        ("drop table", "line 1: no command is said"),
+        ("drop table", "line 1: no command is given"),
     ] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");

@@ -86,8 +86,8 @@ pub struct Place {
     /// IPv6 only
     #[arg(long, short = '6')]
     pub ipv6: bool,
-    /// Key that both ends share, in a file that only its owner may read: a server then serves nobody else, a client
-    /// believes nobody else
+    /// Key that both ends share, in a file that only its owner may read: a server then serves only clients with the key, a
+    /// client trusts only servers with it
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// CPUs for this end of the load, e.g. 0-3; a server offers them to its clients [default: all that it may use]
@@ -138,10 +138,10 @@ pub struct Serving {
     /// Control connections at once of one client address (for IPv6, one /64)
     #[arg(long, value_name = "N", default_value = "32", hide_short_help = true)]
     max_clients_per_address: u32,
-    /// How long a new control connection may take to say hello
+    /// Longest wait for the hello of a new control connection
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = seconds, hide_short_help = true)]
     handshake_timeout: Span,
-    /// How long a control connection may stay without a test
+    /// Longest time of a control connection without a test
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds, hide_short_help = true)]
     idle_timeout: Span,
 }
@@ -181,13 +181,13 @@ pub struct Common {
     /// Measure for this long; a plain number is seconds
     #[arg(long, short, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
     time: Span,
-    /// Load runs this long before it is measured
+    /// Load before the measured window
     #[arg(long, value_name = "SPAN", default_value = "1s", value_parser = seconds)]
     warm_up: Span,
     /// Show and keep interim figures this often
     #[arg(long, short, value_name = "SPAN", default_value = "1s", value_parser = seconds)]
     interval: Span,
-    /// Measure this often; the report has means and their confidence
+    /// Number of trials; the report has means with their confidence intervals
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
     pub trials: u32,
     /// Load threads at each end
@@ -202,7 +202,7 @@ pub struct Common {
     /// SO_RCVBUF of each socket [default: the kernel's choice]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     receive_buffer: Option<u32>,
-    /// CPUs for the server's end of the load, of those it offers
+    /// CPUs for the server's end of the load, out of those it offers
     #[arg(long, value_name = "LIST")]
     pub server_cpus: Option<CpuSet>,
     /// No interim figures on standard error
@@ -268,7 +268,7 @@ pub struct StreamLoad {
     /// Bytes of one send and of one receive
     #[arg(long, short, value_name = "BYTES", default_value = "128k", value_parser = size)]
     message: u32,
-    /// Send at most this much, all threads together, e.g. 1gbit [default: as much as goes]
+    /// Send at most this much, all threads together, e.g. 1gbit [default: as much as possible]
     #[arg(long, value_name = "RATE")]
     rate: Option<BitRate>,
     /// TCP_NODELAY
@@ -285,7 +285,7 @@ pub struct StreamLoad {
     #[arg(long, value_name = "MODE", default_value = "copy",
           value_parser = named(&["copy", "discard"], receive_mode))]
     receive_mode: ReceiveMode,
-    /// Use io_uring with this many operations outstanding on each connection; a receiver then gathers what comes in 100 us
+    /// Use io_uring with this many operations outstanding on each connection; a receiver then gathers what comes in 100us
     /// [default: one system call at a time]
     #[arg(long, value_name = "N")]
     outstanding: Option<u32>,
@@ -332,7 +332,7 @@ pub struct RrLoad {
     /// Over UDP, one datagram each way
     #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control"])]
     udp: bool,
-    /// A connection of its own for each transaction: connect, request, response, close
+    /// A new connection for each transaction: connect, request, response, close
     #[arg(long)]
     connect: bool,
     /// Bytes of a request
@@ -348,7 +348,7 @@ pub struct RrLoad {
     /// [default: the next as soon as one is answered]
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<PerSecond>,
-    /// Exponentially distributed distances between the transactions of a --rate, as from many independent users
+    /// Exponentially distributed gaps between the transactions of a --rate, as from many independent users
     #[arg(long, requires = "rate")]
     poisson: bool,
     /// After this time a UDP request without an answer is lost

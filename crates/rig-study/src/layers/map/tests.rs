@@ -121,11 +121,11 @@ fn mistakes_are_named_with_their_place() {
     let wrong = |text: &str| Map::extended("mine.txt", text).unwrap_err().to_string();
     assert_eq!(wrong("tcp_*"), "mine.txt, line 1: 'tcp_*' stands before the first [layer]");
     assert!(wrong("[a\n").contains("line 1: '[a' lacks its ]"));
-    assert!(wrong("[A b]").contains("'A b' is no name of a layer"));
+    assert!(wrong("[A b]").contains("'A b' is not a name of a layer"));
     assert!(wrong("[a, other]").contains("only 'shared' may stand there"));
     assert!(wrong("[unknown]").contains("leave it out"));
     assert!(wrong("\n[a]\n*").contains("line 3: '*' matches everything"));
-    assert!(wrong("[a]\nt*p").contains("'t*p' is no pattern"));
+    assert!(wrong("[a]\nt*p").contains("'t*p' is not a pattern"));
     assert!(wrong("[a]\nfile:x").contains("there are bpf:, module: and thread:"));
 }
 

@@ -106,7 +106,7 @@ fn mistakes_about_datapaths_are_told_at_their_lines() {
     );
     refused("[[scenario.datapath]]\nname = \"anywhere\"", 18, &["is on no node", "nodes = [\"a\", \"b\"]"]);
     refused("[[scenario.datapath]]\nnodes = [\"a\"]", 18, &["without a name"]);
-    refused("[[scenario.datapath]]\nname = 3", 19, &["no text"]);
+    refused("[[scenario.datapath]]\nname = 3", 19, &["not text"]);
     refused(&format!("{}\n{}", anywhere(""), anywhere("")), 22, &["'anywhere' is described twice"]);
     for (nodes, words) in
         [("\"a\"", "no list"), ("[]", "no list"), ("[1]", "no list"), ("[\"c\"]", "'c'"), ("[\"a\", \"a\"]", "twice")]

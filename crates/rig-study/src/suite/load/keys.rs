@@ -131,31 +131,31 @@ impl LoadKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct SocketKeys {
-    /// Threads at each end; 1 unless told.
+    /// Threads at each end; 1 by default.
     #[schemars(range(min = 1))]
     pub threads: Option<u32>,
-    /// Connections of each thread; 1 unless told. Of tcp-crr those that a thread has under way at once.
+    /// Connections of each thread; 1 by default. Of tcp-crr those that a thread has under way at once.
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
-    /// SO_SNDBUF; the kernel's own choice unless told.
+    /// SO_SNDBUF; the kernel's own choice by default.
     pub send_buffer: Option<Bytes>,
-    /// SO_RCVBUF; the kernel's own choice unless told.
+    /// SO_RCVBUF; the kernel's own choice by default.
     pub receive_buffer: Option<Bytes>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct TcpKeys {
-    /// TCP_NODELAY; false unless told.
+    /// TCP_NODELAY; false by default.
     pub no_delay: Option<bool>,
-    /// TCP_CONGESTION, such as cubic; the system's own unless told.
+    /// TCP_CONGESTION, such as cubic; the system's own by default.
     pub congestion_control: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct FlowKey {
-    /// Which way payload goes; forward, from the connecting to the listening end, unless told.
+    /// Which way payload goes; forward, from the connecting to the listening end, by default.
     pub flow: Option<Flow>,
 }
 
@@ -165,7 +165,7 @@ pub(in crate::suite) struct FlowKey {
 pub(in crate::suite) struct BulkKeys {
     /// What is handed to the kernel at once, of UDP the payload of a datagram. A stream has to have it.
     pub message: Option<Bytes>,
-    /// The most payload that each sending thread sends; without limit unless told.
+    /// The most payload that each sending thread sends; without limit by default.
     pub throttle: Option<ByteRate>,
 }
 
@@ -173,13 +173,13 @@ pub(in crate::suite) struct BulkKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct StreamKeys {
-    /// What the receiving end asks for at once; as much as `message` unless told.
+    /// What the receiving end asks for at once; as much as `message` by default.
     pub receive_message: Option<Bytes>,
     /// Operations that each end has under way at once, over io_uring.
     pub outstanding: Option<Outstanding>,
-    /// How payload leaves the sender; copy unless told.
+    /// How payload leaves the sender; copy by default.
     pub send_mode: Option<SendMode>,
-    /// How payload enters the receiver; copy unless told.
+    /// How payload enters the receiver; copy by default.
     pub receive_mode: Option<ReceiveMode>,
 }
 
@@ -199,15 +199,15 @@ pub(in crate::suite) struct Outstanding {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct DatagramKeys {
-    /// Messages of a system call (sendmmsg, recvmmsg); 1 unless told.
+    /// Messages of a system call (sendmmsg, recvmmsg); 1 by default.
     #[schemars(range(min = 1))]
     pub batch: Option<u32>,
-    /// Datagrams that the kernel cuts a message into (UDP_SEGMENT); 1 unless told.
+    /// Datagrams that the kernel cuts a message into (UDP_SEGMENT); 1 by default.
     #[schemars(range(min = 1))]
     pub segments: Option<u32>,
-    /// Whether the receiver takes several datagrams as one message (UDP_GRO); false unless told.
+    /// Whether the receiver takes several datagrams as one message (UDP_GRO); false by default.
     pub coalesce: Option<bool>,
-    /// Who keeps the sender to its `throttle`; thread unless told.
+    /// Who keeps the sender to its `throttle`; thread by default.
     pub pacing: Option<Pacing>,
 }
 
@@ -215,9 +215,9 @@ pub(in crate::suite) struct DatagramKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct ExchangeKeys {
-    /// Payload of a request; 1 byte unless told, of packets 64.
+    /// Payload of a request; 1 byte by default, of packets 64.
     pub request: Option<Bytes>,
-    /// Payload of a response; 1 byte unless told, of packets 64. Of HTTP the body.
+    /// Payload of a response; 1 byte by default, of packets 64. Of HTTP the body.
     pub response: Option<Bytes>,
 }
 
@@ -225,9 +225,9 @@ pub(in crate::suite) struct ExchangeKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct PaceKeys {
-    /// Transactions per second of each pair, on a schedule; as fast as they are answered unless told.
+    /// Transactions per second of each pair, on a schedule; as fast as they are answered by default.
     pub rate: Option<Rate>,
-    /// How the schedule's transactions follow each other; uniform unless told.
+    /// How the schedule's transactions follow each other; uniform by default.
     pub arrivals: Option<Arrivals>,
 }
 
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Rate {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct InFlightKey {
-    /// Transactions under way on each connection at once (netperf's burst and one more); 1 unless told.
+    /// Transactions under way on each connection at once (netperf's burst and one more); 1 by default.
     #[schemars(range(min = 1))]
     pub in_flight: Option<u32>,
 }
@@ -253,7 +253,7 @@ pub(in crate::suite) struct InFlightKey {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct TimeoutKey {
-    /// After how long a request over UDP is lost that is not answered; 1s unless told, of packets 200ms.
+    /// After this time a request over UDP without an answer is lost; 1s by default, of packets 200ms.
     pub timeout: Option<Span>,
 }
 
@@ -268,48 +268,48 @@ pub(in crate::suite) struct PacketKeys {
     /// Connections that are open at once; no more are opened.
     #[schemars(range(min = 1))]
     pub hold: Option<u32>,
-    /// Requests of each connection; without end unless told, where there are several.
+    /// Requests of each connection; by default without end, where there are several.
     #[schemars(range(min = 1))]
     pub requests: Option<u16>,
     /// From request to request of a connection.
     pub interval: Option<Span>,
     /// Of all connections together, on those that are held.
     pub requests_per_second: Option<PerSecond>,
-    /// Addresses that connections come from; 1 unless told.
+    /// Addresses that connections come from; 1 by default.
     #[schemars(range(min = 1))]
     pub client_addresses: Option<u32>,
-    /// Addresses that connections go to; 1 unless told.
+    /// Addresses that connections go to; 1 by default.
     #[schemars(range(min = 1))]
     pub server_addresses: Option<u32>,
-    /// Ports that connections come from; 1024 to 65535 unless told.
+    /// Ports that connections come from; 1024 to 65535 by default.
     pub client_ports: Option<PortsFile>,
-    /// Ports that connections go to; 80 unless told.
+    /// Ports that connections go to; 80 by default.
     pub server_ports: Option<PortsFile>,
-    /// How a client ends a connection; fin unless told.
+    /// How a client ends a connection; fin by default.
     pub close: Option<Close>,
-    /// Until a segment is sent again for the first time; 200ms unless told.
+    /// Until a segment is sent again for the first time; 200ms by default.
     pub retransmit: Option<Span>,
-    /// How often a segment is sent again at most; 3 unless told.
+    /// How often a segment is sent again at most; 3 by default.
     #[schemars(range(min = 1, max = 15))]
     pub retries: Option<u8>,
-    /// Segments of a response that may be under way; 4 unless told.
+    /// Segments of a response that may be under way; 4 by default.
     #[schemars(range(min = 1))]
     pub send_window: Option<u8>,
-    /// How long the rate of connections rises; not at all unless told.
+    /// How long the rate of connections rises; not at all by default.
     pub ramp: Option<Span>,
-    /// Connections that are opened together; one at a time unless told.
+    /// Connections that are opened together; one at a time by default.
     #[schemars(range(min = 1))]
     pub launch: Option<u16>,
     /// First packets only, no answer expected.
     pub flood: Option<bool>,
-    /// Datagrams back to back; 1 unless told.
+    /// Datagrams back to back; 1 by default.
     #[schemars(range(min = 1, max = 100))]
     pub pipeline: Option<u16>,
     /// Another address with each connection, and not another port only.
     pub hop: Option<bool>,
-    /// By which way packets enter and leave the kernel; auto unless told.
+    /// How packets enter and leave the kernel; auto by default.
     pub driver: Option<Driver>,
-    /// Queues of each end that are used, each with a thread; 1 unless told.
+    /// Queues of each end that are used, each with a thread; 1 by default.
     pub workers: Option<PacketThreadsFile>,
     /// How the highest rate is found before the window.
     pub search: Option<SearchFile>,

@@ -61,7 +61,7 @@ fn of_load(generator: &mut SchemaGenerator, endpoints: &[&str]) -> Schema {
     let mut properties = Map::new();
     for endpoint in endpoints {
         let mut schema = generator.subschema_for::<OneOrMany>();
-        let words = "Of this load; those of the load that it runs under unless told, which are told both or neither.";
+        let words = "Of this load; by default those of the load that it runs under. Give both or neither.";
         schema.insert("description".to_owned(), words.into());
         properties.insert((*endpoint).to_owned(), schema.to_value());
     }

@@ -99,7 +99,7 @@ fn mistakes_are_told_at_their_line() {
 fn rates_that_cannot_be_are_refused() {
     refused(LOAD, &one("rate = -1"), 2, &["a rate of -1", "0 to stop"]);
     refused(LOAD, &one("rate = 1e9"), 2, &["transactions per second", "choose from"]);
-    refused(LOAD, &one("rate = \"25 of limit\""), 2, &["is no share of the limit", "25% of limit"]);
+    refused(LOAD, &one("rate = \"25 of limit\""), 2, &["is not a share of the limit", "25% of limit"]);
     refused(LOAD, &one("rate = \"25% of limt\""), 2, &["did you mean \"25% of limit\"?"]);
     refused(LOAD, &one("rate = \"0% of limit\""), 2, &["more than 0"]);
     refused(LOAD, &one("rate = true"), 2, &["expected a rate such as 1000"]);
@@ -135,7 +135,7 @@ fn waits_that_cannot_end_are_refused() {
     );
     refused(LOAD, &wait("throughput > 1Gbit", deadline), 2, &["has no throughput"]);
     refused(LOAD, &wait("transactions", deadline), 2, &["column 13", "compares nothing"]);
-    refused(LOAD, &wait("transactions / 2 > 1", deadline), 2, &["is no condition"]);
+    refused(LOAD, &wait("transactions / 2 > 1", deadline), 2, &["is not a condition"]);
     refused(LOAD, &wait("background_throughput > 1bit", deadline), 2, &["nothing runs under"]);
 }
 

@@ -34,8 +34,8 @@ fn each_path_makes_its_smallest_testbed_and_knows_one_without_anything() {
 
 #[test]
 fn each_path_is_explained() {
-    let manual = include_str!("../../../../../docs/MEASURING.md");
+    let manual = include_str!("../../../../../docs/REFERENCE.md");
     for path in Path::all() {
-        assert!(manual.contains(&format!("| `{path}` | ")), "docs/MEASURING.md has no row for path {path}");
+        assert!(manual.contains(&format!("| `{path}` | ")), "docs/REFERENCE.md has no row for path {path}");
     }
 }
