@@ -1,6 +1,11 @@
 # docker build -t netrig .
 # docker run --rm --privileged netrig run layers --quick
-FROM rust:1-bookworm AS build
+# The images that it begins with may come from elsewhere, a mirror for example:
+# docker build --build-arg RUST_IMAGE=... --build-arg DEBIAN_IMAGE=... -t netrig .
+ARG RUST_IMAGE=rust:1-bookworm
+ARG DEBIAN_IMAGE=debian:bookworm-slim
+
+FROM $RUST_IMAGE AS build
 RUN apt-get update -q \
     && apt-get install -q -y --no-install-recommends gcc libc6-dev libelf-dev zlib1g-dev make pkg-config clang \
     && rm -rf /var/lib/apt/lists/*
@@ -8,7 +13,7 @@ WORKDIR /netrig
 COPY . .
 RUN cargo build --release --locked --package netrig
 
-FROM debian:bookworm-slim
+FROM $DEBIAN_IMAGE
 # Peers of the suites balancer and overlay, and what one tries by hand in `netrig shell`.
 RUN apt-get update -q \
     && apt-get install -q -y --no-install-recommends libelf1 zlib1g iproute2 iputils-ping nftables haproxy \

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
-use crate::command::{LACKING, code, root, run, works};
+use crate::command::{LACKING, code, root, run, target, works};
 
 pub fn fuzz(seconds: u32) -> Result<ExitCode> {
     let nightly = |arguments: &[&str]| {
@@ -23,10 +23,14 @@ pub fn fuzz(seconds: u32) -> Result<ExitCode> {
     let mut targets: Vec<_> =
         targets.flatten().filter_map(|entry| entry.path().file_stem().map(ToOwned::to_owned)).collect();
     targets.sort();
-    for target in targets {
+    for name in targets {
+        // The first folder gets new inputs: the corpus is kept by hand.
+        let found = target().join("fuzz").join(&name);
+        fs::create_dir_all(&found).with_context(|| format!("make {}", found.display()))?;
         let mut command = nightly(&["fuzz", "run"]);
-        // New inputs go nowhere: the corpus is kept by hand. The address sanitizer takes libbpf's symbols for doubles.
-        command.arg(&target).args(["--", &format!("-max_total_time={seconds}")]);
+        command.args([&name, found.as_os_str(), root().join("fuzz/corpus").join(&name).as_os_str()]);
+        command.args(["--", &format!("-max_total_time={seconds}")]);
+        // The address sanitizer takes libbpf's symbols for doubles.
         command.env("ASAN_OPTIONS", "detect_odr_violation=0");
         let status = run(&mut command)?;
         if !status.success() {

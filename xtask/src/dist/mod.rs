@@ -36,6 +36,7 @@ pub fn dist(twice: bool) -> Result<ExitCode> {
             bail!("not the same when built twice:\n{one}\n{other}");
         }
         println!("The same bytes when built twice, in two folders.");
+        fs::remove_dir_all(&again).with_context(|| format!("remove {}", again.display()))?;
     }
     println!("{}\nin {}", fs::read_to_string(out.join("SHA256SUMS"))?, out.display());
     Ok(ExitCode::SUCCESS)
@@ -92,11 +93,7 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     fs::write(&compiler, COMPILER).context("write musl-cc")?;
     fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755)).context("write musl-cc")?;
     let libraries = libraries::build(&compiler, work)?;
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home =
-        home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))).context("no CARGO_HOME")?;
-    // Of several that fit the last holds.
-    let places = [(home.as_path(), "cargo"), (root(), "netrig"), (target, "target")];
+    let places = places(target)?;
     let flags: Vec<String> =
         places.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect();
     let mut build =
@@ -111,7 +108,24 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     build.env("LIBBPF_SYS_LIBRARY_PATH_x86_64_unknown_linux_musl", &libraries.archives);
     // rustc brings its own musl and links by cc: musl-gcc takes -static-pie for a program with an interpreter.
     succeed(&mut build)?;
-    Ok(target.join(TARGET).join("release/netrig"))
+    let netrig = target.join(TARGET).join("release/netrig");
+    let bytes = fs::read(&netrig).with_context(|| format!("read {}", netrig.display()))?;
+    match places.iter().find(|(place, _)| contains(&bytes, &format!("{}/", place.display()))) {
+        Some((place, _)) => bail!("{} has a path of this machine inside: {}/", netrig.display(), place.display()),
+        None => Ok(netrig),
+    }
+}
+
+/// Folders of this machine that a build meets, and what the binary has in their place. Of several that fit the last holds.
+fn places(target: &Path) -> Result<[(PathBuf, &'static str); 3]> {
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home =
+        home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))).context("no CARGO_HOME")?;
+    Ok([(home, "cargo"), (root().to_owned(), "netrig"), (target.to_owned(), "target")])
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
 /// What the packages have besides the binary.

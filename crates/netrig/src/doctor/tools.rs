@@ -2,7 +2,7 @@
 
 use std::env::split_paths;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rig_testbed::datapath::Missing;
 
@@ -53,7 +53,9 @@ pub(super) fn ipvs(missing: Option<Missing>) -> Finding {
 }
 
 fn within(folders: &[PathBuf]) -> Vec<Finding> {
-    let find = |program: &&str| folders.iter().map(|folder| folder.join(program)).find(|file| file.is_file());
+    let find = |program: &&str| {
+        folders.iter().map(|folder| folder.join(program)).find(|file| file.is_file() && !is_netrig(file))
+    };
     let state = |tool: &Tool| match tool.programs.iter().map(find).collect::<Option<Vec<_>>>() {
         Some(files) => State::Ok { found: files[0].display().to_string() },
         None => {
@@ -61,6 +63,11 @@ fn within(folders: &[PathBuf]) -> Vec<Finding> {
         }
     };
     TOOLS.iter().map(|tool| Finding { area: Area::Tools, name: tool.name, state: state(tool) }).collect()
+}
+
+/// netrig does the work of some tools under their names; nothing can be compared with such a link.
+fn is_netrig(file: &Path) -> bool {
+    file.canonicalize().is_ok_and(|file| file.ends_with("netrig"))
 }
 
 #[cfg(test)]
@@ -79,6 +86,9 @@ mod tests {
         assert!(found("iperf3") && !found("netperf") && !found("ntttcp"));
         std::fs::write(folder.path().join("netserver"), "").unwrap();
         assert!(found("netperf"));
+        std::fs::write(folder.path().join("netrig"), "").unwrap();
+        std::os::unix::fs::symlink("netrig", folder.path().join("ntttcp")).unwrap();
+        assert!(!found("ntttcp"), "a link to netrig");
         assert!(within(&[]).iter().all(|finding| matches!(finding.state, State::Lacking(_))));
     }
 
