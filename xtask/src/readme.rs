@@ -23,9 +23,9 @@ const PICTURES: [(&str, &str); 2] =
 /// A question that people come with.
 struct Task {
     question: &'static str,
-    /// Lines for a shell, as they are shown and as they are run, one after the other in one folder.
+    /// Lines for a shell, as they are shown and as they are run, in one folder for all tasks.
     commands: &'static str,
-    /// The lines of what the last one prints that answer the question, by what each begins with after white space.
+    /// The lines of what they print that answer the question, by what stands in each.
     answer: &'static [&'static str],
     more: &'static str,
 }
@@ -34,30 +34,41 @@ const TASKS: [Task; 5] = [
     Task {
         question: "What does my overlay cost?",
         commands: "netrig run layers --quick --only B,D,D-vxlan",
-        answer: &["B ", "D ", "D-vxlan ", "[1]", "[2]"],
+        answer: &["B Containers", "D Containers", "D-vxlan Containers", "[1] Throughput", "[2] CPU time"],
         more: "B is containers behind a bridge, D the same through netrig's vRouter, D-vxlan through the kernel's VXLAN.",
     },
     Task {
         question: "Is my change slower?",
-        commands: "netrig run layers --only B,D --label before\n\
-                   # ... change something ...\n\
-                   netrig run layers --only B,D --label after --against before",
-        answer: &[],
-        more: "Nothing was changed here. Status 1 if something is worse ([COMPARING.md](docs/COMPARING.md)).",
+        commands: "netrig run layers --quick --only B,D --label before\n\
+                   # ... change something: here, nothing was changed ...\n\
+                   netrig run layers --quick --only B,D --against before",
+        answer: &["No change was found", "+ ", "What else differs"],
+        more: "Status 1 if something is worse, which CI can act on; without `--quick` more is decided \
+               ([COMPARING.md](docs/COMPARING.md)).",
     },
     Task {
         question: "How many connections does this balancer take?",
-        commands: "netrig run balancer --quick",
-        answer: &[],
-        more: "",
+        commands: "netrig run balancer --quick --only cps-balancer-1,cps-nftables-1",
+        answer: &["Workers, Rate", "1, netrig", "1, nftables"],
+        more: "Thousands of new connections a second that one CPU carries before anything is lost: netrig's balancer beside \
+               nftables.",
     },
     Task {
         question: "Where is the limit without loss?",
-        commands: "netrig run packets --quick --only limit",
-        answer: &[],
-        more: "",
+        commands: "netrig run packets --quick --only limit --format markdown",
+        answer: &["| Limit without loss", "| Connections", "| Failed"],
+        more: "The packet generator's own limit over a bare wire, and what it carried at half of that. `netrig dperf -c FILE --search loss-free` searches through whatever \
+               stands between two machines ([DPERF.md](docs/DPERF.md)).",
     },
-    Task { question: "Can it replace ntttcp, dperf or ipvsadm?", commands: "", answer: &[], more: "" },
+    Task {
+        question: "Can it stand in for ntttcp, dperf and ipvsadm?",
+        commands: "ln -s \"$(command -v netrig)\" ntttcp\n\
+                   ./ntttcp -r -m 1,*,127.0.0.1 -t 3 > receiver.txt & sleep 1\n\
+                   ./ntttcp -s -m 1,*,127.0.0.1 -t 3",
+        answer: &["INFO: \t throughput", "cycles/byte", "cpu busy"],
+        more: "Links of these names to netrig take the same options and files ([NTTTCP.md](docs/NTTTCP.md), \
+               [DPERF.md](docs/DPERF.md), [IPVSADM.md](docs/IPVSADM.md)).",
+    },
 ];
 
 /// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks, and writes what they print.
@@ -108,13 +119,13 @@ fn carry_out(task: &Task, folder: &Path) -> Result<String> {
     Ok(shown(task, &answer(task.answer, &printed)?))
 }
 
-/// The last line that begins with each of them, in the order of what was printed.
-fn answer(begins: &[&str], printed: &str) -> Result<Vec<String>> {
+/// The last line with each of them, in the order in which they were printed.
+fn answer(marks: &[&str], printed: &str) -> Result<Vec<String>> {
     let lines: Vec<&str> = printed.lines().collect();
     let mut places = Vec::new();
-    for begin in begins {
-        let place = lines.iter().rposition(|line| line.trim_start().starts_with(begin));
-        places.push(place.with_context(|| format!("no line begins with `{begin}`:\n{printed}"))?);
+    for mark in marks {
+        let place = lines.iter().rposition(|line| line.contains(mark));
+        places.push(place.with_context(|| format!("no line has `{mark}`:\n{printed}"))?);
     }
     places.sort_unstable();
     Ok(places.into_iter().map(|place| lines[place].trim_end().to_owned()).collect())
@@ -161,9 +172,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_the_last_lines_that_begin_so() {
+    fn an_answer_is_the_last_line_with_each_mark() {
         let printed = "B first\nx\n  B second\nD one\n";
-        assert_eq!(answer(&["D", "B "], printed).unwrap(), ["  B second", "D one"]);
+        assert_eq!(answer(&["D o", "B "], printed).unwrap(), ["  B second", "D one"]);
         assert!(answer(&["E"], printed).is_err());
     }
 }

@@ -9,13 +9,14 @@ use textwrap::wrap;
 
 use super::svg::{Role, SMALL, Shape, draw, text_width};
 use super::{STYLE, Text, describe, legend};
-use crate::document::{Block, Document};
+use crate::document::{Block, Chart, Document};
 use crate::readable;
 use crate::text::clean_line;
 
 const MARGIN: i32 = 16;
 /// From one line of words to the next.
 const LINE: i32 = 18;
+const TITLE: i32 = 15;
 
 /// The first chart of `document` with its title, its legend and the lines that say of which run and machine it is; `None`
 /// without a chart.
@@ -30,17 +31,19 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
     }) else {
         return Ok(None);
     };
+    let chart = &alone(chart);
     let drawing = draw(chart, shape)?;
-    let columns = usize::try_from(drawing.width).unwrap_or(0) * 10 / (SMALL as usize * 6);
-    let foot: Vec<String> = document
-        .summary
-        .iter()
-        .flat_map(|line| wrap(&clean_line(line), columns).into_iter().map(String::from).collect::<Vec<_>>())
-        .collect();
+    let lines = |text: &str, px: i32| {
+        let columns = drawing.width as usize * 10 / (px as usize * 6);
+        wrap(&clean_line(text), columns).into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let title = lines(chart.title(), TITLE);
+    let foot: Vec<String> = document.summary.iter().flat_map(|line| lines(line, SMALL)).collect();
     let legend = legend(chart);
     // Title, legend, chart, words below: one under the other.
-    let above = MARGIN + LINE + if legend.is_empty() { 0 } else { LINE } + 8;
-    let below = above + drawing.height as i32 + LINE / 2;
+    let key = MARGIN + title.len() as i32 * LINE;
+    let above = key + if legend.is_empty() { 0 } else { LINE } + 8;
+    let below = above + drawing.height as i32;
     let width = drawing.width as i32 + 2 * MARGIN;
     let height = below + foot.len() as i32 * LINE + MARGIN / 2;
     let mut at = 0;
@@ -61,11 +64,13 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
             style { "STYLE" }
             rect width="100%" height="100%" fill="var(--ground)" {}
             g transform={ "translate(" (MARGIN) " 0)" } {
-                text x="0" y=(MARGIN + 12) font-size="15" font-weight="bold" fill=(fill(Role::Ink)) { (Text(chart.title())) }
+                @for (i, line) in (0..).zip(&title) {
+                    text x="0" y=(MARGIN + 12 + i * LINE) font-size=(TITLE) font-weight="bold" fill=(fill(Role::Ink)) { (Text(line)) }
+                }
                 @for (from, role, name) in &legend {
                     @let thick = if matches!(role, Role::Mark | Role::Ink) { 3 } else { 12 };
-                    rect x=(from + 6 - thick / 2) y=(MARGIN + LINE + 1) width=(thick) height="12" fill=(fill(*role)) {}
-                    text x=(from + 18) y=(MARGIN + LINE + 12) font-size=(SMALL) fill=(fill(Role::Muted)) { (Text(name)) }
+                    rect x=(from + 6 - thick / 2) y=(key + 1) width=(thick) height="12" fill=(fill(*role)) {}
+                    text x=(from + 18) y=(key + 12) font-size=(SMALL) fill=(fill(Role::Muted)) { (Text(name)) }
                 }
             }
             g transform={ "translate(" (MARGIN) " " (above) ")" } { (PreEscaped(drawing.elements.trim())) }
@@ -77,6 +82,16 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
     let mut svg = coloured(&svg.into_string());
     svg.push('\n');
     Ok(Some(svg))
+}
+
+/// The chart without a study's figures: they say nothing without their source beside them, and would take up the scale.
+fn alone(chart: &Chart) -> Chart {
+    let mut chart = chart.clone();
+    if let Chart::Overview(overview) = &mut chart {
+        overview.reference = None;
+        overview.rows.iter_mut().flat_map(|row| &mut row.numbers).flatten().for_each(|number| number.reference = None);
+    }
+    chart
 }
 
 /// Variables become the light scheme's colours, which each program that draws SVG knows; the dark scheme's follow for those
