@@ -65,7 +65,11 @@ enum Task {
         twice: bool,
     },
     /// Run the tasks that the README shows, write what they print into it, and draw its picture: some minutes
-    Readme,
+    Readme {
+        /// Run nothing: write what the tasks printed last
+        #[arg(long)]
+        stored: bool,
+    },
     /// Run suites and write what they found into docs/RESULTS.md: half an hour
     Results {
         /// One suite's name, unless all shall run
@@ -86,7 +90,7 @@ fn main() -> ExitCode {
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Dist { twice } => dist::dist(twice),
-        Task::Readme => readme::readme(),
+        Task::Readme { stored } => readme::readme(stored),
         Task::Results { suite, stored } => results::results(suite.as_deref(), stored),
     };
     done.unwrap_or_else(|error| {

@@ -1,7 +1,7 @@
 //! What of the README comes from real runs: the picture, and what the tasks' commands print.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -71,8 +71,9 @@ const TASKS: [Task; 5] = [
     },
 ];
 
-/// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks, and writes what they print.
-pub fn readme() -> Result<ExitCode> {
+/// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks unless `stored` says that what they printed last
+/// will do, and writes that.
+pub fn readme(stored: bool) -> Result<ExitCode> {
     let built = results::build()?;
     if !built.success() {
         return Ok(code(built));
@@ -87,36 +88,51 @@ pub fn readme() -> Result<ExitCode> {
         fs::write(&path, svg).with_context(|| format!("write {}", path.display()))?;
     }
     let folder = results::store("tasks").with_extension("");
-    // What an earlier run of this left there, it would find again.
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("clear {}", folder.display()))?;
+    if !stored {
+        carry_out(&folder)?;
     }
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    let shown: Vec<String> = TASKS.iter().map(|task| carry_out(task, &folder)).collect::<Result<_>>()?;
-    parts::write(README, "tasks", COMMAND, &shown.join("\n\n"))?;
+    let mut shown_tasks = Vec::new();
+    for (number, task) in (1..).zip(&TASKS) {
+        let path = printed(&folder, number);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        shown_tasks.push(shown(task, &answer(task.answer, &text)?));
+    }
+    parts::write(README, "tasks", COMMAND, &shown_tasks.join("\n\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn carry_out(task: &Task, folder: &Path) -> Result<String> {
-    eprintln!("$ {}", task.commands);
-    let path = std::env::var_os("PATH").unwrap_or_default();
+/// Where what a task printed is kept.
+fn printed(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("{number}.txt"))
+}
+
+fn carry_out(folder: &Path) -> Result<()> {
+    // What an earlier time left there, this one would find.
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("clear {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     let program = results::program();
     let own = program.parent().unwrap_or(root()).to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).context("make a PATH")?;
-    let output = Command::new("sh")
-        .args(["-ec", task.commands])
-        .current_dir(folder)
-        .env("PATH", path)
-        .env("NETRIG_STORE", folder.join("runs.sqlite"))
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start sh")?;
-    let printed = String::from_utf8(output.stdout).context("read what the commands printed")?;
-    if !output.status.success() {
-        bail!("`{}` ended with {}:\n{printed}", task.commands, output.status);
+    for (number, task) in (1..).zip(&TASKS) {
+        eprintln!("$ {}", task.commands);
+        let file = printed(folder, number);
+        let status = Command::new("sh")
+            .args(["-ec", task.commands])
+            .current_dir(folder)
+            .env("PATH", &path)
+            .env("NETRIG_STORE", folder.join("runs.sqlite"))
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&file).with_context(|| format!("make {}", file.display()))?)
+            .status()
+            .context("cannot start sh")?;
+        if !status.success() {
+            bail!("`{}` ended with {status}: {}", task.commands, file.display());
+        }
     }
-    Ok(shown(task, &answer(task.answer, &printed)?))
+    Ok(())
 }
 
 /// The last line with each of them, in the order in which they were printed.

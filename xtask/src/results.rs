@@ -14,7 +14,7 @@ const COMMAND: &str = "cargo xtask results";
 /// The suites of the page, and how they are run: all of them within half an hour.
 const SUITES: [(&str, &[&str]); 5] = [
     ("layers", &["--budget", "5m"]),
-    ("namespaces", &["--budget", "5m"]),
+    ("namespaces", &["--budget", "4m"]),
     ("overlay", &["--quick"]),
     ("balancer", &["--quick"]),
     ("spreading", &["--quick"]),
