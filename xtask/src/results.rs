@@ -74,32 +74,36 @@ pub fn netrig(suite: &str, arguments: &[&str]) -> Result<String> {
     String::from_utf8(output.stdout).context("read what netrig wrote")
 }
 
-/// The command, and what the Markdown report of its run answers: all before its charts, with the headings of a part of a page, without its title and the
-/// blocks of text among the results.
+/// Where a report leaves its answers for what is looked up.
+const LOOKED_UP: [&str; 3] = ["## Charts", "## Doubts", "## Scenarios"];
+
+/// The command, and what the Markdown report of its run answers: all before its charts, with the headings of a part of a page,
+/// without its title and the blocks of text below the first heading.
 fn shown(command: &str, report: &str) -> Result<String> {
     let (_, body) = report.split_once("\n\n").context("the report has no title")?;
     let mut kept = vec![format!("`{command}`")];
-    let mut results = false;
+    let mut below_heading = false;
     let mut paragraphs = paragraphs(body).into_iter().peekable();
     while let Some(paragraph) = paragraphs.next() {
-        if let Some(heading) = paragraph.strip_prefix("## ") {
-            if !matches!(heading, "Claims" | "Results") {
-                break;
-            }
-            results = heading == "Results";
-            kept.push(format!("### {heading}"));
+        if LOOKED_UP.contains(&paragraph.as_str()) {
+            break;
+        }
+        if paragraph.starts_with("##") {
+            below_heading = true;
+            kept.push(format!("#{paragraph}"));
             continue;
         }
-        let followed = paragraphs.peek().is_some_and(|next| next.starts_with("```"));
+        let is_block = |text: &str| text.starts_with("```");
+        let is_caption = paragraphs.peek().is_some_and(|next| is_block(next));
         // What tables say alike is said once.
-        let said = kept.contains(&paragraph);
-        if results && (followed || paragraph.starts_with("```") || said) {
+        let is_said = !paragraph.starts_with(['|', '*']) && kept.contains(&paragraph);
+        if below_heading && (is_block(&paragraph) || is_caption || is_said) {
             continue;
         }
         kept.push(paragraph);
     }
-    if !kept.iter().any(|one| one == "### Results") {
-        bail!("the report has no results");
+    if !kept.iter().any(|one| one.starts_with('|')) {
+        bail!("the report has no tables");
     }
     Ok(kept.join("\n\n"))
 }
@@ -131,9 +135,9 @@ mod tests {
     #[test]
     fn a_report_is_shown_up_to_its_charts() {
         let report = "# T\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n## Claims\n\n- holds\n\n## Results\n\n\
-                      ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|2|\n\nratio\n\n**block**\n\n```text\nx\n```\n\n## More\n\ny";
+                      ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|\n\nratio\n\n**block**\n\n```text\nx\n```\n\n## Charts\n\ny";
         let expected = "`run`\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n### Claims\n\n- holds\n\n### Results\n\n\
-                        ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|2|";
+                        ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|";
         assert_eq!(shown("run", report).unwrap(), expected);
         assert!(shown("run", "# T\n\nrun\n\nmachine").is_err());
     }
