@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::command::{LACKING, cargo, run_all, works};
-use crate::{borders, links, packages, suites};
+use crate::{borders, links, packages, readme, suites};
 
 pub fn lint() -> Result<ExitCode> {
     // Clippy runs build scripts, which compile C.
@@ -18,7 +18,7 @@ pub fn lint() -> Result<ExitCode> {
             return Ok(ExitCode::from(LACKING));
         }
     }
-    let faults = [borders::faults()?, links::faults()?, suites::faults()?].concat();
+    let faults = [borders::faults()?, links::faults()?, readme::faults()?, suites::faults()?].concat();
     if !faults.is_empty() {
         faults.iter().for_each(|fault| eprintln!("{fault}"));
         return Ok(ExitCode::FAILURE);

@@ -11,7 +11,9 @@ mod links;
 mod lint;
 mod man;
 mod packages;
+mod parts;
 mod readme;
+mod results;
 mod suites;
 mod test;
 
@@ -62,11 +64,19 @@ enum Task {
         #[arg(long)]
         twice: bool,
     },
-    /// Run the suites that the README shows and write their results into it
+    /// Run the tasks that the README shows, write what they print into it, and draw its picture: some minutes
     Readme {
-        /// One suite's name, unless all shall run, and arguments for `netrig run`, e.g. `layers --window 5s --trials 5`
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
+        /// Run nothing: write what the tasks printed last
+        #[arg(long)]
+        stored: bool,
+    },
+    /// Run suites and write what they found into docs/RESULTS.md: half an hour
+    Results {
+        /// One suite's name, unless all shall run
+        suite: Option<String>,
+        /// Run nothing: write what the last runs found, e.g. after a change of the report
+        #[arg(long)]
+        stored: bool,
     },
 }
 
@@ -80,7 +90,8 @@ fn main() -> ExitCode {
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Dist { twice } => dist::dist(twice),
-        Task::Readme { arguments } => readme::readme(&arguments),
+        Task::Readme { stored } => readme::readme(stored),
+        Task::Results { suite, stored } => results::results(suite.as_deref(), stored),
     };
     done.unwrap_or_else(|error| {
         eprintln!("cargo xtask: {error:#}");

@@ -1,130 +1,168 @@
-//! The parts of the README that come from a real run.
+//! What of the README comes from real runs: the picture, and what the tasks' commands print.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{cargo, code, root, run, target};
+use crate::command::{code, root};
+use crate::{parts, results};
 
 const README: &str = "README.md";
-/// Lines of a run's progress that the README shows.
-const PROGRESS_LINES: usize = 14;
+const COMMAND: &str = "cargo xtask readme";
+/// More is a manual.
+const MOST_LINES: usize = 200;
 
-/// A suite that the README shows a run of.
-struct Shown {
-    suite: &'static str,
-    /// The name between the markers of its results.
-    part: &'static str,
-    /// What of a Markdown report's results is shown.
-    tables: fn(&[&str]) -> Vec<String>,
+/// The suite that the picture is of.
+const PICTURED: &str = "layers";
+/// Where the picture is, by the shape that `netrig report --picture` takes.
+const PICTURES: [(&str, &str); 2] =
+    [("wide", "docs/pictures/layers.svg"), ("narrow", "docs/pictures/layers-narrow.svg")];
+
+/// A question that people come with.
+struct Task {
+    question: &'static str,
+    /// Lines for a shell, as they are shown and as they are run, in one folder for all tasks.
+    commands: &'static str,
+    /// The lines of what they print that answer the question, by what stands in each.
+    answer: &'static [&'static str],
+    more: &'static str,
 }
 
-const SHOWN: [Shown; 2] = [
-    Shown { suite: "layers", part: "results", tables: first_tables },
-    Shown { suite: "namespaces", part: "namespaces", tables: overview },
+const TASKS: [Task; 5] = [
+    Task {
+        question: "What does my overlay cost?",
+        commands: "netrig run layers --quick --only B,D,D-vxlan",
+        answer: &["B Containers", "D Containers", "D-vxlan Containers", "[1] Throughput", "[2] CPU time"],
+        more: "B is containers behind a bridge, D the same through netrig's vRouter, D-vxlan through the kernel's VXLAN.",
+    },
+    Task {
+        question: "Is my change slower?",
+        commands: "netrig run layers --quick --only B,D --label before\n\
+                   # ... change something: here, nothing was changed ...\n\
+                   netrig run layers --quick --only B,D --against before",
+        answer: &["No change was found", "+ ", "What else differs"],
+        more: "Status 1 if something is worse, which CI can act on; without `--quick` more is decided \
+               ([COMPARING.md](docs/COMPARING.md)).",
+    },
+    Task {
+        question: "How many connections does this balancer take?",
+        commands: "netrig run balancer --quick --only cps-balancer-1,cps-nftables-1",
+        answer: &["Workers, Rate", "1, netrig", "1, nftables"],
+        more: "Thousands of new connections a second that one CPU carries before anything is lost: netrig's balancer beside \
+               nftables.",
+    },
+    Task {
+        question: "Where is the limit without loss?",
+        commands: "netrig run packets --quick --only limit --format markdown",
+        answer: &["| Limit without loss", "| Connections", "| Failed"],
+        more: "The packet generator's own limit over a bare wire, and what it carried at half of that. `netrig dperf -c FILE --search loss-free` searches through whatever \
+               stands between two machines ([DPERF.md](docs/DPERF.md)).",
+    },
+    Task {
+        question: "Can it stand in for ntttcp, dperf and ipvsadm?",
+        commands: "ln -s \"$(command -v netrig)\" ntttcp\n\
+                   ./ntttcp -r -m 1,*,127.0.0.1 -t 3 > receiver.txt & sleep 1\n\
+                   ./ntttcp -s -m 1,*,127.0.0.1 -t 3",
+        answer: &["INFO: \t throughput", "cycles/byte", "cpu busy"],
+        more: "Links of these names to netrig take the same options and files ([NTTTCP.md](docs/NTTTCP.md), \
+               [DPERF.md](docs/DPERF.md), [IPVSADM.md](docs/IPVSADM.md)).",
+    },
 ];
 
-/// Runs a suite, or all that the README shows, in full unless the arguments say less, and writes progress and results into
-/// the README.
-pub fn readme(arguments: &[String]) -> Result<ExitCode> {
-    let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
+/// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks unless `stored` says that what they printed last
+/// will do, and writes that.
+pub fn readme(stored: bool) -> Result<ExitCode> {
+    let built = results::build()?;
     if !built.success() {
         return Ok(code(built));
     }
-    let named = arguments.first().and_then(|first| SHOWN.iter().find(|shown| shown.suite == first));
-    match named {
-        Some(shown) => write_part(shown, &arguments[1..])?,
-        None => SHOWN.iter().try_for_each(|shown| write_part(shown, arguments))?,
+    if !results::store(PICTURED).exists() {
+        results::results(Some(PICTURED), false)?;
     }
+    for (shape, path) in PICTURES {
+        let path = root().join(path);
+        let svg = results::netrig(PICTURED, &["report", "--picture", shape])?;
+        fs::create_dir_all(path.parent().unwrap_or(root())).with_context(|| format!("make {}", path.display()))?;
+        fs::write(&path, svg).with_context(|| format!("write {}", path.display()))?;
+    }
+    let folder = results::store("tasks").with_extension("");
+    if !stored {
+        carry_out(&folder)?;
+    }
+    let mut shown_tasks = Vec::new();
+    for (number, task) in (1..).zip(&TASKS) {
+        let path = printed(&folder, number);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        shown_tasks.push(shown(task, &answer(task.answer, &text)?));
+    }
+    parts::write(README, "tasks", COMMAND, &shown_tasks.join("\n\n"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_part(shown: &Shown, arguments: &[String]) -> Result<()> {
-    let suite = shown.suite;
-    let netrig = target().join("release/netrig");
-    // A store of its own: no other run can be the latest.
-    let store = target().join("readme.sqlite");
-    eprintln!("running the suite {suite}; netrig show {suite} tells how long that takes unless the arguments say less");
-    let ran = Command::new(&netrig)
-        .args(["run", suite, "--store"])
-        .arg(&store)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", netrig.display()))?;
-    let progress = String::from_utf8(ran.stderr).context("read the run's progress")?;
-    if !matches!(ran.status.code(), Some(0 | 1)) {
-        bail!("the run failed:\n{progress}");
+/// Where what a task printed is kept.
+fn printed(folder: &Path, number: usize) -> PathBuf {
+    folder.join(format!("{number}.txt"))
+}
+
+fn carry_out(folder: &Path) -> Result<()> {
+    // What an earlier time left there, this one would find.
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("clear {}", folder.display()))?;
     }
-    let report = Command::new(&netrig)
-        .args(["report", "latest", "--format", "markdown", "--store"])
-        .arg(&store)
-        .output()
-        .context("report the run")?;
-    let report = String::from_utf8(report.stdout).context("read the report")?;
-
-    let path = root().join(README);
-    let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    let mut text = replace(&text, shown.part, &results(&report, shown.tables)?)?;
-    if suite == SHOWN[0].suite {
-        text = replace(&text, "run", &still(arguments, &progress))?;
-    }
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))
-}
-
-/// The beginning of a run's progress as a code block.
-fn still(arguments: &[String], progress: &str) -> String {
-    let shown: Vec<&str> = progress.lines().take(PROGRESS_LINES).map(str::trim_end).collect();
-    let more = if progress.lines().count() > PROGRESS_LINES { "\n ..." } else { "" };
-    let command = [&["netrig run layers".to_owned()], arguments].concat().join(" ");
-    format!("```text\n$ {command}\n{}{more}\n```", shown.join("\n"))
-}
-
-/// What a Markdown report says of the machine, some of its results and the claims.
-fn results(report: &str, tables: fn(&[&str]) -> Vec<String>) -> Result<String> {
-    let paragraphs: Vec<&str> = report.split("\n\n").map(str::trim).collect();
-    let heading = |name: &str| {
-        paragraphs.iter().position(|p| *p == format!("## {name}")).with_context(|| format!("the report has no {name}"))
-    };
-    let (begin, claims) = (heading("Results")? + 1, heading("Claims")? + 1);
-    let claims_end = paragraphs[claims..].iter().position(|p| p.starts_with("## ")).map(|n| claims + n);
-    // Before them stand the title, the question and its answer.
-    let head = paragraphs.windows(2).find(|two| two[0].starts_with("Run "));
-    let Some([run, machine]) = head else { bail!("the report has no head") };
-    let mut shown = vec![format!("{machine}\\\n{run}")];
-    shown.extend(tables(&paragraphs[begin..]));
-    shown.extend(paragraphs[claims..claims_end.unwrap_or(paragraphs.len())].iter().map(|p| (*p).to_owned()));
-    Ok(shown.join("\n\n"))
-}
-
-/// How the tables are to be read, then a caption and the table of both ends.
-fn first_tables(results: &[&str]) -> Vec<String> {
-    results.iter().take(3).map(|p| (*p).to_owned()).collect()
-}
-
-/// The tables of ratios, which stand before the first block of text. What they all say is said once.
-fn overview(results: &[&str]) -> Vec<String> {
-    let blocks = results.iter().position(|p| p.starts_with("```"));
-    let mut shown: Vec<String> = Vec::new();
-    // The paragraph before a block is its caption.
-    for paragraph in &results[..blocks.map_or(results.len(), |at| at.saturating_sub(1))] {
-        if !shown.iter().any(|seen| seen == paragraph) {
-            shown.push((*paragraph).to_owned());
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    let program = results::program();
+    let own = program.parent().unwrap_or(root()).to_owned();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths(std::iter::once(own).chain(std::env::split_paths(&path))).context("make a PATH")?;
+    for (number, task) in (1..).zip(&TASKS) {
+        eprintln!("$ {}", task.commands);
+        let file = printed(folder, number);
+        let status = Command::new("sh")
+            .args(["-ec", task.commands])
+            .current_dir(folder)
+            .env("PATH", &path)
+            .env("NETRIG_STORE", folder.join("runs.sqlite"))
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(&file).with_context(|| format!("make {}", file.display()))?)
+            .status()
+            .context("cannot start sh")?;
+        if !status.success() {
+            bail!("`{}` ended with {status}: {}", task.commands, file.display());
         }
     }
-    shown
+    Ok(())
 }
 
-/// `text` with what stands between the markers of `part` replaced.
-fn replace(text: &str, part: &str, with: &str) -> Result<String> {
-    let (begin, end) =
-        (format!("<!-- {part}: written by `cargo xtask readme` -->\n"), format!("<!-- end of {part} -->"));
-    let (before, rest) = text.split_once(&begin).with_context(|| format!("{README} lacks the line {begin}"))?;
-    let (_, after) = rest.split_once(&end).with_context(|| format!("{README} lacks the line {end}"))?;
-    Ok(format!("{before}{begin}\n{with}\n\n{end}{after}"))
+/// The last line with each of them, in the order in which they were printed.
+fn answer(marks: &[&str], printed: &str) -> Result<Vec<String>> {
+    let lines: Vec<&str> = printed.lines().collect();
+    let mut places = Vec::new();
+    for mark in marks {
+        let place = lines.iter().rposition(|line| line.contains(mark));
+        places.push(place.with_context(|| format!("no line has `{mark}`:\n{printed}"))?);
+    }
+    places.sort_unstable();
+    Ok(places.into_iter().map(|place| lines[place].trim_end().to_owned()).collect())
+}
+
+fn shown(task: &Task, answer: &[String]) -> String {
+    let commands: Vec<String> = task
+        .commands
+        .lines()
+        .map(|line| if line.starts_with('#') { line.to_owned() } else { format!("$ {line}") })
+        .collect();
+    let block = [commands, answer.to_vec()].concat().join("\n");
+    format!("**{}** {}\n\n```console\n{block}\n```", task.question, task.more)
+}
+
+/// What is wrong with the README, in words.
+pub fn faults() -> Result<Vec<String>> {
+    let text = fs::read_to_string(root().join(README)).with_context(|| format!("read {README}"))?;
+    let lines = text.lines().count();
+    let long = || format!("{README} has {lines} lines, {MOST_LINES} are enough: what is looked up belongs below docs/");
+    Ok(if lines > MOST_LINES { vec![long()] } else { Vec::new() })
 }
 
 #[cfg(test)]
@@ -132,28 +170,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_its_markers_and_takes_a_part() {
-        let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
-        for part in ["run"].into_iter().chain(SHOWN.iter().map(|shown| shown.part)) {
-            let once = replace(&text, part, "new").unwrap();
-            assert!(once.contains("-->\n\nnew\n\n<!-- end of"));
-            assert_eq!(replace(&once, part, "new").unwrap(), once);
+    fn the_readme_has_its_markers_and_shows_the_picture() {
+        parts::tests::has(README, COMMAND, &["tasks"]);
+        let text = fs::read_to_string(root().join(README)).unwrap();
+        for (_, path) in PICTURES {
+            assert!(text.contains(&format!("\"{path}\"")), "{README} does not show {path}");
+            assert!(root().join(path).exists(), "there is no {path}");
         }
     }
 
     #[test]
-    fn a_reports_tables_and_claims_are_found() {
-        let report = "# T\n\n**An answer.**\n\nRun 1\n\nMachine\n\nx\n\n## Claims\n\n- holds\n\n## Results\n\n± is.\n\n**a**\n\n\
-                      |1|\n\n**b**\n\n|2|\n\n## More\n\ny";
-        let shown = results(report, first_tables).unwrap();
-        assert!(shown.starts_with("Machine\\\nRun 1\n\n± is.\n\n**a**\n\n|1|\n\n- holds"), "{shown}");
-        assert!(shown.ends_with("- holds") && !shown.contains("**b**"), "{shown}");
-        assert!(results("# T\n\nrun\n\nmachine", first_tables).is_err());
+    fn the_readme_shows_the_commands_that_are_run() {
+        let text = fs::read_to_string(root().join(README)).unwrap();
+        for task in &TASKS {
+            assert!(text.contains(&shown(task, &[]).replace("\n```", "")), "cargo xtask readme: {}", task.commands);
+        }
     }
 
     #[test]
-    fn an_overview_ends_before_the_blocks_and_repeats_nothing() {
-        let shown = overview(&["± is.", "**a**", "|1|", "ratio", "**b**", "|2|", "ratio", "**block**", "```text", "x"]);
-        assert_eq!(shown, ["± is.", "**a**", "|1|", "ratio", "**b**", "|2|"]);
+    fn an_answer_is_the_last_line_with_each_mark() {
+        let printed = "B first\nx\n  B second\nD one\n";
+        assert_eq!(answer(&["D o", "B "], printed).unwrap(), ["  B second", "D one"]);
+        assert!(answer(&["E"], printed).is_err());
     }
 }

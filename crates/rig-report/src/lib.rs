@@ -27,6 +27,7 @@ use std::str::FromStr;
 
 use clap::ValueEnum;
 use document::Document;
+pub use html::{Shape, picture};
 
 /// What a report is written as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ValueEnum)]

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print;
 use rig_report::document::Claim;
-use rig_report::{Format, build};
+use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
 use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::ClaimData;
@@ -35,6 +35,9 @@ pub struct ReportArgs {
     /// Everything: tables, single trials, doubts and method too. Formats other than `terminal` always have all
     #[arg(long)]
     pub all: bool,
+    /// Only the first chart, as an SVG that stands alone, light or dark as the page around it
+    #[arg(long, value_name = "SHAPE", conflicts_with_all = ["all", "format"])]
+    pub picture: Option<Shape>,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -45,6 +48,15 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let output = Output::choose(args.output.output.as_deref())?;
     let view = view(&stored(&args.run, &args.store)?)?;
     let mut document = build::document(&view);
+    if let Some(shape) = args.picture {
+        let picture = rig_report::picture(&document, shape).or_exit(Exit::Failed)?;
+        let Some(picture) = picture else {
+            let why = anyhow!("run {} has no chart: no trial of it was finished, or its scenarios have no common scale", view.id);
+            return Err(Failure::new(Exit::BadInput, why));
+        };
+        output.fill(|_, out| out.write_all(picture.as_bytes()))?;
+        return Ok(Exit::Done);
+    }
     if args.output.format == Format::Terminal && !args.all {
         let again = again(&view.id, &args.store);
         document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));

@@ -7,29 +7,22 @@ use std::process::Command;
 use rig_skip::{Lack, skip};
 use rig_study::fixture as views;
 
-use super::STYLE;
+use super::picture;
 use crate::document::Document;
 use crate::{Format, Options, build, fixture};
 
 /// Red, green and blue, 0 to 1, not linear.
 type Colour = [f64; 3];
 
-/// The variables of each scheme that are colours.
-fn palettes() -> [(&'static str, BTreeMap<String, Colour>); 2] {
-    let (light, rest) = STYLE.split_once("@media screen and (prefers-color-scheme: dark)").unwrap();
-    let light = variables(light);
-    let mut dark = light.clone();
-    dark.extend(variables(rest.split_once("\n}\n").unwrap().0));
-    [("light", light), ("dark", dark)]
+/// The colours of each scheme.
+fn palettes() -> [(&'static str, BTreeMap<&'static str, Colour>); 2] {
+    let [light, dark] = picture::palettes();
+    let both = light.iter().chain(&dark).map(|(name, value)| (*name, colour(value))).collect();
+    [("light", light.iter().map(|(name, value)| (*name, colour(value))).collect()), ("dark", both)]
 }
 
-fn variables(text: &str) -> BTreeMap<String, Colour> {
-    let each = text.split(';').filter_map(|one| one.rsplit_once("--")?.1.split_once(": #"));
-    each.map(|(name, value)| {
-        let part = |at: usize| f64::from(u8::from_str_radix(&value[at..at + 2], 16).unwrap()) / 255.0;
-        (name.to_owned(), [part(0), part(2), part(4)])
-    })
-    .collect()
+fn colour(value: &str) -> Colour {
+    [1, 3, 5].map(|at| f64::from(u8::from_str_radix(&value[at..at + 2], 16).unwrap()) / 255.0)
 }
 
 fn linear(colour: Colour) -> Colour {
@@ -84,13 +77,13 @@ fn words_and_marks_stand_out_from_their_ground() {
         // What is drawn needs 3 (1.4.11).
         let drawn = (0..6).map(|i| format!("s{i}")).chain(["mark".to_owned()]);
         for name in drawn {
-            let found = contrast(palette[&name], palette["ground"]);
+            let found = contrast(palette[name.as_str()], palette["ground"]);
             assert!(found >= 3.0, "{scheme}: {name} {found:.2}");
         }
         let plot = contrast(palette["ink"], palette["claimed"]);
         assert!(plot >= 4.5, "{scheme}: ink on what is claimed {plot:.2}");
         for i in 0..8 {
-            let found = contrast(palette["on-value"], palette[&format!("v{i}")]);
+            let found = contrast(palette["on-value"], palette[format!("v{i}").as_str()]);
             assert!(found >= 4.5, "{scheme}: words on value {i} {found:.2}");
         }
     }
@@ -102,7 +95,7 @@ fn colours_differ_for_those_who_see_fewer() {
     for (scheme, palette) in palettes() {
         for (name, count) in [("s", 5), ("p", 5)] {
             for (i, j) in (0..count).flat_map(|i| (0..i).map(move |j| (i, j))) {
-                let of = |n: i32| linear(palette[&format!("{name}{n}")]);
+                let of = |n: i32| linear(palette[format!("{name}{n}").as_str()]);
                 for (deficiency, matrix) in DEFICIENCIES {
                     let found = distance(times(matrix, of(i)), times(matrix, of(j)));
                     assert!(found >= 8.0, "{scheme}: {name}{j} and {name}{i} with {deficiency}: {found:.1}");

@@ -12,6 +12,7 @@ mod overview;
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod parse;
 mod percentiles;
+mod picture;
 mod scaling;
 mod strips;
 mod svg;
@@ -26,7 +27,9 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 use rig_study::flame::{self, Change};
-use svg::{Role, Shape};
+pub use picture::picture;
+pub use svg::Shape;
+use svg::Role;
 
 use super::csv;
 use super::document::{
@@ -164,7 +167,7 @@ impl Page {
             Block::Table(table) => self.table(table),
             Block::Preformatted { caption, text } => preformatted(caption.as_deref(), text),
             Block::Figure(chart) => self.figure(chart)?,
-            Block::Flame(flame) => picture(flame),
+            Block::Flame(flame) => flame_graph(flame),
             Block::Claims { claims } => html! { ul.claims { @for one in claims { (claim::claim(one)) } } },
             Block::Notice { severity, text } => html! {
                 p class={ "notice " (severity) } role="note" { strong { (severity) } " " (Text(text)) }
@@ -296,7 +299,7 @@ fn table_head(table: &Table) -> Markup {
 }
 
 /// A flame graph, in a frame of its own because it has a script.
-fn picture(flame: &Flame) -> Markup {
+fn flame_graph(flame: &Flame) -> Markup {
     let title = clean_line(&flame.title);
     let drawn = match &flame.before {
         None => flame::svg(&flame.profile, &clean(&flame.title)),

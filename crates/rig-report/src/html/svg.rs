@@ -2,6 +2,7 @@
 
 use std::io;
 
+use clap::ValueEnum;
 use plotters::chart::ChartContext;
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -18,9 +19,11 @@ use crate::text::{clean_line, shorten};
 use crate::text_chart::decimals_for;
 
 /// The place a chart is drawn for. Text is not scaled down for a phone: the chart is laid out anew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Shape {
+    /// For a page
     Wide,
+    /// For a phone
     Narrow,
 }
 
