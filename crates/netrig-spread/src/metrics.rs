@@ -59,7 +59,13 @@ fn of_interface(text: &mut Exposition, interface: &Interface) {
         let number = cpu.cpu.to_string();
         let labels = [name, ("cpu", number.as_str())];
         text.gauge("spread_cpu_entries", "", "Entries that are on the CPU.", &labels, cpu.entries.into());
-        text.gauge("spread_cpu_base", "", "1 for the base CPU, which all is on when one will do.", &labels, f64::from(cpu.base));
+        text.gauge(
+            "spread_cpu_base",
+            "",
+            "1 for the base CPU, which all is on when one will do.",
+            &labels,
+            f64::from(cpu.base),
+        );
         let help = "Packets of entries that were on the CPU.";
         text.add("counter", "spread_cpu_packets", "", help, &labels, cpu.packets as f64);
         for (kind, ns) in

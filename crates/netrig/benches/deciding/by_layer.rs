@@ -145,7 +145,8 @@ fn tell(runs: &[Value; 2]) -> Result<()> {
         }
     }
     let agree = |value: &dyn Fn(&LayerPart) -> f64| {
-        let near = |(_, old, new): &&(String, &LayerPart, &LayerPart)| (value(new) / value(old)).ln().abs() <= SAME.ln_1p();
+        let near =
+            |(_, old, new): &&(String, &LayerPart, &LayerPart)| (value(new) / value(old)).ln().abs() <= SAME.ln_1p();
         format!("{} of {}", pairs.iter().filter(near).count(), pairs.len())
     };
     line("parts above 5 % whose share agrees within +-10 %", "all", &agree(&|part| part.percent));
@@ -180,8 +181,7 @@ fn tell(runs: &[Value; 2]) -> Result<()> {
                 );
             }
             let others = found.parts.iter().filter(|part| part.is_sure() && part.layer != added);
-            let others: Vec<String> =
-                others.map(|part| format!("{} {:+.4}", part.layer, part.difference)).collect();
+            let others: Vec<String> = others.map(|part| format!("{} {:+.4}", part.layer, part.difference)).collect();
             println!("    and surely: {}", others.join(", "));
         }
     }

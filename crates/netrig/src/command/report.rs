@@ -51,7 +51,10 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     if let Some(shape) = args.picture {
         let picture = rig_report::picture(&document, shape).or_exit(Exit::Failed)?;
         let Some(picture) = picture else {
-            let why = anyhow!("run {} has no chart: no trial of it was finished, or its scenarios have no common scale", view.id);
+            let why = anyhow!(
+                "run {} has no chart: no trial of it was finished, or its scenarios have no common scale",
+                view.id
+            );
             return Err(Failure::new(Exit::BadInput, why));
         };
         output.fill(|_, out| out.write_all(picture.as_bytes()))?;

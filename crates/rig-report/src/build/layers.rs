@@ -223,9 +223,7 @@ fn table(scenario: &ScenarioView, end: &LayersData, level: Level) -> Table {
         Column::number(Label::new("With what it called for"), Some(&unit)),
     ];
     let places = decimals(&end.unit);
-    let share = |part: &LayerPart| {
-        part.percent_low.zip(part.percent_high).map(|(low, high)| Interval { low, high })
-    };
+    let share = |part: &LayerPart| part.percent_low.zip(part.percent_high).map(|(low, high)| Interval { low, high });
     let row = |part: &LayerPart| Row {
         label: part.title.clone(),
         unit: None,

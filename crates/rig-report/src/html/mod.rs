@@ -26,10 +26,10 @@ use std::io;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
-use rig_study::flame::{self, Change};
 pub use picture::picture;
-pub use svg::Shape;
+use rig_study::flame::{self, Change};
 use svg::Role;
+pub use svg::Shape;
 
 use super::csv;
 use super::document::{

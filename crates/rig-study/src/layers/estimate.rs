@@ -1,8 +1,8 @@
 //! From samples to CPU time with intervals.
 
 use rig_stats::blocks::Contrast;
-use rig_stats::confidence::{Interval, Level};
 use rig_stats::compare::Resampling;
+use rig_stats::confidence::{Interval, Level};
 use rig_stats::sample::{Range, Sample};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
