@@ -135,7 +135,8 @@ impl Effect {
         // rounding may make one less: 0.9997 is 1.00.
         let show = |digits: usize, value: f64| match self.unit {
             EffectUnit::Number if (1e-4..1e6).contains(&self.value.abs()) => {
-                let rounded = format!("{:.*e}", digits - 1, self.value.abs()).parse::<f64>().unwrap_or(self.value.abs());
+                let rounded =
+                    format!("{:.*e}", digits - 1, self.value.abs()).parse::<f64>().unwrap_or(self.value.abs());
                 let after = digits as f64 - 1.0 - rounded.log10().floor();
                 format!("{value:.*}", after.max(0.0) as usize)
             }

@@ -107,7 +107,11 @@ impl Devices {
                     return Err(error);
                 }
             };
-            let state = if attached.is_some() { "added" } else { "is not there yet; the balancer attaches to it when it comes" };
+            let state = if attached.is_some() {
+                "added"
+            } else {
+                "is not there yet; the balancer attaches to it when it comes"
+            };
             said.push(format!("device {} {state}", device.name));
             self.on.push(On { device: device.clone(), attached, refused: Trouble::default(), placed: false });
         }

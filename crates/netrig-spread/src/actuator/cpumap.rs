@@ -43,9 +43,7 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<usize> {
     let name = &device.name;
     let index = Netlink::open(&device.ns)?.index(name)?;
     if !device.ns.run(|| Questions::open()?.features(index))?.is_ok_and(Features::runs_programs) {
-        bail!(
-            "its driver runs no XDP programs, and generic XDP would cost more than it saves"
-        );
+        bail!("its driver runs no XDP programs, and generic XDP would cost more than it saves");
     }
     if device.ns.run(|| Steer::is_taken(index))? {
         bail!("it has an XDP program already: see `ip link show {name}`");

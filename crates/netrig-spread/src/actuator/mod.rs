@@ -120,7 +120,8 @@ impl FromStr for Kind {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|kind| kind.name() == text);
-        found.ok_or_else(|| format!("'{text}' is not an actuator: choose from {}", Self::ALL.map(Self::name).join(", ")))
+        found
+            .ok_or_else(|| format!("'{text}' is not an actuator: choose from {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

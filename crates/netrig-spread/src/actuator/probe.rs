@@ -84,10 +84,7 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
         }
         Kind::Rps => has_queues(device),
         Kind::Observe => {
-            if napi::of(&device.ns, &device.name)
-                .context("the kernel lists no queues before Linux 6.8")?
-                .is_empty()
-            {
+            if napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?.is_empty() {
                 bail!("{}", device.without_queues());
             }
             Ok(0)

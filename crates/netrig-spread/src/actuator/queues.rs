@@ -24,8 +24,7 @@ impl Queues {
     /// # Errors
     /// Where the interface has none.
     pub(super) fn watch(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
-        let napis =
-            napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?;
+        let napis = napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?;
         if napis.is_empty() {
             bail!("{}", device.without_queues());
         }

@@ -98,7 +98,9 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<Socket
         Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));
     if persist {
-        note("the router has ended, and its last configuration stays in force: run it again with --persist, or end it with `netrig vrouter release`");
+        note(
+            "the router has ended, and its last configuration stays in force: run it again with --persist, or end it with `netrig vrouter release`",
+        );
     }
     drop(engine);
     server.stop();

@@ -290,7 +290,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[router.timeouts]\ntcp = '10s'\n".into(), "31: unknown field `tcp`", "established"),
         // Nodes.
         ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is not an IPv4 address", "192.0.2.1"),
-        ("[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(), "32: 127.0.0.1 cannot be a machine's address", "reach"),
+        (
+            "[[node]]\nname = 'c'\naddress = '127.0.0.1'\n".into(),
+            "32: 127.0.0.1 cannot be a machine's address",
+            "reach",
+        ),
         (
             "[[node]]\nname = 'c'\naddress = '192.0.2.2'\n".into(),
             "32: nodes 'b' and 'c' have one address, 192.0.2.2",

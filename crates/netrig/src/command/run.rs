@@ -221,10 +221,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let fails = |verdict| matches!(verdict, Verdict::Refuted | Verdict::Differs);
     let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
     if gate && failed > 0 && !args.quiet {
-        note(format_args!(
-            "Status 1: {failed} of {} claims do not hold, and this run has a gate",
-            view.claims.len()
-        ));
+        note(format_args!("Status 1: {failed} of {} claims do not hold, and this run has a gate", view.claims.len()));
     }
     Ok(match compared {
         _ if gate && failed > 0 => Exit::Refuted,

@@ -62,8 +62,7 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
         Procedure::ReceiveSpreading => "Checks of Microsoft's validation guide for dynamic vRSS and VMMQ",
     };
     let mut table = Table::new(title, "Check");
-    table.columns =
-        ["Verdict", "Expected", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
+    table.columns = ["Verdict", "Expected", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
     let row = |check: &Check| {
         let published = if check.published.is_empty() { "-" } else { &check.published };
         let cells = [&check.verdict.to_string(), &check.what, &check.seen, published].map(Cell::text).to_vec();

@@ -88,9 +88,7 @@ fn summary(why: &Open, n: usize) -> String {
     match why {
         Open::SingleTrial => format!("{claims} {was} not decided: a single trial gives no interval"),
         Open::Across => {
-            format!(
-                "{claims} {was} not decided: the interval spans what is claimed; more trials would narrow it"
-            )
+            format!("{claims} {was} not decided: the interval spans what is claimed; more trials would narrow it")
         }
         Open::Limit => format!("{claims} {was} not decided: figures are limits of the load generator only"),
         Open::NotMeasured => format!("{claims} {was} not measured: the run has no figures of a scenario"),

@@ -58,7 +58,8 @@ fn of_overview(chart: &Overview) -> Option<String> {
     let mut rows: Vec<(String, Number)> =
         chart.rows.iter().filter_map(|row| Some((row.label.to_string(), (*row.numbers.first()?)?))).collect();
     rows.sort_by(|one, other| one.1.value.total_cmp(&other.1.value));
-    let show = |(label, number): &(String, Number)| format!("{} ({label})", crate::readable::figure(number, &axis.unit));
+    let show =
+        |(label, number): &(String, Number)| format!("{} ({label})", crate::readable::figure(number, &axis.unit));
     Some(match rows.as_slice() {
         [] => return None,
         [only] => format!("{}: {}.", axis.quantity, show(only)),

@@ -432,7 +432,8 @@ fn the_headline_answers_the_question() {
     view.claims.clear();
     let answer = document(&view).headline.unwrap().answer;
     assert!(
-        answer.starts_with("Throughput kept, B = 100: highest 131 % ±3.4 % (A Raw <no switch>), lowest 6.93 % ±3.4 % (E"),
+        answer
+            .starts_with("Throughput kept, B = 100: highest 131 % ±3.4 % (A Raw <no switch>), lowest 6.93 % ±3.4 % (E"),
         "{answer}"
     );
     view.scenarios.iter_mut().for_each(|scenario| scenario.trials.clear());
