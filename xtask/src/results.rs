@@ -77,8 +77,8 @@ pub fn netrig(suite: &str, arguments: &[&str]) -> Result<String> {
 /// Where a report leaves its answers for what is looked up.
 const LOOKED_UP: [&str; 3] = ["## Charts", "## Doubts", "## Scenarios"];
 
-/// The command, and what the Markdown report of its run answers: all before its charts, with the headings of a part of a page,
-/// without its title and the blocks of text below the first heading.
+/// The command, and what the Markdown report of its run answers: all before its charts, without its title; what stands
+/// below a heading is folded, and has no blocks of text.
 fn shown(command: &str, report: &str) -> Result<String> {
     let (_, body) = report.split_once("\n\n").context("the report has no title")?;
     let mut kept = vec![format!("`{command}`")];
@@ -88,9 +88,12 @@ fn shown(command: &str, report: &str) -> Result<String> {
         if LOOKED_UP.contains(&paragraph.as_str()) {
             break;
         }
-        if paragraph.starts_with("##") {
+        if let Some(heading) = paragraph.strip_prefix("## ") {
+            if below_heading {
+                kept.push("</details>".to_owned());
+            }
             below_heading = true;
-            kept.push(format!("#{paragraph}"));
+            kept.push(format!("<details>\n<summary>{heading}</summary>"));
             continue;
         }
         let is_block = |text: &str| text.starts_with("```");
@@ -102,9 +105,10 @@ fn shown(command: &str, report: &str) -> Result<String> {
         }
         kept.push(paragraph);
     }
-    if !kept.iter().any(|one| one.starts_with('|')) {
-        bail!("the report has no tables");
+    if !below_heading {
+        bail!("the report has nothing below its answer");
     }
+    kept.push("</details>".to_owned());
     Ok(kept.join("\n\n"))
 }
 
@@ -136,8 +140,9 @@ mod tests {
     fn a_report_is_shown_up_to_its_charts() {
         let report = "# T\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n## Claims\n\n- holds\n\n## Results\n\n\
                       ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|\n\nratio\n\n**block**\n\n```text\nx\n```\n\n## Charts\n\ny";
-        let expected = "`run`\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n### Claims\n\n- holds\n\n### Results\n\n\
-                        ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|";
+        let expected = "`run`\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n<details>\n\
+                        <summary>Claims</summary>\n\n- holds\n\n</details>\n\n<details>\n<summary>Results</summary>\n\n\
+                        ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|\n\n</details>";
         assert_eq!(shown("run", report).unwrap(), expected);
         assert!(shown("run", "# T\n\nrun\n\nmachine").is_err());
     }
