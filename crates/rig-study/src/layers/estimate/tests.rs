@@ -119,7 +119,7 @@ fn a_trial_that_something_else_disturbed_moves_no_part() {
         let noise = u64::from(ordinal % 3);
         sampled(ordinal, 50.0, &[(0, 0, 200 + noise), (2, 2, 300 - noise), (3, 3, 500)])
     };
-    let mut trials: Vec<TrialRecord> = (1..=8).map(quiet).collect();
+    let mut trials: Vec<TrialRecord> = (1..=14).map(quiet).collect();
     let before = of_sender(&trials);
     // Half of its samples are of something else.
     trials[4] = sampled(5, 50.0, &[(0, 0, 1200), (2, 2, 300), (3, 3, 500)]);
