@@ -106,7 +106,7 @@ fn scale(unit: &str, value: f64) -> Option<(&'static str, f64)> {
     let ladder: &[(f64, &'static str, f64)] = match unit {
         "Mbit/s" => &[(1e3, "Gbit/s", 1e-3)],
         "bit/s" => &[(1e9, "Gbit/s", 1e-9), (1e6, "Mbit/s", 1e-6), (1e3, "kbit/s", 1e-3)],
-        "1/s" => &[(1e7, "M/s", 1e-6), (1e4, "k/s", 1e-3)],
+        "1/s" => &[(1e7, "million/s", 1e-6), (1e4, "thousand/s", 1e-3)],
         "µs" => &[(1e6, "s", 1e-6), (1e4, "ms", 1e-3)],
         _ => &[],
     };
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn units_are_those_that_leave_few_digits() {
-        assert_eq!(shown(12_594.2, 0.0, "1/s"), "12.6 k/s");
+        assert_eq!(shown(12_594.2, 0.0, "1/s"), "12.6 thousand/s");
         assert_eq!(shown(9_594.2, 0.0, "1/s"), "9594 1/s");
         assert_eq!(shown(15_000.0, 0.0, "µs"), "15.0 ms");
         assert_eq!(shown(2_500_000.0, 0.0, "µs"), "2.50 s");

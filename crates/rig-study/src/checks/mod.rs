@@ -24,7 +24,7 @@ pub enum Procedure {
 pub struct Check {
     /// As the procedure is cited, e.g. `V08`.
     pub name: String,
-    /// Expected.
+    /// What is expected.
     pub what: String,
     /// What the procedure's own authors saw; empty where they give no figure.
     pub published: String,
