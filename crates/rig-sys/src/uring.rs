@@ -297,8 +297,8 @@ impl Ring {
     /// Those of io_uring_enter(2), but for an interrupted wait and a time-out.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let submitter = self.ring.0.submitter();
-        let result = match timeout {
-            _ if let Some(gathering) = self.gathering => {
+        let result = match (self.gathering, timeout) {
+            (Some(gathering), timeout) => {
                 let timeout = timeout.unwrap_or(LONG);
                 // The kernel looks at the end of the wait only when the gathering is over.
                 let gather = gathering.microseconds.min(u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX));
@@ -306,8 +306,8 @@ impl Ring {
                 let arguments = SubmitArgs::new().timespec(&timeout).min_wait_usec(gather);
                 submitter.submit_with_args(gathering.completions, &arguments)
             }
-            None => submitter.submit_and_wait(1),
-            Some(timeout) => {
+            (None, None) => submitter.submit_and_wait(1),
+            (None, Some(timeout)) => {
                 let timeout = Timespec::from(timeout);
                 submitter.submit_with_args(1, &SubmitArgs::new().timespec(&timeout))
             }
