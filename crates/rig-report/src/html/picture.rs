@@ -154,14 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_looks_as_it_did() {
-        insta::assert_snapshot!(
-            "picture.svg",
-            picture(&build::document(&views::run_view()), Shape::Narrow).unwrap().unwrap()
-        );
-    }
-
-    #[test]
     fn without_a_chart_there_is_no_picture() {
         let document = Document { title: "Nothing".into(), ..Document::default() };
         assert_eq!(picture(&document, Shape::Wide).unwrap(), None);
