@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// `1 trial`, `2 trials`.
-pub fn counted<N: fmt::Display + PartialEq + From<u8>>(n: N, one: &str, several: &str) -> String {
+pub fn counted<N: fmt::Display + Copy + PartialEq + From<u8>>(n: N, one: &str, several: &str) -> String {
     let noun = if n == N::from(1) { one } else { several };
     format!("{n} {noun}")
 }

@@ -272,7 +272,7 @@ fn wrong(check: &str) -> TrialRecord {
     };
     match check {
         "V04" => story.rates[0] = 1000.0,
-        "V09" => (story.table, story.moves) = (vec![Some(0); 4], Vec::new()),
+        "V09" | "V27" => (story.table, story.moves) = (vec![Some(0); 4], Vec::new()),
         "V10" => back_and_forth(&mut story, begin_of(STATIC_LOW) + 5 * SECOND_NS, 0, 1),
         "V11" => story.costs = [10_000; 2],
         "V13" => (story.cpus, story.rates[2]) = ((0..4).collect(), 90_000.0),
@@ -292,7 +292,6 @@ fn wrong(check: &str) -> TrialRecord {
         }
         "V25" => story.rates[5] = 95_000.0,
         "V26" => story.rates[6] = 1000.0,
-        "V27" => (story.table, story.moves) = (vec![Some(0); 4], Vec::new()),
         "V28" => story.ramps = [0.4, 0.6],
         "V30" => (story.distributes, story.cpus) = (true, (0..4).collect()),
         "V31" => back_and_forth(&mut story, begin_of(FULL) + 8 * SECOND_NS, 0, 1),
