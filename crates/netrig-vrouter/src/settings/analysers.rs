@@ -22,7 +22,7 @@ impl Reader<'_> {
             let text = said.address.get_ref();
             let at = |what: String, hint: &str| Err(self.error(said.address.span(), what, hint));
             let Ok(address) = text.parse::<Ipv4Addr>() else {
-                return at(format!("'{text}' is no IPv4 address"), "copies go over IPv4: write 198.51.100.2");
+                return at(format!("'{text}' is not an IPv4 address"), "copies go over IPv4: write 198.51.100.2");
             };
             if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
                 return at(

@@ -196,7 +196,7 @@ impl Reader<'_> {
         let text = file.address.get_ref();
         let said = |what: String, hint: &str| Err(self.error(file.address.span(), what, hint));
         let Ok(address) = text.parse::<Ipv4Addr>() else {
-            return said(format!("'{text}' is no IPv4 address"), "tunnels go over IPv4: write 192.0.2.1");
+            return said(format!("'{text}' is not an IPv4 address"), "tunnels go over IPv4: write 192.0.2.1");
         };
         if address.is_unspecified() || address.is_multicast() || address.is_broadcast() || address.is_loopback() {
             return said(

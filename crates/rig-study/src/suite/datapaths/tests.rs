@@ -108,9 +108,13 @@ fn mistakes_about_datapaths_are_told_at_their_lines() {
     refused("[[scenario.datapath]]\nnodes = [\"a\"]", 18, &["without a name"]);
     refused("[[scenario.datapath]]\nname = 3", 19, &["not text"]);
     refused(&format!("{}\n{}", anywhere(""), anywhere("")), 22, &["'anywhere' is described twice"]);
-    for (nodes, words) in
-        [("\"a\"", "no list"), ("[]", "no list"), ("[1]", "no list"), ("[\"c\"]", "'c'"), ("[\"a\", \"a\"]", "twice")]
-    {
+    for (nodes, words) in [
+        ("\"a\"", "not a list"),
+        ("[]", "not a list"),
+        ("[1]", "not a list"),
+        ("[\"c\"]", "'c'"),
+        ("[\"a\", \"a\"]", "twice"),
+    ] {
         refused(&format!("[[scenario.datapath]]\nname = \"anywhere\"\nnodes = {nodes}"), 20, &[words]);
     }
     let own = parse("nftables", "[[scenario.datapath]]\nname = \"nftables\"\nnodes = [\"a\"]").unwrap_err().to_string();
