@@ -357,7 +357,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "'allowed_addresses'",
         ),
         (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is not a label", "16 to 1048575"),
-        (red_b("addresses = ['10.1.0.12']\nvni = 0"), "36: 0 is no VXLAN network identifier", "1 to 16777215"),
+        (red_b("addresses = ['10.1.0.12']\nvni = 0"), "36: 0 is not a VXLAN network identifier", "1 to 16777215"),
         (
             format!(
                 "{}\n[[network]]\nname = 'green'\nsubnets = ['10.3.0.0/24']\nvni = 7",
