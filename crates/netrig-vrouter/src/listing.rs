@@ -335,7 +335,6 @@ fn name(reason: Reason) -> &'static str {
         Reason::Unanswered => "Unanswered",
         Reason::ManyCopies => "Many Copies",
         Reason::ManyPieces => "Many Pieces",
-        Reason::UdpGso => "UDP GSO",
     }
 }
 

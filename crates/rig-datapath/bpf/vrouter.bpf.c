@@ -385,8 +385,6 @@ int from_underlay(struct __sk_buff *skb)
 	to = interface_at(number);
 	if (!to)
 		return drop(p, 0, REASON_INVALID_IF);
-	if (is_lost_behind(skb, p, &o))
-		return drop(p, number, REASON_UDP_GSO);
 	if (!(to->flags & HAS_POLICY)) {
 		struct route back = {};
 

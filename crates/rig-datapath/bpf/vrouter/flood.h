@@ -314,8 +314,6 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	if (!at)
 		return drop(p, 0, REASON_INVALID_IF);
 	reason = is_for_all(p, at, nh->number, o->source);
-	if (!reason && is_lost_behind(skb, p, o))
-		reason = REASON_UDP_GSO;
 	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (!reason)

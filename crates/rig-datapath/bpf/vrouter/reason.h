@@ -38,7 +38,6 @@ enum reason {
 	REASON_UNANSWERED = 71,
 	REASON_MANY_COPIES = 76,
 	REASON_MANY_PIECES = 77,
-	REASON_UDP_GSO = 78,
 };
 
 #endif

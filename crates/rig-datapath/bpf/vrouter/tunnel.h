@@ -257,16 +257,6 @@ static always_inline __u32 overhead(__u8 encapsulation)
 	}
 }
 
-/*
- * Datagrams that are one packet until they are cut (UDP_SEGMENT, udp(7)): bpf_skb_adjust_room leaves them a UDP tunnel's, and so a
- * receiver's kernel looks for the inner packet in their payload (udp4_ufo_fragment in net/ipv4/udp_offload.c) and frees them without a
- * count. Of a tunnel by GRE they are cut as they should be.
- */
-static always_inline int is_lost_behind(const struct __sk_buff *skb, const struct packet *p, const struct outer *o)
-{
-	return p->protocol == IPPROTO_UDP && skb->gso_size && o->encapsulation != MPLS_OVER_GRE;
-}
-
 /* Takes away what is in front of the inner IP header, but for one Ethernet header. */
 static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
 {

@@ -35,7 +35,6 @@ reasons! {
         Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, or one that it has no route to", "nothing: hosts that come up ask whether their address is taken";
         ManyCopies = 76, "many_copies", "a frame to all from a sender whose frames would make more than 100,000 copies a second", "find out why it sends them";
         ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from a sender whose packets would be cut into more than 100,000 pieces a second, or 500 at once", "lower the container's MTU";
-        UdpGso = 78, "udp_gso", "datagrams that their sender handed over many at once (UDP_SEGMENT) and that came by MPLS over UDP or VXLAN as one packet: the receiver's kernel would lose them without a count", "`ethtool -K DEVICE tx-udp-segmentation off` in the sending container, or mplsogre";
     }
 }
 
