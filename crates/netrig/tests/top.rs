@@ -225,8 +225,11 @@ fn keys_freeze_explain_and_switch_the_mode_of_a_running_spreader() {
         };
         shows(0, ENTER);
         shows(0, "r0");
-        press("m");
-        let other = until(PATIENCE, || (mode() == "static-vrss").then_some(()));
+        // Until its first sample is there it knows of no spreader, and says so.
+        let other = until(PATIENCE, || {
+            press("m");
+            until(Duration::from_secs(2), || (mode() == "static-vrss").then_some(()))
+        });
         assert!(other.is_some(), "{}: {:?}", mode(), shown());
         let so_far = shown().len();
         press("f");
@@ -269,7 +272,7 @@ fn what_cannot_be_shown_is_refused_with_the_next_step() {
                 assert!(said.contains(word), "{arguments:?}: {said}");
             }
         };
-        refused(2, &[], &["no terminal", "netrig top --json"]);
+        refused(2, &[], &["not a terminal", "netrig top --json"]);
         refused(2, &["eth9", "--json"], &["no interface eth9", "there are: none but lo"]);
         refused(3, &["--lb", "--json"], &["no balancer named lb is running"]);
         refused(3, &["--vrouter", "--json"], &["no router runs here"]);

@@ -97,7 +97,9 @@ impl Engine {
         let encapsulation = *network.encapsulation.iter().find(can).context("there is no encapsulation for it")?;
         let label = if encapsulation == Encapsulation::Vxlan { network.vni } else { interface.label };
         let tunnel = NextHop::Tunnel(Tunnel { peer: own, encapsulation, label, mac: interface.mac });
-        let routes = BTreeMap::from([(IpNet::from(asked.flow.destination.ip()), tunnel)]);
+        // Back to the sender, too: nobody sends from an address that is not his.
+        let [to, from] = [asked.flow.destination, asked.flow.source].map(|end| IpNet::from(end.ip()));
+        let routes = BTreeMap::from([(from, NextHop::Interface(1)), (to, tunnel)]);
         let mac = config.mac;
         let sender = Config {
             mac,

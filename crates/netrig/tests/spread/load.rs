@@ -218,7 +218,7 @@ fn what_was_recorded_is_decided_on_again_also_after_a_flap_of_the_link() {
         };
         coalesced(1);
         ip_link(&lab.receiver, "link set in0 down");
-        spreader.says("in0: left");
+        spreader.says("in0: released");
         ip_link(&lab.receiver, "link set in0 up");
         let again = until(PATIENCE, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
         assert!(again.is_some(), "{}", spreader.said());

@@ -415,9 +415,9 @@ fn a_speaker_that_cannot_be_used_is_told_with_the_reason() {
         drop(silent);
         let global = "[global.config]\nas = 65000\nrouter-id = '192.0.2.1'\nport = -1\n";
         let several = start(&format!("{global}[global.use-multiple-paths.config]\nenabled = true\n"), &[]);
-        check(Some(3), "not here: speaker 127.0.0.1:50051: it has use-multiple-paths on");
+        check(Some(3), "not here: speaker 127.0.0.1:50051: its use-multiple-paths is on");
         let a = lab.start(0, &file);
-        a.says("speaker 127.0.0.1:50051: it has use-multiple-paths on");
+        a.says("speaker 127.0.0.1:50051: its use-multiple-paths is on");
         speaker(lab, "a", |seen| seen["trouble"].as_str().is_some_and(|why| why.contains("use-multiple-paths")));
         drop(several);
 
