@@ -24,6 +24,7 @@ mod equal;
 mod full;
 #[path = "deciding/peers.rs"]
 mod peers;
+mod support;
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -130,6 +130,18 @@ fn sum(list: &Value, field: &str) -> f64 {
     list.as_array().unwrap().iter().map(|one| one[field].as_f64().unwrap()).sum()
 }
 
+/// One that has taken r0.
+fn spreader(lab: &Lab, mode: &str) -> Running {
+    let log = lab.directory.path().join("log");
+    let out = fs::File::create(&log).unwrap();
+    let mut command = lab.netrig(&["spread", "run", "r0", "--mode", mode]);
+    command.stdout(out.try_clone().unwrap()).stderr(out);
+    let spreader = Running(command.spawn().unwrap());
+    let ready = until(PATIENCE, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
+    assert!(ready.is_some(), "{}", fs::read_to_string(&log).unwrap());
+    spreader
+}
+
 #[test]
 fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
     if !is_root() {
@@ -137,13 +149,7 @@ fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
     }
     own_among_processes(|| {
         let lab = Lab::new();
-        let log = lab.directory.path().join("log");
-        let out = fs::File::create(&log).unwrap();
-        let mut command = lab.netrig(&["spread", "run", "r0", "--mode", "static-vrss"]);
-        command.stdout(out.try_clone().unwrap()).stderr(out);
-        let mut spreader = Running(command.spawn().unwrap());
-        let ready = until(PATIENCE, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
-        assert!(ready.is_some(), "{}", fs::read_to_string(&log).unwrap());
+        let mut spreader = spreader(&lab, "static-vrss");
 
         let traffic = lab.traffic();
         let seen = until(PATIENCE, || {
@@ -195,13 +201,7 @@ fn keys_freeze_explain_and_switch_the_mode_of_a_running_spreader() {
     }
     own_among_processes(|| {
         let lab = Lab::new();
-        let log = lab.directory.path().join("log");
-        let out = fs::File::create(&log).unwrap();
-        let mut command = lab.netrig(&["spread", "run", "r0", "--mode", "static-vmq"]);
-        command.stdout(out.try_clone().unwrap()).stderr(out);
-        let _spreader = Running(command.spawn().unwrap());
-        let ready = until(PATIENCE, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
-        assert!(ready.is_some(), "{}", fs::read_to_string(&log).unwrap());
+        let _spreader = spreader(&lab, "static-vmq");
         let mode = || lab.sample(&["r0"])["interfaces"][0]["spread"]["mode_requested"].clone();
         assert_eq!(mode(), "static-vmq");
 

@@ -97,7 +97,7 @@ impl Engine {
         let encapsulation = *network.encapsulation.iter().find(can).context("there is no encapsulation for it")?;
         let label = if encapsulation == Encapsulation::Vxlan { network.vni } else { interface.label };
         let tunnel = NextHop::Tunnel(Tunnel { peer: own, encapsulation, label, mac: interface.mac });
-        // Back to the sender, too: nobody sends from an address that is not his.
+        // Back to the sender, too: a packet from an address that has no way back is dropped.
         let [to, from] = [asked.flow.destination, asked.flow.source].map(|end| IpNet::from(end.ip()));
         let routes = BTreeMap::from([(from, NextHop::Interface(1)), (to, tunnel)]);
         let mac = config.mac;

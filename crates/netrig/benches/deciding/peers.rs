@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rig_stats::sample::Sample;
 
+use crate::support::on_path;
 use crate::{Bench, change, claims, line, width};
 
 /// netrig tries ever longer runs; beyond this nobody waits.
@@ -75,10 +76,6 @@ fn report(what: &str, [plain, more]: [Took; 2]) {
     line(what, "", &format!("{more_than}{:.0} s", (plain.time + more.time).as_secs_f64()));
 }
 
-fn on_path(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(program).is_file()))
-}
-
 /// A testbed that is up, with netserver on its second node; all of it goes with this.
 struct Paths {
     from: &'static str,
@@ -90,9 +87,7 @@ const NAME: &str = "deciding-peers";
 
 impl Paths {
     fn up(bench: &Bench, scenario: &str) -> Result<Self> {
-        let file = bench.directory.join("peers.toml");
-        std::fs::write(&file, change::veth_pair())?;
-        let what = format!("{}/{scenario}", file.display());
+        let what = format!("{}/{scenario}", bench.write(&change::veth_pair())?);
         netrig(&["up", &what, "--name", NAME])?;
         let from = if scenario == "plain" { "a" } else { "a/one" };
         let listed = netrig(&["shell", "b", "--name", NAME, "ip", "-4", "-o", "address", "show", "scope", "global"])?;
