@@ -57,12 +57,40 @@ pub fn start_time(pid: u32) -> Option<u64> {
 }
 
 fn start_of(stat: &str) -> Option<u64> {
-    // The second field is the command in parentheses and may itself contain spaces and parentheses.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let mut fields = behind_name(stat)?;
     if matches!(fields.next()?, "Z" | "X") {
         return None;
     }
     fields.nth(18)?.parse().ok()
+}
+
+/// The fields of /proc/PID/stat from the third on: the second is the command in parentheses and may itself contain spaces and
+/// parentheses.
+fn behind_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
+    Some(stat.rsplit_once(')')?.1.split_whitespace())
+}
+
+/// Whose a process is, as /proc/PID/stat tells (proc_pid_stat(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kin {
+    pub parent: u32,
+    /// A thread of the kernel.
+    pub is_of_kernel: bool,
+}
+
+/// PF_KTHREAD of the kernel's include/linux/sched.h.
+const OF_KERNEL: u64 = 0x0020_0000;
+
+/// `None` for a process that is gone.
+pub fn kin(pid: u32) -> Option<Kin> {
+    kin_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+fn kin_of(stat: &str) -> Option<Kin> {
+    let mut fields = behind_name(stat)?.skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    let flags: u64 = fields.nth(4)?.parse().ok()?;
+    Some(Kin { parent, is_of_kernel: flags & OF_KERNEL != 0 })
 }
 
 /// Kills a process at once. Succeeds when it is gone already.
@@ -140,5 +168,14 @@ mod tests {
         assert_eq!(of("17 (a) b (c) S"), Some(8775));
         assert_eq!(of("17 (gone) Z"), None);
         assert_eq!(start_of("17 (cut) S 1 2"), None);
+    }
+
+    #[test]
+    fn what_a_process_is_stands_behind_its_name() {
+        let thread = "15 (kworker/0:1) I) I 2 0 0 0 -1 69238880 0 0";
+        assert_eq!(kin_of(thread), Some(Kin { parent: 2, is_of_kernel: true }));
+        let shell = "812 (a ) b) S 77 812 812 34816 900 4194304 1 2";
+        assert_eq!(kin_of(shell), Some(Kin { parent: 77, is_of_kernel: false }));
+        assert_eq!(kin_of("812 (sh) S"), None);
     }
 }
