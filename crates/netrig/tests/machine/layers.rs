@@ -115,6 +115,9 @@ fn has_its_layer(suite: &Suite, layer: &str) {
     println!("{layer}: {own} of {all} samples, {unknown} without a layer: {names:?}");
     assert!(own > 0, "{layer} has no sample of {all}: {:#?}", record.agents);
     assert!(unknown as f64 <= all as f64 * MUCH_UNKNOWN / 100.0, "{unknown} of {all} without a layer: {names:?}");
+    for other in ["vrouter", "balancer", "spreader"].iter().filter(|other| **other != layer) {
+        assert_eq!(samples(&record, other).0, 0, "{layer}'s samples count to {other}");
+    }
     // Programs have names of their own.
     let profiles = nodes.iter().filter_map(|node| node.profile.as_ref());
     let mut stacks = profiles.flat_map(|profile| &profile.stacks);

@@ -31,7 +31,7 @@ static always_inline __u32 silent_for(const struct sweep *s, const struct flow *
 	return age < 0 ? 0 : age;
 }
 
-static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sweep *s)
+static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct sweep *s)
 {
 	__u32 age = silent_for(s, f), other_age, interface = AT_INTERFACE(key->at), forward = f->flags & FORWARD;
 	struct flow_key k = {};
@@ -77,7 +77,7 @@ static long sweep_one(void *map, struct flow_key *key, struct flow *f, struct sw
 
 /* Run by the control plane, one at a time; packets may interrupt it anywhere. */
 SEC("syscall")
-int sweep(struct sweep *ctx)
+int sweep_flows(struct sweep *ctx)
 {
 	struct sweep s = { .established = ctx->established,
 			   .opening = ctx->opening,
@@ -90,7 +90,7 @@ int sweep(struct sweep *ctx)
 		return -1;
 	/* The coarse clock, which packets are stamped with, is not for programs of this kind; it is a jiffy late at most. */
 	s.tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
-	bpf_for_each_map_elem(&flows, sweep_one, &s, 0);
+	bpf_for_each_map_elem(&flows, sweep_flow, &s, 0);
 	ctx->ended = s.ended;
 	return 0;
 }

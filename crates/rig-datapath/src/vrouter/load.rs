@@ -19,7 +19,7 @@ pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
 /// What copies for analysers come to.
 pub(super) const TO_ANALYSER: &str = "to_analyser";
-pub(super) const SWEEP: &str = "sweep";
+pub(super) const SWEEP: &str = "sweep_flows";
 pub(super) const NOTHING: &str = "nothing";
 /// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
 pub(super) const REPLAY: &str = "replay";

@@ -49,7 +49,14 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
     is_in(&program("from_container", ""), "vrouter", "vrouter");
     is_in(&program("balance", ";__htab_map_lookup_elem_[k]"), "balancer", "balancer");
     is_in(&program("balance", ";bpf:a_part_of_it_[j]"), "balancer", "balancer");
+    // The balancer spreads packets over its CPUs by programs of its own.
+    is_in(&program("spread", ""), "balancer", "balancer");
+    is_in(&program("balance_queued", ";bpf:forward_[j]"), "balancer", "balancer");
+    is_in(&program("count_refused", ""), "balancer", "balancer");
+    is_in(&program("sweep", ";bpf:sweep_one_[j]"), "balancer", "balancer");
+    is_in(&program("sweep_flows", ";bpf:sweep_flow_[j]"), "vrouter", "vrouter");
     is_in(&program("steer", ""), "spreader", "spreader");
+    is_in(&program("steer_switch", ""), "spreader", "spreader");
     is_in(&program("cputime_soft_in", ""), "measuring", "measuring");
     // Somebody else's counts to the place that runs it.
     is_in(&program("cil_from_container", ""), "device", "device");
