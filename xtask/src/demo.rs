@@ -30,5 +30,6 @@ pub fn demo() -> Result<ExitCode> {
         return Ok(code(reported));
     }
     println!("\nThe same as HTML, with plots: {}", html.display());
+    println!("`netrig` above is {}; to have it on PATH: cargo install --locked --path crates/netrig", netrig.display());
     Ok(ExitCode::SUCCESS)
 }

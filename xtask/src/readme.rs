@@ -56,7 +56,7 @@ const TASKS: [Task; 5] = [
     Task {
         question: "Where is the limit without loss?",
         commands: "netrig run packets --quick --only limit --format markdown",
-        answer: &["| Limit without loss", "| Connections", "| Failed"],
+        answer: &["| Trial  ", "| Limit without loss", "| Connections", "| Failed"],
         more: "The packet generator's own limit over a bare wire, and what it carried at half of that. `netrig dperf -c FILE --search loss-free` searches through whatever \
                stands between two machines ([DPERF.md](docs/DPERF.md)).",
     },

@@ -79,11 +79,7 @@ enum Command {
     /// Interfaces and their counters, in the layout of Contrail's `vif`
     Vif {
         #[command(flatten)]
-        what: ListOrGet,
-        /// What they carry per second, until Ctrl-C; with --json a line each time, as
-        /// docs/schema/vrouter-interface-rates.json describes it
-        #[arg(long)]
-        rate: bool,
+        what: Interfaces,
         #[command(flatten)]
         often: Often,
         #[command(flatten)]
@@ -207,6 +203,21 @@ struct How {
     json: bool,
     #[command(flatten)]
     which: Which,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Interfaces {
+    /// All of them
+    #[arg(long, conflicts_with = "get")]
+    list: bool,
+    /// The one with this number
+    #[arg(long, value_name = "NUMBER")]
+    get: Option<u32>,
+    /// What they carry per second, all of them or the one that --get names, until Ctrl-C; with
+    /// --json a line each time, as docs/schema/vrouter-interface-rates.json describes it
+    #[arg(long)]
+    rate: bool,
 }
 
 #[derive(Debug, Args)]
@@ -335,8 +346,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             let status = which.ask()?.status()?;
             if json { print_json(&status) } else { done(&listing::overview(&status)) }
         }
-        Command::Vif { what, rate: true, often, how } => vif_rate(what.get, &often, &how),
-        Command::Vif { what, how, .. } => vif(&what, &how),
+        Command::Vif { what: Interfaces { rate: true, get, .. }, often, how } => vif_rate(get, &often, &how),
+        Command::Vif { what, how, .. } => vif(what.get, &how),
         Command::Nh { what, how } => nh(&what, &how),
         Command::Rt { what, family, how } => rt(&what, family.map(Family::from), &how),
         Command::Mpls { what: Dump { .. }, how } => {
@@ -383,9 +394,9 @@ fn none(what: &str, number: u32) -> Failure {
     Failure::new(Exit::BadInput, anyhow!("there is no {what} {number}: see --list"))
 }
 
-fn vif(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
+fn vif(get: Option<u32>, how: &How) -> Result<Exit, Failure> {
     let status = how.which.ask()?.status()?;
-    let Some(number) = what.get else {
+    let Some(number) = get else {
         return if how.json { print_json(&status.interfaces) } else { done(&listing::interfaces(&status)) };
     };
     let interface = status.interfaces.iter().find(|interface| interface.number == number);

@@ -3,6 +3,7 @@
 use rig_datapath::vrouter::Reason;
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
+use rig_study::store::{RunState, Store};
 use rig_study::suite::{Suite, SuiteError};
 use rig_testbed::Testbed;
 use rig_testbed::plan::{Interface, Link, Neighbour};
@@ -10,7 +11,7 @@ use rig_testbed::preflight::{Unfit, check_networks};
 use rig_testbed::topology::Topology;
 use serde_json::{Value, json};
 
-use crate::world;
+use crate::world::{self, expect, netrig};
 
 /// A stream of datagrams from one node's container to the other's, through phases.
 fn suite(settings: &str, phases: &str) -> Result<Suite, SuiteError> {
@@ -278,5 +279,40 @@ fn containers_that_are_not_joined_as_their_networks_say_are_named_before_the_loa
         let error = unfit(&Testbed::build_plan(&topology, plan).unwrap());
         let Unfit::Astray { network, of, .. } = &error else { panic!("{error}") };
         assert_ne!(network, of, "{error}");
+    });
+}
+
+/// One of each path, load and number of rules of the suite `overlay`.
+const OVERLAY: &str = "stream16-none,noseg4-bridge,rr-routed,crr-vxlan,udp-vrouter,stream-vrouter-gre,noseg-vrouter-vxlan,\
+    stream-vrouter-open,rr-vrouter-10,crr-vrouter-1000,stream-vrouter-many,stream-one-bridge,rr-one-vrouter";
+
+#[test]
+fn each_kind_of_scenario_of_the_suite_overlay_is_carried() {
+    world::own_among_processes(|| {
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("runs.sqlite");
+        let mut command = netrig();
+        command.args(["run", "overlay", "--quick", "--window", "200ms", "--trials", "1", "--only", OVERLAY]);
+        let output = command.arg("--store").arg(&store).output().unwrap();
+        let (_, said) = expect(&output, 0);
+        let store = Store::open_to_read(&store).unwrap();
+        let run = store.run(store.latest().unwrap()).unwrap();
+        assert_eq!(run.summary.state, RunState::Complete, "{said}");
+        let paths: Vec<&str> = OVERLAY.split(',').collect();
+        assert_eq!(run.trials.len(), paths.len(), "{said}");
+        for trial in &run.trials {
+            assert!(paths.contains(&trial.scenario.as_str()));
+            assert!(trial.workers.iter().all(|worker| worker.bytes() > 0), "{}: nothing was carried", trial.scenario);
+            let routers = trial.agents.iter().filter(|agent| agent.name == "vrouter").count();
+            assert_eq!(routers > 0, trial.scenario.contains("vrouter"), "{}: {:?}", trial.scenario, trial.agents);
+            // What the rules or the router refuse is no load that is carried.
+            for why in [Reason::Policy, Reason::NoPeer, Reason::InvalidLabel, Reason::FlowTableFull] {
+                let nodes = trial.agents.iter().map(|agent| agent.node.as_str());
+                assert_eq!(nodes.map(|node| dropped(trial, node, why)).sum::<u64>(), 0, "{}: {why:?}", trial.scenario);
+            }
+        }
     });
 }

@@ -80,12 +80,16 @@ impl Lab {
 
     /// A container's link, whose end at the node is `name`.
     pub fn plug(&self, node: usize, name: &str, container: &NetNs, mac: &str) {
+        self.plug_as(node, name, container, mac, ADDRESSES[node]);
+    }
+
+    pub fn plug_as(&self, node: usize, name: &str, container: &NetNs, mac: &str, address: &str) {
         let mut netlink = Netlink::open(&self.nodes[node]).unwrap();
         netlink.add_veth(&VethPair { name, peer: "eth0", peer_ns: container, queues: 1, mtu: 1400 }).unwrap();
         netlink.set_up(name).unwrap();
         run(container, &format!("link set eth0 address {mac}"));
         let mut inside = Netlink::open(container).unwrap();
-        inside.add_address("eth0", ip(ADDRESSES[node]), 24).unwrap();
+        inside.add_address("eth0", ip(address), 24).unwrap();
         inside.set_up("eth0").unwrap();
         inside.set_up("lo").unwrap();
         inside.add_route(ip("0.0.0.0"), 0, ip(&ADDRESSES[node].replace(".11", ".1"))).unwrap();

@@ -4,6 +4,7 @@
 mod bgp;
 mod flood;
 mod lab;
+mod loaded;
 mod watched;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
@@ -242,7 +243,7 @@ fn rates_are_told_until_enough_or_stopped() {
             assert!(lines.iter().chain(&one).map(packets).sum::<f64>() > 0.0, "{lines:?} {one:?}");
             assert!(lines.iter().all(|line| line["seconds"].as_f64().unwrap() > 0.0), "{lines:?}");
         });
-        let (text, _) = lab.netrig(0, 0, &[&["vif", "--list", "--rate", "--node", "a"], &often[..]].concat());
+        let (text, _) = lab.netrig(0, 0, &[&["vif", "--rate", "--node", "a"], &often[..]].concat());
         assert_eq!(text.matches("Interface name").count(), 3, "{text}");
         assert!(!text.contains('\x1b'), "{text}");
         let flows = json_lines(lab, "vrouter-flow-rates.json", &[&["flow", "-r"], &often[..]].concat());

@@ -2,18 +2,20 @@
 
 use plotters::element::{PathElement, Text};
 use plotters::style::text_anchor::{HPos, VPos};
+use textwrap::wrap;
 
 use super::svg::{
-    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, draw_bar, draw_label, draw_scale, fit, gutter, stroke, style,
-    text_width, value_text,
+    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_scale, gutter, stroke,
+    style, text_width, value_text,
 };
 use crate::document::{Number, Overview};
+use crate::text::clean_line;
 
 const BAR: i32 = 13;
 /// From one row to the next where labels stand beside the bars.
 const ROW: i32 = 25;
-/// Room for a panel's name above it.
-const HEAD: i32 = 24;
+/// A line of a panel's name, which stands above it.
+const HEAD_LINE: i32 = 15;
 /// Numbers along a panel's scale, about: panels are narrow in both shapes.
 const TICKS: usize = 4;
 /// Between panels.
@@ -26,8 +28,32 @@ fn row_height(shape: Shape) -> i32 {
     }
 }
 
+/// Pixels of a panel's width, with the gap that follows it.
+fn panel_width(chart: &Overview, shape: Shape) -> i32 {
+    match shape {
+        Shape::Wide => (shape.width() as i32 - labels_width(chart, shape)) / chart.panels.len().max(1) as i32,
+        Shape::Narrow => shape.width() as i32,
+    }
+}
+
+fn labels_width(chart: &Overview, shape: Shape) -> i32 {
+    gutter(chart.rows.iter().map(|row| &row.label), shape)
+}
+
+/// A panel's name in as many lines as it takes: at its end stands the unit.
+fn head(chart: &Overview, panel: usize, shape: Shape) -> Vec<String> {
+    let name = clean_line(&chart.panels[panel].to_string());
+    wrap(&name, columns(SMALL, panel_width(chart, shape))).into_iter().map(String::from).collect()
+}
+
+/// Room for the panels' names above them.
+fn head_height(chart: &Overview, shape: Shape) -> i32 {
+    let lines = (0..chart.panels.len()).map(|panel| head(chart, panel, shape).len()).max().unwrap_or(1);
+    9 + lines as i32 * HEAD_LINE
+}
+
 fn panel_height(chart: &Overview, shape: Shape) -> i32 {
-    HEAD + chart.rows.len() as i32 * row_height(shape) + AXIS as i32
+    head_height(chart, shape) + chart.rows.len() as i32 * row_height(shape) + AXIS as i32
 }
 
 pub(super) fn height(chart: &Overview, shape: Shape) -> u32 {
@@ -39,13 +65,14 @@ pub(super) fn height(chart: &Overview, shape: Shape) -> u32 {
 }
 
 pub(super) fn draw(chart: &Overview, shape: Shape, area: &Area<'_>) -> Drawn {
-    let labels = gutter(chart.rows.iter().map(|row| &row.label), shape);
+    let labels = labels_width(chart, shape);
+    let head = head_height(chart, shape);
     match shape {
         Shape::Wide => {
             for (i, row) in chart.rows.iter().enumerate() {
-                draw_label(area, &row.label, true, 0, HEAD + i as i32 * ROW + ROW / 2, labels - 12)?;
+                draw_label(area, &row.label, true, 0, head + i as i32 * ROW + ROW / 2, labels - 12)?;
             }
-            let each = (shape.width() as i32 - labels) / chart.panels.len().max(1) as i32;
+            let each = panel_width(chart, shape);
             for panel in 0..chart.panels.len() {
                 let left = labels + panel as i32 * each;
                 draw_panel(chart, panel, shape, area, (left, left + each - GAP))?;
@@ -57,7 +84,7 @@ pub(super) fn draw(chart: &Overview, shape: Shape, area: &Area<'_>) -> Drawn {
                 let (own, below) = rest.split_vertically(panel_height(chart, shape));
                 draw_panel(chart, panel, shape, &own, (0, shape.width() as i32))?;
                 for (i, row) in chart.rows.iter().enumerate() {
-                    let y = HEAD + i as i32 * row_height(shape) + LABEL_LINE / 2;
+                    let y = head + i as i32 * row_height(shape) + LABEL_LINE / 2;
                     draw_label(&own, &row.label, true, 0, y, shape.width() as i32)?;
                 }
                 rest = below;
@@ -74,15 +101,16 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
     let limit = if limit > 0.0 { limit * 1.01 } else { 1.0 };
     let texts = numbers().flatten().map(|n| text_width(&value_text(&n, shape), SMALL));
     let room = texts.max().unwrap_or(0) + 10;
-    let name = chart.panels[panel].to_string();
-    let head = style(SMALL, Role::Ink, HPos::Left, VPos::Top);
-    area.draw(&Text::new(fit(&name, SMALL, right - left + GAP), (left, 2), head))?;
+    let below = head_height(chart, shape);
+    for (i, line) in (0..).zip(head(chart, panel, shape)) {
+        area.draw(&Text::new(line, (left, 2 + i * HEAD_LINE), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
+    }
     let total = area.dim_in_pixel().0 as i32;
     let x = draw_scale(area, TICKS, limit, "", left, total - right + room)?;
     let names = if shape == Shape::Narrow { LABEL_LINE } else { (ROW - BAR) / 2 };
     for (i, number) in numbers().enumerate() {
         let Some(number) = number else { continue };
-        let top = HEAD + i as i32 * row_height(shape) + names;
+        let top = below + i as i32 * row_height(shape) + names;
         let middle = top + BAR / 2;
         let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR))?;
         let text = value_text(&number, shape);

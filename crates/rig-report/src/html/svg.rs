@@ -189,7 +189,12 @@ pub(super) fn bold_width(text: &str) -> i32 {
 
 /// As much of `text` as fits `room` pixels.
 pub(super) fn fit(text: &str, px: i32, room: i32) -> String {
-    shorten(text, (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize)
+    shorten(text, columns(px, room))
+}
+
+/// Characters that fit `room` pixels.
+pub(super) fn columns(px: i32, room: i32) -> usize {
+    (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize
 }
 
 /// Draws a row's label: left of the bars, or above them.
