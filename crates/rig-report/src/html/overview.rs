@@ -106,7 +106,9 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
         area.draw(&Text::new(line, (left, 2 + i * HEAD_LINE), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
     }
     let total = area.dim_in_pixel().0 as i32;
-    let x = draw_scale(area, TICKS, limit, "", left, total - right + room)?;
+    // Its lines end below the name.
+    let (_, bars) = area.split_vertically(below - 4);
+    let x = draw_scale(&bars, TICKS, limit, "", left, total - right + room)?;
     let names = if shape == Shape::Narrow { LABEL_LINE } else { (ROW - BAR) / 2 };
     for (i, number) in numbers().enumerate() {
         let Some(number) = number else { continue };
