@@ -33,9 +33,9 @@ struct Task {
 const TASKS: [Task; 5] = [
     Task {
         question: "What does my overlay cost?",
-        commands: "netrig run layers --quick --only B,D,D-vxlan",
-        answer: &["B Containers", "D Containers", "D-vxlan Containers", "[1] Throughput", "[2] CPU time"],
-        more: "B is containers behind a bridge, D the same through netrig's vRouter, D-vxlan through the kernel's VXLAN.",
+        commands: "netrig run layers --quick --only A,B,D,D-vxlan",
+        answer: &["A Raw", "B Containers", "D Containers", "D-vxlan Containers", "[1] Throughput", "[2] CPU time"],
+        more: "A is the raw stack, B containers behind a bridge, D the same over netrig's vRouter, D-vxlan over the kernel's VXLAN.",
     },
     Task {
         question: "Is my change slower?",

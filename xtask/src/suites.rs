@@ -12,7 +12,7 @@ const PAGE: &str = "docs/SUITES.md";
 const SCHEMA: &str = "docs/schema/suite.json";
 
 /// The tables of a suite file in the order in which one writes them, each with its head in TOML; other tables follow by name.
-const FIRST: [(&str, &str); 14] = [
+const FIRST: [(&str, &str); 16] = [
     ("Defaults", "[defaults]"),
     ("Goal", "[defaults] confidence = { ... }"),
     ("Quick", "[quick]"),
@@ -26,6 +26,8 @@ const FIRST: [(&str, &str); 14] = [
     ("Phase", "[[scenario.phase]]"),
     ("Command", "[[scenario.phase.command]]"),
     ("Claim", "[[claim]]"),
+    ("Answer", "[[answer]]"),
+    ("AnswerPart", "[[answer.parts]]"),
     ("Table", "[[table]]"),
 ];
 

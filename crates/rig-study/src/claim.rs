@@ -129,6 +129,23 @@ impl EffectUnit {
         self.show_to(4, value)
     }
 
+    /// A value and the ends of its interval: three significant digits, or four where three do not tell the ends apart. All have as
+    /// many places after the point, and zeros at the end: they say how well the value is known.
+    pub fn show_known(self, value: f64, interval: Option<Interval>) -> (String, Option<(String, String)>) {
+        let show = |digits: usize, one: f64| match self {
+            Self::Number if (1e-4..1e6).contains(&value.abs()) => {
+                // Of which rounding may make one less: 0.9997 is 1.00.
+                let rounded = format!("{:.*e}", digits - 1, value.abs()).parse::<f64>().unwrap_or(value.abs());
+                let after = digits as f64 - 1.0 - rounded.log10().floor();
+                format!("{one:.*}", after.max(0.0) as usize)
+            }
+            unit => unit.show_to(digits, one),
+        };
+        let Some(Interval { low, high, .. }) = interval else { return (self.show_to(3, value), None) };
+        let digits = if show(3, low) == show(3, high) { 4 } else { 3 };
+        (show(digits, value), Some((show(digits, low), show(digits, high))))
+    }
+
     /// So many significant digits, at least three, and the unit.
     pub fn show_to(self, digits: usize, value: f64) -> String {
         let significant = |value| significant(digits, value);
@@ -191,14 +208,12 @@ impl Threshold {
         [low, high].into_iter().flatten().map(to).filter(|distance| distance.is_finite()).reduce(f64::min)
     }
 
-    /// `at least 0.9`
+    /// `at least 0.9`, as it was written; of what has no end, such as a third, three significant digits.
     pub fn show(self, unit: EffectUnit) -> String {
-        self.show_to(4, unit)
-    }
-
-    /// The same with so many significant digits.
-    pub fn show_to(self, digits: usize, unit: EffectUnit) -> String {
-        let show = |value| unit.show_to(digits, value);
+        let show = |value: f64| {
+            let is_whole = |digits: &usize| format!("{value:.*e}", digits - 1).parse() == Ok(value);
+            unit.show_to((3..=6).find(is_whole).unwrap_or(3), value)
+        };
         match self {
             Self::AtLeast(t) => format!("at least {}", show(t)),
             Self::AtMost(t) => format!("at most {}", show(t)),
@@ -225,6 +240,15 @@ impl Claim {
     pub fn parse(text: &str, expression: &str) -> Result<Self, ClaimError> {
         let Parsed { left, test, dimension, figures } = parse::parse(expression)?;
         Ok(Self { text: text.to_owned(), expression: expression.to_owned(), left, test, dimension, figures })
+    }
+
+    /// Reads an expression that is compared with nothing: a claim that its value is at least 0, so that the value can be asked for.
+    ///
+    /// # Errors
+    /// As [`Claim::parse`].
+    pub fn value(expression: &str) -> Result<Self, ClaimError> {
+        let Parsed { left, test, dimension, figures } = parse::parse_value(expression)?;
+        Ok(Self { text: String::new(), expression: expression.to_owned(), left, test, dimension, figures })
     }
 
     pub fn text(&self) -> &str {
@@ -287,29 +311,27 @@ impl Claim {
         };
         let Judgement { effect_is, unit, threshold, .. } = &unmeasured;
         let bound = estimate.bound;
-        let value = format!("{}{}", bound.map_or("", Bound::sign), unit.show(estimate.value));
         let claimed = threshold.show(*unit);
         let interval = estimate.interval.map(|interval| interval.within(self.range(&effect)));
-        let (verdict, words) = match interval {
+        let (value, ends) = unit.show_known(estimate.value, interval);
+        let value = format!("{}{value}", bound.map_or("", Bound::sign));
+        let (verdict, words) = match interval.zip(ends) {
             None => {
                 let single = self.figures.iter().zip(&measured).find(|(_, sample)| sample.len() == 1);
                 let scenario = single.map_or("", |(figure, _)| &figure.scenario);
                 let reason = format!("scenario {scenario} has a single trial, which gives no interval");
                 (Verdict::Undecided, format!("{effect_is} is {value}, claimed {claimed}; {reason}"))
             }
-            Some(interval) => {
+            Some((interval, (low, high))) => {
                 let least = if bound.is_some_and(Bound::is_open_below) { f64::NEG_INFINITY } else { interval.low };
                 let most = if bound.is_some_and(Bound::is_open_above) { f64::INFINITY } else { interval.high };
                 let verdict = threshold.verdict(least, most);
-                let (low, high) = (unit.show(interval.low), unit.show(interval.high));
                 let mut words = format!("{effect_is} is {value} ({level} interval {low} to {high}), claimed {claimed}");
                 if verdict == Verdict::Undecided {
                     words += match bound {
-                        None => "; the interval spans what is claimed; more trials would narrow it",
-                        Some(Bound::Open) => {
-                            "; figures on both sides are limits only, so that their relation is not known"
-                        }
-                        Some(_) => "; it is a limit only, and what lies beyond it is not known",
+                        None => "; the claimed value is inside the interval; more trials would narrow it",
+                        Some(Bound::Open) => "; both figures are only limits, so how they relate is not known",
+                        Some(_) => "; the figure is only a limit, and the true value may lie anywhere beyond it",
                     };
                 }
                 (verdict, words)

@@ -266,6 +266,7 @@ pub fn run_view() -> RunView {
         baseline: Some("B".into()),
         title: "What each layer of a container network costs".into(),
         question: "What do containers, a virtual switch and an overlay keep of the raw stack's throughput?".into(),
+        answer: None,
         about:
             "TCP throughput and CPU cost from the bare stack to containers on two nodes, behind a virtual switch and \
                 behind an overlay, with and without segmentation."

@@ -89,6 +89,12 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
     claims.iter().zip(&by_block).map(rule_on).collect()
 }
 
+/// A value as tables have it: of the means of all trials, which count as independent of each other.
+pub fn value(claim: &Claim, trials: &[TrialRecord], level: Level) -> Judgement {
+    let run = Trials::of(trials);
+    claim.evaluate(level, &|figure| run.sample(figure))
+}
+
 /// The verdict on each claim that has blocks, and why.
 fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
     let alpha = 1.0 - rule.level.percent() / 100.0;
@@ -213,11 +219,11 @@ impl<'a> Trials<'a> {
             return None;
         }
         if scenarios().any(|id| self.blocks_of(id).is_none()) {
-            return Some("; the run has no blocks, so that trials count as independent of each other");
+            return Some("; the run has no blocks, so trials are taken as independent");
         }
         let is_alone = scenarios().collect::<BTreeSet<_>>().len() == 1;
         (self.common(claim).is_none() && !is_alone)
-            .then_some("; the scenarios share too few blocks, so that trials count as independent of each other")
+            .then_some("; the scenarios share too few blocks, so trials are taken as independent")
     }
 }
 

@@ -3,6 +3,7 @@
 //! programs).
 #![forbid(unsafe_code)]
 
+pub mod answer;
 mod asked_load;
 pub mod calibrate;
 pub mod checks;

@@ -6,7 +6,7 @@ use rig_stats::sample::Bound;
 use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
-use crate::claim::{EffectUnit, Threshold, Verdict};
+use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
 use crate::judge::ClaimData;
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
@@ -24,6 +24,8 @@ pub struct RunView {
     pub title: String,
     /// What the suite asks, in a sentence; empty where its title says it.
     pub question: String,
+    /// What the run answers, in words that the suite has for it.
+    pub answer: Option<String>,
     /// What the suite is for.
     pub about: String,
     /// Milliseconds since the Unix epoch.
@@ -128,30 +130,32 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// `0.43 (0.41 to 0.45)`, with three significant digits, or four where three do not tell the ends of the interval apart.
+    /// What was computed, where it was.
+    pub fn of(judgement: Judgement) -> Option<Self> {
+        let Judgement { effect, effect_is: of, unit, interval, bound, threshold, .. } = judgement;
+        Some(Self { of, value: effect?, unit, interval, bound, threshold })
+    }
+
+    /// `0.43 (0.41 to 0.45)`
     pub fn measured(&self) -> String {
+        self.measured_in("")
+    }
+
+    /// The same with the unit of a plain number: `43.1 % (41.0 to 45.2)`.
+    pub fn measured_in(&self, unit: &str) -> String {
+        let unit = match self.unit {
+            EffectUnit::Number if !unit.is_empty() => format!(" {unit}"),
+            _ => String::new(),
+        };
         let sign = self.bound.map_or("", Bound::sign);
-        // Zeros at the end say how well it is known, and the ends of the interval have as many places as the value, of which
-        // rounding may make one less: 0.9997 is 1.00.
-        let show = |digits: usize, value: f64| match self.unit {
-            EffectUnit::Number if (1e-4..1e6).contains(&self.value.abs()) => {
-                let rounded =
-                    format!("{:.*e}", digits - 1, self.value.abs()).parse::<f64>().unwrap_or(self.value.abs());
-                let after = digits as f64 - 1.0 - rounded.log10().floor();
-                format!("{value:.*}", after.max(0.0) as usize)
-            }
-            unit => unit.show_to(digits, value),
-        };
-        let Some(Interval { low, high, .. }) = self.interval else {
-            return format!("{sign}{}", show(3, self.value));
-        };
-        let digits = if show(3, low) == show(3, high) { 4 } else { 3 };
-        format!("{sign}{} ({} to {})", show(digits, self.value), show(digits, low), show(digits, high))
+        let (value, ends) = self.unit.show_known(self.value, self.interval);
+        let ends = ends.map_or_else(String::new, |(low, high)| format!(" ({low} to {high})"));
+        format!("{sign}{value}{unit}{ends}")
     }
 
     /// `claimed at most 0.5`
     pub fn claimed(&self) -> String {
-        format!("claimed {}", self.threshold.show_to(3, self.unit))
+        format!("claimed {}", self.threshold.show(self.unit))
     }
 }
 

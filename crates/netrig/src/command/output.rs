@@ -14,7 +14,7 @@ use rig_report::document::Document;
 use rig_report::{Format, Options};
 
 /// Columns of a terminal report that does not go to a terminal.
-const FILE_WIDTH: u16 = 100;
+const FILE_WIDTH: u16 = 80;
 
 /// A destination for one report.
 pub(super) enum Output {

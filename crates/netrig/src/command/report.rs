@@ -13,6 +13,7 @@ use rig_cli::streams::print;
 use rig_report::document::Claim;
 use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
+use rig_study::answer::answer;
 use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::ClaimData;
 use rig_study::judge::{Rule, Ruling, judge};
@@ -258,6 +259,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         suite_text: run.suite_text.clone(),
         title: suite.title.clone(),
         question: suite.question.clone(),
+        answer: answer(&suite.answers, &run.trials, level),
         about: suite.about.clone(),
         started_unix_ms: run.summary.started_unix_ms,
         status: status(run),
@@ -296,7 +298,7 @@ fn said_of(
         Some(NoVerdict { reason, .. }) => Some(Open::Refused { reason: reason.clone() }),
         None => why_open(&ruling.judgement),
     };
-    let Judgement { effect, effect_is: of, unit, interval, bound, threshold, mut words, .. } = ruling.judgement;
+    let mut words = ruling.judgement.words.clone();
     if let Some(why) = left_out {
         words += &format!("; {}", why.words);
     }
@@ -317,7 +319,7 @@ fn said_of(
     words += &generator_bound(claim, &run.trials);
     // What a study found on its hardware is not disproved by another's.
     let verdict = if is_studys && verdict == Verdict::Refuted { Verdict::Differs } else { verdict };
-    let effect = effect.map(|value| Effect { of, value, unit, interval, bound, threshold });
+    let effect = Effect::of(ruling.judgement);
     (
         Claim {
             text: claim.text().to_owned(),

@@ -18,7 +18,7 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
         blocks.push(Block::Claims { claims: decided });
     }
     if !seen.is_empty() {
-        blocks.push(Block::paragraph("Seen in a single trial, which gives no interval and so no verdict:"));
+        blocks.push(Block::paragraph("Seen in one trial: no interval, so no verdict:"));
         blocks.push(Block::Claims { claims: seen.into_iter().map(as_seen).collect() });
     }
     let mut kinds: Vec<(Open, Vec<Claim>)> = Vec::new();
@@ -88,16 +88,19 @@ fn summary(why: &Open, n: usize) -> String {
     match why {
         Open::SingleTrial => format!("{claims} {was} not decided: a single trial gives no interval"),
         Open::Across => {
-            format!("{claims} {was} not decided: the interval spans what is claimed; more trials would narrow it")
+            format!("{claims} {was} not decided: the claimed value is inside the interval; more trials would narrow it")
         }
-        Open::Limit => format!("{claims} {was} not decided: figures are limits of the load generator only"),
-        Open::NotMeasured => format!("{claims} {was} not measured: the run has no figures of a scenario"),
+        Open::Limit => format!("{claims} {was} not decided: the figures are only the limits of the load generator"),
+        Open::NotMeasured => format!("{claims} {was} not measured: the run has no figures for a scenario"),
         Open::Refused { reason } => format!("{claims} {was} not decided: {reason}"),
     }
 }
 
-/// `of 11 claims 8 hold, 2 are refuted, 1 is undecided`
-pub(super) fn tally(claims: &[Claim]) -> String {
+/// `Of 11 claims 8 hold, 2 are refuted, 1 is undecided.`
+pub(super) fn tally(claims: &[Claim]) -> Option<String> {
+    if claims.is_empty() {
+        return None;
+    }
     let of = |verdict| claims.iter().filter(|claim| claim.open.is_none() && claim.verdict == verdict).count();
     let seen = claims.iter().filter(|claim| is_seen(claim)).count();
     let open = claims.iter().filter(|claim| claim.open.is_some()).count() - seen;
@@ -112,5 +115,5 @@ pub(super) fn tally(claims: &[Claim]) -> String {
     .filter(|(n, ..)| *n > 0)
     .map(|(n, one, many)| counted(n, one, many))
     .collect();
-    format!("of {} {}", counted(claims.len(), "claim", "claims"), parts.join(", "))
+    Some(format!("Of {} {}.", counted(claims.len(), "claim", "claims"), parts.join(", ")))
 }

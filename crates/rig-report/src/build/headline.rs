@@ -18,38 +18,45 @@ pub(super) fn headline(view: &RunView, lead: &[Block]) -> Headline {
     let measured = view.scenarios.iter().any(|scenario| !scenario.trials.is_empty());
     let answer = match measured {
         false => "Nothing was measured.".to_owned(),
-        true => of_claims(&view.claims)
-            .or_else(|| super::checks::answer(view))
-            .or_else(|| overview.and_then(of_overview))
-            .unwrap_or_else(|| "The tables say what was measured; the suite claims nothing of it.".to_owned()),
+        true => measured_answer(view, overview),
     };
     let question = Some(view.question.clone()).filter(|question| !question.is_empty());
     Headline { question, answer, caution: caution(view) }
 }
 
+/// What the suite has words for, then how its claims fared; of a suite without words the first claim that the run says
+/// something about.
+fn measured_answer(view: &RunView, overview: Option<&Overview>) -> String {
+    if let Some(answer) = &view.answer {
+        let tally = claims::tally(&view.claims).map_or_else(String::new, |tally| format!(" {tally}"));
+        return format!("{answer}{tally}");
+    }
+    of_claims(&view.claims)
+        .or_else(|| super::checks::answer(view))
+        .or_else(|| overview.and_then(of_overview))
+        .unwrap_or_else(|| "The tables say what was measured; the suite claims nothing of it.".to_owned())
+}
+
 /// The first claim that the run says something about, and how many fared how.
 fn of_claims(all: &[Claim]) -> Option<String> {
-    if all.is_empty() {
-        return None;
-    }
-    let tally = claims::tally(all);
+    let tally = claims::tally(all)?;
     let first = |wanted: &dyn Fn(&Claim) -> bool| claims::whole(all).into_iter().find(|claim| wanted(claim));
     if let Some(claim) = first(&|claim| claim.open.is_none()) {
         let verdict = match claim.verdict {
             Verdict::Holds => "yes",
-            Verdict::Differs => "not here",
+            Verdict::Differs => "not on this machine",
             Verdict::Refuted | Verdict::Undecided => "no",
         };
         let figures = claim.effect.as_ref().map(|e| format!(", {}, {}", e.measured(), e.claimed()));
-        let rest = if all.len() > 1 { format!("; {tally}") } else { String::new() };
-        return Some(format!("{}: {verdict}{}{rest}.", claim.text, figures.unwrap_or_default()));
+        let rest = if all.len() > 1 { format!(" {tally}") } else { String::new() };
+        return Some(format!("{}: {verdict}{}.{rest}", claim.text, figures.unwrap_or_default()));
     }
     if let Some(claim) = first(&claims::is_seen) {
         let effect = claim.effect.as_ref()?;
         let seen = format!("{}, {}", effect.measured(), effect.claimed());
-        return Some(format!("{}: {seen}, as seen in one trial; {tally}.", claim.text));
+        return Some(format!("{}: {seen}, as seen in one trial. {tally}", claim.text));
     }
-    Some(format!("No claim could be decided: {tally}."))
+    Some(format!("No claim could be decided. {tally}"))
 }
 
 /// The ends of the first panel.

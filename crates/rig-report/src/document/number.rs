@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The most digits before an interval is taken to be as exact as it claims.
 const MOST_DIGITS: i32 = 4;
 
+/// How far, in half widths, an interval's middle may lie from its value.
+const LOPSIDED: f64 = 0.5;
+
 /// A figure with what is known of its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Number {
@@ -83,13 +86,16 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The interval in words: `±1.2 %` of `value`; `±3` where `value` is 0; `(9.1 to 9.9)` where it is lopsided.
+    /// The interval in words: `±1.2 %` of `value`, half its width; `±3` where `value` is 0; `(9.1 to 9.9)` where half its width
+    /// would mislead: its middle is far from the value, or it is wider than the value.
     pub fn describe(&self, value: f64, decimals: u8) -> String {
         let show = |value| Number::new(value, decimals);
         let half = (self.high - self.low) / 2.0;
-        let lopsided = ((self.high + self.low) / 2.0 - value).abs() > 0.05 * half.abs() + 1e-9 * value.abs();
+        let middle = (self.high + self.low) / 2.0;
+        let lopsided = (middle - value).abs() > LOPSIDED * half.abs() + 1e-9 * value.abs();
         let relative = 100.0 * half / value.abs();
-        if lopsided {
+        let misleads = relative.is_finite() && relative > 100.0;
+        if lopsided || misleads {
             format!("({} to {})", show(self.low), show(self.high))
         } else if !relative.is_finite() || relative > 999.0 {
             format!("±{}", show(half))

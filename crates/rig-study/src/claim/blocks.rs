@@ -204,9 +204,9 @@ impl ByBlock {
         };
         let interval = self.contrast.interval(level, Resampling::default()).map(|interval| self.unscaled(interval));
         let blocks = self.blocks();
-        let mut words = format!("{} is {}", self.effect_is, self.unit.show(value));
-        if let Some(interval) = interval {
-            let (low, high) = (self.unit.show(interval.low), self.unit.show(interval.high));
+        let (shown, ends) = self.unit.show_known(value, interval);
+        let mut words = format!("{} is {shown}", self.effect_is);
+        if let Some((low, high)) = ends {
             let _ = write!(words, " ({level} interval {low} to {high}, {blocks} blocks)");
         }
         let _ = write!(words, ", claimed {}", self.threshold.show(self.unit));
@@ -217,22 +217,22 @@ impl ByBlock {
             Why::Decided { .. } => {}
             Why::Single => words += "; a single block gives no interval",
             Why::Among(claims) => {
-                let _ = write!(words, "; by itself it would be decided, but not surely enough among {claims} claims");
+                let _ = write!(words, "; alone it would be decided, but not with enough certainty as one of {claims} claims");
             }
             Why::Wide => {
-                words += "; the interval spans what is claimed";
+                words += "; the claimed value is inside the interval";
                 match self.blocks_needed(level) {
                     Some(needed) => {
-                        let _ = write!(words, ", about {needed} blocks would decide it");
+                        let _ = write!(words, ", about {needed} blocks should decide it");
                     }
-                    None => words += ", and the effect is too close to what is claimed for more blocks to decide it",
+                    None => words += ", and too close to the effect for more blocks to decide it",
                 }
             }
         }
         if verdict != Verdict::Undecided && blocks < sequential::LEAST as usize {
             let _ = write!(
                 words,
-                "; so few blocks decide only as far as they scatter normally: by their signs alone no p below {:.2} is possible",
+                "; with so few blocks this assumes normal scatter: a sign test alone cannot give p below {:.2}",
                 least_p(blocks)
             );
         }

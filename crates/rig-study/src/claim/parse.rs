@@ -87,6 +87,15 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ClaimError> {
     Parser { tokens: tokens(text)?, next: 0, figures: Vec::new() }.claim()
 }
 
+/// Reads an expression of figures that is compared with nothing.
+pub(super) fn parse_value(text: &str) -> Result<Parsed, ClaimError> {
+    if text.chars().count() > MAX_LENGTH {
+        let what = format!("the expression is longer than {MAX_LENGTH} characters");
+        return Err(error(MAX_LENGTH + 1, what, "write a shorter one"));
+    }
+    Parser { tokens: tokens(text)?, next: 0, figures: Vec::new() }.value()
+}
+
 fn error(column: usize, what: impl Into<String>, hint: impl Into<String>) -> ClaimError {
     ClaimError { column, what: what.into(), hint: hint.into() }
 }
@@ -310,6 +319,22 @@ impl Parser {
             return Err(error(1, "the expression names no figure", "name one, for example `D.throughput`"));
         }
         Ok(Parsed { left: left.expr, test, dimension, figures: self.figures })
+    }
+
+    /// As a claim that compares it with 0, of which only the value is asked.
+    fn value(mut self) -> Result<Parsed, ClaimError> {
+        let left = self.sum(0)?;
+        finite(&left.expr, 1)?;
+        let Token { kind, column } = self.advance();
+        if kind != Kind::End {
+            let what = format!("an operator or the end of the expression is expected, {} found", kind.describe());
+            return Err(error(column, what, "write a value, for example `D.throughput / B.throughput`"));
+        }
+        if self.figures.is_empty() {
+            return Err(error(1, "the expression names no figure", "name one, for example `D.throughput`"));
+        }
+        let test = Test::Compare(Relation::AtLeast, Expr::Number(0.0));
+        Ok(Parsed { left: left.expr, test, dimension: left.dimension, figures: self.figures })
     }
 
     fn within(&mut self, left: &Typed) -> Result<(Test, Dimension), ClaimError> {

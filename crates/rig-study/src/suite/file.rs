@@ -23,6 +23,9 @@ pub(super) struct SuiteFile {
     /// What the suite asks, in one sentence: a report begins with it and its answer.
     #[serde(default)]
     pub question: String,
+    /// How a report answers the question.
+    #[serde(default)]
+    pub answer: Vec<AnswerFile>,
     /// What is measured and why, in a few sentences.
     #[serde(default)]
     pub about: String,
@@ -400,4 +403,31 @@ pub(super) struct ClaimFile {
     /// A comparison of figures, such as B.throughput >= 0.9 * A.throughput.
     #[schemars(with = "String")]
     pub holds: Spanned<String>,
+}
+
+/// A clause of the answer: its text, and then each value that was measured, with the value's own text.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Answer")]
+pub(super) struct AnswerFile {
+    /// How the clause begins, such as "containers keep".
+    pub text: String,
+    /// Of its plain numbers, such as %; throughputs and times have their own.
+    #[serde(default)]
+    pub unit: String,
+    /// The values, in the order in which they are told. Those that a run has no figures for are left out.
+    #[schemars(length(min = 1))]
+    pub parts: Vec<AnswerPartFile>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AnswerPart")]
+pub(super) struct AnswerPartFile {
+    /// An expression of figures as in claims, without a comparison, such as 100 * B.throughput / A.throughput.
+    #[schemars(with = "String")]
+    pub value: Spanned<String>,
+    /// What follows the value, such as "behind a bridge".
+    #[serde(default)]
+    pub text: String,
 }

@@ -34,6 +34,7 @@ use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
+use crate::answer::Answer;
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
 use crate::programme::{LIMIT_WINDOW, Programme};
@@ -60,6 +61,8 @@ pub struct Suite {
     pub title: String,
     /// What it asks, in one sentence; empty where the title says it.
     pub question: String,
+    /// How the question is answered.
+    pub answers: Vec<Answer>,
     pub about: String,
     /// The published study whose claims the suite's are.
     pub study: Option<String>,

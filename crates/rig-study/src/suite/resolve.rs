@@ -18,7 +18,8 @@ use super::packets::{self, PortOf};
 use super::workers::Duts;
 use super::{AskedLoad, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
 use crate::checks::Procedure;
-use crate::claim::{Claim, FigureError, FigureRef, Metric, Side};
+use crate::answer::{Answer, Part};
+use crate::claim::{Claim, ClaimError, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
 use crate::figures::dut::check as check_dut;
 use crate::figures::phases::check_phase;
@@ -64,28 +65,20 @@ impl<'a> Resolver<'a> {
             self.known_scenario(&known, baseline)?;
         }
         let tables = file.table.iter().map(|table| self.table(&scenarios, table)).collect::<Result<_>>()?;
+        let answers = file.answer.iter().map(|answer| self.answer(&known, &scenarios, answer)).collect::<Result<_>>()?;
         let claims = file
             .claim
             .iter()
             .map(|claim| {
-                let span = claim.holds.span();
-                let parsed = Claim::parse(&claim.text, claim.holds.get_ref()).map_err(|e| {
-                    let unknown = self.unknown_scenario(&known, &claim.holds);
-                    unknown.unwrap_or_else(|| self.error(span.clone(), e.to_string(), None))
-                })?;
-                for figure in parsed.figures() {
-                    self.known_scenario(&known, &Spanned::new(span.clone(), figure.scenario.clone()))?;
-                    for scenario in scenarios.iter().filter(|scenario| scenario.id == figure.scenario) {
-                        self.check_figure(span.clone(), scenario, figure)?;
-                    }
-                }
-                Ok(parsed)
+                let parsed = Claim::parse(&claim.text, claim.holds.get_ref());
+                self.known_figures(&known, &scenarios, &claim.holds, parsed)
             })
             .collect::<Result<_>>()?;
         Ok(Suite {
             name: file.name.into_inner(),
             title: file.title,
             question: file.question,
+            answers,
             about: file.about,
             study: file.study,
             gate: file.gate,
@@ -105,6 +98,38 @@ impl<'a> Resolver<'a> {
             tables,
             claims,
         })
+    }
+
+    /// An expression of figures that there are.
+    fn known_figures(
+        &self,
+        known: &BTreeSet<&str>,
+        scenarios: &[Scenario],
+        said: &Spanned<String>,
+        parsed: Result<Claim, ClaimError>,
+    ) -> Result<Claim> {
+        let span = said.span();
+        let parsed = parsed.map_err(|e| {
+            let unknown = self.unknown_scenario(known, said);
+            unknown.unwrap_or_else(|| self.error(span.clone(), e.to_string(), None))
+        })?;
+        for figure in parsed.figures() {
+            self.known_scenario(known, &Spanned::new(span.clone(), figure.scenario.clone()))?;
+            for scenario in scenarios.iter().filter(|scenario| scenario.id == figure.scenario) {
+                self.check_figure(span.clone(), scenario, figure)?;
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn answer(&self, known: &BTreeSet<&str>, scenarios: &[Scenario], file: &AnswerFile) -> Result<Answer> {
+        let part = |part: &AnswerPartFile| {
+            let value = Claim::value(part.value.get_ref());
+            let value = self.known_figures(known, scenarios, &part.value, value)?;
+            Ok(Part { value, text: part.text.clone() })
+        };
+        let parts = file.parts.iter().map(part).collect::<Result<_>>()?;
+        Ok(Answer { text: file.text.clone(), unit: file.unit.clone(), parts })
     }
 
     fn timing(&self, defaults: &Spanned<Defaults>) -> Result<Timing> {
