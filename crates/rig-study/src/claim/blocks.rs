@@ -217,7 +217,10 @@ impl ByBlock {
             Why::Decided { .. } => {}
             Why::Single => words += "; a single block gives no interval",
             Why::Among(claims) => {
-                let _ = write!(words, "; alone it would be decided, but not with enough certainty as one of {claims} claims");
+                let _ = write!(
+                    words,
+                    "; alone it would be decided, but not with enough certainty as one of {claims} claims"
+                );
             }
             Why::Wide => {
                 words += "; the claimed value is inside the interval";

@@ -33,8 +33,8 @@ use rig_testbed::Dut;
 use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
-use crate::checks::Procedure;
 use crate::answer::Answer;
+use crate::checks::Procedure;
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
 use crate::programme::{LIMIT_WINDOW, Programme};

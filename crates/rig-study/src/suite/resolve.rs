@@ -11,14 +11,17 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::file::{Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile, SuiteFile, WireFile};
+use super::file::{
+    AnswerFile, AnswerPartFile, Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile, SuiteFile,
+    WireFile,
+};
 use super::keys;
 use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
 use super::{AskedLoad, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
-use crate::checks::Procedure;
 use crate::answer::{Answer, Part};
+use crate::checks::Procedure;
 use crate::claim::{Claim, ClaimError, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
 use crate::figures::dut::check as check_dut;
@@ -65,7 +68,8 @@ impl<'a> Resolver<'a> {
             self.known_scenario(&known, baseline)?;
         }
         let tables = file.table.iter().map(|table| self.table(&scenarios, table)).collect::<Result<_>>()?;
-        let answers = file.answer.iter().map(|answer| self.answer(&known, &scenarios, answer)).collect::<Result<_>>()?;
+        let answers =
+            file.answer.iter().map(|answer| self.answer(&known, &scenarios, answer)).collect::<Result<_>>()?;
         let claims = file
             .claim
             .iter()
