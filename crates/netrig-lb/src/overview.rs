@@ -68,7 +68,7 @@ fn drops(drops: &[ReasonCount]) -> String {
     }
     happened.sort_by_key(|reason| std::cmp::Reverse((reason.rate, reason.packets)));
     let words: Vec<String> = happened.iter().map(|r| format!("{} {} ({}/s)", r.key, r.packets, r.rate)).collect();
-    format!("{}; `netrig lb drops` tells why", words.join(", "))
+    format!("{}; `netrig lb drops` shows why", words.join(", "))
 }
 
 fn service_rows(service: &ServiceEntry) -> String {

@@ -204,7 +204,7 @@ impl View {
 /// What keys do, and what is meant by heads of columns.
 const HELP: &[(&str, &str)] = &[
     ("q, Esc, Ctrl-C", "end"),
-    ("f, space", "freeze what is shown; again: go on"),
+    ("f, space", "freeze the display; again to continue"),
     ("Tab, right", "the next interface, or service of a balancer"),
     ("Shift-Tab, left", "the one before"),
     ("up, down", "rows that do not fit; also PageUp, PageDown, Home"),

@@ -502,7 +502,7 @@ impl fmt::Display for Flag {
                 let (size, way) = (percent.abs(), if *percent > 0.0 { "slower" } else { "faster" });
                 write!(
                     f,
-                    "as if on another machine: by calibration its {what} were {size:.0} % {way} than in most trials before"
+                    "like a different machine: by calibration its {what} were {size:.0} % {way} than in most trials before"
                 )
             }
             Self::TicksDiffer { node, percent, by_ticks } => {

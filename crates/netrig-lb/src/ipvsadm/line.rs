@@ -57,7 +57,7 @@ impl Line {
         let Some((verb, verb_said)) = parts.verb.clone() else {
             return Err(UsageError::new(
                 "no command is given",
-                "give one, e.g. -L to list or -A to add a service; `netrig lb --help` tells them",
+                "give one, e.g. -L to list or -A to add a service; `netrig lb --help` lists them",
             ));
         };
         let said = Said { parts, verb, verb_said };
@@ -162,7 +162,7 @@ impl Said {
                 let verb = &self.verb_said;
                 return Err(UsageError::new(
                     format!("{said} does not belong to {verb}"),
-                    "leave it out, or choose another command; `netrig lb --help` tells them",
+                    "leave it out, or choose another command; `netrig lb --help` lists them",
                 ));
             }
         }

@@ -215,7 +215,7 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
     Ok(parts)
 }
 
-const TRY_HELP: &str = "`netrig lb --help` tells the options";
+const TRY_HELP: &str = "`netrig lb --help` lists the options";
 
 fn next<'a>(rest: &mut impl Iterator<Item = &'a String>, said: &str) -> Result<String, UsageError> {
     rest.next().cloned().ok_or_else(|| UsageError::new(format!("{said} needs a value"), "put it after the option"))

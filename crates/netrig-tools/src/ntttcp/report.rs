@@ -64,7 +64,7 @@ pub fn write(plan: &TestPlan, measured: &Measured, extra: &Extra, console: &Cons
     match &plan.layout {
         Layout::Linux(output) => {
             if results.mhz.is_none() {
-                console.error("/proc/cpuinfo tells no CPU speed: cycles/byte stands at 0");
+                console.error("/proc/cpuinfo shows no CPU speed: cycles/byte is 0");
             }
             linux_text::results(&results, output, console);
             if let Some(path) = &output.xml {

@@ -201,7 +201,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let again = report::again(&id.to_string(), &args.store);
     if let Err(error) = result {
         let failure = Failure::from(error);
-        return Err(if measured { failure.with_next(format!("what was measured is kept: {again}")) } else { failure });
+        return Err(if measured { failure.with_next(format!("finished trials are kept: {again}")) } else { failure });
     }
     finished.or_exit(Exit::Failed)?;
 

@@ -28,7 +28,7 @@ pub(super) fn try_out() -> Result<()> {
 /// What came of it.
 pub(super) fn finding(tried: &Result<()>) -> Finding {
     let state = match tried {
-        Ok(()) => State::Ok { found: "its programs load, and attach to a veth interface".to_owned() },
+        Ok(()) => State::Ok { found: "programs load and attach to a veth interface".to_owned() },
         Err(error) => State::Lacking(Lack {
             found: in_words(error),
             effect: "no `netrig lb run`, and `netrig run balancer` cannot work".to_owned(),

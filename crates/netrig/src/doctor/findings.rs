@@ -199,7 +199,7 @@ impl Piece {
     fn state(&self, namespaces: &Namespaces, privileges: &Privileges) -> State {
         let refusal = match namespaces.features.get(&self.feature) {
             Some(Ok(())) => return ok("works"),
-            None => return unknown("not tried: it needs what is missing"),
+            None => return unknown("not tested: something it needs is missing"),
             Some(Err(refusal)) => refusal,
         };
         let lack = lack(refusal.to_string(), self.effect(), self.remedy(refusal, privileges));
@@ -246,7 +246,7 @@ impl Piece {
 
 fn cpus(machine: &Machine) -> Vec<(&'static str, State)> {
     let mut states = vec![
-        ("model", machine.cpu_model.as_ref().map_or_else(|| unknown("the kernel does not tell"), ok)),
+        ("model", machine.cpu_model.as_ref().map_or_else(|| unknown("the kernel does not say"), ok)),
         ("number", cpu_number(&machine.allowed, &machine.online)),
         ("cores", cores(machine)),
         ("frequency", frequency(machine)),
@@ -299,7 +299,7 @@ fn cores(machine: &Machine) -> State {
 
 fn frequency(machine: &Machine) -> State {
     if machine.governors.is_empty() {
-        return unknown("the kernel does not set it, or does not tell (usual in virtual machines)");
+        return unknown("the kernel does not set it or does not show it (usual in virtual machines)");
     }
     let turbo = match machine.turbo {
         Some(true) => ", turbo on",
@@ -331,7 +331,7 @@ fn time_quota(quota: f64, cpus: usize) -> State {
 }
 
 fn clock(machine: &Machine) -> State {
-    let Some(source) = machine.clock_source.as_deref() else { return unknown("the kernel does not tell") };
+    let Some(source) = machine.clock_source.as_deref() else { return unknown("the kernel does not say") };
     // Those that need no system call to read: arch/*/include/asm/vdso/clocksource.h.
     let fast = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "riscv_clocksource"];
     if fast.contains(&source) {
@@ -398,7 +398,7 @@ fn congestion_control(machine: &Machine) -> State {
         None => machine.congestion_controls.join(", "),
     };
     if machine.congestion_controls.is_empty() {
-        return unknown("the kernel does not tell");
+        return unknown("the kernel does not say");
     }
     if machine.congestion_controls.iter().any(|name| name == "cubic") {
         return ok(found);
@@ -414,7 +414,7 @@ fn congestion_control(machine: &Machine) -> State {
 fn named_congestion_control(name: &str, machine: &Machine) -> State {
     let known = &machine.congestion_controls;
     if known.is_empty() {
-        return unknown("the kernel does not tell");
+        return unknown("the kernel does not say");
     }
     if known.iter().any(|known| known == name) {
         return ok(name);
@@ -460,7 +460,7 @@ fn quieten(activity: &Activity) -> String {
         named.collect::<Vec<_>>().join(", ")
     };
     let ways = [
-        (Owner::User, "end what can be ended: "),
+        (Owner::User, "stop: "),
         (Owner::Own, "wait until netrig's other work is done: "),
         (Owner::Kernel, "find what keeps the kernel busy: "),
     ];

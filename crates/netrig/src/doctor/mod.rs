@@ -67,7 +67,7 @@ pub enum State {
     },
 }
 
-/// Whether `netrig run layers` can work here.
+/// Whether This machine can run `netrig run layers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     Ready,

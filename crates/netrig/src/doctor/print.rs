@@ -79,7 +79,7 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
     }
     writeln!(out)?;
     match Readiness::of(findings) {
-        Readiness::Ready => writeln!(out, "{good}`netrig run layers` can work here.{plain}"),
+        Readiness::Ready => writeln!(out, "{good}This machine can run `netrig run layers`.{plain}"),
         Readiness::NotReady => {
             let missing: Vec<_> = findings
                 .iter()

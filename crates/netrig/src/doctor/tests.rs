@@ -316,7 +316,7 @@ fn who_keeps_the_machine_busy_decides_what_to_do_about_it() {
     };
     assert_eq!(remedy(&[]), "see with `top` what runs, and end it");
     let said = remedy(&[("netrig", Owner::Own), ("cc1", Owner::User), ("kworker/0:1", Owner::Kernel)]);
-    let expected = "end what can be ended: cc1 (process 2, 98 % of a CPU); wait until netrig's other work is done: \
+    let expected = "stop: cc1 (process 2, 98 % of a CPU); wait until netrig's other work is done: \
                     netrig (process 1, 98 % of a CPU); find what keeps the kernel busy: kworker/0:1 (process 3, 98 % of \
                     a CPU)";
     assert_eq!(said, expected);

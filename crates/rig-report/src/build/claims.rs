@@ -96,7 +96,7 @@ fn summary(why: &Open, n: usize) -> String {
     }
 }
 
-/// `Of 11 claims 8 hold, 2 are refuted, 1 is undecided.`
+/// `Of 11 claims 8 hold, 2 are refuted, 1 is undecided.`, `All 3 claims hold.`
 pub(super) fn tally(claims: &[Claim]) -> Option<String> {
     if claims.is_empty() {
         return None;
@@ -115,5 +115,10 @@ pub(super) fn tally(claims: &[Claim]) -> Option<String> {
     .filter(|(n, ..)| *n > 0)
     .map(|(n, one, many)| counted(n, one, many))
     .collect();
-    Some(format!("Of {} {}.", counted(claims.len(), "claim", "claims"), parts.join(", ")))
+    let claims = counted(claims.len(), "claim", "claims");
+    Some(match parts.as_slice() {
+        [only] if claims.starts_with("1 ") => format!("The claim {}.", only.trim_start_matches("1 ")),
+        [only] => format!("All {claims} {}.", only.split_once(' ').map_or(only.as_str(), |(_, verdict)| verdict)),
+        parts => format!("Of {claims} {}.", parts.join(", ")),
+    })
 }

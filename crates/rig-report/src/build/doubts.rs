@@ -16,7 +16,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::SaturatedThread { .. } => "Load thread saturated",
         Flag::SharedCpu { .. } => "The DUT shares CPUs with the load",
         Flag::SharedCore { .. } => "Nodes share a core",
-        Flag::Throttled { .. } => "Halted by a CPU limit",
+        Flag::Throttled { .. } => "Throttled by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",
         Flag::NotOneSegment { .. } => "Large packets on the wire",
         Flag::WindowSkew { .. } => "Window edges missed",
@@ -27,12 +27,12 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::GeneratorBound { .. } => "Generator-bound",
         Flag::GeneratorBusy { .. } => "Packet worker busy",
         Flag::FailedConnections { .. } => "Connections failed",
-        Flag::SentAgain { .. } => "Packets sent again",
-        Flag::Late { .. } => "Begun late",
+        Flag::SentAgain { .. } => "Retransmissions",
+        Flag::Late { .. } => "Started late",
         Flag::NoLimit { .. } => "No limit found",
         Flag::NotReached { .. } => "Wait ended at deadline",
         Flag::TicksDiffer { .. } => "Clock ticks differ",
-        Flag::OtherMachine { .. } => "As if on another machine",
+        Flag::OtherMachine { .. } => "Like a different machine",
     }
 }
 

@@ -87,5 +87,5 @@ fn caution(view: &RunView) -> Option<String> {
         (doubted, all) if doubted == all => format!("Each of the {} carries a doubt", counted(all, "trial", "trials")),
         (doubted, all) => format!("{doubted} of {all} trials carry a doubt"),
     };
-    Some(format!("{trials}, most often: {often}. Read the figures with that in mind."))
+    Some(format!("{trials}, most often: {often}. Keep that in mind when reading the figures."))
 }

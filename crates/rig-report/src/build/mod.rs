@@ -168,7 +168,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     let mut pairs = vec![
         ("Warm-up", format!("{}; load runs, nothing is counted", seconds(phases.warm_up))),
         ("Window", format!("{}; counters are read at both edges", seconds(phases.window))),
-        ("Cool-down", format!("{}; load goes on after the window", seconds(phases.cool_down))),
+        ("Cool-down", format!("{}; load continues after the window", seconds(phases.cool_down))),
         ("Samples", format!("every {} inside the window", seconds(phases.interval))),
         (
             "Order",

@@ -69,7 +69,7 @@ const TROUBLE: [Line; 8] = [
     ("Requests lost", Side::Local, Metric::Loss),
     ("Drops at the port, local", Side::Local, Metric::Drops),
     ("Drops at the port, remote", Side::Remote, Metric::Drops),
-    ("Begun late", Side::Local, Metric::Late),
+    ("Started late", Side::Local, Metric::Late),
     BACKGROUND,
 ];
 

@@ -499,7 +499,7 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     let caution = document(&view).headline.unwrap().caution.unwrap();
     assert_eq!(
         caution,
-        "Each of the 15 trials carries a doubt, most often: CPU time stolen. Read the figures with that in mind."
+        "Each of the 15 trials carries a doubt, most often: CPU time stolen. Keep that in mind when reading the figures."
     );
     view.scenarios[0].trials[0].flags.clear();
     assert!(document(&view).headline.unwrap().caution.unwrap().starts_with("14 of 15 trials carry a doubt"));

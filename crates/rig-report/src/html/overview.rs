@@ -99,7 +99,7 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
     let reach = |n: Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
     let limit = numbers().flatten().flat_map(reach).fold(0.0, f64::max);
     let limit = if limit > 0.0 { limit * 1.01 } else { 1.0 };
-    let texts = numbers().flatten().map(|n| text_width(&value_text(&n, shape), SMALL));
+    let texts = numbers().flatten().map(|n| text_width(&value_text(&n, Shape::Wide), SMALL));
     let room = texts.max().unwrap_or(0) + 10;
     let below = head_height(chart, shape);
     for (i, line) in (0..).zip(head(chart, panel, shape)) {
@@ -115,7 +115,8 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
         let top = below + i as i32 * row_height(shape) + names;
         let middle = top + BAR / 2;
         let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR))?;
-        let text = value_text(&number, shape);
+        // With its interval on a phone too: the names stand above the bars, so that there is room.
+        let text = value_text(&number, Shape::Wide);
         if let Some(reference) = number.reference {
             let at = x(reference);
             area.draw(&PathElement::new([(at, top - 3), (at, top + BAR + 3)], stroke(Role::Mark, 3)))?;

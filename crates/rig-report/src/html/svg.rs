@@ -226,6 +226,12 @@ pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) 
     }
 }
 
+/// A number of a scale: without zeros at its end.
+fn tick(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
 /// Draws grid and labels of the horizontal axis; returns the mapping of values to pixels.
 pub(super) fn draw_scale(
     area: &Area,
@@ -248,7 +254,7 @@ pub(super) fn draw_scale(
         .disable_y_mesh()
         .y_labels(0)
         .x_labels(ticks)
-        .x_label_formatter(&|v| format!("{v:.decimals$}"))
+        .x_label_formatter(&|v| tick(*v, decimals))
         .x_desc(axis)
         .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
         .label_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
