@@ -324,17 +324,17 @@ impl Default for Goal {
     }
 }
 
-/// How well a scenario has to be known before its repetition ends, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
+/// How narrow intervals have to be before a scenario is no longer repeated, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct RawGoal {
     /// Of all intervals, in percent; 95 by default.
     level: Level,
-    /// Full width of an interval that is narrow enough, in percent of the mean; 5 by default.
+    /// Full width at which an interval is narrow enough, in percent of the mean; 5 by default.
     width: Width,
     /// Trials before anything is decided; 3 by default.
     min: u32,
-    /// Trials after which a scenario is given up; 10 by default.
+    /// Maximum number of trials of a scenario; 10 by default.
     max: u32,
 }
 

@@ -68,10 +68,10 @@ pub(super) struct Defaults {
     pub warm_up: Span,
     /// How long the load runs after it, so that no end sees the other stop inside the window: at most 60m.
     pub cool_down: Span,
-    /// How well a scenario has to be known before its repetition ends, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
+    /// How narrow intervals have to be before a scenario is no longer repeated, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
-    /// Keys of loads, for each load that can have them and does not.
+    /// Default keys for loads that can have them and do not set them.
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
@@ -100,7 +100,7 @@ pub(super) struct Quick {
 pub(super) struct QuickSearchFile {
     /// How long each value is tried.
     pub step: Option<Span>,
-    /// How close to each other a value without loss and one with loss have to be.
+    /// How close a value without loss and one with loss have to be.
     pub precision: Option<Percent>,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct QuickSearchFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Testbed")]
 pub(super) struct TestbedFile {
-    /// Their names, in the order in which CPUs are given to them: one, two or three, and up to 16 on path vrouter.
+    /// Their names, in the order in which they get CPUs: one, two or three, and up to 16 on path vrouter.
     #[schemars(with = "Vec<String>", length(min = 1, max = 16))]
     pub nodes: Spanned<Vec<String>>,
     /// The wire between neighbours, and on path vrouter between each two nodes; left out, there is none.
@@ -137,7 +137,7 @@ pub(super) struct WireFile {
     pub rate: Option<BitRate>,
     /// Bytes of the largest packet; 1500 by default.
     pub mtu: Option<u32>,
-    /// Whether the nodes' interfaces take more than a packet at once (TSO, GSO); true by default.
+    /// Whether the nodes' interfaces accept more than a packet at once (TSO, GSO); true by default.
     pub segmentation_offload: Option<bool>,
     /// Queues of each interface; 1 by default.
     #[schemars(range(min = 1))]
@@ -156,7 +156,7 @@ pub(super) struct ScenarioFile {
     /// What it shows, in a sentence.
     #[serde(default)]
     pub about: String,
-    /// What the reader must know about how the scenario was reproduced.
+    /// What readers must know about how the scenario was reproduced.
     #[serde(default)]
     pub notes: Vec<String>,
     /// One of the file's testbeds.
@@ -184,7 +184,7 @@ pub(super) struct ScenarioFile {
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
-    /// An earlier scenario, whose load it takes over.
+    /// An earlier scenario whose load is used.
     #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
     /// Of paths with a device under test: how many of its CPUs carry packets; of several numbers each is a scenario.
@@ -203,7 +203,7 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
-    /// A second load that runs meanwhile.
+    /// A second load that runs at the same time.
     #[schemars(with = "Option<UnderFile>")]
     pub under: Option<Spanned<UnderFile>>,
     /// The phases of the window.
@@ -216,7 +216,7 @@ pub(super) struct ScenarioFile {
     /// How often counters are read for series over time.
     #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,
-    /// Figures that have to be known as well as the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
+    /// Figures whose intervals must be as narrow as those of the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub watch: Vec<Spanned<String>>,
@@ -289,7 +289,7 @@ pub(super) struct TableFile {
     /// Of a platform: machines of the study.
     #[schemars(with = "Option<Vec<PlatformFile>>")]
     pub machines: Option<Spanned<Vec<PlatformFile>>>,
-    /// What the reader must know of what was published.
+    /// What readers must know about the published figures.
     #[serde(default)]
     pub notes: Vec<String>,
 }

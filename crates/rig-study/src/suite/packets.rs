@@ -104,7 +104,7 @@ pub(super) struct SearchTable {
     pub start: Option<Searchable>,
     /// Factor by which the value is raised until there is loss; 2 by default.
     pub growth: Option<f64>,
-    /// How close to each other a value without loss and one with loss have to be; 2% by default.
+    /// How close a value without loss and one with loss have to be; 2% by default.
     pub precision: Option<Percent>,
     /// How long each value is tried; 1s by default.
     pub step: Option<Span>,

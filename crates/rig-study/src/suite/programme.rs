@@ -43,7 +43,7 @@ pub(super) struct PhaseFile {
     /// Rate of the load under it.
     #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
-    /// What datapaths are told when the phase begins, in this order.
+    /// Commands to datapaths when the phase begins, in this order.
     #[serde(default)]
     #[schemars(with = "Vec<CommandFile>")]
     pub command: Vec<Spanned<CommandFile>>,
@@ -53,10 +53,10 @@ pub(super) struct PhaseFile {
     /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit.
     #[schemars(with = "Option<String>")]
     pub until: Option<Spanned<String>>,
-    /// How long that has to hold without a break.
+    /// How long the condition has to hold without a break.
     #[schemars(with = "Option<Span>")]
     pub hold: Option<Spanned<Span>>,
-    /// How long it waits at most.
+    /// How long to wait at most.
     #[schemars(with = "Option<Span>")]
     pub deadline: Option<Spanned<Span>>,
 }

@@ -163,9 +163,9 @@ pub(in crate::suite) struct FlowKey {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct BulkKeys {
-    /// What is handed to the kernel at once, of UDP the payload of a datagram. A stream has to have it.
+    /// Bytes passed to the kernel at once; for UDP, the payload of a datagram. A stream has to have it.
     pub message: Option<Bytes>,
-    /// The most payload that each sending thread sends; without limit by default.
+    /// Limit on the payload rate of each sending thread; without limit by default.
     pub throttle: Option<ByteRate>,
 }
 
@@ -173,9 +173,9 @@ pub(in crate::suite) struct BulkKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct StreamKeys {
-    /// What the receiving end asks for at once; as much as `message` by default.
+    /// Bytes that the receiving end asks for at once; as much as `message` by default.
     pub receive_message: Option<Bytes>,
-    /// Operations that each end has under way at once, over io_uring.
+    /// Operations that each end has in flight at once, over io_uring.
     pub outstanding: Option<Outstanding>,
     /// How payload leaves the sender; copy by default.
     pub send_mode: Option<SendMode>,
@@ -207,7 +207,7 @@ pub(in crate::suite) struct DatagramKeys {
     pub segments: Option<u32>,
     /// Whether the receiver takes several datagrams as one message (UDP_GRO); false by default.
     pub coalesce: Option<bool>,
-    /// Who keeps the sender to its `throttle`; thread by default.
+    /// What keeps the sender to its `throttle`; thread by default.
     pub pacing: Option<Pacing>,
 }
 
@@ -245,7 +245,7 @@ impl<'de> Deserialize<'de> for Rate {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct InFlightKey {
-    /// Transactions under way on each connection at once (netperf's burst and one more); 1 by default.
+    /// Transactions in flight on each connection at once (netperf's burst and one more); 1 by default.
     #[schemars(range(min = 1))]
     pub in_flight: Option<u32>,
 }
@@ -253,7 +253,7 @@ pub(in crate::suite) struct InFlightKey {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct TimeoutKey {
-    /// After this time a request over UDP without an answer is lost; 1s by default, of packets 200ms.
+    /// Time after which an unanswered UDP request is lost; 1s by default, of packets 200ms.
     pub timeout: Option<Span>,
 }
 
@@ -287,12 +287,12 @@ pub(in crate::suite) struct PacketKeys {
     pub server_ports: Option<PortsFile>,
     /// How a client ends a connection; fin by default.
     pub close: Option<Close>,
-    /// Until a segment is sent again for the first time; 200ms by default.
+    /// Time until the first retransmission of a segment; 200ms by default.
     pub retransmit: Option<Span>,
-    /// How often a segment is sent again at most; 3 by default.
+    /// Maximum number of retransmissions of a segment; 3 by default.
     #[schemars(range(min = 1, max = 15))]
     pub retries: Option<u8>,
-    /// Segments of a response that may be under way; 4 by default.
+    /// Segments of a response that may be in flight; 4 by default.
     #[schemars(range(min = 1))]
     pub send_window: Option<u8>,
     /// How long the rate of connections rises; not at all by default.
@@ -305,7 +305,7 @@ pub(in crate::suite) struct PacketKeys {
     /// Datagrams back to back; 1 by default.
     #[schemars(range(min = 1, max = 100))]
     pub pipeline: Option<u16>,
-    /// Another address with each connection, and not another port only.
+    /// A different address for each connection, not only a different port.
     pub hop: Option<bool>,
     /// How packets enter and leave the kernel; auto by default.
     pub driver: Option<Driver>,
