@@ -129,15 +129,18 @@ impl EffectUnit {
         self.show_to(4, value)
     }
 
-    /// A value and the ends of its interval: three significant digits, or four where three do not tell the ends apart. All have as
-    /// many places after the point, and zeros at the end: they say how well the value is known.
+    /// A value and the ends of its interval: three significant digits, or four where three do not tell the ends apart, fewer where
+    /// the interval makes them meaningless. All have as many places after the point, and zeros at the end: they say how well the
+    /// value is known.
     pub fn show_known(self, value: f64, interval: Option<Interval>) -> (String, Option<(String, String)>) {
         let show = |digits: usize, one: f64| match self {
             Self::Number if (1e-4..1e6).contains(&value.abs()) => {
                 // Of which rounding may make one less: 0.9997 is 1.00.
                 let rounded = format!("{:.*e}", digits - 1, value.abs()).parse::<f64>().unwrap_or(value.abs());
                 let after = digits as f64 - 1.0 - rounded.log10().floor();
-                format!("{one:.*}", after.max(0.0) as usize)
+                // No more places than the interval gives a meaning.
+                let known = interval.map_or(after, |of| 1.0 - ((of.high - of.low) / 2.0).log10().floor());
+                format!("{one:.*}", after.min(known).max(0.0) as usize)
             }
             unit => unit.show_to(digits, one),
         };

@@ -9,6 +9,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::look;
 use rig_cli::streams::print;
 use rig_report::document::Claim;
 use rig_report::{Format, Shape, build};
@@ -144,7 +145,7 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
             took,
             run.suite,
             run.stored_trials.to_string(),
-            run.state.to_string(),
+            brief(&run.state.to_string()),
             run.label.as_ref().map_or_else(String::new, ToString::to_string),
         ]);
     }
@@ -154,8 +155,20 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
         }
     }
     let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
-    print(&(text.join("\n") + "\n"))?;
+    print(&look::shown(&(text.join("\n") + "\n")))?;
     Ok(Exit::Done)
+}
+
+/// The longest state of a run that a line of the list has room for.
+const STATE: usize = 40;
+
+/// The first line, cut to what a list has room for: the report says all.
+fn brief(state: &str) -> String {
+    let line = state.lines().next().unwrap_or_default();
+    match line.char_indices().nth(STATE) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{}…", line[..end].trim_end()),
+    }
 }
 
 /// Removes a run, and says what it was: nobody is asked.

@@ -170,7 +170,8 @@ fn cost(level: Level, scenario: &ScenarioView) -> Option<Number> {
         sides(scenario).into_iter().map(|side| figures::sample(&scenario.trials, side, metric)).collect();
     let series: Vec<_> = samples.iter().map(|sample| Series { group: 0, sample }).collect();
     let sum = propagate(&series, level, Scale::Linear, |means| means.iter().sum::<f64>() * factor).ok()?;
-    let interval = sum.interval.map(|i| Interval { low: i.low, high: i.high });
+    // Nothing takes less than no time.
+    let interval = sum.interval.map(|i| Interval { low: i.low.max(0.0), high: i.high });
     Some(Number::new(sum.value, 3).with_interval(interval).with_bound(sum.bound))
 }
 
