@@ -49,7 +49,7 @@ impl Accounting {
             Self::Ticks => "at clock ticks",
             Self::IdleClock => "the kernel's clock of idle time, to 10 ms; its parts by clock ticks",
             Self::Exact => {
-                "exact: eBPF at each switch, softirq and interrupt; the split into user and system is an estimate by clock ticks"
+                "exact, counted by eBPF at each task switch, softirq and interrupt; user and system are split by clock ticks"
             }
         }
     }

@@ -17,7 +17,7 @@ pub fn way<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<Stri
     }
     let words: Vec<&str> = ways.iter().map(|way| way.words()).collect();
     let cost =
-        cost.map_or_else(String::new, |percent| format!(" The count itself took at most {percent:.2} % of a CPU."));
+        cost.map_or_else(String::new, |percent| format!(" Counting itself took at most {percent:.2} % of a CPU."));
     Some(format!("CPU time: {}.{cost}", words.join("; or ")))
 }
 
