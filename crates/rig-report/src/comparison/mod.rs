@@ -66,8 +66,8 @@ fn answer(comparison: &Comparison) -> String {
 fn caution(comparison: &Comparison) -> Option<String> {
     let decided = comparison.totals.better + comparison.totals.worse;
     (decided > 0 && !knows_noise(comparison)).then(|| {
-        "How much runs differ by themselves is not known: it takes 3 complete runs under the same conditions in the store. \
-         A change may be the machine's own."
+        "How much two runs of the same thing differ is not known: that needs 3 complete runs under the same conditions. \
+         The machine itself may have caused this change."
             .to_owned()
     })
 }
@@ -133,9 +133,32 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
     }
     if !comparison.differences.is_empty() {
         let names: Vec<&str> = comparison.differences.iter().map(|one| one.what.as_str()).collect();
-        blocks.push(Block::paragraph(format!("What else differs: {}.", names.join(", "))));
+        blocks.push(Block::paragraph(format!("What else differs: {}.", by_flag(&names).join("; "))));
     }
     blocks
+}
+
+/// The differences, of flags one for each with the scenarios of which it flags another number of trials:
+/// `trials flagged stolen (A, B)`.
+fn by_flag(names: &[&str]) -> Vec<String> {
+    let of_flag = |name: &str| -> Option<(String, String)> {
+        let (scenario, flag) = name.strip_prefix("Trials of ")?.split_once(" flagged ")?;
+        Some((flag.to_owned(), scenario.to_owned()))
+    };
+    let mut others = Vec::new();
+    let mut flags: Vec<(String, Vec<String>)> = Vec::new();
+    for name in names {
+        let Some((flag, scenario)) = of_flag(name) else {
+            others.push((*name).to_owned());
+            continue;
+        };
+        match flags.iter_mut().find(|(known, _)| *known == flag) {
+            Some((_, scenarios)) => scenarios.push(scenario),
+            None => flags.push((flag, vec![scenario])),
+        }
+    }
+    others.extend(flags.into_iter().map(|(flag, of)| format!("trials flagged {flag} ({})", of.join(", "))));
+    others
 }
 
 fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
