@@ -40,8 +40,8 @@ fn the_text_and_the_status_agree_and_nothing_is_left_behind() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     match output.status.code() {
-        Some(0) => assert!(text.contains("can work here"), "{text}"),
-        Some(3) => assert!(text.contains("MISSING") && text.contains("cannot work here"), "{text}"),
+        Some(0) => assert!(text.contains("This machine can run `netrig run layers`."), "{text}"),
+        Some(3) => assert!(text.contains("MISSING") && text.contains("This machine cannot run"), "{text}"),
         other => panic!("status {other:?}: {text}"),
     }
     assert!(!text.contains('\x1b'), "colour goes to terminals only");

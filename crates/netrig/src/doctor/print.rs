@@ -86,7 +86,7 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
                 .filter(|finding| matches!(finding.state, State::Missing(_)))
                 .map(|finding| format!("{}: {}", finding.area.title(), finding.name))
                 .collect();
-            let text = format!("`netrig run layers` cannot work here. Missing: {}.", missing.join("; "));
+            let text = format!("This machine cannot run `netrig run layers`. Missing: {}.", missing.join("; "));
             writeln!(out, "{bad}{}{plain}", wrapped(&text, "", "  ", columns).trim_end())
         }
     }

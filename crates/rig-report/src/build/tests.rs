@@ -60,7 +60,7 @@ fn what_the_reader_must_know_stands_by_the_tables() {
     let notes = tables(&document)[0].notes.join("\n");
     assert!(notes.contains("D: The kernel's bridge and VXLAN stand in for the study's vRouter."));
     assert!(notes.contains("D: confidence not reached: sender cpu ±3.7 %"));
-    let cost = "use 0.3 % of node a's CPU time and 0.2 % of node b's; all";
+    let cost = "used 0.3 % of node a's CPU time and 0.2 % of node b's; everything";
     assert!(document.blocks.iter().any(|b| matches!(b, Block::Paragraph { text } if text.contains(cost))));
 }
 
@@ -424,11 +424,15 @@ fn the_headline_answers_the_question() {
     assert_eq!(headline.question.as_deref(), Some(&*view.question));
     assert_eq!(
         headline.answer,
-        "A virtual switch reduces throughput by a factor of 3 to 4: no, 1.31 (1.28 to 1.33), claimed from 3 to 4; of 3 \
+        "A virtual switch reduces throughput by a factor of 3 to 4: no, 1.31 (1.28 to 1.33), claimed from 3 to 4. Of 3 \
          claims 1 holds, 1 is refuted, 1 is undecided."
     );
     assert_eq!(headline.caution, None, "few trials carry a doubt");
     let mut view = view;
+    view.answer = Some("Containers keep 76 % (75 to 78).".into());
+    let answer = document(&view).headline.unwrap().answer;
+    assert_eq!(answer, "Containers keep 76 % (75 to 78). Of 3 claims 1 holds, 1 is refuted, 1 is undecided.");
+    view.answer = None;
     view.claims.clear();
     let answer = document(&view).headline.unwrap().answer;
     assert!(
@@ -446,7 +450,7 @@ fn what_one_trial_showed_is_seen_and_not_judged() {
     let answer = &document.headline.as_ref().unwrap().answer;
     assert!(
         answer.ends_with(
-            ": 1.31, claimed from 3 to 4, as seen in one trial; of 5 claims 2 were seen in one trial, 3 are undecided."
+            ": 1.31, claimed from 3 to 4, as seen in one trial. Of 5 claims 2 were seen in one trial, 3 are undecided."
         ),
         "{answer}"
     );
@@ -467,7 +471,7 @@ fn open_claims_are_one_line_for_each_reason() {
         .filter_map(|block| if let Block::Folded { summary, .. } = block { Some(summary.as_str()) } else { None })
         .collect();
     let expected =
-        ["1 claim was not measured: the run has no figures of a scenario", "2 claims were not decided: too few CPUs"];
+        ["1 claim was not measured: the run has no figures for a scenario", "2 claims were not decided: too few CPUs"];
     assert_eq!(folded, expected);
     let brief = document.brief("more");
     assert!(brief.all_blocks().all(|block| !matches!(block, Block::Table(_))));
@@ -486,7 +490,7 @@ fn a_claim_that_goes_on_is_whole() {
     else {
         panic!("{:?}", document.lead)
     };
-    assert!(summary.starts_with("1 claim was not decided: the interval spans"), "{summary}");
+    assert!(summary.starts_with("1 claim was not decided: the claimed value is inside"), "{summary}");
     let [Block::Claims { claims }] = blocks.as_slice() else { panic!("{blocks:?}") };
     assert_eq!(claims[0].text, "A virtual switch reduces throughput by a factor of 3 to 4 ... and without the wire");
 }

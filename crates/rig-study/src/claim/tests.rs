@@ -78,12 +78,8 @@ fn a_limit_of_the_generator_proves_at_least_and_refutes_nothing() {
     assert_eq!(verdict("max(A.limit, C.limit) <= 300", &["A"]), Verdict::Undecided);
     let judgement = judge_limits("A.limit >= 3 * B.limit", &figures, &["A"]);
     assert_eq!(judgement.bound, Some(Bound::AtLeast));
-    assert!(judgement.words.contains("is >= 2 ("), "{}", judgement.words);
-    assert!(
-        judgement.words.ends_with("it is a limit only, and what lies beyond it is not known"),
-        "{}",
-        judgement.words
-    );
+    assert!(judgement.words.contains("is >= 2.00 ("), "{}", judgement.words);
+    assert!(judgement.words.ends_with("the true value may lie anywhere beyond it"), "{}", judgement.words);
 }
 
 #[test]
@@ -246,8 +242,8 @@ fn a_ratio_of_two_scenarios_by_hand() {
     near(judgement.interval.unwrap().high, 0.935_183);
     assert_eq!(
         judgement.words,
-        "D.throughput / B.throughput is 0.91 (95% interval 0.8855 to 0.9352), claimed at least 0.9; \
-         the interval spans what is claimed; more trials would narrow it"
+        "D.throughput / B.throughput is 0.910 (95% interval 0.885 to 0.935), claimed at least 0.9; \
+         the claimed value is inside the interval; more trials would narrow it"
     );
     for (expression, expected) in [
         ("D.throughput >= 0.88 * B.throughput", Verdict::Holds),
@@ -294,7 +290,7 @@ fn a_single_figure_has_the_interval_of_its_mean() {
     near(judgement.interval.unwrap().low, expected.low);
     near(judgement.interval.unwrap().high, expected.high);
     assert_eq!(judgement.verdict, Verdict::Holds);
-    assert_eq!(judgement.words, "B.sender.cpu is 41 (95% interval 38.52 to 43.48), claimed at most 50");
+    assert_eq!(judgement.words, "B.sender.cpu is 41.0 (95% interval 38.5 to 43.5), claimed at most 50");
 }
 
 /// Differences of the pairs: 10, 20, 15 Mbit/s; mean 15, s = 5, half width 4.302653 * 5 / sqrt(3) = 12.4207.
@@ -308,7 +304,7 @@ fn a_difference_by_hand() {
     near(judgement.interval.unwrap().low, 2.579_31e6);
     assert_eq!(
         judgement.words,
-        "B.sender.throughput - B.throughput is 15.00Mbit/s (95% interval 2.579Mbit/s to 27.42Mbit/s), \
+        "B.sender.throughput - B.throughput is 15.0Mbit/s (95% interval 2.58Mbit/s to 27.4Mbit/s), \
          claimed more than 0bit/s"
     );
 }
@@ -409,6 +405,33 @@ fn values_are_shown_with_four_digits() {
     assert_eq!(rate(-7.375_159e9), "-7.375Gbit/s");
     assert_eq!(rate(12.0), "12bit/s");
     assert_eq!(rate(f64::MAX), "1.798e308bit/s");
+}
+
+#[test]
+fn values_are_shown_as_well_as_they_are_known() {
+    let show = |value, low, high| {
+        let interval = Interval { low, high, level: Level::default() };
+        let (value, ends) = EffectUnit::Number.show_known(value, Some(interval));
+        let (low, high) = ends.unwrap();
+        format!("{value} ({low} to {high})")
+    };
+    assert_eq!(show(1.1546, 1.103, 1.179), "1.15 (1.10 to 1.18)");
+    assert_eq!(show(0.9996, 0.9983, 1.0002), "0.9996 (0.9983 to 1.0002)");
+    assert_eq!(show(8.37, 0.22, 16.53), "8.4 (0.2 to 16.5)");
+    assert_eq!(show(212.0, 69.0, 654.0), "212 (69 to 654)");
+    assert_eq!(EffectUnit::Number.show_known(0.123_45, None), ("0.123".to_owned(), None));
+    assert_eq!(Threshold::AtMost(1.0 / 3.0).show(EffectUnit::Number), "at most 0.333");
+    assert_eq!(Threshold::AtLeast(0.9975).show(EffectUnit::Number), "at least 0.9975");
+}
+
+#[test]
+fn a_value_is_read_without_a_comparison() {
+    assert!(Claim::value("100 * D.throughput / B.throughput").is_ok());
+    for (expression, column, part) in [("D.throughput >= 1", 14, "`>=` found"), ("1 + 2", 1, "names no figure")] {
+        let error = Claim::value(expression).unwrap_err();
+        assert_eq!(error.column, column, "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
 }
 
 /// Expressions of throughput figures only, so that units agree; each is a throughput.
