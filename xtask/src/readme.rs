@@ -25,7 +25,8 @@ struct Task {
     question: &'static str,
     /// Lines for a shell, as they are shown and as they are run, in one folder for all tasks.
     commands: &'static str,
-    /// The lines of what they print that answer the question, by what stands in each.
+    /// The lines of what they print that answer the question, by what stands in each; before `…` a whole sentence, up to a full
+    /// stop or an empty line.
     answer: &'static [&'static str],
     more: &'static str,
 }
@@ -42,7 +43,7 @@ const TASKS: [Task; 5] = [
         commands: "netrig run layers --quick --only B,D --label before\n\
                    # ... change something: here, nothing was changed ...\n\
                    netrig run layers --quick --only B,D --against before",
-        answer: &["No change was found", "+ ", "What else differs"],
+        answer: &["No change was found…", "+ …", "What else differs…"],
         more: "Status 1 if something is worse, which CI can act on; without `--quick` more is decided \
                ([COMPARING.md](docs/COMPARING.md)).",
     },
@@ -140,8 +141,16 @@ fn answer(marks: &[&str], printed: &str) -> Result<Vec<String>> {
     let lines: Vec<&str> = printed.lines().collect();
     let mut places = Vec::new();
     for mark in marks {
-        let place = lines.iter().rposition(|line| line.contains(mark));
-        places.push(place.with_context(|| format!("no line has `{mark}`:\n{printed}"))?);
+        let (words, whole) = mark.strip_suffix('…').map_or((*mark, false), |words| (words, true));
+        let place = lines.iter().rposition(|line| line.contains(words));
+        let first = place.with_context(|| format!("no line has `{words}`:\n{printed}"))?;
+        places.push(first);
+        let ends = |line: &str| line.is_empty() || line.ends_with('.');
+        let mut next = first + 1;
+        while whole && !ends(lines[next - 1]) && lines.get(next).is_some_and(|line| !line.is_empty()) {
+            places.push(next);
+            next += 1;
+        }
     }
     places.sort_unstable();
     Ok(places.into_iter().map(|place| lines[place].trim_end().to_owned()).collect())
@@ -192,5 +201,8 @@ mod tests {
         let printed = "B first\nx\n  B second\nD one\n";
         assert_eq!(answer(&["D o", "B "], printed).unwrap(), ["  B second", "D one"]);
         assert!(answer(&["E"], printed).is_err());
+        let printed = "+ 5 figures are\n  undecided\n\nWhat else\ndiffers.\nmore\n";
+        let expected = ["+ 5 figures are", "  undecided", "What else", "differs."];
+        assert_eq!(answer(&["+ …", "What else…"], printed).unwrap(), expected);
     }
 }
