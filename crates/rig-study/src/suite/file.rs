@@ -29,8 +29,8 @@ pub(super) struct SuiteFile {
     /// What is measured and why, in a few sentences.
     #[serde(default)]
     pub about: String,
-    /// The published study whose claims the suite repeats on other machines: a claim that does not hold then differs from the
-    /// study, and is not refuted.
+    /// The published study that the suite repeats on other machines: a claim that does not hold then differs from the study
+    /// instead of being refuted.
     pub study: Option<String>,
     /// Whether a run ends with status 1 when a claim does not hold, as with `--gate`; false by default.
     #[serde(default)]
