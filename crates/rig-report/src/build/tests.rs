@@ -459,7 +459,7 @@ fn what_one_trial_showed_is_seen_and_not_judged() {
         .iter()
         .filter_map(|block| if let Block::Claims { claims } = block { Some(claims) } else { None })
         .collect();
-    assert_eq!(claims[0][1].words, "C.throughput is 1.20 × B.throughput in one trial; claimed more than 1");
+    assert_eq!(claims[0][1].words, "C.throughput is 1.2 × B.throughput in one trial; claimed more than 1");
 }
 
 #[test]
