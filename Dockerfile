@@ -1,5 +1,6 @@
 # docker build -t netrig .
 # docker run --rm --privileged netrig run layers --quick
+# docker run --rm --privileged --pid=host netrig run balancer --quick
 # The images that it begins with may come from elsewhere, a mirror for example:
 # docker build --build-arg RUST_IMAGE=... --build-arg DEBIAN_IMAGE=... -t netrig .
 ARG RUST_IMAGE=rust:1-bookworm
@@ -11,7 +12,8 @@ RUN apt-get update -q \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /netrig
 COPY . .
-RUN cargo build --release --locked --package netrig
+# Line tables are three quarters of the binary.
+RUN cargo build --release --locked --package netrig && strip --strip-debug target/release/netrig
 
 FROM $DEBIAN_IMAGE
 # Peers of the suites balancer and overlay, and what one tries by hand in `netrig shell`.

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// The machine lacks something.
 pub const LACKING: u8 = 3;
@@ -66,4 +66,14 @@ pub fn code(status: ExitStatus) -> ExitCode {
 
 pub fn is_root() -> bool {
     works(Command::new("sh").args(["-c", "test \"$(id -u)\" = 0"]))
+}
+
+/// When the sources were committed, in seconds since 1970.
+pub fn epoch() -> Result<String> {
+    if let Ok(given) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(given);
+    }
+    let log = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output();
+    let time = String::from_utf8_lossy(&log.context("cannot start git")?.stdout).trim().to_owned();
+    if time.is_empty() { bail!("no git here: set SOURCE_DATE_EPOCH") } else { Ok(time) }
 }

@@ -72,7 +72,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands in `](...)`, and the line that it is on.
+/// What stands in `](...)`, in `[name]: ...` and in HTML's attributes, and the line that it is on.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
@@ -81,6 +81,13 @@ fn links(text: &str) -> Vec<(usize, String)> {
         for after in plain.split("](").skip(1) {
             let target = after.split([')', ' ']).next().unwrap_or_default();
             found.push((number, target.to_owned()));
+        }
+        if let Some((_, target)) = line.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) {
+            found.push((number, target.split(' ').next().unwrap_or_default().to_owned()));
+        }
+        for attribute in ["href=\"", "src=\"", "srcset=\""] {
+            let targets = plain.split(attribute).skip(1).filter_map(|after| after.split('"').next());
+            found.extend(targets.map(|target| (number, target.to_owned())));
         }
     }
     found
@@ -121,6 +128,13 @@ mod tests {
             "# Top\n[a](#top) [b](#bottom) `[c](d)` [e](../README.md)\n[f](nothing.md) [g](https://example.org)\n";
         let broken: Vec<_> = links(text).into_iter().filter(|(_, link)| broken(&file, text, link).is_some()).collect();
         assert_eq!(broken, [(2, "#bottom".to_owned()), (3, "nothing.md".to_owned())]);
+    }
+
+    #[test]
+    fn pictures_and_links_by_name_are_links_too() {
+        let text = "<source srcset=\"a.svg\"><img src=\"b.svg\">\n[name]: c.md \"title\"\n`<a href=\"d\">`\n";
+        let targets: Vec<_> = links(text).into_iter().map(|(line, target)| format!("{line} {target}")).collect();
+        assert_eq!(targets, ["1 b.svg", "1 a.svg", "2 c.md"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::command::{LACKING, cargo, code, run, target};
+use crate::command::{LACKING, cargo, code, epoch, run, target};
 use crate::packages;
 
 pub fn man() -> Result<ExitCode> {
@@ -26,5 +26,10 @@ pub fn man() -> Result<ExitCode> {
 
 /// Has the program write its pages; false when it could not.
 pub fn write(netrig: &Path, directory: &Path) -> Result<bool> {
-    Ok(run(Command::new(netrig).arg("man").arg(directory))?.success())
+    let mut man = Command::new(netrig);
+    // Pages have the day of the sources where it is known.
+    if let Ok(epoch) = epoch() {
+        man.env("SOURCE_DATE_EPOCH", epoch);
+    }
+    Ok(run(man.arg("man").arg(directory))?.success())
 }

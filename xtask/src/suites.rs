@@ -1,5 +1,6 @@
 //! docs/SUITES.md: what a suite file may say, from its JSON Schema.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::process::ExitCode;
 
@@ -10,6 +11,9 @@ use crate::command::root;
 
 const PAGE: &str = "docs/SUITES.md";
 const SCHEMA: &str = "docs/schema/suite.json";
+const SUITES: &str = "suites";
+/// Longer ones stand in the suites themselves.
+const LONGEST_EXAMPLE: usize = 60;
 
 /// The tables of a suite file in the order in which one writes them, each with its head in TOML; other tables follow by name.
 const FIRST: [(&str, &str); 16] = [
@@ -37,7 +41,7 @@ const INTRODUCTION: &str = "\
 <!-- Written by `cargo xtask suites` from docs/schema/suite.json. Change the comments of the types that it follows from
 (crates/rig-study/src/suite). -->
 
-Every key of a suite file, its type, what holds without it, and an example. A suite is a TOML file: `netrig show mine.toml` checks it,
+Every key of a suite file, its type, what holds without it, and an example, from a suite that is built in where one has the key. A suite is a TOML file: `netrig show mine.toml` checks it,
 `netrig run mine.toml` runs it. [HOWTO.md](HOWTO.md) has a small one, [suites/](../suites/) those that are built in. An editor that reads
 `netrig schema suite > suite.schema.json` says the same while you write.
 
@@ -60,24 +64,69 @@ pub fn faults() -> Result<Vec<String>> {
 fn page() -> Result<String> {
     let text = fs::read_to_string(root().join(SCHEMA)).with_context(|| format!("read {SCHEMA}"))?;
     let schema: Value = serde_json::from_str(&text).with_context(|| format!("read {SCHEMA}"))?;
-    Ok(of_schema(&schema))
+    Ok(of_schema(&schema, &used(&schema)?))
 }
 
-fn of_schema(schema: &Value) -> String {
+/// What a key is set to somewhere, in TOML, by its table and its name; the file's own table has no name.
+type Used = BTreeMap<(String, String), String>;
+
+/// What the built-in suites set.
+fn used(schema: &Value) -> Result<Used> {
+    let files = fs::read_dir(root().join(SUITES)).with_context(|| format!("read {SUITES}"))?;
+    let mut paths: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let mut used = Used::new();
+    for path in paths {
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        let suite: toml::Table = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
+        collect(&toml::Value::Table(suite), schema, "", schema, &mut used);
+    }
+    Ok(used)
+}
+
+/// Notes what `value` sets, of which `of` is the schema, in the table `name`.
+fn collect(value: &toml::Value, of: &Value, name: &str, schema: &Value, used: &mut Used) {
+    if let Some(named) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return collect(value, &schema["$defs"][named], named, schema, used);
+    }
+    for one in ["anyOf", "oneOf"].iter().filter_map(|key| of[*key].as_array()).flatten() {
+        collect(value, one, name, schema, used);
+    }
+    match value {
+        toml::Value::Array(all) => all.iter().for_each(|one| collect(one, &of["items"], name, schema, used)),
+        toml::Value::Table(keys) => {
+            for (key, value) in keys {
+                let Some(property) = of["properties"].get(key) else {
+                    collect(value, &of["additionalProperties"], name, schema, used);
+                    continue;
+                };
+                let text = value.to_string();
+                let fits = text.len() <= LONGEST_EXAMPLE && !text.contains('\n');
+                if fits {
+                    used.entry((name.to_owned(), key.clone())).or_insert(text);
+                }
+                collect(value, property, name, schema, used);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn of_schema(schema: &Value, used: &Used) -> String {
     let mut page = INTRODUCTION.to_owned();
     let none = serde_json::Map::new();
     let types = schema["$defs"].as_object().unwrap_or(&none);
-    section(&mut page, "The file", "top level", schema, types);
+    section(&mut page, "The file", "top level", schema, &Known { types, used, name: "" });
     let listed = |name: &str| FIRST.iter().any(|(first, _)| *first == name);
     for (name, head) in FIRST {
         if let Some(table) = types.get(name) {
-            section(&mut page, name, head, table, types);
+            section(&mut page, name, head, table, &Known { types, used, name });
         }
     }
     let (tables, values): (Vec<_>, Vec<_>) =
         types.iter().filter(|(name, _)| !listed(name)).partition(|(_, of)| of.get("properties").is_some());
     for (name, table) in tables {
-        section(&mut page, name, "inline table", table, types);
+        section(&mut page, name, "inline table", table, &Known { types, used, name });
     }
     page.push_str("## Values\n\n");
     for (name, value) in values {
@@ -98,7 +147,43 @@ fn of_schema(schema: &Value) -> String {
 
 type Types = serde_json::Map<String, Value>;
 
-fn section(page: &mut String, name: &str, head: &str, table: &Value, types: &Types) {
+/// What examples are found by: all types, what suites set, and the table at hand.
+struct Known<'a> {
+    types: &'a Types,
+    used: &'a Used,
+    name: &'a str,
+}
+
+impl Known<'_> {
+    /// What its type says of a key without a comment.
+    fn about(&self, of: &Value) -> String {
+        let name =
+            of["$ref"].as_str().or_else(|| of["anyOf"][0]["$ref"].as_str()).and_then(|path| path.rsplit('/').next());
+        name.and_then(|name| self.types.get(name)).map_or_else(String::new, described)
+    }
+
+    /// How a key is written: its table's head, as a suite does it, or as its type allows.
+    fn example(&self, key: &str, of: &Value) -> Option<String> {
+        let named = |of: &Value| of["$ref"].as_str()?.rsplit('/').next().map(str::to_owned);
+        let table = named(of).or_else(|| named(&of["items"])).or_else(|| named(&of["additionalProperties"]));
+        let head = FIRST.iter().find(|(name, _)| Some(*name) == table.as_deref() && !matches!(*name, "Goal" | "Wire"));
+        let head = head.map(|(_, head)| head.split(", ").next().unwrap_or(head).to_owned());
+        let of_table = |table: &str| self.used.get(&(table.to_owned(), key.to_owned())).cloned();
+        // A load under another has the same keys.
+        let used = of_table(self.name).or_else(|| if self.name == "LoadUnder" { of_table("Load") } else { None });
+        head.or(used).or_else(|| example(of, self.types))
+    }
+}
+
+/// What a comment says that holds without the key: `...; 1500 by default, of packets 64. ...`.
+fn said_default(description: &str) -> Option<String> {
+    let (before, after) = description.split_once(" by default")?;
+    let (_, said) = before.rsplit_once("; ")?;
+    let more = after.split(['.', ';']).next().filter(|more| more.starts_with(", ")).unwrap_or_default();
+    (!said.contains(". ")).then(|| format!("{}{more}", said.trim_end_matches(',')))
+}
+
+fn section(page: &mut String, name: &str, head: &str, table: &Value, known: &Known) {
     page.push_str(&format!("## {name}\n\n`{head}`\n\n{}\n\n", described(table)));
     let Some(keys) = table["properties"].as_object() else { return };
     page.push_str("| key | type | without it | example | what it is |\n|---|---|---|---|---|\n");
@@ -108,11 +193,16 @@ fn section(page: &mut String, name: &str, head: &str, table: &Value, types: &Typ
         let without = match of.get("default") {
             _ if needed(key) => "*required*".to_owned(),
             Some(default) if !default.is_null() => format!("`{default}`"),
-            _ => String::new(),
+            _ => said_default(&described(of)).unwrap_or_default(),
         };
-        let what = cell(&described(of));
-        let example = example(of, types).map_or_else(String::new, |example| format!("`{example}`"));
-        page.push_str(&format!("| `{key}` | {} | {without} | {} | {what} |\n", cell(&kind(of)), cell(&example)));
+        let what = cell(&Some(described(of)).filter(|text| !text.is_empty()).unwrap_or_else(|| known.about(of)));
+        let example = known.example(key, of).map_or_else(String::new, |example| format!("`{example}`"));
+        page.push_str(&format!(
+            "| `{key}` | {} | {} | {} | {what} |\n",
+            cell(&kind(of)),
+            cell(&without),
+            cell(&example)
+        ));
     }
     page.push('\n');
 }
@@ -227,10 +317,27 @@ mod tests {
             "required": ["name"],
             "$defs": { "Name": { "oneOf": [{ "const": "a", "description": "The first." }, { "enum": ["b"] }] } },
         });
-        let page = of_schema(&schema);
+        let page = of_schema(&schema, &Used::new());
         assert!(page.contains("| `trials` | integer | `3` | `1` | How \\| often. From 1 to 9. |"), "{page}");
         assert!(page.contains("| `name` | [Name](#name) | *required* | `\"a\"` |  |"), "{page}");
         assert!(page.contains("### Name\n\n- `\"a\"`: The first.\n- `\"b\"`\n"), "{page}");
+    }
+
+    #[test]
+    fn an_example_is_what_a_suite_sets_and_a_default_what_the_comment_says() {
+        let schema = json!({
+            "properties": { "box": { "type": "array", "items": { "$ref": "#/$defs/Box" } } },
+            "$defs": { "Box": { "properties": {
+                "size": { "type": "integer", "description": "Bytes of it; 1500 by default, of jumbos 9000. More is better." },
+                "name": { "type": "string", "description": "A word. By default none." },
+            } } },
+        });
+        let suite: toml::Table = toml::from_str("[[box]]\nsize = 9000\n[[box]]\nname = \"b\"\nsize = 1").unwrap();
+        let mut used = Used::new();
+        collect(&toml::Value::Table(suite), &schema, "", &schema, &mut used);
+        let page = of_schema(&schema, &used);
+        assert!(page.contains("| `size` | integer | 1500, of jumbos 9000 | `9000` | Bytes"), "{page}");
+        assert!(page.contains("| `name` | string |  | `\"b\"` | A word."), "{page}");
     }
 
     #[test]

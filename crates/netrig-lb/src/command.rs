@@ -8,9 +8,20 @@ use rig_cli::help;
 
 use super::{control, ipvsadm, views};
 
+const EXAMPLES: &str = "\
+Examples:
+  netrig lb check lb.toml && netrig lb run lb.toml
+  netrig lb status
+  netrig lb trace 'tcp 198.51.100.9:40000 > 192.0.2.1:80'
+Or by the options of ipvsadm, which `netrig lb help` lists:
+  netrig lb -A -t 192.0.2.1:80 -s wlc
+  netrig lb -a -t 192.0.2.1:80 -r 10.0.0.2:80 -b
+  netrig lb -L -n --stats";
+
 /// The layer-4 balancer
 #[derive(Debug, Parser)]
-#[command(name = "netrig lb", bin_name = "netrig lb", max_term_width = 110, after_help = ipvsadm::AFTER_HELP)]
+#[command(name = "netrig lb", bin_name = "netrig lb", max_term_width = 110, after_help = EXAMPLES)]
+#[command(after_long_help = format!("{EXAMPLES}\n\n{}", ipvsadm::AFTER_HELP))]
 struct Lb {
     #[command(subcommand)]
     command: Command,

@@ -27,15 +27,20 @@ pub enum Control {
     /// Run the balancer in the foreground, until Ctrl-C or `netrig lb stop`
     ///
     /// On SIGHUP it reads its file again. docs/BALANCER.md describes the file.
+    #[command(
+        after_help = "Examples:\n  netrig lb run lb.toml --persist\n  netrig lb run --device eth0    rules by ipvsadm's options"
+    )]
     Run(RunArgs),
     /// Check a configuration file and show what it would do; changes nothing
     ///
     /// Ends with status 2 when the file is wrong, and with 3 when it is correct and names devices that are not there.
+    #[command(after_help = "Examples:\n  netrig lb check lb.toml")]
     Check {
         /// The configuration file
         file: PathBuf,
     },
     /// Make the running balancer read its file again: no connection is lost, and a bad file changes nothing
+    #[command(after_help = "Examples:\n  netrig lb reload")]
     Reload {
         #[command(flatten)]
         which: Which,
@@ -44,6 +49,7 @@ pub enum Control {
     ///
     /// Later packets belong to no connection: a client's datagram or SYN begins another one, other TCP packets are answered with
     /// a reset where the service's address is this machine's own.
+    #[command(after_help = "Examples:\n  netrig lb flush 192.0.2.1:80 --backend 10.0.0.2:80\n  netrig lb flush --all")]
     Flush {
         #[command(flatten)]
         which: Which,
@@ -58,6 +64,7 @@ pub enum Control {
         all: bool,
     },
     /// End the control plane; without --persist the balancer ends with it
+    #[command(after_help = "Examples:\n  netrig lb stop --detach          the balancer too, where it persists")]
     Stop {
         #[command(flatten)]
         which: Which,
@@ -66,6 +73,7 @@ pub enum Control {
         detach: bool,
     },
     /// Write the configuration in force as a file
+    #[command(after_help = "Examples:\n  netrig lb save lb.toml")]
     Save {
         #[command(flatten)]
         which: Which,

@@ -42,7 +42,7 @@ impl UsageError {
 
 /// The options, for the help text: at most 80 columns.
 pub const AFTER_HELP: &str = "\
-Or the options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
+The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
                                                           add, change a service
@@ -64,6 +64,11 @@ SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
 -m NAT, -g direct routing, -i IP-in-IP tunnel. SCHEDULER is rr, wrr, lc, wlc
 (default), sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
 
+/// What else may stand in the place of options.
+const COMMANDS: &str = "\
+Or a command of `netrig lb`: run, check, reload, flush, stop, save, status,
+drops, trace, metrics; `netrig lb --help` tells what they do.";
+
 /// What is said of the program by `-v`.
 fn version() -> String {
     format!("netrig lb {} (the options of ipvsadm 1.31 and of DPVS)\n", env!("CARGO_PKG_VERSION"))
@@ -81,7 +86,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let name = views::chosen(line.name.as_ref())?;
     match line.command {
         Command::Version => streams::print(&version())?,
-        Command::Help => streams::print(&format!("{AFTER_HELP}\n"))?,
+        Command::Help => streams::print(&format!("{AFTER_HELP}\n{COMMANDS}\n"))?,
         Command::Edit { edit, device } => {
             if let Some(device) = device {
                 refuse_unless_ours(&device, &status(&name)?)?;

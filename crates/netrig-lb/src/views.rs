@@ -15,6 +15,7 @@ use super::{drops, metrics, overview, trace_text};
 #[derive(Debug, Subcommand)]
 pub enum View {
     /// Devices, workers, table, services and their rates on one screen
+    #[command(after_help = "Examples:\n  netrig lb status\n  netrig lb status --json")]
     Status {
         /// Print it as docs/schema/lb-status.json describes it
         #[arg(long)]
@@ -23,6 +24,7 @@ pub enum View {
         which: Which,
     },
     /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
+    #[command(after_help = "Examples:\n  netrig lb drops\n  netrig lb drops --all")]
     Drops {
         /// All reasons, also those that have not happened
         #[arg(long)]
@@ -34,6 +36,7 @@ pub enum View {
         which: Which,
     },
     /// What would happen to a packet, and why, by running the program on it; changes nothing
+    #[command(after_help = "Examples:\n  netrig lb trace 'tcp 198.51.100.9:40000 > 192.0.2.1:80 syn'")]
     Trace {
         /// The packet, in quotes: 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack|rst|fin] length 60', flags and length
         /// as needed, or the same without the >
@@ -49,6 +52,7 @@ pub enum View {
         which: Which,
     },
     /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
+    #[command(after_help = "Examples:\n  netrig lb metrics > /var/lib/prometheus/node-exporter/lb.prom")]
     Metrics {
         #[command(flatten)]
         which: Which,

@@ -23,9 +23,15 @@ use crate::settings::{Changes, Pattern, Rule, Settings};
 use crate::simulate::{self, Simulate};
 use crate::{listing, metrics};
 
+const EXAMPLES: &str = "\
+Examples:
+  netrig spread probe eth0
+  netrig spread run eth0 --mode dynamic
+  netrig spread show";
+
 /// The receive spreader
 #[derive(Debug, Parser)]
-#[command(name = "netrig spread", bin_name = "netrig spread", max_term_width = 110)]
+#[command(name = "netrig spread", bin_name = "netrig spread", max_term_width = 110, after_help = EXAMPLES)]
 struct Spread {
     #[command(subcommand)]
     command: Command,
@@ -37,11 +43,15 @@ enum Command {
     ///
     /// At the end everything is put back, even if this process is killed. On SIGHUP it reads its file again.
     /// docs/SPREAD.md describes the file.
+    #[command(
+        after_help = "Examples:\n  netrig spread run eth0\n  netrig spread run 'veth*' --mode dynamic\n`netrig spread help run` has all options."
+    )]
     Run(RunArgs),
     /// Check a file: which interfaces its rules are for, and what could move their receive work
     ///
     /// Changes nothing. Ends with status 2 when the file is wrong, and with 3 when it names an interface that
     /// is not here.
+    #[command(after_help = "Examples:\n  netrig spread check spread.toml")]
     Check {
         /// The settings
         file: PathBuf,
@@ -49,20 +59,26 @@ enum Command {
     /// What could move the receive work of an interface, how finely and at what cost, and why the rest cannot
     ///
     /// Changes nothing. Ends with status 3 when nothing could be moved.
+    #[command(after_help = "Examples:\n  netrig spread probe eth0")]
     Probe {
         interface: String,
         #[command(flatten)]
         how: How,
     },
     /// Make the running spreader read its file again; a bad file changes nothing
+    #[command(after_help = "Examples:\n  netrig spread reload")]
     Reload,
     /// Change settings of an interface while it is spread, until the spreader ends or reads its file again
+    #[command(
+        after_help = "Examples:\n  netrig spread set eth0 --mode static-vrss\n  netrig spread set eth0 --base 0 --cpus 0-7\n`netrig spread help set` has all options."
+    )]
     Set {
         interface: String,
         #[command(flatten)]
         changes: Changes,
     },
     /// Settings as requested and in force, why they differ and since when
+    #[command(after_help = "Examples:\n  netrig spread get eth0")]
     Get {
         /// Only this one
         interface: Option<String>,
@@ -71,6 +87,7 @@ enum Command {
     },
     /// What CPUs and entries do, and which CPU each entry is on
     #[command(visible_alias = "status")]
+    #[command(after_help = "Examples:\n  netrig spread show\n  netrig spread show eth0 --json")]
     Show {
         /// Only this one
         interface: Option<String>,
@@ -78,11 +95,13 @@ enum Command {
         how: How,
     },
     /// The CPU that an interface's packets reach first, and that has all of them when one is enough
+    #[command(after_help = "Examples:\n  netrig spread base eth0")]
     Base {
         /// Only this one
         interface: Option<String>,
     },
     /// What the spreader did and saw: each move with its reason, the expected effect and the real one
+    #[command(after_help = "Examples:\n  netrig spread events --follow")]
     Events {
         /// Only this one
         interface: Option<String>,
@@ -93,13 +112,16 @@ enum Command {
         how: How,
     },
     /// All counters as OpenMetrics text
+    #[command(after_help = "Examples:\n  netrig spread metrics")]
     Metrics,
     /// The policy on simulated machines of 8 to 64 CPUs, beside rules of other programs and the fewest CPUs needed
     ///
     /// The scenarios are the activities of Microsoft's validation guide, and others that a receive path meets; costs are those
     /// of the guide's machine.
+    #[command(after_help = "Examples:\n  netrig spread simulate\n  netrig spread simulate guide --cpus 16")]
     Simulate(Simulate),
     /// End the running spreader
+    #[command(after_help = "Examples:\n  netrig spread stop")]
     Stop,
     /// Waits for the end of the spreader that started it
     #[command(hide = true)]
@@ -131,7 +153,7 @@ struct RunArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Record what the spreader sees in DIRECTORY/INTERFACE.jsonl
-    #[arg(long, value_name = "DIRECTORY")]
+    #[arg(long, value_name = "DIRECTORY", hide_short_help = true)]
     record: Option<PathBuf>,
 }
 

@@ -20,9 +20,15 @@ use crate::message::{FlowEntry, FlowFilter, LogEntry, Status, Traced, Wanted};
 use crate::rates::{self, Pace};
 use crate::{check, daemon, follow, metrics};
 
+const EXAMPLES: &str = "\
+Examples:
+  netrig vrouter check vrouter.toml
+  netrig vrouter run vrouter.toml --node a
+  netrig vrouter trace 'tcp 10.1.0.11:40000 > 10.2.0.11:80'";
+
 /// The overlay router of containers
 #[derive(Debug, Parser)]
-#[command(name = "netrig vrouter", bin_name = "netrig vrouter", max_term_width = 110)]
+#[command(name = "netrig vrouter", bin_name = "netrig vrouter", max_term_width = 110, after_help = EXAMPLES)]
 struct Vrouter {
     #[command(subcommand)]
     command: Command,
@@ -33,6 +39,9 @@ enum Command {
     /// Run the router of a node in the foreground, until Ctrl-C or SIGTERM
     ///
     /// On SIGHUP it reads its file again. docs/VROUTER.md describes the file.
+    #[command(
+        after_help = "Examples:\n  netrig vrouter run vrouter.toml --node a\n  netrig vrouter run vrouter.toml --node a --persist"
+    )]
     Run {
         /// The settings of all nodes
         file: PathBuf,
@@ -48,6 +57,7 @@ enum Command {
         metrics: Option<SocketAddr>,
     },
     /// End a router that was run with --persist: detach its programs and forget its flows
+    #[command(after_help = "Examples:\n  netrig vrouter release --node a")]
     Release {
         /// Its node
         #[arg(long)]
@@ -56,6 +66,9 @@ enum Command {
     /// Check a file and show what each node would do; changes nothing
     ///
     /// Ends with status 2 when the file is wrong; with --node with 3 when something that it names is not here.
+    #[command(
+        after_help = "Examples:\n  netrig vrouter check vrouter.toml\n  netrig vrouter check vrouter.toml --node a"
+    )]
     Check {
         /// The settings of all nodes
         file: PathBuf,
@@ -64,11 +77,13 @@ enum Command {
         node: Option<String>,
     },
     /// Make the running router read its file again: flows go on, and a bad file changes nothing
+    #[command(after_help = "Examples:\n  netrig vrouter reload")]
     Reload {
         #[command(flatten)]
         which: Which,
     },
     /// Peers, networks, interfaces, drops and settings not in force, on one screen
+    #[command(after_help = "Examples:\n  netrig vrouter status\n  netrig vrouter status --json")]
     Status {
         /// Print it as docs/schema/vrouter-status.json describes it
         #[arg(long)]
@@ -77,6 +92,7 @@ enum Command {
         which: Which,
     },
     /// Interfaces and their counters, in the layout of Contrail's `vif`
+    #[command(after_help = "Examples:\n  netrig vrouter vif --list\n  netrig vrouter vif --get 1 --rate")]
     Vif {
         #[command(flatten)]
         what: Interfaces,
@@ -86,6 +102,7 @@ enum Command {
         how: How,
     },
     /// Next hops, in the layout of Contrail's `nh`
+    #[command(after_help = "Examples:\n  netrig vrouter nh --list")]
     Nh {
         #[command(flatten)]
         what: ListOrGet,
@@ -93,6 +110,7 @@ enum Command {
         how: How,
     },
     /// The routes of a network, in the layout of Contrail's `rt`
+    #[command(after_help = "Examples:\n  netrig vrouter rt --dump 1\n  netrig vrouter rt --get 10.1.0.11 --vrf 1")]
     Rt {
         #[command(flatten)]
         what: Routes,
@@ -103,6 +121,7 @@ enum Command {
         how: How,
     },
     /// MPLS labels of arriving packets, in the layout of Contrail's `mpls`
+    #[command(after_help = "Examples:\n  netrig vrouter mpls --dump")]
     Mpls {
         #[command(flatten)]
         what: Dump,
@@ -110,6 +129,7 @@ enum Command {
         how: How,
     },
     /// VXLAN network identifiers of arriving frames, in the layout of Contrail's `vxlan`
+    #[command(after_help = "Examples:\n  netrig vrouter vxlan --dump")]
     Vxlan {
         #[command(flatten)]
         what: Dump,
@@ -117,6 +137,9 @@ enum Command {
         how: How,
     },
     /// Flows, in the layout of Contrail's `flow`
+    #[command(
+        after_help = "Examples:\n  netrig vrouter flow -l\n  netrig vrouter flow --match '10.1.0.11:40000 & proto tcp'"
+    )]
     Flow {
         #[command(flatten)]
         what: Flows,
@@ -126,6 +149,7 @@ enum Command {
         how: How,
     },
     /// Packets that were dropped, by reason, in the layout of Contrail's `dropstats`
+    #[command(after_help = "Examples:\n  netrig vrouter dropstats\n  netrig vrouter dropstats --log")]
     Dropstats {
         /// The last dropped packets, up to 256 of each CPU, the oldest first
         #[arg(long)]
@@ -137,6 +161,7 @@ enum Command {
         how: How,
     },
     /// Packets of each network by kind of next hop, in the layout of Contrail's `vrfstats`
+    #[command(after_help = "Examples:\n  netrig vrouter vrfstats --dump")]
     Vrfstats {
         #[command(flatten)]
         what: DumpOrGet,
@@ -144,6 +169,7 @@ enum Command {
         how: How,
     },
     /// The last 4,096 decisions of rules with `log = true`, the oldest first
+    #[command(after_help = "Examples:\n  netrig vrouter log --follow")]
     Log {
         /// Show new ones too, until Ctrl-C
         #[arg(long)]
@@ -157,6 +183,7 @@ enum Command {
     /// What would happen to a packet, and why; changes nothing
     ///
     /// Routes, flows, rules and tunnels, by a model of the datapath with the configuration and the flows of the running router.
+    #[command(after_help = "Examples:\n  netrig vrouter trace 'tcp 10.1.0.11:40000 > 10.2.0.11:80 syn'")]
     Trace {
         /// The packet, in quotes: 'tcp 10.1.0.11:40000 > 10.2.0.11:80 [syn|ack|rst|fin] length 60', flags and length as
         /// needed, or the same without the >
@@ -173,6 +200,7 @@ enum Command {
         how: Traces,
     },
     /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
+    #[command(after_help = "Examples:\n  netrig vrouter metrics")]
     Metrics {
         #[command(flatten)]
         which: Which,

@@ -40,6 +40,7 @@ enum Command {
         json: bool,
     },
     /// The built-in suites and their scenarios
+    #[command(after_help = examples::LIST)]
     List,
     /// One suite: its scenarios with their topologies, loads and claims
     #[command(after_help = examples::SHOW)]
@@ -78,6 +79,7 @@ enum Command {
     /// How small a change this machine can tell
     ///
     /// The same load twice, and with a known change, for a stream, transactions and packets.
+    #[command(after_help = examples::CALIBRATE)]
     Calibrate(CalibrateArgs),
     /// The stored runs
     #[command(after_help = examples::HISTORY)]
@@ -107,18 +109,19 @@ enum Command {
         command: Vec<String>,
     },
     /// Take testbeds down
+    #[command(after_help = examples::DOWN)]
     Down {
         /// The testbed's name; without it, all that are up
         name: Option<String>,
     },
     /// A bulk TCP stream between two machines
-    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
+    #[command(after_help = examples::STREAM, mut_args = ends::of_one_role)]
     Stream(ends::StreamArgs),
     /// Requests and responses between two machines, over TCP or UDP
-    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
+    #[command(after_help = examples::RR, mut_args = ends::of_one_role)]
     Rr(ends::RrArgs),
     /// A stream of UDP datagrams between two machines
-    #[command(after_help = ends::AFTER_HELP, mut_args = ends::of_one_role)]
+    #[command(after_help = examples::UDP, mut_args = ends::of_one_role)]
     Udp(ends::UdpArgs),
     /// Serve `stream`, `rr` and `udp` of other machines
     #[command(after_help = examples::SERVE)]

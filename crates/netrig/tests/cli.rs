@@ -121,7 +121,12 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     for command in ["run", "show"] {
-        refused(home, 2, &[command, "lairs"], &["lairs", "built-in suite (layers, namespaces", "path"]);
+        refused(
+            home,
+            2,
+            &[command, "lairs"],
+            &["lairs", "did you mean layers?", "built-in suite (layers, namespaces", "path"],
+        );
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }
@@ -386,27 +391,30 @@ fn help_says_what_each_command_does() {
     }
 }
 
-/// The main commands and those of the services, each with `--help`.
+/// Every command, those of the services too, with `--help`.
 #[test]
-fn help_fits_a_screen() {
+fn help_fits_a_screen_and_has_an_example() {
     let home = tempfile::tempdir().unwrap();
-    let commands = "|doctor|list|show|schema|run|report|series|compare|history|up|shell|down|stream|rr|udp|serve|ntttcp|dperf|lb|vrouter|\
-                    spread|top|completions|lb run|lb trace|vrouter run|vrouter flow|spread run|spread set";
-    for command in commands.split('|') {
+    let (mut left, mut seen) = (vec![String::new()], 0);
+    while let Some(command) = left.pop() {
         let mut help = netrig(home.path());
         let assert = help.env("COLUMNS", "80").args(command.split_whitespace()).arg("--help").assert().success();
         let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
         let (lines, widest) = (text.lines().count(), text.lines().map(|line| line.chars().count()).max().unwrap_or(0));
-        // Both ends of a test are one command, and a run may be compared at once.
-        let most = match command {
-            "stream" | "rr" | "udp" => 58,
-            "run" => 50,
-            _ => 48,
-        };
-        assert!(lines <= most, "{command}: {lines} lines");
-        // ntttcp's own lines, a table, are as wide as their words.
-        assert!(widest <= 80 || command == "ntttcp", "{command}: {widest} columns\n{text}");
+        assert!(lines <= 40, "{command}: {lines} lines\n{text}");
+        assert!(widest <= 80, "{command}: {widest} columns\n{text}");
+        assert!(text.contains("\nExamples"), "{command}: no example\n{text}");
+        left.extend(commands_of(&text).into_iter().map(|name| format!("{command} {name}")));
+        seen += 1;
     }
+    assert!(seen > 60, "{seen} commands");
+}
+
+/// What a help text lists below `Commands:`.
+fn commands_of(help: &str) -> Vec<&str> {
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect()
 }
 
 #[test]

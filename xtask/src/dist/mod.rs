@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{LACKING, cargo, root, run, target, works};
+use crate::command::{LACKING, cargo, epoch, root, run, target, works};
 use crate::{man, packages};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
@@ -141,6 +141,11 @@ fn stage(netrig: &Path, stage: &Path) -> Result<()> {
         fs::rename(stage.join("man").join(page), stage.join("links-man").join(page))
             .with_context(|| page.to_owned())?;
     }
+    fs::copy(root().join("CHANGELOG.md"), stage.join("changelog")).context("copy CHANGELOG.md")?;
+    let pages = ["man", "links-man"].map(|folder| fs::read_dir(stage.join(folder)));
+    let pages = pages.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+    // Without a name and a time inside, so that what is built again is the same.
+    succeed(Command::new("gzip").args(["-9", "-n"]).arg(stage.join("changelog")).args(pages))?;
     for (shell, file) in SHELLS {
         let text = Command::new(netrig).args(["completions", shell]).output().context("cannot start netrig")?;
         fs::write(stage.join("completions").join(file), text.stdout).context("write completions")?;
@@ -168,16 +173,6 @@ fn sbom(out: &Path) -> Result<()> {
         let _ = fs::remove_file(folder.join(&file));
     }
     Ok(())
-}
-
-/// When the sources were committed, in seconds since 1970.
-fn epoch() -> Result<String> {
-    if let Ok(given) = std::env::var("SOURCE_DATE_EPOCH") {
-        return Ok(given);
-    }
-    let log = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output();
-    let time = String::from_utf8_lossy(&log.context("cannot start git")?.stdout).trim().to_owned();
-    if time.is_empty() { bail!("no git here: set SOURCE_DATE_EPOCH") } else { Ok(time) }
 }
 
 fn succeed(command: &mut Command) -> Result<()> {

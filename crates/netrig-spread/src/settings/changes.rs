@@ -94,10 +94,10 @@ pub struct Changes {
     #[arg(long, visible_alias = "VrssMinQueuePairs", value_name = "N")]
     pub min_queue_pairs: Option<u32>,
     /// Whether no entry is on the base CPU [default: false]
-    #[arg(long, visible_alias = "VrssExcludePrimaryProcessor", value_name = "BOOL", value_parser = BoolishValueParser::new())]
+    #[arg(long, visible_alias = "VrssExcludePrimaryProcessor", value_name = "BOOL", value_parser = BoolishValueParser::new(), hide_short_help = true)]
     pub exclude_primary: Option<bool>,
     /// Whether to spread also what is for a receiver that does not spread itself [default: false]
-    #[arg(long, visible_alias = "VrssIndependentHostSpreading", value_name = "BOOL", value_parser = BoolishValueParser::new())]
+    #[arg(long, visible_alias = "VrssIndependentHostSpreading", value_name = "BOOL", value_parser = BoolishValueParser::new(), hide_short_help = true)]
     pub independent_host_spreading: Option<bool>,
     /// The CPU that all is on when one will do; any: one that suits [default: any]
     #[arg(long, visible_alias = "BaseProcessorNumber", value_name = "CPU")]

@@ -50,6 +50,7 @@ enum What {
     ///
     /// Static spread at low and full load; dynamic: coalescing at low load, a second load, idle, bursts from parked and from
     /// coalesced. Loads are scaled to the costs as the guide's are to its machine.
+    #[command(after_help = "Examples:\n  netrig spread simulate guide --cpus 8,16")]
     Guide(guide::Guide),
 }
 

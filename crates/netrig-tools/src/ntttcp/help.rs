@@ -4,6 +4,10 @@ use super::dialect::Dialect;
 use super::options::{Spec, Use, Value};
 use super::{linux, windows};
 
+/// Columns of a terminal, and where the text after an option's name begins.
+const WIDTH: usize = 80;
+const HELP_AT: usize = 29;
+
 /// The options of a dialect: those that are honoured, then those that are not.
 pub fn text(dialect: Dialect) -> String {
     let (options, other): (&[Spec], _) = match dialect {
@@ -11,12 +15,12 @@ pub fn text(dialect: Dialect) -> String {
         Dialect::Windows => (&windows::OPTIONS, Dialect::Linux),
     };
     let mut text = format!(
-        "NTttcp as netrig {} speaks it: the options of NTttcp for {}.\nThose of NTttcp for {}: --dialect {other} -h\n\n",
-        env!("CARGO_PKG_VERSION"),
+        "NTttcp for {}, as netrig {} speaks it; for {}: --dialect {other} -h\n\n",
         dialect.system(),
+        env!("CARGO_PKG_VERSION"),
         other.system(),
     );
-    let honoured = options.iter().filter(|spec| spec.use_of_it == Use::Honoured);
+    let honoured = options.iter().filter(|spec| spec.use_of_it == Use::Honoured && spec.name != "--help");
     honoured.for_each(|spec| text.push_str(&line(spec, spec.help)));
     let mut refused = options.iter().filter(|spec| spec.use_of_it != Use::Honoured).peekable();
     if refused.peek().is_some() {
@@ -25,10 +29,10 @@ pub fn text(dialect: Dialect) -> String {
     }
     text.push_str(match dialect {
         Dialect::Linux => {
-            "\nA receiver:  ntttcp -r -P 4 -t 10\nIts sender:  ntttcp -s 10.0.1.4 -P 4 -n 1 -t 10\n"
+            "\nExamples, a receiver and its sender:\n  ntttcp -r -P 4 -t 10\n  ntttcp -s 10.0.1.4 -P 4 -n 1 -t 10\n"
         }
         Dialect::Windows => {
-            "\nA receiver:  ntttcp -r -m 1,*,10.0.1.4 -rb 2M -a 16 -t 15\nIts sender:  ntttcp -s -m 1,*,10.0.1.4 -l 128k -a 2 -t 15\n"
+            "\nExamples, a receiver and its sender:\n  ntttcp -r -m 1,*,10.0.1.4 -rb 2M -a 16 -t 15\n  ntttcp -s -m 1,*,10.0.1.4 -l 128k -a 2 -t 15\n"
         }
     });
     text
@@ -41,5 +45,9 @@ fn line(spec: &Spec, help: &str) -> String {
         Value::Optional(what) => format!(" [{what}]"),
         Value::Several(what) => format!(" {what} ..."),
     };
-    format!("  {:<34} {help}\n", format!("{}{value}", spec.name))
+    let name = if spec.name == "-h" { "-h, --help" } else { spec.name };
+    let name = format!("  {:<HELP_AT$}", format!("{name}{value}"));
+    let indent = " ".repeat(HELP_AT + 2);
+    let options = textwrap::Options::new(WIDTH).initial_indent(&name).subsequent_indent(&indent);
+    format!("{}\n", textwrap::fill(help, options))
 }

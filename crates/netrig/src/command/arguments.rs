@@ -10,7 +10,9 @@ use rig_study::claim::Metric;
 
 #[derive(Debug, Args)]
 pub struct StoreArgs {
-    /// The file that keeps the runs [default: $NETRIG_STORE, or netrig/runs.sqlite in the user's data directory]
+    /// The file that keeps the runs
+    ///
+    /// By default $NETRIG_STORE, or netrig/runs.sqlite in the user's data directory.
     #[arg(long, value_name = "FILE")]
     pub store: Option<PathBuf>,
 }
@@ -20,7 +22,7 @@ pub struct OutputArgs {
     /// How to write the report
     #[arg(long, value_enum, default_value = "terminal")]
     pub format: Format,
-    /// Write the report to this file instead of standard output
+    /// Write it to this file, not to standard output
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -33,7 +35,7 @@ pub struct JudgeArgs {
     /// Compare only these metrics, e.g. throughput,cpu
     #[arg(long, help_heading = HEADING, value_delimiter = ',', value_name = "METRICS")]
     pub metrics: Vec<Metric>,
-    /// A change of less than this does not matter [default: 5%]
+    /// The least change that matters [default: 5%]
     #[arg(long, help_heading = HEADING, value_name = "PERCENT")]
     pub min_effect: Option<Percent>,
     /// Confidence of the comparison's intervals [default: 95%]

@@ -14,7 +14,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::socket;
 
 use self::live::Live;
-pub use self::options::{AFTER_HELP, RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
+pub use self::options::{RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
 use netrig_ends::client::{self, Target};
 use netrig_ends::client_session::{NAME, Test};
 use netrig_ends::limits::Limits;

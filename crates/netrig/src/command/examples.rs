@@ -2,7 +2,6 @@
 
 pub const NETRIG: &str = "\
 Examples:
-  netrig doctor                       what this machine can do, what is missing
   netrig run layers --quick           a first look, under a minute
   netrig run layers --against latest  after a change: better, worse, the same?
 `netrig COMMAND --help` fits a screen, `netrig help COMMAND` tells all.";
@@ -11,6 +10,10 @@ pub const DOCTOR: &str = "\
 Examples:
   netrig doctor           what is missing, and how to get it
   sudo netrig doctor      the same for root, who can do more";
+
+pub const LIST: &str = "\
+Examples:
+  netrig list             suites and scenarios; `netrig show SUITE` explains one";
 
 pub const SHOW: &str = "\
 Examples:
@@ -48,6 +51,10 @@ Examples:
   netrig compare before after          two runs by their labels
   netrig compare base.json latest --metrics throughput,cpu --min-effect 3%";
 
+pub const CALIBRATE: &str = "\
+Examples:
+  netrig calibrate                     about two minutes, nothing else running";
+
 pub const HISTORY: &str = "\
 Examples:
   netrig history                       all runs, the latest last
@@ -59,10 +66,33 @@ Examples:
   netrig shell a/sender ping -c 1 10.1.2.2
   netrig down                          take it down";
 
+pub const DOWN: &str = "\
+Examples:
+  netrig down                          all that are up
+  netrig down mine                     the one made by `netrig up --name mine`";
+
 pub const SHELL: &str = "\
 Examples:
   netrig shell a                       $SHELL on node a of the testbed that is up
   netrig shell a/sender ip address     one command in its container `sender`";
+
+pub const STREAM: &str = "\
+Examples, with the key of `netrig serve --help`:
+  server$ netrig serve --key-file key
+  client$ netrig stream --client SERVER --key-file key --time 10s
+`netrig help stream` has all options.";
+
+pub const RR: &str = "\
+Examples, with the key of `netrig serve --help`:
+  server$ netrig serve --key-file key
+  client$ netrig rr --client SERVER --key-file key --response 1k
+`netrig help rr` has all options.";
+
+pub const UDP: &str = "\
+Examples, with the key of `netrig serve --help`:
+  server$ netrig serve --key-file key
+  client$ netrig udp --client SERVER --key-file key --rate 1gbit
+`netrig help udp` has all options.";
 
 pub const SERVE: &str = "\
 Examples:

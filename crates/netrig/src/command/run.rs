@@ -52,10 +52,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
     pub budget: Option<Span>,
     /// Seed of the order of trials [default: a new one]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub seed: Option<u64>,
     /// Run a scenario twice and claim both are the same
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", hide_short_help = true)]
     pub again: Vec<String>,
     /// Name the run, for `report`, `compare` and --against
     #[arg(long, value_name = "LABEL")]
@@ -75,7 +75,9 @@ pub struct RunArgs {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
-    /// Compare with this earlier run, its number, label or JSON file, and fail if something is worse
+    /// Compare with a run: number, label or JSON file
+    ///
+    /// Ends with status 1 if something is worse than in that earlier run.
     #[arg(long, help_heading = HEADING, value_name = "RUN")]
     pub against: Option<String>,
     #[command(flatten)]

@@ -469,7 +469,12 @@ impl Suite {
                 file: name_or_path.to_owned(),
                 line: None,
                 what: format!("cannot read this suite: {error}"),
-                hint: Some(format!("name a built-in suite ({}) or the path of a suite file", names.join(", "))),
+                hint: Some(format!(
+                    "{}name a built-in suite ({}) or the path of a suite file",
+                    mistakes::closest(name_or_path, names.iter().copied())
+                        .map_or_else(String::new, |meant| format!("did you mean {meant}? ")),
+                    names.join(", ")
+                )),
             }
         })?;
         Self::parse(name_or_path, &text)

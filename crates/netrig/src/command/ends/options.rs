@@ -17,17 +17,6 @@ use rig_sys::cpu::CpuSet;
 
 use super::super::arguments::OutputArgs;
 
-pub const AFTER_HELP: &str = "\
-Examples:
-  server$ (umask 077; head -c 32 /dev/urandom | base64 > key)
-  server$ netrig serve --key-file key
-  client$ netrig stream --client SERVER --key-file key --time 10s
-  client$ netrig rr --client SERVER --key-file key --request 100 --response 1k
-  client$ netrig udp --client SERVER --key-file key --rate 1gbit
-
-Without a key a server listens on loopback. `netrig help stream` (rr, udp) has
-all options, `netrig serve --help` those of a server.";
-
 const CLIENT: &str = "Options of the client";
 const SERVER: &str = "Options of the server: what clients may ask for";
 
@@ -47,7 +36,11 @@ pub fn of_one_role(arg: Arg) -> Arg {
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 11] = [
+const RARE: [&str; 15] = [
+    "batch",
+    "gso",
+    "gro",
+    "kernel_pacing",
     "no_delay",
     "poisson",
     "timeout",
@@ -77,7 +70,9 @@ pub struct Which {
 
 #[derive(Debug, Args)]
 pub struct Place {
-    /// TCP port of the server's control connections; 0 lets the kernel choose when serving
+    /// TCP port of control connections
+    ///
+    /// The load's ports are agreed on there. 0 lets the kernel choose when serving.
     #[arg(long, short, value_name = "N", default_value_t = PORT)]
     pub port: u16,
     /// IPv4 only
@@ -86,11 +81,15 @@ pub struct Place {
     /// IPv6 only
     #[arg(long, short = '6')]
     pub ipv6: bool,
-    /// Key that both ends share, in a file that only its owner may read: a server then serves only clients with the key, a
-    /// client trusts only servers with it
+    /// Key that both ends share
+    ///
+    /// In a file that only its owner may read. A server then serves only clients with the key, a client trusts only servers
+    /// with it.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// CPUs for this end of the load, e.g. 0-3; a server offers them to its clients [default: all that it may use]
+    /// CPUs for this end of the load, e.g. 0-3 [default: all]
+    ///
+    /// All that it may use. A server offers them to its clients.
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
 }
@@ -178,7 +177,7 @@ pub struct ServeArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = CLIENT)]
 pub struct Common {
-    /// Measure for this long; a plain number is seconds
+    /// Measured time; a plain number is seconds
     #[arg(long, short, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
     time: Span,
     /// Load before the measured window
@@ -187,7 +186,7 @@ pub struct Common {
     /// Show and keep interim figures this often
     #[arg(long, short, value_name = "SPAN", default_value = "1s", value_parser = seconds)]
     interval: Span,
-    /// Number of trials; the report has means with their confidence intervals
+    /// Trials, for means with their intervals
     #[arg(long, value_name = "N", default_value = "1", value_parser = value_parser!(u32).range(1..=1000))]
     pub trials: u32,
     /// Load threads at each end
@@ -332,7 +331,9 @@ pub struct RrLoad {
     /// Over UDP, one datagram each way
     #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control"])]
     udp: bool,
-    /// A new connection for each transaction: connect, request, response, close
+    /// A new connection for each transaction
+    ///
+    /// Connect, request, response, close.
     #[arg(long)]
     connect: bool,
     /// Bytes of a request
@@ -341,11 +342,13 @@ pub struct RrLoad {
     /// Bytes of a response
     #[arg(long, value_name = "BYTES", default_value = "1", value_parser = size)]
     response: u32,
-    /// Transactions under way on each connection at once
+    /// Transactions under way on each connection
     #[arg(long, value_name = "N", default_value = "1")]
     in_flight: u32,
-    /// Begin this many transactions per second, whether answered or not; latency then counts from the scheduled time
-    /// [default: the next as soon as one is answered]
+    /// Begin so many transactions per second [default: the next as soon as one
+    /// is answered]
+    ///
+    /// Whether those before are answered or not. Latency then counts from the scheduled time.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<PerSecond>,
     /// Exponentially distributed gaps between the transactions of a --rate, as from many independent users
