@@ -234,9 +234,7 @@ fn nodes_learn_each_others_containers_by_bgp() {
         lists(lab, 0, "evpn", &["[type:Prefix]", "[prefix:10.9.0.0/16]", "02:00:00:00:00:02"]);
         exchange(&mut lab.connect());
         run(&lab.web, "address add 10.9.0.1/32 dev lo");
-        let behind = "10.9.0.1:8080".parse().unwrap();
-        lab.serve(behind);
-        exchange(&mut lab.connect_to(behind));
+        exchange(&mut lab.connect_to("10.9.0.1:8080".parse().unwrap()));
         exchange(&mut lab.connect_to(v6));
 
         // An interface that goes from the file.
