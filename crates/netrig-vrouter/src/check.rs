@@ -52,9 +52,6 @@ pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
         let routes = announced::routes(settings, name).len();
         line(format!("routes by BGP: {routes} of its own, through the speaker {}", bgp.gobgp));
     }
-    for what in announced::left_out(settings, name) {
-        line(format!("  {what}"));
-    }
     for (name, interface) in settings.interfaces_of(name) {
         let addresses: Vec<String> = interface.all_addresses().map(|address| address.to_string()).collect();
         let Interface { network, mac, label, .. } = interface;

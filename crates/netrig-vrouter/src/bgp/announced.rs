@@ -39,6 +39,7 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
             targets: network.export.clone(),
             encapsulations,
             groups: groups.clone().collect(),
+            mac: None,
         };
         let (vxlan, mpls): (BTreeSet<_>, BTreeSet<_>) =
             route.encapsulations.keys().partition(|one| **one == Encapsulation::Vxlan);
@@ -48,11 +49,18 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
                 if !mpls.is_empty() {
                     routes.insert(Subject::Vpn { distinguisher, prefix }, says(interface.label, mpls));
                 }
-                // What is behind an interface would need routes of type 5 (RFC 9136).
-                let address = interface.all_addresses().find(|address| prefix == (*address).into());
-                if let (Some(address), false) = (address, vxlan.is_empty()) {
-                    routes.insert(of_mac(Some(address)), says(interface.vni.unwrap_or(network.vni), vxlan));
+                if vxlan.is_empty() {
+                    continue;
                 }
+                let says = says(interface.vni.unwrap_or(network.vni), vxlan);
+                match interface.all_addresses().find(|address| prefix == (*address).into()) {
+                    Some(address) => routes.insert(of_mac(Some(address)), says),
+                    // Frames are for the interface itself, as those to its addresses are.
+                    None => routes.insert(
+                        Subject::Behind { distinguisher, tag: 0, prefix },
+                        Says { mac: Some(interface.mac), ..says },
+                    ),
+                };
             }
             Destination::Mac(_) if !vxlan.is_empty() => {
                 routes.insert(of_mac(None), says(interface.vni.unwrap_or(network.vni), vxlan));
@@ -65,25 +73,4 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
         }
     }
     routes
-}
-
-/// What is in the settings and is announced to nobody, in words.
-pub fn left_out(settings: &Settings, name: &str) -> BTreeSet<String> {
-    if !settings.nodes.get(name).is_some_and(|node| node.bgp) {
-        return BTreeSet::new();
-    }
-    let told = announced(settings, name).into_iter().filter_map(|route| {
-        let interface = settings.interfaces.get(&route.key.origin)?;
-        let Destination::Prefix(prefix) = route.key.destination else { return None };
-        let is_host = interface.all_addresses().any(|address| prefix == address.into());
-        let only_vxlan = route.encapsulations.keys().all(|one| *one == Encapsulation::Vxlan);
-        (!is_host && only_vxlan).then(|| {
-            let network = &route.key.network;
-            format!(
-                "the route to {prefix} of network '{network}' is not announced: over VXLAN alone it needs EVPN routes of \
-                 type 5, which are not supported"
-            )
-        })
-    });
-    told.collect()
 }

@@ -114,6 +114,9 @@ impl<'a> Collected<'a> {
         let origin = (subject.distinguisher(), says.next_hop);
         match *subject {
             Subject::Vpn { prefix, .. } => drop(self.extend(network, Destination::Prefix(prefix), origin, says)),
+            Subject::Behind { prefix, .. } => {
+                self.extend(network, Destination::Prefix(prefix), origin, says).mac = says.mac.unwrap_or_default();
+            }
             Subject::Multicast { .. } => drop(self.extend(network, Destination::All, origin, says)),
             Subject::Mac { mac, address, .. } => {
                 self.extend(network, Destination::Mac(mac), origin, says).mac = mac;

@@ -40,6 +40,7 @@ named!(
     LabeledVPNIPAddressPrefix,
     EVPNMACIPAdvertisementRoute,
     EVPNInclusiveMulticastEthernetTagRoute,
+    EVPNIPPrefixRoute,
     PmsiTunnelAttribute,
     OriginAttribute,
     MpReachNLRIAttribute,
@@ -48,6 +49,7 @@ named!(
     IPv4AddressSpecificExtended,
     FourOctetAsSpecificExtended,
     EncapExtended,
+    RouterMacExtended,
     UnknownExtended
 );
 
@@ -212,6 +214,26 @@ pub struct EVPNInclusiveMulticastEthernetTagRoute {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct EVPNIPPrefixRoute {
+    #[prost(message, optional, tag = "1")]
+    pub distinguisher: Option<Any>,
+    #[prost(message, optional, tag = "2")]
+    pub segment: Option<EthernetSegmentIdentifier>,
+    #[prost(uint32, tag = "3")]
+    pub ethernet_tag: u32,
+    #[prost(string, tag = "4")]
+    pub prefix: String,
+    #[prost(uint32, tag = "5")]
+    pub prefix_len: u32,
+    /// All zeros, where the next hop and the router's MAC address say where it leads.
+    #[prost(string, tag = "6")]
+    pub gateway: String,
+    /// All 24 bits of it.
+    #[prost(uint32, tag = "7")]
+    pub label: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct PmsiTunnelAttribute {
     #[prost(uint32, tag = "1")]
     pub flags: u32,
@@ -288,6 +310,12 @@ pub struct FourOctetAsSpecificExtended {
 pub struct EncapExtended {
     #[prost(uint32, tag = "1")]
     pub tunnel_type: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct RouterMacExtended {
+    #[prost(string, tag = "1")]
+    pub mac: String,
 }
 
 /// One that GoBGP knows nothing more of.

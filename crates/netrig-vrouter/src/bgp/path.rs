@@ -5,6 +5,7 @@
 //! | VPN-IPv4, VPN-IPv6 | 4364, 4659 | MPLS label of the interface |
 //! | EVPN MAC/IP advertisement (type 2) | 7432, 8365 | VXLAN network identifier |
 //! | EVPN inclusive multicast (type 3) | 7432, 8365 | the same, in the P-tunnel attribute (RFC 6514, 5) |
+//! | EVPN IP prefix (type 5) | 9136 | VXLAN network identifier; frames are for the router's MAC address |
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -35,6 +36,12 @@ pub enum Subject {
         tag: u32,
         originator: IpAddr,
     },
+    /// What is behind an interface.
+    Behind {
+        distinguisher: Assigned,
+        tag: u32,
+        prefix: IpNet,
+    },
 }
 
 /// What is said of it.
@@ -47,6 +54,8 @@ pub struct Says {
     pub encapsulations: BTreeSet<Encapsulation>,
     /// Security groups: whose number it is, and the number.
     pub groups: BTreeSet<(u16, u32)>,
+    /// Router's MAC address (RFC 9135, 8.1): whom frames to what is behind an interface are for.
+    pub mac: Option<Mac>,
 }
 
 /// What a speaker tells.
@@ -83,7 +92,8 @@ impl Subject {
         match self {
             Self::Vpn { distinguisher, .. }
             | Self::Mac { distinguisher, .. }
-            | Self::Multicast { distinguisher, .. } => *distinguisher,
+            | Self::Multicast { distinguisher, .. }
+            | Self::Behind { distinguisher, .. } => *distinguisher,
         }
     }
 
@@ -91,7 +101,7 @@ impl Subject {
         match self {
             Self::Vpn { prefix: IpNet::V4(_), .. } => VPN4,
             Self::Vpn { prefix: IpNet::V6(_), .. } => VPN6,
-            Self::Mac { .. } | Self::Multicast { .. } => EVPN,
+            Self::Mac { .. } | Self::Multicast { .. } | Self::Behind { .. } => EVPN,
         }
     }
 
@@ -105,8 +115,7 @@ impl Subject {
             }),
             Self::Mac { distinguisher, tag, mac, address } => m::Any::of(&m::EVPNMACIPAdvertisementRoute {
                 distinguisher: Some(distinguisher_to_message(distinguisher)),
-                // Of one link alone (RFC 7432, 5).
-                segment: Some(m::EthernetSegmentIdentifier { kind: 0, value: vec![0; 9] }),
+                segment: Some(one_link()),
                 ethernet_tag: *tag,
                 mac_address: mac.to_string(),
                 ip_address: address.map(|address| address.to_string()).unwrap_or_default(),
@@ -119,15 +128,34 @@ impl Subject {
                     ip_address: originator.to_string(),
                 })
             }
+            // RFC 9136, 4.4.1: no other route says where it leads.
+            Self::Behind { distinguisher, tag, prefix } => m::Any::of(&m::EVPNIPPrefixRoute {
+                distinguisher: Some(distinguisher_to_message(distinguisher)),
+                segment: Some(one_link()),
+                ethernet_tag: *tag,
+                prefix: prefix.network().to_string(),
+                prefix_len: prefix.prefix_len().into(),
+                gateway: unspecified(prefix).to_string(),
+                label,
+            }),
         }
     }
 
-    /// With its label.
-    fn of_nlri(family: m::Family, nlri: &m::Any) -> Option<(Self, u32)> {
+    /// With its label; none, where that does not say where it leads.
+    fn of_nlri(family: m::Family, nlri: &m::Any) -> Option<(Self, Option<u32>)> {
         if let Some(route) = nlri.read::<m::EVPNInclusiveMulticastEthernetTagRoute>().filter(|_| family == EVPN) {
             let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;
             let originator = route.ip_address.parse::<IpAddr>().ok()?.to_canonical();
-            return Some((Self::Multicast { distinguisher, tag: route.ethernet_tag, originator }, 0));
+            return Some((Self::Multicast { distinguisher, tag: route.ethernet_tag, originator }, Some(0)));
+        }
+        if let Some(route) = nlri.read::<m::EVPNIPPrefixRoute>().filter(|_| family == EVPN) {
+            let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;
+            let prefix = IpNet::new(route.prefix.parse().ok()?, u8::try_from(route.prefix_len).ok()?).ok()?;
+            // One with a gateway or a segment leads where routes to these do.
+            let has_none = route.gateway.parse::<IpAddr>().is_ok_and(|gateway| gateway.is_unspecified());
+            let is_of_one_link = route.segment.is_none_or(|segment| segment.value.iter().all(|byte| *byte == 0));
+            let subject = Self::Behind { distinguisher, tag: route.ethernet_tag, prefix: prefix.trunc() };
+            return Some((subject, (has_none && is_of_one_link).then_some(route.label)));
         }
         if family == EVPN {
             let route = nlri.read::<m::EVPNMACIPAdvertisementRoute>()?;
@@ -138,7 +166,7 @@ impl Subject {
                 text => Some(text.parse::<IpAddr>().ok()?.to_canonical()),
             };
             let subject = Self::Mac { distinguisher, tag: route.ethernet_tag, mac, address };
-            return Some((subject, route.labels.first().copied().unwrap_or(0)));
+            return Some((subject, Some(route.labels.first().copied().unwrap_or(0))));
         }
         let route = nlri.read::<m::LabeledVPNIPAddressPrefix>()?;
         let distinguisher = distinguisher_of_message(route.distinguisher.as_ref()?)?;
@@ -150,7 +178,19 @@ impl Subject {
         let prefix = IpNet::new(address, u8::try_from(route.prefix_len).ok()?).ok()?;
         // One of more than one label is for who carries the others.
         let label = if let [label] = route.labels[..] { label } else { 0 };
-        Some((Self::Vpn { distinguisher, prefix: prefix.trunc() }, label))
+        Some((Self::Vpn { distinguisher, prefix: prefix.trunc() }, Some(label)))
+    }
+}
+
+/// Who is reached by one link alone (RFC 7432, 5).
+fn one_link() -> m::EthernetSegmentIdentifier {
+    m::EthernetSegmentIdentifier { kind: 0, value: vec![0; 9] }
+}
+
+fn unspecified(prefix: &IpNet) -> IpAddr {
+    match prefix {
+        IpNet::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpNet::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 
@@ -182,7 +222,8 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
         let value = [&[GROUP.1][..], &by.to_be_bytes(), &number.to_be_bytes()].concat();
         m::Any::of(&m::UnknownExtended { kind: GROUP.0, value })
     });
-    let communities = targets.chain(tunnels).chain(groups).collect();
+    let router = says.mac.map(|mac| m::Any::of(&m::RouterMacExtended { mac: mac.to_string() }));
+    let communities = targets.chain(tunnels).chain(groups).chain(router).collect();
     let mut attributes = vec![
         m::Any::of(&m::OriginAttribute { origin: 0 }),
         m::Any::of(&reach),
@@ -199,7 +240,7 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
 pub fn of_message(path: &m::Path) -> Option<Told> {
     let (subject, label) = Subject::of_nlri(path.family?, path.nlri.as_ref()?)?;
     let is_local = path.neighbor_ip.parse::<IpAddr>().is_err();
-    let says = (!path.is_withdraw && !path.is_nexthop_invalid).then(|| says(&subject, label, &path.attributes));
+    let says = (!path.is_withdraw && !path.is_nexthop_invalid).then(|| says(&subject, label?, &path.attributes));
     Some(match says.flatten() {
         Some(says) => Told::Announced { subject, says, is_local },
         None => Told::Withdrawn(subject),
@@ -218,19 +259,29 @@ fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
         }
         _ => label,
     };
-    let mut says =
-        Says { next_hop, label, targets: BTreeSet::new(), encapsulations: BTreeSet::new(), groups: BTreeSet::new() };
+    let mut says = Says {
+        next_hop,
+        label,
+        targets: BTreeSet::new(),
+        encapsulations: BTreeSet::new(),
+        groups: BTreeSet::new(),
+        mac: None,
+    };
     let communities = attributes.iter().find_map(m::Any::read::<m::ExtendedCommunitiesAttribute>);
     for community in communities.into_iter().flat_map(|attribute| attribute.communities) {
         if let Some(target) = target_of_message(&community) {
             says.targets.insert(target);
         } else if let Some(tunnel) = community.read::<m::EncapExtended>() {
             says.encapsulations.extend(encapsulation(subject, tunnel.tunnel_type));
+        } else if let (Some(router), Subject::Behind { .. }) = (community.read::<m::RouterMacExtended>(), subject) {
+            says.mac = mac(&router.mac);
         } else if let Some(other) = community.read::<m::UnknownExtended>() {
             says.groups.extend(group(&other));
         }
     }
-    Some(says)
+    // Nobody would take a frame for nobody.
+    let is_for_somebody = says.mac.is_some() || !matches!(subject, Subject::Behind { .. });
+    is_for_somebody.then_some(says)
 }
 
 /// Where it fits to the label.
@@ -238,7 +289,7 @@ fn encapsulation(subject: &Subject, tunnel_type: u32) -> Option<Encapsulation> {
     match (subject, tunnel_type) {
         (Subject::Vpn { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
         (Subject::Vpn { .. }, GRE | MPLS_IN_GRE) => Some(Encapsulation::MplsOverGre),
-        (Subject::Mac { .. } | Subject::Multicast { .. }, VXLAN) => Some(Encapsulation::Vxlan),
+        (Subject::Mac { .. } | Subject::Multicast { .. } | Subject::Behind { .. }, VXLAN) => Some(Encapsulation::Vxlan),
         _ => None,
     }
 }

@@ -17,7 +17,6 @@ use super::persistence::{self, Begun};
 use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
 use super::{Ask, Event, REST, refused};
-use crate::bgp::announced;
 use crate::compile::{Compiled, Numbers, compile};
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
@@ -168,8 +167,7 @@ impl Engine {
             table.apply(update);
         }
         let mut numbers = self.numbers.clone();
-        let mut compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
-        compiled.notes.extend(announced::left_out(&settings, &self.node));
+        let compiled = compile(&settings, &self.node, &found.site, &table, &mut numbers)?;
         if compiled.config != self.compiled.config || self.settings != settings {
             if let Some(path) = &self.kept {
                 persistence::keep_numbers(path, &numbers)?;
