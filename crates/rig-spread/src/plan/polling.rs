@@ -11,8 +11,6 @@ use crate::state::{PollTrial, PollVerdict, Pressed};
 
 /// All CPUs are full when none has less to do than this.
 const FULL: f64 = 0.95;
-/// Receiving that takes less than this of a CPU is not what CPUs are full of.
-const MUCH: f64 = 0.1;
 /// How long CPUs have been full until what is carried is counted, and for how long that is.
 const STEADY: u64 = 3 * SECOND / 10;
 const COUNTED: f64 = 0.4;
@@ -96,8 +94,7 @@ impl Look<'_> {
     /// Whether no CPU has room; counts what is carried so.
     fn pressed(&mut self) -> bool {
         let full = (0..self.places.len()).all(|at| self.busy(at) >= FULL);
-        let load: f64 = self.state.entries.iter().map(|entry| entry.load.get()).sum();
-        if !full || load < MUCH {
+        if !full {
             self.state.polling.pressed = None;
             return false;
         }
