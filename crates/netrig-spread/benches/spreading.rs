@@ -5,7 +5,7 @@
 //! `cargo xtask bench spreading [TRIALS [SECONDS]]`, as root; `cargo xtask bench spreading simulated` has the simulator's rows
 //! alone, and needs no privilege. Everything happens in namespaces of its own, over a veth pair whose sender
 //! segments itself, as packets come from a wire.
-#![allow(clippy::print_stdout, reason = "a benchmark prints")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
 
 use std::collections::BTreeMap;
 use std::env;
@@ -67,18 +67,21 @@ enum Arm {
     Irqbalance,
     /// RPS over all CPUs.
     Rps,
+    /// The kernel by itself with receive offload, which merges segments: what polling in place is.
+    Gro,
     StaticVrss,
     Dynamic,
 }
 
 impl Arm {
-    const ALL: [Self; 5] = [Self::Kernel, Self::Irqbalance, Self::Rps, Self::StaticVrss, Self::Dynamic];
+    const ALL: [Self; 6] = [Self::Kernel, Self::Irqbalance, Self::Rps, Self::Gro, Self::StaticVrss, Self::Dynamic];
 
     fn name(self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
             Self::Irqbalance => "irqbalance",
             Self::Rps => "RPS, all CPUs",
+            Self::Gro => "kernel, GRO",
             Self::StaticVrss => "static-vrss",
             Self::Dynamic => "dynamic",
         }
@@ -106,6 +109,10 @@ impl<'a> InForce<'a> {
             Arm::Rps => {
                 ethtool::set(&lab.receiver, NAME, Offload::Gro, true)?;
                 new.mask(&CpuSet::online()?)?;
+                new.masked = true;
+            }
+            Arm::Gro => {
+                ethtool::set(&lab.receiver, NAME, Offload::Gro, true)?;
                 new.masked = true;
             }
             Arm::StaticVrss => new.service = Some(spread(lab, Mode::StaticVrss)?),
@@ -472,8 +479,18 @@ fn main() -> Result<()> {
         for at in 0..arms.len() {
             // Each has each place in a round as often.
             let arm = arms[(at + round) % arms.len()];
-            let (trial, status) =
-                trial(&lab, arm, &clock, time).with_context(|| format!("{}, round {}", arm.name(), round + 1))?;
+            let (trial, status) = trial(&lab, arm, &clock, time)
+                .or_else(|_| trial(&lab, arm, &clock, time))
+                .with_context(|| format!("{}, round {}", arm.name(), round + 1))?;
+            eprintln!(
+                "round {}, {}: {:.3} CPU s/GB, {:.0} us, {:.2} Gbit/s, {:.0} ms",
+                round + 1,
+                arm.name(),
+                trial.cost,
+                trial.p99,
+                trial.full,
+                trial.t95
+            );
             all.entry(arm).or_default().push(trial);
             share.extend(
                 status

@@ -41,6 +41,9 @@ fn of_interface(text: &mut String, interface: &Interface) {
         counted(entries as u64, "entry", "entries"),
         counted(used as u64, "CPU", "CPUs")
     );
+    if interface.in_place {
+        line!(text, "  polled in place, by the CPUs that packets reach first, without threads");
+    }
     let total: u64 = moves.total.values().sum();
     line!(
         text,

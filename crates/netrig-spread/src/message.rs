@@ -102,6 +102,10 @@ pub struct Interface {
     /// What differs, and since when: ns since the spreader began.
     pub differences: Vec<Standing>,
     pub situation: Situation,
+    /// Whether the CPUs that packets reach first process them, without threads; an entry is then on the CPU that processed it
+    /// last.
+    #[serde(default)]
+    pub in_place: bool,
     /// The CPU that all is on when one will do; the one that packets reach first, where entries may be on that.
     pub base: u32,
     /// The CPU that was seen to receive most packets before they are given to others; none: not seen yet, or no CPU receives
@@ -146,6 +150,9 @@ pub struct Entry {
     pub entry: u32,
     /// The CPU that processes it; -1 where none is said.
     pub receive_processor: i64,
+    /// The CPU that it goes to when threads poll again, while entries are left in place.
+    #[serde(default)]
+    pub prepared: Option<u32>,
     pub packets: u64,
     /// CPU time of processing it, where it is known by entry.
     pub cost_ns: Option<u64>,

@@ -34,6 +34,8 @@ fn of_interface(text: &mut Exposition, interface: &Interface) {
     }
     let in_use = interface.cpus.iter().filter(|cpu| cpu.packets_per_s > 0.0).count();
     text.gauge("spread_cpus_used", "", "CPUs that process packets of the interface.", &[name], in_use as f64);
+    let help = "1 while the CPUs that packets reach first process them, without threads.";
+    text.gauge("spread_in_place", "", help, &[name], f64::from(interface.in_place));
     let help = "Settings that differ from what was requested: see `netrig spread get`.";
     text.gauge("spread_differences", "", help, &[name], interface.differences.len() as f64);
     for (why, count) in &interface.moves.total {

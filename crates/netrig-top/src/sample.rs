@@ -122,6 +122,8 @@ pub struct Entry {
 pub struct Spread {
     pub actuator: String,
     pub situation: Situation,
+    /// Whether the CPUs that packets reach first process them, without threads.
+    pub in_place: bool,
     pub mode_requested: Mode,
     pub mode_effective: Mode,
     pub base: u32,

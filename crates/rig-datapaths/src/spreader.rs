@@ -165,7 +165,12 @@ impl Spreading {
             distributes: interface.abilities.distributes,
             exact_order: interface.actuator.order() == Order::Exact,
             base: interface.base,
-            table: interface.entries.iter().map(|entry| u32::try_from(entry.receive_processor).ok()).collect(),
+            // Moves lead to where entries are put by threads.
+            table: interface
+                .entries
+                .iter()
+                .map(|entry| entry.prepared.or(u32::try_from(entry.receive_processor).ok()))
+                .collect(),
             at_ns,
             moves: moves.collect(),
             lost,

@@ -26,6 +26,7 @@ impl Case {
             base_moves: true,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         };
         let settings = Settings { max_queue_pairs: self.cpus, ..Settings::default() };

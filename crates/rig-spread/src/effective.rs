@@ -51,6 +51,10 @@ pub struct Effective {
     /// Entries are on the base CPU only when nothing else is allowed.
     pub exclude_primary: bool,
     pub independent_host_spreading: bool,
+    /// Entries may be left to the CPUs that packets reach first, where the actuator can do so: no CPUs, base or number of
+    /// queue pairs were asked for that this could break.
+    #[serde(default)]
+    pub in_place: bool,
     pub differences: Vec<Difference>,
 }
 
@@ -160,7 +164,8 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
     }
 
     let wanted = base(settings, machine, &usable, &mut differ);
-    let receives = abilities.received_by.filter(|_| abilities.distributes && !abilities.base_moves);
+    let is_seen = (abilities.distributes && !abilities.base_moves) || abilities.in_place;
+    let receives = abilities.received_by.filter(|_| is_seen);
     // Where everything is on one CPU, that one can be another than the one that receives; else the base is what it is.
     let base = receives.filter(|cpu| usable.contains(cpu) && mode != Mode::StaticVmq).unwrap_or(wanted);
     if let Some(asked) = settings.base.filter(|asked| *asked == wanted && *asked != base) {
@@ -211,6 +216,13 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
         min_queue_pairs,
         exclude_primary,
         independent_host_spreading: settings.independent_host_spreading,
+        in_place: abilities.in_place
+            && mode == Mode::Dynamic
+            && settings.cpus.is_none()
+            && settings.base.is_none()
+            && !settings.exclude_primary
+            && min_queue_pairs == 1
+            && settings.max_queue_pairs >= count.min(Settings::default().max_queue_pairs),
         differences,
     }
 }
@@ -321,6 +333,7 @@ mod tests {
         base_moves: true,
         receiver_spreads: true,
         received_by: None,
+        in_place: false,
         most_cpus: None,
     };
 

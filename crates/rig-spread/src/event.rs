@@ -160,6 +160,8 @@ pub enum Event {
     Refused { entry: Option<u32>, at: u32, asked: u32 },
     /// Packets come first to another CPU than before, which was nobody's choice here.
     BaseSeen { from: u32, to: u32 },
+    /// Threads poll the queues from now on, or the CPUs that packets reach first do, in place.
+    Polling { in_place: bool, why: Polled },
     /// A second after the last of moves to a CPU: what its load was to be, and is. Moves of any reason, also those that are
     /// taken back later.
     Effect {
@@ -171,6 +173,24 @@ pub enum Event {
         predicted: f64,
         measured: f64,
     },
+}
+
+/// Why queues are polled in another way than before.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "because")]
+pub enum Polled {
+    /// One CPU is enough.
+    Coalesced,
+    /// A CPU is full while others have room.
+    Hot,
+    /// No load: entries are spread for the next burst, which packets do not do by themselves.
+    Parked,
+    /// The settings in force leave nothing to the CPUs that packets reach first.
+    Settings,
+    /// All CPUs are full, and what the other way carries is to be seen.
+    Trial,
+    /// What a trial has shown; packets per second with threads and without.
+    Measured { with: f64, without: f64 },
 }
 
 /// What got worse in the second after moves; packets per second.
@@ -257,6 +277,23 @@ impl fmt::Display for Event {
             }
             Self::Refused { entry: None, at, asked } => {
                 write!(f, "the base stays on CPU {at}: its move to CPU {asked} was refused")
+            }
+            Self::Polling { in_place, why } => {
+                let how = if *in_place {
+                    "queues are polled in place, by the CPUs that packets reach first, without threads"
+                } else {
+                    "threads poll the queues"
+                };
+                match why {
+                    Polled::Coalesced => write!(f, "{how}: one CPU is enough"),
+                    Polled::Hot => write!(f, "{how}: a CPU is full, and others have room"),
+                    Polled::Parked => write!(f, "{how}: they are spread for the next burst"),
+                    Polled::Settings => write!(f, "{how}, as the settings in force ask for"),
+                    Polled::Trial => write!(f, "{how}, to see what that carries: all CPUs are full"),
+                    Polled::Measured { with, without } => {
+                        write!(f, "{how}: {with:.0} packets/s with threads, {without:.0} without")
+                    }
+                }
             }
             Self::BaseSeen { from, to } => {
                 write!(f, "packets come to CPU {to} first, no longer to CPU {from}: it is the base now")

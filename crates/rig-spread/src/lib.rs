@@ -27,7 +27,7 @@ pub mod state;
 pub mod trace;
 
 pub use effective::{Config, Difference, Effective, Standing, carry_over, effective};
-pub use event::{Event, Move, Situation, Why};
+pub use event::{Event, Move, Polled, Situation, Why};
 pub use history::History;
 pub use machine::{Abilities, Cpu, Machine, Order};
 pub use observation::{CpuSeen, EntrySeen, Observation};

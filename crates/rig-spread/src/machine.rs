@@ -62,6 +62,10 @@ pub struct Abilities {
     /// seen yet, or no CPU works for others.
     #[serde(default)]
     pub received_by: Option<u32>,
+    /// Whether entries can be left to the CPUs that packets reach first, which then process them without threads, at less cost
+    /// for each.
+    #[serde(default)]
+    pub in_place: bool,
     /// Distinct CPUs that entries can be on at one time, where there is a limit: hardware queues, for example.
     pub most_cpus: Option<u32>,
 }

@@ -41,6 +41,10 @@ pub struct EntrySeen {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuSeen {
     pub number: u32,
+    /// Packets that it polled of the interface's queues, where the actuator can leave them
+    /// [in place](crate::Abilities::in_place).
+    #[serde(default)]
+    pub packets: u64,
     /// Handing packets of this interface to other CPUs.
     #[serde(with = "nanos")]
     #[schemars(with = "u64")]

@@ -23,6 +23,12 @@ pub struct State {
     /// How long the load has to be low now until fewer CPUs are tried, in ns.
     #[serde(with = "nanos")]
     pub hold: Duration,
+    /// Whether the CPUs that packets reach first process them; [`State::table`] is then where entries are put when
+    /// threads poll them again.
+    #[serde(default)]
+    pub in_place: bool,
+    #[serde(default)]
+    pub(crate) polling: Polling,
     pub(crate) cpus: Vec<CpuState>,
     pub(crate) costs: Costs,
     pub(crate) totals: Totals,
@@ -79,6 +85,58 @@ pub(crate) struct CpuState {
     pub busy: Average,
     /// Looks in a row at which it was hot.
     pub hot: u32,
+    /// Packets per second that it polled, of a second.
+    #[serde(default)]
+    pub received: Average,
+}
+
+/// How queues are polled, and what is known of the other way; moments in ns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Polling {
+    /// The last switch.
+    pub since: u64,
+    pub refused: Option<u64>,
+    /// A CPU is full, and others have room.
+    pub uneven: Option<u64>,
+    pub pressed: Option<Pressed>,
+    pub trial: Option<PollTrial>,
+    pub verdict: Option<PollVerdict>,
+    /// How long the last verdict held.
+    pub holds: u64,
+}
+
+impl Polling {
+    /// Whether nothing is about to change although all CPUs are full.
+    fn is_settled(&self) -> bool {
+        let counted = self.pressed.is_some_and(|pressed| pressed.time > 1.0);
+        counted && self.trial.is_none() && self.uneven.is_none()
+    }
+}
+
+/// All CPUs are full: since when, and what was carried after a while, in seconds and packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pressed {
+    pub since: u64,
+    pub time: f64,
+    pub packets: u64,
+}
+
+/// The other way of polling is tried: what was carried before, packets per second, and now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PollTrial {
+    pub begun: u64,
+    pub before: f64,
+    pub time: f64,
+    pub packets: u64,
+}
+
+/// What a trial has shown, and until when that holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PollVerdict {
+    pub in_place: bool,
+    pub until: u64,
+    /// Packets per second that were carried.
+    pub rate: f64,
 }
 
 /// Learned, in ns of CPU time.
@@ -251,6 +309,15 @@ impl State {
         self
     }
 
+    /// Queues are polled as before, because the actuator refused to have it otherwise. It is not asked again for 10 s.
+    #[must_use]
+    pub fn polled_as_before(mut self, in_place: bool, now: Duration) -> Self {
+        self.in_place = in_place;
+        let holds = self.polling.holds;
+        self.polling = Polling { since: nanos::of(now), refused: Some(nanos::of(now)), holds, ..Polling::default() };
+        self
+    }
+
     /// A move was not made after all.
     fn unexpect(&mut self, entry: Option<u32>, load: f64) {
         let last = self.times.looked;
@@ -272,6 +339,8 @@ impl State {
         let millis = match self.situation {
             _ if config.effective.mode != Mode::Dynamic => 1000,
             Situation::Parked => 20,
+            // All CPUs are full, and how to poll has been decided.
+            _ if self.in_place && self.polling.is_settled() => 50,
             _ if quiet < nanos::of(Duration::from_secs(2)) => 10,
             _ if quiet < nanos::of(Duration::from_secs(5)) => 50,
             _ => 100,

@@ -25,6 +25,12 @@ pub enum Line {
     Failed {
         entry: Option<u32>,
     },
+    /// The actuator refused to have queues polled in another way: they are still polled in place, or by threads.
+    Polled {
+        in_place: bool,
+        #[serde(with = "nanos")]
+        now: Duration,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,6 +87,7 @@ pub fn replay(trace: impl BufRead, mut decided: impl FnMut(Decided, &State)) -> 
             Line::Config(new) => config = Some(new),
             Line::State(new) => state = Some(*new),
             Line::Failed { entry } => state = state.map(|state: State| state.failed(entry)),
+            Line::Polled { in_place, now } => state = state.map(|state: State| state.polled_as_before(in_place, now)),
             Line::Seen(Seen { now, observation }) => {
                 let config = config.as_ref().ok_or(TraceError::NoConfig { line })?;
                 let before = state.take().unwrap_or_else(|| State::new(config));

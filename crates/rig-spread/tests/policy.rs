@@ -50,16 +50,20 @@ fn abilities() -> impl Strategy<Value = Abilities> {
     // Seen on a CPU that is there or not.
     let received_by = prop::option::weighted(0.3, 0..14u32);
     let spreads = prop::bool::weighted(0.9);
-    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, most).prop_map(
-        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, most_cpus)| Abilities {
-            entries,
-            single_moves,
-            order: Order::Exact,
-            distributes,
-            base_moves,
-            receiver_spreads,
-            received_by,
-            most_cpus,
+    let in_place = any::<bool>();
+    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, in_place, most).prop_map(
+        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, in_place, most_cpus)| {
+            Abilities {
+                entries,
+                single_moves,
+                order: Order::Exact,
+                distributes,
+                base_moves,
+                receiver_spreads,
+                received_by,
+                in_place,
+                most_cpus,
+            }
         },
     )
 }
@@ -120,6 +124,7 @@ fn observation(
             .iter()
             .map(|(number, distributing, processing, other, lost, standing_queue)| CpuSeen {
                 number: *number,
+                packets: processing / 1000,
                 distributing: nanos(*distributing),
                 processing: nanos(*processing),
                 other: nanos(*other),
@@ -197,6 +202,7 @@ proptest! {
             base_moves: true,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         };
         let config = Config::new(&Settings::default(), Tuning::default(), Machine::uniform(cpus), abilities);

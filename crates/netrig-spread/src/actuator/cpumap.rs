@@ -110,6 +110,7 @@ impl Actuator for CpuMap {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         }
     }

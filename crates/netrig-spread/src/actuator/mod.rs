@@ -87,7 +87,8 @@ impl Kind {
         match self {
             Self::Napi => {
                 "an entry is a receive queue, polled by a thread of the kernel that a move puts onto another CPU; a queue is polled \
-                 by one CPU at a time, so that packets stay in order; each wake-up of a thread costs some microseconds"
+                 by one CPU at a time, so that packets stay in order; each wake-up of a thread costs some microseconds, so that \
+                 in mode dynamic there are no threads while one CPU is enough"
             }
             Self::Rss => {
                 "an entry is one of the device's table, and leads to the queue whose interrupt is on the CPU that the entry is on; \
@@ -204,6 +205,17 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     /// The CPU that receives what it gives to others, and for how many packets since the last reading, where there is one.
     fn received_by(&self, _before: &Reading, _after: &Reading) -> BTreeMap<u32, u64> {
         BTreeMap::new()
+    }
+
+    /// Has the CPUs that packets reach first process them, or puts entries onto CPUs again; where they are then is for
+    /// [`apply`](Self::apply).
+    fn poll_in_place(&mut self, _in_place: bool) -> anyhow::Result<()> {
+        anyhow::bail!("{} has no other way to process entries", self.kind())
+    }
+
+    /// The CPU that processed each entry last, while entries are left in place.
+    fn polled_by(&self, _reading: &Reading) -> Vec<Option<u32>> {
+        Vec::new()
     }
 
     /// What entries cost the CPU that they are on.

@@ -1,5 +1,6 @@
 //! Threaded NAPI: a thread of the kernel polls each receive queue (Documentation/networking/napi.rst, "Threaded NAPI").
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rig_datapath::receive::{Reading, Receive};
 use rig_spread::{Abilities, EntrySeen};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi;
+use rig_sys::napi::{self, Napi};
 use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
@@ -16,11 +17,17 @@ use super::queues::Queues;
 use super::{Actuator, Device, Kind, Placing};
 
 const THREADED: &str = "threaded";
+/// Packets of a poll that leaves some in the queue (NAPI_POLL_WEIGHT).
+const WHOLE: f64 = 64.0;
 
 #[derive(Debug)]
 pub(super) struct Threads {
     queues: Queues,
     threads: Vec<u32>,
+    /// There are no threads.
+    in_place: bool,
+    /// Packets and polls of each queue between the last two readings.
+    done: Vec<(u64, u64)>,
     before: Before,
 }
 
@@ -75,11 +82,15 @@ impl Threads {
             device.sysfs.write(&device.name, THREADED, "1")?;
         }
         let queues = Queues::watch(device, receive, first)?;
-        let threads: Option<Vec<u32>> = queues.napis().iter().map(|napi| napi.thread).collect();
-        let threads =
-            threads.ok_or_else(|| anyhow!("the kernel names no thread for some of its queues (Linux 6.9 does)"))?;
-        Ok(Self { queues, threads, before: before.clone() })
+        let threads = threads(queues.napis())?;
+        Ok(Self { queues, threads, in_place: false, done: Vec::new(), before: before.clone() })
     }
+}
+
+/// Those of all queues.
+fn threads(napis: &[Napi]) -> anyhow::Result<Vec<u32>> {
+    let threads: Option<Vec<u32>> = napis.iter().map(|napi| napi.thread).collect();
+    threads.ok_or_else(|| anyhow!("the kernel names no thread for some of its queues (Linux 6.9 does)"))
 }
 
 impl Actuator for Threads {
@@ -96,6 +107,8 @@ impl Actuator for Threads {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            // Who had threads before wanted them.
+            in_place: !self.before.threaded,
             most_cpus: None,
         }
     }
@@ -105,6 +118,9 @@ impl Actuator for Threads {
     }
 
     fn placed(&self) -> anyhow::Result<Vec<Option<u32>>> {
+        if self.in_place {
+            return Ok(vec![None; self.queues.len()]);
+        }
         let cpu = |&thread: &u32| {
             let cpus = napi::cpus_of_thread(thread)?;
             Ok(if cpus.len() == 1 { cpus.as_slice().first().copied() } else { None })
@@ -114,6 +130,9 @@ impl Actuator for Threads {
 
     fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
         let put = |placing: &Placing| {
+            if self.in_place && placing.entry < self.queues.len() {
+                return Ok(());
+            }
             let Some(&thread) = self.threads.get(placing.entry) else { bail!("there is no entry {}", placing.entry) };
             Ok(napi::move_thread(thread, &CpuSet::new([placing.cpu]))?)
         };
@@ -121,7 +140,40 @@ impl Actuator for Threads {
     }
 
     fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen> {
+        self.done = self.queues.polls(before, after);
         self.queues.seen(before, after, true)
+    }
+
+    fn received_by(&self, before: &Reading, after: &Reading) -> BTreeMap<u32, u64> {
+        if self.in_place { self.queues.packets_by(before, after) } else { BTreeMap::new() }
+    }
+
+    fn polled_by(&self, reading: &Reading) -> Vec<Option<u32>> {
+        self.queues.polled_by(reading)
+    }
+
+    /// Who polls a queue goes on until it is empty, and then gives it up: nobody else polls it meanwhile, so that packets stay in
+    /// order.
+    fn poll_in_place(&mut self, in_place: bool) -> anyhow::Result<()> {
+        if in_place == self.in_place {
+            return Ok(());
+        }
+        let Device { ns, sysfs, name } = self.queues.device();
+        if in_place {
+            // The kernel waits for each thread to find its queue empty, and lets nobody change the interface meanwhile.
+            let never_empty =
+                |(packets, polls): &(u64, u64)| *polls > 0 && *packets as f64 >= *polls as f64 * WHOLE * 0.9;
+            if let Some(queue) = self.done.iter().position(never_empty) {
+                bail!("receive queue {queue} is never empty, so that its thread would not end");
+            }
+            sysfs.write(name, THREADED, "0")?;
+        } else {
+            sysfs.write(name, THREADED, "1")?;
+            // They are others than before from Linux 6.17 on.
+            self.threads = threads(&napi::of(ns, name)?)?;
+        }
+        self.in_place = in_place;
+        Ok(())
     }
 
     fn distributing(&self, _: &Reading, _: &Reading, _: u32) -> Duration {
@@ -133,7 +185,12 @@ impl Actuator for Threads {
     }
 
     fn is_intact(&self) -> bool {
-        self.queues.are_intact()
+        let Device { ns, name, .. } = self.queues.device();
+        let Ok(now) = napi::of(ns, name) else { return false };
+        let same = |(now, then): (&Napi, &Napi)| (now.id, now.irq) == (then.id, then.irq);
+        now.len() == self.queues.len()
+            && now.iter().zip(self.queues.napis()).all(same)
+            && (self.in_place || now.iter().zip(&self.threads).all(|(now, thread)| now.thread == Some(*thread)))
     }
 
     fn before(&self) -> super::Before {
@@ -166,3 +223,7 @@ impl Before {
         first
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

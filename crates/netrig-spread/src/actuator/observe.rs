@@ -37,6 +37,7 @@ impl Actuator for Observed {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         }
     }

@@ -72,6 +72,14 @@ impl Queues {
         self.of(before).iter().zip(self.of(after)).map(between).collect()
     }
 
+    /// Packets and polls of each between two readings.
+    pub(super) fn polls(&self, before: &Reading, after: &Reading) -> Vec<(u64, u64)> {
+        let between = |(before, after): (&Queue, &Queue)| {
+            (after.packets.saturating_sub(before.packets), after.polls.saturating_sub(before.polls))
+        };
+        self.of(before).iter().zip(self.of(after)).map(between).collect()
+    }
+
     /// The CPU that polled each last, where it was polled at all.
     pub(super) fn polled_by(&self, reading: &Reading) -> Vec<Option<u32>> {
         self.of(reading).iter().map(|queue| (queue.polls > 0).then_some(queue.cpu)).collect()

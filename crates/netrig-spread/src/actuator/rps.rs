@@ -95,6 +95,7 @@ impl Actuator for Masks {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         }
     }

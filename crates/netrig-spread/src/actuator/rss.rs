@@ -175,6 +175,7 @@ impl Actuator for Table {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: Some(self.queue_on.len() as u32),
         }
     }

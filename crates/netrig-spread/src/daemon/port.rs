@@ -36,12 +36,17 @@ pub(super) struct Port {
     /// The CPU that received most of those of the last second that had enough.
     received_by: Option<u32>,
     receiver_spreads: bool,
+    /// Whether entries are left to the CPUs that packets reach first, and which of them each was on last.
+    in_place: bool,
+    polled_by: Vec<Option<u32>>,
 }
 
 /// A second with fewer packets says nothing about the CPU that receives.
 const TELLING: u64 = 100;
 /// Another CPU is the one that receives first when it has so many times the packets of the one before.
 const CLEARLY: u64 = 2;
+/// Where entries are left in place, a CPU has this part of all packets to be the one that they come to.
+const NEARLY_ALL: f64 = 0.9;
 
 /// Since the interface was taken.
 #[derive(Debug, Clone, Default)]
@@ -117,6 +122,8 @@ impl Port {
             first_on: BTreeMap::new(),
             received_by: None,
             receiver_spreads,
+            in_place: false,
+            polled_by: Vec::new(),
         };
         let mut told = vec![Happened::Said(port.words())];
         port.place_all(&mut told, now);
@@ -205,7 +212,14 @@ impl Port {
         }
         let (state, moves, events) = plan(std::mem::take(&mut self.state), &seen, &self.config, now);
         self.state = state;
+        let switches = self.state.in_place != self.in_place;
+        if switches && !self.state.in_place {
+            self.poll_in_place(false, &mut told, now);
+        }
         self.carry_out(&moves, &mut told);
+        if switches && self.state.in_place {
+            self.poll_in_place(true, &mut told, now);
+        }
         for event in events {
             if let Event::Undone { moves, .. } = &event {
                 self.totals.moves.undone += u64::from(*moves);
@@ -213,6 +227,28 @@ impl Port {
             told.push(Happened::Event(event));
         }
         told
+    }
+
+    /// Switches threads off or on; then the kernel puts them anywhere, and all are placed anew.
+    fn poll_in_place(&mut self, in_place: bool, told: &mut Told, now: Duration) {
+        match self.actuator.poll_in_place(in_place) {
+            Ok(()) => {
+                self.in_place = in_place;
+                self.polled_by.clear();
+                self.first_on.clear();
+                if !in_place {
+                    self.place_all(told, now);
+                }
+            }
+            Err(error) => {
+                let words = rig_cli::exit::in_words(&error);
+                told.push(Happened::Said(format!("threads could not be switched: {words}")));
+                self.state = std::mem::take(&mut self.state).polled_as_before(self.in_place, now);
+                if let Some(record) = &mut self.record {
+                    record.polled(self.in_place, now);
+                }
+            }
+        }
     }
 
     fn carry_out(&mut self, moves: &[Move], told: &mut Told) {
@@ -251,8 +287,15 @@ impl Port {
     fn observe(&mut self, before: &Reading, after: &Reading, losses: &Losses) -> Observation {
         let over = Duration::from_nanos(after.at.saturating_sub(before.at));
         let entries = self.actuator.seen(before, after);
-        for (cpu, packets) in self.actuator.received_by(before, after) {
+        let received = self.actuator.received_by(before, after);
+        for (&cpu, packets) in &received {
             *self.first_on.entry(cpu).or_default() += packets;
+        }
+        if self.in_place {
+            self.polled_by = self.actuator.polled_by(after);
+            for (&cpu, packets) in &received {
+                self.totals.cpus.entry(cpu).or_default().packets += packets;
+            }
         }
         self.totals.entries.resize(entries.len(), EntryTotals::default());
         // Of entries that the policy does not place, the kernel is asked.
@@ -261,7 +304,7 @@ impl Port {
             total.packets += seen.packets;
             total.cost = seen.cost.map(|cost| total.cost.unwrap_or_default() + cost).or(total.cost);
             let cpu = self.state.table.get(index).copied().or(placed.get(index).copied().flatten());
-            if let Some(cpu) = cpu {
+            if let Some(cpu) = cpu.filter(|_| !self.in_place) {
                 self.totals.cpus.entry(cpu).or_default().packets += seen.packets;
             }
         }
@@ -280,7 +323,17 @@ impl Port {
             let lost = lost + self.actuator.lost(cpu);
             // A CPU without a moment's rest, on which packets were handled, never found its queue empty.
             let standing_queue = busy >= over.mul_f64(0.99) && distributing + processing > over.mul_f64(0.05);
-            cpus.push(CpuSeen { number: cpu, distributing, processing, other, lost, squeezed, standing_queue });
+            let packets = received.get(&cpu).copied().filter(|_| self.in_place).unwrap_or_default();
+            cpus.push(CpuSeen {
+                number: cpu,
+                packets,
+                distributing,
+                processing,
+                other,
+                lost,
+                squeezed,
+                standing_queue,
+            });
         }
         let lost = losses.of_interface(&self.device.name);
         if lost > 0
@@ -301,7 +354,10 @@ impl Port {
         let seen = std::mem::take(&mut self.first_on);
         let on = |cpu: u32| seen.get(&cpu).copied().unwrap_or_default();
         let Some((&most, &packets)) = seen.iter().max_by_key(|(_, packets)| **packets) else { return false };
-        let clearly = self.received_by.is_none_or(|before| packets >= on(before).saturating_mul(CLEARLY));
+        let all: u64 = seen.values().sum();
+        let nearly_all = !self.in_place || packets as f64 >= all as f64 * NEARLY_ALL;
+        let before = self.received_by;
+        let clearly = nearly_all && before.is_none_or(|before| packets >= on(before).saturating_mul(CLEARLY));
         if packets < TELLING || self.received_by == Some(most) || !clearly {
             return false;
         }
@@ -359,13 +415,17 @@ impl Port {
 
     pub(super) fn status(&self, now: Duration) -> Interface {
         let placed = self.actuator.placed().unwrap_or_default();
-        let cpu_of = |entry: usize| self.state.table.get(entry).copied().or(placed.get(entry).copied().flatten());
+        let cpu_of = |entry: usize| match self.in_place {
+            true => self.polled_by.get(entry).copied().flatten(),
+            false => self.state.table.get(entry).copied().or(placed.get(entry).copied().flatten()),
+        };
         let entry = |(index, total): (usize, &EntryTotals)| {
             let last = self.state.entries.get(index).and_then(|entry| entry.last);
             let (packets_per_s, cost_ns_per_packet) = self.rates.entries.get(index).copied().unwrap_or_default();
             Entry {
                 entry: index as u32,
                 receive_processor: cpu_of(index).map_or(-1, i64::from),
+                prepared: self.state.table.get(index).copied().filter(|_| self.in_place),
                 packets: total.packets,
                 cost_ns: total.cost.map(|cost| cost.as_nanos() as u64),
                 packets_per_s,
@@ -405,6 +465,7 @@ impl Port {
             effective: self.config.effective.clone(),
             differences: self.standing.clone(),
             situation: self.state.situation,
+            in_place: self.in_place,
             base: self.state.base,
             received_by: self.received_by,
             moves: Moves { hurried: self.actuator.hurried(), ..self.totals.moves.clone() },

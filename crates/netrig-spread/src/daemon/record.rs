@@ -55,6 +55,10 @@ impl Record {
         self.line(&Line::Failed { entry });
     }
 
+    pub(super) fn polled(&mut self, in_place: bool, now: Duration) {
+        self.line(&Line::Polled { in_place, now });
+    }
+
     fn line(&mut self, line: &Line) {
         if let Some(file) = &mut self.file
             && let Err(error) = write(file, line)

@@ -109,6 +109,7 @@ fn spread(
     interface.spread = Some(Spread {
         actuator: taken.actuator.to_string(),
         situation: taken.situation,
+        in_place: taken.in_place,
         mode_requested: taken.requested.mode,
         mode_effective: taken.effective.mode,
         base: taken.base,

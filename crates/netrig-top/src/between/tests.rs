@@ -47,6 +47,7 @@ fn spreader(n: u64) -> Status {
         base_moves: true,
         receiver_spreads: true,
         received_by: None,
+        in_place: false,
         most_cpus: None,
     };
     let requested = Settings::default();
@@ -83,6 +84,7 @@ fn spreader(n: u64) -> Status {
         requested,
         differences: Vec::new(),
         situation: Situation::Spread,
+        in_place: false,
         base: 0,
         received_by: None,
         moves: message::Moves { total: [(Why::Expand, 2 * n)].into(), ..message::Moves::default() },

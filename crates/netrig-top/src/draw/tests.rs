@@ -55,6 +55,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
             .collect(),
         spread: Some(Spread {
             actuator: "napi".to_owned(),
+            in_place: false,
             situation: if moved { Situation::Spread } else { Situation::Saturated },
             mode_requested: Mode::Dynamic,
             mode_effective: Mode::StaticVrss,

@@ -54,6 +54,9 @@ fn about(view: &mut View, interface: &Interface) {
     if mode_requested != mode_effective {
         text.push_str(&format!(" instead of {mode_requested}"));
     }
+    if spread.in_place {
+        text.push_str(", in place");
+    }
     text.push_str(&format!(
         ", {} in use, base CPU {base}; {}, {moves_now} now",
         counted(u64::from(*cpus_in_use), "CPU", "CPUs"),

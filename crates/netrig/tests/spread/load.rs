@@ -76,6 +76,46 @@ fn dynamic_spreading_coalesces_a_low_load_and_parks_when_it_ends() {
 }
 
 #[test]
+fn there_are_no_threads_while_one_cpu_is_enough() {
+    with_lab(|lab| {
+        let before = lab.as_it_is("in0");
+        let mut spreader = lab.start(&["in0", "--actuator", "napi"]);
+        let threads = |wanted: &str| until(PATIENCE, || (lab.as_it_is("in0").0 == wanted).then_some(()));
+        becomes(lab, "parked", |interface| interface["situation"] == "parked" && on(interface) == [0, 1]);
+        assert!(threads("1").is_some());
+        under_load(lab, 0, || {
+            // Whose queues they are is told while they are polled so, for others on this machine can end it at any time.
+            becomes(lab, "in place", |interface| {
+                let entries = interface["entries"].as_array().unwrap();
+                interface["in_place"] == true && entries.iter().all(|entry| entry["prepared"].is_u64())
+            });
+            assert!(threads("0").is_some());
+            let said = || lab.netrig(0, &["show", "in0"]).0.contains("polled in place").then_some(());
+            assert!(until(PATIENCE, said).is_some());
+            let told = || lab.netrig(0, &["metrics"]).0.contains("spread_in_place{interface=\"in0\"} 1").then_some(());
+            assert!(until(PATIENCE, told).is_some());
+            // Who asks for CPUs has threads on them.
+            lab.netrig(0, &["set", "in0", "--cpus", "0-1"]);
+            becomes(lab, "by threads", |interface| interface["in_place"] == false);
+            assert!(threads("1").is_some());
+            lab.netrig(0, &["set", "in0", "--cpus", "any"]);
+            becomes(lab, "in place again", |interface| interface["in_place"] == true);
+        });
+        let (events, _) = lab.netrig(0, &["events", "in0"]);
+        assert!(events.contains("queues are polled in place"), "{events}");
+        assert!(events.contains("threads poll the queues, as the settings in force ask for"), "{events}");
+        becomes(lab, "parked again", |interface| interface["situation"] == "parked");
+        under_load(lab, 0, || {
+            becomes(lab, "in place", |interface| interface["in_place"] == true);
+            spreader.signal(Signal::KILL);
+            spreader.ended(None);
+        });
+        let restored = until(PATIENCE, || (lab.as_it_is("in0") == before).then_some(()));
+        assert!(restored.is_some(), "{:?}", lab.as_it_is("in0"));
+    });
+}
+
+#[test]
 fn the_base_is_where_packets_are_seen_to_come_first() {
     with_lab(|lab| {
         // A queue of a veth is polled on the CPU of the sender, whatever CPU its packets are steered to.

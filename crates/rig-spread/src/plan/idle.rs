@@ -1,7 +1,7 @@
 //! Parking, and what happens when load comes back.
 
 use super::look::Look;
-use crate::event::{Event, Situation, Why};
+use crate::event::{Event, Polled, Situation, Why};
 use crate::nanos;
 use crate::state::layout;
 
@@ -34,11 +34,16 @@ impl Look<'_> {
     }
 
     fn park(&mut self) {
+        // Packets that come to all CPUs by themselves find them without threads, too.
+        let stays = self.state.in_place && self.comes_everywhere();
+        if self.state.in_place && !stays {
+            self.switch(false, Polled::Parked);
+        }
         let numbers: Vec<u32> = self.places.iter().filter(|place| place.other_slow < QUIET).map(|p| p.number).collect();
         let width = self.config.effective.max_queue_pairs.min(self.config.tuning.park_cpus) as usize;
         let cpus = if numbers.len() > width { numbers } else { self.numbers() };
         let wanted = layout(self.config, self.state.base, self.state.table.len(), &cpus);
-        for (entry, cpu) in wanted.into_iter().enumerate() {
+        for (entry, cpu) in wanted.into_iter().enumerate().filter(|_| !stays) {
             if let Some(to) = self.place_of(cpu).filter(|_| !self.barred(entry)) {
                 self.move_entry(entry, to, Why::Park);
             }
@@ -49,6 +54,8 @@ impl Look<'_> {
             self.events.push(Event::HoldReset { hold });
         }
         self.state.times.stuck = None;
+        self.state.polling.pressed = None;
+        self.state.polling.trial = None;
         self.state.watch = None;
         self.become_situation(Situation::Parked, 0);
     }

@@ -99,6 +99,7 @@ impl Look<'_> {
         let seconds = over.as_secs_f64();
         let tuning = &self.config.tuning;
         let distributes = self.distributes();
+        let in_place = self.state.in_place;
         let mut lost = vec![0u64; self.places.len()];
         let mut waiting = vec![false; self.places.len()];
         let mut alive = vec![false; self.places.len()];
@@ -131,7 +132,8 @@ impl Look<'_> {
             // Losses that are told of the CPU and of its entries are the same packets.
             let lost = lost[at].max(seen.lost);
             place.full = place.busy >= FULL || seen.standing_queue || lost > 0 || waiting[at];
-            let ours = alive[at] || (at == 0 && spreading);
+            state.received.add(seen.packets as f64 / seconds, over, SLOW);
+            let ours = alive[at] || (at == 0 && spreading) || (in_place && seen.packets > 0);
             let hot = ours && (place.full || state.busy.get() > tuning.hi);
             state.hot = if hot { state.hot.saturating_add(1) } else { 0 };
             place.hot = state.hot >= tuning.looks;

@@ -5,6 +5,7 @@ mod expand;
 mod idle;
 mod learn;
 mod look;
+mod polling;
 mod rehome;
 mod watch;
 
@@ -34,16 +35,19 @@ pub fn plan(state: State, seen: &Observation, config: &Config, now: Duration) ->
     look.learn();
     look.measure();
     if config.effective.mode != Mode::Dynamic {
+        look.polling();
         look.fix();
     } else {
         look.conform();
         look.judge();
         if !look.idle() {
-            look.rehome();
-            let hot = look.expand();
-            if !hot {
-                look.coalesce();
-                look.rebalance();
+            if !look.polling() {
+                look.rehome();
+                let hot = look.expand();
+                if !hot {
+                    look.coalesce();
+                    look.rebalance();
+                }
             }
             look.situation();
         }

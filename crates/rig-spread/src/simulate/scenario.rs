@@ -202,6 +202,7 @@ pub fn able(entries: u32, distributes: bool) -> Abilities {
         base_moves: true,
         receiver_spreads: true,
         received_by: None,
+        in_place: false,
         most_cpus: None,
     }
 }

@@ -388,6 +388,7 @@ impl World {
             let own = state.distributing[at] + state.processing[at];
             let other = measured((cpu.since[port] - own).max(0.0)).min((span - distributing - processing).max(0.0));
             cpus.push(CpuSeen {
+                packets: 0,
                 number: cpu.number,
                 distributing: nanos(distributing),
                 processing: nanos(processing),

@@ -34,6 +34,7 @@ impl Actuator for Stubborn {
             base_moves: false,
             receiver_spreads: true,
             received_by: None,
+            in_place: false,
             most_cpus: None,
         }
     }
