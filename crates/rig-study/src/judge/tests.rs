@@ -154,7 +154,7 @@ fn as_many_blocks_as_were_said_decide() {
 
 #[test]
 fn what_is_not_sure_enough_among_many_needs_more_than_one_block() {
-    let ratio = |block: u32| (-0.035 + if block.is_multiple_of(2) { 0.04 } else { -0.04 }).exp();
+    let ratio = |block: u32| f64::exp(-0.035 + if block.is_multiple_of(2) { 0.04 } else { -0.04 });
     let both = |block| [carried("A", Some(block), 1000.0), carried("B", Some(block), 1000.0 * ratio(block))];
     let trials: Vec<TrialRecord> = (1..=10).flat_map(both).collect();
     let claim = "B.throughput <= 1.0 * A.throughput";
