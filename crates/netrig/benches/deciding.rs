@@ -2,9 +2,11 @@
 //!
 //! `cargo xtask bench deciding PART [NUMBERS] [STORE]`; nothing else may run meanwhile:
 //!
-//! - `equal [RUNS] [MINUTES]`: so many equal runs (7) of so many minutes (3) of each of the suites `namespaces` and `packets`, in
-//!   turn. Every two of a suite are compared. Comparisons learn a noise floor from the runs of the store, as a user's do. Runs that
-//!   STORE holds already count, so that it can be measured piece by piece.
+//! - `equal [RUNS] [MINUTES] [PORTION]`: so many equal runs (7) of so many minutes (3) of each of the suites `namespaces` and `packets`,
+//!   in turn. Every two of a suite are compared: 42 pairs. Comparisons learn a noise floor from the runs of the store, as a user's do.
+//!   Runs that STORE (target/tmp/deciding-equal.sqlite) holds of the same build count, so that it can be measured piece by piece: with
+//!   PORTION this call makes no run that would end after so many minutes, and the next one goes on. After each run it says what all so
+//!   far show.
 //! - `change [TIMES] [SECONDS]`: a known change, looked for by so many runs (10) of so many seconds (60): a veth pair more, and 5 % more
 //!   CPU time by a program that spends it on each packet.
 //! - `full [MINUTES]`: a run of `namespaces` and one of `layers` of so many minutes (15).
@@ -26,7 +28,7 @@ mod full;
 mod peers;
 mod support;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -42,7 +44,11 @@ fn main() -> Result<()> {
     let part = words.next().map_or("all", String::as_str);
     let kept = words.next();
     let directory = tempfile::tempdir()?;
-    let store = kept.map_or_else(|| directory.path().join("runs.sqlite"), PathBuf::from);
+    let usual = match part {
+        "equal" => Path::new(env!("CARGO_TARGET_TMPDIR")).join("deciding-equal.sqlite"),
+        _ => directory.path().join("runs.sqlite"),
+    };
+    let store = kept.map_or(usual, PathBuf::from);
     let bench = Bench { store, directory: directory.path().to_owned() };
 
     println!("{:<66} {:>8} {:>10}", "", "target", "measured");

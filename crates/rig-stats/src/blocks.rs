@@ -18,6 +18,9 @@
 //! - From [`WALSH_MOST`] blocks on it is the percentile interval of the trimmed mean over resampled blocks (B. Efron, Annals of
 //!   Statistics 7(1), 1979).
 //!
+//! # Disturbances
+//! What was measured of what disturbed the two trials of a block can be taken out of its value ([`covariate`]).
+//!
 //! # Tests
 //! [`Contrast::p_above`] and [`Contrast::p_below`] are those of Student's t of the trimmed mean with the winsorised variance
 //! (J. W. Tukey, D. H. McLaughlin, Sankhya A 25, 1963): an eighth of the blocks is left out at either end, none of fewer than
@@ -25,6 +28,7 @@
 //! ([`holm`]) and for many looks ([`sequential`]) need. [`Contrast::flips`] is the sign-flip test (R. A. Fisher, The Design of
 //! Experiments, 1935), which assumes symmetry alone and never gives less than [`least_p`].
 
+pub mod covariate;
 mod flip;
 mod holm;
 pub mod modes;
@@ -142,6 +146,11 @@ impl Contrast {
     /// The mean without an eighth of the blocks at either end.
     pub fn trimmed_mean(&self) -> f64 {
         trimmed(&self.sorted()).mean
+    }
+
+    /// The standard error of the trimmed mean; `None` of a single block.
+    pub fn error(&self) -> Option<f64> {
+        trimmed(&self.sorted()).error
     }
 
     /// One-sided p of the centre's being `threshold` or less: small where it lies above. 1 of a single block.

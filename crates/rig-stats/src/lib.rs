@@ -9,6 +9,7 @@ pub mod propagate;
 mod resample;
 pub mod sample;
 pub mod series;
+pub mod share;
 pub mod units;
 
 #[cfg(test)]

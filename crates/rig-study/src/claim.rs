@@ -25,7 +25,7 @@ mod parse;
 
 use std::fmt;
 
-pub use blocks::{Against, ByBlock, Why};
+pub use blocks::{Against, ByBlock, Disturbance, Why};
 use expression::{Dimension, Expr, Operator};
 pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};

@@ -5,18 +5,20 @@
 //! 2. Where the trials were made in blocks, the effect is computed in each block and judged by the blocks
 //!    ([`rig_stats::blocks`]). The verdict needs both the test that is corrected for all claims that are judged so (Holm) and the
 //!    interval, which assumes less. A run with a budget is looked at several times; the boundaries keep the error
-//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided.
-//! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios of which fewer
-//!    than half of the trials share blocks, and figures that are limits or known to a grid only.
+//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. What was measured of what disturbed the trials
+//!    is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
+//! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios that share fewer
+//!    than six blocks and less than half of those made, and figures that are limits or known to a grid only.
 //!
 //! Claims have no noise floor: both sides of one are of the same run, so that what differs from run to run is in both.
 
 mod data;
+mod disturbances;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig_stats::blocks::holm;
-use rig_stats::blocks::sequential::{Look, boundaries};
+use rig_stats::blocks::sequential::{LEAST, Look, boundaries};
 use rig_stats::confidence::Level;
 use rig_stats::sample::{Reading, Sample};
 
@@ -43,6 +45,8 @@ pub struct Ruling {
     pub evidence: Evidence,
     /// Blocks that would decide it, about, where it is undecided and that is known.
     pub blocks_needed: Option<u32>,
+    /// What disturbed trials and was taken out of the effect.
+    pub adjusted_for: Option<&'static str>,
 }
 
 /// What a claim was judged by.
@@ -66,24 +70,28 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
     let run = Trials::of(trials);
     let by_block: Vec<Option<ByBlock>> =
         claims.iter().map(|claim| if claim.is_fact() { None } else { run.by_block(claim) }).collect();
-    let mut decided = decide(&by_block, rule).into_iter();
+    let answers = decide(&by_block, rule);
+    let open = answers.iter().flatten().filter(|(verdict, _)| *verdict == Verdict::Undecided).count();
+    let mut decided = answers.into_iter();
     let rule_on = |(claim, by_block): (&&Claim, &Option<ByBlock>)| {
         let answer = decided.next().flatten();
         if let Some(judgement) = claim.is_fact().then(|| run.fact(claim)).flatten() {
-            return Ruling { judgement, evidence: Evidence::Fact, blocks_needed: None };
+            return Ruling { judgement, evidence: Evidence::Fact, blocks_needed: None, adjusted_for: None };
         }
         let Some((by_block, (verdict, why))) = by_block.as_ref().zip(answer) else {
             let mut judgement = claim.evaluate(rule.level, &|figure| run.sample(figure));
             if let Some(why) = run.why_no_blocks(claim) {
                 judgement.words += why;
             }
-            return Ruling { judgement, evidence: Evidence::Samples, blocks_needed: None };
+            return Ruling { judgement, evidence: Evidence::Samples, blocks_needed: None, adjusted_for: None };
         };
         let undecided = verdict == Verdict::Undecided;
+        let blocks_needed = by_block.blocks_needed(rule.level, open).filter(|_| undecided);
         Ruling {
-            judgement: by_block.judgement(rule.level, verdict, why),
+            judgement: by_block.judgement(rule.level, verdict, why, blocks_needed),
             evidence: Evidence::Blocks(by_block.blocks()),
-            blocks_needed: by_block.blocks_needed(rule.level).filter(|_| undecided),
+            blocks_needed,
+            adjusted_for: by_block.adjusted_for(),
         }
     };
     claims.iter().zip(&by_block).map(rule_on).collect()
@@ -109,8 +117,10 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
                 None => vec![Look { blocks: made, p: alpha }],
                 Some(planned) if rule.is_over => boundaries(planned, made, alpha),
                 Some(planned) => {
+                    let most_before_last = planned.saturating_sub(1);
                     let planned = boundaries(planned, planned, alpha);
-                    planned.into_iter().filter(|look| look.blocks <= made).collect()
+                    // The last look is at all blocks, of which more may come than were planned.
+                    planned.into_iter().filter(|look| look.blocks <= made.min(most_before_last)).collect()
                 }
             }
         })
@@ -193,23 +203,27 @@ impl<'a> Trials<'a> {
         self.scenario(scenario).iter().map(|trial| Some((trial.block?, *trial))).collect()
     }
 
-    /// The blocks that all scenarios of the claim have; `None` where there are none, or too few of those made.
+    /// The blocks that all scenarios of the claim have; `None` where there are none, or too few: less than half of those made, unless
+    /// they are enough for a test that assumes nothing of how blocks scatter. A scenario that rests because its claims are decided
+    /// leaves those of others with the blocks made until then.
     fn common(&self, claim: &Claim) -> Option<Vec<u32>> {
         let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
         let blocks: Vec<BTreeSet<u32>> =
             scenarios.iter().map(|id| Some(self.blocks_of(id)?.into_keys().collect())).collect::<Option<_>>()?;
         let longest = blocks.iter().map(BTreeSet::len).max()?;
         let common = blocks.into_iter().reduce(|one, other| &one & &other)?;
-        (!common.is_empty() && 2 * common.len() >= longest).then(|| common.into_iter().collect())
+        let is_enough = common.len() >= LEAST as usize || (!common.is_empty() && 2 * common.len() >= longest);
+        is_enough.then(|| common.into_iter().collect())
     }
 
     fn by_block(&self, claim: &Claim) -> Option<ByBlock> {
         let common = self.common(claim)?;
+        let trial = |figure: &FigureRef, block: &u32| self.blocks_of(&figure.scenario)?.get(block).copied();
         let block = |block: &u32| -> Option<Vec<f64>> {
-            let value = |figure: &FigureRef| exact(self.blocks_of(&figure.scenario)?.get(block)?, figure);
-            claim.figures().iter().map(value).collect()
+            claim.figures().iter().map(|figure| exact(trial(figure, block)?, figure)).collect()
         };
-        claim.by_block(&common.iter().map(block).collect::<Option<Vec<_>>>()?)
+        let figures = common.iter().map(block).collect::<Option<Vec<_>>>()?;
+        claim.by_block(&figures, &disturbances::of(claim, &common, &trial))
     }
 
     /// What the reader must know of a claim that is not judged by blocks although it has trials.

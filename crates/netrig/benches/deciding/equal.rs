@@ -1,6 +1,10 @@
 //! What comparisons of equal runs say.
 
+use std::time::{Duration, Instant};
+
 use anyhow::Result;
+use rig_stats::confidence::Level;
+use rig_stats::share::exact_interval;
 use serde_json::Value;
 
 use crate::{Bench, line, percent, whole};
@@ -10,16 +14,25 @@ const SUITES: [&str; 2] = ["namespaces", "packets"];
 pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
     let runs = whole(numbers, 0, 7);
     let seconds = numbers.get(1).copied().unwrap_or(3.0) * 60.0;
+    let until = numbers.get(2).map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
+    let mut told = None;
     loop {
         // The suite that has the fewest, so that both see the same hours.
         let counts = SUITES.map(|suite| ids(bench, suite).map_or(0, |ids| ids.len()));
         let Some((suite, count)) = SUITES.iter().zip(counts).min_by_key(|(_, count)| *count) else { break };
-        if count >= runs {
+        let next_ends = Instant::now() + Duration::from_secs_f64(seconds);
+        if count >= runs || until.is_some_and(|until| next_ends > until) {
             break;
         }
         bench.run(suite, seconds)?;
-        eprintln!("{suite}: {} of {runs} runs", count + 1);
+        println!("{suite}: {} of {runs} runs in {}", count + 1, bench.store.display());
+        told = Some(tell(bench, seconds)?);
     }
+    told.map_or_else(|| tell(bench, seconds), Ok)
+}
+
+/// Prints what the runs made so far say.
+fn tell(bench: &Bench, seconds: f64) -> Result<()> {
     let mut verdicts = Verdicts::default();
     for suite in SUITES {
         let ids = ids(bench, suite)?;
@@ -30,14 +43,21 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
         }
     }
     println!("{} pairs of equal runs of {seconds} s, {} figures that decide", verdicts.pairs, verdicts.figures);
-    let of = |n: usize, all: usize| percent(n as f64 / all.max(1) as f64);
+    let of = |n: usize, all: usize| {
+        let exact = exact_interval(n as u64, all as u64, Level::default());
+        let share = n as f64 / all.max(1) as f64;
+        format!("{} ({} to {})", percent(share), percent(exact.low), percent(exact.high))
+    };
     line("better or worse, of figures", "<= 5 %", &of(verdicts.changed, verdicts.figures));
     line("the same, of figures", ">= 80 %", &of(verdicts.same, verdicts.figures));
     line("pairs with any figure better or worse", "<= 5 %", &of(verdicts.pairs_changed, verdicts.pairs));
+    println!(
+        "(in brackets exact intervals of 95 % as of independent cases; pairs share runs, so that they are rather wider)"
+    );
     Ok(())
 }
 
-/// The store's complete runs of a suite, the oldest first.
+/// The store's complete runs of a suite by one build, that of the latest, the oldest first.
 fn ids(bench: &Bench, suite: &str) -> Result<Vec<String>> {
     if !bench.store.exists() {
         return Ok(Vec::new());
@@ -46,15 +66,16 @@ fn ids(bench: &Bench, suite: &str) -> Result<Vec<String>> {
     let numbers = history.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable();
-    let mut ids = Vec::new();
+    let mut runs = Vec::new();
     for number in numbers {
-        let run = bench.json(["report", &number.to_string()])?;
-        let run = &run["data"]["run"];
+        let report = bench.json(["report", &number.to_string()])?;
+        let run = &report["data"]["run"];
         if run["suite"] == suite && run["status"]["state"] == "complete" {
-            ids.push(number.to_string());
+            runs.push((number.to_string(), report["data"]["environment"]["netrig_build"].clone()));
         }
     }
-    Ok(ids)
+    let latest = runs.last().map(|(_, build)| build.clone());
+    Ok(runs.into_iter().filter(|(_, build)| Some(build) == latest.as_ref()).map(|(id, _)| id).collect())
 }
 
 /// What comparisons of equal runs said of the figures that decide.

@@ -1,11 +1,14 @@
 //! One scenario: its testbed, its load, its trials.
 
+use std::collections::BTreeMap;
+
 use rig_stats::blocks::modes::Modes;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Reading;
 use rig_study::claim::{Metric, Side};
 use rig_study::figures::{Kind, over_time, reading};
-use rig_study::record::TrialRecord;
+use rig_study::record::{Flag, TrialRecord};
+use rig_study::run::suspicion;
 use rig_study::view::{Certainty, ScenarioView};
 
 use super::{
@@ -33,6 +36,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     blocks.push(Block::Table(trials(scenario, level)));
     blocks.extend(layers::details(scenario, level));
     blocks.extend(two_valued(scenario).into_iter().map(Block::info));
+    blocks.extend(full_nodes(scenario).map(Block::info));
     blocks.extend(dut::details(scenario));
     blocks.extend(agents::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));
@@ -72,6 +76,27 @@ fn two_valued(scenario: &ScenarioView) -> Vec<String> {
         Some(format!("{label} is two-valued: about {}, {}.", mode(&modes.low), mode(&modes.high)))
     };
     sheets::trial(kind).into_iter().filter_map(words).collect()
+}
+
+/// Nodes whose CPUs were all busy and no reason to doubt the trials: how fast they are is what such a load asks.
+fn full_nodes(scenario: &ScenarioView) -> Option<String> {
+    let mut full: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for trial in &scenario.trials {
+        let is_doubted =
+            |name: &str| trial.flags.iter().any(|flag| matches!(flag, Flag::Saturated { node, .. } if node == name));
+        for node in trial.nodes.iter().filter(|node| !is_doubted(&node.name)) {
+            full.entry(&node.name).or_default().extend(suspicion::full(trial, node));
+        }
+    }
+    full.retain(|_, percents| !percents.is_empty());
+    let all = scenario.trials.len();
+    let node = |(name, percents): (&&str, &Vec<f64>)| {
+        let mean = percents.iter().sum::<f64>() / percents.len() as f64;
+        format!("node {name}'s CPUs were full ({mean:.1} %) in {} of {all}", percents.len())
+    };
+    let words: Vec<String> = full.iter().map(node).collect();
+    (!words.is_empty())
+        .then(|| format!("Limited by CPU time, as a load without a rate is: {} trials.", words.join(" trials, ")))
 }
 
 /// A column for each trial, and one for how much they scatter.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use rig_stats::blocks::covariate::{Adjusted, Covariate, adjust};
 use rig_stats::blocks::{Contrast, least_p, plan, sequential};
 use rig_stats::compare::Resampling;
 use rig_stats::confidence::{Interval, Level};
@@ -16,9 +17,27 @@ pub struct ByBlock {
     unit: EffectUnit,
     threshold: Threshold,
     scale: Scale,
-    /// On a logarithmic scale, logarithms.
+    /// What was measured; on a logarithmic scale, logarithms.
+    measured: Contrast,
+    covariates: Vec<(&'static str, Covariate)>,
+    /// Without what disturbed it, where that is known.
     contrast: Contrast,
+    /// For what it was adjusted, and what that leaves of the scatter.
+    adjusted: Option<(&'static str, f64)>,
 }
+
+/// What was done to the trials that a claim's figures are of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Disturbance {
+    pub name: &'static str,
+    /// What it multiplies each figure by where that is known of all, as logarithms; else how large it was, on any scale.
+    pub is_factor: bool,
+    /// In each block, for each of the claim's figures.
+    pub blocks: Vec<Vec<f64>>,
+}
+
+/// Step by which an effect's dependence on its figures is found.
+const STEP: f64 = 1e-4;
 
 /// How much blocks speak against each answer, as one-sided p.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,23 +110,46 @@ impl Claim {
         Some(Judgement { verdict, effect_is, unit, effect, interval: None, bound: None, threshold, words })
     }
 
-    /// The claim's effect in each block; `blocks` has the claim's figures in each. `None` where it cannot be computed in one.
-    pub fn by_block(&self, blocks: &[Vec<f64>]) -> Option<ByBlock> {
+    /// The claim's effect in each block; `blocks` has the claim's figures in each, and `disturbances` what was done to them. `None` where
+    /// it cannot be computed in one.
+    pub fn by_block(&self, blocks: &[Vec<f64>], disturbances: &[Disturbance]) -> Option<ByBlock> {
         let Effect { expr, threshold, scale, unit } = self.effect(blocks.iter().flatten().all(|value| *value > 0.0));
         let value = |figures: &Vec<f64>| {
             let value = expr.value(figures);
             if scale == Scale::Logarithmic { value.ln() } else { value }
         };
         let contrast = Contrast::of(blocks.iter().map(value).collect())?;
+        // By how much the effect's logarithm follows that of each figure: 1 above a line, -1 below.
+        let weighed = |figures: &Vec<f64>, of_each: &Vec<f64>| -> f64 {
+            let weight = |place: usize| {
+                let mut more = figures.clone();
+                more[place] *= STEP.exp();
+                (value(&more) - value(figures)) / STEP
+            };
+            of_each.iter().enumerate().map(|(place, z)| weight(place) * z).sum()
+        };
+        let covariate = |disturbance: &Disturbance| {
+            let differences =
+                blocks.iter().zip(&disturbance.blocks).map(|(one, of_each)| weighed(one, of_each)).collect();
+            (disturbance.name, Covariate { differences, slope: disturbance.is_factor.then_some(1.0) })
+        };
+        let covariates =
+            if scale == Scale::Logarithmic { disturbances.iter().map(covariate).collect() } else { Vec::new() };
         // A logarithm of the threshold is needed, too.
         let (least, _) = threshold.borders();
         let is_possible = scale == Scale::Linear || least.is_none_or(|border| border > 0.0);
-        is_possible.then(|| ByBlock {
-            effect_is: expr.written(&self.figures).to_string(),
-            unit,
-            threshold,
-            scale,
-            contrast,
+        is_possible.then(|| {
+            ByBlock {
+                effect_is: expr.written(&self.figures).to_string(),
+                unit,
+                threshold,
+                scale,
+                measured: contrast.clone(),
+                covariates,
+                contrast,
+                adjusted: None,
+            }
+            .adjusted()
         })
     }
 }
@@ -130,7 +172,26 @@ impl ByBlock {
 
     /// As it was after so many blocks.
     pub fn after(&self, blocks: usize) -> Option<Self> {
-        Some(Self { contrast: self.contrast.first(blocks)?, effect_is: self.effect_is.clone(), ..*self })
+        let measured = self.measured.first(blocks)?;
+        let covariates = self.covariates.iter().map(|(name, covariate)| (*name, covariate.first(blocks))).collect();
+        let effect_is = self.effect_is.clone();
+        Some(Self { contrast: measured.clone(), measured, covariates, effect_is, ..*self }.adjusted())
+    }
+
+    /// Without what disturbed it.
+    fn adjusted(self) -> Self {
+        let covariates: Vec<Covariate> = self.covariates.iter().map(|(_, covariate)| covariate.clone()).collect();
+        match adjust(&self.measured, &covariates) {
+            Some(Adjusted { contrast, covariate, left, .. }) => {
+                Self { contrast, adjusted: Some((self.covariates[covariate].0, left)), ..self }
+            }
+            None => Self { adjusted: None, ..self },
+        }
+    }
+
+    /// What was taken out of the effect, e.g. `other programs`.
+    pub fn adjusted_for(&self) -> Option<&'static str> {
+        self.adjusted.map(|(name, _)| name)
     }
 
     /// On the contrast's scale.
@@ -185,19 +246,30 @@ impl ByBlock {
         }
     }
 
-    /// How many blocks it would take in all to decide, about; `None` where no number that is worth making would.
-    pub fn blocks_needed(&self, level: Level) -> Option<u32> {
-        let centre = self.contrast.centre();
+    /// How many blocks it would take in all to decide, about, beside so many other claims that are open; `None` where no number that is
+    /// worth making would. Both the test has to reach its p, corrected for the others, and the interval to end at what is claimed.
+    pub fn blocks_needed(&self, level: Level, open: usize) -> Option<u32> {
+        let centre = self.contrast.trimmed_mean();
         let (low, high) = self.borders();
-        let distance = [low, high].into_iter().flatten().map(|border| (centre - border).abs()).reduce(f64::min)?;
-        let deviation = rig_stats::sample::Sample::from(self.contrast.values().to_vec()).standard_deviation()?;
-        let needed = plan::blocks_for_half_width(deviation, distance, level)?;
-        let needed = needed.max(u32::try_from(self.blocks()).unwrap_or(u32::MAX).saturating_add(1));
-        (needed <= 10_000).then_some(needed)
+        let border = [low, high]
+            .into_iter()
+            .flatten()
+            .min_by(|one, other| (centre - one).abs().total_cmp(&(centre - other).abs()))?;
+        let distance = (centre - border).abs();
+        let blocks = self.blocks() as f64;
+        let deviation = self.contrast.error()? * blocks.sqrt();
+        let error = 100.0 - level.percent();
+        let corrected = Level::new(100.0 - error / open.max(1) as f64).ok()?;
+        let by_test = plan::blocks_for_half_width(deviation, distance, corrected)?;
+        let interval = self.contrast.interval(level, Resampling::default())?;
+        let half = if border < centre { centre - interval.low } else { interval.high - centre };
+        let by_interval = blocks * (half / distance).powi(2);
+        let needed = f64::from(by_test).max(by_interval).max(blocks + 1.0).ceil();
+        (needed <= 10_000.0).then_some(needed as u32)
     }
 
-    /// The claim as these blocks show it. `decided` is after how many the answer was reached, where it was.
-    pub fn judgement(&self, level: Level, verdict: Verdict, why: Why) -> Judgement {
+    /// The claim as these blocks show it. `needed` is how many blocks would decide it, where it is undecided and that is known.
+    pub fn judgement(&self, level: Level, verdict: Verdict, why: Why, needed: Option<u32>) -> Judgement {
         let value = match self.scale {
             Scale::Linear => self.contrast.centre(),
             Scale::Logarithmic => self.contrast.centre().exp(),
@@ -210,6 +282,10 @@ impl ByBlock {
             let _ = write!(words, " ({level} interval {low} to {high}, {blocks} blocks)");
         }
         let _ = write!(words, ", claimed {}", self.threshold.show(self.unit));
+        if let Some((name, left)) = self.adjusted {
+            let _ =
+                write!(words, "; adjusted for {name}, without which blocks scatter {:.1} times as much", 1.0 / left);
+        }
         match why {
             Why::Decided { after } if after < blocks => {
                 let _ = write!(words, "; decided after {after} blocks");
@@ -222,15 +298,16 @@ impl ByBlock {
                     "; alone it would be decided, but not with enough certainty as one of {claims} claims"
                 );
             }
-            Why::Wide => {
-                words += "; the claimed value is inside the interval";
-                match self.blocks_needed(level) {
-                    Some(needed) => {
-                        let _ = write!(words, ", about {needed} blocks should decide it");
-                    }
-                    None => words += ", and too close to the effect for more blocks to decide it",
-                }
+            Why::Wide => words += "; the claimed value is inside the interval",
+        }
+        match (why, needed) {
+            (Why::Among(_) | Why::Wide, Some(needed)) => {
+                let _ = write!(words, ", about {needed} blocks should decide it");
             }
+            (Why::Wide, None) => {
+                words += ", and too close to the effect for more blocks to decide it"
+            }
+            _ => {}
         }
         if verdict != Verdict::Undecided && blocks < sequential::LEAST as usize {
             let _ = write!(

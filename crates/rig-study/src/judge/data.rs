@@ -25,6 +25,9 @@ pub struct ClaimData {
     /// Of an undecided claim: blocks that would decide it, about, and the time that those still to be made would take.
     pub blocks_needed: Option<u32>,
     pub seconds_needed: Option<f64>,
+    /// What disturbed trials and was taken out of the effect, because blocks scatter less without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adjusted_for: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +58,7 @@ impl ClaimData {
             blocks,
             blocks_needed: ruling.blocks_needed,
             seconds_needed: None,
+            adjusted_for: ruling.adjusted_for.map(str::to_owned),
         }
     }
 }

@@ -4,6 +4,7 @@ use rig_stats::blocks::sequential::looks;
 
 use super::*;
 use crate::fixture::{TrialOptions, trial};
+use crate::record::{CpuUse, NodeShare};
 
 fn claims(expressions: &[&str]) -> Vec<Claim> {
     expressions.iter().map(|expression| Claim::parse("x", expression).unwrap()).collect()
@@ -88,6 +89,85 @@ fn scenarios_that_share_few_blocks_count_as_independent() {
     let ruling = &rule_on(&["B.throughput <= 0.9 * A.throughput"], &trials, &fixed())[0];
     assert_eq!(ruling.evidence, Evidence::Samples);
     assert!(ruling.judgement.words.contains("share too few blocks"), "{}", ruling.judgement.words);
+}
+
+/// A scenario rests once its claims are decided, and others of the claim go on.
+#[test]
+fn blocks_until_a_scenario_rests_belong_together() {
+    let mut trials = run(&mut Draws(8), 6, 0.9, 0.2, 0.005);
+    let mut draws = Draws(9);
+    trials.extend((7..=102).map(|block| carried("A", Some(block), 1000.0 * (0.2 * draws.normal()).exp())));
+    let ruling = &rule_on(&["B.throughput <= 0.95 * A.throughput"], &trials, &fixed())[0];
+    assert_eq!((ruling.judgement.verdict, ruling.evidence), (Verdict::Holds, Evidence::Blocks(6)), "{ruling:?}");
+}
+
+/// Blocks of A and B, which costs 10 % more CPU time; in every third trial other programs had some, too.
+fn disturbed(is_known: bool) -> Vec<TrialRecord> {
+    let mut draws = Draws(10);
+    let mut trials = Vec::new();
+    for block in 1..=12 {
+        for (id, cost) in [("A", 20.0), ("B", 22.0)] {
+            let mut record = carried(id, Some(block), 1000.0);
+            let own = cost * (0.005 * draws.normal()).exp();
+            let others = if (block + u32::from(id == "B")) % 3 == 0 { 40.0 * draws.next() } else { 0.0 };
+            for node in &mut record.nodes {
+                for cpu in &mut node.cpus {
+                    let none = CpuUse { cpu: cpu.cpu, ..Default::default() };
+                    *cpu = CpuUse { system: own + others, softirq: 2.0, idle: 98.0 - own - others, ..none };
+                }
+                let processes = own * node.cpus.len() as f64;
+                node.share = is_known.then_some(NodeShare { processes, ..Default::default() });
+            }
+            trials.push(record);
+        }
+    }
+    trials
+}
+
+#[test]
+fn the_time_of_other_programs_is_taken_out() {
+    let claim = ["B.sender.cpu <= 1.2 * A.sender.cpu"];
+    let known = &rule_on(&claim, &disturbed(true), &fixed())[0];
+    assert_eq!((known.judgement.verdict, known.adjusted_for), (Verdict::Holds, Some("other programs")));
+    let effect = known.judgement.effect.unwrap();
+    assert!((effect - 24.0 / 22.0).abs() < 0.01, "{effect}");
+    assert!(known.judgement.words.contains("adjusted for other programs"), "{}", known.judgement.words);
+    let unknown = &rule_on(&claim, &disturbed(false), &fixed())[0];
+    assert_eq!((unknown.judgement.verdict, unknown.adjusted_for), (Verdict::Undecided, None));
+}
+
+/// What is said of the time that a decision takes is about right: with so many blocks most such runs decide.
+#[test]
+fn as_many_blocks_as_were_said_decide() {
+    let (mut draws, mut said, mut decided) = (Draws(11), 0, 0);
+    let claim = ["B.throughput <= 1.0 * A.throughput"];
+    for _ in 0..60 {
+        let first = &rule_on(&claim, &run(&mut draws, 8, 0.96, 0.1, 0.05), &fixed())[0];
+        if let Some(needed) = first.blocks_needed.filter(|needed| *needed < 60) {
+            said += 1;
+            let ruling = &rule_on(&claim, &run(&mut draws, needed, 0.96, 0.1, 0.05), &fixed())[0];
+            decided += u32::from(ruling.is_decided());
+        }
+    }
+    assert!(said >= 20 && 3 * decided >= said, "{decided} of {said}");
+}
+
+#[test]
+fn what_is_not_sure_enough_among_many_needs_more_than_one_block() {
+    let ratio = |block: u32| f64::exp(-0.035 + if block.is_multiple_of(2) { 0.04 } else { -0.04 });
+    let both = |block| [carried("A", Some(block), 1000.0), carried("B", Some(block), 1000.0 * ratio(block))];
+    let trials: Vec<TrialRecord> = (1..=10).flat_map(both).collect();
+    let claim = "B.throughput <= 1.0 * A.throughput";
+    let alone = &rule_on(&[claim], &trials, &fixed())[0];
+    let among = &rule_on(&[claim; 18], &trials, &fixed())[0];
+    assert_eq!(among.judgement.verdict, Verdict::Undecided, "{}", among.judgement.words);
+    let needed = among.blocks_needed.unwrap();
+    assert!(alone.is_decided() || needed > alone.blocks_needed.unwrap(), "{alone:?} {needed}");
+    assert!(
+        needed > 13 && among.judgement.words.contains(&format!("about {needed} blocks")),
+        "{}",
+        among.judgement.words
+    );
 }
 
 #[test]

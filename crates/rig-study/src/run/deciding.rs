@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rig_stats::blocks::sequential::looks;
 use rig_stats::confidence::Level;
+use rig_stats::sample::Sample;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Metric, Side};
+use crate::figures::reading;
 use crate::judge::{Rule, Ruling, judge};
 use crate::record::TrialRecord;
-use crate::suite::{Budget, Repeat, Suite};
+use crate::suite::{Budget, Repeat, Scenario, Suite};
 
 /// How well the effect of a decided claim has to be known before its scenarios rest, either way as a ratio: the size of an effect is
 /// asked for, too.
@@ -23,6 +25,7 @@ fn is_answered(ruling: &Ruling) -> bool {
 pub(super) struct Deciding<'a> {
     budget: Budget,
     level: Level,
+    scenarios: &'a [Scenario],
     /// Those whose scenarios are all in the run.
     claims: Vec<&'a Claim>,
     trials: Vec<TrialRecord>,
@@ -36,7 +39,8 @@ impl<'a> Deciding<'a> {
         let Repeat::Within(budget) = repeat else { return None };
         let is_in = |claim: &&Claim| claim.figures().iter().all(|figure| suite.scenario(&figure.scenario).is_some());
         let claims = suite.claims.iter().filter(is_in).collect();
-        Some(Self { budget, level: suite.level(), claims, trials: Vec::new(), spent: BTreeMap::new() })
+        let (level, scenarios) = (suite.level(), suite.scenarios.as_slice());
+        Some(Self { budget, level, scenarios, claims, trials: Vec::new(), spent: BTreeMap::new() })
     }
 
     pub fn add(&mut self, record: TrialRecord) {
@@ -46,19 +50,39 @@ impl<'a> Deciding<'a> {
         self.trials.push(record);
     }
 
-    /// The scenarios that claims are about, all of which are decided and their effects known to [`NARROW`]: known at the looks
-    /// that were planned.
+    /// The scenarios of which nothing more is asked: those that claims are about, all of which are decided and their effects known to
+    /// [`NARROW`], and those without claims whose figures are known as well. Claims are decided at the looks that were planned; a run
+    /// that goes on longer, with the time of what rests, only asks then whether the effects have become known.
     pub fn answered(&self, block: u32) -> BTreeSet<String> {
-        if !looks(self.budget.blocks).contains(&block) || block >= self.budget.blocks {
+        let planned = self.budget.blocks;
+        let looks = looks(planned);
+        let apart = (planned - looks.iter().rev().nth(1).copied().unwrap_or(0)).max(1);
+        let is_look = if block < planned { looks.contains(&block) } else { (block - planned).is_multiple_of(apart) };
+        if !is_look {
             return BTreeSet::new();
         }
-        let rule = Rule { level: self.level, planned: Some(self.budget.blocks), is_over: false };
+        let rule = Rule { level: self.level, planned: Some(planned), is_over: false };
         let rulings = judge(&self.claims, &self.trials, &rule);
         let scenarios = |is_decided: bool| -> BTreeSet<String> {
             let claims = self.claims.iter().zip(&rulings).filter(|(_, ruling)| is_answered(ruling) == is_decided);
             claims.flat_map(|(claim, _)| claim.figures()).map(|figure| figure.scenario.clone()).collect()
         };
-        &scenarios(true) - &scenarios(false)
+        let claimed = |id: &str| self.claims.iter().any(|c| c.figures().iter().any(|figure| figure.scenario == id));
+        let unclaimed = self.scenarios.iter().filter(|scenario| !claimed(&scenario.id));
+        let known = unclaimed.filter(|scenario| self.is_known(scenario)).map(|scenario| scenario.id.clone());
+        (&scenarios(true) - &scenarios(false)).into_iter().chain(known).collect()
+    }
+
+    /// Whether the figures that are to be certain of a scenario are known to [`NARROW`].
+    fn is_known(&self, scenario: &Scenario) -> bool {
+        let trials = || self.trials.iter().filter(|trial| trial.scenario == scenario.id);
+        let is_narrow = |(side, metric): &(Side, Metric)| {
+            let values: Option<Vec<f64>> = trials().map(|t| Some(reading(t, *side, *metric)?.value)).collect();
+            let sample = values.map(Sample::from);
+            let interval = sample.and_then(|sample| Some((self.level.mean_interval(&sample)?, sample.mean()?)));
+            interval.is_some_and(|(interval, mean)| interval.high - interval.low <= 2.0 * (NARROW - 1.0) * mean)
+        };
+        !scenario.watched.is_empty() && scenario.watched.iter().all(is_narrow)
     }
 
     /// Whether another block of these scenarios fits into what is left of the time.

@@ -268,7 +268,7 @@ impl Trials {
             layers: None,
             flags: Vec::new(),
         };
-        record.flags = flags(&record, &scenario.topology, &self.cores);
+        record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
         if let Some(map) = &self.layers {
             record.layers = Some(self.by_layer(map, stage, scenario, &record, (known, timing.phases))?);
         }

@@ -1,5 +1,7 @@
 //! What makes a reader doubt a trial, from its own counters.
 
+use std::collections::BTreeSet;
+
 use rig_load::record::{PacketRecord, TransactionRecord, WorkerRecord};
 use rig_packet::search::{BOUND, Ending, GeneratorBound};
 use rig_sys::cpu::CpuSet;
@@ -38,8 +40,9 @@ fn in_vain(phase: &PhaseRecord) -> Option<Flag> {
     Some(Flag::NotReached { phase: phase.name.clone(), condition: condition.clone(), microseconds: *after_us })
 }
 
-/// Every suspicion that the counters of `trial` give cause for, made on a machine with these cores of several threads.
-pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
+/// Every suspicion that the counters of `trial` give cause for, made on a machine with these cores of several threads. `filled` are
+/// the nodes whose CPUs are full by intention ([`Scenario::filled`](crate::suite::Scenario::filled)).
+pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], filled: &BTreeSet<&str>) -> Vec<Flag> {
     let mut flags = shared_cores(trial, cores);
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
@@ -57,7 +60,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
         if !polled {
             // Of three nodes, receive processing is placed; frames of XDP programs are seen by no counter of it.
             flags.extend(receive_elsewhere(node).filter(|_| !of_three));
-            flags.extend(saturated(node));
+            flags.extend(saturated(node).filter(|_| !filled.contains(&*node.name)));
         }
         flags.extend(stolen(node));
         flags.extend(ticks_differ(trial, node));
@@ -68,7 +71,11 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) 
             flags.extend(not_one_segment(node, topology));
         }
     }
-    flags.extend(trial.workers.iter().flat_map(|worker| of_worker(trial, worker)));
+    for worker in &trial.workers {
+        let by_intention =
+            |flag: &Flag| matches!(flag, Flag::SaturatedThread { .. }) && filled.contains(node_of(&worker.name));
+        flags.extend(of_worker(trial, worker).into_iter().filter(|flag| !by_intention(flag)));
+    }
     flags
 }
 
@@ -226,9 +233,19 @@ fn shared_cores(trial: &TrialRecord, cores: &[CpuSet]) -> Vec<Flag> {
     split_cores(&owned, cores).map(flag).collect()
 }
 
+/// CPU time that is not there to be used.
+fn taken(cpu: &CpuUse) -> f64 {
+    cpu.busy() + cpu.steal
+}
+
+/// How busy all CPUs of a node of a trial together were, percent, where they were full; `None` too where workers that look for packets
+/// without rest keep them so.
+pub fn full(trial: &TrialRecord, node: &NodeRecord) -> Option<f64> {
+    Some(node.mean(taken)).filter(|percent| *percent >= SATURATED_PERCENT && !is_polled(trial, node))
+}
+
 /// The node as a whole, or else the busiest of its CPUs.
 fn saturated(node: &NodeRecord) -> Option<Flag> {
-    let taken = |cpu: &CpuUse| cpu.busy() + cpu.steal;
     let name = || node.name.clone();
     let percent = node.mean(taken);
     if percent >= SATURATED_PERCENT {
@@ -325,6 +342,11 @@ mod tests {
         }
     }
 
+    /// Of a load that is not meant to fill any CPU.
+    fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
+        super::flags(trial, topology, cores, &BTreeSet::new())
+    }
+
     fn raw(segmentation_offload: bool) -> Topology {
         let wire = rig_testbed::topology::WireOptions { segmentation_offload, ..Default::default() };
         let ends = ["a".parse().unwrap(), "b".parse().unwrap()];
@@ -379,6 +401,27 @@ mod tests {
         assert!(found.contains(&Flag::Stolen { node: "b".into(), percent: 4.0 }));
         assert!(found.contains(&Flag::Saturated { node: "b".into(), percent: 100.0 }));
         assert!(found.contains(&Flag::Dropped { place: "the backlog of CPU 0".into(), packets: 7 }));
+    }
+
+    #[test]
+    fn what_is_full_by_intention_is_no_doubt() {
+        let text = include_str!("../../tests/records/trial-0.1.0.json");
+        let mut worker = serde_json::from_str::<TrialRecord>(text).unwrap().workers.remove(0);
+        (worker.window_begin_ns, worker.window_end_ns) = (0, 1_000_000_000);
+        (worker.name, worker.notes) = ("b/one".into(), Vec::new());
+        worker.threads = vec![rig_load::record::ThreadRecord { bytes: 1, operations: 1, cpu_ns: 990_000_000 }];
+        let mut trial = trial(node(CpuUse { softirq: 99.0, steal: 0.5, ..Default::default() }, 0));
+        trial.workers.push(worker);
+        let found = |filled: &[&str]| super::flags(&trial, &raw(true), &[], &filled.iter().copied().collect());
+        let doubts = [
+            Flag::Saturated { node: "b".into(), percent: 99.5 },
+            Flag::SaturatedThread { worker: "b/one".into(), percent: 99.0 },
+        ];
+        assert_eq!(found(&["a"]), doubts);
+        assert_eq!(found(&["b"]), []);
+        assert_eq!(full(&trial, &trial.nodes[0]), Some(99.5));
+        trial.nodes[0].cpus[0].softirq = 50.0;
+        assert_eq!(full(&trial, &trial.nodes[0]), None);
     }
 
     #[test]

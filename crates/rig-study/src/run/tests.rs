@@ -240,6 +240,29 @@ fn what_is_decided_rests_and_the_others_have_its_time() {
     assert!(fake.made.len() as u64 * each_ms <= time_ms);
 }
 
+/// Scenarios that no claim is about rest when they are known well, and what became known after the planned blocks rests, too.
+#[test]
+fn what_nothing_more_is_asked_of_rests() {
+    let (mut suite, mut timing) = with_claims(1, 12);
+    suite.scenarios.extend(self::suite(&["Unclaimed", "Restless"]).scenarios);
+    let each_ms = trial("Fast", 1, (1.0, 1.0)).total_us / 1000;
+    timing.repeat = Repeat::Within(crate::suite::Budget { time_ms: 5 * 12 * each_ms, blocks: 12 });
+    let mut fake = Fake::new(|id: &str, ordinal: u32| match id {
+        "Unclaimed" => Ok((700.0 + f64::from(ordinal % 3), 50.0)),
+        "Restless" => Ok((if ordinal.is_multiple_of(2) { 100.0 } else { 900.0 }, 50.0)),
+        // Decided at once, and known to 5 % only later.
+        "Slow" => Ok((500.0 * if ordinal <= 4 { 1.0 + 0.1 * (f64::from(ordinal) - 2.5) } else { 1.0 }, 50.0)),
+        _ => scattered(id, ordinal),
+    });
+    let (result, settled) = Bench::new().run(&suite, &timing, &mut fake, &mut ());
+    result.unwrap();
+    let of = |id: &str| settled.iter().find(|s| s.scenario == id).unwrap();
+    assert_eq!((of("Unclaimed").trials, &of("Unclaimed").outcome), (8, &Outcome::Decided));
+    assert_eq!(of("Restless").outcome, Outcome::TimeUp);
+    assert_eq!(of("Slow").outcome, Outcome::Decided, "{settled:?}");
+    assert!(of("Restless").trials > of("Slow").trials, "{settled:?}");
+}
+
 #[test]
 fn a_time_that_is_up_ends_what_is_undecided() {
     let each_ms = trial("Fast", 1, (1.0, 1.0)).total_us / 1000;

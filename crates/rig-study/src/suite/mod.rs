@@ -2,6 +2,7 @@
 
 mod datapaths;
 mod file;
+mod full_speed;
 mod keys;
 mod load;
 mod packets;
