@@ -100,6 +100,10 @@ pub(crate) struct Polling {
     pub uneven: Option<u64>,
     pub pressed: Option<Pressed>,
     pub trial: Option<PollTrial>,
+    /// What threads carry that came because a CPU was full.
+    pub proof: Option<PollTrial>,
+    /// How long threads stay at least.
+    pub apart: u64,
     pub verdict: Option<PollVerdict>,
     /// How long the last verdict held.
     pub holds: u64,

@@ -56,6 +56,8 @@ impl Look<'_> {
         self.state.times.stuck = None;
         self.state.polling.pressed = None;
         self.state.polling.trial = None;
+        self.state.polling.proof = None;
+        self.state.polling.apart = 0;
         self.state.watch = None;
         self.become_situation(Situation::Parked, 0);
     }

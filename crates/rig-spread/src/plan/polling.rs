@@ -14,6 +14,8 @@ const FULL: f64 = 0.95;
 /// How long CPUs have been full until what is carried is counted, and for how long that is.
 const STEADY: u64 = 3 * SECOND / 10;
 const COUNTED: f64 = 0.4;
+/// The same for threads that came because a CPU was full: streams take their time to use them.
+const PROVEN: f64 = 1.0;
 /// What happens so soon after a switch is the switch itself.
 const SETTLE: u64 = SECOND / 10;
 /// What is carried with threads has to be more by this: they cost CPU time.
@@ -24,8 +26,12 @@ const HOLDS_LONGEST: u64 = 600 * SECOND;
 /// It is of no use any more when so much less is carried.
 const OTHER_LOAD: f64 = 0.7;
 const FORGOTTEN: u64 = 2 * SECOND;
-/// Between two switches that no trial asks for.
+/// Between two switches that no trial asks for, at first; it doubles each time that threads were soon needed again.
 const APART: u64 = SECOND;
+const APART_LONGEST: u64 = 60 * SECOND;
+const SOON: u64 = 10 * SECOND;
+/// Receive work below this part of a CPU is no reason for threads: what else fills the CPU waits for it, and not it for that.
+const MUCH: f64 = 0.2;
 /// How long a CPU is full in place, while others have room, until threads spread its work: a burst begins unevenly.
 const UNEVEN: u64 = SECOND / 25;
 const UNEVEN_SPREAD: u64 = SECOND;
@@ -57,6 +63,9 @@ impl Look<'_> {
         if self.pressed() && self.begin_trial() {
             return true;
         }
+        if self.prove() {
+            return true;
+        }
         if self.state.in_place { self.stay_in_place() } else { self.leave_to_place() }
     }
 
@@ -75,6 +84,7 @@ impl Look<'_> {
         self.state.polling.since = self.now;
         self.state.polling.uneven = None;
         self.state.polling.pressed = None;
+        self.state.polling.proof = None;
         self.state.times.active = self.now;
         // What was before it says nothing about moves.
         self.state.watch = None;
@@ -141,11 +151,7 @@ impl Look<'_> {
         let in_place = self.state.in_place;
         let (without, with) = if in_place { (tried, trial.before) } else { (trial.before, tried) };
         let stays_in_place = with < without * MORE;
-        let polling = &mut self.state.polling;
-        polling.holds = (polling.holds * 2).clamp(HOLDS, HOLDS_LONGEST);
-        let until = self.now.saturating_add(polling.holds);
-        polling.verdict = Some(PollVerdict { in_place: stays_in_place, until, rate: with.max(without) });
-        self.switch(stays_in_place, Polled::Measured { with, without });
+        self.decide(stays_in_place, with, without);
         if stays_in_place {
             self.put_on_base();
         } else if in_place {
@@ -154,22 +160,58 @@ impl Look<'_> {
         true
     }
 
+    /// Threads that came because a CPU was full: where they carry less than was carried in place, they go again.
+    fn prove(&mut self) -> bool {
+        let Some(mut proof) = self.state.polling.proof.take().filter(|_| !self.state.in_place) else { return false };
+        let over = nanos::of(self.seen.over);
+        if over > 0 && self.now.saturating_sub(proof.begun) >= SETTLE.saturating_add(over) {
+            proof.time += self.seen.over.as_secs_f64();
+            proof.packets += self.seen.entries.iter().map(|entry| entry.packets).sum::<u64>();
+        }
+        if proof.time < PROVEN {
+            self.state.polling.proof = Some(proof);
+            return false;
+        }
+        let with = proof.packets as f64 / proof.time;
+        let full = self.places.iter().any(|place| place.full);
+        if with >= proof.before || !full || !self.may_switch() {
+            return false;
+        }
+        self.decide(true, with, proof.before);
+        self.put_on_base();
+        true
+    }
+
+    /// Keeps to the better of both ways for a while.
+    fn decide(&mut self, in_place: bool, with: f64, without: f64) {
+        let polling = &mut self.state.polling;
+        polling.holds = (polling.holds * 2).clamp(HOLDS, HOLDS_LONGEST);
+        let until = self.now.saturating_add(polling.holds);
+        polling.verdict = Some(PollVerdict { in_place, until, rate: with.max(without) });
+        self.switch(in_place, Polled::Measured { with, without });
+    }
+
     /// In place: until a CPU is full while others have room.
     fn stay_in_place(&mut self) -> bool {
-        let verdict = self.state.polling.verdict.is_some();
-        let room = if verdict { self.config.tuning.fill / 2.0 } else { self.config.tuning.fill };
-        let uneven = self.places.iter().any(|place| place.hot) && (0..self.places.len()).any(|at| self.busy(at) < room);
-        if !uneven {
+        let load: f64 = self.state.entries.iter().map(|entry| entry.load.get()).sum();
+        let room = (0..self.places.len()).any(|at| self.busy(at) < self.config.tuning.fill);
+        let uneven = room && load >= MUCH && self.places.iter().any(|place| place.hot);
+        if !uneven || self.state.polling.verdict.is_some() {
             self.state.polling.uneven = None;
             self.put_on_base();
             return true;
         }
         let since = *self.state.polling.uneven.get_or_insert(self.now);
-        let long = if verdict || self.comes_everywhere() { UNEVEN_SPREAD } else { UNEVEN };
+        let long = if self.comes_everywhere() { UNEVEN_SPREAD } else { UNEVEN };
         if self.now.saturating_sub(since) < long || !self.may_switch() {
             return true;
         }
+        let soon = self.now.saturating_sub(self.state.polling.since) < SOON;
+        let apart = self.state.polling.apart * 2;
+        self.state.polling.apart = if soon { apart.clamp(APART, APART_LONGEST) } else { APART };
+        let before = self.state.totals.processed.get();
         self.switch(false, Polled::Hot);
+        self.state.polling.proof = Some(PollTrial { begun: self.now, before, ..PollTrial::default() });
         // What is full may be another CPU than the base: what has to leave that one is seen with threads.
         !self.places[0].hot
     }
@@ -179,7 +221,7 @@ impl Look<'_> {
         let times = &self.state.times;
         let one = self.places.iter().filter(|place| place.alive > 0).count() == 1;
         let calm = self.now >= times.coalesce_after && self.state.cpus.iter().all(|cpu| cpu.hot == 0);
-        let late = self.now.saturating_sub(self.state.polling.since) >= APART;
+        let late = self.now.saturating_sub(self.state.polling.since) >= self.state.polling.apart.max(APART);
         let asked = self.state.polling.verdict.is_some_and(|verdict| !verdict.in_place);
         if !(one && calm && late) || asked || !self.may_switch() {
             return false;

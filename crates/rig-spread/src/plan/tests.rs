@@ -768,6 +768,7 @@ impl InPlace {
             number,
             packets: if state.in_place { packets(number) as u64 } else { 0 },
             processing: over.mul_f64(done(number)),
+            other: over.mul_f64(self.bed.other.get(&number).copied().unwrap_or(0.0)),
             standing_queue: wanted(number) > 1.0,
             ..CpuSeen::default()
         };
@@ -831,6 +832,33 @@ fn where_all_cpus_are_full_the_way_of_polling_stays_that_carries_more() {
         panic!("{switches:?}")
     };
     assert!(with > without * 1.5, "{with} with threads, {without} without");
+}
+
+#[test]
+fn threads_that_carry_less_than_was_carried_without_go_again() {
+    let mut bed = InPlace::new([0.0, 1.0], 3.0);
+    bed.run(0.0, 3.0);
+    bed.run(0.2, 10.0);
+    bed.bed.forget();
+    bed.run(1.2, 20.0);
+    let switches = bed.switches();
+    // Where all CPUs are full sooner, that is a trial.
+    let [(false, Polled::Hot), .., (true, Polled::Measured { with, without })] = switches[..] else {
+        panic!("{switches:?}")
+    };
+    assert!(with < without * 0.8, "{with} with threads, {without} without");
+    assert!(bed.bed.state.in_place);
+}
+
+#[test]
+fn a_cpu_that_other_work_fills_needs_no_threads_for_the_few_packets_that_come_to_it() {
+    let mut bed = InPlace::new([0.0, 1.0], 1.5);
+    bed.run(0.0, 3.0);
+    bed.run(0.05, 10.0);
+    bed.bed.forget();
+    bed.bed.other.insert(1, 0.95);
+    bed.run(0.05, 20.0);
+    assert!(bed.bed.state.in_place && bed.switches().is_empty(), "{:?}", bed.switches());
 }
 
 #[test]

@@ -304,9 +304,7 @@ impl ByBlock {
             (Why::Among(_) | Why::Wide, Some(needed)) => {
                 let _ = write!(words, ", about {needed} blocks should decide it");
             }
-            (Why::Wide, None) => {
-                words += ", and too close to the effect for more blocks to decide it"
-            }
+            (Why::Wide, None) => words += ", and too close to the effect for more blocks to decide it",
             _ => {}
         }
         if verdict != Verdict::Undecided && blocks < sequential::LEAST as usize {
