@@ -302,7 +302,7 @@ impl ByBlock {
                 let _ = write!(words, ", about {needed} blocks would decide it");
             }
             (Why::Wide, None) => {
-                words += ", and the effect is too close to what is claimed for more blocks to decide it"
+                words += ", and the effect is too close to what is claimed for more blocks to decide it";
             }
             _ => {}
         }
