@@ -77,7 +77,9 @@ mod tests {
         let stream = "kind = \"tcp-stream\", message = \"128k\"";
         assert_eq!(filled(stream, "mtu = 1500", ""), ["a", "b"]);
         assert!(filled(stream, "mtu = 1500, rate = \"1gbit\"", "").is_empty(), "the wire is to be the limit");
-        assert!(filled("kind = \"tcp-stream\", message = \"128k\", throttle = \"1gbit\"", "mtu = 1500", "").is_empty());
+        assert!(
+            filled("kind = \"tcp-stream\", message = \"128k\", throttle = \"100MB/s\"", "mtu = 1500", "").is_empty()
+        );
         let udp = "kind = \"udp-stream\", message = \"1400\"";
         assert_eq!(filled(udp, "mtu = 1500", ""), ["a", "b"]);
         assert_eq!(filled(udp, "mtu = 1500, rate = \"1gbit\"", ""), ["a"], "nothing holds the sender back");
