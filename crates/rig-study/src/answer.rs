@@ -69,7 +69,7 @@ mod tests {
         let other = answers("", &[("Z.throughput", "elsewhere"), ("B.throughput / A.throughput", "")]);
         let one: Vec<TrialRecord> =
             ["A", "B"].iter().filter_map(|id| trials.iter().find(|trial| trial.scenario == *id).cloned()).collect();
-        let said = answer(&[other.clone()], &one, level).unwrap();
+        let said = answer(std::slice::from_ref(&other), &one, level).unwrap();
         assert!(said.ends_with(", in one trial.") && !said.contains("elsewhere"), "{said}");
         assert_eq!(answer(&[other], &[], level), None);
     }
