@@ -2,34 +2,18 @@
 
 use rig_stats::confidence::Level;
 
-use crate::claim::Claim;
 use crate::judge;
 use crate::record::TrialRecord;
+use crate::suite::Answer;
 use crate::view::Effect;
 
 /// Of values without an interval.
 const SINGLE: &str = "in one trial";
 
-/// A clause: its text, then each value with its own.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
-    pub text: String,
-    /// Of plain numbers.
-    pub unit: String,
-    pub parts: Vec<Part>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Part {
-    /// Its value is asked for, and nothing is claimed of it.
-    pub value: Claim,
-    pub text: String,
-}
-
 /// `Containers keep 109 % (105 to 113) behind a bridge and 98 % (96 to 100) over VXLAN; a byte takes ...`, of what the trials
 /// tell; `None` where they tell nothing of it.
 pub fn answer(answers: &[Answer], trials: &[TrialRecord], level: Level) -> Option<String> {
-    let clauses: Vec<(String, bool)> = answers.iter().filter_map(|answer| answer.clause(trials, level)).collect();
+    let clauses: Vec<(String, bool)> = answers.iter().filter_map(|answer| clause(answer, trials, level)).collect();
     let single = clauses.iter().all(|(_, single)| *single);
     let mark = |(text, own): &(String, bool)| if *own && !single { format!("{text} {SINGLE}") } else { text.clone() };
     let text = clauses.iter().map(mark).collect::<Vec<_>>().join("; ");
@@ -38,33 +22,33 @@ pub fn answer(answers: &[Answer], trials: &[TrialRecord], level: Level) -> Optio
     Some(format!("{}{}{end}.", first.to_uppercase(), &text[first.len_utf8()..]))
 }
 
-impl Answer {
-    /// The clause, and whether single trials are all that it has.
-    fn clause(&self, trials: &[TrialRecord], level: Level) -> Option<(String, bool)> {
-        let effects: Vec<(Effect, &str)> = self
-            .parts
-            .iter()
-            .filter_map(|part| Some((Effect::of(judge::value(&part.value, trials, level))?, part.text.as_str())))
-            .collect();
-        let show = |(effect, text): &(Effect, &str)| {
-            let value = effect.measured_in(&self.unit);
-            if text.is_empty() { value } else { format!("{value} {text}") }
-        };
-        let shown: Vec<String> = effects.iter().map(show).collect();
-        let listed = match shown.as_slice() {
-            [] => return None,
-            [only] => only.clone(),
-            [first @ .., last] => format!("{} and {last}", first.join(", ")),
-        };
-        let single = effects.iter().all(|(effect, _)| effect.interval.is_none());
-        Some((format!("{} {listed}", self.text), single))
-    }
+/// The clause, and whether single trials are all that it has.
+fn clause(answer: &Answer, trials: &[TrialRecord], level: Level) -> Option<(String, bool)> {
+    let effects: Vec<(Effect, &str)> = answer
+        .parts
+        .iter()
+        .filter_map(|part| Some((Effect::of(judge::value(&part.value, trials, level))?, part.text.as_str())))
+        .collect();
+    let show = |(effect, text): &(Effect, &str)| {
+        let value = effect.measured_in(&answer.unit);
+        if text.is_empty() { value } else { format!("{value} {text}") }
+    };
+    let shown: Vec<String> = effects.iter().map(show).collect();
+    let listed = match shown.as_slice() {
+        [] => return None,
+        [only] => only.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    };
+    let single = effects.iter().all(|(effect, _)| effect.interval.is_none());
+    Some((format!("{} {listed}", answer.text), single))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claim::Claim;
     use crate::fixture;
+    use crate::suite::Part;
 
     fn answers(unit: &str, parts: &[(&str, &str)]) -> Answer {
         let part =
@@ -85,7 +69,7 @@ mod tests {
         let other = answers("", &[("Z.throughput", "elsewhere"), ("B.throughput / A.throughput", "")]);
         let one: Vec<TrialRecord> =
             ["A", "B"].iter().filter_map(|id| trials.iter().find(|trial| trial.scenario == *id).cloned()).collect();
-        let said = answer(&[other.clone()], &one, level).unwrap();
+        let said = answer(std::slice::from_ref(&other), &one, level).unwrap();
         assert!(said.ends_with(", in one trial.") && !said.contains("elsewhere"), "{said}");
         assert_eq!(answer(&[other], &[], level), None);
     }

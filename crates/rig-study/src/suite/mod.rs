@@ -34,7 +34,6 @@ use rig_testbed::Dut;
 use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
-use crate::answer::Answer;
 use crate::checks::Procedure;
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
@@ -87,6 +86,22 @@ pub struct Suite {
     pub scenarios: Vec<Scenario>,
     pub tables: Vec<Layout>,
     pub claims: Vec<Claim>,
+}
+
+/// A clause of the answer to a suite's question: its text, then each value with its own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    pub text: String,
+    /// Of plain numbers.
+    pub unit: String,
+    pub parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its value is asked for, and nothing is claimed of it.
+    pub value: Claim,
+    pub text: String,
 }
 
 /// What searches of a first look have in place of their own.
