@@ -32,7 +32,7 @@ fn a_full_disk_is_said_and_what_was_stored_stays() {
             assert!(said.contains("no space left for the store"), "{said}");
             assert!(said.contains(store.to_str().unwrap()) && said.contains("--store FILE"), "{said}");
             let told = trials_told(&said);
-            assert_eq!(said.contains("what was measured is kept"), told > 0, "{said}");
+            assert_eq!(said.contains("finished trials are kept"), told > 0, "{said}");
             match Store::open_to_read(&store).and_then(|store| store.run(store.latest()?)) {
                 Ok(run) => {
                     assert_whole(&run);

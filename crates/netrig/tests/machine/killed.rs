@@ -103,7 +103,7 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
                 (Some(130), _) => {
                     caught += 1;
                     let reason = said.find("stopped by the user").unwrap_or_else(|| panic!("{when}"));
-                    let remains = said.find("what was measured is kept");
+                    let remains = said.find("finished trials are kept");
                     assert!(remains.is_none_or(|remains| reason < remains), "the reason comes first {when}");
                     let told = trials_told(&said);
                     if let Some(run) = new {
