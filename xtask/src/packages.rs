@@ -80,6 +80,14 @@ pub const TESTS: &[Need] = &[
         fedora: &["iperf3"],
     },
     Need {
+        what: "ethtool, which switches segmentation of UDP off for a test of the vRouter",
+        is_there: || {
+            ["ethtool", "/usr/sbin/ethtool"].iter().any(|program| works(Command::new(program).arg("--version")))
+        },
+        debian: &["ethtool"],
+        fedora: &["ethtool"],
+    },
+    Need {
         what: "tshark, which reads what the vRouter's tunnels make in tests",
         is_there: || works(Command::new("tshark").arg("--version")),
         debian: &["tshark"],

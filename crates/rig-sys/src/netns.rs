@@ -74,11 +74,28 @@ impl NetNs {
 
     /// Sets several, in their order; the first that fails ends it.
     pub fn sysctls(&self, settings: &[(&str, &str)]) -> Result<()> {
-        let set = |&(key, value): &(&str, &str)| {
-            let path = format!("/proc/sys/{}", key.replace('.', "/"));
-            fs::write(path, value).during(|| format!("set sysctl {key} = {value}"))
-        };
-        self.run(|| settings.iter().try_for_each(set))?
+        self.run(|| settings.iter().try_for_each(|(key, value)| set_sysctl(key, value)))?
+    }
+
+    /// Sets IPv4 here as a kernel starts with it: no forwarding, and the same checks of addresses and answers to ARP
+    /// everywhere. A new namespace begins with what the machine is set to (net.core.devconf_inherit_init_net, kernel's
+    /// Documentation/admin-guide/sysctl/net.rst), and a machine with Docker forwards.
+    ///
+    /// # Errors
+    /// When a setting differs and the kernel does not let it be changed.
+    pub fn reset_ipv4(&self) -> Result<()> {
+        const CONFIGURATIONS: [&str; 3] = ["all", "default", "lo"];
+        const SETTINGS: [&str; 6] =
+            ["rp_filter", "accept_local", "arp_filter", "arp_ignore", "arp_announce", "proxy_arp"];
+        let of = |configuration: &&str| SETTINGS.map(|setting| format!("net.ipv4.conf.{configuration}.{setting}"));
+        let keys = ["net.ipv4.ip_forward".to_owned()].into_iter().chain(CONFIGURATIONS.iter().flat_map(of));
+        self.run(|| {
+            keys.into_iter().try_for_each(|key| match fs::read_to_string(sysctl_path(&key)) {
+                Ok(value) if value.trim() != "0" => set_sysctl(&key, "0"),
+                Ok(_) => Ok(()),
+                Err(error) => Err(error).during(|| format!("read sysctl {key}")),
+            })
+        })?
     }
 
     /// The inode number of the namespace's file, by which the kernel knows it (namespaces(7)).
@@ -95,6 +112,14 @@ impl NetNs {
     pub fn try_clone(&self) -> Result<Self> {
         Ok(Self { fd: self.fd.try_clone().during(|| "keep a network namespace".into())? })
     }
+}
+
+fn sysctl_path(key: &str) -> String {
+    format!("/proc/sys/{}", key.replace('.', "/"))
+}
+
+fn set_sysctl(key: &str, value: &str) -> Result<()> {
+    fs::write(sysctl_path(key), value).during(|| format!("set sysctl {key} = {value}"))
 }
 
 impl AsFd for NetNs {

@@ -146,6 +146,9 @@ fn a_connection_goes_on_when_its_way_takes_less() {
 /// Datagrams that were handed over many at once arrive once the sender's kernel takes them apart.
 #[test]
 fn datagrams_handed_over_together_arrive_where_the_sender_takes_them_apart() {
+    if !Command::new("ethtool").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return skip(Lack::Program("ethtool"), "no ethtool on PATH");
+    }
     for encapsulation in Encapsulation::ALL {
         let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
         let (a, b) = (&lab.nodes[0].containers[0], &lab.nodes[1].containers[0]);

@@ -109,6 +109,20 @@ fn sysfs_and_sysctls_belong_to_one_namespace() {
     });
 }
 
+/// What a namespace begins with is up to the machine, on which Docker forwards and a distribution filters.
+#[test]
+fn ipv4_is_reset_to_what_a_kernel_starts_with() {
+    privileged(|| {
+        let ns = NetNs::create().unwrap();
+        let keys = ["net.ipv4.ip_forward", "net.ipv4.conf.default.rp_filter", "net.ipv4.conf.lo.forwarding"];
+        ns.sysctls(&[(keys[0], "1"), (keys[1], "2")]).unwrap();
+        let read = || keys.map(|key| ns.run(|| fs::read_to_string(format!("/proc/sys/{}", key.replace('.', "/")))));
+        assert_eq!(read().map(|value| value.unwrap().unwrap()), ["1\n", "2\n", "1\n"]);
+        ns.reset_ipv4().unwrap();
+        assert_eq!(read().map(|value| value.unwrap().unwrap()), ["0\n", "0\n", "0\n"]);
+    });
+}
+
 #[test]
 fn counters_count_what_passes_and_nothing_else() {
     const DATAGRAMS: u64 = 50;

@@ -43,9 +43,10 @@ impl Place {
         Ok(mac)
     }
 
-    /// An empty namespace, `lo` up.
+    /// An empty namespace, `lo` up, that behaves the same on every machine.
     pub(super) fn create(name: String) -> Result<Self> {
         let ns = NetNs::create()?;
+        ns.reset_ipv4()?;
         let mut netlink = Netlink::open(&ns)?;
         netlink.set_up("lo")?;
         Ok(Self { counters: NamespaceCounters::open(&ns)?, netlink, announced: CpuSet::default(), name, ns })
