@@ -446,6 +446,11 @@ fn waits(seen: &Seen<'_>) -> Option<Found> {
     let Tuning { hold, .. } = seen.tuning;
     let hold = hold.0.as_secs_f64();
     let text = format!("{first:.1} s, after a burst {again:.1} s, hold {hold:.1} s");
+    // The policy waits until what the burst needed has room on one CPU, which it may have had all the time.
+    let burst = seen.cores(&last(&seen.time(FULL)?, 2 * SECOND_NS));
+    if again < hold && burst <= seen.tuning.lo {
+        return Some(lacking(format!("{text}; the burst took {burst:.2} CPUs to receive, which one has room for")));
+    }
     Some(decided(first <= 90.0 && again <= 90.0 && again >= hold, text))
 }
 
