@@ -305,6 +305,7 @@ pub fn run_view() -> RunView {
         scenarios,
         left_out: Vec::new(),
         tables: vec![table],
+        aa: None,
         judged: Vec::new(),
         claims: vec![
             claim(

@@ -12,6 +12,7 @@
 //!
 //! Claims have no noise floor: both sides of one are of the same run, so that what differs from run to run is in both.
 
+mod aa;
 mod data;
 mod disturbances;
 
@@ -22,6 +23,7 @@ use rig_stats::blocks::sequential::{LEAST, Look, boundaries};
 use rig_stats::confidence::Level;
 use rig_stats::sample::{Reading, Sample};
 
+pub use self::aa::{AaData, AaFigure, AaVerdict};
 pub use self::data::{ClaimData, ClaimEvidence};
 use crate::claim::{ByBlock, Claim, FigureRef, Judgement, Verdict, Why};
 use crate::figures::phases::reading_of;

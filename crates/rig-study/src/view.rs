@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
-use crate::judge::ClaimData;
+use crate::judge::{AaData, ClaimData};
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
 use crate::suite::{AskedLoad, Layout};
@@ -55,6 +55,8 @@ pub struct RunView {
     pub claims: Vec<Claim>,
     /// The same claims with the values that decided them.
     pub judged: Vec<ClaimData>,
+    /// What the judge said of a scenario that was made twice; `None` where none was.
+    pub aa: Option<AaData>,
 }
 
 /// What became of a run.

@@ -17,7 +17,7 @@ use rig_stats::units::counted;
 use rig_study::answer::answer;
 use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::ClaimData;
-use rig_study::judge::{Rule, Ruling, judge};
+use rig_study::judge::{AaData, Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
 use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, no_verdict};
 use rig_study::store::{Run, RunState, Store};
@@ -259,7 +259,11 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         Repeat::Times(_) | Repeat::Until(_) => None,
     };
     let is_over = run.summary.state != RunState::Running;
-    let rulings = judge(&asked_of, &run.trials, &Rule { level, planned, is_over });
+    let rule = Rule { level, planned, is_over };
+    let rulings = judge(&asked_of, &run.trials, &rule);
+    let twice = options.aa.as_ref().or(options.again.first());
+    let twice = twice.and_then(|id| suite.scenario(id));
+    let aa = twice.and_then(|scenario| AaData::of(&suite, scenario, &run.trials, &rule));
     let (claims, judged) = asked_of
         .iter()
         .zip(rulings)
@@ -293,6 +297,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         baseline: suite.baseline.clone(),
         claims,
         judged,
+        aa,
     })
 }
 

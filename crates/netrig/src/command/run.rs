@@ -57,6 +57,9 @@ pub struct RunArgs {
     /// Run a scenario twice and claim both are the same
     #[arg(long, value_name = "ID", hide_short_help = true)]
     pub again: Vec<String>,
+    /// Make no scenario twice to check the verdicts
+    #[arg(long, hide_short_help = true)]
+    pub no_aa: bool,
     /// Name the run, for `report`, `compare` and --against
     #[arg(long, value_name = "LABEL")]
     pub label: Option<Label>,
@@ -109,7 +112,7 @@ impl HostKind {
 }
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let (mut suite, mut timing) = choose(args)?;
+    let (mut suite, asked_timing) = choose(args)?;
     let layers = layers(args)?;
     let gate = args.gate || suite.gate;
     let cpus = usable_cpus(args.cpus.as_ref())?;
@@ -132,15 +135,18 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
-    let forecast = match args.budget {
-        None => None,
-        Some(time) => {
-            let past = report::past(&args.store, &suite)?;
-            let window = args.window.map(|window| window.0);
-            Some(Forecast::of(&suite, &timing, time.0, window, &past).or_exit(Exit::BadInput)?)
+    let (mut timing, mut forecast) = plan(args, &suite, asked_timing)?;
+    let mut aa = None;
+    let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
+    if let Some(id) = twin.filter(|_| !args.no_aa && args.again.is_empty()) {
+        let twice = suite.clone().with_twin(&id);
+        // Within a time, what is made twice leaves fewer blocks.
+        if let Ok((of_both, forecast_of_both)) = plan(args, &twice, asked_timing)
+            && suite.twin(&of_both).is_some()
+        {
+            (suite, timing, forecast, aa) = (twice, of_both, forecast_of_both, Some(id));
         }
-    };
-    timing = forecast.as_ref().map_or(timing, |forecast| forecast.timing);
+    }
     let started = Timestamp::now();
     // Which order is drawn does not matter, only that nobody chose it.
     let seed = args.seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
@@ -166,6 +172,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 timing,
                 seed: Some(seed),
                 again: args.again.clone(),
+                aa: aa.clone(),
                 left_out: left_out.clone(),
                 host: elsewhere,
                 label: args.label.clone(),
@@ -183,6 +190,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     progress.note(&format!("Run {id}: {}", suite.title));
     if let Some(forecast) = &forecast {
         progress.note(&forecast.to_string());
+    }
+    if let Some(id) = &aa {
+        progress.note(&format!("A/A check: {id} is measured twice in each block"));
     }
     for one in &left_out {
         progress.note(&format!("Not in this run: {one}"));
@@ -297,6 +307,15 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
         timing.repeat = Repeat::Times(trials);
     }
     Ok((suite, timing))
+}
+
+/// How long trials are and how often they are repeated: as was asked for, or as a time is best spent.
+fn plan(args: &RunArgs, suite: &Suite, asked: Timing) -> Result<(Timing, Option<Forecast>), Failure> {
+    let Some(time) = args.budget else { return Ok((asked, None)) };
+    let past = report::past(&args.store, suite)?;
+    let forecast = Forecast::of(suite, &asked, time.0, args.window.map(|window| window.0), &past);
+    let forecast = forecast.or_exit(Exit::BadInput)?;
+    Ok((forecast.timing, Some(forecast)))
 }
 
 /// Adds the scenarios that the run did not get to settle.

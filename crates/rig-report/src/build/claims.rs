@@ -8,7 +8,7 @@ use crate::document::{Block, Claim, Open, Verdict};
 /// The claims of the run, each where it belongs.
 pub(super) fn blocks(view: &RunView) -> Vec<Block> {
     if view.claims.is_empty() {
-        return Vec::new();
+        return aa(view).into_iter().collect();
     }
     let claims = whole(&view.claims);
     let mut blocks = vec![Block::heading(2, "Claims")];
@@ -33,7 +33,15 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
         summary: summary(&why, claims.len()),
         blocks: vec![Block::Claims { claims }],
     }));
+    blocks.extend(aa(view));
     blocks
+}
+
+/// How the judge of the claims did where the answer is known.
+fn aa(view: &RunView) -> Option<Block> {
+    let check = view.aa.as_ref()?;
+    let words = format!("{check}.");
+    Some(if check.more_than_chance { Block::warning(words) } else { Block::paragraph(words) })
 }
 
 /// Whether a single trial gave a value, so that there is something to tell but a verdict.

@@ -146,9 +146,15 @@ fn blocks(view: &RunView, lead: &[Block]) -> Vec<Block> {
 
 fn details(view: &RunView) -> Vec<Block> {
     let mut blocks = Vec::new();
-    if let Some(table) = doubts::overview(view) {
+    let doubted = view.aa.as_ref().filter(|check| check.more_than_chance);
+    let doubts: Vec<Block> = doubted
+        .map(|check| Block::paragraph(format!("{check}.")))
+        .into_iter()
+        .chain(doubts::overview(view).map(Block::Table))
+        .collect();
+    if !doubts.is_empty() {
         blocks.push(Block::heading(2, "Doubts"));
-        blocks.push(Block::Table(table));
+        blocks.extend(doubts);
     }
     blocks.push(Block::heading(2, "Scenarios"));
     blocks.extend(view.scenarios.iter().flat_map(|s| scenario::blocks(s, view.level)));

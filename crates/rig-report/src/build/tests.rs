@@ -1,5 +1,6 @@
 use rig_study::fixture::loads::{histogram, netperf_view, request_response, transactions, two_way, udp_stream};
 use rig_study::fixture::{TrialOptions, run_view};
+use rig_study::judge::{AaData, AaFigure, AaVerdict};
 use rig_study::suite::Form;
 
 use super::*;
@@ -393,6 +394,39 @@ fn each_end_is_in_the_data_under_one_name() {
             assert_eq!(names.len(), scenario.figures.len(), "{}", scenario.id);
         }
     }
+}
+
+/// An A/A check is a line below the claims, and a doubt where it finds more than chance explains.
+#[test]
+fn an_aa_check_is_told_in_a_line() {
+    let figure = |metric: &str, verdict| AaFigure {
+        side: "sender".into(),
+        metric: metric.into(),
+        verdict,
+        ratio: 1.082,
+        low: Some(1.06),
+        high: Some(1.1),
+    };
+    let mut view = run_view();
+    let mut check = AaData {
+        scenario: "A".into(),
+        blocks: 8,
+        allowed_percent: 5.0,
+        more_than_chance: false,
+        figures: vec![figure("cpu", AaVerdict::Same), figure("throughput", AaVerdict::Undecided)],
+    };
+    view.aa = Some(check.clone());
+    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 0 differ, 5 % allowed; 1 shown to be the same \
+                within 5 %.";
+    assert!(document(&view).lead.contains(&Block::paragraph(line)));
+    check.figures[1].verdict = AaVerdict::Differs;
+    check.more_than_chance = true;
+    view.aa = Some(check);
+    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 1 differs, 5 % allowed, more than chance explains \
+                (sender throughput by 1.082): verdicts of this run are less sure than they say.";
+    let document = document(&view);
+    assert!(document.lead.contains(&Block::warning(line)));
+    assert!(document.details.contains(&Block::paragraph(line)), "among the doubts");
 }
 
 /// Of a run whose scenarios have one trial each, with a claim that nothing could tell.

@@ -62,6 +62,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             sysctls: vec![("net.core.rmem_max".into(), "212992".into())],
             ..Environment::default()
         },
+        aa_check: None,
         claims: Vec::new(),
         rig_cost: None,
         left_out: Vec::new(),

@@ -40,6 +40,7 @@ pub fn data(view: &RunView) -> RunData {
         scenarios: view.scenarios.iter().map(|s| scenario(s, view.level)).collect(),
         left_out: view.left_out.clone(),
         claims: view.judged.clone(),
+        aa_check: view.aa.clone(),
         comparison: None,
     }
 }

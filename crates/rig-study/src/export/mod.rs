@@ -24,7 +24,7 @@ use crate::layers::LayersData;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
 
-pub use crate::judge::ClaimData;
+pub use crate::judge::{AaData, AaFigure, AaVerdict, ClaimData};
 pub use comparison::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
     ModesData, NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
@@ -72,6 +72,9 @@ pub struct RunData {
     /// What the run says of the suite's claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimData>,
+    /// What is said of a scenario that was made twice in each block, so that whatever is said to differ is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aa_check: Option<AaData>,
     /// The comparison with an earlier run, when one was asked for (`netrig run --against`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,

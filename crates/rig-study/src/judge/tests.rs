@@ -11,7 +11,7 @@ fn claims(expressions: &[&str]) -> Vec<Claim> {
 }
 
 /// splitmix64 under the sum of twelve, which is about normal.
-struct Draws(u64);
+pub(super) struct Draws(pub(super) u64);
 
 impl Draws {
     fn next(&mut self) -> f64 {
@@ -22,13 +22,13 @@ impl Draws {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    fn normal(&mut self) -> f64 {
+    pub(super) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
 }
 
 /// A trial that carried so many Mbit/s.
-fn carried(scenario: &'static str, block: Option<u32>, mbit: f64) -> TrialRecord {
+pub(super) fn carried(scenario: &'static str, block: Option<u32>, mbit: f64) -> TrialRecord {
     let mut record = trial(&TrialOptions { scenario, ..TrialOptions::default() });
     record.block = block;
     for worker in &mut record.workers {

@@ -68,7 +68,7 @@ impl<'a> Deciding<'a> {
             claims.flat_map(|(claim, _)| claim.figures()).map(|figure| figure.scenario.clone()).collect()
         };
         let claimed = |id: &str| self.claims.iter().any(|c| c.figures().iter().any(|figure| figure.scenario == id));
-        let unclaimed = self.scenarios.iter().filter(|scenario| !claimed(&scenario.id));
+        let unclaimed = self.scenarios.iter().filter(|s| s.twin_of.is_none() && !claimed(&s.id));
         let known = unclaimed.filter(|scenario| self.is_known(scenario)).map(|scenario| scenario.id.clone());
         (&scenarios(true) - &scenarios(false)).into_iter().chain(known).collect()
     }

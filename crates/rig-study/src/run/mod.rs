@@ -75,6 +75,9 @@ pub struct Options {
     /// Scenarios that are run a second time under another name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<String>,
+    /// The scenario that was made twice in each block, to check the judge of the claims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aa: Option<String>,
     /// Scenarios that this machine cannot make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
@@ -108,6 +111,7 @@ impl Options {
             None => "trials in a fixed order".to_owned(),
         });
         words.extend((!self.again.is_empty()).then(|| format!("twice: {}", self.again.join(", "))));
+        words.extend(self.aa.as_ref().map(|id| format!("A/A check of {id}")));
         words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
         words.extend(self.label.as_ref().map(|label| format!("label {label}")));
         words.join("; ")
@@ -206,13 +210,22 @@ pub fn run(
             break;
         }
         let answered = deciding.as_ref().map(|deciding| deciding.answered(block));
-        for entry in all.iter_mut().filter(|entry| entry.is_open) {
+        let mut done = Vec::new();
+        for entry in all.iter_mut().filter(|entry| entry.is_open && entry.scenario.twin_of.is_none()) {
             let outcome = match &answered {
                 Some(answered) => answered.contains(&entry.scenario.id).then_some(Outcome::Decided),
                 None => entry.outcome(timing.repeat),
             };
             if let Some(outcome) = outcome {
+                done.push((entry.scenario.id.as_str(), outcome.clone()));
                 settle(entry, outcome, observer);
+            }
+        }
+        // A twin has the blocks of its scenario, and no others.
+        for entry in all.iter_mut().filter(|entry| entry.is_open) {
+            let own = |(id, _): &&(&str, Outcome)| entry.scenario.twin_of.as_deref() == Some(*id);
+            if let Some((_, outcome)) = done.iter().find(own) {
+                settle(entry, outcome.clone(), observer);
             }
         }
         let open: Vec<&str> = all.iter().filter(|entry| entry.is_open).map(|entry| &*entry.scenario.id).collect();

@@ -462,6 +462,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         left_out: Vec::new(),
         seed: None,
         again: Vec::new(),
+        aa: None,
         host: None,
         label: None,
         gate: false,
@@ -523,4 +524,19 @@ fn the_goal_is_about_what_the_load_measures() {
     assert_eq!(outcome(&asked, &[50]), Outcome::Reached);
     let Outcome::NotReached(missed) = outcome(&asked, &[50, 500, 5000]) else { panic!("a median of 50 to 5000 us") };
     assert_eq!(missed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["local latency_p50"]);
+}
+
+/// What is made twice rests with what it is made beside, not when its own figures are certain.
+#[test]
+fn a_twin_has_the_blocks_of_its_scenario() {
+    let suite = suite(&["A", "B"]).with_twin("A");
+    let mut bench = Bench::new();
+    let unsteady = |id: &str, ordinal: u32| Ok((if id == "A" { 1000.0 * f64::from(ordinal) } else { 1000.0 }, 50.0));
+    let mut fake = Fake::new(unsteady);
+    let (result, settled) = bench.run(&suite, &suite.timing, &mut fake, &mut ());
+    result.unwrap();
+    let made = |id: &str| fake.made.iter().filter(|trial| trial.trim_end_matches(char::is_numeric) == id).count();
+    assert_eq!((made("A"), made("B"), made("A-again")), (6, 3, 6), "{:?}", fake.made);
+    let of = |id: &str| settled.iter().find(|settled| settled.scenario == id).unwrap();
+    assert_eq!(of("A-again").outcome, of("A").outcome);
 }

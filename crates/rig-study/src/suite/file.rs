@@ -38,6 +38,10 @@ pub(super) struct SuiteFile {
     /// The scenario that the others are compared with.
     #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
+    /// The scenario that a run makes twice in each block, so that the judge of the claims is checked (A/A); `false` for none. Left out,
+    /// it is one that claims are about and that takes at most an eighth of the time.
+    #[schemars(with = "Option<AaFile>")]
+    pub aa: Option<Spanned<AaFile>>,
     #[schemars(with = "Defaults")]
     pub defaults: Spanned<Defaults>,
     #[schemars(with = "Option<Quick>")]
@@ -55,6 +59,14 @@ pub(super) struct SuiteFile {
     /// What is expected of the results.
     #[serde(default)]
     pub claim: Vec<ClaimFile>,
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a scenario's id, or false for none")]
+#[schemars(rename = "Aa")]
+pub(super) enum AaFile {
+    Scenario(String),
+    Whether(bool),
 }
 
 /// What holds for all scenarios without a value of their own.

@@ -10,6 +10,7 @@ mod programme;
 mod resolve;
 mod schema;
 mod tables;
+mod twin;
 mod words;
 mod workers;
 
@@ -21,6 +22,7 @@ pub(crate) use self::datapaths::{ALONE, asked, server};
 pub use self::datapaths::{DatapathSetup, shown};
 pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
+pub use self::twin::Twin;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
 pub use crate::asked_load::{AskedLoad, Exchange, Message, PacketLoad, TcpExchange};
@@ -74,6 +76,8 @@ pub struct Suite {
     pub text: String,
     /// The scenario that the others are compared with.
     pub baseline: Option<String>,
+    /// The scenario that a run makes twice in each block, to check the judge of its claims.
+    pub twin: Twin,
     pub timing: Timing,
     /// Timing of a first look.
     pub quick: Option<Timing>,
@@ -222,6 +226,8 @@ pub struct Scenario {
     pub datapaths: Vec<DatapathSetup>,
     /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.
     pub row_of: Option<String>,
+    /// The scenario that this one is made beside, to be compared with it; `None` of those that are measured for themselves.
+    pub twin_of: Option<String>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.
@@ -544,11 +550,6 @@ impl Suite {
         for packets in packets {
             packets.search = packets.search.map(|search| search.hastened(self.quick_search));
         }
-    }
-
-    /// What a scenario that is run a second time is called.
-    pub fn name_of_again(id: &str) -> String {
-        format!("{id}-again")
     }
 
     /// This suite with these scenarios a second time under another name, and the claims that both are the same: what has been

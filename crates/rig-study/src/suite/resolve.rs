@@ -12,14 +12,14 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::file::{
-    AnswerFile, AnswerPartFile, Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile, SuiteFile,
-    WireFile,
+    AaFile, AnswerFile, AnswerPartFile, Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile,
+    SuiteFile, WireFile,
 };
 use super::keys;
 use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
-use super::{Answer, AskedLoad, Part, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic};
+use super::{Answer, AskedLoad, Part, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic, Twin};
 use crate::checks::Procedure;
 use crate::claim::{Claim, ClaimError, FigureError, FigureRef, Metric, Side};
 use crate::figures::check;
@@ -66,6 +66,7 @@ impl<'a> Resolver<'a> {
         if let Some(baseline) = &file.baseline {
             self.known_scenario(&known, baseline)?;
         }
+        let twin = self.twin(&known, file.aa.as_ref())?;
         let tables = file.table.iter().map(|table| self.table(&scenarios, table)).collect::<Result<_>>()?;
         let answers =
             file.answer.iter().map(|answer| self.answer(&known, &scenarios, answer)).collect::<Result<_>>()?;
@@ -88,6 +89,7 @@ impl<'a> Resolver<'a> {
             file: self.file.to_owned(),
             text: self.text.to_owned(),
             baseline: file.baseline.map(Spanned::into_inner),
+            twin,
             timing,
             quick,
             quick_search,
@@ -100,6 +102,18 @@ impl<'a> Resolver<'a> {
             scenarios,
             tables,
             claims,
+        })
+    }
+
+    fn twin(&self, known: &BTreeSet<&str>, file: Option<&Spanned<AaFile>>) -> Result<Twin> {
+        Ok(match file.map(Spanned::get_ref) {
+            None | Some(AaFile::Whether(true)) => Twin::Chosen,
+            Some(AaFile::Whether(false)) => Twin::None,
+            Some(AaFile::Scenario(id)) => {
+                let span = file.map(Spanned::span).unwrap_or_default();
+                self.known_scenario(known, &Spanned::new(span, id.clone()))?;
+                Twin::Named(id.clone())
+            }
         })
     }
 
@@ -338,6 +352,7 @@ impl<'a> Resolver<'a> {
             dut: None,
             datapaths,
             row_of: None,
+            twin_of: None,
             watched: traffic.goal(),
             traffic,
             under,

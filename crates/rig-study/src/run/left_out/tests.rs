@@ -93,6 +93,7 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         left_out: vec![LeftOut { scenarios: vec!["A-4".into()], reason: "more workers than CPUs".into() }],
         seed: None,
         again: Vec::new(),
+        aa: None,
         host: None,
         label: None,
         gate: false,
