@@ -214,6 +214,8 @@ fn what_is_written_is_what_the_schemas_say() {
         check("run.json", &["report", run, "--format", "json"]);
         check("comparison.json", &["compare", "1", if run == "1" { "3" } else { run }, "--format", "json"]);
     }
+    let history = check("history.json", &["history", "--json"]);
+    assert!(history["runs"].as_array().is_some_and(|runs| runs.len() >= 5), "{history}");
     // The schemas do refuse what is something else.
     let mut run = check("run.json", &["report", "1", "--format", "json"]);
     assert!(!validator("comparison.json").is_valid(&run));

@@ -58,6 +58,7 @@ Examples:
 pub const HISTORY: &str = "\
 Examples:
   netrig history                       all runs, the latest last
+  netrig history --json                the same for programs
   netrig history --delete before       remove one, by label or number";
 
 pub const UP: &str = "\

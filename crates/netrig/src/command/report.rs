@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::look;
@@ -16,7 +16,7 @@ use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
 use rig_study::answer::answer;
 use rig_study::claim::{Judgement, Metric, Verdict};
-use rig_study::export::ClaimData;
+use rig_study::export::{ClaimData, HistoryData, HistoryRun};
 use rig_study::judge::{AaData, Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
 use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, no_verdict};
@@ -116,6 +116,9 @@ pub struct HistoryArgs {
     /// Remove this run for good, by its number, label, `latest` or `latest~1`; its number is not used again
     #[arg(long, value_name = "RUN")]
     pub delete: Option<String>,
+    /// Print them as docs/schema/history.json describes it
+    #[arg(long, conflicts_with = "delete")]
+    pub json: bool,
     #[command(flatten)]
     pub store: StoreArgs,
 }
@@ -124,7 +127,14 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
     if let Some(name) = &args.delete {
         return delete(name, &args.store);
     }
-    let runs = open(&args.store)?.runs().or_exit(Exit::Failed)?;
+    let store = open(&args.store)?;
+    let runs = store.runs().or_exit(Exit::Failed)?;
+    let data = HistoryData::of(&runs, &store.calibrated().or_exit(Exit::Failed)?);
+    if args.json {
+        let text = serde_json::to_string_pretty(&data).context("write the history").or_exit(Exit::Failed)?;
+        print(&format!("{text}\n"))?;
+        return Ok(Exit::Done);
+    }
     if runs.is_empty() {
         print("No run is stored yet: try `netrig run layers --quick`.\n")?;
         return Ok(Exit::Done);
@@ -133,8 +143,8 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
     table
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["run", "started", "took", "suite", "trials", "state", "label"]);
-    for run in runs {
+        .set_header(["run", "started", "took", "suite", "trials", "state", "label", "machine"]);
+    for (run, HistoryRun { set_apart, .. }) in runs.into_iter().zip(&data.runs) {
         let took = run.ended_unix_ms.map_or_else(String::new, |end| {
             let seconds = (end - run.started_unix_ms) / 1000;
             format!("{:#}", SignedDuration::from_secs(seconds))
@@ -147,6 +157,7 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
             run.stored_trials.to_string(),
             brief(&run.state.to_string()),
             run.label.as_ref().map_or_else(String::new, ToString::to_string),
+            set_apart.map_or_else(String::new, |apart| apart.to_string()),
         ]);
     }
     for number in [0, 2, 4] {
@@ -154,7 +165,12 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+    let note = data.note();
+    if note.is_none() {
+        let machine = table.column_mut(7);
+        machine.into_iter().for_each(|column| _ = column.set_constraint(ColumnConstraint::Hidden));
+    }
+    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).chain(note).collect();
     print(&look::shown(&(text.join("\n") + "\n")))?;
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use rig_stats::compare::{Kind, Verdict};
 use rig_stats::sample::Bound;
 use rig_stats::units::counted;
 use rig_study::claim::Metric;
-use rig_study::compare::{Comparison, EffectData, FigureComparison, RunRef, SampleData, TwoModesData};
+use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
 
 use crate::build::{decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
@@ -65,11 +65,14 @@ fn answer(comparison: &Comparison) -> String {
 
 fn caution(comparison: &Comparison) -> Option<String> {
     let decided = comparison.totals.better + comparison.totals.worse;
-    (decided > 0 && !knows_noise(comparison)).then(|| {
+    let unknown = (decided > 0 && !knows_noise(comparison)).then(|| {
         "How much two runs of the same thing differ is not known: that needs 3 complete runs under the same conditions. \
          The machine itself may have caused this change."
             .to_owned()
-    })
+    });
+    let left_out = left_out(comparison).map(|runs| format!("Not in the noise floor: {runs}."));
+    let words: Vec<String> = unknown.into_iter().chain(left_out).collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 fn capitalised(text: &str) -> String {
@@ -287,9 +290,30 @@ fn knows_noise(comparison: &Comparison) -> bool {
     comparison.figures.iter().any(|figure| figure.effect.is_some_and(|effect| effect.noise_floor.is_some()))
 }
 
+/// Runs that the noise floor goes without; `None` where there are none.
+fn left_out(comparison: &Comparison) -> Option<String> {
+    let others = &comparison.noise.other_machines;
+    let one = |other: &OtherMachine| {
+        let way = if other.slower_percent > 0.0 { "slower" } else { "faster" };
+        format!(
+            "run {}, whose CPUs were {:.0} % {way} than in run {}",
+            other.run,
+            other.slower_percent.abs(),
+            other.unlike
+        )
+    };
+    (!others.is_empty()).then(|| {
+        format!(
+            "{} under these conditions, by calibration made on another machine: {}",
+            counted(others.len(), "run", "runs"),
+            others.iter().map(one).collect::<Vec<_>>().join("; ")
+        )
+    })
+}
+
 fn method(comparison: &Comparison) -> Vec<(String, String)> {
     let method = comparison.method;
-    let noise = comparison.noise;
+    let noise = &comparison.noise;
     let minimum = method.minimum_effect_percent;
     let level = method.confidence_level_percent;
     let known = if knows_noise(comparison) {
@@ -311,6 +335,7 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
             counted(new, "run", "runs")
         ),
     };
+    let left_out = left_out(comparison).map_or_else(String::new, |runs| format!("; left out: {runs}"));
     let pairs = [
         ("Effect", "ratio of the means over trials, new to old; difference of the means where a value is zero".to_owned()),
         (
@@ -333,7 +358,7 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
              decide nothing"
                 .to_owned(),
         ),
-        ("Noise floor", format!("from {like}; {known}")),
+        ("Noise floor", format!("from {like}; {known}{left_out}")),
         ("Builds of netrig", builds.to_owned()),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

@@ -150,6 +150,19 @@ fn a_run_on_another_machine_is_set_apart() {
     assert_eq!(figure(&alike, "B", "throughput").verdict, Verdict::Worse);
     let old = compared(&run(1, &FAST), &on(run(2, &SLOW), 1000));
     assert!(named(&old), "what the old run lacks is said");
+
+    // Of its repetitions those on another machine say nothing of this one.
+    let (old, new) = (on(run(1, &FAST), 1000), on(run(2, &FAST), 1010));
+    let repeated = [on(run(3, &FAST), 1000), on(run(4, &FAST), 990), on(run(5, &SLOW), 1300), run(6, &FAST)];
+    let comparison = compared_with(&old, &new, &repeated, &options());
+    assert_eq!(comparison.noise.runs_like_old, 4, "one without calibration is not known to be unlike");
+    let others: Vec<(&str, f64)> =
+        comparison.noise.other_machines.iter().map(|other| (&*other.run, other.slower_percent.round())).collect();
+    assert_eq!(others, [("5", 30.0)]);
+    let document = document(&comparison);
+    let words = "Not in the noise floor: 1 run under these conditions, by calibration made on another machine: run 5, whose \
+                 CPUs were 30 % slower than in run 1.";
+    assert_eq!(document.headline.unwrap().caution.as_deref(), Some(words));
 }
 
 #[test]

@@ -18,10 +18,15 @@ fn work_ns(run: &RunData) -> Option<f64> {
     calibrations.filter_map(|calibration| calibration.work_ns()).collect::<Sample>().median()
 }
 
+/// Whether what took so many times as long was done by another machine.
+pub fn is_apart(ratio: f64) -> bool {
+    ratio.max(1.0 / ratio) > 1.0 + APART
+}
+
 /// How much longer the new run's machine took, as a ratio, where that is so much that it was another machine.
 pub(super) fn change(old: &RunData, new: &RunData) -> Option<f64> {
     let ratio = work_ns(new)? / work_ns(old)?;
-    (ratio.max(1.0 / ratio) > 1.0 + APART).then_some(ratio)
+    is_apart(ratio).then_some(ratio)
 }
 
 /// That for the reader; also where only one of the runs knows.

@@ -9,7 +9,7 @@ mod machine;
 mod policy;
 mod result;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rig_stats::compare::{Effect, Judgement, Noise, Reason, Resampling, Rule, Verdict};
 use rig_stats::confidence::Level;
@@ -17,11 +17,12 @@ use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
+pub use self::machine::is_apart;
 pub use self::policy::{Policy, is_primary, policy};
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
+    NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
 
@@ -132,10 +133,12 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();
     let mut figures = Vec::new();
     let mut alike = (BTreeSet::new(), BTreeSet::new());
+    let mut others = BTreeMap::new();
     for (one, other) in &chosen {
         let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
         alike.0.extend(groups.old.iter().map(|run| run.run.id.clone()));
         alike.1.extend(groups.new.iter().map(|run| run.run.id.clone()));
+        others.extend(groups.others.iter().map(|other| (other.run.clone(), other.clone())));
         let gates = |side, metric| !options.metrics.is_empty() || conditions.1.gates(&one.id, side, metric);
         figures.extend(compare_scenario(one, other, &groups, options, machine, &gates));
     }
@@ -154,7 +157,11 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
             draws: resampling.draws,
             seed: resampling.seed,
         },
-        noise: NoiseData { runs_like_old: alike.0.len(), runs_like_new: alike.1.len() },
+        noise: NoiseData {
+            runs_like_old: alike.0.len(),
+            runs_like_new: alike.1.len(),
+            other_machines: others.into_values().collect(),
+        },
         totals: Totals::of(&figures),
         scenarios: chosen.iter().map(|(_, s)| ScenarioRef { id: s.id.clone(), name: s.name.clone() }).collect(),
         only_in_old: missing(&old.data, &new.data),
@@ -172,6 +179,8 @@ struct Alike<'a> {
     old: Vec<&'a RunData>,
     /// Like the new run, with it and without the old one; empty when both are alike.
     new: Vec<&'a RunData>,
+    /// Those that would be alike, had not another machine made them.
+    others: Vec<OtherMachine>,
 }
 
 /// The new run never counts among those like the old one: the change that is asked for would pass for noise.
@@ -181,13 +190,27 @@ fn alike_runs<'a>(
     new: (&'a RunData, &Conditions),
     history: &[(&'a RunData, Conditions)],
 ) -> Alike<'a> {
-    let like = |(own, conditions): (&'a RunData, &Conditions)| -> Vec<&'a RunData> {
-        let others =
+    let mut others = Vec::new();
+    let mut like = |(own, conditions): (&'a RunData, &Conditions)| -> Vec<&'a RunData> {
+        let repeated =
             history.iter().filter(|(run, other)| !run.is(old.0) && !run.is(new.0) && conditions.alike(other, scenario));
-        std::iter::once(own).chain(others.map(|(run, _)| *run)).collect()
+        let mut alike = vec![own];
+        for (run, _) in repeated {
+            match machine::change(own, run) {
+                None => alike.push(run),
+                Some(ratio) => others.push(OtherMachine {
+                    run: run.run.id.clone(),
+                    unlike: own.run.id.clone(),
+                    slower_percent: 100.0 * (ratio - 1.0),
+                }),
+            }
+        }
+        alike
     };
     let both_alike = old.1.alike(new.1, scenario);
-    Alike { old: like(old), new: if both_alike { Vec::new() } else { like(new) } }
+    let old = like(old);
+    let new = if both_alike { Vec::new() } else { like(new) };
+    Alike { old, new, others }
 }
 
 /// Takes back what is not sure enough among all figures that decide together.

@@ -93,11 +93,23 @@ pub struct ScenarioRef {
 }
 
 /// From how many repetitions the noise floor was learnt, the compared runs included. Below three no floor is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NoiseData {
     pub runs_like_old: usize,
     /// 0 when both runs were made under the same conditions.
     pub runs_like_new: usize,
+    /// Runs under the same conditions that were left out, because by calibration another machine made them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_machines: Vec<OtherMachine>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OtherMachine {
+    /// The run that was left out, and the one whose conditions it has.
+    pub run: String,
+    pub unlike: String,
+    /// How much longer its machine took for the same arithmetic; below 0 it was faster.
+    pub slower_percent: f64,
 }
 
 /// Figures by verdict.

@@ -5,6 +5,7 @@
 
 mod comparison;
 mod data;
+mod history;
 
 use std::path::{Path, PathBuf};
 
@@ -27,9 +28,10 @@ use crate::run::LeftOut;
 pub use crate::judge::{AaData, AaFigure, AaVerdict, ClaimData};
 pub use comparison::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    ModesData, NoiseData, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
+    ModesData, NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
+pub use history::{HistoryData, HistoryRun, SetApart};
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";
@@ -247,7 +249,7 @@ struct FlagOutline {
 }
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 2] {
+pub fn schemas() -> [(&'static str, Schema); 3] {
     [
         (
             "run.json",
@@ -263,6 +265,7 @@ pub fn schemas() -> [(&'static str, Schema); 2] {
                 "What `netrig compare --format json` writes.",
             ),
         ),
+        ("history.json", described::<HistoryData>("The stored runs of netrig", "What `netrig history --json` prints.")),
     ]
 }
 

@@ -18,11 +18,13 @@ mod connection;
 mod error;
 mod runner;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rig_stats::sample::Sample;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,7 @@ use serde_json::Value;
 
 pub use self::error::StoreError;
 use self::runner::Runner;
-use crate::record::{Environment, RigCost, TrialRecord};
+use crate::record::{Calibration, Environment, RigCost, TrialRecord};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -199,6 +201,15 @@ pub struct RunSummary {
     pub stored_trials: u32,
 }
 
+/// What the calibration around a run's trials says of its machine.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibrated {
+    /// The median over the trials, nanoseconds.
+    pub work_ns: f64,
+    /// How netrig was built, without from which sources.
+    pub build_kind: String,
+}
+
 /// A run with everything that a report needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -328,6 +339,27 @@ impl Store {
         let mut statement = self.connection.prepare(&format!("{HEADS} ORDER BY id")).map_err(|e| self.fail(e))?;
         let rows = statement.query_map([], summary).map_err(|e| self.fail(e))?;
         rows.collect::<rusqlite::Result<_>>().map_err(|e| self.fail(e))
+    }
+
+    /// The calibration of each run that recorded any.
+    pub fn calibrated(&self) -> Result<BTreeMap<RunId, Calibrated>> {
+        let sql = "SELECT run.id, run.environment ->> '$.netrig_build', trial.record -> '$.calibration' \
+                   FROM trial JOIN run ON run.id = trial.run WHERE trial.record ->> '$.calibration' IS NOT NULL";
+        let mut statement = self.connection.prepare(sql).map_err(|e| self.fail(e))?;
+        let mut rows = statement.query([]).map_err(|e| self.fail(e))?;
+        let mut runs: BTreeMap<RunId, (String, Vec<f64>)> = BTreeMap::new();
+        while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
+            let texts = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let (id, build, calibration): (i64, Option<String>, String) = texts().map_err(|e| self.fail(e))?;
+            let calibration: Calibration = self.parse(&calibration, || format!("a calibration of run {id}"))?;
+            let kind = build.as_deref().and_then(|build| build.split_once(", ")).map_or("", |(_, kind)| kind);
+            let (_, times) = runs.entry(RunId(id)).or_insert_with(|| (kind.to_owned(), Vec::new()));
+            times.extend(calibration.work_ns());
+        }
+        let median = |(id, (build_kind, times)): (RunId, (String, Vec<f64>))| {
+            Some((id, Calibrated { work_ns: Sample::from(times).median()?, build_kind }))
+        };
+        Ok(runs.into_iter().filter_map(median).collect())
     }
 
     /// The run that was begun last.

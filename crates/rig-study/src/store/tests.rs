@@ -4,12 +4,31 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::{CpuUse, Flag, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::record::{Calibration, CpuUse, Flag, Gauge, InterfaceDelta, NodeRecord, ProtocolDelta};
 
 fn store() -> (TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("deep/er/runs.sqlite")).unwrap();
     (dir, store)
+}
+
+/// Runs of older versions recorded no calibration, and trials may lack one.
+#[test]
+fn a_run_is_calibrated_by_the_median_of_its_trials() {
+    let (_dir, mut store) = store();
+    let build = "0123, release, rustc 1.90.0".to_owned();
+    let environment = Environment { netrig_build: Some(build), ..Environment::default() };
+    let run = store.begin_run(&NewRun { environment, ..new_run("layers") }).unwrap();
+    let older = store.begin_run(&new_run("layers")).unwrap();
+    for (ordinal, ns) in [(1, Some(300)), (2, Some(100)), (3, None), (4, Some(200))] {
+        let gauge = |ns| Gauge { work_ns: vec![(0, ns)], memory_ns: None, wake_ns: None };
+        let calibration = ns.map(|ns| Calibration { before: gauge(ns), after: gauge(ns) });
+        store.add_trial(run, &TrialRecord { calibration, ..trial("A", ordinal) }).unwrap();
+    }
+    store.add_trial(older, &trial("A", 1)).unwrap();
+    let calibrated = store.calibrated().unwrap();
+    let expected = Calibrated { work_ns: 200.0, build_kind: "release, rustc 1.90.0".into() };
+    assert_eq!(calibrated.into_iter().collect::<Vec<_>>(), [(run, expected)]);
 }
 
 fn new_run(suite: &str) -> NewRun {
