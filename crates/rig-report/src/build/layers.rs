@@ -50,7 +50,7 @@ pub(super) fn details(scenario: &ScenarioView, level: Level) -> Vec<Block> {
 }
 
 pub(crate) fn decimals(unit: &str) -> u8 {
-    if unit == "us/Tr" { 2 } else { 3 }
+    if matches!(unit, "us/Tr" | "us/connection") { 2 } else { 3 }
 }
 
 /// As readers write it.

@@ -90,6 +90,7 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     let suites = (Conditions::of(old), Conditions::of(new));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, &suites)));
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
+    found.extend(scenarios.iter().filter_map(|(one, other)| layers_per(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
     found
 }
@@ -104,6 +105,19 @@ fn host(run: &RunData) -> String {
 /// What stood between the ends, with its version, in the words of the trials: each kind once.
 fn systems(scenario: &ScenarioData) -> BTreeSet<&str> {
     scenario.trials.iter().filter_map(|trial| trial["middle"]["system"].as_str()).collect()
+}
+
+/// What CPU time by layer was divided by: what is not for the same thing is not compared.
+fn layers_per(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
+    let units =
+        |scenario: &ScenarioData| -> BTreeSet<String> { scenario.layers.iter().map(|l| l.unit.clone()).collect() };
+    let (one, other) = (units(old), units(new));
+    let words = |units: BTreeSet<String>| units.into_iter().collect::<Vec<_>>().join(", ");
+    (!one.is_empty() && !other.is_empty() && one != other).then(|| Difference {
+        what: format!("Unit of the cost by layer of scenario {}", old.id),
+        old: words(one),
+        new: words(other),
+    })
 }
 
 fn dut(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {

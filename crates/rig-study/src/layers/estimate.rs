@@ -21,7 +21,7 @@ const APART_SHARE: f64 = 0.15;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayersData {
     pub end: End,
-    /// Of all values: `us/KB`, `us/Tr` or `us/packet`.
+    /// Of all values: `us/KB`, `us/Tr`, `us/connection` or `us/packet`.
     pub unit: String,
     /// Tells the map from functions to layers.
     pub map: String,
@@ -147,7 +147,7 @@ struct Taken {
 
 impl Taken {
     fn of(trial: &TrialRecord, layers: &LayersRecord, end: End) -> Option<Self> {
-        let (total, _) = total(trial, end)?;
+        let (total, _) = total(trial, end, layers.by_connection)?;
         let nodes = || trial.nodes.iter().filter(|node| end.is_of(trial, node));
         let sampled = || layers.nodes.iter().filter(|sampled| nodes().any(|node| node.name == sampled.node));
         let parts = || sampled().flat_map(|node| &node.parts);
@@ -207,7 +207,7 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
     // Trials of one run have one map.
     let sampled = || trials.iter().filter_map(|trial| Some((trial, trial.layers.as_ref()?)));
     let (first, layers) = sampled().next()?;
-    let (_, per) = total(first, end)?;
+    let (_, per) = total(first, end, layers.by_connection)?;
     let taken: Vec<Taken> = sampled()
         .filter(|(_, own)| own.map == layers.map)
         .filter_map(|(trial, layers)| Taken::of(trial, layers, end))

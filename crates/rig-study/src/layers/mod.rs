@@ -7,8 +7,9 @@ mod record;
 
 use std::fmt;
 
+use crate::asked_load::AskedLoad;
 use crate::claim::{Metric, Side};
-use crate::figures::{cpu_time_per, figure, is_on};
+use crate::figures::{Kind as LoadKind, cpu_time_per, figure, is_on};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
 pub use crate::record::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 
@@ -63,7 +64,9 @@ pub enum Per {
     /// 1024 bytes of payload.
     Kilobyte,
     Transaction,
-    /// Of a load of packets: what the end sent and received; of the device under test what it received.
+    /// Of a load that opens a connection for each request.
+    Connection,
+    /// Of another load of packets: what the end sent and received; of the device under test what it received.
     Packet,
 }
 
@@ -72,25 +75,45 @@ impl Per {
         match self {
             Self::Kilobyte => "us/KB",
             Self::Transaction => "us/Tr",
+            Self::Connection => "us/connection",
             Self::Packet => "us/packet",
         }
     }
 }
 
+/// Whether connections are what a load carries: each is opened for one request.
+pub fn is_by_connection(load: &AskedLoad) -> bool {
+    match load {
+        AskedLoad::TcpCrr(_) => true,
+        AskedLoad::Packets(packets) => packets.is_tcp() && LoadKind::of(load) == Some(LoadKind::Connections),
+        _ => false,
+    }
+}
+
 /// CPU time of an end for each unit of what it carried, microseconds, as it was counted; `None` where the load has no such end
-/// or carried nothing.
-pub fn total(record: &TrialRecord, end: End) -> Option<(f64, Per)> {
+/// or carried nothing. `by_connection` has it for each connection where those of the load were counted.
+pub fn total(record: &TrialRecord, end: End, by_connection: bool) -> Option<(f64, Per)> {
+    let opened = |side| figure(record, side, Metric::Connections);
     let Some(side) = end.side() else {
         let dut = record.dut.as_ref()?;
         let node = record.nodes.iter().find(|node| end.is_of(record, node))?;
         let own = node.cpus.iter().filter(|cpu| dut.workers.contains(&cpu.cpu));
-        let packets = dut.in_packets as f64 / record.seconds();
-        let spent = own.map(CpuUse::busy).sum::<f64>() * 10_000.0 / packets;
-        return spent.is_finite().then_some((spent, Per::Packet));
+        let (rate, per) = match opened(Side::Local).filter(|_| by_connection) {
+            Some(connections) => (connections, Per::Connection),
+            None => (dut.in_packets as f64 / record.seconds(), Per::Packet),
+        };
+        let spent = own.map(CpuUse::busy).sum::<f64>() * 10_000.0 / rate;
+        return spent.is_finite().then_some((spent, per));
     };
-    let known = [(Metric::ServiceDemand, Per::Kilobyte), (Metric::TransactionDemand, Per::Transaction)];
+    // A transaction of a load that connects for each is a connection.
+    let transaction = if by_connection { Per::Connection } else { Per::Transaction };
+    let known = [(Metric::ServiceDemand, Per::Kilobyte), (Metric::TransactionDemand, transaction)];
     let found = known.into_iter().find_map(|(metric, per)| Some((figure(record, side, metric)?, per)));
-    found.or_else(|| {
+    let connection = || {
+        let rate = opened(side).or_else(|| opened(Side::Local)).filter(|_| by_connection)?;
+        Some((cpu_time_per(record, side, rate)?, Per::Connection))
+    };
+    found.or_else(connection).or_else(|| {
         let packets = [Metric::PacketsIn, Metric::PacketsOut].map(|metric| figure(record, side, metric));
         Some((cpu_time_per(record, side, packets[0]? + packets[1]?)?, Per::Packet))
     })

@@ -37,8 +37,9 @@ impl Kind {
 }
 
 impl LayersRecord {
-    /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it.
-    pub fn new(map: &Map, stacks: &Folded, sampled: &TrialRecord) -> Self {
+    /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it; `by_connection` where its load
+    /// carries connections.
+    pub fn new(map: &Map, stacks: &Folded, sampled: &TrialRecord, by_connection: bool) -> Self {
         let cpus = |node: &NodeRecord| {
             let all = node.cpus.iter().map(|cpu| cpu.cpu);
             match sampled.dut.as_ref().filter(|_| End::Dut.is_of(sampled, node)) {
@@ -64,7 +65,8 @@ impl LayersRecord {
             window_begin_ns: sampled.window_begin_ns,
             window_end_ns: sampled.window_end_ns,
             nodes: nodes.collect(),
-            totals: End::ALL.into_iter().filter_map(|end| Some((end, total(sampled, end)?.0))).collect(),
+            totals: End::ALL.into_iter().filter_map(|end| Some((end, total(sampled, end, by_connection)?.0))).collect(),
+            by_connection,
             notes,
         }
     }

@@ -19,6 +19,10 @@ pub struct LayersRecord {
     pub nodes: Vec<NodeLayers>,
     /// CPU time of each end for what it carried in this window, in the unit of [`End`]: sampling is in it.
     pub totals: Vec<(End, f64)>,
+    /// Whether CPU time is that of a connection, because the load opens one for each request. Older records have that of a transaction
+    /// or of a packet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_connection: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }

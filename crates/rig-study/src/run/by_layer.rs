@@ -5,7 +5,7 @@ use rig_load::plan::Phases;
 
 use super::rig::{Stage, Trials};
 use super::search::{offered, with_opening};
-use crate::layers::{LayersRecord, Map};
+use crate::layers::{LayersRecord, Map, is_by_connection};
 use crate::record::TrialRecord;
 use crate::suite::Scenario;
 
@@ -40,6 +40,6 @@ impl Trials {
             dut: observed.dut,
             ..measured.clone()
         };
-        Ok(LayersRecord::new(map, &stacks, &sampled))
+        Ok(LayersRecord::new(map, &stacks, &sampled, is_by_connection(&scenario.plan())))
     }
 }

@@ -1,8 +1,12 @@
 use super::*;
 use crate::claim::{Metric, Side};
-use crate::figures::figure;
+use crate::figures::{cpu_time_per, figure};
+use crate::fixture::balancer::balancer_view;
+use crate::fixture::loads::{histogram, request_response, transactions};
 use crate::fixture::{TrialOptions, trial};
+use crate::layers::{Per, is_by_connection};
 use crate::record::{LayerSamples, NodeLayers};
+use crate::suite::Suite;
 
 const LAYERS: [&str; 4] = ["application", "unknown", "copy", "socket"];
 
@@ -219,4 +223,59 @@ fn trials_without_samples_have_no_layers() {
     assert!(of_scenario(&[plain.clone()], Level::default()).is_empty());
     let data = of_sender(&[plain, sampled(2, 50.0, &[(2, 2, 50)])]);
     assert_eq!(data.trials, [2]);
+}
+
+/// Where each request has a connection of its own, CPU time is that of a connection: of both ends and of the device between them.
+#[test]
+fn loads_that_open_connections_are_told_by_connection() {
+    let latencies = histogram(&[(1000, 500)]);
+    let crr = transactions(&TrialOptions::default(), &latencies);
+    let demand = figure(&crr, Side::Local, Metric::TransactionDemand).unwrap();
+    assert_eq!(total(&crr, End::Local, true), Some((demand, Per::Connection)));
+    assert_eq!(total(&crr, End::Local, false), Some((demand, Per::Transaction)));
+
+    let view = balancer_view();
+    let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    let one = trials().find(|trial| trial.dut.as_ref().is_some_and(|dut| dut.shared.is_empty())).unwrap();
+    for (end, side) in [(End::Local, Side::Local), (End::Remote, Side::Remote)] {
+        let connections = figure(one, side, Metric::Connections).unwrap();
+        let expected = cpu_time_per(one, side, connections).unwrap();
+        assert_eq!(total(one, end, true), Some((expected, Per::Connection)));
+        assert!(matches!(total(one, end, false), Some((_, Per::Packet))));
+    }
+    let (of_connection, of_packet) = (total(one, End::Dut, true), total(one, End::Dut, false));
+    let (Some((connection, Per::Connection)), Some((packet, Per::Packet))) = (of_connection, of_packet) else {
+        panic!("{of_connection:?} {of_packet:?}")
+    };
+    let packets = one.dut.as_ref().unwrap().in_packets as f64 / one.seconds();
+    let connections = figure(one, Side::Local, Metric::Connections).unwrap();
+    assert!((connection * connections - packet * packets).abs() < 1e-6 * packet * packets, "the same time either way");
+}
+
+#[test]
+fn which_loads_open_connections() {
+    assert!(is_by_connection(&request_response("tcp-crr")));
+    for kind in ["tcp-rr", "udp-rr"] {
+        assert!(!is_by_connection(&request_response(kind)), "{kind}");
+    }
+    let of_suite = |name: &str, id: &str| is_by_connection(&Suite::load(name).unwrap().scenario(id).unwrap().plan());
+    assert!(of_suite("balancer", "cps-balancer-1"));
+    assert!(!of_suite("layers", "A"));
+}
+
+/// The unit is that of the record: an older one of the same load is of packets, and is not held against it.
+#[test]
+fn units_are_those_that_were_recorded() {
+    let of = |by_connection: bool| {
+        let mut crr = transactions(&TrialOptions::default(), &histogram(&[(1000, 500)]));
+        let layers = sampled(1, 50.0, &[(0, 0, 100), (3, 3, 900)]).layers.unwrap();
+        crr.layers = Some(LayersRecord { by_connection, totals: vec![(End::Local, 0.4)], ..layers });
+        of_scenario(&[crr], Level::default()).into_iter().find(|data| data.end == End::Local).unwrap()
+    };
+    let (old, new) = (of(false), of(true));
+    assert_eq!((old.unit.as_str(), new.unit.as_str()), ("us/Tr", "us/connection"));
+    assert_eq!(differences(&old, &new, Pairing::None, Level::default()), None);
+    assert!(differences(&new, &new, Pairing::None, Level::default()).is_some());
+    let text = serde_json::to_string(&sampled(1, 50.0, &[]).layers).unwrap();
+    assert!(!text.contains("by_connection"), "what others record is as before");
 }
