@@ -1,5 +1,6 @@
 //! What each layer costs, by stacks sampled on this machine.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use rig_skip::{Lack, skip};
@@ -32,6 +33,11 @@ fn sampled(path: &str, from: &str, to: &str) -> Option<TrialRecord> {
 }
 
 fn trial(suite: &Suite) -> Option<TrialRecord> {
+    trial_with(suite, &mut || ())
+}
+
+/// The same, with something to do while the load runs.
+fn trial_with(suite: &Suite, meanwhile: &mut dyn FnMut()) -> Option<TrialRecord> {
     let mut rig = world::rig()?;
     if let Err(error) = rig.divide_by(Map::built_in()) {
         skip(Lack::Sampling, format_args!("{error:#}"));
@@ -40,7 +46,14 @@ fn trial(suite: &Suite) -> Option<TrialRecord> {
     if is_lacking(&suite.scenarios[0], &rig) {
         return None;
     }
-    Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| ()).unwrap())
+    Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| meanwhile()).unwrap())
+}
+
+/// The BPF programs of this kernel, as its symbols name them: `bpf_prog_TAG_NAME`.
+fn programs() -> BTreeSet<String> {
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)?.strip_prefix("bpf_prog_"));
+    names.filter_map(|symbol| Some(symbol.split_once('_').filter(|(tag, _)| tag.len() == 16)?.1.to_owned())).collect()
 }
 
 fn percent(ends: &[LayersData], layer: &str) -> f64 {
@@ -108,7 +121,12 @@ fn samples(record: &TrialRecord, layer: &str) -> (u64, u64) {
 /// The trial's datapath has samples of its own, and hardly anything is without a layer.
 fn has_its_layer(suite: &Suite, layer: &str) {
     suite.check_datapaths(rig_datapaths::ALL).unwrap();
-    let Some(record) = trial(suite) else { return };
+    let mut meanwhile = BTreeSet::new();
+    let Some(record) = trial_with(suite, &mut || meanwhile.extend(programs())) else { return };
+    // Programs are the whole kernel's, those of other tests too.
+    let map = Map::built_in();
+    let is_own = |name: &String| map.layer_of(&format!("bpf:{name}_[j]")).is_some_and(|own| own.id == layer);
+    assert!(meanwhile.is_empty() || meanwhile.iter().any(is_own), "no program of {layer} in {meanwhile:?}");
     let ((own, all), (unknown, _)) = (samples(&record, layer), samples(&record, "unknown"));
     let nodes = &record.layers.as_ref().unwrap().nodes;
     let names: Vec<_> = nodes.iter().flat_map(|node| &node.unknown).collect();

@@ -62,6 +62,34 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
     is_in(&program("cil_from_container", ""), "device", "device");
 }
 
+/// Each program that netrig attaches, by its name in the sources and as the kernel has it.
+#[test]
+fn every_program_of_netrig_has_a_layer() {
+    // These are run to test counting, and count to those who call them.
+    let others = ["trace", "known_softirq", "spin"];
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../rig-datapath/bpf");
+    let map = Map::built_in();
+    let (mut found, mut without) = (0, Vec::new());
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(".bpf.c").filter(|name| !others.contains(name)) else { continue };
+        let text = fs::read_to_string(&path).unwrap();
+        // `SEC("xdp.frags")`, and below it `int balance(struct xdp_md *context)`.
+        for (line, below) in text.lines().zip(text.lines().skip(1)) {
+            let is_program = line.starts_with("SEC(\"") && !line.contains('.') || line.starts_with("SEC(\"xdp");
+            let Some((head, _)) = below.split_once('(').filter(|_| is_program) else { continue };
+            let program = head.rsplit([' ', '*']).next().unwrap();
+            found += 1;
+            if map.layer_of(&format!("bpf:{program}_[j]")).is_none() {
+                without.push(format!("{name}: {program}"));
+            }
+        }
+    }
+    assert!(found > 20, "only {found} programs");
+    assert!(without.is_empty(), "{without:#?}");
+}
+
 #[test]
 fn what_others_do_is_theirs_but_for_the_interrupts_that_they_meet() {
     let map = Map::built_in();
