@@ -85,6 +85,15 @@ pub struct Calibration {
     pub after: Gauge,
 }
 
+/// CPUs that take so much longer or shorter for the same work are another machine's. Less is within what the fastest of a few
+/// counts differs by.
+const APART: f64 = 0.05;
+
+/// Whether what took so many times as long was done by another machine's CPUs.
+pub fn is_apart(ratio: f64) -> bool {
+    ratio.max(1.0 / ratio) > 1.0 + APART
+}
+
 /// How long the machine took for fixed things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gauge {

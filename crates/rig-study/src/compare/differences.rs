@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Difference, Doubt, Flagged, is_primary};
+use super::{Difference, Doubt, Flagged};
 use crate::claim::{Metric, Side};
 use crate::export::{PhasesData, RunData, ScenarioData};
 use crate::record::Environment;
@@ -40,11 +40,11 @@ impl Conditions {
         }
     }
 
-    /// Whether a figure decides what is said of the run: those for which the suite repeats trials, and [`is_primary`] ones.
+    /// Whether a figure decides what is said of the run: those for which the suite repeats trials, and [`Metric::is_primary`] ones.
     pub fn gates(&self, id: &str, side: Side, metric: Metric) -> bool {
         let scenario = self.suite.as_ref().and_then(|suite| suite.scenario(id));
         // Of a suite that cannot be read, all.
-        is_primary(metric) || scenario.is_none_or(|scenario| scenario.watched.contains(&(side, metric)))
+        metric.is_primary() || scenario.is_none_or(|scenario| scenario.watched.contains(&(side, metric)))
     }
 
     fn scenario(&self, id: &str) -> Option<Scenario> {

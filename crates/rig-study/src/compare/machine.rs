@@ -4,11 +4,7 @@ use rig_stats::sample::Sample;
 
 use super::Difference;
 use crate::export::RunData;
-use crate::record::Calibration;
-
-/// CPUs that take so much longer or shorter for the same work are another machine's. Less is within what the fastest of a few
-/// counts differs by.
-const APART: f64 = 0.05;
+use crate::record::{Calibration, is_apart};
 
 /// The middle of all trials' calibration of the CPUs, nanoseconds; `None` of runs that recorded none.
 fn work_ns(run: &RunData) -> Option<f64> {
@@ -16,11 +12,6 @@ fn work_ns(run: &RunData) -> Option<f64> {
     let calibrations =
         trials.filter_map(|trial| serde_json::from_value::<Calibration>(trial["calibration"].clone()).ok());
     calibrations.filter_map(|calibration| calibration.work_ns()).collect::<Sample>().median()
-}
-
-/// Whether what took so many times as long was done by another machine.
-pub fn is_apart(ratio: f64) -> bool {
-    ratio.max(1.0 / ratio) > 1.0 + APART
 }
 
 /// How much longer the new run's machine took, as a ratio, where that is so much that it was another machine.

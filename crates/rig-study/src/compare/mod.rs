@@ -17,8 +17,7 @@ use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
-pub use self::machine::is_apart;
-pub use self::policy::{Policy, is_primary, policy};
+pub use self::policy::{Policy, policy};
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,

@@ -14,12 +14,6 @@ pub struct Policy {
     pub resolution: f64,
 }
 
-/// Whether a metric decides what is said of a run, also where the suite does not repeat for it: what a unit of traffic costs,
-/// and what failed.
-pub fn is_primary(metric: Metric) -> bool {
-    matches!(metric, Metric::ServiceDemand | Metric::TransactionDemand | Metric::Failed)
-}
-
 /// The one place that knows for every metric which way is better.
 pub fn policy(metric: Metric) -> Policy {
     let (better, resolution) = match metric {

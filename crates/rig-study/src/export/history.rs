@@ -7,7 +7,7 @@ use rig_stats::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::compare::is_apart;
+use crate::record::is_apart;
 use crate::store::{Calibrated, RunId, RunState, RunSummary};
 
 /// All runs of a store, the oldest first.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Evidence, Rule, Ruling, judge};
 use crate::claim::{Claim, FigureRef, Metric, Side, Verdict};
-use crate::compare::is_primary;
 use crate::figures::check;
 use crate::record::TrialRecord;
 use crate::suite::{Scenario, Suite};
@@ -115,7 +114,7 @@ fn deciding(suite: &Suite, scenario: &Scenario) -> BTreeSet<(Side, Metric)> {
     let claimed = suite.claims.iter().filter(|claim| !claim.is_fact()).flat_map(Claim::figures);
     let claimed = claimed.filter(|figure| figure.phase.is_none()).map(|figure| (figure.side, figure.metric));
     let cost = scenario.traffic.sides().into_iter().flat_map(|side| {
-        Metric::ALL.into_iter().filter(|metric| is_primary(*metric)).map(move |metric| (side, metric))
+        Metric::ALL.into_iter().filter(|metric| metric.is_primary()).map(move |metric| (side, metric))
     });
     let has = |(side, metric): &(Side, Metric)| {
         let figure = FigureRef { scenario: scenario.id.clone(), phase: None, side: *side, metric: *metric };

@@ -142,6 +142,12 @@ impl Statistic {
 }
 
 impl Metric {
+    /// Whether it decides what is said of a run, also where the suite does not repeat for it: what a unit of traffic costs, and what
+    /// failed.
+    pub fn is_primary(self) -> bool {
+        matches!(self, Self::ServiceDemand | Self::TransactionDemand | Self::Failed)
+    }
+
     pub const ALL: [Self; 62] = {
         use Statistic::{Max, Mean, P50, P90, P99, P99_9, P99_99};
         [
