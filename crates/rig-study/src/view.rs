@@ -55,7 +55,7 @@ pub struct RunView {
     pub claims: Vec<Claim>,
     /// The same claims with the values that decided them.
     pub judged: Vec<ClaimData>,
-    /// What the judge said of a scenario that was made twice; `None` where none was.
+    /// What the judge said of a scenario that was measured twice; `None` where none was.
     pub aa: Option<AaData>,
 }
 

@@ -57,7 +57,7 @@ pub struct RunArgs {
     /// Run a scenario twice and claim both are the same
     #[arg(long, value_name = "ID", hide_short_help = true)]
     pub again: Vec<String>,
-    /// Make no scenario twice to check the verdicts
+    /// Leave out the A/A check: no scenario is measured twice
     #[arg(long, hide_short_help = true)]
     pub no_aa: bool,
     /// Name the run, for `report`, `compare` and --against
@@ -140,7 +140,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
     if let Some(id) = twin.filter(|_| !args.no_aa && args.again.is_empty()) {
         let twice = suite.clone().with_twin(&id);
-        // Within a time, what is made twice leaves fewer blocks.
+        // Within a time, what is measured twice leaves fewer blocks.
         if let Ok((of_both, forecast_of_both)) = plan(args, &twice, asked_timing)
             && suite.twin(&of_both).is_some()
         {

@@ -74,7 +74,7 @@ pub struct RunData {
     /// What the run says of the suite's claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimData>,
-    /// What is said of a scenario that was made twice in each block, so that whatever is said to differ is wrong.
+    /// What is said of a scenario that was measured twice in each block, so that whatever is said to differ is wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aa_check: Option<AaData>,
     /// The comparison with an earlier run, when one was asked for (`netrig run --against`).

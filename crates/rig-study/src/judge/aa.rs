@@ -17,7 +17,7 @@ use crate::suite::{Scenario, Suite};
 /// Within which figures are the same.
 const MARGIN: f64 = 0.05;
 
-/// What was said of a scenario that was made twice in each block.
+/// What was said of a scenario that was measured twice in each block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AaData {
     pub scenario: String,

@@ -75,7 +75,7 @@ pub struct Options {
     /// Scenarios that are run a second time under another name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub again: Vec<String>,
-    /// The scenario that was made twice in each block, to check the judge of the claims.
+    /// The scenario that was measured twice in each block, to check the judge of the claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aa: Option<String>,
     /// Scenarios that this machine cannot make.

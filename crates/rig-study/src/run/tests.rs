@@ -526,7 +526,7 @@ fn the_goal_is_about_what_the_load_measures() {
     assert_eq!(missed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["local latency_p50"]);
 }
 
-/// What is made twice rests with what it is made beside, not when its own figures are certain.
+/// A twin rests with the scenario beside which it is measured, not when its own figures are certain.
 #[test]
 fn a_twin_has_the_blocks_of_its_scenario() {
     let suite = suite(&["A", "B"]).with_twin("A");

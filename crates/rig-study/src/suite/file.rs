@@ -38,7 +38,7 @@ pub(super) struct SuiteFile {
     /// The scenario that the others are compared with.
     #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
-    /// The scenario that a run makes twice in each block, so that the judge of the claims is checked (A/A); `false` for none. Left out,
+    /// The scenario that a run measures twice in each block, so that the judge of the claims is checked (A/A); `false` for none. Left out,
     /// it is one that claims are about and that takes at most an eighth of the time.
     #[schemars(with = "Option<AaFile>")]
     pub aa: Option<Spanned<AaFile>>,

@@ -76,7 +76,7 @@ pub struct Suite {
     pub text: String,
     /// The scenario that the others are compared with.
     pub baseline: Option<String>,
-    /// The scenario that a run makes twice in each block, to check the judge of its claims.
+    /// The scenario that a run measures twice in each block, to check the judge of its claims.
     pub twin: Twin,
     pub timing: Timing,
     /// Timing of a first look.

@@ -1,4 +1,4 @@
-//! The scenario that a run makes twice in each block: what is found to differ between the two differs by chance, so that a run
+//! The scenario that a run measures twice in each block: what is found to differ between the two differs by chance, so that a run
 //! shows how often its judge is wrong.
 
 use rig_stats::blocks::sequential::LEAST;
@@ -6,7 +6,7 @@ use rig_stats::blocks::sequential::LEAST;
 use super::{Scenario, Suite, Timing};
 use crate::claim::Claim;
 
-/// Which scenario a suite wants to be made twice.
+/// Which scenario a suite wants to be measured twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Twin {
     /// What claims are about most, where that is cheap.
@@ -25,7 +25,7 @@ impl Suite {
         format!("{id}-again")
     }
 
-    /// The scenario to make twice in each block, so that the judge of claims can be checked; `None` where the suite or its timing is
+    /// The scenario to measure twice in each block, so that the judge of claims can be checked; `None` where the suite or its timing is
     /// not made for it: without claims that blocks decide, or with fewer blocks than a test without assumptions needs.
     pub fn twin(&self, timing: &Timing) -> Option<&Scenario> {
         let is_in = |claim: &&Claim| claim.figures().iter().all(|figure| self.scenario(&figure.scenario).is_some());
