@@ -40,19 +40,19 @@ pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
 }
 
 /// What the router of a node would do.
-pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
-    let Some(node) = settings.nodes.get(name) else { return String::new() };
-    let mut text = format!("node {name}, {}\n", node.address);
+pub(crate) fn would_do(settings: &Settings, node_name: &str) -> String {
+    let Some(node) = settings.nodes.get(node_name) else { return String::new() };
+    let mut text = format!("node {node_name}, {}\n", node.address);
     let mut line = |words: String| {
         let written = writeln!(text, "  {words}");
         debug_assert!(written.is_ok(), "writing to a string");
     };
     let bgp = settings.router.bgp.as_ref().filter(|_| node.bgp);
     if let Some(bgp) = bgp {
-        let routes = announced::routes(settings, name).len();
+        let routes = announced::routes(settings, node_name).len();
         line(format!("routes by BGP: {routes} of its own, through the speaker {}", bgp.gobgp));
     }
-    for (name, interface) in settings.interfaces_of(name) {
+    for (name, interface) in settings.interfaces_of(node_name) {
         let addresses: Vec<String> = interface.all_addresses().map(|address| address.to_string()).collect();
         let Interface { network, mac, label, .. } = interface;
         let place = at(&interface.place);
@@ -66,11 +66,13 @@ pub(crate) fn would_do(settings: &Settings, name: &str) -> String {
         let Analyser { address, port, vni } = analyser;
         line(format!("analyser {name}: copies in VXLAN to {address}, UDP port {port}, VNI {vni}"));
     }
-    for (name, is_local) in settings.networks_of(name) {
+    for (name, is_local) in settings.networks_of(node_name) {
         let Some(network) = settings.networks.get(name) else { continue };
         let why = if is_local { "" } else { ", which its networks are connected with" };
         let policies = if network.policies.is_empty() { "no policies".to_owned() } else { network.policies.join(", ") };
-        line(format!("network {name}{why}: VNI {}, {policies}", network.vni));
+        let label = settings.label_to_all(node_name, name);
+        let label = label.map(|label| format!(", label {label} of frames to all")).unwrap_or_default();
+        line(format!("network {name}{why}: VNI {}{label}, {policies}", network.vni));
         if bgp.is_some() {
             let list = |targets: &BTreeSet<Assigned>| match targets.is_empty() {
                 true => "none".to_owned(),

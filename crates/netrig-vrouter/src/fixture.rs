@@ -102,9 +102,13 @@ pub fn status() -> Status {
             hop(4, 1, tunnel("vxlan", Some("02:00:00:00:00:0b"))),
             hop(5, 1, Leads::Vrf(2)),
             hop(6, 1, Leads::Ecmp(vec![way(1, 0), way(3, 102)])),
-            hop(7, 1, Leads::Flood { ways: vec![way(1, 0), way(4, 4242)], unknown_unicast: true }),
+            hop(7, 1, Leads::Flood { ways: vec![way(1, 0), way(3, 299), way(4, 4242)], unknown_unicast: true }),
         ],
-        labels: vec![LabelEntry { label: 101, next_hop: 1 }, LabelEntry { label: 1_048_575, next_hop: 6 }],
+        labels: vec![
+            LabelEntry { label: 101, next_hop: 1 },
+            LabelEntry { label: 300, next_hop: 7 },
+            LabelEntry { label: 1_048_575, next_hop: 6 },
+        ],
         vnis: vec![VniEntry { vni: 4242, next_hop: 5 }],
         flows: FlowTable { room: 131_072, ended: 7, begun: 20, connections: 11 },
         drops: Reason::ALL

@@ -122,8 +122,10 @@ pub fn announced(settings: &Settings, name: &str) -> Vec<Route> {
         let behind = network.routes.iter().filter(|(_, via)| via.contains(origin));
         routes.extend(behind.map(|(prefix, _)| to(Destination::Prefix(*prefix))));
         let mut to_all = Route { mac: Mac::default(), ..to(Destination::All) };
-        to_all.encapsulations.retain(|way, _| *way == Encapsulation::Vxlan);
-        to_all.encapsulations.values_mut().for_each(|vni| *vni = network.vni);
+        let label = settings.network_on(name, &interface.network).map_or(0, |named| named.label);
+        for (way, number) in &mut to_all.encapsulations {
+            *number = if *way == Encapsulation::Vxlan { network.vni } else { label };
+        }
         if network.broadcast && !to_all.encapsulations.is_empty() {
             all.entry(&interface.network).or_insert(to_all);
         }
@@ -187,6 +189,7 @@ encapsulations = ["vxlan", "mplsogre"]
 name = "red"
 subnets = ["10.1.0.0/24"]
 vni = 100
+label = 99
 [[security_group]]
 name = "web"
 [[interface]]
@@ -224,12 +227,10 @@ security_groups = ["web"]
         // What is behind an interface is not of its groups.
         assert_eq!(routes[2].security_groups, BTreeSet::new());
         assert_eq!(announced(&parse(FILE), "a"), []);
-        // Frames to all go by VXLAN alone, and once to each node.
+        // Frames to all go once to each node, by the network's own label.
         let to_all = &routes[3];
-        assert_eq!(
-            (&to_all.encapsulations, to_all.mac),
-            (&BTreeMap::from([(Encapsulation::Vxlan, 100)]), Mac::default())
-        );
+        let of_network = BTreeMap::from([(Encapsulation::MplsOverGre, 99), (Encapsulation::Vxlan, 100)]);
+        assert_eq!((&to_all.encapsulations, to_all.mac), (&of_network, Mac::default()));
         let second = FILE[FILE.find("[[interface]]").unwrap()..]
             .replace("red-b", "red-c")
             .replace("veth1", "veth2")
@@ -240,7 +241,7 @@ security_groups = ["web"]
         let count = |text: &str| announced(&parse(text), "b").iter().filter(|route| is_to_all(route)).count();
         assert_eq!(count(&format!("{FILE}{second}")), 1);
         assert_eq!(count(&FILE.replace("vni = 100", "vni = 100\nbroadcast = false")), 0);
-        assert_eq!(count(&FILE.replace("\"vxlan\", ", "")), 0);
+        assert_eq!(count(&FILE.replace("\"vxlan\", ", "")), 1);
     }
 
     #[test]

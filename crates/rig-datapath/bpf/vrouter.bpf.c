@@ -13,39 +13,6 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* So that what is looked at lies in one piece. */
-static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
-{
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-
-	if (data + bytes <= end || end - data >= skb->len)
-		return 0;
-	return bpf_skb_pull_data(skb, skb->len < bytes ? skb->len : bytes);
-}
-
-/*
- * So that an IP packet's headers do. What a socket sends has its payload in other pieces, where that lies as the receiver's
- * copy likes it: of TCP and UDP no more is moved than their headers, which are in one piece already.
- */
-static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 type)
-{
-	__u32 ip = type == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
-	void *data, *end;
-	__u8 *header, protocol;
-
-	if (pull(skb, l3 + ip + sizeof(struct tcphdr)))
-		return 1;
-	data = (void *)(long)skb->data;
-	end = (void *)(long)skb->data_end;
-	header = data + l3;
-	if ((void *)(header + sizeof(struct iphdr)) > end)
-		return 0;
-	protocol = type == bpf_htons(ETH_P_IPV6) ? header[6] : header[9];
-	if ((protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && (type == bpf_htons(ETH_P_IPV6) || *header == 0x45))
-		return 0;
-	return pull(skb, LOOKED_AT);
-}
-
 /* One router further; with what IPv4's checksum of the header makes of that. */
 static always_inline void count_down(struct iphdr *ip)
 {
@@ -322,14 +289,21 @@ int from_underlay(struct __sk_buff *skb)
 		found = bpf_map_lookup_elem(&vnis, &o.label);
 		if (!found)
 			return drop(p, 0, REASON_INVALID_VNID);
+		nh = next_hop_at(*found);
 	} else {
 		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 		__u8 *first = data + ETH_HLEN + (o.encapsulation == MPLS_OVER_GRE ? sizeof(struct mpls_over_gre) :
 										    sizeof(struct mpls_over_udp));
 
-		/* What is behind the last label says by itself what it is. */
 		if ((void *)(first + 1) > end)
 			return drop(p, 0, REASON_INVALID_PACKET);
+		found = bpf_map_lookup_elem(&labels, &o.label);
+		if (!found || !*found)
+			return drop(p, 0, REASON_INVALID_LABEL);
+		nh = next_hop_at(*found);
+		if (nh && nh->kind == TO_ALL)
+			return flood_by_label(skb, &o, *found);
+		/* What is behind the label of a packet says by itself what it is. */
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 		if (o.encapsulation == MPLS_OVER_GRE) {
 			if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_gre), type))
@@ -340,16 +314,12 @@ int from_underlay(struct __sk_buff *skb)
 				return drop(p, 0, REASON_PULL);
 			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
 		}
-		found = bpf_map_lookup_elem(&labels, &o.label);
-		if (!found || !*found)
-			return drop(p, 0, REASON_INVALID_LABEL);
 	}
 	if (reason)
 		return drop(p, 0, reason);
 	if (p->l3 + p->length > o.end)
 		return drop(p, 0, REASON_INVALID_PACKET);
 	next_hop = *found;
-	nh = next_hop_at(next_hop);
 	if (o.encapsulation == VXLAN && p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
 		return answer_solicitation_of_peer(skb, &o, &inner, next_hop);
 	if (nh && nh->kind == TO_VRF) {
@@ -406,7 +376,7 @@ int from_underlay(struct __sk_buff *skb)
 			mirror(skb, nh->ifindex, &own, overhead(o.encapsulation), &inner);
 		}
 	}
-	reason = strip(skb, p, &o, type);
+	reason = strip(skb, p, overhead(o.encapsulation), type);
 	if (!reason && (o.class ^ p->class) & 3)
 		reason = mark(skb, p, o.class);
 	if (reason)

@@ -67,8 +67,17 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
             }
             Destination::Mac(_) => {}
             Destination::All => {
-                let subject = Subject::Multicast { distinguisher, tag: 0, originator: route.node.into() };
-                routes.insert(subject, says(network.vni, vxlan));
+                // A route has one label, or one network identifier: those who take both have two.
+                let named = settings.network_on(name, &route.key.network).unwrap_or_default();
+                let of_network = Assigned::ByAddress(route.node, named.distinguisher);
+                for (distinguisher, label, ways) in
+                    [(distinguisher, network.vni, vxlan), (of_network, named.label, mpls)]
+                {
+                    if !ways.is_empty() {
+                        let subject = Subject::Multicast { distinguisher, tag: 0, originator: route.node.into() };
+                        routes.insert(subject, says(label, ways));
+                    }
+                }
             }
         }
     }

@@ -230,7 +230,10 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
         m::Any::of(&m::ExtendedCommunitiesAttribute { communities }),
     ];
     if let Subject::Multicast { .. } = subject {
-        let (label, id) = (says.label, says.next_hop.octets().to_vec());
+        // A label of MPLS is in the upper 20 bits of the field (RFC 6514, 5), a network identifier in all 24 (RFC 8365, 5.1.3).
+        let is_vxlan = says.encapsulations.contains(&Encapsulation::Vxlan);
+        let label = if is_vxlan { says.label } else { says.label << 4 };
+        let id = says.next_hop.octets().to_vec();
         attributes.push(m::Any::of(&m::PmsiTunnelAttribute { flags: 0, kind: INGRESS_REPLICATION, label, id }));
     }
     attributes
@@ -279,6 +282,13 @@ fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
             says.groups.extend(group(&other));
         }
     }
+    if let Subject::Multicast { .. } = subject {
+        // What it has is an identifier or a label, and is no good as the other.
+        match says.encapsulations.contains(&Encapsulation::Vxlan) {
+            true => says.encapsulations.retain(|one| *one == Encapsulation::Vxlan),
+            false => says.label >>= 4,
+        }
+    }
     // Nobody would take a frame for nobody.
     let is_for_somebody = says.mac.is_some() || !matches!(subject, Subject::Behind { .. });
     is_for_somebody.then_some(says)
@@ -287,8 +297,8 @@ fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
 /// Where it fits to the label.
 fn encapsulation(subject: &Subject, tunnel_type: u32) -> Option<Encapsulation> {
     match (subject, tunnel_type) {
-        (Subject::Vpn { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
-        (Subject::Vpn { .. }, GRE | MPLS_IN_GRE) => Some(Encapsulation::MplsOverGre),
+        (Subject::Vpn { .. } | Subject::Multicast { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
+        (Subject::Vpn { .. } | Subject::Multicast { .. }, GRE | MPLS_IN_GRE) => Some(Encapsulation::MplsOverGre),
         (Subject::Mac { .. } | Subject::Multicast { .. } | Subject::Behind { .. }, VXLAN) => Some(Encapsulation::Vxlan),
         _ => None,
     }

@@ -10,7 +10,7 @@ use rig_wire::ethernet::Mac;
 use super::message as m;
 use super::path::{Says, Subject, Told, of_message, to_message};
 use super::*;
-use crate::routes::Destination;
+use crate::routes::{Destination, Route};
 use crate::settings::Assigned;
 
 /// The file of node b; node a has one of its own.
@@ -23,6 +23,7 @@ address = "192.0.2.2"
 name = "red"
 subnets = ["10.1.0.0/24", "fd00:1::/64"]
 vni = 100
+label = 199
 [[security_group]]
 name = "web"
 id = 7
@@ -98,6 +99,9 @@ fn a_node_announces_what_others_need_to_get_there() {
     let number = settings.interfaces["red-b"].distinguisher;
     assert!(number > 0);
     let distinguisher = Assigned::ByAddress("192.0.2.2".parse().unwrap(), number);
+    let of_network = settings.network_on("b", "red").unwrap().distinguisher;
+    assert!(of_network > 0 && of_network != number);
+    let of_network = Assigned::ByAddress("192.0.2.2".parse().unwrap(), of_network);
     let vpn = |prefix: &str| Subject::Vpn { distinguisher, prefix: prefix.parse().unwrap() };
     let mac = Mac([2, 0, 0, 0, 0, 0xb]);
     let of_mac = |address: Option<&str>| {
@@ -113,6 +117,8 @@ fn a_node_announces_what_others_need_to_get_there() {
         of_mac(Some("fd00:1::12")),
         Subject::Multicast { distinguisher, tag: 0, originator: "192.0.2.2".parse().unwrap() },
         Subject::Behind { distinguisher, tag: 0, prefix: "10.9.0.0/16".parse().unwrap() },
+        // Of labels, which no route of identifiers has.
+        Subject::Multicast { distinguisher: of_network, tag: 0, originator: "192.0.2.2".parse().unwrap() },
     ];
     assert_eq!(routes.keys().collect::<BTreeSet<_>>(), subjects.iter().collect());
     let host = &routes[&vpn("10.1.0.12/32")];
@@ -130,11 +136,16 @@ fn a_node_announces_what_others_need_to_get_there() {
     assert!(announced::routes(&vxlan, "b").keys().all(|subject| !matches!(subject, Subject::Vpn { .. })));
     let to_all = &announced::routes(&vxlan, "b")[&subjects[6]];
     assert_eq!((to_all.label, &to_all.encapsulations), (100, &BTreeSet::from([Encapsulation::Vxlan])));
+    assert!(!announced::routes(&vxlan, "b").contains_key(&subjects[8]));
+    assert_eq!((routes[&subjects[8]].label, &routes[&subjects[8]].encapsulations), (199, &mpls));
     let quiet = parse(&B.replace("vni = 100", "vni = 100\nbroadcast = false"));
-    assert!(!announced::routes(&quiet, "b").contains_key(&subjects[6]));
+    let is_multicast = |subject: &Subject| matches!(subject, Subject::Multicast { .. });
+    assert!(!announced::routes(&quiet, "b").keys().any(is_multicast));
     assert_eq!(announced::routes(&vxlan, "b")[&subjects[7]], *behind);
     let mpls = parse(&B.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']"));
-    assert!(announced::routes(&mpls, "b").keys().all(|subject| matches!(subject, Subject::Vpn { .. })));
+    let mpls = announced::routes(&mpls, "b");
+    assert!(mpls.keys().all(|subject| matches!(subject, Subject::Vpn { .. }) || *subject == subjects[8]));
+    assert_eq!(mpls[&subjects[8]].encapsulations, BTreeSet::from([Encapsulation::MplsOverUdp]));
     let silent = parse(&B.replace("address = \"192.0.2.2\"", "address = \"192.0.2.2\"\nbgp = false"));
     assert_eq!(announced::routes(&silent, "b"), BTreeMap::new());
 }
@@ -149,10 +160,24 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
     let table = updates(&mut routes, &a);
     assert!(!routes.has_news());
     // The same as the file of both would say, but for names that are each node's own.
+    let origin = |distinguisher: u16| format!("192.0.2.2:{distinguisher} by 192.0.2.2");
     let of_file: RouteTable = crate::routes::announced(&b, "b")
         .into_iter()
+        .flat_map(|route| {
+            // Labels and identifiers of frames to all are two routes.
+            let (vxlan, mpls): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                route.encapsulations.iter().partition(|(one, _)| **one == Encapsulation::Vxlan);
+            if route.key.destination != Destination::All {
+                return vec![route];
+            }
+            let mut of_labels = Route { encapsulations: mpls, ..route.clone() };
+            of_labels.key.origin = origin(b.network_on("b", "red").unwrap().distinguisher);
+            vec![Route { encapsulations: vxlan, ..route }, of_labels]
+        })
         .map(|mut route| {
-            route.key.origin = format!("192.0.2.2:{} by 192.0.2.2", b.interfaces["red-b"].distinguisher);
+            if route.key.origin == "red-b" {
+                route.key.origin = origin(b.interfaces["red-b"].distinguisher);
+            }
             if !route.security_groups.is_empty() {
                 route.security_groups = BTreeSet::from(["web-servers".to_owned()]);
             }
@@ -161,7 +186,7 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
         .collect();
     assert_eq!(table, of_file);
     assert_eq!(routes.next_hops(), BTreeSet::from(["192.0.2.2".parse().unwrap()]));
-    assert_eq!(routes.count(&a, "a"), (8, 0));
+    assert_eq!(routes.count(&a, "a"), (9, 0));
 
     // What is for others, what is its own, and what it does not import.
     let other = parse(&A.replace("vni = 100", "vni = 101"));
@@ -218,17 +243,17 @@ fn what_was_learned_stays_for_a_while_when_the_speaker_goes() {
     let mut gone = routes.clone();
     gone.hear(Heard::Lost("gone".to_owned()), at(0));
     gone.hear(Heard::Lost("still gone".to_owned()), at(50));
-    assert_eq!((gone.count(&a, "a"), gone.state.trouble.as_deref()), ((8, 8), Some("still gone")));
+    assert_eq!((gone.count(&a, "a"), gone.state.trouble.as_deref()), ((9, 9), Some("still gone")));
     assert!(!gone.expire(at(99), keep));
     assert!(gone.expire(at(100), keep));
     assert_eq!(gone.count(&a, "a"), (0, 0));
-    assert_eq!(routes.count(&a, "a"), (8, 0), "a copy is another one");
+    assert_eq!(routes.count(&a, "a"), (9, 0), "a copy is another one");
 
     // It comes back, and some of it is told again.
     routes.hear(Heard::Lost("gone".to_owned()), at(0));
     routes.hear(connected(), at(60));
     routes.hear(Heard::Told(all[..2].to_vec()), at(61));
-    assert_eq!(routes.count(&a, "a"), (8, 6));
+    assert_eq!(routes.count(&a, "a"), (9, 7));
     assert!(!routes.expire(at(159), keep));
     assert!(routes.expire(at(160), keep));
     assert_eq!(routes.count(&a, "a"), (2, 0));
@@ -305,6 +330,22 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
                 path.attributes[3] = m::Any::of(&other);
                 assert_eq!(of_message(&path), withdrawn, "{other:?}");
             }
+            // In the field's upper 20 bits, or in all 24.
+            let field = good.attributes[3].read::<m::PmsiTunnelAttribute>().unwrap().label;
+            assert_eq!(field, if says.label == 199 { 199 << 4 } else { 100 });
+            let of_both = |tunnel_types: [u32; 2]| {
+                let mut path = good.clone();
+                let mut communities = path.attributes[2].read::<m::ExtendedCommunitiesAttribute>().unwrap();
+                communities.communities.retain(|one| one.read::<m::EncapExtended>().is_none());
+                let tunnels = tunnel_types.map(|tunnel_type| m::Any::of(&m::EncapExtended { tunnel_type }));
+                communities.communities.extend(tunnels);
+                path.attributes[2] = m::Any::of(&communities);
+                let Some(Told::Announced { says, .. }) = of_message(&path) else { panic!() };
+                (says.label, says.encapsulations.into_iter().collect::<Vec<_>>())
+            };
+            // What has an identifier has no label.
+            assert_eq!(of_both([8, 13]), (field, vec![Encapsulation::Vxlan]));
+            assert_eq!(of_both([11, 99]), (field >> 4, vec![Encapsulation::MplsOverGre]));
             let without = m::Path { attributes: good.attributes[..3].to_vec(), ..good.clone() };
             assert_eq!(of_message(&without), withdrawn);
         }

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 
 use rig_datapath::vrouter::{
     self as datapath, Config, Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI, NextHop, Service, Vni,
@@ -102,6 +103,11 @@ pub fn expected(settings: &Settings, name: &str) -> Result<Config, UnknownNode> 
         routes.apply(RouteUpdate::Announce(route));
     }
     Ok(compile(settings, name, &site, &routes, &mut Numbers::default())?.config)
+}
+
+/// Labels, or network identifiers, that there are.
+fn labels(encapsulation: Encapsulation) -> RangeInclusive<u32> {
+    if encapsulation == Encapsulation::Vxlan { 1..=LAST_VNI } else { FIRST_LABEL..=LAST_LABEL }
 }
 
 struct Compiler<'a> {
@@ -281,8 +287,7 @@ impl<'a> Compiler<'a> {
             self.note(format!("{at} has routes of network '{name}' in no encapsulation that this node can do"));
             return None;
         };
-        let labels = if encapsulation == Encapsulation::Vxlan { 1..=LAST_VNI } else { FIRST_LABEL..=LAST_LABEL };
-        if !labels.contains(&label) {
+        if !labels(encapsulation).contains(&label) {
             let (at, name) = (route.node, &route.key.network);
             self.note(format!("{at} has a route of network '{name}' with label {label}, which does not exist"));
             return None;

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{Encapsulation, Flood, LAST_VNI, MOST_MEMBERS, MOST_WAYS, NextHop, Vrf};
+use rig_datapath::vrouter::{Encapsulation, Flood, MOST_MEMBERS, MOST_WAYS, NextHop, Vrf};
 use rig_wire::ethernet::Mac;
 
-use super::Compiler;
+use super::{Compiler, labels};
 use crate::routes::{Destination, Route};
 use crate::settings::{Network, is_mapped};
 
@@ -17,9 +17,10 @@ use crate::settings::{Network, is_mapped};
 struct Ways {
     prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
     macs: BTreeMap<Mac, BTreeSet<NextHop>>,
-    /// Whom frames to all go to: interfaces of this node, and other nodes with their network identifiers.
+    /// Whom frames to all go to: interfaces of this node, and other nodes, each with how they get there, which the network prefers to
+    /// so many others, and the label or network identifier.
     members: BTreeSet<u32>,
-    nodes: BTreeMap<Ipv4Addr, u32>,
+    nodes: BTreeMap<Ipv4Addr, (usize, Encapsulation, u32)>,
 }
 
 impl<'a> Compiler<'a> {
@@ -113,20 +114,27 @@ impl<'a> Compiler<'a> {
                         of_network.macs.entry(mac).or_default().insert(way);
                     }
                 }
-                Destination::All => of_network.nodes.extend(self.member(network, route)),
+                Destination::All => {
+                    // By BGP one node has a route for labels and one for network identifiers.
+                    if let Some(way) = self.member(network, route) {
+                        let known = of_network.nodes.entry(route.node).or_insert(way);
+                        *known = way.min(*known);
+                    }
+                }
             }
         }
     }
 
-    /// A node that takes frames to all, with the network identifier by which it does, where there is a way to it.
-    fn member(&self, network: &Network, route: &Route) -> Option<(Ipv4Addr, u32)> {
-        let vxlan = Encapsulation::Vxlan;
-        let both = network.encapsulation.contains(&vxlan) && self.node.encapsulations.contains(&vxlan);
+    /// How a node takes frames to all, where it does and there is a way to it.
+    fn member(&self, network: &Network, route: &Route) -> Option<(usize, Encapsulation, u32)> {
         let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
-        let is_reached = peers.is_some_and(|peers| peers.contains_key(&route.node));
-        let is_other = route.node != self.node.address;
-        let vni = route.encapsulations.get(&vxlan).filter(|vni| (1..=LAST_VNI).contains(*vni));
-        vni.filter(|_| both && is_reached && is_other).map(|vni| (route.node, *vni))
+        if route.node == self.node.address || !peers.is_some_and(|peers| peers.contains_key(&route.node)) {
+            return None;
+        }
+        network.encapsulation.iter().enumerate().find_map(|(rank, way)| {
+            let label = route.encapsulations.get(way).filter(|label| labels(*way).contains(*label))?;
+            self.node.encapsulations.contains(way).then_some((rank, *way, *label))
+        })
     }
 
     fn flood(&mut self, name: &str, network: &Network, ways: &Ways) -> Option<Flood> {
@@ -140,8 +148,10 @@ impl<'a> Compiler<'a> {
             ));
         }
         let members: BTreeSet<u32> = ways.members.iter().take(MOST_MEMBERS).copied().collect();
-        let peers = ways.nodes.iter().take(MOST_MEMBERS - members.len()).map(|(node, vni)| (*node, *vni)).collect();
-        Some(Flood { members, peers, unknown_unicast: network.flood_unknown_unicast })
+        let peers = ways.nodes.iter().take(MOST_MEMBERS - members.len());
+        let peers = peers.map(|(node, (_, way, label))| (*node, (*way, *label))).collect();
+        let label = self.settings.label_to_all(self.name, name);
+        Some(Flood { members, label, peers, unknown_unicast: network.flood_unknown_unicast })
     }
 
     fn vrf(&mut self, name: &str, network: &Network, ways: Ways, is_local: bool) -> Vrf {

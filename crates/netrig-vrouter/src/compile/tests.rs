@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use rig_datapath::vrouter::{Action, Also, Flood, List, MOST_MEMBERS, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
-use crate::routes::{Destination, FileRoutes, RouteSource, RouteUpdate};
+use crate::routes::{Destination, FileRoutes, RouteKey, RouteSource, RouteUpdate};
 
 /// Two nodes with a container each in network red, and one in network blue on node b.
 const TWO: &str = r#"
@@ -242,28 +242,75 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
 }
 
 #[test]
-fn frames_to_all_go_to_members_here_and_to_nodes_that_take_vxlan() {
+fn frames_to_all_go_to_members_here_and_to_nodes_as_the_network_prefers() {
     let flood = |text: &str, node: &str, network: &str| {
         let mut numbers = Numbers::default();
         let config = compiled(&parse(text), node, &mut numbers);
         config.vrfs[&numbers.vrfs.get(network).unwrap()].flood.clone()
     };
     let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse::<Ipv4Addr>().unwrap());
-    let expected = |peers: &[(Ipv4Addr, u32)], unknown_unicast| {
-        Some(Flood { members: [1].into(), peers: peers.iter().copied().collect(), unknown_unicast })
+    let (udp, gre, vxlan) = (Encapsulation::MplsOverUdp, Encapsulation::MplsOverGre, Encapsulation::Vxlan);
+    let two = &TWO.replace("vni = 100", "vni = 100\nlabel = 199");
+    let expected = |label, way: (Encapsulation, u32), unknown_unicast| {
+        Some(Flood { members: [1].into(), label, peers: [(b, way)].into(), unknown_unicast })
     };
-    assert_eq!(flood(TWO, "a", "red"), expected(&[(b, 100)], false));
-    assert_eq!(flood(TWO, "b", "red").map(|flood| flood.peers), Some([(a, 100)].into()));
+    assert_eq!(flood(two, "a", "red"), expected(Some(199), (udp, 199), false));
+    assert_eq!(flood(two, "b", "red").map(|flood| flood.peers), Some([(a, (udp, 199))].into()));
+    // What is left out both nodes draw alike.
+    let drawn = parse(TWO).network_on("b", "red").unwrap().label;
+    assert_eq!(flood(TWO, "a", "red").map(|flood| flood.peers), Some([(b, (udp, drawn))].into()));
     // Nobody else has a container of it.
     assert_eq!(flood(TWO, "b", "blue").map(|flood| flood.peers), Some(BTreeMap::new()));
-    for alone in ["vni = 100\nencapsulation = ['mplsoudp']", "vni = 100\nencapsulation = ['mplsogre', 'mplsoudp']"] {
-        assert_eq!(flood(&TWO.replace("vni = 100", alone), "a", "red"), expected(&[], false));
+    for (prefers, label, way) in [
+        ("'mplsoudp'", Some(199), (udp, 199)),
+        ("'mplsogre', 'mplsoudp'", Some(199), (gre, 199)),
+        ("'vxlan', 'mplsoudp'", Some(199), (vxlan, 100)),
+        ("'vxlan'", None, (vxlan, 100)),
+    ] {
+        let with = two.replace("vni = 100", &format!("vni = 100\nencapsulation = [{prefers}]"));
+        assert_eq!(flood(&with, "a", "red"), expected(label, way, false), "{prefers}");
     }
-    let without = TWO.replace("mtu = 1400", "encapsulations = ['mplsoudp']");
-    assert_eq!(flood(&without, "a", "red"), expected(&[], false));
-    let unknown = TWO.replace("vni = 100", "vni = 100\nflood_unknown_unicast = true");
-    assert_eq!(flood(&unknown, "a", "red"), expected(&[(b, 100)], true));
-    assert_eq!(flood(&TWO.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
+    // As the other node can, and as this one can.
+    let without = two.replace("mtu = 1400", "encapsulations = ['vxlan', 'mplsogre']");
+    assert_eq!(flood(&without, "a", "red"), expected(Some(199), (gre, 199), false));
+    assert_eq!(flood(&without, "b", "red").map(|flood| flood.peers), Some([(a, (gre, 199))].into()));
+    let without = two.replace("mtu = 1400", "encapsulations = ['vxlan']");
+    assert_eq!(flood(&without, "a", "red"), expected(Some(199), (vxlan, 100), false));
+    assert_eq!(flood(&without, "b", "red").unwrap().label, None);
+    let unknown = two.replace("vni = 100", "vni = 100\nflood_unknown_unicast = true");
+    assert_eq!(flood(&unknown, "a", "red"), expected(Some(199), (udp, 199), true));
+    assert_eq!(flood(&two.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
+}
+
+#[test]
+fn of_several_routes_of_one_node_to_all_the_preferred_one_is_taken() {
+    let text = TWO.replace("vni = 100", "vni = 100\nencapsulation = ['mplsogre', 'vxlan', 'mplsoudp']");
+    let settings = parse(&text);
+    let b: Ipv4Addr = "192.0.2.2".parse().unwrap();
+    let route = |origin: &str, ways: &[(Encapsulation, u32)]| Route {
+        key: RouteKey { network: "red".to_owned(), destination: Destination::All, origin: origin.to_owned() },
+        node: b,
+        encapsulations: ways.iter().copied().collect(),
+        mac: Mac::default(),
+        security_groups: BTreeSet::new(),
+    };
+    let (udp, gre, vxlan) = (Encapsulation::MplsOverUdp, Encapsulation::MplsOverGre, Encapsulation::Vxlan);
+    let peers = |routes: &[Route]| {
+        let (mut numbers, routes) = (Numbers::default(), routes.iter().cloned().collect());
+        let compiled = compile(&settings, "a", &site(&settings, "a"), &routes, &mut numbers).unwrap();
+        compiled.config.validate().unwrap();
+        assert_eq!(compiled.notes, BTreeSet::new());
+        let vrf = &compiled.config.vrfs[&numbers.vrfs.get("red").unwrap()];
+        vrf.flood.clone().unwrap().peers.into_values().collect::<Vec<_>>()
+    };
+    let (of_labels, of_identifiers) = (route("1", &[(udp, 700), (gre, 700)]), route("2", &[(vxlan, 100)]));
+    assert_eq!(peers(&[of_labels.clone(), of_identifiers.clone()]), [(gre, 700)]);
+    assert_eq!(peers(&[route("1", &[(udp, 700)]), of_identifiers.clone()]), [(vxlan, 100)]);
+    // A label that does not exist is none.
+    for odd in [0, 3, 15, 1 << 20] {
+        assert_eq!(peers(&[route("1", &[(gre, odd)]), of_identifiers.clone()]), [(vxlan, 100)], "{odd}");
+    }
+    assert_eq!(peers(&[route("1", &[(gre, 3)]), route("2", &[(vxlan, 1 << 24)])]), []);
 }
 
 #[test]
@@ -281,10 +328,8 @@ fn more_members_than_frames_are_copied_to_are_refused_or_noted() {
     assert!(error.contains("broadcast = false"), "{error}");
     parse(&text.replace("vni = 100", "vni = 100\nbroadcast = false"));
     // Without the other node they are as many as may be; who is learned then is left out.
-    let text = text.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']");
-    let mut settings = parse(&text);
-    let network = settings.networks.get_mut("red").unwrap();
-    network.encapsulation.push(Encapsulation::Vxlan);
+    let mut settings = parse(&text.replace("vni = 100", "vni = 100\nbroadcast = false"));
+    settings.networks.get_mut("red").unwrap().broadcast = true;
     let mut numbers = Numbers::default();
     let compiled = compile(&settings, "a", &site(&settings, "a"), &table(&settings, "a"), &mut numbers).unwrap();
     assert!(compiled.notes.iter().any(|note| note.contains("of 513 interfaces here and other nodes 512 get")));

@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use super::allot::{self, Asked};
 use super::file::{BgpFile, File, Targets};
+use super::interfaces::OF_NETWORK;
 use super::networks::asked_number;
 use super::read::{Reader, Result};
 use super::{Router, Settings};
@@ -174,21 +175,25 @@ impl Reader<'_> {
         Ok(ids.into_iter().collect())
     }
 
-    /// Numbers by which route distinguishers tell a node's interfaces apart.
+    /// Numbers by which route distinguishers tell a node's interfaces and networks apart.
     pub(super) fn distinguish(&self, node: &str, of_node: &[Asked<u32>], settings: &mut Settings) -> Result<()> {
         if settings.router.bgp.is_none() {
             return Ok(());
         }
         let most = u32::from(u16::MAX);
         if of_node.len() > most as usize {
-            let what = format!("node '{node}' has {} interfaces", of_node.len());
+            let what = format!("node '{node}' has {} interfaces and networks", of_node.len());
             let span = self.names.nodes.get(node).cloned().unwrap_or_default();
             return Err(self.error(span, what, format!("with BGP {most} are the most")));
         }
         let all: Vec<Asked<u32>> = of_node.iter().map(|one| Asked { name: one.name.clone(), number: None }).collect();
         // Nobody asks for one, so no two do.
         for (name, number) in allot::numbers(&all, 1..=most).unwrap_or_default() {
-            settings.interfaces.entry(name).and_modify(|interface| interface.distinguisher = number as u16);
+            if let Some(network) = name.strip_prefix(OF_NETWORK) {
+                settings.on_node(node, network).distinguisher = number as u16;
+            } else if let Some(interface) = settings.interfaces.get_mut(&name) {
+                interface.distinguisher = number as u16;
+            }
         }
         Ok(())
     }

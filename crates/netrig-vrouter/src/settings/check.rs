@@ -96,9 +96,10 @@ pub(super) fn together(settings: &Settings, reader: &Reader) -> Result<()> {
 
 /// A frame to all is copied so many times.
 fn flood(settings: &Settings, reader: &Reader, name: &str, nodes: &BTreeMap<&str, usize>) -> Result<()> {
-    let Some(network) = settings.networks.get(name).filter(|network| network.broadcast) else { return Ok(()) };
-    let has_vxlan = network.encapsulation.contains(&Encapsulation::Vxlan);
-    let others = if has_vxlan { nodes.len() - 1 } else { 0 };
+    if settings.networks.get(name).is_none_or(|network| !network.broadcast) {
+        return Ok(());
+    }
+    let others = nodes.len() - 1;
     let Some((node, count)) = nodes.iter().find(|(_, count)| **count + others > MOST_MEMBERS) else { return Ok(()) };
     let what = format!(
         "network '{name}' has {count} interfaces on node '{node}' and {others} other nodes, and frames to all are copied to \

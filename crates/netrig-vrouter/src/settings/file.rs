@@ -92,6 +92,7 @@ pub(super) struct NetworkFile {
     pub name: Spanned<String>,
     pub subnets: Spanned<Vec<Spanned<TextOr<SubnetFile>>>>,
     pub vni: Option<Spanned<u32>>,
+    pub label: Option<Spanned<u32>>,
     pub encapsulation: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
     pub policies: Vec<Spanned<String>>,

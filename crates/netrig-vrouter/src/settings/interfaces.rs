@@ -8,10 +8,13 @@ use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
 use super::allot::{self, Asked};
-use super::file::{File, InterfaceFile};
+use super::file::{File, InterfaceFile, NetworkFile};
 use super::networks::{asked_number, is_host};
 use super::read::{Reader, Result};
-use super::{Interface, Network, Place, Settings};
+use super::{Interface, Network, OnNode, Place, Settings};
+
+/// In front of a network's name where it gets a number as interfaces of a node do; theirs have no blank in them.
+pub(super) const OF_NETWORK: &str = "network ";
 
 impl Reader<'_> {
     pub(super) fn interfaces(&mut self, file: &File, settings: &mut Settings) -> Result<()> {
@@ -66,15 +69,23 @@ impl Reader<'_> {
             macs.entry(interface.network.clone()).or_default().push(asked);
             settings.interfaces.insert(name, interface);
         }
-        for (node, asked) in labels {
+        for (node, mut asked) in labels {
+            asked.extend(networks_of(&node, file, settings));
             self.distinguish(&node, &asked, settings)?;
             let labels = allot::numbers(&asked, FIRST_LABEL..=LAST_LABEL).map_err(|twice| {
-                let (one, other, label) = (twice.first, twice.second, twice.number);
-                let what = format!("'{one}' and '{other}' of node '{node}' have one label, {label}");
+                let [one, other] = [twice.first, twice.second].map(|name| match name.strip_prefix(OF_NETWORK) {
+                    Some(network) => format!("network '{network}'"),
+                    None => format!("'{name}'"),
+                });
+                let what = format!("{one} and {other} of node '{node}' have one label, {}", twice.number);
                 self.error(twice.span, what, "give each its own, or leave it out")
             })?;
             for (name, label) in labels {
-                settings.interfaces.entry(name).and_modify(|interface| interface.label = label);
+                if let Some(network) = name.strip_prefix(OF_NETWORK) {
+                    settings.on_node(&node, network).label = label;
+                } else if let Some(interface) = settings.interfaces.get_mut(&name) {
+                    interface.label = label;
+                }
             }
         }
         for (network, asked) in macs {
@@ -186,4 +197,21 @@ impl Reader<'_> {
         }
         Ok(address)
     }
+}
+
+impl Settings {
+    pub(super) fn on_node(&mut self, node: &str, network: &str) -> &mut OnNode {
+        self.on_nodes.entry(node.to_owned()).or_default().entry(network.to_owned()).or_default()
+    }
+}
+
+/// Networks that a node has interfaces of, behind these: so what is drawn for an interface is no network's to take.
+fn networks_of(node: &str, file: &File, settings: &Settings) -> Vec<Asked<u32>> {
+    let here: BTreeSet<&String> = settings.interfaces_of(node).map(|(_, interface)| &interface.network).collect();
+    let networks = file.network.iter().map(Spanned::get_ref).filter(|network| here.contains(network.name.get_ref()));
+    let asked = |network: &NetworkFile| Asked {
+        name: format!("{OF_NETWORK}{}", network.name.get_ref()),
+        number: asked_number(network.label.as_ref()),
+    };
+    networks.map(asked).collect()
 }

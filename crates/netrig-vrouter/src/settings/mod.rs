@@ -39,6 +39,17 @@ pub struct Settings {
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub policies: BTreeMap<String, NetworkPolicy>,
     pub analysers: BTreeMap<String, Analyser>,
+    /// By nodes' names, what names each network that they have interfaces of. It follows from the rest: nobody changes it alone.
+    pub on_nodes: BTreeMap<String, BTreeMap<String, OnNode>>,
+}
+
+/// What names a network on a node that has interfaces of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OnNode {
+    /// MPLS label of its frames to all.
+    pub label: u32,
+    /// In route distinguishers of BGP.
+    pub distinguisher: u16,
 }
 
 /// What holds for each node's router.
@@ -100,6 +111,8 @@ pub struct Network {
     pub subnets: Vec<Subnet>,
     /// Its VXLAN network identifier.
     pub vni: u32,
+    /// MPLS label of its frames to all on every node, where the file says one; see [`Settings::network_on`].
+    pub label: Option<u32>,
     /// The most preferred first: its own, or the router's.
     pub encapsulation: Vec<Encapsulation>,
     /// In the order in which their rules are looked through.
@@ -307,6 +320,19 @@ impl Settings {
     pub fn encapsulation(&self, network: &Network, from: &Node, to: &Node) -> Option<Encapsulation> {
         let can = |way: &&Encapsulation| from.encapsulations.contains(way) && to.encapsulations.contains(way);
         network.encapsulation.iter().find(can).copied()
+    }
+
+    /// What names a network on a node; nothing where the node has no interface of it.
+    pub fn network_on(&self, node: &str, network: &str) -> Option<OnNode> {
+        self.on_nodes.get(node)?.get(network).copied()
+    }
+
+    /// The MPLS label that frames to all of a network come to a node with, where it takes them so.
+    pub fn label_to_all(&self, node_name: &str, network_name: &str) -> Option<u32> {
+        let (node, network) = (self.nodes.get(node_name)?, self.networks.get(network_name)?);
+        let is_mpls = |way: &&Encapsulation| **way != Encapsulation::Vxlan && node.encapsulations.contains(way);
+        network.encapsulation.iter().find(is_mpls).filter(|_| network.broadcast)?;
+        self.network_on(node_name, network_name).map(|named| named.label)
     }
 
     /// Whether two nodes tell each other of their interfaces by BGP; else this file does.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ipnet::IpNet;
 use rig_cli::forms::TextOr;
-use rig_datapath::vrouter::{LAST_VNI, MOST_WAYS};
+use rig_datapath::vrouter::{FIRST_LABEL, LAST_LABEL, LAST_VNI, MOST_WAYS};
 use toml::Spanned;
 
 use super::allot::{self, Asked};
@@ -20,6 +20,9 @@ impl Reader<'_> {
             let network = entry.get_ref();
             if let Some(vni) = &network.vni {
                 self.range(vni, "VXLAN network identifier", 1, LAST_VNI)?;
+            }
+            if let Some(label) = &network.label {
+                self.range(label, "label", FIRST_LABEL, LAST_LABEL)?;
             }
             let name = network.name.get_ref().clone();
             asked.push(Asked { name: name.clone(), number: asked_number(network.vni.as_ref()) });
@@ -86,6 +89,7 @@ impl Reader<'_> {
             subnets,
             encapsulation,
             policies,
+            label: file.label.as_ref().map(|label| *label.get_ref()),
             broadcast,
             flood_unknown_unicast,
             fat_flows,

@@ -357,6 +357,22 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "'allowed_addresses'",
         ),
         (red_b("addresses = ['10.1.0.12']\nlabel = 15"), "36: 15 is not a label", "16 to 1048575"),
+        (
+            format!(
+                "{}\n[[network]]\nname = 'green'\nsubnets = ['10.3.0.0/24']\nlabel = 1048576",
+                red_b("addresses = ['10.1.0.12']")
+            ),
+            "39: 1048576 is not a label",
+            "16 to 1048575",
+        ),
+        (
+            format!(
+                "{}\n[[network]]\nname = 'green'\nsubnets = ['10.3.0.0/24']\nlabel = 20\n[[interface]]\nname = 'x'\nnode = 'b'\nnetwork = 'green'\ndevice = 'v'\naddresses = ['10.3.0.13']",
+                red_b("addresses = ['10.1.0.12']\nlabel = 20")
+            ),
+            "40: 'red-b' and network 'green' of node 'b' have one label, 20",
+            "leave it out",
+        ),
         (red_b("addresses = ['10.1.0.12']\nvni = 0"), "36: 0 is not a VXLAN network identifier", "1 to 16777215"),
         (
             format!(

@@ -181,7 +181,7 @@ fn nodes_learn_each_others_containers_by_bgp() {
     with_speakers(|lab| {
         let files = [0, 1].map(|node| file(lab, node, ""));
         let (said, _) = lab.netrig(0, 0, &["check", &files[0]]);
-        assert!(said.contains("routes by BGP: 6 of its own, through the speaker 127.0.0.1:50051"), "{said}");
+        assert!(said.contains("routes by BGP: 7 of its own, through the speaker 127.0.0.1:50051"), "{said}");
         assert!(said.contains("route targets: import 64512:200, export 64512:200"), "{said}");
         let (said, _) = lab.netrig(3, 0, &["check", &files[0], "--node", "a"]);
         assert!(said.contains("not here: speaker 127.0.0.1:50051: Connection refused"), "{said}");
@@ -210,11 +210,11 @@ fn nodes_learn_each_others_containers_by_bgp() {
         lists(lab, 1, "evpn", &[&format!("{red}[ip:10.1.0.11]"), &format!("{red}[ip:<nil>]"), "[VXLAN]"]);
         lists(lab, 1, "evpn", &["[type:multicast]", "[ip:192.0.2.1]", "type: ingress-repl"]);
         speaker(lab, "a", |seen| {
-            (&seen["announced"], &seen["learned"], &seen["stale"]) == (&6.into(), &6.into(), &0.into())
+            (&seen["announced"], &seen["learned"], &seen["stale"]) == (&7.into(), &7.into(), &0.into())
         });
         let (said, _) = lab.netrig(0, 0, &["status", "--node", "a"]);
         assert!(
-            said.contains("AS 64512, identifier 192.0.2.1; 6 routes announced, 6 learned, 0 of them stale"),
+            said.contains("AS 64512, identifier 192.0.2.1; 7 routes announced, 7 learned, 0 of them stale"),
             "{said}"
         );
         assert!(said.contains("peer a node, 192.0.2.2: via 192.0.2.2 by wire"), "{said}");
@@ -273,16 +273,20 @@ subnets = ["10.1.0.0/24", "10.2.0.0/24"]
 vni = 4242
 "#;
 
+/// The interface of a node, in it, without groups and IPv6.
+fn of_one_network(node: usize) -> String {
+    let mut text = INTERFACES[node].replace("blue", "red");
+    for what in [", 'fd00:1::11'", ", 'fd00:2::11'", "security_groups = ['client']\n", "security_groups = ['web']\n"] {
+        text = text.replace(what, "");
+    }
+    text
+}
+
 /// Who wants frames to all says so by a route of type 3, and one of another maker is understood.
 #[test]
 fn frames_to_all_go_where_routes_of_type_3_are_from() {
     with_speakers(|lab| {
-        let text = |node: usize| [ONE_NETWORK, NODES[node], &INTERFACES[node].replace("blue", "red")].concat();
-        let strip = |text: String| {
-            let without = text.replace(", 'fd00:1::11'", "").replace(", 'fd00:2::11'", "");
-            without.replace("security_groups = ['client']\n", "").replace("security_groups = ['web']\n", "")
-        };
-        let text = |node: usize| strip(text(node));
+        let text = |node: usize| [ONE_NETWORK, NODES[node], &of_one_network(node)].concat();
         let files = [0, 1].map(|node| lab.write(&format!("{node}.toml"), &text(node)));
         let _a = lab.start(0, &files[0]);
         let mut b = lab.start(1, &files[1]);
@@ -335,6 +339,42 @@ fn frames_to_all_go_where_routes_of_type_3_are_from() {
     });
 }
 
+/// The labels of two files are each node's own, and are told by a route that has no network identifier.
+#[test]
+fn frames_to_all_go_by_the_label_that_a_route_of_type_3_has() {
+    with_speakers(|lab| {
+        let text = |node: usize| {
+            let network = ONE_NETWORK.replace("[\"vxlan\"]", "[\"mplsogre\", \"vxlan\"]");
+            let network = network.replace("vni = 4242", &format!("vni = 4242\nlabel = {}", 300 + node));
+            [&network, NODES[node], &of_one_network(node)].concat()
+        };
+        let files = [0, 1].map(|node| lab.write(&format!("{node}.toml"), &text(node)));
+        let _a = lab.start(0, &files[0]);
+        let _b = lab.start(1, &files[1]);
+        lab.plug_web();
+        let _speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
+        let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
+        until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+        // The speaker shows all 24 bits of the field, of which the label has the upper 20.
+        let of = |field: u32| format!("type: ingress-repl, label: {field}, tunnel-id: 192.0.2.2");
+        lists(lab, 0, "evpn", &[&of(301 << 4), &of(4242), "[GRE]", "[VXLAN]"]);
+        let member = |label: &str| {
+            comes(label, || {
+                let (seen, _) = lab.netrig(0, 0, &["nh", "--list", "--node", "a"]);
+                let to_all = seen.split("Id:").find(|hop| hop.contains("Multicast")).unwrap_or_default();
+                if to_all.contains(label) { Ok(()) } else { Err(seen) }
+            });
+        };
+        member("(301)");
+
+        // Who cannot do it any more is sent to by the other one.
+        lab.write("1.toml", &text(1).replace("name = 'b'", "name = 'b'\nencapsulations = ['vxlan']"));
+        lab.netrig(0, 1, &["reload", "--node", "b"]);
+        member("(4242)");
+        until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+    });
+}
+
 /// By reason; frames to all are no loss.
 fn dropped(lab: &Lab, node: &str) -> Vec<(String, u64)> {
     let drops = lab.json(node, &["dropstats"]);
@@ -359,7 +399,7 @@ fn a_speaker_that_restarts_is_waited_for() {
         let mut speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
         let mut stream = lab.connect();
         for node in ["a", "b"] {
-            speaker(lab, node, |seen| seen["learned"] == 6);
+            speaker(lab, node, |seen| seen["learned"] == 7);
         }
         // Neither router drops anything meanwhile; TCP itself sends again what it only believes to be lost.
         let dropped = || ["a", "b"].map(|node| dropped(lab, node));
@@ -375,12 +415,12 @@ fn a_speaker_that_restarts_is_waited_for() {
             });
             for (node, name) in ["a", "b"].into_iter().enumerate() {
                 speakers[node].kill();
-                speaker(lab, name, |seen| seen["autonomous_system"].is_null() && seen["stale"] == 6);
+                speaker(lab, name, |seen| seen["autonomous_system"].is_null() && seen["stale"] == 7);
                 exchange(&mut lab.connect());
                 speakers[node] = Speaker::start(lab, node, &["--graceful-restart"]);
-                speaker(lab, name, |seen| seen["learned"] == 6 && seen["stale"] == 0 && seen["announced"] == 6);
+                speaker(lab, name, |seen| seen["learned"] == 7 && seen["stale"] == 0 && seen["announced"] == 7);
                 let other = ["b", "a"][node];
-                speaker(lab, other, |seen| seen["learned"] == 6 && seen["stale"] == 0);
+                speaker(lab, other, |seen| seen["learned"] == 7 && seen["stale"] == 0);
             }
             drop(end);
             busy.join().unwrap();
@@ -425,9 +465,9 @@ fn a_speaker_that_cannot_be_used_is_told_with_the_reason() {
         let _good = start(global, &["--api-hosts", &format!("unix://{socket}")]);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace("[router.bgp]", &format!("[router.bgp]\ngobgp = \"unix:{socket}\""))).unwrap();
-        check(Some(0), "routes by BGP: 6 of its own, through the speaker unix:");
+        check(Some(0), "routes by BGP: 7 of its own, through the speaker unix:");
         lab.netrig(0, 0, &["reload", "--node", "a"]);
-        speaker(lab, "a", |seen| seen["autonomous_system"] == 65000 && seen["announced"] == 6);
+        speaker(lab, "a", |seen| seen["autonomous_system"] == 65000 && seen["announced"] == 7);
         let alone = text.replace("[router.bgp]\nkeep = \"100s\"", "").replace("route_targets = [\"64512:200\"]", "");
         fs::write(&file, alone).unwrap();
         lab.netrig(0, 0, &["reload", "--node", "a"]);

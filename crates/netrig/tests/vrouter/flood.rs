@@ -115,3 +115,48 @@ pub fn frames_to_all(lab: &Lab) {
     let server = socket(kernel, 67);
     until(PATIENCE, || ask(&client, &server)).expect("the kernel hears nobody, or nobody the kernel");
 }
+
+/// By the label of the network, and then, when both nodes have other settings, by another encapsulation.
+pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
+    let text = |way: &str| {
+        let with = FILE.replace("\"vxlan\"", &format!("\"{way}\""));
+        with.replace("vni = 4242", "vni = 4242\nlabel = 300")
+    };
+    let file = lab.write("flood.toml", &text(encapsulation));
+    let (said, _) = lab.netrig(0, 0, &["check", &file]);
+    assert!(said.contains("network red: VNI 4242, label 300 of frames to all, no policies"), "{said}");
+    let (_a, b) = (lab.start(0, &file), lab.start(1, &file));
+    lab.plug_web();
+    b.says("interface 'web' is there: toweb");
+    let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
+    until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+
+    // Whom a frame from the tunnel goes to is whom those of containers here go to, but for the tunnels.
+    let (text_of_labels, _) = lab.netrig(0, 0, &["mpls", "--dump", "--node", "a"]);
+    let line = text_of_labels.lines().find(|line| line.split_whitespace().next() == Some("300"));
+    let hop = line.expect(&text_of_labels).split_whitespace().last().unwrap();
+    let (routes, _) = lab.netrig(0, 0, &["rt", "--dump", "1", "--family", "bridge", "--node", "a"]);
+    let to_all = routes.lines().find(|line| line.starts_with("ff:ff:ff:ff:ff:ff")).expect(&routes);
+    assert_eq!(to_all.split_whitespace().last(), Some(hop), "{routes}");
+    let (hops, _) = lab.netrig(0, 0, &["nh", "--get", hop, "--node", "a"]);
+    assert!(hops.contains("Flags:Valid, Multicast, L2,") && hops.contains("(300)"), "{hops}");
+    let status = lab.json("b", &["status"]);
+    let web = &status["interfaces"][0];
+    let [frames, copies] = ["flooded_frames", "flooded_copies"].map(|key| web[key].as_u64().unwrap());
+    assert!(frames > 0 && copies == frames, "one other member: {web:#}");
+
+    lab.write("flood.toml", &text(other));
+    for node in ["a", "b"] {
+        lab.netrig(0, 0, &["reload", "--node", node]);
+    }
+    until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+
+    // Who does not want them has no label.
+    lab.write("flood.toml", &text(encapsulation).replace("vni = 4242", "vni = 4242\nbroadcast = false"));
+    for node in ["a", "b"] {
+        lab.netrig(0, 0, &["reload", "--node", node]);
+    }
+    assert_eq!(ask(&client, &server), None);
+    let (labels, _) = lab.netrig(0, 0, &["mpls", "--dump", "--node", "a"]);
+    assert!(!labels.contains(" 300 "), "{labels}");
+}

@@ -98,6 +98,13 @@ fn frames_to_all_reach_all_of_a_network() {
 }
 
 #[test]
+fn frames_to_all_reach_all_of_a_network_by_mpls() {
+    for (encapsulation, other) in [("mplsoudp", "mplsogre"), ("mplsogre", "vxlan")] {
+        with_lab(|lab| flood::frames_to_all_by_a_label(lab, encapsulation, other));
+    }
+}
+
+#[test]
 fn what_runs_is_listed_and_is_what_the_schemas_say() {
     with_lab(|lab| {
         let file = lab.file("8080");

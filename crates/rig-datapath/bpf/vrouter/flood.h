@@ -152,8 +152,8 @@ static long copy_to(__u32 at, struct copying *c)
 			return 0;
 		}
 	} else if (nh->kind == TO_TUNNEL) {
-		/* Nobody is told of what was sent to many (RFC 1122, 3.2.2). */
-		if (on_the_wire(c->skb, p) > nh->mtu) {
+		/* Nobody is told of what was sent to many (RFC 1122, 3.2.2). The next hop is that of IP packets. */
+		if (on_the_wire(c->skb, p) + overhead_of_frame(nh->encapsulation) > nh->mtu + overhead(nh->encapsulation)) {
 			c->refused = 1;
 			drop(p, c->number, REASON_TOO_BIG);
 			return 0;
@@ -176,7 +176,7 @@ static always_inline int into_tunnel(struct __sk_buff *skb, struct packet *p, __
 	int reason;
 
 	skb->mark = 0;
-	if (!nh || nh->kind != TO_TUNNEL || nh->encapsulation != VXLAN)
+	if (!nh || nh->kind != TO_TUNNEL)
 		return drop(p, number, REASON_L2_NO_ROUTE);
 	if (data + ETH_HLEN > end)
 		return drop(p, number, REASON_PULL);
@@ -184,7 +184,7 @@ static always_inline int into_tunnel(struct __sk_buff *skb, struct packet *p, __
 	/* It becomes the outer one, whose addresses the kernel fills in; not where they are a group's. */
 	__builtin_memset(data, 0, ETH_ALEN);
 	p->key.at = AT(number, p->protocol);
-	reason = into_vxlan(skb, p, nh, label, tunnel_port(hash_of_packet(p)), &inner);
+	reason = encapsulate_frame(skb, p, nh, label, tunnel_port(hash_of_packet(p)), &inner);
 	if (reason)
 		return drop(p, number, reason);
 
@@ -317,7 +317,7 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	if (!reason && !may_copy(bpf_map_lookup_elem(&copying_in, &c.place), c.count, COPIES_AT_ONCE))
 		reason = REASON_MANY_COPIES;
 	if (!reason)
-		reason = strip(skb, p, o, inner->h_proto);
+		reason = strip(skb, p, overhead_of_frame(o->encapsulation), inner->h_proto);
 	if (!reason && (o->class ^ p->class) & 3)
 		reason = mark(skb, p, o->class);
 	if (reason)
@@ -333,6 +333,50 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 	if (!nh || nh->kind != TO_INTERFACE)
 		return drop(p, 0, REASON_INVALID_NH);
 	return to_last(skb, nh);
+}
+
+/*
+ * What came behind a label that is a network's for frames to all. Questions for addresses cannot be answered: the label says whom they
+ * are for, and not who asks. A frame to one that nobody has is flooded where the network wants it, and others are not sent so.
+ */
+static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const struct outer *o, __u32 all)
+{
+	struct work *w = work_here();
+	struct packet *p = w ? &w->packet : 0;
+	const struct next_hop *nh = next_hop_at(all);
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	struct ethhdr inner, *frame;
+	int reason;
+
+	if (!p || !nh)
+		return TC_ACT_SHOT;
+	frame = data + ETH_HLEN +
+		(o->encapsulation == MPLS_OVER_GRE ? sizeof(struct mpls_over_gre) : sizeof(struct mpls_over_udp));
+	if ((void *)(frame + 1) > end)
+		return drop(p, 0, REASON_INVALID_PACKET);
+	inner = *frame;
+	if (inner.h_proto == bpf_htons(ETH_P_ARP))
+		return drop(p, 0, REASON_UNANSWERED);
+	if (inner.h_proto != bpf_htons(ETH_P_IP) && inner.h_proto != bpf_htons(ETH_P_IPV6))
+		return drop(p, 0, REASON_INVALID_PROTOCOL);
+	if (o->encapsulation == MPLS_OVER_GRE) {
+		if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_gre) + ETH_HLEN, inner.h_proto))
+			return drop(p, 0, REASON_PULL);
+		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre) + ETH_HLEN, inner.h_proto);
+	} else {
+		if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_udp) + ETH_HLEN, inner.h_proto))
+			return drop(p, 0, REASON_PULL);
+		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp) + ETH_HLEN, inner.h_proto);
+	}
+	if (reason)
+		return drop(p, 0, reason);
+	if (p->l3 + p->length > o->end)
+		return drop(p, 0, REASON_INVALID_PACKET);
+	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
+		return drop(p, 0, REASON_UNANSWERED);
+	if (!(inner.h_dest[0] & 1) && !nh->destination)
+		return drop(p, 0, REASON_L2_NO_ROUTE);
+	return flood_in(skb, o, &inner, all);
 }
 
 #endif

@@ -164,6 +164,39 @@ static always_inline int is_echo(const struct packet *p, __u8 type)
 	return p->ipv6 ? type == 128 || type == 129 : type == 8 || type == 0;
 }
 
+/* So that what is looked at lies in one piece. */
+static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+
+	if (data + bytes <= end || end - data >= skb->len)
+		return 0;
+	return bpf_skb_pull_data(skb, skb->len < bytes ? skb->len : bytes);
+}
+
+/*
+ * So that an IP packet's headers do. What a socket sends has its payload in other pieces, where that lies as the receiver's
+ * copy likes it: of TCP and UDP no more is moved than their headers, which are in one piece already.
+ */
+static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 type)
+{
+	__u32 ip = type == bpf_htons(ETH_P_IPV6) ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+	void *data, *end;
+	__u8 *header, protocol;
+
+	if (pull(skb, l3 + ip + sizeof(struct tcphdr)))
+		return 1;
+	data = (void *)(long)skb->data;
+	end = (void *)(long)skb->data_end;
+	header = data + l3;
+	if ((void *)(header + sizeof(struct iphdr)) > end)
+		return 0;
+	protocol = type == bpf_htons(ETH_P_IPV6) ? header[6] : header[9];
+	if ((protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && (type == bpf_htons(ETH_P_IPV6) || *header == 0x45))
+		return 0;
+	return pull(skb, LOOKED_AT);
+}
+
 /* Whom the packet that an ICMP error quotes was from and to: the other way round, that is whose error this is. */
 static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
 {

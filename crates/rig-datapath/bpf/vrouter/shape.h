@@ -93,7 +93,7 @@ struct ways {
 };
 _Static_assert(sizeof(struct ways) == 512, "");
 
-/* Whom frames to all go to: interfaces here, then tunnels of VXLAN. */
+/* Whom frames to all go to: interfaces here, then tunnels. */
 struct members {
 	struct route to[MAX_MEMBERS];
 };

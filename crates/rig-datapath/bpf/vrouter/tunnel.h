@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * MPLS over UDP (RFC 7510), MPLS over GRE (RFC 4023), VXLAN (RFC 7348), each over IPv4.
+ * MPLS over UDP (RFC 7510), MPLS over GRE (RFC 4023), VXLAN (RFC 7348), each over IPv4. Behind a label of MPLS is an IP packet, or,
+ * where it is a network's for frames to all, an Ethernet frame without a control word (RFC 7432, 11.2 and 18).
  *
  * What the kernel still has to do to a packet, cutting it into segments and making its checksums, it does behind the
  * encapsulation: the packet says where its inner headers are, and stays one on the way to the other node.
@@ -115,6 +116,55 @@ static always_inline int into_vxlan(struct __sk_buff *skb, const struct packet *
 	v->vxlan.vni = bpf_htonl(label << 8);
 	__builtin_memcpy(v + 1, inner, ETH_HLEN);
 	return 0;
+}
+
+/*
+ * The entry in front of a frame. Its time to live is not the packet's: groups of a link are sent to with 1, and who takes off a label
+ * that has run out has to drop what is behind it (RFC 3032, 2.4.2).
+ */
+static always_inline __be32 label_of_frame(__u32 label)
+{
+	return bpf_htonl(label << 12 | BOTTOM_OF_STACK | OUTER_TTL);
+}
+
+/* Wraps an Ethernet frame, whose header is `inner`; the kernel finds that where VXLAN's inner one is. */
+static always_inline int encapsulate_frame(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
+					   __u16 port, const struct ethhdr *inner)
+{
+	__u32 length = p->length + ETH_HLEN;
+
+	if (nh->encapsulation == VXLAN)
+		return into_vxlan(skb, p, nh, label, port, inner);
+	if (nh->encapsulation == MPLS_OVER_UDP) {
+		struct mpls_over_udp *m =
+			grow(skb, sizeof(*m) + ETH_HLEN,
+			     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+
+		if (!m)
+			return REASON_PUSH;
+		length += sizeof(*m);
+		write_ip(&m->outer.ip, nh, p->class, IPPROTO_UDP, length);
+		write_udp(&m->outer.udp, port, MPLS_PORT, length - sizeof(struct iphdr));
+		m->label = label_of_frame(label);
+		__builtin_memcpy(m + 1, inner, ETH_HLEN);
+		return 0;
+	}
+	if (nh->encapsulation == MPLS_OVER_GRE) {
+		struct mpls_over_gre *m =
+			grow(skb, sizeof(*m) + ETH_HLEN,
+			     BPF_F_ADJ_ROOM_ENCAP_L4_GRE | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+
+		if (!m)
+			return REASON_PUSH;
+		length += sizeof(*m);
+		write_ip(&m->ip, nh, p->class, IPPROTO_GRE, length);
+		m->gre.flags = 0;
+		m->gre.protocol = bpf_htons(ETH_MPLS);
+		m->label = label_of_frame(label);
+		__builtin_memcpy(m + 1, inner, ETH_HLEN);
+		return 0;
+	}
+	return REASON_INVALID_NH;
 }
 
 /* Wraps an IP packet behind an Ethernet header; `inner` is its own, for VXLAN. */
@@ -257,10 +307,15 @@ static always_inline __u32 overhead(__u8 encapsulation)
 	}
 }
 
-/* Takes away what is in front of the inner IP header, but for one Ethernet header. */
-static always_inline int strip(struct __sk_buff *skb, const struct packet *p, const struct outer *o, __be16 type)
+/* The same where the tunnel has an Ethernet frame, whatever it is of. */
+static always_inline __u32 overhead_of_frame(__u8 encapsulation)
 {
-	__s32 bytes = overhead(o->encapsulation);
+	return overhead(encapsulation) + (encapsulation == VXLAN ? 0 : ETH_HLEN);
+}
+
+/* Takes away so many bytes in front of the inner IP header, all but one Ethernet header. */
+static always_inline int strip(struct __sk_buff *skb, const struct packet *p, __s32 bytes, __be16 type)
+{
 	struct ethhdr *ethernet;
 
 	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,

@@ -44,7 +44,7 @@ pub struct Config {
     pub vrfs: BTreeMap<u32, Arc<Vrf>>,
     /// Containers' interfaces, by numbers that stay theirs as long as flows are to survive; 0 is none.
     pub interfaces: BTreeMap<u32, Interface>,
-    /// Where packets that come with an MPLS label go.
+    /// Where packets that come with an MPLS label go; those of frames to all are [`Flood`]'s.
     pub labels: BTreeMap<u32, NextHop>,
     /// Where frames that come with a VXLAN network identifier go.
     pub vnis: BTreeMap<u32, Vni>,
@@ -119,8 +119,12 @@ pub struct Vrf {
 pub struct Flood {
     /// Interfaces of this node, by their numbers.
     pub members: BTreeSet<u32>,
-    /// Other routers, each with the VXLAN network identifier that it has given the network.
-    pub peers: BTreeMap<Ipv4Addr, u32>,
+    /// MPLS label that others' frames to all come with, as Ethernet frames without a control word (RFC 7432, 11.2 and 18); none where they
+    /// come by VXLAN alone.
+    pub label: Option<u32>,
+    /// Other routers, each with the encapsulation of frames to all and the MPLS label or VXLAN network identifier that it has given the
+    /// network for it.
+    pub peers: BTreeMap<Ipv4Addr, (Encapsulation, u32)>,
     /// Frames to addresses that nobody has are such, too.
     pub unknown_unicast: bool,
 }
@@ -184,6 +188,11 @@ impl Encapsulation {
             Self::MplsOverGre => 20 + 4 + 4,
             Self::Vxlan => 20 + 8 + 8 + 14,
         }
+    }
+
+    /// The same where the packet's Ethernet header goes along.
+    pub fn overhead_of_frame(self) -> u16 {
+        self.overhead() + if self == Self::Vxlan { 0 } else { 14 }
     }
 }
 
@@ -373,10 +382,16 @@ impl Config {
                 self.check_flood(*number, flood)?;
             }
         }
-        for (label, next_hop) in &self.labels {
-            if !(FIRST_LABEL..=LAST_LABEL).contains(label) {
-                return wrong(format!("label {label}: choose from {FIRST_LABEL} to {LAST_LABEL}"));
+        let mut labels: BTreeSet<u32> = self.labels.keys().copied().collect();
+        for label in self.vrfs.values().filter_map(|vrf| vrf.flood.as_ref()?.label) {
+            if !labels.insert(label) {
+                return wrong(format!("label {label} of frames to all has another meaning, too"));
             }
+        }
+        if let Some(label) = labels.iter().find(|label| !(FIRST_LABEL..=LAST_LABEL).contains(*label)) {
+            return wrong(format!("label {label}: choose from {FIRST_LABEL} to {LAST_LABEL}"));
+        }
+        for (label, next_hop) in &self.labels {
             self.check(next_hop, || format!("label {label}"))?;
         }
         for (vni, target) in &self.vnis {
@@ -404,7 +419,7 @@ impl Config {
         flood
             .peers
             .iter()
-            .try_for_each(|(peer, vni)| self.check(&flood_tunnel(*peer, *vni), || format!("VRF {number}")))
+            .try_for_each(|(peer, way)| self.check(&flood_tunnel(*peer, *way), || format!("VRF {number}")))
     }
 
     fn check(&self, next_hop: &NextHop, of: impl Fn() -> String + Copy) -> Result<(), ConfigError> {
@@ -440,6 +455,6 @@ impl Config {
 }
 
 /// The tunnel by which frames to all go to another router.
-pub(super) fn flood_tunnel(peer: Ipv4Addr, vni: u32) -> NextHop {
-    NextHop::Tunnel(Tunnel { peer, encapsulation: Encapsulation::Vxlan, label: vni, mac: Mac::default() })
+pub(super) fn flood_tunnel(peer: Ipv4Addr, (encapsulation, label): (Encapsulation, u32)) -> NextHop {
+    NextHop::Tunnel(Tunnel { peer, encapsulation, label, mac: Mac::default() })
 }

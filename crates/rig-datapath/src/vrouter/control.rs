@@ -372,6 +372,12 @@ impl Router {
         for (label, next_hop) in &config.labels {
             known.labels.insert(*label, self.route(config, next_hop)?.next_hop);
         }
+        for (vrf, table) in &config.vrfs {
+            let all = known.vrfs.get(vrf).and_then(|table| table.macs.get(&Mac::BROADCAST));
+            if let (Some(label), Some(all)) = (table.flood.as_ref().and_then(|flood| flood.label), all) {
+                known.labels.insert(label, all.next_hop);
+            }
+        }
         for (vni, target) in &config.vnis {
             let next_hop = match target {
                 Vni::Vrf(vrf) => NextHop::Vrf(*vrf),
@@ -462,7 +468,7 @@ impl Router {
 
     fn all_of(&mut self, config: &Config, flood: &Flood) -> Result<Route, Error> {
         let here = flood.members.iter().map(|member| NextHop::Interface(*member));
-        let all = here.chain(flood.peers.iter().map(|(peer, vni)| flood_tunnel(*peer, *vni)));
+        let all = here.chain(flood.peers.iter().map(|(peer, way)| flood_tunnel(*peer, *way)));
         let routes = all.map(|member| self.route(config, &member)).collect::<Result<Vec<_>, _>>()?;
         let (here, count) = (flood.members.len() as u32, routes.len() as u16);
         let ways = routes.iter().map(|route| (route.next_hop, route.label)).collect();

@@ -80,8 +80,8 @@ impl Sizes {
         config.labels.values().for_each(|hop| hops.add(hop));
         let floods: Vec<_> = vrfs().filter_map(|vrf| vrf.flood.as_ref()).collect();
         let peers = floods.iter().flat_map(|flood| &flood.peers);
-        for (peer, vni) in peers {
-            if let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *vni) {
+        for (peer, way) in peers {
+            if let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *way) {
                 hops.single.insert(Tunnel { label: 0, ..tunnel });
             }
         }

@@ -8,7 +8,7 @@ use rig_wire::checksum::{self, Sum};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
-use crate::lab::{mac_of, underlay_of};
+use crate::lab::{TO_ALL, mac_of, underlay_of};
 
 pub const ADDRESSES: u8 = 13;
 
@@ -321,7 +321,7 @@ pub struct OuterWord {
 }
 
 pub fn outer() -> impl Strategy<Value = OuterWord> {
-    let label = (0_u32..12, any::<u32>(), prop::bool::weighted(0.05));
+    let label = (0_u32..15, any::<u32>(), prop::bool::weighted(0.05));
     let off = prop_oneof![10 => Just((0_i8, 0_i8)), 1 => (-30_i8..30, -30_i8..30)];
     let odd = (prop::bool::weighted(0.05), prop::bool::weighted(0.05), off);
     let from = prop_oneof![8 => 1_u8..3, 1 => 0_u8..5];
@@ -333,7 +333,8 @@ pub fn outer() -> impl Strategy<Value = OuterWord> {
                 _ if is_guessed => guessed & 0xf_ffff,
                 label if encapsulation == Encapsulation::Vxlan => 4242 + label % 4,
                 label if label < 6 => 100 + label % 4,
-                label => 200 + label - 6,
+                label if label < 12 => 200 + label - 6,
+                label => TO_ALL + label - 12,
             };
             OuterWord { from, encapsulation, label, macs, class, not_last, is_fragment, off }
         },
@@ -345,7 +346,12 @@ impl OuterWord {
         self.wrap_frame(&framed(mac(self.macs.0), mac(self.macs.1), inner, is_v6))
     }
 
-    /// A frame, of which tunnels of MPLS have what is behind Ethernet.
+    /// Whether the label, or identifier, is for frames.
+    pub fn is_of_frames(&self) -> bool {
+        self.encapsulation == Encapsulation::Vxlan || self.label >= TO_ALL
+    }
+
+    /// A frame, of which packets behind a label of MPLS have what is behind Ethernet.
     pub fn wrap_frame(&self, frame: &[u8]) -> Vec<u8> {
         let entry = self.label << 12 | if self.not_last { 0 } else { 0x100 } | 63;
         let shim = match self.encapsulation {
@@ -353,7 +359,7 @@ impl OuterWord {
                 let flags = if self.not_last { [0; 4] } else { [8, 0, 0, 0] };
                 [&flags[..], &(self.label << 8).to_be_bytes(), frame].concat()
             }
-            _ => [&entry.to_be_bytes()[..], &frame[14..]].concat(),
+            _ => [&entry.to_be_bytes()[..], &frame[if self.is_of_frames() { 0 } else { 14 }..]].concat(),
         };
         let (protocol, l4) = if self.encapsulation == Encapsulation::MplsOverGre {
             (47, [&[0, 0, 0x88, 0x47][..], &shim].concat())

@@ -100,9 +100,9 @@ fn step() -> impl Strategy<Value = Step> {
     let to = prop_oneof![8 => Just(0_u8), 2 => 1_u8..9, 2 => Just(9_u8), 1 => 0_u8..13];
     // Nearly all are of networks.
     let asks = || {
-        outer().prop_map(|outer| match outer.encapsulation {
-            Encapsulation::Vxlan => outer,
-            _ => OuterWord { encapsulation: Encapsulation::Vxlan, label: 4242 + outer.label % 4, ..outer },
+        outer().prop_map(|outer| match outer.is_of_frames() {
+            true => outer,
+            false => OuterWord { encapsulation: Encapsulation::Vxlan, label: 4242 + outer.label % 4, ..outer },
         })
     };
     let hop_limit = prop_oneof![5 => Just(255_u8), 1 => any::<u8>()];

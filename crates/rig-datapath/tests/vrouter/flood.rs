@@ -1,18 +1,19 @@
 //! Frames to all of a network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::model::{Model, Out};
-use rig_datapath::vrouter::{Action, Copied, Encapsulation, List, Policy, Reason, Side, Verdict};
+use rig_datapath::vrouter::{Action, Copied, Encapsulation, List, NextHop, Policy, Reason, Side, Verdict};
 use rig_sys::netns::NetNs;
 use rig_wire::arp::{Arp, Operation};
 use rig_wire::ethernet::{self, Mac, ethertype};
 use rig_wire::protocol;
 
 use crate::frames::{Frame, L4};
-use crate::lab::{Lab, Node, VNI, mac_of, run, small, underlay_of, v4_of, v6_of};
+use crate::lab::{Lab, Node, TO_ALL, VNI, WIRE, mac_of, run, small, underlay_of, v4_of, v6_of};
 use crate::outer::{at, framed, rule};
 use crate::traffic::{carry, said};
 
@@ -23,8 +24,8 @@ const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
 const NODES: IpAddr = IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1));
 
 /// Two nodes with two containers each, which get each other's frames to all.
-fn flooded(unknown_unicast: bool) -> Option<Lab> {
-    let mut lab = Lab::new(2, 2, Encapsulation::Vxlan)?;
+fn flooded(encapsulation: Encapsulation, unknown_unicast: bool) -> Option<Lab> {
+    let mut lab = Lab::new(2, 2, encapsulation)?;
     lab.nodes[0].flood(&[1], unknown_unicast);
     lab.nodes[1].flood(&[0], unknown_unicast);
     Some(lab)
@@ -83,7 +84,11 @@ fn reaches_all(lab: &Lab, to: IpAddr) {
 
 #[test]
 fn what_is_sent_to_all_reaches_all_once() {
-    let Some(mut lab) = flooded(false) else { return };
+    Encapsulation::ALL.into_iter().for_each(reaches_all_by);
+}
+
+fn reaches_all_by(encapsulation: Encapsulation) {
+    let Some(mut lab) = flooded(encapsulation, false) else { return };
     // A third node comes last, and is not there: what goes to the second one comes in by its interface once more.
     let underlay = lab.nodes[0].config.underlay.as_mut().unwrap();
     let peer = underlay.peers[&underlay_of(1)];
@@ -159,7 +164,20 @@ fn udp(from: impl Into<IpAddr>, to: impl Into<IpAddr>, ports: [u16; 2], length: 
 
 #[test]
 fn what_is_sent_to_all_is_copied_as_the_model_says() {
-    let Some(lab) = flooded(true) else { return };
+    Encapsulation::ALL.into_iter().for_each(copied_by);
+}
+
+/// What stands in front of a frame to all, behind UDP or GRE.
+fn shim(encapsulation: Encapsulation) -> &'static [u8] {
+    match encapsulation {
+        Encapsulation::Vxlan => &[8, 0, 0, 0, 0, 0x10, 0x92, 0],
+        // Label 300, the last, with a time to live of its own.
+        _ => &[0x00, 0x12, 0xc1, 64],
+    }
+}
+
+fn copied_by(encapsulation: Encapsulation) {
+    let Some(lab) = flooded(encapsulation, true) else { return };
     let node = &lab.nodes[0];
     let mut model = Model::new(small().flows as usize);
     model.apply(&node.config);
@@ -173,8 +191,9 @@ fn what_is_sent_to_all_is_copied_as_the_model_says() {
         let outcome = node.give(Side::Container, &frame, "c0");
         assert_eq!(outcome.verdict, Verdict::Redirect);
         assert_eq!(outcome.frame[12..], expected.frame[12..]);
-        assert_eq!(outcome.frame[42..50], [8, 0, 0, 0, 0, 0x10, 0x92, 0]);
-        assert_eq!(outcome.frame[50..], frame);
+        let (front, shim) = (usize::from(encapsulation.overhead_of_frame()), shim(encapsulation));
+        assert_eq!(outcome.frame[front - shim.len()..front], *shim);
+        assert_eq!(outcome.frame[front..], frame);
         // And out of it at the other node: to its containers, and never back.
         let arrived = lab.nodes[1].give(Side::Underlay, &outcome.frame, "wire");
         assert_eq!((arrived.verdict, &arrived.frame), (Verdict::Redirect, &frame));
@@ -186,7 +205,11 @@ fn what_is_sent_to_all_is_copied_as_the_model_says() {
 
 #[test]
 fn what_is_not_for_all_is_refused_with_a_reason() {
-    let Some(mut lab) = flooded(false) else { return };
+    Encapsulation::ALL.into_iter().for_each(refused_by);
+}
+
+fn refused_by(encapsulation: Encapsulation) {
+    let Some(mut lab) = flooded(encapsulation, false) else { return };
     let own = v4_of(0, 0);
     let node = &lab.nodes[0];
     let forged = udp(v4_of(0, 1), ALL, [5, 5], 10);
@@ -205,11 +228,14 @@ fn what_is_not_for_all_is_refused_with_a_reason() {
     assert_eq!(node.give(Side::Container, &unknown, "c0").verdict, Verdict::Drop);
     assert!(node.drops().get(&nobody) > before.get(&nobody));
 
-    // What a tunnel does not take the others get.
-    let large = udp(own, ALL, [5, 5], 1440);
+    // What a tunnel does not take the others get. With it goes the packet's Ethernet header, in each encapsulation.
     let too_big = Reason::TooBig.number();
-    assert_eq!(node.broadcast(&large).verdict, Verdict::Redirect);
-    assert_eq!(node.drops().get(&too_big), Some(&1));
+    let most = WIRE - u32::from(encapsulation.overhead_of_frame());
+    for (length, dropped) in [(most, None), (most + 1, Some(&1))] {
+        let large = udp(own, ALL, [5, 5], length as usize - 28);
+        assert_eq!(node.broadcast(&large).verdict, Verdict::Redirect);
+        assert_eq!(node.drops().get(&too_big), dropped, "{encapsulation:?}");
+    }
 
     // Rules of the sender, and of each who gets it.
     let node = &mut lab.nodes[0];
@@ -235,7 +261,7 @@ fn what_is_not_for_all_is_refused_with_a_reason() {
 
 #[test]
 fn nobody_has_frames_copied_without_end() {
-    let Some(mut lab) = flooded(false) else { return };
+    let Some(mut lab) = flooded(Encapsulation::MplsOverUdp, false) else { return };
     // To many other nodes at once, none of which is there.
     let node = &mut lab.nodes[0];
     let underlay = node.config.underlay.as_mut().unwrap();
@@ -299,11 +325,62 @@ fn questions_from_behind_a_tunnel_are_answered_with_containers_addresses() {
     }
 }
 
+/// A frame behind a label of MPLS over UDP, from the other node.
+fn labelled(label: u32, frame: &[u8]) -> Vec<u8> {
+    let shim = (label << 12 | 0x13f).to_be_bytes();
+    let outer = udp(underlay_of(1), underlay_of(0), [50_000, 6635], shim.len() + frame.len());
+    framed(Mac([4; 6]), Mac([2; 6]), &[&outer[..28], &shim, frame].concat())
+}
+
+#[test]
+fn a_label_for_frames_to_all_is_for_nothing_else() {
+    let Some(mut lab) = flooded(Encapsulation::MplsOverUdp, false) else { return };
+    let own = |lab: &Lab, reason: Reason| lab.nodes[0].drops().get(&reason.number()).copied().unwrap_or(0);
+    let drops = |lab: &Lab, frame: &[u8], reason| {
+        let before = own(lab, reason);
+        assert_eq!(lab.nodes[0].give(Side::Underlay, frame, "wire").verdict, Verdict::Drop);
+        assert!(own(lab, reason) > before, "{reason:?}: {:?}", lab.nodes[0].drops());
+    };
+    let from = v4_of(1, 0);
+    let packet = udp(from, ALL, [68, 67], 10);
+    let to_all = framed(mac_of(1, 0), Mac::BROADCAST, &packet);
+    assert_eq!(lab.nodes[0].give(Side::Underlay, &labelled(TO_ALL, &to_all), "wire").verdict, Verdict::Redirect);
+    // A packet without its frame; a question; a frame for one; the frame behind an interface's label, and behind nobody's.
+    drops(&lab, &labelled(TO_ALL, &packet), Reason::InvalidProtocol);
+    drops(&lab, &labelled(TO_ALL, &packet[..13]), Reason::InvalidPacket);
+    drops(&lab, &labelled(TO_ALL, &asked(v4_of(0, 0))), Reason::Unanswered);
+    let for_one = framed(mac_of(1, 0), mac_of(0, 0), &udp(from, v4_of(0, 0), [5, 5], 10));
+    drops(&lab, &labelled(TO_ALL, &for_one), Reason::L2NoRoute);
+    drops(&lab, &labelled(100, &to_all), Reason::InvalidPacket);
+    drops(&lab, &labelled(TO_ALL + 1, &to_all), Reason::InvalidLabel);
+    // Forged, as in every encapsulation.
+    let forged = framed(mac_of(1, 0), Mac::BROADCAST, &udp(v4_of(0, 1), ALL, [5, 5], 10));
+    drops(&lab, &labelled(TO_ALL, &forged), Reason::InvalidSource);
+
+    // A network without it has no such label any more.
+    lab.nodes[0].config.vrfs.values_mut().for_each(|vrf| Arc::make_mut(vrf).flood = None);
+    lab.nodes[0].apply();
+    drops(&lab, &labelled(TO_ALL, &to_all), Reason::InvalidLabel);
+}
+
+#[test]
+fn a_label_for_frames_to_all_is_no_interfaces() {
+    let Some(mut lab) = flooded(Encapsulation::MplsOverGre, false) else { return };
+    let node = &mut lab.nodes[0];
+    node.config.labels.insert(TO_ALL, NextHop::Interface(1));
+    let refused = node.config.validate().unwrap_err().to_string();
+    assert!(refused.contains("label 300 of frames to all has another meaning, too"), "{refused}");
+}
+
 /// Who gets a frame for somebody else's MAC address knows that it is not its own, the last member as the others.
 #[test]
 fn a_frame_for_an_address_that_nobody_has_is_nobodys_own() {
-    for (nodes, target) in [(1, (0, 1)), (2, (1, 0)), (2, (1, 1))] {
-        let Some(mut lab) = Lab::new(nodes, 2, Encapsulation::Vxlan) else { return };
+    let places = [(1, (0, 1)), (2, (1, 0)), (2, (1, 1))];
+    for (encapsulation, (nodes, target)) in [Encapsulation::Vxlan, Encapsulation::MplsOverGre]
+        .into_iter()
+        .flat_map(|encapsulation| places.map(|place| (encapsulation, place)))
+    {
+        let Some(mut lab) = Lab::new(nodes, 2, encapsulation) else { return };
         for number in 0..nodes {
             let others: Vec<usize> = (0..nodes).filter(|other| *other != number).collect();
             lab.nodes[number].flood(&others, true);

@@ -18,6 +18,8 @@ use rig_wire::ethernet::Mac;
 pub const WIRE: u32 = 1500;
 const VRF: u32 = 1;
 pub const VNI: u32 = 4242;
+/// Label of the network's frames to all; in configurations with several VRFs, of the first.
+pub const TO_ALL: u32 = 300;
 
 pub struct Node {
     pub ns: NetNs,
@@ -25,6 +27,7 @@ pub struct Node {
     pub config: Config,
     pub containers: Vec<NetNs>,
     number: u8,
+    encapsulation: Encapsulation,
 }
 
 pub struct Lab {
@@ -108,7 +111,7 @@ impl Lab {
             };
             let ns = NetNs::create().unwrap();
             let config = Config::default();
-            all.push(Node { ns, router, config, containers: Vec::new(), number: number as u8 });
+            all.push(Node { ns, router, config, containers: Vec::new(), number: number as u8, encapsulation });
         }
         if let [a, b] = &mut all[..] {
             let mut netlink = Netlink::open(&a.ns).unwrap();
@@ -220,9 +223,14 @@ impl Node {
     /// Frames to all of its network go to its containers, and to these nodes.
     pub fn flood(&mut self, peers: &[usize], unknown_unicast: bool) {
         let members = self.config.interfaces.keys().copied().collect();
-        let peers = peers.iter().map(|node| (underlay_of(*node), VNI)).collect();
+        let encapsulation = self.encapsulation;
+        let (label, number) = match encapsulation {
+            Encapsulation::Vxlan => (None, VNI),
+            _ => (Some(TO_ALL), TO_ALL),
+        };
+        let peers = peers.iter().map(|node| (underlay_of(*node), (encapsulation, number))).collect();
         let vrf = self.config.vrfs.get_mut(&VRF).unwrap();
-        Arc::make_mut(vrf).flood = Some(Flood { members, peers, unknown_unicast });
+        Arc::make_mut(vrf).flood = Some(Flood { members, label, peers, unknown_unicast });
         self.apply();
     }
 

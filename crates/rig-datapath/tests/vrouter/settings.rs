@@ -12,7 +12,7 @@ use rig_datapath::vrouter::{
 };
 
 use crate::bytes::{address, mac};
-use crate::lab::underlay_of;
+use crate::lab::{TO_ALL, underlay_of};
 
 pub const INTERFACES: u32 = 4;
 pub const ANALYSERS: u8 = 2;
@@ -95,7 +95,8 @@ pub fn config() -> impl Strategy<Value = Config> {
     // Of one only.
     let some_mac = (0_u8..12).prop_filter("a group's", |of| !mac(*of).is_multicast());
     let macs = prop::collection::vec((1_u32..3, some_mac, next_hop()), 0..3);
-    let flood = (any::<bool>(), prop::collection::btree_map(1_usize..3, 4242_u32..4244, 0..3));
+    let by = (prop::sample::select(Encapsulation::ALL.to_vec()), 4242_u32..4244);
+    let flood = (any::<bool>(), any::<bool>(), prop::collection::btree_map(1_usize..3, by, 0..3));
     let floods = prop::collection::vec(prop_oneof![1 => Just(None), 4 => flood.prop_map(Some)], 3);
     let lists = prop::collection::vec(list(), 3);
     let anycast = prop::collection::vec(way(), 2..4);
@@ -124,10 +125,11 @@ pub fn config() -> impl Strategy<Value = Config> {
                 }
             }
             for ((number, table), flood) in vrfs.iter_mut().zip(floods) {
-                let Some((unknown_unicast, peers)) = flood else { continue };
+                let Some((unknown_unicast, has_label, peers)) = flood else { continue };
                 let members = (1..).zip(&interfaces).filter(|(_, (vrf, ..))| vrf == number).map(|(member, _)| member);
-                let peers = peers.into_iter().map(|(peer, vni)| (underlay_of(peer), vni)).collect();
-                table.flood = Some(Flood { members: members.collect(), peers, unknown_unicast });
+                let peers = peers.into_iter().map(|(peer, way)| (underlay_of(peer), way)).collect();
+                let label = has_label.then_some(TO_ALL + number - 1);
+                table.flood = Some(Flood { members: members.collect(), label, peers, unknown_unicast });
             }
             for (vrf, prefix, hop) in more {
                 vrfs.entry(vrf).or_default().routes.insert(prefix, hop);

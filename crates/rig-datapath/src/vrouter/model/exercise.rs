@@ -46,7 +46,12 @@ fn config() -> Config {
     }));
     vrf.macs.extend([(mac(10), NextHop::Interface(1)), (mac(11), NextHop::Interface(2))]);
     vrf.macs.insert(mac(20), tunnel(Encapsulation::Vxlan, 7));
-    vrf.flood = Some(Flood { members: [1, 2].into(), peers: BTreeMap::from([(PEER, 7)]), unknown_unicast: true });
+    vrf.flood = Some(Flood {
+        members: [1, 2].into(),
+        label: Some(103),
+        peers: BTreeMap::from([(PEER, (Encapsulation::MplsOverUdp, 107))]),
+        unknown_unicast: true,
+    });
     let rule = |protocol, ports, action| Rule {
         protocol: Some(protocol),
         ports,

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use rig_wire::ethernet::Mac;
+use rig_wire::ethernet::{Mac, ethertype};
 use rig_wire::protocol::ICMPV6;
 
 use super::super::config::{Encapsulation, Flood, NextHop, Tunnel, flood_tunnel};
 use super::super::reason::Reason;
-use super::packet::Packet;
+use super::packet::{Packet, word};
 use super::route::{self, By};
 use super::tunnel::{self, Outer};
 use super::{ETHERNET, Model, Out, Refused, Sent, answer, flow, mac_at, refused};
@@ -70,8 +70,8 @@ impl Model {
             return Err(refused(number)(Reason::Policy));
         }
         let mut all = self.copies_here(frame, p, &flood, number);
-        for (peer, vni) in &flood.peers {
-            let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *vni) else { continue };
+        for (peer, way) in &flood.peers {
+            let NextHop::Tunnel(tunnel) = flood_tunnel(*peer, *way) else { continue };
             all.push(self.copy_away(frame, p, &tunnel).map_err(refused(number)));
         }
         self.sent(number, all)
@@ -92,6 +92,37 @@ impl Model {
         self.sent(0, all)
     }
 
+    /// Who gets frames that come with an MPLS label, where it is a network's for frames to all.
+    pub(super) fn flood_by_label(&self, outer: &Outer, label: u32) -> Option<Flood> {
+        let floods = self.config.vrfs.values().filter_map(|vrf| vrf.flood.as_ref());
+        let mut floods = floods.filter(|flood| flood.label == Some(label));
+        if outer.encapsulation == Encapsulation::Vxlan { None } else { floods.next().cloned() }
+    }
+
+    /// A frame that came with it.
+    pub(super) fn peer_floods_by_label(&mut self, frame: &[u8], outer: &Outer, flood: &Flood) -> Result<Sent, Refused> {
+        let behind = outer.inner + ETHERNET;
+        let kind = word(frame, behind - 2).ok_or_else(|| refused(0)(Reason::InvalidPacket))?;
+        let is_v6 = match kind {
+            ethertype::IPV4 | ethertype::IPV6 => kind == ethertype::IPV6,
+            // The label says nothing of who asks.
+            ethertype::ARP => return Err(refused(0)(Reason::Unanswered)),
+            _ => return Err(refused(0)(Reason::InvalidProtocol)),
+        };
+        let mut p = Packet::parse(&frame[behind..], is_v6).map_err(refused(0))?;
+        if behind + p.length > outer.end {
+            return Err(refused(0)(Reason::InvalidPacket));
+        }
+        if answer::is_solicitation(&p) {
+            return Err(refused(0)(Reason::Unanswered));
+        }
+        // Known addresses are not asked for: who sends so has not known it (RFC 7432, 13.2.1).
+        if !mac_at(frame, outer.inner).is_multicast() && !flood.unknown_unicast {
+            return Err(refused(0)(Reason::L2NoRoute));
+        }
+        self.peer_floods(frame, &mut p, outer, flood)
+    }
+
     /// To those here but who sent it.
     fn copies_here(&mut self, frame: &[u8], p: &Packet, flood: &Flood, number: u32) -> Vec<Result<Sent, Refused>> {
         let others = flood.members.iter().filter(|member| **member != number);
@@ -103,13 +134,12 @@ impl Model {
     }
 
     fn copy_away(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<Sent, Reason> {
-        if p.length > usize::from(self.mtu(tunnel)) {
+        if p.length > usize::from(self.mtu_of(tunnel.peer, tunnel.encapsulation.overhead_of_frame())) {
             return Err(Reason::TooBig);
         }
         let underlay = self.config.underlay.as_ref().ok_or(Reason::InvalidNh)?;
         let port = route::tunnel_port(route::hash(&p.spread_by(), p.tuple.protocol));
-        let macs = (mac_at(frame, 0), mac_at(frame, 6));
-        Ok((Out::Tunnel(*tunnel), tunnel::wrap(frame, p, tunnel, underlay.address, port, macs)))
+        Ok((Out::Tunnel(*tunnel), tunnel::wrap_frame(frame, p, tunnel, underlay.address, port)))
     }
 
     /// The last copy; those before it are beside it, and what was refused is counted.

@@ -15,7 +15,7 @@ mod steps;
 mod tunnel;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use rig_wire::ethernet::{self, Mac, ethertype};
 
@@ -448,8 +448,12 @@ impl Model {
 
     /// The largest IP packet that a tunnel takes.
     fn mtu(&self, tunnel: &Tunnel) -> u16 {
-        let peer = self.config.underlay.as_ref().and_then(|underlay| underlay.peers.get(&tunnel.peer));
-        peer.map_or(0, |peer| peer.mtu).min(LARGEST).saturating_sub(tunnel.encapsulation.overhead())
+        self.mtu_of(tunnel.peer, tunnel.encapsulation.overhead())
+    }
+
+    fn mtu_of(&self, peer: Ipv4Addr, overhead: u16) -> u16 {
+        let peer = self.config.underlay.as_ref().and_then(|underlay| underlay.peers.get(&peer));
+        peer.map_or(0, |peer| peer.mtu).min(LARGEST).saturating_sub(overhead)
     }
 
     /// What becomes of a packet whose sender is told, if it may and can be.
@@ -488,6 +492,9 @@ impl Model {
         self.flows.steps.push(Step::Tunnel { peer, encapsulation, label });
         if encapsulation == Encapsulation::Vxlan && word(frame, outer.inner + 12) == Some(ethertype::ARP) {
             return self.peer_asks(frame, &outer, label).map(Some).map_err(refused(0));
+        }
+        if let Some(flood) = self.flood_by_label(&outer, label) {
+            return self.peer_floods_by_label(frame, &outer, &flood).map(Some);
         }
         let (is_v6, at) = inner_of(frame, &outer).map_err(refused(0))?;
         let target = self.target(&outer, label).map_err(refused(0))?;

@@ -1,4 +1,5 @@
-//! What tunnels put around packets: MPLS over UDP (RFC 7510), MPLS over GRE (RFC 4023), VXLAN (RFC 7348), each over IPv4.
+//! What tunnels put around packets: MPLS over UDP (RFC 7510), MPLS over GRE (RFC 4023), VXLAN (RFC 7348), each over IPv4. Of MPLS frames to
+//! all are Ethernet's (RFC 7432, 11.2).
 //!
 //! The outer IPv4 header's checksum, and UDP's where there is one, are for the kernel and its devices.
 
@@ -101,6 +102,17 @@ pub(super) fn wrap(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, por
         shim.extend([&destination.0[..], &source.0, &kind_of(p).to_be_bytes()].concat());
     }
     [in_front(&frame[..ETHERNET], p.class, tunnel, (own, port), shim.len() + p.length), shim, packet.to_vec()].concat()
+}
+
+/// The same of a frame to all, which is one in every encapsulation.
+pub(super) fn wrap_frame(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, port: u16) -> Vec<u8> {
+    let shim = match tunnel.encapsulation {
+        Encapsulation::Vxlan => vxlan_header(tunnel.label),
+        // How far the packet may go is not how far the frame may (RFC 3032, 2.4.2): those for a link's groups say 1.
+        _ => (tunnel.label << 12 | LAST | u32::from(OUTER_TTL)).to_be_bytes().to_vec(),
+    };
+    let length = shim.len() + ETHERNET + p.length;
+    [in_front(&frame[..ETHERNET], p.class, tunnel, (own, port), length), shim, frame.to_vec()].concat()
 }
 
 /// A frame's answer to who sent it by VXLAN: `inner` goes back, and what the frame has behind its packet.
