@@ -240,7 +240,7 @@ security_groups = ["web"]
         let is_to_all = |route: &Route| route.key.destination == Destination::All;
         let count = |text: &str| announced(&parse(text), "b").iter().filter(|route| is_to_all(route)).count();
         assert_eq!(count(&format!("{FILE}{second}")), 1);
-        assert_eq!(count(&FILE.replace("vni = 100", "vni = 100\nbroadcast = false")), 0);
+        assert_eq!(count(&FILE.replace("vni = 100\nlabel = 99", "vni = 100\nbroadcast = false")), 0);
         assert_eq!(count(&FILE.replace("\"vxlan\", ", "")), 1);
     }
 

@@ -298,9 +298,7 @@ int from_underlay(struct __sk_buff *skb)
 		if ((void *)(first + 1) > end)
 			return drop(p, 0, REASON_INVALID_PACKET);
 		found = bpf_map_lookup_elem(&labels, &o.label);
-		if (!found || !*found)
-			return drop(p, 0, REASON_INVALID_LABEL);
-		nh = next_hop_at(*found);
+		nh = found && *found ? next_hop_at(*found) : 0;
 		if (nh && nh->kind == TO_ALL)
 			return flood_by_label(skb, &o, *found);
 		/* What is behind the label of a packet says by itself what it is. */
@@ -314,6 +312,9 @@ int from_underlay(struct __sk_buff *skb)
 				return drop(p, 0, REASON_PULL);
 			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
 		}
+		/* Only now, so that the note of it says whose packet it was. */
+		if (!found || !*found)
+			return drop(p, 0, REASON_INVALID_LABEL);
 	}
 	if (reason)
 		return drop(p, 0, reason);

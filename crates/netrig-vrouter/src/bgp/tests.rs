@@ -138,7 +138,7 @@ fn a_node_announces_what_others_need_to_get_there() {
     assert_eq!((to_all.label, &to_all.encapsulations), (100, &BTreeSet::from([Encapsulation::Vxlan])));
     assert!(!announced::routes(&vxlan, "b").contains_key(&subjects[8]));
     assert_eq!((routes[&subjects[8]].label, &routes[&subjects[8]].encapsulations), (199, &mpls));
-    let quiet = parse(&B.replace("vni = 100", "vni = 100\nbroadcast = false"));
+    let quiet = parse(&B.replace("vni = 100\nlabel = 199", "vni = 100\nbroadcast = false"));
     let is_multicast = |subject: &Subject| matches!(subject, Subject::Multicast { .. });
     assert!(!announced::routes(&quiet, "b").keys().any(is_multicast));
     assert_eq!(announced::routes(&vxlan, "b")[&subjects[7]], *behind);

@@ -296,7 +296,7 @@ impl<'a> Compiler<'a> {
         if let Some(what) = network.too_small(mtu, encapsulation, &route.key.network) {
             self.note(format!("the way to {}: {what}", route.node));
         }
-        // MPLS tunnels carry no inner frame; so all routes to a node share what the datapath keeps for its tunnel.
+        // MPLS carries a packet for one address without its frame; so all routes to a node share what the datapath keeps for its tunnel.
         let mac = if encapsulation == Encapsulation::Vxlan { route.mac } else { Mac::default() };
         Some(NextHop::Tunnel(datapath::Tunnel { peer: route.node, encapsulation, label, mac }))
     }

@@ -17,9 +17,10 @@ use crate::settings::{Network, is_mapped};
 struct Ways {
     prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
     macs: BTreeMap<Mac, BTreeSet<NextHop>>,
-    /// Whom frames to all go to: interfaces of this node, and other nodes, each with how they get there, which the network prefers to
-    /// so many others, and the label or network identifier.
+    /// Interfaces of this node that frames to all go to.
     members: BTreeSet<u32>,
+    /// Other nodes that they go to: how many encapsulations the network would rather have, the encapsulation, and its label or network
+    /// identifier.
     nodes: BTreeMap<Ipv4Addr, (usize, Encapsulation, u32)>,
 }
 

@@ -103,7 +103,7 @@ fn mac(last: u8) -> Mac {
 }
 
 fn to_b(encapsulation: Encapsulation, label: u32, last: u8) -> NextHop {
-    // MPLS tunnels carry no inner frame.
+    // MPLS carries a packet for one address without its frame.
     let mac = if encapsulation == Encapsulation::Vxlan { mac(last) } else { Mac::default() };
     NextHop::Tunnel(Tunnel { peer: "192.0.2.2".parse().unwrap(), encapsulation, label, mac })
 }
@@ -279,7 +279,7 @@ fn frames_to_all_go_to_members_here_and_to_nodes_as_the_network_prefers() {
     assert_eq!(flood(&without, "b", "red").unwrap().label, None);
     let unknown = two.replace("vni = 100", "vni = 100\nflood_unknown_unicast = true");
     assert_eq!(flood(&unknown, "a", "red"), expected(Some(199), (udp, 199), true));
-    assert_eq!(flood(&two.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
+    assert_eq!(flood(&TWO.replace("vni = 100", "vni = 100\nbroadcast = false"), "a", "red"), None);
 }
 
 #[test]

@@ -205,10 +205,13 @@ impl Settings {
     }
 }
 
-/// Networks that a node has interfaces of, behind these: so what is drawn for an interface is no network's to take.
+/// Networks that a node has interfaces of and takes frames to all of, behind these: so what is drawn for an interface is no network's
+/// to take.
 fn networks_of(node: &str, file: &File, settings: &Settings) -> Vec<Asked<u32>> {
     let here: BTreeSet<&String> = settings.interfaces_of(node).map(|(_, interface)| &interface.network).collect();
+    let floods = |network: &&NetworkFile| network.broadcast.as_ref().is_none_or(|said| *said.get_ref());
     let networks = file.network.iter().map(Spanned::get_ref).filter(|network| here.contains(network.name.get_ref()));
+    let networks = networks.filter(floods);
     let asked = |network: &NetworkFile| Asked {
         name: format!("{OF_NETWORK}{}", network.name.get_ref()),
         number: asked_number(network.label.as_ref()),

@@ -85,6 +85,10 @@ impl Reader<'_> {
             let what = format!("network '{name}' copies frames to unknown addresses to all, and none to all");
             return Err(self.error(said.span(), what, "remove broadcast = false, or this key"));
         }
+        if let Some(said) = file.label.as_ref().filter(|_| !broadcast) {
+            let what = format!("network '{name}' has a label for frames to all, and copies none to all");
+            return Err(self.error(said.span(), what, "remove broadcast = false, or the label"));
+        }
         Ok(Network {
             subnets,
             encapsulation,

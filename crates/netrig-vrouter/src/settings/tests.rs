@@ -241,6 +241,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "34: network 'green' copies frames to unknown addresses to all, and none to all",
             "remove broadcast = false",
         ),
+        (
+            network("subnets = ['10.3.0.0/24']\nbroadcast = false\nlabel = 300"),
+            "34: network 'green' has a label for frames to all, and copies none to all",
+            "remove broadcast = false",
+        ),
         // Fat flows.
         (fat("protocol = 'icmp', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),
         (fat("protocol = 'any', port = 8"), "36: fat flows of a protocol without ports", "tcp or udp"),

@@ -150,9 +150,14 @@ pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
         lab.netrig(0, 0, &["reload", "--node", node]);
     }
     until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+    let (routes, _) = lab.netrig(0, 0, &["rt", "--dump", "1", "--family", "bridge", "--node", "a"]);
+    let to_all = routes.lines().find(|line| line.starts_with("ff:ff:ff:ff:ff:ff")).expect(&routes);
+    let (hops, _) = lab.netrig(0, 0, &["nh", "--get", to_all.split_whitespace().last().unwrap(), "--node", "a"]);
+    let (named, old) = if other == "vxlan" { ("(4242)", "(300)") } else { ("(300)", "(4242)") };
+    assert!(hops.contains(named) && !hops.contains(old), "{hops}");
 
     // Who does not want them has no label.
-    lab.write("flood.toml", &text(encapsulation).replace("vni = 4242", "vni = 4242\nbroadcast = false"));
+    lab.write("flood.toml", &text(encapsulation).replace("vni = 4242\nlabel = 300", "vni = 4242\nbroadcast = false"));
     for node in ["a", "b"] {
         lab.netrig(0, 0, &["reload", "--node", node]);
     }

@@ -32,7 +32,7 @@ reasons! {
         Policy = 68, "policy", "rules do not let it begin a flow", "allow it if it should pass";
         Ecn = 69, "ecn", "the underlay marked congestion on a packet whose sender does not know of ECN (RFC 6040)", "less load on the underlay";
         NoPeer = 70, "no_peer", "a tunnel's packet from an address that is not a peer's", "add the peer, or find out who sends them";
-        Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, one that it has no route to, or one asked for by MPLS", "nothing: hosts that come up ask whether their address is taken";
+        Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, one that it has no route to, or one that came over MPLS", "nothing: hosts that come up ask whether their address is taken";
         ManyCopies = 76, "many_copies", "a frame to all from a sender whose frames would make more than 100,000 copies a second", "find out why it sends them";
         ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from a sender whose packets would be cut into more than 100,000 pieces a second, or 500 at once", "lower the container's MTU";
     }

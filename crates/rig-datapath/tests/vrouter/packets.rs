@@ -242,6 +242,9 @@ fn what_comes_by_no_tunnel_of_a_peer_is_dropped_and_counted() {
         let reason = drop(&guessed);
         let expected = if encapsulation == Encapsulation::Vxlan { Reason::InvalidVnid } else { Reason::InvalidLabel };
         assert_eq!(reason, expected, "{encapsulation:?}");
+        let whose = (Some(expected), at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
+        let last = node.router.last_dropped().unwrap();
+        assert!(last.iter().any(|one| (one.reason, one.source, one.destination) == whose), "{last:?}");
         // An inner source that is not the peer's.
         let forged = tcp(SYN, at(v4_of(1, 0), 1000), at(v4_of(1, 0), 80));
         assert_eq!(drop(&wrapped(encapsulation, &forged, 64, 50000, 0)), Reason::InvalidSource);

@@ -19,6 +19,7 @@ use super::Model;
 const FLOWS: usize = 32;
 const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
+const OTHER_PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
 
 /// Two containers here, of which one has rules, and one elsewhere; routes of every kind.
 fn config() -> Config {
@@ -49,7 +50,7 @@ fn config() -> Config {
     vrf.flood = Some(Flood {
         members: [1, 2].into(),
         label: Some(103),
-        peers: BTreeMap::from([(PEER, (Encapsulation::MplsOverUdp, 107))]),
+        peers: BTreeMap::from([(PEER, (Encapsulation::MplsOverUdp, 107)), (OTHER_PEER, (Encapsulation::Vxlan, 7))]),
         unknown_unicast: true,
     });
     let rule = |protocol, ports, action| Rule {
@@ -74,7 +75,7 @@ fn config() -> Config {
     Config {
         underlay: Some(Underlay {
             address: OWN,
-            peers: BTreeMap::from([(PEER, Peer { interface: 9, gateway: PEER, mtu: 600 })]),
+            peers: [PEER, OTHER_PEER].map(|peer| (peer, Peer { interface: 9, gateway: peer, mtu: 600 })).into(),
         }),
         vrfs: BTreeMap::from([(1, Arc::new(vrf))]),
         interfaces: BTreeMap::from([(1, interface(1, Some(policy))), (2, interface(2, None))]),
@@ -119,7 +120,7 @@ pub fn exercise(script: &[u8]) -> u64 {
         let counted = model.drops().values().sum::<u64>() - before;
         // Of copies those that are refused are counted by themselves.
         assert!(outcome.reason.is_none() || counted > 0);
-        assert!(counted <= 1 || outcome.copies.len() as u64 + counted <= 3);
+        assert!(counted <= 1 || outcome.copies.len() as u64 + counted <= 4);
         assert_eq!(outcome.verdict == Verdict::Redirect, outcome.out.is_some());
         // The most that is added is an ICMP error's headers to 128 bytes of a packet, or VXLAN's.
         assert!(outcome.frame.len() <= frame.len() + 50);

@@ -116,7 +116,7 @@ impl Model {
         if answer::is_solicitation(&p) {
             return Err(refused(0)(Reason::Unanswered));
         }
-        // Known addresses are not asked for: who sends so has not known it (RFC 7432, 13.2.1).
+        // A sender that knew the address would have used the label of its interface (RFC 7432, 13.2.1).
         if !mac_at(frame, outer.inner).is_multicast() && !flood.unknown_unicast {
             return Err(refused(0)(Reason::L2NoRoute));
         }
