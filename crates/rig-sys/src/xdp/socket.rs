@@ -31,7 +31,7 @@ const CACHE_LINE: usize = 64;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
 /// How long a queue may take to be free again.
-const RELEASE: Duration = Duration::from_secs(2);
+const RELEASE: Duration = Duration::from_secs(5);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
 const WAKEUPS: u32 = 2 * SEND / 32;
 
