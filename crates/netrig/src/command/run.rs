@@ -181,7 +181,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             .context("describe the run")
             .or_exit(Exit::Failed)?,
             environment: Environment { cpu_time, ..run::environment(rootless, BUILD) },
-            planned_trials: timing.repeat.most() * suite.scenarios.len() as u32,
+            planned_trials: suite.most_trials(timing.repeat),
             started_unix_ms: started.as_millisecond(),
         })
         .or_exit(Exit::Failed)?;
@@ -304,6 +304,7 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
         timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }
     if let Some(trials) = args.trials {
+        suite.scenarios.iter_mut().for_each(|scenario| scenario.trials_max = None);
         timing.repeat = Repeat::Times(trials);
     }
     Ok((suite, timing))

@@ -276,7 +276,7 @@ impl<'a> Progressing<'a> {
     /// How the scenario ended, or `None` when it needs another trial.
     fn outcome(&self, repeat: Repeat) -> Option<Outcome> {
         match repeat {
-            Repeat::Times(n) => (self.trials >= n).then_some(Outcome::Fixed),
+            Repeat::Times(_) => (self.trials >= self.scenario.most_trials(repeat)).then_some(Outcome::Fixed),
             Repeat::Until(goal) => self.decide(&goal),
             // What ends those is no figure's certainty.
             Repeat::Within(_) => None,

@@ -41,8 +41,8 @@ pub struct Progress {
 
 impl Progress {
     pub fn new(suite: &Suite, timing: &Timing, quiet: bool) -> Self {
-        let most = u64::from(timing.repeat.most()) * suite.scenarios.len() as u64;
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most) };
+        let most = suite.most_trials(timing.repeat);
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most.into()) };
         let redraws = !quiet && look::redraws();
         bar.set_draw_target(if redraws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
         if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
@@ -203,10 +203,10 @@ impl Observer for Progress {
     }
 
     fn settled(&mut self, settled: &Settled) {
-        // Trials that this scenario will not need are no longer ahead.
-        let spared = self.repeat.most().saturating_sub(settled.trials);
-        self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
         if settled.outcome != Outcome::Fixed {
+            // Trials that this scenario will not need are no longer ahead.
+            let spared = self.repeat.most().saturating_sub(settled.trials);
+            self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
             let Settled { scenario, outcome, trials } = settled;
             let trials = counted(*trials, "trial", "trials");
             self.line(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));

@@ -540,3 +540,30 @@ fn a_twin_has_the_blocks_of_its_scenario() {
     let of = |id: &str| settled.iter().find(|settled| settled.scenario == id).unwrap();
     assert_eq!(of("A-again").outcome, of("A").outcome);
 }
+
+/// A quick run repeats what is claimed about; of the rest it makes a first look.
+#[test]
+fn quick_runs_repeat_what_is_asked_about() {
+    let quick = "[quick]\nwindow = \"1s\"\nwarm_up = \"0s\"\ncool_down = \"0s\"\ntrials = 2\ntrials_for_claims = 4\n";
+    let text = suite(&["A", "B", "C", "D"]).text.replace("[defaults]\n", "baseline = \"D\"\n[defaults]\n")
+        + quick
+        + "[[claim]]\ntext = \"more\"\nholds = \"A.throughput > C.throughput\"\n";
+    let mut suite = Suite::parse("fake.toml", &text).unwrap();
+    let timing = suite.quick.unwrap();
+    suite.hasten();
+    let mut bench = Bench::new();
+    let mut fake = Fake::new(|_, _| Ok((1000.0, 50.0)));
+    let (result, settled) = bench.run(&suite, &timing, &mut fake, &mut ());
+    result.unwrap();
+    let made: BTreeMap<&str, u32> = settled.iter().map(|done| (&*done.scenario, done.trials)).collect();
+    assert_eq!(made, BTreeMap::from([("A", 4), ("B", 2), ("C", 4), ("D", 4)]));
+    assert_eq!(suite.most_trials(timing.repeat), 14);
+    assert_eq!(suite.most_trials(suite.timing.repeat), 24, "other runs are not shortened");
+    assert!(settled.iter().all(|done| done.outcome == Outcome::Fixed), "{settled:?}");
+
+    for (trials, hint) in [("1", "choose 2 to 100"), ("101", "choose 2 to 100")] {
+        let text = text.replace("trials_for_claims = 4", &format!("trials_for_claims = {trials}"));
+        let error = Suite::parse("fake.toml", &text).unwrap_err().to_string();
+        assert!(error.contains("trials for claims") && error.contains(hint), "{error}");
+    }
+}

@@ -102,6 +102,9 @@ pub(super) struct Quick {
     /// Of each scenario.
     #[schemars(range(min = 1, max = 100))]
     pub trials: u32,
+    /// Of each scenario that claims or the answer are about, and of the baseline: no fewer than `trials`, and as many when left out.
+    #[schemars(range(min = 1, max = 100))]
+    pub trials_for_claims: Option<u32>,
     /// Of all searches.
     pub search: Option<QuickSearchFile>,
 }

@@ -14,6 +14,7 @@ mod twin;
 mod words;
 mod workers;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -83,6 +84,8 @@ pub struct Suite {
     pub quick: Option<Timing>,
     /// How a first look searches.
     pub quick_search: QuickSearch,
+    /// How many trials a first look makes of scenarios that nothing is claimed of.
+    pub quick_trials: Option<u32>,
     /// The most nodes that any scenario of the file has: the machine's CPUs are shared by so many, also where only some
     /// scenarios are chosen, so that a node is the same machine in every run. Client, DUT and server share them in
     /// another way ([`rig_testbed::Placement`]) and do not count.
@@ -228,6 +231,8 @@ pub struct Scenario {
     pub row_of: Option<String>,
     /// The scenario that this one is made beside, to be compared with it; `None` of those that are measured for themselves.
     pub twin_of: Option<String>,
+    /// Where the number of trials is fixed, no more than so many.
+    pub trials_max: Option<u32>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.
@@ -262,6 +267,14 @@ impl Scenario {
         let limit = self.programme.needs_limit().then(|| around + phases.window.min(LIMIT_WINDOW));
         let window = self.programme.longest(phases.window);
         Some(TRIAL_OVERHEAD + limit.unwrap_or_default() + around + window)
+    }
+
+    /// The most trials of it that a run makes.
+    pub fn most_trials(&self, repeat: Repeat) -> u32 {
+        match repeat {
+            Repeat::Times(n) => self.trials_max.map_or(n, |most| most.min(n)),
+            Repeat::Until(_) | Repeat::Within(_) => repeat.most(),
+        }
     }
 
     /// The loads of all ends.
@@ -539,13 +552,27 @@ impl Suite {
     /// How long trials carry load with the fewest repetitions that `timing` allows, all together and with what builds
     /// testbeds, starts workers and reads counters; `None` where a search decides, whose steps are not known before.
     pub fn shortest(&self, timing: &Timing) -> Option<Duration> {
-        let of_one = self.scenarios.iter().map(|scenario| scenario.shortest_trial(timing.phases));
-        let all: Option<Duration> = of_one.sum();
-        all.map(|all| all * timing.repeat.least())
+        let of_all = |scenario: &Scenario| {
+            let trials = timing.repeat.least().min(scenario.most_trials(timing.repeat));
+            Some(scenario.shortest_trial(timing.phases)? * trials)
+        };
+        self.scenarios.iter().map(of_all).sum()
     }
 
-    /// Has searches be those of a first look.
+    /// The most trials that a run makes.
+    pub fn most_trials(&self, repeat: Repeat) -> u32 {
+        self.scenarios.iter().map(|scenario| scenario.most_trials(repeat)).sum()
+    }
+
+    /// Has searches and numbers of trials be those of a first look.
     pub fn hasten(&mut self) {
+        let answers = self.answers.iter().flat_map(|answer| &answer.parts).map(|part| &part.value);
+        let figures = self.claims.iter().chain(answers).flat_map(Claim::figures);
+        let asked_about: BTreeSet<&String> =
+            figures.map(|figure| &figure.scenario).chain(self.baseline.as_ref()).collect();
+        for scenario in self.scenarios.iter_mut().filter(|scenario| !asked_about.contains(&scenario.id)) {
+            scenario.trials_max = self.quick_trials;
+        }
         let packets = self.scenarios.iter_mut().filter_map(|scenario| scenario.traffic.packets.as_mut());
         for packets in packets {
             packets.search = packets.search.map(|search| search.hastened(self.quick_search));

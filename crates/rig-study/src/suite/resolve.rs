@@ -93,6 +93,7 @@ impl<'a> Resolver<'a> {
             timing,
             quick,
             quick_search,
+            quick_trials: file.quick.as_ref().map(|quick| quick.get_ref().trials),
             nodes: scenarios
                 .iter()
                 .filter(|s| !s.topology.shares_cpus())
@@ -187,7 +188,12 @@ impl<'a> Resolver<'a> {
         if !(1..=100).contains(&q.trials) {
             return Err(self.error(quick.span(), format!("{} trials", q.trials), Some("choose 1 to 100")));
         }
-        Timing::new(q.window.0, q.warm_up.0, q.cool_down.0, Repeat::Times(q.trials))
+        let most = q.trials_for_claims.unwrap_or(q.trials);
+        if !(q.trials..=100).contains(&most) {
+            let hint = format!("choose {} to 100, `trials` or more", q.trials);
+            return Err(self.error(quick.span(), format!("{most} trials for claims"), Some(&hint)));
+        }
+        Timing::new(q.window.0, q.warm_up.0, q.cool_down.0, Repeat::Times(most))
             .map_err(|e| self.error(quick.span(), e.what, Some(e.hint)))
     }
 
@@ -353,6 +359,7 @@ impl<'a> Resolver<'a> {
             datapaths,
             row_of: None,
             twin_of: None,
+            trials_max: None,
             watched: traffic.goal(),
             traffic,
             under,
