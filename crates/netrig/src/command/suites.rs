@@ -87,14 +87,7 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         ),
     );
     let shortest = suite.shortest(&suite.timing).map(|time| format!("A run takes {} or more", minutes(time)));
-    let quick = suite
-        .quick
-        .and_then(|quick| {
-            let mut hastened = suite.clone();
-            hastened.hasten();
-            hastened.shortest(&quick)
-        })
-        .map(|time| format!("about {} with --quick", minutes(time)));
+    let quick = suite.shortest_look().map(|time| format!("about {} with --quick", minutes(time)));
     let times: Vec<String> = shortest.into_iter().chain(quick).collect();
     if !times.is_empty() {
         say(&mut text, "", &format!("{}.", times.join(", ")));

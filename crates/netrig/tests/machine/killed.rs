@@ -39,7 +39,8 @@ fn assert_reportable(bench: &Bench) {
     for run in bench.runs() {
         let id = run.summary.id.to_string();
         let line = history.lines().find(|line| line.split_whitespace().next() == Some(&id)).unwrap();
-        assert!(line.ends_with(&run.summary.state.to_string()), "{line}");
+        // Behind it may stand that the machine was another.
+        assert!(line.contains(&format!("  {}", run.summary.state)), "{line}");
         for format in ["terminal", "json"] {
             let (out, _) = expect(&netrig().args(["report", &id, "--format", format]).args(store).output().unwrap(), 0);
             assert!(out.contains("A short suite"), "{out}");

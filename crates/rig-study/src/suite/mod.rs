@@ -559,6 +559,13 @@ impl Suite {
         self.scenarios.iter().map(of_all).sum()
     }
 
+    /// The same of a first look; `None` also where the suite has none.
+    pub fn shortest_look(&self) -> Option<Duration> {
+        let mut suite = self.clone();
+        suite.hasten();
+        suite.shortest(&self.quick?)
+    }
+
     /// The most trials that a run makes.
     pub fn most_trials(&self, repeat: Repeat) -> u32 {
         self.scenarios.iter().map(|scenario| scenario.most_trials(repeat)).sum()

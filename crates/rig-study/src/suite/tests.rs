@@ -54,7 +54,7 @@ fn the_built_in_suites_are_valid() {
 fn a_first_look_is_short() {
     let mut unknown = Vec::new();
     for suite in Suite::built_in().map(Result::unwrap) {
-        match suite.shortest(&suite.quick.unwrap()) {
+        match suite.shortest_look() {
             Some(time) => {
                 // Most have a few scenarios of a moment each; the guide's activities have their own lengths.
                 let most = match suite.name.as_str() {
