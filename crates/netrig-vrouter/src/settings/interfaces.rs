@@ -209,9 +209,9 @@ impl Settings {
 /// to take.
 fn networks_of(node: &str, file: &File, settings: &Settings) -> Vec<Asked<u32>> {
     let here: BTreeSet<&String> = settings.interfaces_of(node).map(|(_, interface)| &interface.network).collect();
-    let floods = |network: &&NetworkFile| network.broadcast.as_ref().is_none_or(|said| *said.get_ref());
-    let networks = file.network.iter().map(Spanned::get_ref).filter(|network| here.contains(network.name.get_ref()));
-    let networks = networks.filter(floods);
+    let floods = |name: &String| settings.networks.get(name).is_some_and(|network| network.broadcast);
+    let is_asked = |network: &&NetworkFile| here.contains(network.name.get_ref()) && floods(network.name.get_ref());
+    let networks = file.network.iter().map(Spanned::get_ref).filter(is_asked);
     let asked = |network: &NetworkFile| Asked {
         name: format!("{OF_NETWORK}{}", network.name.get_ref()),
         number: asked_number(network.label.as_ref()),
