@@ -22,6 +22,8 @@ pub struct Conditions {
     suite: Option<Suite>,
     /// The device under test, by scenario.
     duts: BTreeMap<String, BTreeSet<String>>,
+    /// What the calibration of its CPUs took, of all its trials: known once, since there are many.
+    pub(super) work_ns: Option<f64>,
 }
 
 impl Conditions {
@@ -37,6 +39,7 @@ impl Conditions {
                 .iter()
                 .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
                 .collect(),
+            work_ns: super::machine::work_ns(run),
         }
     }
 
@@ -67,7 +70,12 @@ fn bare(scenario: Scenario) -> Scenario {
 }
 
 /// All that differs, what decides most first.
-pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData, &ScenarioData)]) -> Vec<Difference> {
+pub(super) fn between(
+    old: &RunData,
+    new: &RunData,
+    conditions: &(Conditions, Conditions),
+    scenarios: &[(&ScenarioData, &ScenarioData)],
+) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut note = |what: &str, old: String, new: String| {
         if old != new {
@@ -84,11 +92,10 @@ pub(super) fn between(old: &RunData, new: &RunData, scenarios: &[(&ScenarioData,
     note("Repetition", one.repetition.clone(), other.repetition.clone());
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
-    found.extend(super::machine::difference(old, new));
+    found.extend(super::machine::difference(&conditions.0, &conditions.1));
     found.extend(settings(&old.environment, &new.environment));
     found.extend(load(&old.environment, &new.environment));
-    let suites = (Conditions::of(old), Conditions::of(new));
-    found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, &suites)));
+    found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
     found.extend(scenarios.iter().filter_map(|(one, other)| layers_per(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));

@@ -127,8 +127,8 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         return Err(CompareError::Metric { unknown, known: known.collect::<Vec<_>>().join(", ") });
     }
 
-    let machine = machine::change(&old.data, &new.data);
     let conditions = (Conditions::of(&old.data), Conditions::of(&new.data));
+    let machine = machine::change(&conditions.0, &conditions.1);
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();
     let mut figures = Vec::new();
     let mut alike = (BTreeSet::new(), BTreeSet::new());
@@ -165,7 +165,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         scenarios: chosen.iter().map(|(_, s)| ScenarioRef { id: s.id.clone(), name: s.name.clone() }).collect(),
         only_in_old: missing(&old.data, &new.data),
         only_in_new: missing(&new.data, &old.data),
-        differences: differences::between(&old.data, &new.data, &chosen),
+        differences: differences::between(&old.data, &new.data, &conditions, &chosen),
         layers: layers::by_layer(&chosen, &figures, options.level),
         doubts: chosen.iter().flat_map(|(one, other)| differences::of_both(one, other)).collect(),
         figures,
@@ -194,8 +194,8 @@ fn alike_runs<'a>(
         let repeated =
             history.iter().filter(|(run, other)| !run.is(old.0) && !run.is(new.0) && conditions.alike(other, scenario));
         let mut alike = vec![own];
-        for (run, _) in repeated {
-            match machine::change(own, run) {
+        for (run, other) in repeated {
+            match machine::change(conditions, other) {
                 None => alike.push(run),
                 Some(ratio) => others.push(OtherMachine {
                     run: run.run.id.clone(),
