@@ -178,9 +178,7 @@ int from_container(struct __sk_buff *skb)
 		return drop(p, number, REASON_INVALID_PROTOCOL);
 	}
 	p->vrf = at->vrf;
-	if (pull_headers(skb, ETH_HLEN, type))
-		return drop(p, number, REASON_PULL);
-	reason = parse_ip(skb, p, ETH_HLEN, type);
+	reason = pull_and_parse_ip(skb, p, ETH_HLEN, type);
 	if (reason)
 		return drop(p, number, reason);
 	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
@@ -283,9 +281,7 @@ int from_underlay(struct __sk_buff *skb)
 			return answer_arp_of_peer(skb, &o, &inner);
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
 			return drop(p, 0, REASON_INVALID_PROTOCOL);
-		if (pull_headers(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type))
-			return drop(p, 0, REASON_PULL);
-		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
+		reason = pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
 		found = bpf_map_lookup_elem(&vnis, &o.label);
 		if (!found)
 			return drop(p, 0, REASON_INVALID_VNID);
@@ -303,15 +299,7 @@ int from_underlay(struct __sk_buff *skb)
 			return flood_by_label(skb, &o, *found);
 		/* What is behind the label of a packet says by itself what it is. */
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-		if (o.encapsulation == MPLS_OVER_GRE) {
-			if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_gre), type))
-				return drop(p, 0, REASON_PULL);
-			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre), type);
-		} else {
-			if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_udp), type))
-				return drop(p, 0, REASON_PULL);
-			reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp), type);
-		}
+		reason = parse_behind_label(skb, p, &o, 0, type);
 		/* Only now, so that the note of it says whose packet it was. */
 		if (!found || !*found)
 			return drop(p, 0, REASON_INVALID_LABEL);

@@ -359,15 +359,7 @@ static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const
 		return drop(p, 0, REASON_UNANSWERED);
 	if (inner.h_proto != bpf_htons(ETH_P_IP) && inner.h_proto != bpf_htons(ETH_P_IPV6))
 		return drop(p, 0, REASON_INVALID_PROTOCOL);
-	if (o->encapsulation == MPLS_OVER_GRE) {
-		if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_gre) + ETH_HLEN, inner.h_proto))
-			return drop(p, 0, REASON_PULL);
-		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre) + ETH_HLEN, inner.h_proto);
-	} else {
-		if (pull_headers(skb, ETH_HLEN + sizeof(struct mpls_over_udp) + ETH_HLEN, inner.h_proto))
-			return drop(p, 0, REASON_PULL);
-		reason = parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp) + ETH_HLEN, inner.h_proto);
-	}
+	reason = parse_behind_label(skb, p, o, ETH_HLEN, inner.h_proto);
 	if (reason)
 		return drop(p, 0, reason);
 	if (p->l3 + p->length > o->end)

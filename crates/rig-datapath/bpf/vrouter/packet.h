@@ -392,4 +392,10 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 	return parse_l4(p, data + l3 + behind, end, p->length - behind);
 }
 
+/* The same of a packet whose headers may lie in several pieces. */
+static always_inline int pull_and_parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
+{
+	return pull_headers(skb, l3, type) ? REASON_PULL : parse_ip(skb, p, l3, type);
+}
+
 #endif

@@ -119,40 +119,39 @@ static always_inline int into_vxlan(struct __sk_buff *skb, const struct packet *
 }
 
 /*
- * The entry in front of a frame. Its time to live is not the packet's: groups of a link are sent to with 1, and who takes off a label
- * that has run out has to drop what is behind it (RFC 3032, 2.4.2).
+ * Wraps an IP packet, or the Ethernet frame that it is in where `is_frame`; `inner` is the Ethernet header of either, for VXLAN
+ * and frames. `is_frame` is a constant at each call, so that only its own part is left there.
+ *
+ * The time to live in front of a frame is not the packet's: groups of a link are sent to with 1, and who takes off a label that
+ * has run out has to drop what is behind it (RFC 3032, 2.4.2).
  */
-static always_inline __be32 label_of_frame(__u32 label)
+static always_inline int wrap(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label, __u16 port,
+			      const struct ethhdr *inner, int is_frame)
 {
-	return bpf_htonl(label << 12 | BOTTOM_OF_STACK | OUTER_TTL);
-}
+	const __u32 ethernet = is_frame ? ETH_HLEN : 0;
+	/* The kernel looks for what it has to cut behind these; of a frame where VXLAN's is. */
+	const __u64 between = is_frame ? BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) :
+					 BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(__be32));
+	__be32 entry = bpf_htonl(label << 12 | BOTTOM_OF_STACK | (is_frame ? OUTER_TTL : p->ttl));
+	__u32 length = p->length + ethernet;
 
-/* Wraps an Ethernet frame, whose header is `inner`; the kernel finds that where VXLAN's inner one is. */
-static always_inline int encapsulate_frame(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
-					   __u16 port, const struct ethhdr *inner)
-{
-	__u32 length = p->length + ETH_HLEN;
-
-	if (nh->encapsulation == VXLAN)
-		return into_vxlan(skb, p, nh, label, port, inner);
 	if (nh->encapsulation == MPLS_OVER_UDP) {
-		struct mpls_over_udp *m =
-			grow(skb, sizeof(*m) + ETH_HLEN,
-			     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+		struct mpls_over_udp *m = grow(skb, sizeof(*m) + ethernet, BPF_F_ADJ_ROOM_ENCAP_L4_UDP | between);
 
 		if (!m)
 			return REASON_PUSH;
 		length += sizeof(*m);
 		write_ip(&m->outer.ip, nh, p->class, IPPROTO_UDP, length);
 		write_udp(&m->outer.udp, port, MPLS_PORT, length - sizeof(struct iphdr));
-		m->label = label_of_frame(label);
-		__builtin_memcpy(m + 1, inner, ETH_HLEN);
+		m->label = entry;
+		if (is_frame)
+			__builtin_memcpy(m + 1, inner, ETH_HLEN);
 		return 0;
 	}
+	if (nh->encapsulation == VXLAN)
+		return into_vxlan(skb, p, nh, label, port, inner);
 	if (nh->encapsulation == MPLS_OVER_GRE) {
-		struct mpls_over_gre *m =
-			grow(skb, sizeof(*m) + ETH_HLEN,
-			     BPF_F_ADJ_ROOM_ENCAP_L4_GRE | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+		struct mpls_over_gre *m = grow(skb, sizeof(*m) + ethernet, BPF_F_ADJ_ROOM_ENCAP_L4_GRE | between);
 
 		if (!m)
 			return REASON_PUSH;
@@ -160,47 +159,24 @@ static always_inline int encapsulate_frame(struct __sk_buff *skb, const struct p
 		write_ip(&m->ip, nh, p->class, IPPROTO_GRE, length);
 		m->gre.flags = 0;
 		m->gre.protocol = bpf_htons(ETH_MPLS);
-		m->label = label_of_frame(label);
-		__builtin_memcpy(m + 1, inner, ETH_HLEN);
+		m->label = entry;
+		if (is_frame)
+			__builtin_memcpy(m + 1, inner, ETH_HLEN);
 		return 0;
 	}
 	return REASON_INVALID_NH;
 }
 
-/* Wraps an IP packet behind an Ethernet header; `inner` is its own, for VXLAN. */
 static always_inline int encapsulate(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
 				     __u16 port, const struct ethhdr *inner)
 {
-	__u32 length = p->length;
+	return wrap(skb, p, nh, label, port, inner, 0);
+}
 
-	if (nh->encapsulation == MPLS_OVER_UDP) {
-		struct mpls_over_udp *m =
-			grow(skb, sizeof(*m), BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(m->label)));
-
-		if (!m)
-			return REASON_PUSH;
-		length += sizeof(*m);
-		write_ip(&m->outer.ip, nh, p->class, IPPROTO_UDP, length);
-		write_udp(&m->outer.udp, port, MPLS_PORT, length - sizeof(struct iphdr));
-		m->label = bpf_htonl(label << 12 | BOTTOM_OF_STACK | p->ttl);
-		return 0;
-	}
-	if (nh->encapsulation == VXLAN)
-		return into_vxlan(skb, p, nh, label, port, inner);
-	if (nh->encapsulation == MPLS_OVER_GRE) {
-		struct mpls_over_gre *m =
-			grow(skb, sizeof(*m), BPF_F_ADJ_ROOM_ENCAP_L4_GRE | BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(m->label)));
-
-		if (!m)
-			return REASON_PUSH;
-		length += sizeof(*m);
-		write_ip(&m->ip, nh, p->class, IPPROTO_GRE, length);
-		m->gre.flags = 0;
-		m->gre.protocol = bpf_htons(ETH_MPLS);
-		m->label = bpf_htonl(label << 12 | BOTTOM_OF_STACK | p->ttl);
-		return 0;
-	}
-	return REASON_INVALID_NH;
+static always_inline int encapsulate_frame(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label,
+					   __u16 port, const struct ethhdr *inner)
+{
+	return wrap(skb, p, nh, label, port, inner, 1);
 }
 
 /* What a packet from the underlay has in front of the inner one. */
@@ -311,6 +287,16 @@ static always_inline __u32 overhead(__u8 encapsulation)
 static always_inline __u32 overhead_of_frame(__u8 encapsulation)
 {
 	return overhead(encapsulation) + (encapsulation == VXLAN ? 0 : ETH_HLEN);
+}
+
+/* The IP packet behind a label, or behind the Ethernet header of so many bytes that follows it; 0 or a reason for a drop. */
+static always_inline int parse_behind_label(struct __sk_buff *skb, struct packet *p, const struct outer *o, __u32 ethernet,
+					    __be16 type)
+{
+	/* Two calls, since the compiler has to know the offset. */
+	if (o->encapsulation == MPLS_OVER_GRE)
+		return pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre) + ethernet, type);
+	return pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp) + ethernet, type);
 }
 
 /* Takes away so many bytes in front of the inner IP header, all but one Ethernet header. */
