@@ -94,6 +94,12 @@ pub fn is_apart(ratio: f64) -> bool {
     ratio.max(1.0 / ratio) > 1.0 + APART
 }
 
+/// `23 % slower`; below 0 `23 % faster`.
+pub fn pace(slower_percent: f64) -> String {
+    let way = if slower_percent > 0.0 { "slower" } else { "faster" };
+    format!("{:.0} % {way}", slower_percent.abs())
+}
+
 /// How long the machine took for fixed things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gauge {

@@ -9,6 +9,7 @@ use rig_stats::sample::Bound;
 use rig_stats::units::counted;
 use rig_study::claim::Metric;
 use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
+use rig_study::record::pace;
 
 use crate::build::{decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
@@ -294,13 +295,8 @@ fn knows_noise(comparison: &Comparison) -> bool {
 fn left_out(comparison: &Comparison) -> Option<String> {
     let others = &comparison.noise.other_machines;
     let one = |other: &OtherMachine| {
-        let way = if other.slower_percent > 0.0 { "slower" } else { "faster" };
-        format!(
-            "run {}, whose CPUs were {:.0} % {way} than in run {}",
-            other.run,
-            other.slower_percent.abs(),
-            other.unlike
-        )
+        let pace = pace(other.slower_percent);
+        format!("run {}, whose CPUs were {pace} than in run {}", other.run, other.unlike)
     };
     (!others.is_empty()).then(|| {
         format!(

@@ -7,7 +7,7 @@ use rig_stats::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::is_apart;
+use crate::record::{is_apart, pace};
 use crate::store::{Calibrated, RunId, RunState, RunSummary};
 
 /// All runs of a store, the oldest first.
@@ -79,11 +79,9 @@ impl HistoryData {
     }
 }
 
-/// `23 % slower`
 impl fmt::Display for SetApart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = if self.slower_percent > 0.0 { "slower" } else { "faster" };
-        write!(f, "{:.0} % {way}", self.slower_percent.abs())
+        f.write_str(&pace(self.slower_percent))
     }
 }
 
