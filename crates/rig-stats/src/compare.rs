@@ -539,8 +539,8 @@ impl fmt::Display for Reason {
             ),
             Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),
             Self::NoiseAboveMinimum => f.write_str(
-                "runs under the same conditions differ by more than the minimum effect: a calmer machine, longer windows \
-                 or a larger minimum effect",
+                "runs under the same conditions differ by more than the minimum effect: measure both variants as scenarios of \
+                 one run, on a calmer machine or with longer windows, or allow a larger minimum effect",
             ),
         }
     }
