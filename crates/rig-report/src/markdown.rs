@@ -4,7 +4,7 @@ use std::io;
 
 use textwrap::core::display_width;
 
-use super::build::is_seen;
+use super::build::seen;
 use super::document::{Align, Block, Cell, Document, Headline, Severity, Table, Verdict};
 use super::paint::Paint;
 use super::text::{self, MISSING, clean, clean_line, pad, pad_left};
@@ -51,10 +51,10 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
         }
         Block::Flame(flame) => writeln!(out, "{}: {}", bold(&flame.title), paragraph(text::FLAME)),
         Block::Claims { claims } => claims.iter().try_for_each(|claim| {
-            let verdict = match claim.verdict {
-                _ if is_seen(claim) => "- seen".to_owned(),
-                Verdict::Holds => format!("- {} **{}**", text::sign(claim.verdict), claim.verdict),
-                Verdict::Refuted | Verdict::Undecided | Verdict::Differs => {
+            let verdict = match (seen(claim), claim.verdict) {
+                (Some(what), _) => format!("- {}", what.word()),
+                (None, Verdict::Holds) => format!("- {} **{}**", text::sign(claim.verdict), claim.verdict),
+                (None, Verdict::Refuted | Verdict::Undecided | Verdict::Differs) => {
                     format!("- {} ***{}***", text::sign(claim.verdict), claim.verdict)
                 }
             };

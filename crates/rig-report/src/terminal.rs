@@ -8,7 +8,7 @@ use comfy_table::{
 use textwrap::core::display_width;
 
 use super::Options;
-use super::build::is_seen;
+use super::build::seen;
 use super::document::{Align, Block, Cell, Claim, Document, Headline, Number, Row, Severity, Table, Verdict};
 use super::paint::{Colour, Paint};
 use super::text::{self, MISSING, clean, clean_line, pad};
@@ -146,9 +146,9 @@ impl Terminal<'_> {
             Verdict::Refuted => Colour::Red,
             Verdict::Undecided | Verdict::Differs => Colour::Yellow,
         };
-        let verdict = match is_seen(claim) {
-            true => format!("· {:<9}", "seen"),
-            false => format!("{} {:<9}", text::sign(claim.verdict), claim.verdict),
+        let verdict = match seen(claim) {
+            Some(what) => format!("· {:<9}", what.word()),
+            None => format!("{} {:<9}", text::sign(claim.verdict), claim.verdict),
         };
         let indent = " ".repeat(verdict.chars().count() + 1);
         let first = format!("{} ", self.paint.colour(colour, &verdict));

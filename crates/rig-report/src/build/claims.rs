@@ -13,13 +13,13 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
     let claims = whole(&view.claims);
     let mut blocks = vec![Block::heading(2, "Claims")];
     let (decided, open): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.open.is_none());
-    let (seen, open): (Vec<Claim>, Vec<Claim>) = open.into_iter().partition(is_seen);
+    let (single, open): (Vec<Claim>, Vec<Claim>) = open.into_iter().partition(|claim| seen(claim).is_some());
     if !decided.is_empty() {
         blocks.push(Block::Claims { claims: decided });
     }
-    if !seen.is_empty() {
-        blocks.push(Block::paragraph("Seen in one trial: no interval, so no verdict:"));
-        blocks.push(Block::Claims { claims: seen.into_iter().map(as_seen).collect() });
+    if !single.is_empty() {
+        blocks.push(Block::paragraph("One trial each, so no verdict; what it saw speaks for or against the claim:"));
+        blocks.push(Block::Claims { claims: single.into_iter().map(as_seen).collect() });
     }
     let mut kinds: Vec<(Open, Vec<Claim>)> = Vec::new();
     for claim in open {
@@ -44,9 +44,33 @@ fn aa(view: &RunView) -> Option<Block> {
     Some(if check.more_than_chance { Block::warning(words) } else { Block::paragraph(words) })
 }
 
-/// Whether a single trial gave a value, so that there is something to tell but a verdict.
-pub(crate) fn is_seen(claim: &Claim) -> bool {
-    claim.open == Some(Open::SingleTrial) && claim.effect.is_some()
+/// What a single trial says of a claim, which is no verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    For,
+    Against,
+    /// Its value is a limit of the true one only.
+    Limit,
+}
+
+impl Seen {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::For => "for",
+            Self::Against => "against",
+            Self::Limit => "seen",
+        }
+    }
+}
+
+/// `None` of claims that no single trial says anything of.
+pub(crate) fn seen(claim: &Claim) -> Option<Seen> {
+    let effect = claim.effect.as_ref().filter(|_| claim.open == Some(Open::SingleTrial))?;
+    Some(match effect.bound {
+        Some(_) => Seen::Limit,
+        None if effect.threshold.holds(effect.value) => Seen::For,
+        None => Seen::Against,
+    })
 }
 
 /// `... and five times those of HAProxy` goes on with the claim before it, which may not stand there any more.
@@ -74,13 +98,13 @@ pub(super) fn whole(claims: &[Claim]) -> Vec<Claim> {
 /// `3.4 × nftables in one trial`
 fn as_seen(mut claim: Claim) -> Claim {
     if let Some(effect) = &claim.effect {
-        claim.words = format!("{} in one trial; {}", seen(effect), effect.claimed());
+        claim.words = format!("{} in one trial; {}", told(effect), effect.claimed());
     }
     claim
 }
 
 /// `cps-balancer-1.limit is 3.4 × cps-nftables-1.limit`, of other effects than ratios `D.throughput is 3.5gbit/s`.
-fn seen(effect: &crate::document::Effect) -> String {
+fn told(effect: &crate::document::Effect) -> String {
     match effect.of.split_once(" / ") {
         Some((one, other)) if !other.contains(" / ") && !one.contains('(') => {
             format!("{one} is {} × {other}", effect.measured())
@@ -110,13 +134,15 @@ pub(super) fn tally(claims: &[Claim]) -> Option<String> {
         return None;
     }
     let of = |verdict| claims.iter().filter(|claim| claim.open.is_none() && claim.verdict == verdict).count();
-    let seen = claims.iter().filter(|claim| is_seen(claim)).count();
-    let open = claims.iter().filter(|claim| claim.open.is_some()).count() - seen;
+    let single = |what| claims.iter().filter(|claim| seen(claim) == Some(what)).count();
+    let open = claims.iter().filter(|claim| claim.open.is_some() && seen(claim).is_none()).count();
     let parts: Vec<String> = [
         (of(Verdict::Holds), "holds", "hold"),
         (of(Verdict::Refuted), "is refuted", "are refuted"),
         (of(Verdict::Differs), "differs from the study", "differ from the study"),
-        (seen, "was seen in one trial", "were seen in one trial"),
+        (single(Seen::For), "has one trial for it", "have one trial for them"),
+        (single(Seen::Against), "has one trial against it", "have one trial against them"),
+        (single(Seen::Limit), "has a limit in one trial", "have a limit in one trial"),
         (open, "is undecided", "are undecided"),
     ]
     .into_iter()

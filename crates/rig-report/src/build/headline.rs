@@ -51,7 +51,7 @@ fn of_claims(all: &[Claim]) -> Option<String> {
         let rest = if all.len() > 1 { format!(" {tally}") } else { String::new() };
         return Some(format!("{}: {verdict}{}.{rest}", claim.text, figures.unwrap_or_default()));
     }
-    if let Some(claim) = first(&claims::is_seen) {
+    if let Some(claim) = first(&|claim| claims::seen(claim).is_some()) {
         let effect = claim.effect.as_ref()?;
         let seen = format!("{}, {}", effect.measured(), effect.claimed());
         return Some(format!("{}: {seen}, as seen in one trial. {tally}", claim.text));

@@ -32,7 +32,7 @@ use rig_study::run::{described, gibibytes};
 use rig_study::suite::Form;
 use rig_study::view::{RunView, ScenarioView, Status};
 
-pub(crate) use claims::is_seen;
+pub(crate) use claims::seen;
 
 use super::document::{Block, Document, Interval, Number};
 

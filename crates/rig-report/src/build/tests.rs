@@ -484,7 +484,8 @@ fn what_one_trial_showed_is_seen_and_not_judged() {
     let answer = &document.headline.as_ref().unwrap().answer;
     assert!(
         answer.ends_with(
-            ": 1.31, claimed from 3 to 4, as seen in one trial. Of 5 claims 2 were seen in one trial, 3 are undecided."
+            ": 1.31, claimed from 3 to 4, as seen in one trial. Of 5 claims 1 has one trial for it, 1 has one trial \
+             against it, 3 are undecided."
         ),
         "{answer}"
     );

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Text;
-use crate::build::is_seen;
+use crate::build::seen;
 use crate::document::{Claim, Effect};
 use crate::text;
 use rig_study::claim::Threshold;
@@ -14,9 +14,9 @@ const MARGIN: f64 = 6.0;
 
 pub(super) fn claim(claim: &Claim) -> Markup {
     let verdict = claim.verdict;
-    let (class, sign, word) = match is_seen(claim) {
-        true => ("seen".to_owned(), '·', "seen".to_owned()),
-        false => (verdict.to_string(), text::sign(verdict), verdict.to_string()),
+    let (class, sign, word) = match seen(claim) {
+        Some(what) => ("seen".to_owned(), '·', what.word().to_owned()),
+        None => (verdict.to_string(), text::sign(verdict), verdict.to_string()),
     };
     html! {
         li class=(class) {
