@@ -70,8 +70,10 @@ impl Ruling {
 /// Judges claims together by the trials made.
 pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruling> {
     let run = Trials::of(trials);
-    let by_block: Vec<Option<ByBlock>> =
-        claims.iter().map(|claim| if claim.is_fact() { None } else { run.by_block(claim) }).collect();
+    let by_block: Vec<Option<ByBlock>> = claims
+        .iter()
+        .map(|claim| if claim.is_fact() { None } else { run.by_block(claim).filter(ByBlock::is_judged) })
+        .collect();
     let answers = decide(&by_block, rule);
     let open = answers.iter().flatten().filter(|(verdict, _)| *verdict == Verdict::Undecided).count();
     let mut decided = answers.into_iter();
@@ -99,10 +101,16 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
     claims.iter().zip(&by_block).map(rule_on).collect()
 }
 
-/// A value as tables have it: of the means of all trials, which count as independent of each other.
-pub fn value(claim: &Claim, trials: &[TrialRecord], level: Level) -> Judgement {
+/// A value as answers and tables have it. What holds scenarios against each other is told by the blocks that they share, as claims are
+/// judged, so that both say the same; all else by the means of all trials, which count as independent of each other.
+pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord>, level: Level) -> Judgement {
     let run = Trials::of(trials);
-    claim.evaluate(level, &|figure| run.sample(figure))
+    let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
+    let by_block = (scenarios.len() > 1).then(|| run.by_block(claim)).flatten().filter(|blocks| blocks.blocks() > 1);
+    match by_block {
+        Some(by_block) => by_block.judgement(level, Verdict::Undecided, Why::Wide, None),
+        None => claim.evaluate(level, &|figure| run.sample(figure)),
+    }
 }
 
 /// The verdict on each claim that has blocks, and why.
@@ -175,7 +183,7 @@ fn first_word(claim: &ByBlock) -> (Verdict, Why) {
 struct Trials<'a>(BTreeMap<&'a str, Vec<&'a TrialRecord>>);
 
 impl<'a> Trials<'a> {
-    fn of(trials: &'a [TrialRecord]) -> Self {
+    fn of(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Self {
         let mut by_scenario: BTreeMap<&str, Vec<&TrialRecord>> = BTreeMap::new();
         for trial in trials {
             by_scenario.entry(&trial.scenario).or_default().push(trial);

@@ -7,7 +7,7 @@ use rig_study::figures::{self, Kind, is_on};
 use rig_study::suite::{Form, Published};
 use rig_study::view::{RunView, ScenarioView};
 
-use super::results::{STUDY, layouts, ratio};
+use super::results::{STUDY, layouts, ratio, ratio_of_sums};
 use super::{mean_of, name, shown, unit, workers};
 use crate::document::{Axis, Block, Chart, Interval, Label, Number, Overview, OverviewRow};
 
@@ -181,18 +181,6 @@ fn cost_against(level: Level, own: &ScenarioView, base: &ScenarioView) -> Option
         return None;
     }
     let metric = kind(own).demand();
-    let samples = |scenario: &ScenarioView| -> Vec<_> {
-        sides(scenario).into_iter().map(|side| figures::sample(&scenario.trials, side, metric)).collect()
-    };
-    let (owns, bases) = (samples(own), samples(base));
-    let split = owns.len();
-    let series: Vec<_> = owns
-        .iter()
-        .map(|sample| Series { group: 0, sample })
-        .chain(bases.iter().map(|sample| Series { group: 1, sample }))
-        .collect();
-    let share = |means: &[f64]| 100.0 * means[..split].iter().sum::<f64>() / means[split..].iter().sum::<f64>();
-    let ratio = propagate(&series, level, Scale::Logarithmic, share).ok()?;
-    let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
-    Some(Number::new(ratio.value, 1).with_interval(interval).with_bound(ratio.bound))
+    let ratio = ratio_of_sums(level, (own, &sides(own)), (base, &sides(base)), metric)?;
+    Some(Number { decimals: 1, ..times(ratio, 100.0) })
 }

@@ -1,9 +1,9 @@
 //! The figures of all scenarios, laid out as tables and charts.
 
 use rig_stats::confidence::Level;
-use rig_stats::propagate::{Scale, Series, propagate};
-use rig_study::claim::{Metric, Side};
+use rig_study::claim::{Claim, FigureRef, Metric, Side};
 use rig_study::figures::{self, Kind};
+use rig_study::judge;
 use rig_study::record::{CpuUse, NodeRecord};
 use rig_study::suite::{Form, Layout, LayoutColumn, Published};
 use rig_study::view::{Certainty, RunView, ScenarioView};
@@ -208,7 +208,7 @@ fn baseline_row(view: &RunView, group: &Group<'_>, id: &str, side: Side, metric:
     Some(Row { label, unit: None, cells: group.columns.iter().map(cell).collect() })
 }
 
-/// The figure of `scenario` divided by that of `base`; `None` where either is missing or zero.
+/// The figure of `scenario` divided by that of `base`, as a claim about it would be judged; `None` where either is missing or zero.
 pub(super) fn ratio(
     level: Level,
     scenario: &ScenarioView,
@@ -216,13 +216,24 @@ pub(super) fn ratio(
     side: Side,
     metric: Metric,
 ) -> Option<Number> {
-    let [own, other] = [scenario, base].map(|s| figures::sample(&s.trials, side, metric));
-    // The baseline is not compared with itself as if it were measured twice.
-    let group = usize::from(scenario.id != base.id);
-    let series = [Series { group, sample: &own }, Series { group: 0, sample: &other }];
-    let ratio = propagate(&series, level, Scale::Logarithmic, |means| means[0] / means[1]).ok()?;
+    ratio_of_sums(level, (scenario, &[side]), (base, &[side]), metric)
+}
+
+/// The same of the sums of both ends' figures.
+pub(super) fn ratio_of_sums(
+    level: Level,
+    (scenario, sides): (&ScenarioView, &[Side]),
+    (base, base_sides): (&ScenarioView, &[Side]),
+    metric: Metric,
+) -> Option<Number> {
+    let sum = |s: &ScenarioView, sides: &[Side]| {
+        let figure = |side: &Side| FigureRef { scenario: s.id.clone(), phase: None, side: *side, metric }.to_string();
+        sides.iter().map(figure).collect::<Vec<_>>().join(" + ")
+    };
+    let ratio = Claim::value(&format!("({}) / ({})", sum(scenario, sides), sum(base, base_sides))).ok()?;
+    let ratio = judge::value(&ratio, scenario.trials.iter().chain(&base.trials), level);
     let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
-    Some(Number::new(ratio.value, 2).with_interval(interval).with_bound(ratio.bound))
+    Some(Number::new(ratio.effect?, 2).with_interval(interval).with_bound(ratio.bound))
 }
 
 fn row(level: Level, group: &Group<'_>, side: Side, metric: Metric, label: &str) -> Row {

@@ -135,22 +135,9 @@ impl Claim {
         };
         let covariates =
             if scale == Scale::Logarithmic { disturbances.iter().map(covariate).collect() } else { Vec::new() };
-        // A logarithm of the threshold is needed, too.
-        let (least, _) = threshold.borders();
-        let is_possible = scale == Scale::Linear || least.is_none_or(|border| border > 0.0);
-        is_possible.then(|| {
-            ByBlock {
-                effect_is: expr.written(&self.figures).to_string(),
-                unit,
-                threshold,
-                scale,
-                measured: contrast.clone(),
-                covariates,
-                contrast,
-                adjusted: None,
-            }
-            .adjusted()
-        })
+        let effect_is = expr.written(&self.figures).to_string();
+        let measured = contrast.clone();
+        Some(ByBlock { effect_is, unit, threshold, scale, measured, covariates, contrast, adjusted: None }.adjusted())
     }
 }
 
@@ -168,6 +155,12 @@ impl Threshold {
 impl ByBlock {
     pub fn blocks(&self) -> usize {
         self.contrast.blocks()
+    }
+
+    /// Whether it can be judged on the scale of its effect: of a ratio's threshold a logarithm is needed, too.
+    pub fn is_judged(&self) -> bool {
+        let (least, _) = self.threshold.borders();
+        self.scale == Scale::Linear || least.is_none_or(|border| border > 0.0)
     }
 
     /// As it was after so many blocks.

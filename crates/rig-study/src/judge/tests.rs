@@ -74,6 +74,22 @@ fn blocks_decide_what_independent_samples_cannot() {
 }
 
 #[test]
+fn ratios_in_answers_and_tables_are_paired_as_claims_are() {
+    let trials = run(&mut Draws(1), 10, 0.9, 0.15, 0.005);
+    let value = |expression: &str, trials: &[TrialRecord]| {
+        let value = value(&Claim::value(expression).unwrap(), trials, Level::default());
+        let interval = value.interval.unwrap();
+        (value.effect.unwrap(), interval.high / interval.low - 1.0)
+    };
+    let (ratio, width) = value("100 * B.throughput / A.throughput", &trials);
+    assert!((ratio - 90.0).abs() < 0.5 && width < 0.02, "{ratio} {width}");
+    // One scenario is held against nothing: its mean is uncertain by all that the machine does.
+    assert!(value("B.throughput", &trials).1 > 0.1);
+    let old: Vec<TrialRecord> = trials.into_iter().map(|trial| TrialRecord { block: None, ..trial }).collect();
+    assert!(value("B.throughput / A.throughput", &old).1 > 0.1);
+}
+
+#[test]
 fn what_is_undecided_says_how_many_blocks_it_takes() {
     let trials = run(&mut Draws(2), 6, 0.97, 0.1, 0.05);
     let ruling = &rule_on(&["B.throughput <= 1.0 * A.throughput"], &trials, &fixed())[0];
