@@ -58,13 +58,16 @@ pub fn in_ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for sign in text.chars() {
         match sign {
-            // One column more, which the blanks before it give where there are several.
+            // One column more, which blanks before it in the line give where there are several.
             '±' => {
-                if ascii.ends_with("  ") {
-                    ascii.pop();
+                let line = ascii.rfind('\n').map_or(0, |end| end + 1);
+                let indent = ascii[line..].len() - ascii[line..].trim_start_matches(' ').len();
+                if let Some(blanks) = ascii[line + indent..].rfind("  ") {
+                    ascii.remove(line + indent + blanks);
                 }
                 ascii.push_str("+-");
             }
+            '≠' => ascii.push('!'),
             '─' | '━' | '╶' | '╴' | '–' | '—' | '‐' | '▄' => ascii.push('-'),
             '═' | '▍' | '▎' | '▏' | '▒' | '▅' => ascii.push('='),
             '│' | '┃' | '║' => ascii.push('|'),
@@ -114,5 +117,7 @@ mod tests {
         assert_eq!(ascii, "-----\n  36.7 us  +-1.2 %  + holds\n ###. . 3 x 4");
         assert!(ascii.is_ascii());
         assert_eq!(in_ascii("5 ±1"), "5 +-1");
+        assert_eq!(in_ascii("A  ██    109 ±57 %  █   0.62 ±8 %"), "A  ##   109 +-57 %  #  0.62 +-8 %");
+        assert_eq!(in_ascii("x\n  the ± of it"), "x\n  the +- of it", "an indent stays");
     }
 }

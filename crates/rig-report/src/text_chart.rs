@@ -209,7 +209,8 @@ fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
     let label_width = label_width(chart.lines.iter().map(|l| l.label.as_str()), width);
     let figure_width = format!("{limit:.decimals$}").len();
     let room = width.saturating_sub(label_width + 2 * figure_width + 8).max(4);
-    let mut out = Vec::new();
+    let axes = clean_line(&format!("{} over {}", chart.y, chart.x));
+    let mut out = vec![paint.dim(&shorten(&axes, width))];
     for (i, line) in chart.lines.iter().enumerate() {
         let values: Vec<f64> = line.points.iter().map(|p| p.1).filter(|v| v.is_finite()).collect();
         let Some(range) = range(&values) else { continue };

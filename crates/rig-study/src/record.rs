@@ -515,9 +515,10 @@ impl fmt::Display for Flag {
             }
             Self::OtherMachine { what, percent } => {
                 let (size, way) = (percent.abs(), if *percent > 0.0 { "slower" } else { "faster" });
+                let was = if what.ends_with('s') { "were" } else { "was" };
                 write!(
                     f,
-                    "like a different machine: by calibration its {what} were {size:.0} % {way} than in most trials before"
+                    "like a different machine: by calibration its {what} {was} {size:.0} % {way} than in most trials before"
                 )
             }
             Self::TicksDiffer { node, percent, by_ticks } => {

@@ -122,7 +122,7 @@ pub(super) fn draw_time<'a>(
 }
 
 /// Digits after the point that tell the [`round_steps`] to `end` apart.
-fn decimals_of_steps(end: f64) -> usize {
+pub(super) fn decimals_of_steps(end: f64) -> usize {
     match end {
         end if end >= 8.0 => 0,
         end if end >= 1.0 => 1,

@@ -148,20 +148,22 @@ struct Page {
 impl Page {
     /// What is looked up stands behind its heading until it is asked for.
     fn section(&mut self, blocks: &[Block]) -> io::Result<Markup> {
-        let Some((head @ Block::Heading { .. }, rest)) = blocks.split_first() else {
+        let Some((Block::Heading { level, text }, rest)) = blocks.split_first() else {
             return Ok(html! { @for block in blocks { (self.block(block)?) } });
         };
+        // A link to what is folded away unfolds it; one to the summary, which is always there, would not.
+        let anchor = anchor(text, &mut self.anchors);
         Ok(html! {
             details.section {
-                summary { (self.block(head)?) }
-                div.part { @for block in rest { (self.block(block)?) } }
+                summary { (heading(*level, None, text)) }
+                div.part id=(anchor) { @for block in rest { (self.block(block)?) } }
             }
         })
     }
 
     fn block(&mut self, block: &Block) -> io::Result<Markup> {
         Ok(match block {
-            Block::Heading { level, text } => heading(*level, &anchor(text, &mut self.anchors), text),
+            Block::Heading { level, text } => heading(*level, Some(&anchor(text, &mut self.anchors)), text),
             Block::Paragraph { text } => html! { p { (Text(text)) } },
             Block::List { items } => html! { ul { @for item in items { li { (Text(item)) } } } },
             Block::Table(table) => self.table(table),
@@ -261,14 +263,14 @@ impl Page {
     }
 }
 
-fn heading(level: u8, anchor: &str, text: &str) -> Markup {
+fn heading(level: u8, anchor: Option<&str>, text: &str) -> Markup {
     let text = Text(text);
     match level {
-        0..=2 => html! { h2 id=(anchor) { (text) } },
-        3 => html! { h3 id=(anchor) { (text) } },
-        4 => html! { h4 id=(anchor) { (text) } },
-        5 => html! { h5 id=(anchor) { (text) } },
-        _ => html! { h6 id=(anchor) { (text) } },
+        0..=2 => html! { h2 id=[anchor] { (text) } },
+        3 => html! { h3 id=[anchor] { (text) } },
+        4 => html! { h4 id=[anchor] { (text) } },
+        5 => html! { h5 id=[anchor] { (text) } },
+        _ => html! { h6 id=[anchor] { (text) } },
     }
 }
 

@@ -464,7 +464,7 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
         .x_label_area_size(AXIS)
         .y_label_area_size(widest + 8)
         .build_cartesian_2d(0.0..end, 0.0..limit)?;
-    let x_decimals = if end >= 8.0 { 0 } else { 1 };
+    let x_decimals = course::decimals_of_steps(end);
     built
         .configure_mesh()
         .disable_x_mesh()
