@@ -277,7 +277,9 @@ fn nobody_has_frames_copied_without_end() {
     };
     let copied = node.ns.run(many).unwrap();
     assert!(copied >= 1000 / 9 && refused() > 0, "{copied} frames copied, {} refused", refused());
-    assert_eq!(copied as u64 + refused(), 10_000);
+    // What the container's own kernel sends to a group meanwhile is refused, too.
+    let counted = copied as u64 + refused();
+    assert!((10_000..10_100).contains(&counted), "{counted}");
     // Others' frames are.
     let other = framed(mac_of(0, 1), Mac::BROADCAST, &udp(v4_of(0, 1), ALL, [5, 5], 1));
     assert_eq!(node.give(Side::Container, &other, "c1").verdict, Verdict::Redirect);
