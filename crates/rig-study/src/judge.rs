@@ -228,7 +228,10 @@ impl<'a> Trials<'a> {
 
     fn by_block(&self, claim: &Claim) -> Option<ByBlock> {
         let common = self.common(claim)?;
-        let trial = |figure: &FigureRef, block: &u32| self.blocks_of(&figure.scenario)?.get(block).copied();
+        let scenarios = claim.figures().iter().map(|figure| figure.scenario.as_str());
+        let trials: BTreeMap<&str, BTreeMap<u32, &TrialRecord>> =
+            scenarios.map(|id| Some((id, self.blocks_of(id)?))).collect::<Option<_>>()?;
+        let trial = |figure: &FigureRef, block: &u32| trials.get(figure.scenario.as_str())?.get(block).copied();
         let block = |block: &u32| -> Option<Vec<f64>> {
             claim.figures().iter().map(|figure| exact(trial(figure, block)?, figure)).collect()
         };

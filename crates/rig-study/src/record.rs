@@ -514,12 +514,9 @@ impl fmt::Display for Flag {
                 write!(f, "phase {phase} waited {seconds:.2} s for {condition}, which did not come")
             }
             Self::OtherMachine { what, percent } => {
-                let (size, way) = (percent.abs(), if *percent > 0.0 { "slower" } else { "faster" });
+                let pace = pace(*percent);
                 let was = if what.ends_with('s') { "were" } else { "was" };
-                write!(
-                    f,
-                    "like a different machine: by calibration its {what} {was} {size:.0} % {way} than in most trials before"
-                )
+                write!(f, "like a different machine: by calibration its {what} {was} {pace} than in most trials before")
             }
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(

@@ -49,8 +49,6 @@ fn aa(view: &RunView) -> Option<Block> {
 pub(crate) enum Seen {
     For,
     Against,
-    /// Its value is a limit of the true one only.
-    Limit,
 }
 
 impl Seen {
@@ -58,7 +56,6 @@ impl Seen {
         match self {
             Self::For => "for",
             Self::Against => "against",
-            Self::Limit => "seen",
         }
     }
 }
@@ -66,11 +63,7 @@ impl Seen {
 /// `None` of claims that no single trial says anything of.
 pub(crate) fn seen(claim: &Claim) -> Option<Seen> {
     let effect = claim.effect.as_ref().filter(|_| claim.open == Some(Open::SingleTrial))?;
-    Some(match effect.bound {
-        Some(_) => Seen::Limit,
-        None if effect.threshold.holds(effect.value) => Seen::For,
-        None => Seen::Against,
-    })
+    Some(if effect.threshold.holds(effect.value) { Seen::For } else { Seen::Against })
 }
 
 /// `... and five times those of HAProxy` goes on with the claim before it, which may not stand there any more.
@@ -142,7 +135,6 @@ pub(super) fn tally(claims: &[Claim]) -> Option<String> {
         (of(Verdict::Differs), "differs from the study", "differ from the study"),
         (single(Seen::For), "has one trial for it", "have one trial for them"),
         (single(Seen::Against), "has one trial against it", "have one trial against them"),
-        (single(Seen::Limit), "has a limit in one trial", "have a limit in one trial"),
         (open, "is undecided", "are undecided"),
     ]
     .into_iter()

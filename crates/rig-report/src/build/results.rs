@@ -231,7 +231,9 @@ pub(super) fn ratio_of_sums(
         sides.iter().map(figure).collect::<Vec<_>>().join(" + ")
     };
     let ratio = Claim::value(&format!("({}) / ({})", sum(scenario, sides), sum(base, base_sides))).ok()?;
-    let ratio = judge::value(&ratio, scenario.trials.iter().chain(&base.trials), level);
+    // The baseline is not held against itself as if it were measured twice.
+    let others = if scenario.id == base.id { &[] } else { base.trials.as_slice() };
+    let ratio = judge::value(&ratio, scenario.trials.iter().chain(others), level);
     let interval = ratio.interval.map(|i| Interval { low: i.low, high: i.high });
     Some(Number::new(ratio.effect?, 2).with_interval(interval).with_bound(ratio.bound))
 }
