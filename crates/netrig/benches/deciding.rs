@@ -7,6 +7,8 @@
 //!   Runs that STORE (target/tmp/deciding-equal.sqlite) holds of the same build count, so that it can be measured piece by piece: with
 //!   PORTION this call makes no run that would end after so many minutes, and the next one goes on. After each run it says what all so
 //!   far show.
+//! - `turns [PAIRS] [MINUTES]`: so many pairs (5) of equal runs of so many minutes (3) of each of these suites, whose trials were made in
+//!   turn (`netrig ab`).
 //! - `change [TIMES] [SECONDS]`: a known change, looked for by so many runs (10) of so many seconds (60): a veth pair more, and 5 % more
 //!   CPU time by a program that spends it on each packet.
 //! - `full [MINUTES]`: a run of `namespaces` and one of `layers` of so many minutes (15).
@@ -54,18 +56,20 @@ fn main() -> Result<()> {
     println!("{:<66} {:>8} {:>10}", "", "target", "measured");
     match part {
         "equal" => equal::measure(&bench, &numbers),
+        "turns" => equal::in_turn(&bench, &numbers),
         "change" => change::measure(&bench, &numbers),
         "full" => full::measure(&bench, &numbers),
         "layers" => by_layer::measure(&bench, &numbers),
         "peers" => peers::measure(&bench, &numbers),
         "all" => {
             equal::measure(&bench, &[])?;
+            equal::in_turn(&bench, &[])?;
             change::measure(&bench, &[])?;
             full::measure(&bench, &[])?;
             by_layer::measure(&bench, &[])?;
             peers::measure(&bench, &[])
         }
-        other => bail!("no part `{other}`: there are equal, change, full, layers and peers"),
+        other => bail!("no part `{other}`: there are equal, turns, change, full, layers and peers"),
     }
 }
 

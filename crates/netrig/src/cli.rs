@@ -10,6 +10,7 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 use rig_sys::cpu::CpuSet;
 
+use crate::command::ab::AbArgs;
 use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
 use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
@@ -18,7 +19,7 @@ use crate::command::{self, ends, examples};
 use crate::manual::{self, names};
 use crate::tool::Tool;
 
-/// A test rig for virtual network datapaths: what does each layer cost, and where is the limit?
+/// A test rig for virtual network datapaths: what each layer costs, and its limit
 ///
 /// Exit status: 0 done, nothing compared is worse; 1 something is worse, or a claim does not hold and --gate or the suite
 /// makes that an error; 2 bad input; 3 the machine lacks something; 4 a trial or the store failed; 5 nothing is worse, but
@@ -76,6 +77,15 @@ enum Command {
     /// worse, but --fail-on-undecided was given and something is undecided.
     #[command(after_help = examples::COMPARE)]
     Compare(CompareArgs),
+    /// Measure two variants in turn, and compare them
+    ///
+    /// A trial of one, the same trial of the other, so that what the machine does meanwhile is done to both: two settings of this
+    /// machine, or two builds of netrig. Both are stored as runs of their own. Each command is run by `sh` before each trial
+    /// of its variant, outside the testbed.
+    ///
+    /// Exit status: as of `netrig compare`; 3 the machine lacks something; 130 stopped by Ctrl-C.
+    #[command(after_help = examples::AB)]
+    Ab(AbArgs),
     /// How small a change this machine can tell
     ///
     /// The same load twice, and with a known change, for a stream, transactions and packets.
@@ -221,6 +231,7 @@ impl Cli {
             Command::Report(args) => command::report::report(&args),
             Command::Series(args) => command::report::series(&args),
             Command::Compare(args) => command::compare::compare(&args),
+            Command::Ab(args) => command::ab::ab(&args),
             Command::Calibrate(args) => command::calibrate::calibrate(&args),
             Command::History(args) => command::report::history(&args),
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use netrig::cli::Cli;
 use netrig::tool::Tool;
 use rig_cli::help;
-use rig_cli::streams::note;
+use rig_cli::streams::tell;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
@@ -16,9 +16,9 @@ fn main() -> ExitCode {
     match result {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            note(format_args!("netrig: {failure}"));
+            tell(format_args!("netrig: {failure}"));
             if let Some(next) = &failure.next {
-                note(format_args!("netrig: {next}"));
+                tell(format_args!("netrig: {next}"));
             }
             failure.exit.into()
         }

@@ -24,6 +24,26 @@ pub fn wrapped(text: &str, first: &str, others: &str, width: usize) -> String {
     textwrap::wrap(text, options).into_iter().map(|line| format!("{line}\n")).collect()
 }
 
+/// Sentences wrapped between words, each line's rest below its first word. Lines with columns stay whole, and so do words that
+/// are too long, such as paths, which are there to be copied.
+pub fn in_columns(text: &str, width: usize) -> String {
+    let wrapped = |line: &str| {
+        let words = line.trim_start_matches(' ');
+        let indent = &line[..line.len() - words.len()];
+        if words.contains("  ") {
+            return line.to_owned();
+        }
+        let deeper = format!("{indent}  ");
+        let options = textwrap::Options::new(width.max(40))
+            .initial_indent(indent)
+            .subsequent_indent(&deeper)
+            .break_words(false)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        textwrap::wrap(words, options).join("\n")
+    };
+    text.lines().map(wrapped).collect::<Vec<_>>().join("\n")
+}
+
 /// Whether nothing but ASCII can be shown.
 pub fn is_ascii() -> bool {
     has_only_ascii(env::var_os)
@@ -108,6 +128,25 @@ mod tests {
         let ascii = |set: &[(&str, &str)]| of(|variable| has_only_ascii(variable), set);
         assert!(ascii(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]) && ascii(&[("LANG", "POSIX")]));
         assert!(!ascii(&[]) && !ascii(&[("LC_ALL", ""), ("LANG", "C.utf8")]));
+    }
+
+    #[test]
+    fn sentences_are_wrapped_between_words() {
+        let path = "/a/path/that/is/longer/than/the/terminal/is/wide.toml";
+        let text = format!(
+            "netrig: {path}: this key is known neither here nor there\n  write one of a-long-name and b, or none at all"
+        );
+        let expected = format!(
+            "netrig:\n  {path}:\n  this key is known neither here nor\n  there\n  write one of a-long-name and b, or\n    none at all"
+        );
+        assert_eq!(in_columns(&text, 40), expected);
+        assert_eq!(in_columns(&text, 200), text);
+    }
+
+    #[test]
+    fn lines_with_columns_are_not_wrapped() {
+        let table = "name    what it is and does, at length, in a line";
+        assert_eq!(in_columns(table, 40), table);
     }
 
     #[test]

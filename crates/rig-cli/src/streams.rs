@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use anyhow::Context;
 
 use crate::exit::{Exit, Failure, OrExit};
-use crate::look::shown;
+use crate::look::{in_columns, shown};
 
 /// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
 ///
@@ -36,6 +36,15 @@ pub fn width() -> usize {
 /// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", shown(&text.to_string()));
+}
+
+/// As [`note()`], for sentences: on a terminal wrapped at its width, for programs and files each line as it is.
+pub fn tell(text: impl Display) {
+    let text = text.to_string();
+    match rig_sys::process::error_terminal_width() {
+        Some(columns) => note(in_columns(&text, columns.into())),
+        None => note(text),
+    }
 }
 
 /// As [`print()`] sees the end of writing.

@@ -37,7 +37,8 @@ fn block(block: &mut Block) {
     }
 }
 
-/// Rows with a unit of their own each have their scale, the others that of their column.
+/// Rows with a unit of their own each have their scale, the others that of their column; rows, or columns, of one kind of rate
+/// have the same as far as that leaves them readable: what was sent is held against what was received.
 fn table(table: &mut Table) {
     fn number(cell: &mut Cell) -> Option<&mut Number> {
         match cell {
@@ -45,12 +46,41 @@ fn table(table: &mut Table) {
             Cell::Text(_) | Cell::Missing { .. } => None,
         }
     }
-    for row in table.rows.iter_mut().filter(|row| row.unit.is_some()) {
-        together(&mut row.unit, row.cells.iter_mut().filter_map(number).collect());
+    let rows = table.rows.iter_mut().filter(|row| row.unit.is_some());
+    alike(rows.map(|row| (&mut row.unit, row.cells.iter_mut().filter_map(number).collect())).collect());
+    let mut columns: Vec<Vec<&mut Number>> = table.columns.iter().map(|_| Vec::new()).collect();
+    for row in table.rows.iter_mut().filter(|row| row.unit.is_none()) {
+        for (column, cell) in columns.iter_mut().zip(&mut row.cells) {
+            column.extend(number(cell));
+        }
     }
-    for (i, column) in table.columns.iter_mut().enumerate() {
-        let rows = table.rows.iter_mut().filter(|row| row.unit.is_none());
-        together(&mut column.unit, rows.filter_map(|row| number(row.cells.get_mut(i)?)).collect());
+    alike(table.columns.iter_mut().map(|column| &mut column.unit).zip(columns).collect());
+}
+
+/// What a line of rates has to be at least in the unit of the largest of its kind to share it: of bits what leaves one zero before
+/// three digits, of packets and connections, which are of many kinds, what leaves none. Times span magnitudes and share none.
+fn least(unit: &str) -> Option<f64> {
+    match unit {
+        "Mbit/s" | "bit/s" => Some(0.1),
+        "1/s" => Some(1.0),
+        _ => None,
+    }
+}
+
+/// Scales lines of numbers, of which each has a unit.
+fn alike(lines: Vec<(&mut Option<String>, Vec<&mut Number>)>) {
+    let size = |numbers: &[&mut Number]| numbers.iter().map(|number| number.value.abs()).fold(0.0, f64::max);
+    let sizes: Vec<(Option<String>, f64)> =
+        lines.iter().map(|(unit, numbers)| ((*unit).clone(), size(numbers))).collect();
+    for (unit, numbers) in lines {
+        let own = size(&numbers);
+        let largest = sizes.iter().filter(|(other, _)| other == unit).map(|(_, size)| *size).fold(own, f64::max);
+        let shares = |unit: &str| {
+            let (_, factor) = scale(unit, largest)?;
+            Some(own == 0.0 || own * factor >= least(unit)?)
+        };
+        let by = if unit.as_deref().and_then(shares) == Some(true) { largest } else { own };
+        together(unit, by, numbers);
     }
 }
 
@@ -72,7 +102,7 @@ fn chart(chart: &mut Chart) {
             }
         }
         Chart::Stacked(stacked) | Chart::Layers(stacked) => {
-            stacked.rows.iter_mut().for_each(|row| rescale(&mut row.figure, 1.0));
+            together(&mut None, 0.0, stacked.rows.iter_mut().map(|row| &mut row.figure).collect());
         }
         // Their axes are logarithmic, with prefixes of their own.
         Chart::Percentiles(_) | Chart::Scaling(_) | Chart::Strips(_) => {}
@@ -86,19 +116,24 @@ pub(crate) fn bars(bars: &mut Bars) {
 
 fn of_axis(unit: &mut String, numbers: Vec<&mut Number>) {
     let mut own = Some(std::mem::take(unit));
-    together(&mut own, numbers);
+    let largest = numbers.iter().map(|number| number.value.abs()).fold(0.0, f64::max);
+    together(&mut own, largest, numbers);
     *unit = own.unwrap_or_default();
 }
 
-/// Gives numbers of one unit the same scale.
-fn together(unit: &mut Option<String>, numbers: Vec<&mut Number>) {
-    let largest = numbers.iter().map(|number| number.value.abs()).fold(0.0, f64::max);
-    let scaled = unit.as_deref().and_then(|unit| scale(unit, largest));
+/// Gives numbers of one unit the same scale, that of `size`, and those of one magnitude as many digits.
+fn together(unit: &mut Option<String>, size: f64, mut numbers: Vec<&mut Number>) {
+    let scaled = unit.as_deref().and_then(|unit| scale(unit, size));
     let factor = scaled.map_or(1.0, |(_, factor)| factor);
     if let Some((scaled, _)) = scaled {
         *unit = Some(scaled.to_owned());
     }
-    numbers.into_iter().for_each(|number| rescale(number, factor));
+    let counts: Vec<bool> = numbers.iter().map(|number| factor == 1.0 && number.is_count()).collect();
+    numbers.iter_mut().for_each(|number| rescale(number, factor));
+    let all: Vec<Number> = numbers.iter().map(|number| **number).collect();
+    for (number, _) in numbers.into_iter().zip(counts).filter(|(_, is_count)| !is_count) {
+        number.decimals = number.decimals_among(&all);
+    }
 }
 
 /// The unit in which a value of `unit` has few digits before the point, and what the value is multiplied by.
@@ -114,6 +149,10 @@ fn scale(unit: &str, value: f64) -> Option<(&'static str, f64)> {
 }
 
 fn rescale(number: &mut Number, factor: f64) {
+    if factor != 1.0 {
+        // In another unit it is no count any more: 12.0 thousand stands beside 12.6.
+        number.decimals = number.decimals.max(1);
+    }
     number.value *= factor;
     number.interval = number.interval.map(|i| Interval { low: i.low * factor, high: i.high * factor });
     number.reference = number.reference.map(|reference| reference * factor);
@@ -147,6 +186,90 @@ mod tests {
         assert_eq!(shown(15_000.0, 0.0, "µs"), "15.0 ms");
         assert_eq!(shown(2_500_000.0, 0.0, "µs"), "2.50 s");
         assert_eq!(shown(3.41, 0.0, ""), "3.41");
+    }
+
+    fn texts(table: &Table) -> Vec<(Option<&str>, Vec<String>)> {
+        let text = |cell: &Cell| if let Cell::Number(n) = cell { n.to_string() } else { String::new() };
+        table.rows.iter().map(|row| (row.unit.as_deref(), row.cells.iter().map(text).collect())).collect()
+    }
+
+    fn row(unit: Option<&str>, cells: impl IntoIterator<Item = Cell>) -> crate::document::Row {
+        crate::document::Row { label: "r".into(), unit: unit.map(str::to_owned), cells: cells.into_iter().collect() }
+    }
+
+    #[test]
+    fn rates_that_are_compared_have_one_unit() {
+        let mut one = Table::new("t", "s");
+        one.columns = vec![crate::document::Column::number(crate::document::Label::new("A"), None)];
+        let rows = [
+            ("1/s", 12_600.0),
+            ("1/s", 983.0),
+            ("Mbit/s", 1_020.0),
+            ("Mbit/s", 981.0),
+            ("Mbit/s", 0.0),
+            ("Mbit/s", 12.0),
+            ("µs", 15_000.0),
+            ("µs", 2_000.0),
+        ];
+        one.rows = rows.map(|(unit, value)| row(Some(unit), [Cell::number(value, 1)])).into();
+        table(&mut one);
+        let found: Vec<_> =
+            texts(&one).into_iter().map(|(unit, texts)| format!("{} {}", texts[0], unit.unwrap())).collect();
+        assert_eq!(
+            found,
+            [
+                "12.6 thousand/s",
+                "983 1/s",
+                "1.02 Gbit/s",
+                "0.981 Gbit/s",
+                "0 Gbit/s",
+                "12.0 Mbit/s",
+                "15.0 ms",
+                "2000 µs"
+            ]
+        );
+        let mut one = Table::new("t", "s");
+        let column = |unit| crate::document::Column::number(crate::document::Label::new("A"), Some(unit));
+        one.columns = vec![column("1/s"), column("1/s")];
+        one.rows = vec![row(None, [Cell::number(12_000.0, 0), Cell::number(9_000.0, 0)])];
+        table(&mut one);
+        let units: Vec<_> = one.columns.iter().map(|column| column.unit.as_deref()).collect();
+        assert_eq!(
+            (units, texts(&one)),
+            (vec![Some("thousand/s"); 2], vec![(None, vec!["12.0".into(), "9.00".into()])])
+        );
+    }
+
+    #[test]
+    fn numbers_of_one_magnitude_have_the_same_digits() {
+        let column = |numbers: &[(f64, f64)]| {
+            let mut one = Table::new("t", "s");
+            one.columns = vec![crate::document::Column::number(crate::document::Label::new("A"), Some("%"))];
+            let cell = |&(value, half): &(f64, f64)| {
+                let interval = (half > 0.0).then_some(Interval { low: value - half, high: value + half });
+                row(None, [Number::new(value, 1).with_interval(interval).into()])
+            };
+            one.rows = numbers.iter().map(cell).collect();
+            table(&mut one);
+            texts(&one).into_iter().map(|(_, texts)| texts[0].clone()).collect::<Vec<_>>()
+        };
+        // Held against itself, known well, nearly the same, less well, and hardly.
+        let mixed = [
+            (100.0, 0.0),
+            (100.2, 0.3),
+            (99.97, 0.3),
+            (131.4, 4.5),
+            (97.21, 0.02),
+            (94.6, 0.9),
+            (40.0, 30.0),
+            (9.212, 0.001),
+        ];
+        assert_eq!(column(&mixed), ["100", "100", "100", "131", "97.2", "94.6", "40", "9.212"]);
+        assert_eq!(column(&[(100.0, 0.0), (100.2, 0.3), (97.2, 1.0)]), ["100.0", "100.2", "97.2"]);
+        assert_eq!(column(&[(100.0, 0.0), (97.2, 1.0), (45.1, 2.0)]), ["100.0", "97.2", "45.1"]);
+        assert_eq!(column(&[(100.0, 0.0), (120.0, 0.0), (99.9, 0.0)]), ["100", "120", "99.9"]);
+        assert_eq!(column(&[(100.0, 0.0), (97.0, 0.0), (100.0, 0.0)]), ["100.0", "97.0", "100.0"]);
+        assert_eq!(column(&[(17.91, 0.0), (8.1, 0.0)]), ["17.9", "8.10"]);
     }
 
     /// What was counted has no digits after the point, and a row has one unit.

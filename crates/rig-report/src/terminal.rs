@@ -95,7 +95,10 @@ impl Terminal<'_> {
                 if let Some(caption) = caption {
                     self.caption(caption)?;
                 }
-                writeln!(self.out, "{}", clean(text).trim_end())
+                clean(text).trim_end().lines().try_for_each(|line| match is_columns(line) {
+                    true => writeln!(self.out, "{line}"),
+                    false => self.plain(line, "", "  "),
+                })
             }
             Block::Figure(chart) => {
                 self.caption(chart.title())?;
@@ -249,6 +252,12 @@ impl Terminal<'_> {
         }
         drawn.trim_fmt()
     }
+}
+
+/// Whether what stands below what carries meaning: a drawing, or a line with blanks that make columns. netperf's banner, a
+/// sentence among columns, is none.
+fn is_columns(line: &str) -> bool {
+    line.starts_with(' ') || line.contains("  ") || line.contains(['│', '─'])
 }
 
 /// With the blank before the text.

@@ -34,6 +34,58 @@ pub fn clean_line(text: &str) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What stands after a number with a blank between.
+const UNITS: [&str; 26] = [
+    "%",
+    "bit/s",
+    "kbit/s",
+    "Mbit/s",
+    "Gbit/s",
+    "1/s",
+    "thousand/s",
+    "million/s",
+    "ns",
+    "µs",
+    "us",
+    "ms",
+    "s",
+    "min",
+    "h",
+    "ns/KB",
+    "µs/KB",
+    "µs/Tr",
+    "B",
+    "KB",
+    "MB",
+    "GB",
+    "KiB",
+    "MiB",
+    "GiB",
+    "bytes",
+];
+
+/// Prose in which no line ends between a number and its unit.
+pub fn unparted(text: &str) -> String {
+    let is_number = |word: &str| {
+        let word = word.trim_start_matches(|c: char| "(±+-−<>=≤≥~≈×".contains(c));
+        word.starts_with(|c: char| c.is_ascii_digit()) && word.ends_with(|c: char| c.is_ascii_digit())
+    };
+    let is_unit = |word: &str| {
+        let word = word.split_once('\n').map_or(word, |(word, _)| word);
+        UNITS.contains(&word.trim_end_matches([',', '.', ';', ':', ')', '?', '!']))
+    };
+    let mut unparted = String::with_capacity(text.len());
+    let mut before = None;
+    for word in text.split(' ') {
+        if let Some(before) = before {
+            unparted.push(if is_number(before) && is_unit(word) { '\u{a0}' } else { ' ' });
+        }
+        unparted.push_str(word);
+        before = word.lines().last().or(Some(word));
+    }
+    unparted
+}
+
 /// `text` in at most `width` columns, the rest replaced by an ellipsis.
 pub fn shorten(text: &str, width: usize) -> String {
     if display_width(text) <= width {
@@ -139,4 +191,23 @@ pub fn largest(chart: &Stacked, row: &StackedRow, most: usize) -> Vec<(String, f
     parts.sort_by(|one, other| other.1.total_cmp(&one.1));
     parts.truncate(most);
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_and_its_unit_stay_in_one_line() {
+        for (text, expected) in [
+            ("36.7 Gbit/s ±1.1 % of 10 s", "36.7_Gbit/s ±1.1_% of 10_s"),
+            ("is 1.3 (95 % interval 1 to 2), 12 trials", "is 1.3 (95_% interval 1 to 2), 12 trials"),
+            ("(±5 %), >=12.6 thousand/s.", "(±5_%), >=12.6_thousand/s."),
+            ("A s, p99 is 3, B % and  2  %", "A s, p99 is 3, B % and  2  %"),
+            ("1\n2 ms\nx", "1\n2_ms\nx"),
+            ("", ""),
+        ] {
+            assert_eq!(unparted(text).replace('\u{a0}', "_"), expected);
+        }
+    }
 }

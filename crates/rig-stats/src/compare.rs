@@ -47,6 +47,7 @@
 //! By simulation (see the tests): of equal normal samples with a scatter of 1 to 30 %, of skewed ones and of ones with two
 //! peaks, at 95 % and a minimum of 5 %, at most 5 in 100 are called better or worse. Two samples whose means differ by twice the minimum are called the same in fewer than 1 of 100.
 
+mod blocks;
 mod noise;
 
 use std::fmt;
@@ -56,6 +57,7 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::blocks::modes::{Modes, fisher};
 
+pub use self::blocks::compare_blocks;
 pub use self::noise::Noise;
 use crate::confidence::{Interval, Level};
 use crate::propagate::{Scale, Series, propagate};
@@ -154,7 +156,8 @@ pub struct Effect {
     pub interval: Option<Interval>,
     /// How often chance alone puts samples at least this far apart, two-sided; `None` when a sample has a single trial.
     pub p: Option<f64>,
-    /// The same of Welch's t test, which has no least value and can be corrected for many figures.
+    /// The same of Welch's t test, or of blocks that of their trimmed mean, which has no least value and can be corrected for many
+    /// figures.
     pub p_welch: Option<f64>,
     /// From here on a change matters: a ratio above 1, or a difference above 0.
     pub minimum: f64,
@@ -539,8 +542,8 @@ impl fmt::Display for Reason {
             ),
             Self::WithinNoise => f.write_str("runs under the same conditions differ by as much (noise floor)"),
             Self::NoiseAboveMinimum => f.write_str(
-                "runs under the same conditions differ by more than the minimum effect: measure both variants as scenarios of \
-                 one run, on a calmer machine or with longer windows, or allow a larger minimum effect",
+                "runs under the same conditions differ by more than the minimum effect: measure both variants in turn \
+                 (`netrig ab`), on a calmer machine or with longer windows, or allow a larger minimum effect",
             ),
         }
     }

@@ -329,7 +329,10 @@ impl Claim {
                 let least = if bound.is_some_and(Bound::is_open_below) { f64::NEG_INFINITY } else { interval.low };
                 let most = if bound.is_some_and(Bound::is_open_above) { f64::INFINITY } else { interval.high };
                 let verdict = threshold.verdict(least, most);
-                let mut words = format!("{effect_is} is {value} ({level} interval {low} to {high}), claimed {claimed}");
+                let mut words = format!(
+                    "{effect_is} is {value} ({} % interval {low} to {high}), claimed {claimed}",
+                    level.percent()
+                );
                 if verdict == Verdict::Undecided {
                     words += match bound {
                         None => "; the claimed value is inside the interval; more trials would narrow it",

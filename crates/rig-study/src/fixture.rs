@@ -306,13 +306,14 @@ pub fn run_view() -> RunView {
         left_out: Vec::new(),
         tables: vec![table],
         aa: None,
+        turns: None,
         judged: Vec::new(),
         claims: vec![
             claim(
                 "A virtual switch reduces throughput by a factor of 3 to 4",
                 "A.throughput / B.throughput within 3 .. 4",
                 Verdict::Refuted,
-                "A.throughput / B.throughput is 1.307 (95% interval 1.28 to 1.335), claimed from 3 to 4",
+                "A.throughput / B.throughput is 1.307 (95 % interval 1.28 to 1.335), claimed from 3 to 4",
                 Some(effect(
                     "A.throughput / B.throughput",
                     [1.307, 1.28, 1.335],
@@ -323,7 +324,7 @@ pub fn run_view() -> RunView {
                 "Without the wire, containers are faster",
                 "C.throughput > B.throughput",
                 Verdict::Holds,
-                "C.throughput / B.throughput is 1.2 (95% interval 1.17 to 1.23), claimed more than 1",
+                "C.throughput / B.throughput is 1.2 (95 % interval 1.17 to 1.23), claimed more than 1",
                 Some(effect("C.throughput / B.throughput", [1.2, 1.17, 1.23], Threshold::Above(1.0))),
             ),
             claim(

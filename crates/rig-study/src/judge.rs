@@ -14,7 +14,7 @@
 
 mod aa;
 mod data;
-mod disturbances;
+pub(crate) mod disturbances;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -10,6 +10,7 @@ use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
 use crate::judge::{AaData, ClaimData};
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
+use crate::run::turns::Turns;
 use crate::suite::{AskedLoad, Layout};
 
 /// A whole run.
@@ -57,6 +58,8 @@ pub struct RunView {
     pub judged: Vec<ClaimData>,
     /// What the judge said of a scenario that was measured twice; `None` where none was.
     pub aa: Option<AaData>,
+    /// The run that it took turns with; `None` where it had the machine alone.
+    pub turns: Option<Turns>,
 }
 
 /// What became of a run.

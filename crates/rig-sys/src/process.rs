@@ -1,6 +1,7 @@
 //! Child processes that live in a namespace and die with their parent.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -95,8 +96,17 @@ fn kin_of(stat: &str) -> Option<Kin> {
 
 /// Kills a process at once. Succeeds when it is gone already.
 pub fn kill(pid: u32) -> io::Result<()> {
+    signal(pid, rustix::process::Signal::KILL)
+}
+
+/// Asks a process to end (SIGTERM). Succeeds when it is gone already.
+pub fn terminate(pid: u32) -> io::Result<()> {
+    signal(pid, rustix::process::Signal::TERM)
+}
+
+fn signal(pid: u32, signal: rustix::process::Signal) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
-    match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+    match rustix::process::kill_process(pid, signal) {
         Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -135,7 +145,16 @@ pub fn close_standard_streams() -> io::Result<()> {
 
 /// Columns of the terminal on standard output, if it is one.
 pub fn terminal_width() -> Option<u16> {
-    rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+    columns(rustix::stdio::stdout())
+}
+
+/// Columns of the terminal on standard error, if it is one.
+pub fn error_terminal_width() -> Option<u16> {
+    columns(rustix::stdio::stderr())
+}
+
+fn columns(stream: BorrowedFd<'_>) -> Option<u16> {
+    rustix::termios::tcgetwinsize(stream).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
 }
 
 /// Raises the soft limit of open files to the hard one: the customary 1024 are too few for hundreds of namespaces or

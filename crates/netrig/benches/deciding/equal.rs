@@ -31,6 +31,26 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
     told.map_or_else(|| tell(bench, seconds), Ok)
 }
 
+/// The same of runs that took turns: pairs of `ab` without any difference.
+pub fn in_turn(bench: &Bench, numbers: &[f64]) -> Result<()> {
+    let pairs = whole(numbers, 0, 5);
+    let seconds = numbers.get(1).copied().unwrap_or(3.0) * 60.0;
+    let budget = format!("{}s", (2.0 * seconds).round());
+    let mut all = Verdicts::default();
+    let mut of_suite = SUITES.map(|_| Verdicts::default());
+    for pair in 1..=pairs {
+        for (suite, own) in SUITES.iter().zip(&mut of_suite) {
+            let comparison = bench.json(["ab", suite, "--budget", &budget, "--quiet"])?;
+            own.add(&comparison);
+            all.add(&comparison);
+            println!("{suite}: pair {pair} of {pairs}, {} figures, {} the same", own.figures, own.same);
+        }
+    }
+    println!("{} pairs of equal runs of {seconds} s that took turns, {} figures that decide", all.pairs, all.figures);
+    all.print();
+    Ok(())
+}
+
 /// Prints what the runs made so far say.
 fn tell(bench: &Bench, seconds: f64) -> Result<()> {
     let mut verdicts = Verdicts::default();
@@ -43,14 +63,7 @@ fn tell(bench: &Bench, seconds: f64) -> Result<()> {
         }
     }
     println!("{} pairs of equal runs of {seconds} s, {} figures that decide", verdicts.pairs, verdicts.figures);
-    let of = |n: usize, all: usize| {
-        let exact = exact_interval(n as u64, all as u64, Level::default());
-        let share = n as f64 / all.max(1) as f64;
-        format!("{} ({} to {})", percent(share), percent(exact.low), percent(exact.high))
-    };
-    line("better or worse, of figures", "<= 5 %", &of(verdicts.changed, verdicts.figures));
-    line("the same, of figures", ">= 80 %", &of(verdicts.same, verdicts.figures));
-    line("pairs with any figure better or worse", "<= 5 %", &of(verdicts.pairs_changed, verdicts.pairs));
+    verdicts.print();
     println!(
         "(in brackets exact intervals of 95 % as of independent cases; pairs share runs, so that they are rather wider)"
     );
@@ -99,5 +112,16 @@ impl Verdicts {
         }
         self.pairs += 1;
         self.pairs_changed += usize::from(self.changed > before);
+    }
+
+    fn print(&self) {
+        let of = |n: usize, all: usize| {
+            let exact = exact_interval(n as u64, all as u64, Level::default());
+            let share = n as f64 / all.max(1) as f64;
+            format!("{} ({} to {})", percent(share), percent(exact.low), percent(exact.high))
+        };
+        line("better or worse, of figures", "<= 5 %", &of(self.changed, self.figures));
+        line("the same, of figures", ">= 80 %", &of(self.same, self.figures));
+        line("pairs with any figure better or worse", "<= 5 %", &of(self.pairs_changed, self.pairs));
     }
 }

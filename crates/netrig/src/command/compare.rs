@@ -46,16 +46,29 @@ pub struct CompareArgs {
 
 pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
     let output = Output::choose(args.output.output.as_deref())?;
-    let (old, new) = (input(&args.old, &args.store)?, input(&args.new, &args.store)?);
-    let history = history(&args.store, &new.data.run.suite)?;
-    let comparison = compare::compare(&old, &new, &history, &options(&args.judge, args.only.clone())?);
-    let comparison = comparison.or_exit(Exit::BadInput)?;
+    let options = options(&args.judge, args.only.clone())?;
+    let (comparison, exit) = stored(&args.old, &args.new, &options, args.judge.fail_on_undecided, &args.store)?;
     let mut document = rig_report::comparison::document(&comparison);
     if args.output.format == Format::Terminal && !args.all {
         document = document.brief("Each figure and the method: the same command with --all");
     }
     output.write(&document, args.output.format)?;
-    Ok(exit(&comparison, args.judge.fail_on_undecided))
+    Ok(exit)
+}
+
+/// Compares two runs of the store, or of files, by the names that the user gave them.
+pub(super) fn stored(
+    old: &str,
+    new: &str,
+    options: &Options,
+    fail_on_undecided: bool,
+    store: &StoreArgs,
+) -> Result<(Comparison, Exit), Failure> {
+    let (old, new) = (input(old, store)?, input(new, store)?);
+    let history = history(store, &new.data.run.suite)?;
+    let comparison = compare::compare(&old, &new, &history, options).or_exit(Exit::BadInput)?;
+    let exit = exit(&comparison, fail_on_undecided);
+    Ok((comparison, exit))
 }
 
 /// What a run is to be held against, known before the run begins.
@@ -105,7 +118,7 @@ impl Against {
     }
 }
 
-fn options(judge: &JudgeArgs, only: Vec<String>) -> Result<Options, Failure> {
+pub(super) fn options(judge: &JudgeArgs, only: Vec<String>) -> Result<Options, Failure> {
     let minimum = match judge.min_effect {
         Some(minimum) => minimum,
         None => Percent::new(MINIMUM_PERCENT).or_exit(Exit::Failed)?,

@@ -51,6 +51,12 @@ Examples:
   netrig compare before after          two runs by their labels
   netrig compare base.json latest --metrics throughput,cpu --min-effect 3%";
 
+pub const AB: &str = "\
+Examples:
+  netrig ab layers --only B,D --new-program ./netrig-new
+  netrig ab layers --only B --old 'echo 0 > /proc/sys/net/core/busy_poll' \\
+      --new 'echo 50 > /proc/sys/net/core/busy_poll'";
+
 pub const CALIBRATE: &str = "\
 Examples:
   netrig calibrate                     about two minutes, nothing else running";

@@ -1,5 +1,6 @@
 //! What each subcommand does, from the other parts.
 
+pub mod ab;
 pub mod arguments;
 pub mod calibrate;
 pub mod compare;

@@ -314,6 +314,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         claims,
         judged,
         aa,
+        turns: options.turns.clone(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! `netrig run`.
 
+use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -7,7 +8,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
-use rig_cli::streams::note;
+use rig_cli::streams::{note, print};
 use rig_report::{Format, build};
 use rig_stats::units::Span;
 use rig_study::claim::Verdict;
@@ -15,6 +16,7 @@ use rig_study::compare::Comparison;
 use rig_study::layers::Map;
 use rig_study::record::Environment;
 use rig_study::run::budget::Forecast;
+use rig_study::run::turns::{InTurn, Said, Turns};
 use rig_study::run::{
     self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
 };
@@ -78,6 +80,12 @@ pub struct RunArgs {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
+    /// Take turns with another run, as whoever started both says on standard input
+    #[arg(long, hide = true, value_name = "PAIR:SIDE")]
+    pub in_turn: Option<Turns>,
+    /// What that one runs before each trial, for the record
+    #[arg(long, hide = true, requires = "in_turn", default_value = "", value_name = "COMMAND")]
+    pub in_turn_command: String,
     /// Compare with a run: number, label or JSON file
     ///
     /// Ends with status 1 if something is worse than in that earlier run.
@@ -152,7 +160,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let seed = args.seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
-    let mut rig = Rig::on(host, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
+    let mut rig = Rig::on(host, &cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).or_exit(Exit::Lacking)?;
     if let Some(map) = layers {
         rig.divide_by(map).or_exit(Exit::Lacking)?;
     }
@@ -177,6 +185,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 host: elsewhere,
                 label: args.label.clone(),
                 gate,
+                turns: args.in_turn.clone().map(|turns| Turns { command: args.in_turn_command.clone(), ..turns }),
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -198,8 +207,15 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         progress.note(&format!("Not in this run: {one}"));
     }
     let mut settled = Vec::new();
-    let result =
-        measure(&Plan { suite: &suite, timing: &timing, seed }, &mut store, id, &mut rig, &mut progress, &mut settled);
+    let plan = Plan { suite: &suite, timing: &timing, seed, rests: args.in_turn.is_none() };
+    let result = match args.in_turn {
+        None => measure(&plan, &mut store, id, &mut rig, &mut progress, &mut settled),
+        Some(_) => {
+            let mut in_turn = InTurn { execute: &mut rig, from: stdin().lock(), to: stdout().lock(), cancel };
+            let told = in_turn.say(&Said::Run(id.to_string()));
+            told.and_then(|()| measure(&plan, &mut store, id, &mut in_turn, &mut progress, &mut settled))
+        }
+    };
     progress.finish();
     let ending = match &result {
         Ok(()) => Ending::Complete,
@@ -212,10 +228,19 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let finished = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
     let again = report::again(&id.to_string(), &args.store);
     if let Err(error) = result {
+        // Who started both says it once.
+        if args.in_turn.is_some() && error.is::<Stopped>() {
+            return Ok(Exit::Stopped);
+        }
         let failure = Failure::from(error);
         return Err(if measured { failure.with_next(format!("finished trials are kept: {again}")) } else { failure });
     }
     finished.or_exit(Exit::Failed)?;
+    if args.in_turn.is_some() {
+        // Who started it compares and reports.
+        print(&format!("{}\n", Said::Over))?;
+        return Ok(Exit::Done);
+    }
 
     let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
     let mut document = build::document(&view);
@@ -258,7 +283,7 @@ fn measure(
     plan: &Plan<'_>,
     store: &mut Store,
     id: rig_study::store::RunId,
-    rig: &mut Rig,
+    rig: &mut dyn Execute,
     progress: &mut Progress,
     settled: &mut Vec<Settled>,
 ) -> anyhow::Result<()> {

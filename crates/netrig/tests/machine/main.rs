@@ -21,5 +21,6 @@ mod programme;
 mod rootless;
 mod spin;
 mod spreader;
+mod turns;
 mod vrouter;
 mod world;

@@ -20,7 +20,7 @@ pub fn document(comparison: &Comparison) -> Document {
     Document {
         title: format!("{} against {}", capitalised(&new.name), old.name),
         headline: Some(Headline { question: None, answer: answer(comparison), caution: caution(comparison) }),
-        summary: vec![run("Old", old), run("New", new)],
+        summary: summary(comparison),
         lead: changes(comparison, 2),
         blocks: blocks(comparison, 2),
         details: details(comparison, 2),
@@ -35,7 +35,7 @@ pub fn append(document: &mut Document, comparison: &Comparison) {
     document.lead.extend(caution(comparison).map(Block::warning));
     document.lead.extend(changes(comparison, 3));
     document.blocks.push(Block::heading(2, format!("What differs from {}", comparison.old.name)));
-    document.blocks.push(Block::List { items: vec![run("Old", &comparison.old), run("New", &comparison.new)] });
+    document.blocks.push(Block::List { items: summary(comparison) });
     document.blocks.extend(blocks(comparison, 3));
     document.details.push(Block::heading(2, format!("Figure by figure against {}", comparison.old.name)));
     document.details.extend(details(comparison, 3));
@@ -66,12 +66,13 @@ fn answer(comparison: &Comparison) -> String {
 
 fn caution(comparison: &Comparison) -> Option<String> {
     let decided = comparison.totals.better + comparison.totals.worse;
-    let unknown = (decided > 0 && !knows_noise(comparison)).then(|| {
+    let is_alone = comparison.blocks.is_none();
+    let unknown = (is_alone && decided > 0 && !knows_noise(comparison)).then(|| {
         "How much two runs of the same thing differ is not known: that needs 3 complete runs under the same conditions. \
          The machine itself may have caused this change."
             .to_owned()
     });
-    let left_out = left_out(comparison).map(|runs| format!("Not in the noise floor: {runs}."));
+    let left_out = left_out(comparison).filter(|_| is_alone).map(|runs| format!("Not in the noise floor: {runs}."));
     let words: Vec<String> = unknown.into_iter().chain(left_out).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
@@ -98,6 +99,16 @@ fn run(which: &str, run: &RunRef) -> String {
         text += ", not complete";
     }
     text
+}
+
+fn summary(comparison: &Comparison) -> Vec<String> {
+    let turns = comparison.blocks.map(|blocks| {
+        let blocks = counted(blocks, "block", "blocks");
+        format!(
+            "The two took turns, trial by trial: they are compared block by block, {blocks} or more of each scenario"
+        )
+    });
+    turns.into_iter().chain([run("Old", &comparison.old), run("New", &comparison.new)]).collect()
 }
 
 /// What changed, worse first; what is not known in a line.
@@ -332,21 +343,23 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
         ),
     };
     let left_out = left_out(comparison).map_or_else(String::new, |runs| format!("; left out: {runs}"));
+    let same = format!(
+        "the interval of two one-sided tests, {:.3} %, lies within the minimum effect",
+        (2.0 * level - 100.0).max(50.0)
+    )
+    .replace(".000", "");
+    let minimum = format!("{minimum} % of the smaller mean: less does not matter");
+    if let Some(blocks) = comparison.blocks {
+        return in_turn(comparison, blocks, [minimum, same, builds.to_owned()]);
+    }
     let pairs = [
         ("Effect", "ratio of the means over trials, new to old; difference of the means where a value is zero".to_owned()),
         (
             "Interval",
             format!("{level} %, the wider of Welch's and the bootstrap's ({} draws) at either end", method.draws),
         ),
-        ("Minimum effect", format!("{minimum} % of the smaller mean: less does not matter")),
-        (
-            "Same",
-            format!(
-                "the interval of two one-sided tests, {:.3} %, lies within the minimum effect",
-                (2.0 * level - 100.0).max(50.0)
-            )
-            .replace(".000", ""),
-        ),
+        ("Minimum effect", minimum),
+        ("Same", same),
         (
             "Better, worse",
             "the whole interval lies beyond the minimum effect, on at least 3 trials of each run, a permutation test agrees, \
@@ -356,6 +369,44 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
         ),
         ("Noise floor", format!("from {like}; {known}{left_out}")),
         ("Builds of netrig", builds.to_owned()),
+    ];
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// The same of runs that took turns.
+fn in_turn(comparison: &Comparison, blocks: usize, [minimum, same, builds]: [String; 3]) -> Vec<(String, String)> {
+    let level = comparison.method.confidence_level_percent;
+    let pairs = [
+        (
+            "Trials",
+            format!(
+                "made in turn with those of the other run and compared with them block by block, {} or more of each scenario",
+                counted(blocks, "block", "blocks")
+            ),
+        ),
+        (
+            "Effect",
+            "centre of the blocks' ratios (Hodges and Lehmann), new to old; of their differences where a value is zero"
+                .to_owned(),
+        ),
+        (
+            "Interval",
+            format!(
+                "{level} %, exact from the ranks of the blocks' means (Walsh), of fewer blocks than 6 Student's; without what \
+                 disturbed trials, where that is known and makes blocks scatter less"
+            ),
+        ),
+        ("Minimum effect", minimum),
+        ("Same", same),
+        (
+            "Better, worse",
+            "the whole interval lies beyond the minimum effect, on at least 3 blocks, the sign-flip test agrees, and so does \
+             the t test of the trimmed mean corrected for all figures that decide together (Holm); figures that are only \
+             watched decide nothing"
+                .to_owned(),
+        ),
+        ("Noise floor", "none: what runs differ by from one time to another is in both".to_owned()),
+        ("Builds of netrig", builds),
     ];
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }

@@ -8,6 +8,7 @@ use rig_study::export::*;
 use rig_study::export::{CertaintyKind, PhasesData, RunHead, RunKind, RunStatus};
 use rig_study::fixture::loads::netperf_view;
 use rig_study::record::Environment;
+use rig_study::run::turns::{Side as Variant, Turns};
 use rig_study::suite::Suite;
 use serde_json::json;
 
@@ -56,6 +57,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             cpus: vec!["0".into(), "1".into()],
             phases_s: PhasesData { warm_up: 1.0, window: 15.0, cool_down: 0.2, sample_interval: 1.0 },
             confidence_level_percent: 95.0,
+            turns: None,
         },
         environment: Environment {
             kernel: "6.18".into(),
@@ -98,6 +100,53 @@ fn figure<'a>(comparison: &'a Comparison, scenario: &str, metric: &str) -> &'a F
 
 fn difference<'a>(comparison: &'a Comparison, what: &str) -> Option<(&'a str, &'a str)> {
     comparison.differences.iter().find(|d| d.what == what).map(|d| (d.old.as_str(), d.new.as_str()))
+}
+
+/// Two runs that took turns on a machine that was three times as fast in some blocks as in others.
+fn in_turn(ratio: f64) -> [RunData; 2] {
+    let blocks = [9e8, 3e8, 6e8, 4e8, 8e8, 5e8, 7e8, 3.5e8];
+    [(1, 1.0, Variant::Old), (2, ratio, Variant::New)].map(|(id, ratio, side)| {
+        let mut data = run(id, &blocks.map(|value| value * ratio));
+        data.run.turns = Some(Turns { pair: "19ab".into(), side, command: format!("switch {side}") });
+        for (block, trial) in data.scenarios[1].trials.iter_mut().enumerate() {
+            trial["block"] = json!(block + 1);
+        }
+        data
+    })
+}
+
+#[test]
+fn runs_that_took_turns_are_compared_block_by_block() {
+    let [old, new] = in_turn(0.9);
+    let comparison = compared(&old, &new);
+    assert_eq!(comparison.blocks, Some(8));
+    let throughput = figure(&comparison, "B", "throughput");
+    assert_eq!(throughput.verdict, Verdict::Worse, "{throughput:?}");
+    assert!((throughput.effect.unwrap().value - 0.9).abs() < 1e-9);
+    assert_eq!(difference(&comparison, "Command before each trial"), Some(("switch old", "switch new")));
+    let words = text(&document(&comparison));
+    assert!(words.contains("The two took turns, trial by trial") && words.contains("8 blocks or more"), "{words}");
+    assert!(words.contains("sign-flip test") && !words.contains("needs 3 complete runs"), "{words}");
+
+    let [old, same] = in_turn(1.0);
+    assert_eq!(figure(&compared(&old, &same), "B", "throughput").verdict, Verdict::Same);
+    // The same values of runs that did not: nothing can be said.
+    let mut alone = same.clone();
+    alone.run.turns = None;
+    let comparison = compared(&old, &alone);
+    assert_eq!((comparison.blocks, figure(&comparison, "B", "throughput").verdict), (None, Verdict::Undecided));
+    // Nor of the same side of two pairs.
+    alone.run.turns = Some(Turns { pair: "20cd".into(), side: Variant::New, command: String::new() });
+    assert_eq!(compared(&old, &alone).blocks, None);
+}
+
+#[test]
+fn a_trial_without_its_counterpart_is_left_out_of_a_comparison_in_turn() {
+    let [old, mut new] = in_turn(1.0);
+    // What the new run made of the last block was never made by the old one.
+    new.scenarios[1].trials[7]["block"] = json!(9);
+    let comparison = compared(&old, &new);
+    assert_eq!((comparison.blocks, figure(&comparison, "B", "throughput").verdict), (Some(7), Verdict::Same));
 }
 
 #[test]

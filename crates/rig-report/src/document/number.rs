@@ -51,6 +51,40 @@ impl Number {
         self
     }
 
+    /// Of a number as [`rounded()`](Self::rounded), its digits after the point beside `others`: a fourth significant one only where
+    /// all that were measured of its magnitude have it. What is exact, such as a baseline of 100, goes with them, and where there
+    /// are none with those just below it.
+    pub fn decimals_among(&self, others: &[Self]) -> u8 {
+        let (own, three) = (magnitude(self.value), |magnitude: i32| (2 - magnitude).clamp(0, 6) as u8);
+        if self.value == 0.0 || self.decimals < three(own) {
+            return self.decimals;
+        }
+        let is_measured = |other: &Self| other.half() > 0.0;
+        let any = others.iter().any(is_measured);
+        let least = |of: i32| {
+            let alike = others.iter().filter(|other| magnitude(other.value) == of && other.value != self.value);
+            let known = alike.filter(|other| is_measured(other) || !any);
+            known.map(|other| other.decimals).filter(|decimals| *decimals >= three(of)).min()
+        };
+        if is_measured(self) {
+            return least(own).map_or(self.decimals, |decimals| decimals.min(self.decimals));
+        }
+        let is_first = format!("{:.2e}", self.value.abs()).starts_with("1.00e");
+        let below = || least(own - 1).filter(|_| is_first);
+        let most = (MOST_DIGITS - 1 - own).clamp(0, 6) as u8;
+        least(own).or_else(below).map_or(self.decimals, |decimals| decimals.min(most))
+    }
+
+    /// Half of the interval's width.
+    fn half(&self) -> f64 {
+        self.interval.map_or(0.0, |i| (i.high - i.low) / 2.0)
+    }
+
+    /// Whether it is what was counted, known exactly.
+    pub fn is_count(&self) -> bool {
+        self.decimals == 0 && self.value.fract() == 0.0 && self.half() == 0.0
+    }
+
     /// The reference with digits enough for its own size.
     pub fn reference_number(&self) -> Option<Self> {
         let reference = self.reference?;
@@ -109,18 +143,23 @@ impl Interval {
     }
 }
 
+/// The power of ten of the first of three significant digits: rounding may make one more, 99.97 is 100.
+fn magnitude(value: f64) -> i32 {
+    let rounded = format!("{:.2e}", value.abs()).parse::<f64>().unwrap_or(value.abs());
+    rounded.log10().floor() as i32
+}
+
 /// Digits after the point: those of three significant figures, more where the interval allows more, less where it makes
 /// them meaningless; none for what was counted.
 fn decimals(number: &Number) -> u8 {
-    let magnitude = |value: f64| value.abs().log10().floor() as i32;
-    let half = number.interval.map_or(0.0, |i| (i.high - i.low) / 2.0);
-    if number.value == 0.0 && half == 0.0 || number.decimals == 0 && number.value.fract() == 0.0 && half == 0.0 {
+    let half = number.half();
+    if number.value == 0.0 && half == 0.0 || number.is_count() {
         return 0;
     }
     let value = if number.value == 0.0 { half } else { number.value };
     let mut digits = 2 - magnitude(value);
     if half > 0.0 {
-        let known = -magnitude(half);
+        let known = -(half.log10().floor() as i32);
         digits = digits.clamp(known, known + 1);
     }
     digits.min(MOST_DIGITS - 1 - magnitude(value)).clamp(0, 6) as u8

@@ -158,6 +158,17 @@ for (const e of document.querySelectorAll('body *')) {
   const right = e.getBoundingClientRect().right;
   if (right > width + 1) faults.push(`${e.tagName}.${e.className} reaches ${Math.round(right)} of ${width}`);
 }
+const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+for (const e of document.querySelectorAll('p')) {
+  const lines = e.getBoundingClientRect().width / rem;
+  if (lines > 61) faults.push(`lines of ${Math.round(lines)}rem: ${e.textContent.slice(0, 40)}`);
+}
+const middle = document.querySelector('main').getBoundingClientRect();
+for (const e of width < 1800 ? [] : document.querySelectorAll('.group')) {
+  const shown = [...e.querySelectorAll(':scope > *, :scope > * dl > *')].flatMap(one => [...one.getClientRects()]);
+  const half = (middle.left + middle.right) / 2;
+  if (e.children.length > 1 && !shown.some(rect => rect.right > half + 1)) faults.push(`half empty: ${e.textContent.slice(0, 40)}`);
+}
 if (document.documentElement.scrollWidth > width + 1) faults.push(`the page scrolls to ${document.documentElement.scrollWidth} of ${width}`);
 parent.report(width + '|' + faults.slice(0, 20).join('|'));
 "#;
@@ -221,7 +232,7 @@ fn a_browser_finds_nothing_in_the_way_of_anybody() {
     let documents = [build::document(&views::run_view()), build::document(&views::balancer::balancer_view())];
     for document in documents {
         let page = page(&document);
-        for (width, dark) in [(390, false), (390, true), (1280, false), (1280, true)] {
+        for (width, dark) in [(390, false), (390, true), (1280, false), (1280, true), (2560, false)] {
             let faults = found(browser, &page, width, dark);
             assert!(faults.is_empty(), "{} at {width}, dark {dark}: {faults:#?}", document.title);
         }
@@ -233,15 +244,17 @@ fn a_browser_finds_nothing_in_the_way_of_anybody() {
 fn a_browser_finds_what_is_in_the_way() {
     let Some(browser) = browser() else { return };
     let page = page(&fixture::document());
-    for (from, to, fault) in [
-        ("<h2 ", "<h4 id=\"deep\">x</h4><h2 ", "h4 after h1"),
-        ("role=\"img\"", "", "svg that is no img"),
-        ("--muted: #59626b", "--muted: #b0b0b0", "contrast 2."),
-        ("<main>", "<main><p style=\"width:500px\">wide</p>", "reaches"),
-        ("scope=\"col\"", "", "table without heads"),
+    for (width, from, to, fault) in [
+        (390, "<h2 ", "<h4 id=\"deep\">x</h4><h2 ", "h4 after h1"),
+        (390, "role=\"img\"", "", "svg that is no img"),
+        (390, "--muted: #59626b", "--muted: #b0b0b0", "contrast 2."),
+        (390, "<main>", "<main><p style=\"width:500px\">wide</p>", "reaches"),
+        (390, "scope=\"col\"", "", "table without heads"),
+        (2560, "p, ul { max-width: 56rem; }", "", "lines of"),
+        (2560, "</main>", "<div class=\"group\" style=\"columns:1\"><i>a</i><i>b</i></div></main>", "half empty: ab"),
     ] {
         assert!(page.contains(from), "the page has no {from}");
-        let faults = found(browser, &page.replace(from, to), 390, false);
+        let faults = found(browser, &page.replace(from, to), width, false);
         assert!(faults.iter().any(|one| one.contains(fault)), "{from} -> {to}: {faults:#?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::Text;
+use super::{Text, Verbatim};
 use crate::build::seen;
 use crate::document::{Claim, Effect};
 use crate::text;
@@ -24,7 +24,7 @@ pub(super) fn claim(claim: &Claim) -> Markup {
             div {
                 p { (Text(&claim.text)) }
                 p.words { (Text(&claim.words)) }
-                @if !claim.expression.is_empty() { p { code { (Text(&claim.expression)) } } }
+                @if !claim.expression.is_empty() { p { code { (Verbatim(&claim.expression)) } } }
             }
             @if let Some(effect) = &claim.effect { (plot(effect)) }
         }

@@ -5,7 +5,9 @@ use plotters::prelude::ChartBuilder;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::percentiles::ticks as round_magnitudes;
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, fit, stroke, style, text_width};
+use super::svg::{
+    AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, fit, names_width, stroke, style, text_width,
+};
 use crate::document::{Course, Stretch};
 use crate::text::clean_line;
 use crate::text_chart::decimals_for;
@@ -75,8 +77,7 @@ pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) -> Drawn {
     let end = points.chain(chart.phases.iter().map(|phase| phase.to)).fold(f64::MIN_POSITIVE, f64::max);
     let ticks = scale.ticks();
     let widest = ticks.iter().map(|tick| text_width(&scale.name(*tick), SMALL)).max().unwrap_or(0);
-    let labels = chart.lines.iter().map(|l| text_width(&clean_line(&l.label), SMALL)).max().unwrap_or(0);
-    let labels = labels.min(if shape == Shape::Wide { 110 } else { 60 });
+    let labels = names_width(chart.lines.iter().map(|one| one.label.as_str()), shape);
     let mut built = ChartBuilder::on(area)
         .margin_top(TOP)
         .margin_right(labels + 20)

@@ -85,10 +85,20 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Words of others, which no page may be driven by: markup is escaped, and characters go that [`clean`] takes away.
+/// Words of others, which no page may be driven by: markup is escaped, and characters go that [`clean`] takes away. Numbers
+/// keep their units.
 struct Text<'a>(&'a str);
 
 impl Render for Text<'_> {
+    fn render_to(&self, page: &mut String) {
+        text::unparted(&clean(self.0)).render_to(page);
+    }
+}
+
+/// The same, to be copied to the letter: no blank is changed.
+struct Verbatim<'a>(&'a str);
+
+impl Render for Verbatim<'_> {
     fn render_to(&self, page: &mut String) {
         clean(self.0).render_to(page);
     }
@@ -153,10 +163,25 @@ impl Page {
         };
         // A link to what is folded away unfolds it; one to the summary, which is always there, would not.
         let anchor = anchor(text, &mut self.anchors);
+        let begins = |block: &Block| matches!(block, Block::Heading { level: ..=3, .. });
+        let mut groups = Vec::new();
+        for group in rest.chunk_by(|_, next| !begins(next)) {
+            let (head, below) = match group {
+                [head, below @ ..] if begins(head) => (Some(head), below),
+                _ => (None, group),
+            };
+            let head = head.map(|head| self.block(head)).transpose()?;
+            groups.push((head, below.iter().map(|block| self.block(block)).collect::<io::Result<Vec<_>>>()?));
+        }
         Ok(html! {
             details.section {
                 summary { (heading(*level, None, text)) }
-                div.part id=(anchor) { @for block in rest { (self.block(block)?) } }
+                div.part id=(anchor) {
+                    @for (head, below) in &groups {
+                        @if let Some(head) = head { (head) }
+                        @if !below.is_empty() { div.group { @for block in below { (block) } } }
+                    }
+                }
             }
         })
     }
@@ -280,7 +305,7 @@ fn preformatted(caption: Option<&str>, text: &str) -> Markup {
             @if let Some(caption) = caption { figcaption { (Text(caption)) } }
             // The first line feed after <pre> is not part of its text.
             pre tabindex="0" role="region" aria-label=(Text(caption.unwrap_or("preformatted text"))) {
-                "\n" (Text(text.trim_end()))
+                "\n" (Verbatim(text.trim_end()))
             }
         }
     }

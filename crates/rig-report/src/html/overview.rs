@@ -1,12 +1,12 @@
 //! An overview: a panel of bars with intervals for each quantity, side by side or, on a phone, one below the other.
 
-use plotters::element::{PathElement, Text};
+use plotters::element::Text;
 use plotters::style::text_anchor::{HPos, VPos};
 use textwrap::wrap;
 
 use super::svg::{
-    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_scale, gutter, stroke,
-    style, text_width, value_text,
+    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_mark, draw_scale,
+    draw_value, gutter, style, text_width, value_text,
 };
 use crate::document::{Number, Overview};
 use crate::text::clean_line;
@@ -119,12 +119,12 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
         let text = value_text(&number, Shape::Wide);
         if let Some(reference) = number.reference {
             let at = x(reference);
-            area.draw(&PathElement::new([(at, top - 3), (at, top + BAR + 3)], stroke(Role::Mark, 3)))?;
+            draw_mark(area, at, (top, BAR))?;
             if (edge - 4..edge + 12 + text_width(&text, SMALL)).contains(&at) {
                 edge = at + 2;
             }
         }
-        area.draw(&Text::new(text, (edge + 6, middle), style(SMALL, Role::Ink, HPos::Left, VPos::Center)))?;
+        draw_value(area, text, SMALL, (edge + 6, middle))?;
     }
     Ok(())
 }

@@ -4,9 +4,10 @@ use plotters::element::{PathElement, Text};
 use plotters::prelude::ChartBuilder;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, stroke, style, text_width};
+use super::svg::{
+    AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, names_width, stroke, style, text_width,
+};
 use crate::document::Percentiles;
-use crate::text::clean_line;
 
 /// Percentiles that are named on the axis.
 const NAMED: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
@@ -45,8 +46,7 @@ pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) -> Drawn {
     let ticks = ticks(low, high);
     let name = |tick: f64| if tick >= 1.0 { format!("{tick:.0}") } else { format!("{tick}") };
     let widest = ticks.iter().map(|tick| text_width(&name(*tick), SMALL)).max().unwrap_or(0);
-    let labels = chart.lines.iter().map(|l| text_width(&clean_line(&l.label), SMALL)).max().unwrap_or(0);
-    let labels = labels.min(if shape == Shape::Wide { 140 } else { 70 });
+    let labels = names_width(chart.lines.iter().map(|one| one.label.as_str()), shape);
     let mut built = ChartBuilder::on(area)
         .margin_top(TOP)
         .margin_right(labels + 20)

@@ -11,7 +11,7 @@ use super::svg::{Role, SMALL, Shape, draw, text_width};
 use super::{STYLE, Text, describe, legend};
 use crate::document::{Block, Chart, Document};
 use crate::readable;
-use crate::text::clean_line;
+use crate::text::{clean_line, unparted};
 
 const MARGIN: i32 = 16;
 /// From one line of words to the next.
@@ -35,7 +35,7 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
     let drawing = draw(chart, shape)?;
     let lines = |text: &str, px: i32| {
         let columns = drawing.width as usize * 10 / (px as usize * 6);
-        wrap(&clean_line(text), columns).into_iter().map(String::from).collect::<Vec<_>>()
+        wrap(&unparted(&clean_line(text)), columns).into_iter().map(String::from).collect::<Vec<_>>()
     };
     let title = lines(chart.title(), TITLE);
     let foot: Vec<String> = document.summary.iter().flat_map(|line| lines(line, SMALL)).collect();

@@ -5,9 +5,10 @@ use plotters::prelude::{ChartBuilder, Color, DashedLineSeries, LineSeries};
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::percentiles::{TOP, ticks};
-use super::svg::{AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, draw_names, stroke, style, text_width};
+use super::svg::{
+    AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, draw_names, names_width, stroke, style, text_width,
+};
 use crate::document::Scaling;
-use crate::text::clean_line;
 
 pub(super) fn height(shape: Shape) -> u32 {
     match shape {
@@ -43,8 +44,7 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     let (low, high) = (low - missing, high + missing);
     let ticks = ticks(low, high);
     let widest = ticks.iter().map(|tick| text_width(&brief(*tick), SMALL)).max().unwrap_or(0);
-    let labels = chart.series.iter().map(|s| text_width(&clean_line(&s.label), SMALL)).max().unwrap_or(0);
-    let labels = labels.min(if shape == Shape::Wide { 150 } else { 80 });
+    let labels = names_width(chart.series.iter().map(|one| one.label.as_str()), shape);
     let (left, right) = (-0.15, most.log2() + 0.15);
     let mut built = ChartBuilder::on(area)
         .margin_top(TOP)

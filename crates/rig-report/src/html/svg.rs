@@ -60,6 +60,8 @@ pub enum Role {
     Crowded(usize),
     /// Words on any of the values' colours.
     OnValue,
+    /// What everything stands on.
+    Ground,
 }
 
 /// Numbers of series', parts' and values' colours in the style sheet; they repeat after that.
@@ -78,6 +80,7 @@ impl Role {
             Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
             Self::Value(i) | Self::Lined(i) | Self::Crowded(i) => RGBColor(1, 3, (i % VALUES) as u8),
             Self::OnValue => RGBColor(1, 0, 4),
+            Self::Ground => RGBColor(1, 0, 5),
         }
     }
 
@@ -94,6 +97,7 @@ impl Role {
             Self::Lined(i) => format!("--w{}", i % VALUES),
             Self::Crowded(i) => format!("--x{}", i % VALUES),
             Self::OnValue => "--on-value".to_owned(),
+            Self::Ground => "--ground".to_owned(),
         }
     }
 }
@@ -145,7 +149,7 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
     }
     let elements = svg.split_once('>').map_or("", |(_, rest)| rest);
     let mut elements = elements.trim_end().trim_end_matches("</svg>").to_owned();
-    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark, Role::OnValue];
+    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark, Role::OnValue, Role::Ground];
     let numbered = (0..SERIES).map(Role::Series).chain((0..PARTS).map(Role::Part)).chain((0..VALUES).map(Role::Value));
     for role in fixed.into_iter().chain(numbered) {
         let RGBColor(r, g, b) = role.colour();
@@ -187,6 +191,11 @@ pub(super) fn bold_width(text: &str) -> i32 {
     text_width(text, FONT) * 23 / 20 + capitals * 2
 }
 
+/// Room for names at the ends of lines: that of the widest, and at most a third of the chart.
+pub(super) fn names_width<'a>(names: impl Iterator<Item = &'a str>, shape: Shape) -> i32 {
+    names.map(|name| text_width(&clean_line(name), SMALL)).max().unwrap_or(0).min(shape.width() as i32 / 3)
+}
+
 /// As much of `text` as fits `room` pixels.
 pub(super) fn fit(text: &str, px: i32, room: i32) -> String {
     shorten(text, columns(px, room))
@@ -197,20 +206,23 @@ pub(super) fn columns(px: i32, room: i32) -> usize {
     (f64::from(room.max(0)) / (f64::from(px) * 0.58)) as usize
 }
 
-/// Draws a row's label: left of the bars, or above them.
+/// Draws a row's label: left of the bars, or above them, where lines of the grid would cross it.
 pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
-    let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
     let name = clean_line(&label.head);
-    let mut indent = 0;
+    let shown = if head { fit(&name, FONT, room) } else { String::new() };
+    let indent = if label.subhead.is_some() { bold_width(&name) + 8 } else { 0 };
+    let subhead = label.subhead.as_deref().map(|subhead| fit(&clean_line(subhead), FONT, room - indent));
+    let from = if head { x } else { x + indent };
+    let end = subhead.as_deref().map_or(bold_width(&shown), |subhead| indent + text_width(subhead, FONT));
+    let half = LABEL_LINE / 2 - 1;
+    let ground = Role::Ground.colour().filled();
+    area.draw(&Rectangle::new([(from, y - half), (x + end.min(room), y + half)], ground))?;
     if head {
-        area.draw(&Text::new(fit(&name, FONT, room), (x, y), bold(&ink)))?;
+        area.draw(&Text::new(shown, (x, y), bold(&style(FONT, Role::Ink, HPos::Left, VPos::Center))))?;
     }
-    if label.subhead.is_some() {
-        indent = bold_width(&name) + 8;
-    }
-    if let Some(subhead) = &label.subhead {
+    if let Some(subhead) = subhead {
         let muted = style(FONT, Role::Muted, HPos::Left, VPos::Center);
-        area.draw(&Text::new(fit(&clean_line(subhead), FONT, room - indent), (x + indent, y), muted))?;
+        area.draw(&Text::new(subhead, (x + indent, y), muted))?;
     }
     Ok(())
 }
@@ -325,16 +337,23 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
             let text = value_text(number, shape);
             if let Some(reference) = number.reference {
                 let at = x(reference);
-                area.draw(&PathElement::new([(at, top - 3), (at, top + BAR + 3)], stroke(Role::Mark, 3)))?;
+                draw_mark(area, at, (top, BAR))?;
                 let covered = edge - 4..edge + 12 + text_width(&text, FONT);
                 if covered.contains(&at) {
                     edge = at + 2;
                 }
             }
-            let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
-            area.draw(&Text::new(text, (edge + 6, middle), ink))?;
+            draw_value(area, text, FONT, (edge + 6, middle))?;
         }
     }
+    Ok(())
+}
+
+/// A figure beside its bar, without lines of the grid through it.
+pub(super) fn draw_value(area: &Area, text: String, px: i32, (x, y): (i32, i32)) -> Drawn {
+    let ground = [(x - 1, y - px / 2), (x + text_width(&text, px), y + px / 2)];
+    area.draw(&Rectangle::new(ground, Role::Ground.colour().filled()))?;
+    area.draw(&Text::new(text, (x, y), style(px, Role::Ink, HPos::Left, VPos::Center)))?;
     Ok(())
 }
 
@@ -420,8 +439,7 @@ pub(super) fn draw_stacks(
                 draw_part(part, (begin, end), top)?;
             }
         }
-        let ink = style(FONT, Role::Ink, HPos::Left, VPos::Center);
-        area.draw(&Text::new(row.figure.to_string(), (x(sum) + 6, top + BAR / 2), ink))?;
+        draw_value(area, row.figure.to_string(), FONT, (x(sum) + 6, top + BAR / 2))?;
     }
     Ok(())
 }
@@ -439,14 +457,32 @@ pub(super) fn draw_bar(
     area.draw(&Rectangle::new([(x(0.0), top), (end, top + height)], role.colour().filled()))?;
     let Some(interval) = number.interval else { return Ok(end) };
     let (low, high) = (x(interval.low), x(interval.high));
-    for ends in [
+    let whisker = [
         [(low, middle), (high, middle)],
         [(low, middle - 4), (low, middle + 4)],
         [(high, middle - 4), (high, middle + 4)],
-    ] {
-        area.draw(&PathElement::new(ends, stroke(Role::Ink, 1)))?;
-    }
+    ];
+    draw_over(area, &whisker, Role::Ink, 1)?;
     Ok(end.max(high))
+}
+
+/// Where a study's figure is, across a bar.
+pub(super) fn draw_mark(area: &Area, at: i32, (top, height): (i32, i32)) -> Drawn {
+    draw_over(area, &[[(at, top - 3), (at, top + height + 3)]], Role::Mark, 3)
+}
+
+/// Lines, level or upright, that cross bars. No colour stands out from all of the bars' and from the ground in both schemes, so
+/// they have the ground around them.
+fn draw_over(area: &Area, lines: &[[(i32, i32); 2]], role: Role, width: u32) -> Drawn {
+    // Half as wide to each side: short bars are not to be covered.
+    let halo = width.div_ceil(2);
+    for [from, to] in lines {
+        let beyond = halo as i32;
+        let (x, y) = if from.1 == to.1 { (beyond, 0) } else { (0, beyond) };
+        let ends = [(from.0 - x, from.1 - y), (to.0 + x, to.1 + y)];
+        area.draw(&PathElement::new(ends, stroke(Role::Ground, width + 2 * halo)))?;
+    }
+    lines.iter().try_for_each(|ends| Ok(area.draw(&PathElement::new(*ends, stroke(role, width)))?))
 }
 
 fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
@@ -456,7 +492,7 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
     let end = points().map(|p| p.0).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let decimals = decimals_for(limit);
     let widest = text_width(&format!("{limit:.decimals$}"), SMALL);
-    let labels = chart.lines.iter().map(|l| text_width(&clean_line(&l.label), SMALL)).max().unwrap_or(0).min(90);
+    let labels = names_width(chart.lines.iter().map(|line| line.label.as_str()), shape);
     let mut built = ChartBuilder::on(area)
         .margin_top(22)
         .margin_left(4)
@@ -557,8 +593,92 @@ fn spread(mut labels: Vec<(usize, i32, i32)>, top: i32, bottom: i32) -> Vec<(usi
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
+    use crate::document::Block;
+    use crate::fixture;
+
+    fn charts() -> Vec<Chart> {
+        let document = fixture::document();
+        let figure = |block: &Block| match block {
+            Block::Figure(chart) => Some(chart.clone()),
+            _ => None,
+        };
+        document.all_blocks().filter_map(figure).collect()
+    }
+
+    #[test]
+    fn what_crosses_bars_has_the_ground_around_it() {
+        let crosses =
+            |line: &&str| ["\"var(--ink)\" stroke-width=\"1\"", "\"var(--mark)\""].iter().any(|of| line.contains(of));
+        let width = |line: &str| {
+            line.split_once("stroke-width=\"").unwrap().1.split('"').next().unwrap().parse::<u32>().unwrap()
+        };
+        let is_halo = |line: &&str| line.starts_with("<polyline") && line.contains("stroke=\"var(--ground)\"");
+        for chart in charts() {
+            let (Chart::Bars(_) | Chart::Overview(_)) = &chart else { continue };
+            for shape in [Shape::Wide, Shape::Narrow] {
+                let drawing = draw(&chart, shape).unwrap();
+                let lines: Vec<&str> = drawing.elements.lines().filter(|line| line.starts_with("<polyline")).collect();
+                let (halos, over): (Vec<&str>, Vec<&str>) =
+                    lines.iter().copied().filter(|line| crosses(line) || is_halo(line)).partition(is_halo);
+                assert!(halos.len() == over.len() && over.len() > 6, "{} of {}", halos.len(), over.len());
+                for (halo, line) in halos.iter().zip(&over) {
+                    assert!(width(halo) >= width(line) + 2, "{halo} beneath {line}");
+                    let at = |one: &str| lines.iter().position(|line| *line == one).unwrap();
+                    assert!(at(halo) < at(line), "{halo} is over {line}");
+                }
+            }
+        }
+    }
+
+    fn number(line: &str, name: &str) -> i32 {
+        line.split_once(&format!(" {name}=\"")).unwrap().1.split('"').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn no_line_of_the_grid_crosses_words() {
+        let mut labels = 0;
+        for chart in charts() {
+            let drawing = draw(&chart, Shape::Narrow).unwrap();
+            let lines: Vec<&str> = drawing.elements.lines().collect();
+            let is_label = |line: &str| line.starts_with("<text") && line.contains("font-weight=\"bold\"");
+            for (at, label) in lines.iter().enumerate().filter(|(_, line)| is_label(line)) {
+                labels += 1;
+                let middle = number(label, "y");
+                let ground = lines[..at].iter().rfind(|line| line.contains("fill=\"var(--ground)\"")).unwrap();
+                let (top, height) = (number(ground, "y"), number(ground, "height"));
+                assert!(height >= FONT && (top..top + height).contains(&middle), "{ground} {label}");
+                let crosses = |line: &&&str| {
+                    let is_grid = line.starts_with("<line") && line.contains("var(--line)");
+                    is_grid && (number(line, "y2")..number(line, "y1")).contains(&middle)
+                };
+                assert_eq!(lines[at..].iter().find(crosses), None, "over {label}");
+            }
+            // A figure stands right after its ground.
+            let figure = lines.iter().position(|line| line.contains("23.5") || line.trim() == "97.0");
+            let before = figure.map_or("", |at| lines[at - 2]);
+            assert!(figure.is_none() || before.contains("fill=\"var(--ground)\""), "{before}");
+        }
+        assert!(labels > 4, "{labels}");
+    }
+
+    #[test]
+    fn names_of_lines_are_whole_where_they_take_less_than_a_third() {
+        for mut chart in charts() {
+            let labels: Vec<&mut String> = match &mut chart {
+                Chart::Lines(lines) => lines.lines.iter_mut().map(|line| &mut line.label).collect(),
+                Chart::Percentiles(lines) => lines.lines.iter_mut().map(|line| &mut line.label).collect(),
+                _ => continue,
+            };
+            labels.into_iter().for_each(|label| *label = "no namespaces".to_owned());
+            for shape in [Shape::Wide, Shape::Narrow] {
+                let drawing = draw(&chart, shape).unwrap();
+                assert!(drawing.elements.contains("no namespaces") && !drawing.elements.contains('…'), "{chart:?}");
+            }
+        }
+    }
 
     #[test]
     fn labels_at_the_ends_of_lines_keep_their_distance_and_their_order() {

@@ -205,6 +205,16 @@ fn what_is_wrong_with_a_page_is_found() {
     }
 }
 
+/// In prose; what is copied is left as it is.
+#[test]
+fn numbers_keep_their_units() {
+    let mut document = small();
+    document.blocks.push(Block::paragraph("It took 10 s."));
+    document.details.push(Block::Preformatted { caption: None, text: "sleep 10 s".into() });
+    let page = page(&document);
+    assert!(page.contains("It took 10\u{a0}s.") && page.contains("sleep 10 s"), "{page}");
+}
+
 fn words(text: &str) -> String {
     clean(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }

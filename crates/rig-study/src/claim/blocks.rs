@@ -272,7 +272,7 @@ impl ByBlock {
         let (shown, ends) = self.unit.show_known(value, interval);
         let mut words = format!("{} is {shown}", self.effect_is);
         if let Some((low, high)) = ends {
-            let _ = write!(words, " ({level} interval {low} to {high}, {blocks} blocks)");
+            let _ = write!(words, " ({} % interval {low} to {high}, {blocks} blocks)", level.percent());
         }
         let _ = write!(words, ", claimed {}", self.threshold.show(self.unit));
         if let Some((name, left)) = self.adjusted {

@@ -210,7 +210,7 @@ fn times_are_compared_with_times() {
     let judgement = judge("D.latency_p99 <= 0.1ms", figures);
     assert_eq!((judgement.verdict, judgement.unit), (Verdict::Holds, EffectUnit::Microseconds));
     assert_eq!(judgement.threshold, Threshold::AtMost(100.0));
-    assert!(judgement.words.starts_with("D.latency_p99 is 91us (95% interval"), "{}", judgement.words);
+    assert!(judgement.words.starts_with("D.latency_p99 is 91us (95 % interval"), "{}", judgement.words);
     assert!(judgement.words.ends_with("claimed at most 100us"), "{}", judgement.words);
     assert_eq!(verdict("D.latency_p99 <= B.latency_p99 + 50us", figures), Verdict::Holds);
     assert_eq!(verdict("D.latency_p99 <= 1.5 * B.latency_p99", figures), Verdict::Refuted);
@@ -242,7 +242,7 @@ fn a_ratio_of_two_scenarios_by_hand() {
     near(judgement.interval.unwrap().high, 0.935_183);
     assert_eq!(
         judgement.words,
-        "D.throughput / B.throughput is 0.910 (95% interval 0.885 to 0.935), claimed at least 0.9; \
+        "D.throughput / B.throughput is 0.910 (95 % interval 0.885 to 0.935), claimed at least 0.9; \
          the claimed value is inside the interval; more trials would narrow it"
     );
     for (expression, expected) in [
@@ -290,7 +290,7 @@ fn a_single_figure_has_the_interval_of_its_mean() {
     near(judgement.interval.unwrap().low, expected.low);
     near(judgement.interval.unwrap().high, expected.high);
     assert_eq!(judgement.verdict, Verdict::Holds);
-    assert_eq!(judgement.words, "B.sender.cpu is 41.0 (95% interval 38.5 to 43.5), claimed at most 50");
+    assert_eq!(judgement.words, "B.sender.cpu is 41.0 (95 % interval 38.5 to 43.5), claimed at most 50");
 }
 
 /// Differences of the pairs: 10, 20, 15 Mbit/s; mean 15, s = 5, half width 4.302653 * 5 / sqrt(3) = 12.4207.
@@ -304,7 +304,7 @@ fn a_difference_by_hand() {
     near(judgement.interval.unwrap().low, 2.579_31e6);
     assert_eq!(
         judgement.words,
-        "B.sender.throughput - B.throughput is 15.0Mbit/s (95% interval 2.58Mbit/s to 27.4Mbit/s), \
+        "B.sender.throughput - B.throughput is 15.0Mbit/s (95 % interval 2.58Mbit/s to 27.4Mbit/s), \
          claimed more than 0bit/s"
     );
 }

@@ -89,6 +89,7 @@ pub(super) fn between(
     note("Cool-down", seconds(one.phases_s.cool_down), seconds(other.phases_s.cool_down));
     note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
     note("Host of the nodes", host(old), host(new));
+    note("Command before each trial", command(old), command(new));
     note("Repetition", one.repetition.clone(), other.repetition.clone());
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
@@ -107,6 +108,12 @@ fn host(run: &RunData) -> String {
     let trial = run.scenarios.iter().find_map(|scenario| scenario.trials.first());
     let elsewhere = trial.and_then(|trial| trial["host"]["name"].as_str());
     elsewhere.unwrap_or("the runner's own").to_owned()
+}
+
+/// Of a run that took turns.
+fn command(run: &RunData) -> String {
+    let command = run.run.turns.as_ref().map_or("", |turns| turns.command.as_str());
+    if command.is_empty() { "none".to_owned() } else { command.to_owned() }
 }
 
 /// What stood between the ends, with its version, in the words of the trials: each kind once.

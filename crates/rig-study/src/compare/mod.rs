@@ -8,16 +8,18 @@ mod layers;
 mod machine;
 mod policy;
 mod result;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rig_stats::compare::{Effect, Judgement, Noise, Reason, Resampling, Rule, Verdict};
+use rig_stats::compare::{Effect, Judgement, Noise, Reason, Resampling, Rule, Verdict, compare_blocks};
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
 pub use self::policy::{Policy, policy};
+use self::turns::Blocks;
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
@@ -128,18 +130,26 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     }
 
     let conditions = (Conditions::of(&old.data), Conditions::of(&new.data));
+    let took_turns = turns::took_turns(&old.data, &new.data);
     let machine = machine::change(&conditions.0, &conditions.1);
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();
     let mut figures = Vec::new();
     let mut alike = (BTreeSet::new(), BTreeSet::new());
     let mut others = BTreeMap::new();
+    let mut blocks = None;
     for (one, other) in &chosen {
+        let shared = took_turns.then(|| Blocks::of(one, other)).flatten();
+        blocks = blocks.into_iter().chain(shared.as_ref().map(Blocks::len)).min();
         let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
         alike.0.extend(groups.old.iter().map(|run| run.run.id.clone()));
         alike.1.extend(groups.new.iter().map(|run| run.run.id.clone()));
         others.extend(groups.others.iter().map(|other| (other.run.clone(), other.clone())));
         let gates = |side, metric| !options.metrics.is_empty() || conditions.1.gates(&one.id, side, metric);
-        figures.extend(compare_scenario(one, other, &groups, options, machine, &gates));
+        let beside = match &shared {
+            Some(blocks) => Beside::Blocks(blocks),
+            None => Beside::Runs(&groups, machine),
+        };
+        figures.extend(compare_scenario(one, other, beside, options, &gates));
     }
     family(&mut figures, options);
     let resampling = Resampling::default();
@@ -161,6 +171,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
             runs_like_new: alike.1.len(),
             other_machines: others.into_values().collect(),
         },
+        blocks,
         totals: Totals::of(&figures),
         scenarios: chosen.iter().map(|(_, s)| ScenarioRef { id: s.id.clone(), name: s.name.clone() }).collect(),
         only_in_old: missing(&old.data, &new.data),
@@ -228,12 +239,20 @@ fn family(figures: &mut [FigureComparison], options: &Options) {
     }
 }
 
+/// What trials of two runs are held beside.
+#[derive(Clone, Copy)]
+enum Beside<'a> {
+    /// Those of the other run in the same blocks.
+    Blocks(&'a Blocks),
+    /// What runs of the same thing differ by, and how much slower the machine was in the new one.
+    Runs(&'a Alike<'a>, Option<f64>),
+}
+
 fn compare_scenario(
     old: &ScenarioData,
     new: &ScenarioData,
-    alike: &Alike<'_>,
+    beside: Beside<'_>,
     options: &Options,
-    machine: Option<f64>,
     gates: &dyn Fn(Side, Metric) -> bool,
 ) -> Vec<FigureComparison> {
     let wanted = |metric: &Metric| options.metrics.is_empty() || options.metrics.contains(metric);
@@ -260,10 +279,23 @@ fn compare_scenario(
                 };
                 runs.iter().filter_map(figure).collect()
             };
-            let noise = Noise::new([means(&alike.old), means(&alike.new)]);
-            let noise = machine.iter().fold(noise, |noise, ratio| noise.on_another_machine(*ratio));
-            let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
-            let judgement = rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise);
+            let judgement = match (beside, before, after) {
+                (Beside::Blocks(blocks), Some(before), Some(after)) => {
+                    let (one, other) = blocks.samples(before, after);
+                    compare_blocks(&one, &other, &blocks.disturbances(side, metric), &rule)
+                }
+                (beside, before, after) => {
+                    let noise = match beside {
+                        Beside::Blocks(_) => Noise::default(),
+                        Beside::Runs(alike, machine) => {
+                            let noise = Noise::new([means(&alike.old), means(&alike.new)]);
+                            machine.into_iter().fold(noise, Noise::on_another_machine)
+                        }
+                    };
+                    let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
+                    rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise)
+                }
+            };
             FigureComparison::new(&old.id, (side, metric), gates(side, metric), &judgement, before, after)
         })
         .collect()

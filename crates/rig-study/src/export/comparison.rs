@@ -17,6 +17,10 @@ pub struct Comparison {
     pub new: RunRef,
     pub method: Method,
     pub noise: NoiseData,
+    /// Where the runs took turns (`netrig ab`): blocks in which both have a trial, of the scenario with the fewest. Trials are
+    /// compared block by block then, and there is no noise floor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<usize>,
     pub totals: Totals,
     /// Those that were compared.
     pub scenarios: Vec<ScenarioRef>,
@@ -219,10 +223,10 @@ pub struct EffectData {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("enum" = ["at-least", "at-most", "open", null]))]
     pub bound: Option<Bound>,
-    /// Of a permutation test, two-sided.
+    /// Of a permutation test, two-sided; of runs that took turns, of the sign-flip test.
     pub p: Option<f64>,
-    /// Of Welch's t test of no change, two-sided; and corrected for all figures that decide together (Holm), where the figure is
-    /// one of them.
+    /// Of Welch's t test of no change, two-sided, or of runs that took turns that of the blocks' trimmed mean; and corrected for all
+    /// figures that decide together (Holm), where the figure is one of them.
     #[serde(default)]
     pub p_welch: Option<f64>,
     #[serde(default)]

@@ -24,6 +24,7 @@ use crate::figures::sample_of;
 use crate::layers::LayersData;
 use crate::record::{Environment, RigCost};
 use crate::run::LeftOut;
+use crate::run::turns::Turns;
 
 pub use crate::judge::{AaData, AaFigure, AaVerdict, ClaimData};
 pub use comparison::{
@@ -108,6 +109,9 @@ pub struct RunHead {
     pub cpus: Vec<String>,
     pub phases_s: PhasesData,
     pub confidence_level_percent: f64,
+    /// The pair of runs that it is one of, which took turns (`netrig ab`); left out where it had the machine alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Turns>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

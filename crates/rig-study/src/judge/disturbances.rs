@@ -1,5 +1,7 @@
 //! What was done to trials beside what was asked of them, as far as it was measured.
 
+use rig_stats::blocks::covariate::Covariate;
+
 use crate::claim::{Claim, Disturbance, FigureRef, Metric, Side};
 use crate::figures::is_on;
 use crate::record::{Calibration, CpuUse, NodeRecord, TrialRecord};
@@ -7,33 +9,48 @@ use crate::record::{Calibration, CpuUse, NodeRecord, TrialRecord};
 /// CPU time of other programs, as a factor of the node's: all but this share of it is never theirs.
 const LEAST_OWN: f64 = 0.02;
 
-/// Of all trials of a claim's figures: the CPU time of other programs, time that the hypervisor took, and the calibration around them.
-/// What is not known of each trial is left out.
+type Measure = fn(&TrialRecord, Side) -> Option<f64>;
+
+/// The CPU time of other programs, time that the hypervisor took, and the calibration around a trial: the name of each, and how it is
+/// measured. The first is a known part of each figure that is CPU time, and a factor of that.
+const MEASURES: [(&str, Measure); 5] = [
+    (OTHERS, others),
+    ("stolen time", |trial, side| mean(trial, side, |cpu| cpu.steal / 100.0)),
+    ("the CPUs' speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::work_ns)),
+    ("the memory's speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::memory_ns)),
+    ("wake-up times", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::wake_ns)),
+];
+const OTHERS: &str = "other programs";
+
+fn is_cpu_time(metric: Metric) -> bool {
+    matches!(metric, Metric::Cpu | Metric::ServiceDemand | Metric::TransactionDemand)
+}
+
+/// Of all trials of a claim's figures. What is not known of each trial is left out.
 pub(super) fn of<'a>(
     claim: &Claim,
     blocks: &[u32],
     trial: &dyn Fn(&FigureRef, &u32) -> Option<&'a TrialRecord>,
 ) -> Vec<Disturbance> {
-    type Measure = fn(&TrialRecord, Side) -> Option<f64>;
-    let calibrated = |name, measure: Measure| (name, false, measure);
-    let is_cpu_time =
-        |figure: &FigureRef| matches!(figure.metric, Metric::Cpu | Metric::ServiceDemand | Metric::TransactionDemand);
-    let measures = [
-        // Time that was counted and is not the load's is a known part of each such figure.
-        ("other programs", claim.figures().iter().all(is_cpu_time), others as Measure),
-        calibrated("stolen time", |trial, side| mean(trial, side, |cpu| cpu.steal / 100.0)),
-        calibrated("the CPUs' speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::work_ns)),
-        calibrated("the memory's speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::memory_ns)),
-        calibrated("wake-up times", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::wake_ns)),
-    ];
-    let disturbance = |(name, is_factor, measure): (&'static str, bool, Measure)| {
+    let is_part = claim.figures().iter().all(|figure| is_cpu_time(figure.metric));
+    let disturbance = |(name, measure): (&'static str, Measure)| {
         let of_block = |block: &u32| -> Option<Vec<f64>> {
             claim.figures().iter().map(|figure| measure(trial(figure, block)?, figure.side)).collect()
         };
         let blocks = blocks.iter().map(of_block).collect::<Option<_>>()?;
-        Some(Disturbance { name, is_factor, blocks })
+        Some(Disturbance { name, is_factor: is_part && name == OTHERS, blocks })
     };
-    measures.into_iter().filter_map(disturbance).collect()
+    MEASURES.into_iter().filter_map(disturbance).collect()
+}
+
+/// By how much more the second trial of each pair was disturbed, in what a figure of theirs depends on.
+pub(crate) fn between(side: Side, metric: Metric, pairs: &[(&TrialRecord, &TrialRecord)]) -> Vec<Covariate> {
+    let covariate = |(name, measure): (&str, Measure)| {
+        let difference = |(old, new): &(&TrialRecord, &TrialRecord)| Some(measure(new, side)? - measure(old, side)?);
+        let differences = pairs.iter().map(difference).collect::<Option<_>>()?;
+        Some(Covariate { differences, slope: (is_cpu_time(metric) && name == OTHERS).then_some(1.0) })
+    };
+    MEASURES.into_iter().filter_map(covariate).collect()
 }
 
 fn logarithm(calibration: &Calibration, of: fn(&Calibration) -> Option<f64>) -> Option<f64> {

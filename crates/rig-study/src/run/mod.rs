@@ -14,7 +14,10 @@ mod progress;
 mod rig;
 mod search;
 pub mod suspicion;
+pub mod turns;
 mod under_load;
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use rig_load::record::Sample as Interim;
@@ -25,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use self::calibration::Usual;
 use self::deciding::Deciding;
+use self::turns::Turns;
 use crate::claim::Metric;
 use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
@@ -44,6 +48,14 @@ const CPU_FLOOR: f64 = 1.0;
 
 /// Executes trials: the machine in a real run, a fake in tests.
 pub trait Execute {
+    /// Waits until the machine is this run's for a trial; `false` where no more are to be made.
+    ///
+    /// # Errors
+    /// As [`Self::trial`].
+    fn begin_trial(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
     ///
     /// # Errors
@@ -90,6 +102,9 @@ pub struct Options {
     /// Whether a claim that does not hold was to be an error.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gate: bool,
+    /// The run that it took turns with, where it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Turns>,
 }
 
 impl Options {
@@ -114,6 +129,10 @@ impl Options {
         words.extend(self.aa.as_ref().map(|id| format!("A/A check of {id}")));
         words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
         words.extend(self.label.as_ref().map(|label| format!("label {label}")));
+        if let Some(Turns { pair, side, command }) = &self.turns {
+            words.push(format!("the {side} side of A/B run {pair}"));
+            words.extend((!command.is_empty()).then(|| format!("before each trial: {command}")));
+        }
         words.join("; ")
     }
 }
@@ -159,6 +178,8 @@ pub struct Plan<'a> {
     pub timing: &'a Timing,
     /// From which the order within blocks follows.
     pub seed: u64,
+    /// Whether scenarios rest when their claims are decided. Of two runs that take turns none does, so that both have all blocks.
+    pub rests: bool,
 }
 
 /// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
@@ -174,7 +195,7 @@ pub fn run(
     observer: &mut dyn Observer,
     settled: &mut Vec<Settled>,
 ) -> Result<()> {
-    let Plan { suite, timing, seed } = *plan;
+    let Plan { suite, timing, seed, rests } = *plan;
     let mut all: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
     let mut usual = Usual::default();
     let mut deciding = Deciding::of(suite, timing.repeat);
@@ -186,9 +207,14 @@ pub fn run(
     };
     let mut result = Ok(());
     for block in 1.. {
+        let mut is_ended = false;
         result = order(seed, block - 1, all.len()).into_iter().try_for_each(|index| {
             let entry = &mut all[index];
-            if !entry.is_open {
+            if !entry.is_open || is_ended {
+                return Ok(());
+            }
+            is_ended = !execute.begin_trial()?;
+            if is_ended {
                 return Ok(());
             }
             let scenario = entry.scenario;
@@ -209,7 +235,7 @@ pub fn run(
         if result.is_err() {
             break;
         }
-        let answered = deciding.as_ref().map(|deciding| deciding.answered(block));
+        let answered = deciding.as_ref().map(|deciding| if rests { deciding.answered(block) } else { BTreeSet::new() });
         let mut done = Vec::new();
         for entry in all.iter_mut().filter(|entry| entry.is_open && entry.scenario.twin_of.is_none()) {
             let outcome = match &answered {
@@ -229,8 +255,8 @@ pub fn run(
             }
         }
         let open: Vec<&str> = all.iter().filter(|entry| entry.is_open).map(|entry| &*entry.scenario.id).collect();
-        let time_is_up =
-            deciding.as_ref().is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&open));
+        let time_is_up = is_ended
+            || deciding.as_ref().is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&open));
         if time_is_up {
             for entry in all.iter_mut().filter(|entry| entry.is_open) {
                 settle(entry, Outcome::TimeUp, observer);

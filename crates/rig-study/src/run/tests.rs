@@ -121,7 +121,7 @@ impl Bench {
         observer: &mut dyn Observer,
     ) -> (Result<()>, Vec<Settled>) {
         let mut settled = Vec::new();
-        let plan = Plan { suite, timing, seed: seed() };
+        let plan = Plan { suite, timing, seed: seed(), rests: true };
         let result = run(&plan, &mut self.store, self.id, execute, observer, &mut settled);
         (result, settled)
     }
@@ -463,6 +463,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         seed: None,
         again: Vec::new(),
         aa: None,
+        turns: None,
         host: None,
         label: None,
         gate: false,

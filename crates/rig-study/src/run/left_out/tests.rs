@@ -94,6 +94,7 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         seed: None,
         again: Vec::new(),
         aa: None,
+        turns: None,
         host: None,
         label: None,
         gate: false,

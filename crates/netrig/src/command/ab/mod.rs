@@ -1,0 +1,252 @@
+//! `netrig ab`: two variants measured in one stretch of time, trial by trial in turn.
+
+mod side;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use jiff::Timestamp;
+use rig_cli::exit::{Exit, Failure, OrExit, Stopped};
+use rig_cli::streams::note;
+use rig_load::driver::Cancel;
+use rig_report::Format;
+use rig_stats::units::{Span, counted};
+use rig_study::run::minutes;
+use rig_study::run::turns::{Side, Turns};
+use rig_study::store::Label;
+use rig_study::suite::Suite;
+use rig_sys::cpu::CpuSet;
+
+use self::side::{Ended, Run, shell};
+use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
+use super::output::Output;
+use super::{cancel_on_signal, compare, report, usable_cpus};
+
+const TIME: Duration = Duration::from_secs(300);
+/// How often the time left is told.
+const NEWS: Duration = Duration::from_secs(15);
+
+#[derive(Debug, Args)]
+pub struct AbArgs {
+    /// A built-in suite's name or a suite file's path
+    pub suite: String,
+    /// Shell command that makes the machine the old variant
+    #[arg(long, value_name = "COMMAND")]
+    pub old: Option<String>,
+    /// Shell command that makes the machine the new variant
+    #[arg(long, value_name = "COMMAND")]
+    pub new: Option<String>,
+    /// Shell command at the end, however the runs end
+    #[arg(long, value_name = "COMMAND")]
+    pub after: Option<String>,
+    /// The netrig of the old variant [default: this one]
+    #[arg(long, value_name = "PATH")]
+    pub old_program: Option<PathBuf>,
+    /// The netrig of the new variant [default: this one]
+    #[arg(long, value_name = "PATH")]
+    pub new_program: Option<PathBuf>,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    /// Measure for this long in all, e.g. 10m [default: 5m]
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
+    pub budget: Option<Span>,
+    /// Make exactly this many trials of each scenario and variant
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: Option<u32>,
+    /// A first look: short windows, few trials, wide intervals
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure for this long in each trial, e.g. 2s
+    #[arg(long, value_name = "SPAN", hide_short_help = true)]
+    pub window: Option<Span>,
+    /// Name the runs LABEL-old and LABEL-new
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// Seed of the order of trials [default: a new one]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub seed: Option<u64>,
+    /// CPUs for the nodes, e.g. 0-3 [default: all allowed]
+    #[arg(long, value_name = "LIST", hide_short_help = true)]
+    pub cpus: Option<CpuSet>,
+    /// Also sample what each layer costs; FILE adds layers
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE", hide_short_help = true)]
+    pub layers: Option<Option<PathBuf>>,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
+    // What can be refused is refused once, before two processes do.
+    let suite = Suite::load(&args.suite)?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
+    if !args.only.is_empty() {
+        suite.clone().only(&args.only)?;
+    }
+    usable_cpus(args.cpus.as_ref())?;
+    let output = Output::choose(args.output.output.as_deref())?;
+    let options = compare::options(&args.judge, Vec::new())?;
+    let labels = labels(args.label.as_ref())?;
+    let store = report::path_of(&args.store)?;
+    let cancel = cancel_on_signal()?;
+
+    let pair = Pair {
+        name: format!("{:x}", Timestamp::now().as_millisecond()),
+        seed: args.seed.unwrap_or_else(|| Timestamp::now().as_nanosecond() as u64 & 0xffff_ffff),
+        labels,
+        store,
+    };
+    let made = make(args, &pair, &cancel);
+    // Whatever happened, the machine is to be left as the user wants it.
+    if let Some(after) = &args.after {
+        shell(after).context("the command at the end").or_exit(Exit::Failed)?;
+    }
+    let [old, new] = made?;
+    let (comparison, exit) = compare::stored(&old, &new, &options, args.judge.fail_on_undecided, &args.store)?;
+    let mut document = rig_report::comparison::document(&comparison);
+    let at = at(&args.store);
+    let again = format!("netrig compare {old} {new} --all{at}");
+    if args.output.format == Format::Terminal {
+        document = document.brief(&format!("Each figure and the method: {again}"));
+    }
+    output.write(&document, args.output.format)?;
+    if !args.quiet {
+        note(format_args!("Next, what a variant does by itself: netrig report {new}{at}"));
+    }
+    Ok(exit)
+}
+
+fn at(store: &StoreArgs) -> String {
+    store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()))
+}
+
+/// What both runs have in common.
+struct Pair {
+    name: String,
+    seed: u64,
+    labels: [Option<Label>; 2],
+    store: PathBuf,
+}
+
+fn labels(label: Option<&Label>) -> Result<[Option<Label>; 2], Failure> {
+    let Some(label) = label else { return Ok([None, None]) };
+    let of = |side: Side| format!("{label}-{side}").parse::<Label>().map(Some).or_exit(Exit::BadInput);
+    Ok([of(Side::Old)?, of(Side::New)?])
+}
+
+/// Makes both runs and tells their numbers, the old one's first.
+fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Failure> {
+    let start = |side: Side| -> Result<Run, Failure> {
+        let command = if side == Side::Old { &args.old } else { &args.new };
+        Run::start(program(args, pair, side)?, side, command.clone(), cancel.clone()).map_err(failure)
+    };
+    // One after the other, so that what one lacks is told once, and neither measures its own cost beside the other.
+    let mut old = start(Side::Old)?;
+    let mut new = start(Side::New)?;
+    let numbers = [&old, &new].map(|run| run.number.clone().unwrap_or_default());
+    if !args.quiet {
+        let [old, new] = &numbers;
+        note(format_args!("Run {old} is the old variant, run {new} the new one: {} in turn", args.suite));
+    }
+    let took = take_turns(args, [&mut old, &mut new]);
+    let ended = took.and_then(|()| old.end()).and_then(|()| new.end());
+    let Err(error) = ended else { return Ok(numbers) };
+    // They keep what they have, which takes a moment.
+    drop((old, new));
+    let [old, new] = numbers;
+    Err(failure(error).with_next(format!("finished trials are kept: netrig compare {old} {new}{}", at(&args.store))))
+}
+
+/// A trial of each in turn, until one has no more to make or the time is up.
+fn take_turns(args: &AbArgs, mut runs: [&mut Run; 2]) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let time = (args.trials.is_none() && !args.quick).then(|| args.budget.map_or(TIME, |span| span.0));
+    let mut told = begun;
+    let mut made = 0_u32;
+    while !runs.iter().any(|run| run.is_over) && time.is_none_or(|time| begun.elapsed() < time) {
+        for run in &mut runs {
+            run.turn()?;
+        }
+        // Who comes first changes: old, new, new, old, so that a machine that gets slower favours neither.
+        runs.reverse();
+        made += 1;
+        if !args.quiet && told.elapsed() >= NEWS {
+            told = Instant::now();
+            let trials = counted(made as usize, "trial", "trials");
+            let left = time.map(|time| format!(", {} left", minutes(time.saturating_sub(begun.elapsed()))));
+            note(format_args!("{trials} of each after {}{}", minutes(begun.elapsed()), left.unwrap_or_default()));
+        }
+    }
+    Ok(())
+}
+
+/// The command line of one of the runs.
+fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
+    let (program, command, label) = match side {
+        Side::Old => (&args.old_program, &args.old, &pair.labels[0]),
+        Side::New => (&args.new_program, &args.new, &pair.labels[1]),
+    };
+    let own = || std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed);
+    let mut run = Command::new(match program {
+        Some(path) => named(path)?,
+        None => own()?,
+    });
+    let turns = Turns { pair: pair.name.clone(), side, command: String::new() };
+    run.arg("run").arg(&args.suite).args(["--in-turn", &turns.to_string(), "--no-aa", "--quiet"]);
+    run.arg(format!("--in-turn-command={}", command.as_deref().unwrap_or_default()));
+    run.args(["--seed", &pair.seed.to_string()]).arg("--store").arg(&pair.store);
+    if !args.only.is_empty() {
+        run.args(["--only", &args.only.join(",")]);
+    }
+    if let Some(window) = args.window {
+        run.args(["--window", &window.to_string()]);
+    }
+    match (args.quick, args.trials) {
+        (false, None) => {
+            let half = args.budget.map_or(TIME, |span| span.0) / 2;
+            run.args(["--budget", &format!("{}ms", half.as_millis())]);
+        }
+        (quick, trials) => {
+            run.args(quick.then_some("--quick"));
+            run.args(trials.map(|trials| format!("--trials={trials}")));
+        }
+    }
+    run.args(label.as_ref().map(|label| format!("--label={label}")));
+    run.args(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
+    match &args.layers {
+        None => {}
+        Some(None) => drop(run.arg("--layers")),
+        Some(Some(file)) => drop(run.arg(format!("--layers={}", file.display()))),
+    }
+    Ok(run)
+}
+
+/// A program as the user named it, which a bare name in this directory is, too.
+fn named(path: &Path) -> Result<PathBuf, Failure> {
+    let found = path.canonicalize().with_context(|| format!("find the program {}", path.display()));
+    found.or_exit(Exit::BadInput)
+}
+
+/// With the status of the run that failed, which told why.
+fn failure(error: anyhow::Error) -> Failure {
+    let of_run = error.downcast_ref::<Ended>().and_then(|ended| Some((ended.side, ended.status?)));
+    match of_run {
+        _ if error.is::<Stopped>() => Failure::new(Exit::Stopped, error),
+        Some((_, 3)) => Failure::new(Exit::Lacking, error),
+        Some((side, 2)) => {
+            let next = format!("the {side} side's netrig has to know `netrig ab` itself");
+            Failure::new(Exit::BadInput, error).with_next(next)
+        }
+        _ => Failure::new(Exit::Failed, error),
+    }
+}

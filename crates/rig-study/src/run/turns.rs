@@ -1,0 +1,228 @@
+//! Two runs of one suite that take turns on a machine: a trial of one, the same trial of the other, so that what the machine does
+//! meanwhile is done to both.
+//!
+//! Each run is a process of its own, so that even two builds of netrig can be compared. Whoever started both says whose turn it is,
+//! in lines over the run's standard input and output:
+//!
+//! | from | line | meaning |
+//! |---|---|---|
+//! | run | `run N` | its number in the store |
+//! | run | `ready` | it waits for its turn: for its next trial |
+//! | starter | `go` | make one trial |
+//! | starter | `end` | make no more |
+//! | starter | the end of its lines | it was stopped, or is gone: end as by Ctrl-C |
+//! | run | `over` | it has ended and is stored |
+
+use std::fmt;
+use std::io::{BufRead, Write};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail};
+use rig_cli::exit::Stopped;
+use rig_load::driver::Cancel;
+use rig_load::record::Sample;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Execute;
+use crate::record::{RigCost, TrialRecord};
+use crate::suite::{Scenario, Timing};
+
+/// Which of two runs that took turns this is, and which run was the other: the one whose pair has the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Turns {
+    pub pair: String,
+    pub side: Side,
+    /// The shell command that was run before each of its trials; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub command: String,
+}
+
+/// Of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Side {
+    Old,
+    New,
+}
+
+impl Side {
+    pub const BOTH: [Self; 2] = [Self::Old, Self::New];
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Old => "old",
+            Self::New => "new",
+        })
+    }
+}
+
+/// `PAIR:old` or `PAIR:new`, as the run is told on its command line.
+impl FromStr for Turns {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let side = |word: &str| Side::BOTH.into_iter().find(|side| side.to_string() == word);
+        let parts = text.rsplit_once(':').and_then(|(pair, word)| Some((pair, side(word)?)));
+        match parts {
+            Some((pair, side)) if !pair.is_empty() => Ok(Self { pair: pair.to_owned(), side, command: String::new() }),
+            _ => Err("it is PAIR:old or PAIR:new".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.pair, self.side)
+    }
+}
+
+/// What a run says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Run(String),
+    Ready,
+    Over,
+}
+
+impl FromStr for Said {
+    type Err = anyhow::Error;
+
+    fn from_str(line: &str) -> Result<Self> {
+        Ok(match line.split_once(' ') {
+            Some(("run", number)) => Self::Run(number.to_owned()),
+            None if line == "ready" => Self::Ready,
+            None if line == "over" => Self::Over,
+            _ => bail!("a run that takes turns said `{line}`"),
+        })
+    }
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(number) => write!(f, "run {number}"),
+            Self::Ready => f.write_str("ready"),
+            Self::Over => f.write_str("over"),
+        }
+    }
+}
+
+/// Make a trial.
+pub const GO: &str = "go";
+/// Make none any more.
+pub const END: &str = "end";
+
+/// Executes trials when it is their run's turn.
+#[expect(missing_debug_implementations, reason = "what executes and what is read have nothing to show")]
+pub struct InTurn<'a, R, W> {
+    pub execute: &'a mut dyn Execute,
+    /// What the starter says, and where it listens.
+    pub from: R,
+    pub to: W,
+    pub cancel: Cancel,
+}
+
+impl<R: BufRead, W: Write> InTurn<'_, R, W> {
+    /// Tells the starter.
+    ///
+    /// # Errors
+    /// When it went away.
+    pub fn say(&mut self, said: &Said) -> Result<()> {
+        writeln!(self.to, "{said}").and_then(|()| self.to.flush()).context("tell who gives the turns")
+    }
+}
+
+impl<R: BufRead, W: Write> Execute for InTurn<'_, R, W> {
+    fn begin_trial(&mut self) -> Result<bool> {
+        if self.say(&Said::Ready).is_err() {
+            return Err(Stopped.into());
+        }
+        let mut line = String::new();
+        self.from.read_line(&mut line).context("wait for the turn")?;
+        match line.trim_end() {
+            "" => Err(Stopped.into()),
+            _ if self.cancel.is_cancelled() => Err(Stopped.into()),
+            GO => Ok(true),
+            END => Ok(false),
+            other => bail!("who gives the turns said `{other}`"),
+        }
+    }
+
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        self.execute.trial(scenario, ordinal, timing, interim)
+    }
+
+    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        self.execute.rig_cost(scenario, timing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_reads_back() {
+        for said in [Said::Run("12".to_owned()), Said::Ready, Said::Over] {
+            assert_eq!(said.to_string().parse::<Said>().unwrap(), said);
+        }
+        assert!("steady".parse::<Said>().is_err());
+        for side in Side::BOTH {
+            let turns = Turns { pair: "a:1".to_owned(), side, command: String::new() };
+            assert_eq!(turns.to_string().parse::<Turns>().unwrap(), turns);
+        }
+        for wrong in ["", "old", ":old", "a:middle"] {
+            assert!(wrong.parse::<Turns>().is_err(), "{wrong}");
+        }
+    }
+
+    /// What a run with so many words from its starter does at each trial.
+    fn told(words: &str, cancelled: bool) -> (Vec<String>, String) {
+        struct Nothing;
+        impl Execute for Nothing {
+            fn trial(
+                &mut self,
+                _: &Scenario,
+                _: u32,
+                _: &Timing,
+                _: &mut dyn FnMut(&str, &Sample),
+            ) -> Result<TrialRecord> {
+                bail!("nothing to make")
+            }
+
+            fn rig_cost(&mut self, _: &Scenario, _: &Timing) -> Result<RigCost> {
+                bail!("nothing to measure")
+            }
+        }
+        let cancel = Cancel::new().unwrap();
+        if cancelled {
+            cancel.cancel();
+        }
+        let mut to = Vec::new();
+        let mut in_turn = InTurn { execute: &mut Nothing, from: words.as_bytes(), to: &mut to, cancel };
+        let answers = (0..3).map(|_| match in_turn.begin_trial() {
+            Ok(answer) => answer.to_string(),
+            Err(error) => error.to_string(),
+        });
+        let answers = answers.collect();
+        (answers, String::from_utf8(to).unwrap())
+    }
+
+    #[test]
+    fn a_run_makes_a_trial_when_told_and_stops_when_nobody_tells() {
+        let (answers, said) = told("go\nend\n", false);
+        assert_eq!(answers, ["true", "false", "stopped by the user"]);
+        assert_eq!(said, "ready\nready\nready\n");
+        assert_eq!(told("gone\n", false).0[0], "who gives the turns said `gone`");
+        assert_eq!(told("go\n", true).0[0], "stopped by the user");
+    }
+}
