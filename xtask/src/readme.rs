@@ -44,8 +44,8 @@ const TASKS: [Task; 5] = [
                    # ... change something: here, nothing was changed ...\n\
                    netrig run layers --quick --only B,D --against before",
         answer: &["No change was found…", "+ …", "What else differs…"],
-        more: "Status 1 if something is worse, which CI can act on; without `--quick` more is decided, and most by \
-               `netrig ab`, which measures both variants in turn ([COMPARING.md](docs/COMPARING.md)).",
+        more: "Status 1 if something is worse, which CI can act on; without `--quick` more is decided; `netrig ab` \
+               measures both variants in turn ([COMPARING.md](docs/COMPARING.md)).",
     },
     Task {
         question: "How many connections does this balancer take?",

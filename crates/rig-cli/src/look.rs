@@ -17,11 +17,14 @@ pub fn redraws() -> bool {
 
 /// A paragraph with an indent, its lines ended; names with hyphens stay whole.
 pub fn wrapped(text: &str, first: &str, others: &str, width: usize) -> String {
-    let options = textwrap::Options::new(width.max(40))
+    textwrap::wrap(text, between_words(first, others, width)).into_iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn between_words<'a>(first: &'a str, others: &'a str, width: usize) -> textwrap::Options<'a> {
+    textwrap::Options::new(width.max(40))
         .initial_indent(first)
         .subsequent_indent(others)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    textwrap::wrap(text, options).into_iter().map(|line| format!("{line}\n")).collect()
+        .word_splitter(textwrap::WordSplitter::NoHyphenation)
 }
 
 /// Sentences wrapped between words, each line's rest below its first word. Lines with columns stay whole, and so do words that
@@ -34,12 +37,7 @@ pub fn in_columns(text: &str, width: usize) -> String {
             return line.to_owned();
         }
         let deeper = format!("{indent}  ");
-        let options = textwrap::Options::new(width.max(40))
-            .initial_indent(indent)
-            .subsequent_indent(&deeper)
-            .break_words(false)
-            .word_splitter(textwrap::WordSplitter::NoHyphenation);
-        textwrap::wrap(words, options).join("\n")
+        textwrap::wrap(words, between_words(indent, &deeper, width).break_words(false)).join("\n")
     };
     text.lines().map(wrapped).collect::<Vec<_>>().join("\n")
 }

@@ -219,7 +219,41 @@ impl Which {
     }
 }
 
+impl Rule {
+    /// The effect from which on a change matters, where the smaller mean is this.
+    fn least(&self, kind: Kind, smaller: f64) -> f64 {
+        let absolute = (self.minimum.fraction() * smaller).max(self.resolution);
+        match kind {
+            Kind::Ratio => 1.0 + absolute / smaller,
+            Kind::Difference => absolute,
+        }
+    }
+
+    /// What follows from an effect that is the same or beyond what matters, unless there is a reason not to say so.
+    fn judgement(&self, effect: Effect, reason: Option<Reason>, is_same: bool) -> Judgement {
+        let risen = effect.value > effect.kind.neutral();
+        let verdict = match (reason, is_same) {
+            (Some(_), _) => Verdict::Undecided,
+            (None, true) => Verdict::Same,
+            (None, false) if risen == (self.better == Better::Higher) => Verdict::Better,
+            (None, false) => Verdict::Worse,
+        };
+        Judgement { verdict, reason, effect: Some(effect), modes: None }
+    }
+}
+
+impl Judgement {
+    fn undecided(reason: Reason, effect: Option<Effect>) -> Self {
+        Self { verdict: Verdict::Undecided, reason: Some(reason), effect, modes: None }
+    }
+}
+
 impl Kind {
+    /// A ratio where no value is zero.
+    fn of(old: &[f64], new: &[f64]) -> Self {
+        if old.iter().chain(new).all(|&value| value > 0.0) { Self::Ratio } else { Self::Difference }
+    }
+
     /// The effect at which nothing changed.
     fn neutral(self) -> f64 {
         match self {
@@ -277,21 +311,16 @@ pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &No
 
 /// As [`compare`], of samples with one mode.
 fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &Noise) -> Judgement {
-    let undecided =
-        |reason, effect| Judgement { verdict: Verdict::Undecided, reason: Some(reason), effect, modes: None };
+    let undecided = Judgement::undecided;
     let (old, new) = (old_sample.values(), new_sample.values());
     if let Some(reason) = incomplete(old, new) {
         return undecided(reason, None);
     }
-    let kind = if old.iter().chain(new).all(|&value| value > 0.0) { Kind::Ratio } else { Kind::Difference };
+    let kind = Kind::of(old, new);
     let (low, high) = (mean(old), mean(new));
     let value = change(kind, low, high);
     let smaller = low.abs().min(high.abs());
-    let absolute = (rule.minimum.fraction() * smaller).max(rule.resolution);
-    let minimum = match kind {
-        Kind::Ratio => 1.0 + absolute / smaller,
-        Kind::Difference => absolute,
-    };
+    let minimum = rule.least(kind, smaller);
     if !value.is_finite() || !minimum.is_finite() {
         return undecided(Reason::NotFinite, None);
     }
@@ -347,14 +376,7 @@ fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &
     } else {
         noise_floor.filter(|&floor| size <= floor).map(|_| Reason::WithinNoise)
     };
-    let risen = value > kind.neutral();
-    let verdict = match (reason, inside) {
-        (Some(_), _) => Verdict::Undecided,
-        (None, true) => Verdict::Same,
-        (None, false) if risen == (rule.better == Better::Higher) => Verdict::Better,
-        (None, false) => Verdict::Worse,
-    };
-    Judgement { verdict, reason, effect: Some(effect), modes: None }
+    rule.judgement(effect, reason, inside)
 }
 
 /// The level of an interval that two one-sided tests at this one make: 90 % for 95 %.

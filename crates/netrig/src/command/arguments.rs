@@ -17,6 +17,13 @@ pub struct StoreArgs {
     pub store: Option<PathBuf>,
 }
 
+impl StoreArgs {
+    /// What a command that is told to the user ends with, so that it finds the same runs.
+    pub fn words(&self) -> String {
+        self.store.as_ref().map_or_else(String::new, |path| format!(" --store {}", path.display()))
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct OutputArgs {
     /// How to write the report

@@ -65,7 +65,10 @@ pub(super) fn stored(
     store: &StoreArgs,
 ) -> Result<(Comparison, Exit), Failure> {
     let (old, new) = (input(old, store)?, input(new, store)?);
-    let history = history(store, &new.data.run.suite)?;
+    let history = match compare::took_turns(&old.data, &new.data) {
+        true => Vec::new(),
+        false => history(store, &new.data.run.suite)?,
+    };
     let comparison = compare::compare(&old, &new, &history, options).or_exit(Exit::BadInput)?;
     let exit = exit(&comparison, fail_on_undecided);
     Ok((comparison, exit))

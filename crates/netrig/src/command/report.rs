@@ -99,10 +99,7 @@ pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
 
 /// The command that reports a run.
 pub(super) fn again(id: &str, store: &StoreArgs) -> String {
-    match &store.store {
-        Some(path) => format!("netrig report {id} --store {}", path.display()),
-        None => format!("netrig report {id}"),
-    }
+    format!("netrig report {id}{}", store.words())
 }
 
 fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {

@@ -81,11 +81,8 @@ pub struct RunArgs {
     #[arg(long, short)]
     pub quiet: bool,
     /// Take turns with another run, as whoever started both says on standard input
-    #[arg(long, hide = true, value_name = "PAIR:SIDE")]
+    #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND")]
     pub in_turn: Option<Turns>,
-    /// What that one runs before each trial, for the record
-    #[arg(long, hide = true, requires = "in_turn", default_value = "", value_name = "COMMAND")]
-    pub in_turn_command: String,
     /// Compare with a run: number, label or JSON file
     ///
     /// Ends with status 1 if something is worse than in that earlier run.
@@ -185,7 +182,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 host: elsewhere,
                 label: args.label.clone(),
                 gate,
-                turns: args.in_turn.clone().map(|turns| Turns { command: args.in_turn_command.clone(), ..turns }),
+                turns: args.in_turn.clone(),
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -269,7 +266,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
 /// What to do with the run, in one line.
 fn next(id: &str, store: &StoreArgs, compared: Option<&Comparison>) -> String {
-    let at = store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()));
+    let at = store.words();
     match compared {
         None => format!("Next, as a page: netrig report {id} --format html --output run-{id}.html{at}"),
         Some(comparison) => {

@@ -66,13 +66,12 @@ fn answer(comparison: &Comparison) -> String {
 
 fn caution(comparison: &Comparison) -> Option<String> {
     let decided = comparison.totals.better + comparison.totals.worse;
-    let is_alone = comparison.blocks.is_none();
-    let unknown = (is_alone && decided > 0 && !knows_noise(comparison)).then(|| {
+    let unknown = (comparison.blocks.is_none() && decided > 0 && !knows_noise(comparison)).then(|| {
         "How much two runs of the same thing differ is not known: that needs 3 complete runs under the same conditions. \
          The machine itself may have caused this change."
             .to_owned()
     });
-    let left_out = left_out(comparison).filter(|_| is_alone).map(|runs| format!("Not in the noise floor: {runs}."));
+    let left_out = left_out(comparison).map(|runs| format!("Not in the noise floor: {runs}."));
     let words: Vec<String> = unknown.into_iter().chain(left_out).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }

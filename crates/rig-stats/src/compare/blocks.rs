@@ -2,8 +2,7 @@
 //! ([`crate::blocks`]).
 
 use super::{
-    Better, Effect, Judgement, Kind, Noise, Reason, Rule, TRIALS_MIN, Verdict, Which, change, compare, incomplete,
-    mean, one_sided,
+    Effect, Judgement, Kind, Noise, Reason, Rule, TRIALS_MIN, Which, change, compare, incomplete, mean, one_sided,
 };
 use crate::blocks::covariate::{Covariate, adjust};
 use crate::blocks::modes::Modes;
@@ -25,13 +24,12 @@ pub fn compare_blocks(old: &Sample, new: &Sample, disturbances: &[Covariate], ru
     if rule.is_fact || unpaired(old) || unpaired(new) {
         return compare(old, new, rule, &Noise::default());
     }
-    let undecided =
-        |reason, effect| Judgement { verdict: Verdict::Undecided, reason: Some(reason), effect, modes: None };
+    let undecided = Judgement::undecided;
     let (old, new) = (old.values(), new.values());
     if let Some(reason) = incomplete(old, new) {
         return undecided(reason, None);
     }
-    let kind = if old.iter().chain(new).all(|&value| value > 0.0) { Kind::Ratio } else { Kind::Difference };
+    let kind = Kind::of(old, new);
     let scaled = |value: f64| if kind == Kind::Ratio { value.ln() } else { value };
     let unscaled = |value: f64| if kind == Kind::Ratio { value.exp() } else { value };
     let contrast = Contrast::of(old.iter().zip(new).map(|(old, new)| scaled(change(kind, *old, *new))).collect());
@@ -41,8 +39,7 @@ pub fn compare_blocks(old: &Sample, new: &Sample, disturbances: &[Covariate], ru
     let contrast = adjusted.map_or(contrast, |adjusted| adjusted.contrast);
 
     let smaller = mean(old).abs().min(mean(new).abs());
-    let absolute = (rule.minimum.fraction() * smaller).max(rule.resolution);
-    let minimum = if kind == Kind::Ratio { 1.0 + absolute / smaller } else { absolute };
+    let minimum = rule.least(kind, smaller);
     let value = unscaled(contrast.centre());
     if !value.is_finite() || !minimum.is_finite() {
         return undecided(Reason::NotFinite, None);
@@ -75,18 +72,12 @@ pub fn compare_blocks(old: &Sample, new: &Sample, disturbances: &[Covariate], ru
     } else {
         (p > alpha.max(least_p(contrast.blocks()))).then_some(Reason::Chance { p })
     };
-    let risen = value > kind.neutral();
-    let verdict = match (reason, beyond) {
-        (Some(_), _) => Verdict::Undecided,
-        (None, false) => Verdict::Same,
-        (None, true) if risen == (rule.better == Better::Higher) => Verdict::Better,
-        (None, true) => Verdict::Worse,
-    };
-    Judgement { verdict, reason, effect: Some(effect), modes: None }
+    rule.judgement(effect, reason, inside)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Better, Verdict};
     use super::*;
     use crate::confidence::Level;
     use crate::resample::Resampling;

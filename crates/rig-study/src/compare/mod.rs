@@ -20,6 +20,7 @@ use rig_stats::units::Percent;
 pub use self::differences::Conditions;
 pub use self::policy::{Policy, policy};
 use self::turns::Blocks;
+pub use self::turns::took_turns;
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
@@ -130,7 +131,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     }
 
     let conditions = (Conditions::of(&old.data), Conditions::of(&new.data));
-    let took_turns = turns::took_turns(&old.data, &new.data);
+    let took_turns = took_turns(&old.data, &new.data);
     let machine = machine::change(&conditions.0, &conditions.1);
     let history: Vec<(&RunData, Conditions)> = history.iter().map(|run| (run, Conditions::of(run))).collect();
     let mut figures = Vec::new();
@@ -140,16 +141,19 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     for (one, other) in &chosen {
         let shared = took_turns.then(|| Blocks::of(one, other)).flatten();
         blocks = blocks.into_iter().chain(shared.as_ref().map(Blocks::len)).min();
-        let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
+        // What runs differ by from one time to another is in both sides of a block.
+        let (groups, machine) = match shared {
+            Some(_) => (Alike::default(), None),
+            None => {
+                let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
+                (groups, machine)
+            }
+        };
         alike.0.extend(groups.old.iter().map(|run| run.run.id.clone()));
         alike.1.extend(groups.new.iter().map(|run| run.run.id.clone()));
         others.extend(groups.others.iter().map(|other| (other.run.clone(), other.clone())));
         let gates = |side, metric| !options.metrics.is_empty() || conditions.1.gates(&one.id, side, metric);
-        let beside = match &shared {
-            Some(blocks) => Beside::Blocks(blocks),
-            None => Beside::Runs(&groups, machine),
-        };
-        figures.extend(compare_scenario(one, other, beside, options, &gates));
+        figures.extend(compare_scenario((one, other), shared.as_ref(), &groups, machine, options, &gates));
     }
     family(&mut figures, options);
     let resampling = Resampling::default();
@@ -184,6 +188,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
 }
 
 /// The runs that say what repetitions of the two differ by.
+#[derive(Default)]
 struct Alike<'a> {
     /// Like the old run, with it and without the new one.
     old: Vec<&'a RunData>,
@@ -239,19 +244,12 @@ fn family(figures: &mut [FigureComparison], options: &Options) {
     }
 }
 
-/// What trials of two runs are held beside.
-#[derive(Clone, Copy)]
-enum Beside<'a> {
-    /// Those of the other run in the same blocks.
-    Blocks(&'a Blocks),
-    /// What runs of the same thing differ by, and how much slower the machine was in the new one.
-    Runs(&'a Alike<'a>, Option<f64>),
-}
-
+/// `blocks` are those that both have, where the runs took turns.
 fn compare_scenario(
-    old: &ScenarioData,
-    new: &ScenarioData,
-    beside: Beside<'_>,
+    (old, new): (&ScenarioData, &ScenarioData),
+    blocks: Option<&Blocks>,
+    alike: &Alike<'_>,
+    machine: Option<f64>,
     options: &Options,
     gates: &dyn Fn(Side, Metric) -> bool,
 ) -> Vec<FigureComparison> {
@@ -279,19 +277,14 @@ fn compare_scenario(
                 };
                 runs.iter().filter_map(figure).collect()
             };
-            let judgement = match (beside, before, after) {
-                (Beside::Blocks(blocks), Some(before), Some(after)) => {
+            let judgement = match (blocks, before, after) {
+                (Some(blocks), Some(before), Some(after)) => {
                     let (one, other) = blocks.samples(before, after);
                     compare_blocks(&one, &other, &blocks.disturbances(side, metric), &rule)
                 }
-                (beside, before, after) => {
-                    let noise = match beside {
-                        Beside::Blocks(_) => Noise::default(),
-                        Beside::Runs(alike, machine) => {
-                            let noise = Noise::new([means(&alike.old), means(&alike.new)]);
-                            machine.into_iter().fold(noise, Noise::on_another_machine)
-                        }
-                    };
+                _ => {
+                    let noise = Noise::new([means(&alike.old), means(&alike.new)]);
+                    let noise = machine.into_iter().fold(noise, Noise::on_another_machine);
                     let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
                     rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise)
                 }

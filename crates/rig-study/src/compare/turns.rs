@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use rig_stats::blocks::covariate::Covariate;
-use rig_stats::sample::{Resolution, Sample};
+use rig_stats::sample::Sample;
+use serde::Deserialize;
 
 use crate::claim::{Metric, Side};
 use crate::export::{FigureData, RunData, ScenarioData};
 use crate::judge::disturbances;
 use crate::record::TrialRecord;
 
-/// Whether one run took turns with the other.
-pub(super) fn took_turns(old: &RunData, new: &RunData) -> bool {
+/// Whether one run took turns with the other: what they differ by from one time to another need not be known then.
+pub fn took_turns(old: &RunData, new: &RunData) -> bool {
     match (&old.run.turns, &new.run.turns) {
         (Some(one), Some(other)) => one.pair == other.pair && one.side != other.side,
         _ => false,
@@ -36,9 +37,7 @@ impl Blocks {
         let (one, other) = (by_block(old), by_block(new));
         let places: Vec<(usize, usize)> =
             one.iter().filter_map(|(block, place)| Some((*place, *other.get(block)?))).collect();
-        let read = |scenario: &ScenarioData, place: usize| -> Option<TrialRecord> {
-            serde_json::from_value(scenario.trials[place].clone()).ok()
-        };
+        let read = |scenario: &ScenarioData, place: usize| TrialRecord::deserialize(&scenario.trials[place]).ok();
         let trials = places.iter().map(|(one, other)| Some((read(old, *one)?, read(new, *other)?))).collect();
         (!places.is_empty()).then_some(Self { places, trials })
     }
@@ -54,8 +53,7 @@ impl Blocks {
             let mut sample = Sample::within(all.range());
             let value = |places| all.values().get(place(places)).copied().unwrap_or(f64::NAN);
             sample.extend(self.places.iter().map(value));
-            let resolution: Resolution = all.resolution();
-            sample.with(resolution, all.bound())
+            sample.with(all.resolution(), all.bound())
         };
         (of(old, &|(place, _)| *place), of(new, &|(_, place)| *place))
     }

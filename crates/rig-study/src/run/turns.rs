@@ -59,23 +59,26 @@ impl fmt::Display for Side {
     }
 }
 
-/// `PAIR:old` or `PAIR:new`, as the run is told on its command line.
+/// `PAIR:SIDE:COMMAND`, as the run is told on its command line.
 impl FromStr for Turns {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let side = |word: &str| Side::BOTH.into_iter().find(|side| side.to_string() == word);
-        let parts = text.rsplit_once(':').and_then(|(pair, word)| Some((pair, side(word)?)));
-        match parts {
-            Some((pair, side)) if !pair.is_empty() => Ok(Self { pair: pair.to_owned(), side, command: String::new() }),
-            _ => Err("it is PAIR:old or PAIR:new".to_owned()),
+        let mut parts = text.splitn(3, ':');
+        let pair = parts.next().filter(|pair| !pair.is_empty());
+        let side = parts.next().and_then(|word| Side::BOTH.into_iter().find(|side| side.to_string() == word));
+        match (pair, side, parts.next()) {
+            (Some(pair), Some(side), Some(command)) => {
+                Ok(Self { pair: pair.to_owned(), side, command: command.to_owned() })
+            }
+            _ => Err("it is PAIR:SIDE:COMMAND, with old or new for SIDE".to_owned()),
         }
     }
 }
 
 impl fmt::Display for Turns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.pair, self.side)
+        write!(f, "{}:{}:{}", self.pair, self.side, self.command)
     }
 }
 
@@ -177,10 +180,12 @@ mod tests {
         }
         assert!("steady".parse::<Said>().is_err());
         for side in Side::BOTH {
-            let turns = Turns { pair: "a:1".to_owned(), side, command: String::new() };
-            assert_eq!(turns.to_string().parse::<Turns>().unwrap(), turns);
+            for command in ["", "a: b"] {
+                let turns = Turns { pair: "1a".to_owned(), side, command: command.to_owned() };
+                assert_eq!(turns.to_string().parse::<Turns>().unwrap(), turns);
+            }
         }
-        for wrong in ["", "old", ":old", "a:middle"] {
+        for wrong in ["", "old", ":old:", "a:old", "a:middle:"] {
             assert!(wrong.parse::<Turns>().is_err(), "{wrong}");
         }
     }

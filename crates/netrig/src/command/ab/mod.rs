@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use jiff::Timestamp;
-use rig_cli::exit::{Exit, Failure, OrExit, Stopped};
+use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_report::Format;
@@ -86,6 +86,18 @@ pub struct AbArgs {
     pub store: StoreArgs,
 }
 
+impl AbArgs {
+    /// For both runs; `None` where numbers of trials are asked for.
+    fn time(&self) -> Option<Duration> {
+        (self.trials.is_none() && !self.quick).then(|| self.budget.map_or(TIME, |span| span.0))
+    }
+
+    /// Of a side, where it is not this one.
+    fn program(&self, side: Side) -> Option<&Path> {
+        if side == Side::Old { self.old_program.as_deref() } else { self.new_program.as_deref() }
+    }
+}
+
 pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     // What can be refused is refused once, before two processes do.
     let suite = Suite::load(&args.suite)?;
@@ -108,13 +120,15 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     };
     let made = make(args, &pair, &cancel);
     // Whatever happened, the machine is to be left as the user wants it.
-    if let Some(after) = &args.after {
-        shell(after).context("the command at the end").or_exit(Exit::Failed)?;
+    let after = args.after.as_deref().map_or(Ok(()), |after| shell(after).context("the command at the end"));
+    if let (Err(_), Err(error)) = (&made, &after) {
+        note(in_words(error));
     }
     let [old, new] = made?;
+    after.or_exit(Exit::Failed)?;
     let (comparison, exit) = compare::stored(&old, &new, &options, args.judge.fail_on_undecided, &args.store)?;
     let mut document = rig_report::comparison::document(&comparison);
-    let at = at(&args.store);
+    let at = args.store.words();
     let again = format!("netrig compare {old} {new} --all{at}");
     if args.output.format == Format::Terminal {
         document = document.brief(&format!("Each figure and the method: {again}"));
@@ -124,10 +138,6 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
         note(format_args!("Next, what a variant does by itself: netrig report {new}{at}"));
     }
     Ok(exit)
-}
-
-fn at(store: &StoreArgs) -> String {
-    store.store.as_ref().map_or(String::new(), |path| format!(" --store {}", path.display()))
 }
 
 /// What both runs have in common.
@@ -148,7 +158,7 @@ fn labels(label: Option<&Label>) -> Result<[Option<Label>; 2], Failure> {
 fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Failure> {
     let start = |side: Side| -> Result<Run, Failure> {
         let command = if side == Side::Old { &args.old } else { &args.new };
-        Run::start(program(args, pair, side)?, side, command.clone(), cancel.clone()).map_err(failure)
+        Run::start(program(args, pair, side)?, side, command.clone(), cancel.clone()).map_err(|e| failure(e, args))
     };
     // One after the other, so that what one lacks is told once, and neither measures its own cost beside the other.
     let mut old = start(Side::Old)?;
@@ -164,13 +174,14 @@ fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Fail
     // They keep what they have, which takes a moment.
     drop((old, new));
     let [old, new] = numbers;
-    Err(failure(error).with_next(format!("finished trials are kept: netrig compare {old} {new}{}", at(&args.store))))
+    Err(failure(error, args)
+        .with_next(format!("finished trials are kept: netrig compare {old} {new}{}", args.store.words())))
 }
 
 /// A trial of each in turn, until one has no more to make or the time is up.
 fn take_turns(args: &AbArgs, mut runs: [&mut Run; 2]) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let time = (args.trials.is_none() && !args.quick).then(|| args.budget.map_or(TIME, |span| span.0));
+    let time = args.time();
     let mut told = begun;
     let mut made = 0_u32;
     while !runs.iter().any(|run| run.is_over) && time.is_none_or(|time| begun.elapsed() < time) {
@@ -192,18 +203,17 @@ fn take_turns(args: &AbArgs, mut runs: [&mut Run; 2]) -> anyhow::Result<()> {
 
 /// The command line of one of the runs.
 fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
-    let (program, command, label) = match side {
-        Side::Old => (&args.old_program, &args.old, &pair.labels[0]),
-        Side::New => (&args.new_program, &args.new, &pair.labels[1]),
+    let (command, label) = match side {
+        Side::Old => (&args.old, &pair.labels[0]),
+        Side::New => (&args.new, &pair.labels[1]),
     };
     let own = || std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed);
-    let mut run = Command::new(match program {
+    let mut run = Command::new(match args.program(side) {
         Some(path) => named(path)?,
         None => own()?,
     });
-    let turns = Turns { pair: pair.name.clone(), side, command: String::new() };
+    let turns = Turns { pair: pair.name.clone(), side, command: command.clone().unwrap_or_default() };
     run.arg("run").arg(&args.suite).args(["--in-turn", &turns.to_string(), "--no-aa", "--quiet"]);
-    run.arg(format!("--in-turn-command={}", command.as_deref().unwrap_or_default()));
     run.args(["--seed", &pair.seed.to_string()]).arg("--store").arg(&pair.store);
     if !args.only.is_empty() {
         run.args(["--only", &args.only.join(",")]);
@@ -211,16 +221,9 @@ fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
     if let Some(window) = args.window {
         run.args(["--window", &window.to_string()]);
     }
-    match (args.quick, args.trials) {
-        (false, None) => {
-            let half = args.budget.map_or(TIME, |span| span.0) / 2;
-            run.args(["--budget", &format!("{}ms", half.as_millis())]);
-        }
-        (quick, trials) => {
-            run.args(quick.then_some("--quick"));
-            run.args(trials.map(|trials| format!("--trials={trials}")));
-        }
-    }
+    run.args(args.time().map(|time| format!("--budget={}ms", (time / 2).as_millis())));
+    run.args(args.quick.then_some("--quick"));
+    run.args(args.trials.map(|trials| format!("--trials={trials}")));
     run.args(label.as_ref().map(|label| format!("--label={label}")));
     run.args(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
     match &args.layers {
@@ -238,14 +241,19 @@ fn named(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// With the status of the run that failed, which told why.
-fn failure(error: anyhow::Error) -> Failure {
+fn failure(error: anyhow::Error, args: &AbArgs) -> Failure {
     let of_run = error.downcast_ref::<Ended>().and_then(|ended| Some((ended.side, ended.status?)));
     match of_run {
         _ if error.is::<Stopped>() => Failure::new(Exit::Stopped, error),
         Some((_, 3)) => Failure::new(Exit::Lacking, error),
-        Some((side, 2)) => {
+        // Another build may not have the option that it is started with.
+        Some((side, 2)) if args.program(side).is_some() => {
             let next = format!("the {side} side's netrig has to know `netrig ab` itself");
             Failure::new(Exit::BadInput, error).with_next(next)
+        }
+        Some((_, 2)) => {
+            let failure = Failure::new(Exit::BadInput, error);
+            if args.time().is_some() { failure.with_next("each run has half of the time of --budget") } else { failure }
         }
         _ => Failure::new(Exit::Failed, error),
     }
