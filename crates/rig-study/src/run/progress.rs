@@ -1,5 +1,5 @@
 //! Shows a run as it goes: what runs, what is left and the interim figure. On a terminal one line that changes; elsewhere
-//! a line for each trial.
+//! a line for each trial. Two runs that take turns have one line for both.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,13 +17,92 @@ use crate::figures::{Kind, figure};
 use crate::record::TrialRecord;
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
-/// A progress line on standard error.
+/// How often two runs that take turns tell the time left where no line changes.
+const NEWS: Duration = Duration::from_secs(15);
+
+/// The line on standard error that changes, and those above it.
 #[derive(Debug)]
-pub struct Progress {
+struct Lines {
     bar: ProgressBar,
     quiet: bool,
-    /// Whether there is a line that changes; elsewhere each trial's line tells the time left.
+    /// Whether there is a line that changes.
     redraws: bool,
+}
+
+impl Lines {
+    /// With a bar of `length` in `template`, as indicatif has it.
+    fn new(length: u64, template: &str, quiet: bool) -> Self {
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(length) };
+        let redraws = !quiet && look::redraws();
+        bar.set_draw_target(if redraws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars(if look::is_ascii() { "=> " } else { "━╸ " }));
+        }
+        Self { bar, quiet, redraws }
+    }
+
+    fn say(&self, text: &str) {
+        let text = look::shown(text);
+        if self.quiet {
+        } else if self.redraws {
+            self.bar.println(text);
+        } else {
+            // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+}
+
+/// The progress of two runs that take turns.
+#[derive(Debug)]
+pub struct TurnsProgress {
+    lines: Lines,
+    begun: Instant,
+    /// What both runs may take, where that is known before.
+    time: Option<Duration>,
+    told: Instant,
+    /// Of each run.
+    trials: usize,
+}
+
+impl TurnsProgress {
+    pub fn new(time: Option<Duration>, quiet: bool) -> Self {
+        let template = if time.is_some() { "{bar:16} {wide_msg}" } else { "{wide_msg}" };
+        let lines = Lines::new(time.map_or(0, |time| time.as_secs()), template, quiet);
+        Self { lines, begun: Instant::now(), time, told: Instant::now(), trials: 0 }
+    }
+
+    /// Says what happens before the first trial.
+    pub fn note(&self, text: &str) {
+        self.lines.say(text);
+    }
+
+    /// Each run has made one trial more.
+    pub fn turn_done(&mut self) {
+        self.trials += 1;
+        let made = self.begun.elapsed();
+        let trials = counted(self.trials, "trial", "trials");
+        let left = self.time.map(|time| format!("{} left", minutes(time.saturating_sub(made))));
+        if self.lines.redraws {
+            let left = left.unwrap_or_else(|| format!("after {}", minutes(made)));
+            self.lines.bar.set_position(made.as_secs());
+            self.lines.bar.set_message(format!("{left}  {trials} of each"));
+        } else if self.told.elapsed() >= NEWS {
+            self.told = Instant::now();
+            let left = left.map_or(String::new(), |left| format!(", {left}"));
+            self.lines.say(&format!("{trials} of each after {}{left}", minutes(made)));
+        }
+    }
+
+    pub fn finish(&self) {
+        self.lines.bar.finish_and_clear();
+    }
+}
+
+/// The progress of a run.
+#[derive(Debug)]
+pub struct Progress {
+    lines: Lines,
     trial: String,
     /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
     shown: Shown,
@@ -42,16 +121,8 @@ pub struct Progress {
 impl Progress {
     pub fn new(suite: &Suite, timing: &Timing, quiet: bool) -> Self {
         let most = suite.most_trials(timing.repeat);
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new(most.into()) };
-        let redraws = !quiet && look::redraws();
-        bar.set_draw_target(if redraws { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() });
-        if let Ok(style) = ProgressStyle::with_template("{bar:16} {pos}/{len}  {prefix}{wide_msg}") {
-            bar.set_style(style.progress_chars(if look::is_ascii() { "=> " } else { "━╸ " }));
-        }
         Self {
-            bar,
-            quiet,
-            redraws,
+            lines: Lines::new(most.into(), "{bar:16} {pos}/{len}  {prefix}{wide_msg}", quiet),
             trial: String::new(),
             shown: Shown::Bytes,
             sides: [Side::Sender, Side::Receiver],
@@ -67,28 +138,17 @@ impl Progress {
 
     /// Says what happens before the first trial.
     pub fn note(&self, text: &str) {
-        self.line(text);
+        self.lines.say(text);
     }
 
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
-
-    fn line(&self, text: &str) {
-        let text = look::shown(text);
-        if self.quiet {
-        } else if self.redraws {
-            self.bar.println(text);
-        } else {
-            // A reader that went away (`netrig run ... 2>&1 | head`) must not end the run, as eprintln! would.
-            let _ = writeln!(io::stderr(), "{text}");
-        }
+        self.lines.bar.finish_and_clear();
     }
 
     /// What is left in time stands before what runs, so that a narrow terminal cuts the latter.
     fn show(&self, what: String) {
-        self.bar.set_prefix(self.left().map_or(String::new(), |left| format!("{left}  ")));
-        self.bar.set_message(what);
+        self.lines.bar.set_prefix(self.left().map_or(String::new(), |left| format!("{left}  ")));
+        self.lines.bar.set_message(what);
     }
 
     fn left(&self) -> Option<String> {
@@ -98,7 +158,7 @@ impl Progress {
             return Some(format!("about {}{or_more} left", minutes(left)));
         }
         let each = self.started.elapsed() / self.trials_done;
-        let left = self.bar.length()?.saturating_sub(self.bar.position());
+        let left = self.lines.bar.length()?.saturating_sub(self.lines.bar.position());
         let left = each * u32::try_from(left).unwrap_or(u32::MAX);
         let at_most = if matches!(self.repeat, Repeat::Until(_)) { "at most " } else { "" };
         Some(format!("{at_most}{} left", minutes(left)))
@@ -174,7 +234,7 @@ impl Observer for Progress {
 
     fn trial_done(&mut self, record: &TrialRecord) {
         self.trials_done += 1;
-        self.bar.inc(1);
+        self.lines.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
         let [one, other] = self.sides;
         let result = match self.shown {
@@ -183,7 +243,7 @@ impl Observer for Progress {
             Shown::Transactions => value(Side::Local, Metric::Transactions),
             Shown::Connections => value(Side::Local, Metric::Connections),
         };
-        self.line(&format!(
+        self.lines.say(&format!(
             "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}{}",
             record.scenario,
             record.ordinal,
@@ -194,7 +254,7 @@ impl Observer for Progress {
                 0 => String::new(),
                 n => format!("  {}", counted(n, "doubt", "doubts")),
             },
-            match self.left().filter(|_| !self.redraws) {
+            match self.left().filter(|_| !self.lines.redraws) {
                 Some(left) => format!("  {left}"),
                 None => String::new(),
             },
@@ -206,10 +266,10 @@ impl Observer for Progress {
         if settled.outcome != Outcome::Fixed {
             // Trials that this scenario will not need are no longer ahead.
             let spared = self.repeat.most().saturating_sub(settled.trials);
-            self.bar.set_length(self.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
+            self.lines.bar.set_length(self.lines.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
             let Settled { scenario, outcome, trials } = settled;
             let trials = counted(*trials, "trial", "trials");
-            self.line(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
+            self.lines.say(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
         }
     }
 }

@@ -13,8 +13,8 @@ use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_report::Format;
-use rig_stats::units::{Span, counted};
-use rig_study::run::minutes;
+use rig_stats::units::Span;
+use rig_study::run::TurnsProgress;
 use rig_study::run::turns::{Side, Turns};
 use rig_study::store::Label;
 use rig_study::suite::Suite;
@@ -26,8 +26,6 @@ use super::output::Output;
 use super::{cancel_on_signal, compare, report, usable_cpus};
 
 const TIME: Duration = Duration::from_secs(300);
-/// How often the time left is told.
-const NEWS: Duration = Duration::from_secs(15);
 
 #[derive(Debug, Args)]
 pub struct AbArgs {
@@ -164,11 +162,12 @@ fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Fail
     let mut old = start(Side::Old)?;
     let mut new = start(Side::New)?;
     let numbers = [&old, &new].map(|run| run.number.clone().unwrap_or_default());
-    if !args.quiet {
-        let [old, new] = &numbers;
-        note(format_args!("Run {old} is the old variant, run {new} the new one: {} in turn", args.suite));
-    }
-    let took = take_turns(args, [&mut old, &mut new]);
+    let [old_number, new_number] = &numbers;
+    let mut progress = TurnsProgress::new(args.time(), args.quiet);
+    progress
+        .note(&format!("Run {old_number} is the old variant, run {new_number} the new one: {} in turn", args.suite));
+    let took = take_turns(args.time(), [&mut old, &mut new], &mut progress);
+    progress.finish();
     let ended = took.and_then(|()| old.end()).and_then(|()| new.end());
     let Err(error) = ended else { return Ok(numbers) };
     // They keep what they have, which takes a moment.
@@ -179,24 +178,15 @@ fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Fail
 }
 
 /// A trial of each in turn, until one has no more to make or the time is up.
-fn take_turns(args: &AbArgs, mut runs: [&mut Run; 2]) -> anyhow::Result<()> {
+fn take_turns(time: Option<Duration>, mut runs: [&mut Run; 2], progress: &mut TurnsProgress) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let time = args.time();
-    let mut told = begun;
-    let mut made = 0_u32;
     while !runs.iter().any(|run| run.is_over) && time.is_none_or(|time| begun.elapsed() < time) {
         for run in &mut runs {
             run.turn()?;
         }
         // Who comes first changes: old, new, new, old, so that a machine that gets slower favours neither.
         runs.reverse();
-        made += 1;
-        if !args.quiet && told.elapsed() >= NEWS {
-            told = Instant::now();
-            let trials = counted(made as usize, "trial", "trials");
-            let left = time.map(|time| format!(", {} left", minutes(time.saturating_sub(begun.elapsed()))));
-            note(format_args!("{trials} of each after {}{}", minutes(begun.elapsed()), left.unwrap_or_default()));
-        }
+        progress.turn_done();
     }
     Ok(())
 }
