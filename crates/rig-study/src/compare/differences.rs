@@ -91,6 +91,11 @@ pub(super) fn between(
     note("Host of the nodes", host(old), host(new));
     note("Command before each trial", command(old), command(new));
     note("Repetition", one.repetition.clone(), other.repetition.clone());
+    note(
+        "Costs by layer",
+        sampled(scenarios.iter().map(|(old, _)| *old)),
+        sampled(scenarios.iter().map(|(_, new)| *new)),
+    );
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
     found.extend(super::machine::difference(&conditions.0, &conditions.1));
@@ -114,6 +119,11 @@ fn host(run: &RunData) -> String {
 fn command(run: &RunData) -> String {
     let command = run.run.turns.as_ref().map_or("", |turns| turns.command.as_str());
     if command.is_empty() { "none".to_owned() } else { command.to_owned() }
+}
+
+/// Whether any stacks were sampled: a comparison names layers only where both runs did.
+fn sampled<'a>(mut scenarios: impl Iterator<Item = &'a ScenarioData>) -> String {
+    if scenarios.any(|scenario| !scenario.layers.is_empty()) { "sampled" } else { "not sampled" }.to_owned()
 }
 
 /// What stood between the ends, with its version, in the words of the trials: each kind once.

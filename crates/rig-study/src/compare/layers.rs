@@ -9,16 +9,19 @@ use crate::export::ScenarioData;
 use crate::layers::{End, Pairing, differences};
 use crate::record::{Profile, TrialRecord};
 
-/// Of each end whose stacks both runs sampled. `figures` are those of the same comparison.
+/// Of each end whose stacks both runs sampled. `figures` are those of the same comparison; trials are paired by block in runs that
+/// took turns.
 pub(super) fn by_layer(
     chosen: &[(&ScenarioData, &ScenarioData)],
     figures: &[FigureComparison],
+    took_turns: bool,
     level: Level,
 ) -> Vec<LayerComparison> {
+    let pairing = if took_turns { Pairing::Blocks } else { Pairing::None };
     let of = |(old, new): &(&ScenarioData, &ScenarioData)| -> Vec<LayerComparison> {
         let end = |after: &crate::layers::LayersData| {
             let before = old.layers.iter().find(|before| before.end == after.end)?;
-            let changes = differences(before, after, Pairing::None, level)?;
+            let changes = differences(before, after, pairing, level)?;
             let verdict = figures.iter().find(|figure| {
                 let demand = ["service_demand", "transaction_demand"].contains(&figure.metric.as_str());
                 demand && figure.scenario == new.id && figure.side == after.end.name()

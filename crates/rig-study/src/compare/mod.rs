@@ -181,7 +181,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         only_in_old: missing(&old.data, &new.data),
         only_in_new: missing(&new.data, &old.data),
         differences: differences::between(&old.data, &new.data, &conditions, &chosen),
-        layers: layers::by_layer(&chosen, &figures, options.level),
+        layers: layers::by_layer(&chosen, &figures, took_turns, options.level),
         doubts: chosen.iter().flat_map(|(one, other)| differences::of_both(one, other)).collect(),
         figures,
     })
