@@ -29,6 +29,7 @@ pub use blocks::{Against, ByBlock, Disturbance, Why};
 use expression::{Dimension, Expr, Operator};
 pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};
+use rig_stats::compare::TRIALS_MIN;
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
 use rig_stats::sample::{Bound, Range, Sample};
@@ -328,12 +329,16 @@ impl Claim {
             Some((interval, (low, high))) => {
                 let least = if bound.is_some_and(Bound::is_open_below) { f64::NEG_INFINITY } else { interval.low };
                 let most = if bound.is_some_and(Bound::is_open_above) { f64::INFINITY } else { interval.high };
-                let verdict = threshold.verdict(least, most);
+                let told = threshold.verdict(least, most);
+                let few = told != Verdict::Undecided && measured.iter().any(|sample| sample.len() < TRIALS_MIN);
+                let verdict = if few { Verdict::Undecided } else { told };
                 let mut words = format!(
                     "{effect_is} is {value} ({} % interval {low} to {high}), claimed {claimed}",
                     level.percent()
                 );
-                if verdict == Verdict::Undecided {
+                if few {
+                    words += &format!("; fewer than {TRIALS_MIN} trials lie apart by chance too often");
+                } else if verdict == Verdict::Undecided {
                     words += match bound {
                         None => "; the claimed value is inside the interval; more trials would narrow it",
                         Some(Bound::Open) => "; both figures are only limits, so how they relate is not known",

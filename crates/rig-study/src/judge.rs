@@ -5,7 +5,8 @@
 //! 2. Where the trials were made in blocks, the effect is computed in each block and judged by the blocks
 //!    ([`rig_stats::blocks`]). The verdict needs both the test that is corrected for all claims that are judged so (Holm) and the
 //!    interval, which assumes less. A run with a budget is looked at several times; the boundaries keep the error
-//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. What was measured of what disturbed the trials
+//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. Of a ratio that takes one of two values both have
+//!    to say the same. What was measured of what disturbed the trials
 //!    is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
 //! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios that share fewer
 //!    than six blocks and less than half of those made, and figures that are limits or known to a grid only.
@@ -20,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rig_stats::blocks::holm;
 use rig_stats::blocks::sequential::{LEAST, Look, boundaries};
+use rig_stats::compare::TRIALS_MIN;
 use rig_stats::confidence::Level;
 use rig_stats::sample::{Reading, Sample};
 
@@ -159,12 +161,15 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
         for (&index, corrected) in family.iter().zip(corrected) {
             let Some((claim, look)) = &at_look[index] else { continue };
             let leaning = leanings[index];
-            if claim.blocks() < 2 {
+            if claim.blocks() < TRIALS_MIN {
                 continue;
             }
             let agrees = claim.interval_agrees(leaning, rule.level);
             answers[index] = Some(if agrees && claim.is_reached(leaning, corrected, look.p) {
-                (leaning, Why::Decided { after: claim.blocks() })
+                match claim.modes_agree(leaning) {
+                    true => (leaning, Why::Decided { after: claim.blocks() }),
+                    false => (Verdict::Undecided, Why::TwoValued),
+                }
             } else if agrees && claim.is_reached(leaning, last[index], look.p) {
                 (Verdict::Undecided, Why::Among(family.len()))
             } else {
@@ -176,7 +181,12 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
 }
 
 fn first_word(claim: &ByBlock) -> (Verdict, Why) {
-    (Verdict::Undecided, if claim.blocks() < 2 { Why::Single } else { Why::Wide })
+    let why = match claim.blocks() {
+        0 | 1 => Why::Single,
+        few if few < TRIALS_MIN => Why::Few,
+        _ => Why::Wide,
+    };
+    (Verdict::Undecided, why)
 }
 
 /// The trials of a run by scenario, in the order in which they were made.

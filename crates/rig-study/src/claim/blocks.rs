@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use rig_stats::blocks::covariate::{Adjusted, Covariate, adjust};
+use rig_stats::blocks::modes::Modes;
 use rig_stats::blocks::{Contrast, least_p, plan, sequential};
-use rig_stats::compare::Resampling;
+use rig_stats::compare::{Resampling, TRIALS_MIN};
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::Scale;
 
@@ -230,6 +231,24 @@ impl ByBlock {
         interval.is_some_and(|interval| self.threshold.verdict(interval.low, interval.high) == leaning)
     }
 
+    /// Both values of a ratio that takes one of two, each with its number of blocks.
+    fn modes(&self) -> Option<[(f64, usize); 2]> {
+        if self.scale != Scale::Logarithmic {
+            return None;
+        }
+        let Modes { low, high } =
+            Modes::of(&self.contrast.values().iter().map(|value| value.exp()).collect::<Vec<_>>())?;
+        let mode = |values: &[f64]| (values.iter().sum::<f64>() / values.len() as f64, values.len());
+        Some([mode(&low), mode(&high)])
+    }
+
+    /// Whether an effect that takes one of two values is on the leaning's side with both. What lies between them says nothing of
+    /// either.
+    pub fn modes_agree(&self, leaning: Verdict) -> bool {
+        let agrees = |(value, _): &(f64, usize)| self.threshold.holds(*value) == (leaning == Verdict::Holds);
+        self.modes().is_none_or(|modes| modes.iter().all(agrees))
+    }
+
     fn unscaled(&self, interval: Interval) -> Interval {
         match self.scale {
             Scale::Linear => interval,
@@ -279,12 +298,17 @@ impl ByBlock {
             let _ =
                 write!(words, "; adjusted for {name}, without which blocks scatter {:.1} times as much", 1.0 / left);
         }
+        if let Some([(low, fewer), (high, more)]) = self.modes() {
+            let (low, high) = (self.unit.show_to(3, low), self.unit.show_to(3, high));
+            let _ = write!(words, "; two-valued, about {low} in {fewer} blocks and {high} in {more}");
+        }
         match why {
             Why::Decided { after } if after < blocks => {
                 let _ = write!(words, "; decided after {after} blocks");
             }
             Why::Decided { .. } => {}
             Why::Single => words += "; a single block gives no interval",
+            Why::Few => words += &format!("; fewer than {TRIALS_MIN} blocks lie apart by chance too often"),
             Why::Among(claims) => {
                 let _ = write!(
                     words,
@@ -292,6 +316,7 @@ impl ByBlock {
                 );
             }
             Why::Wide => words += "; the claimed value is inside the interval",
+            Why::TwoValued => words += "; one of the two is on either side of what is claimed",
         }
         match (why, needed) {
             (Why::Among(_) | Why::Wide, Some(needed)) => {
@@ -327,8 +352,12 @@ pub enum Why {
     Decided { after: usize },
     /// There is one block only.
     Single,
+    /// Fewer than [`TRIALS_MIN`] blocks.
+    Few,
     /// Not surely enough for one of so many claims.
     Among(usize),
     /// The interval reaches across.
     Wide,
+    /// The effect takes two values, of which one speaks for the claim and one against it.
+    TwoValued,
 }

@@ -206,7 +206,7 @@ fn errors_read_well() {
 
 #[test]
 fn times_are_compared_with_times() {
-    let figures: &[(&str, &[f64])] = &[("D.latency_p99", &[90.0, 91.0, 92.0]), ("B.latency_p99", &[50.0, 50.0])];
+    let figures: &[(&str, &[f64])] = &[("D.latency_p99", &[90.0, 91.0, 92.0]), ("B.latency_p99", &[50.0, 50.0, 50.0])];
     let judgement = judge("D.latency_p99 <= 0.1ms", figures);
     assert_eq!((judgement.verdict, judgement.unit), (Verdict::Holds, EffectUnit::Microseconds));
     assert_eq!(judgement.threshold, Threshold::AtMost(100.0));
@@ -232,7 +232,7 @@ fn size_and_depth_are_limited() {
 /// 0.91 / 1.027674 to 0.91 * 1.027674.
 #[test]
 fn a_ratio_of_two_scenarios_by_hand() {
-    let figures: &[(&str, &[f64])] = &[("D.throughput", &[90e6, 91e6, 92e6]), ("B.throughput", &[1e8, 1e8])];
+    let figures: &[(&str, &[f64])] = &[("D.throughput", &[90e6, 91e6, 92e6]), ("B.throughput", &[1e8, 1e8, 1e8])];
     let judgement = judge("D.throughput >= 0.9 * B.throughput", figures);
     assert_eq!(judgement.verdict, Verdict::Undecided);
     assert_eq!(judgement.effect_is, "D.throughput / B.throughput");
@@ -268,7 +268,7 @@ fn a_ratio_of_two_scenarios_by_hand() {
 
 #[test]
 fn both_factors_make_the_threshold() {
-    let figures: &[(&str, &[f64])] = &[("A.throughput", &[6.0, 6.0]), ("B.throughput", &[4.0, 4.0])];
+    let figures: &[(&str, &[f64])] = &[("A.throughput", &[6.0, 6.0, 6.0]), ("B.throughput", &[4.0, 4.0, 4.0])];
     let judgement = judge("2 * A.throughput / 4 >= B.throughput * 0.75", figures);
     assert_eq!(judgement.effect_is, "A.throughput / B.throughput");
     assert_eq!(judgement.threshold, Threshold::AtLeast(1.5));
@@ -332,7 +332,7 @@ fn zeros_make_it_a_difference() {
 
 #[test]
 fn what_is_missing_is_named() {
-    let judgement = judge("D.throughput >= 0.9 * B.throughput + C.throughput", &[("B.throughput", &[1e8, 1e8])]);
+    let judgement = judge("D.throughput >= 0.9 * B.throughput + C.throughput", &[("B.throughput", &[1e8, 1e8, 1e8])]);
     assert_eq!(judgement.verdict, Verdict::Undecided);
     assert_eq!((judgement.effect, judgement.interval), (None, None));
     assert_eq!(judgement.words, "not measured: D.throughput, C.throughput");
@@ -342,7 +342,7 @@ fn what_is_missing_is_named() {
 
 #[test]
 fn a_single_trial_decides_nothing() {
-    let figures: &[(&str, &[f64])] = &[("D.throughput", &[95e6]), ("B.throughput", &[1e8, 1e8])];
+    let figures: &[(&str, &[f64])] = &[("D.throughput", &[95e6]), ("B.throughput", &[1e8, 1e8, 1e8])];
     let judgement = judge("D.throughput >= 0.5 * B.throughput", figures);
     assert_eq!((judgement.verdict, judgement.interval), (Verdict::Undecided, None));
     near(judgement.effect.unwrap(), 0.95);

@@ -98,6 +98,44 @@ fn what_is_undecided_says_how_many_blocks_it_takes() {
     assert!(ruling.judgement.words.contains("blocks should decide it"), "{}", ruling.judgement.words);
 }
 
+/// Three of four blocks at one value and the fourth at another: their centre is above 1, and says nothing of the fourth.
+#[test]
+fn a_ratio_of_two_values_is_decided_only_where_both_agree() {
+    let mut draws = Draws(4);
+    let mut of_two = |low: f64| -> Ruling {
+        let trials: Vec<TrialRecord> = (1..=16)
+            .flat_map(|block| {
+                let ratio = if block % 4 == 0 { low } else { 1.5 };
+                run(&mut draws, 1, ratio, 0.0, 0.002)
+                    .into_iter()
+                    .map(move |trial| TrialRecord { block: Some(block), ..trial })
+            })
+            .collect();
+        rule_on(&["B.throughput > A.throughput"], &trials, &fixed()).remove(0)
+    };
+    let apart = of_two(0.95);
+    let words = &apart.judgement.words;
+    assert_eq!(apart.judgement.verdict, Verdict::Undecided, "{words}");
+    assert!(words.contains("two-valued, about 0.9") && words.contains("in 4 blocks and 1.5"), "{words}");
+    assert!(words.contains("in 12; one of the two is on either side"), "{words}");
+    let together = of_two(1.2);
+    assert_eq!(together.judgement.verdict, Verdict::Holds, "{}", together.judgement.words);
+}
+
+#[test]
+fn fewer_than_three_blocks_or_trials_decide_nothing() {
+    let claim = ["B.throughput <= 0.9 * A.throughput"];
+    for (blocks, expected) in [(2, Verdict::Undecided), (3, Verdict::Holds)] {
+        let trials = run(&mut Draws(5), blocks, 0.5, 0.0, 0.0001);
+        let old: Vec<TrialRecord> = trials.iter().map(|trial| TrialRecord { block: None, ..trial.clone() }).collect();
+        for trials in [trials, old] {
+            let judgement = &rule_on(&claim, &trials, &fixed())[0].judgement;
+            assert_eq!(judgement.verdict, expected, "{}", judgement.words);
+            assert_eq!(judgement.words.contains("fewer than 3"), blocks == 2, "{}", judgement.words);
+        }
+    }
+}
+
 #[test]
 fn scenarios_that_share_few_blocks_count_as_independent() {
     let mut trials = run(&mut Draws(3), 3, 0.5, 0.0, 0.01);
