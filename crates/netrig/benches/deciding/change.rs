@@ -13,6 +13,11 @@ title = "A known change"
 window = "2s"
 warm_up = "200ms"
 cool_down = "50ms"
+[quick]
+window = "200ms"
+warm_up = "80ms"
+cool_down = "20ms"
+trials = 6
 [testbed.two]
 nodes = ["a", "b"]
 wire = { mtu = 1500 }
@@ -37,7 +42,12 @@ const CASES: [Case; 2] = [
         figure: "remote.transaction_demand",
         units: 1.0,
     },
-    Case { name: "tcp-stream", load: r#"{ kind = "tcp-stream" }"#, figure: "remote.service_demand", units: 64.0 },
+    Case {
+        name: "tcp-stream",
+        load: r#"{ kind = "tcp-stream", message = "128k" }"#,
+        figure: "remote.service_demand",
+        units: 64.0,
+    },
 ];
 
 pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {

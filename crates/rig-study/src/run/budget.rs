@@ -55,7 +55,7 @@ struct Expected {
 pub enum BudgetError {
     #[error(
         "{} are too short: a block of one trial of each scenario takes about {}, and fewer than {BLOCKS_LEAST} show no \
-         scatter: give at least {}, or fewer scenarios with --only", Span(*.given), minutes(*.block), minutes(*.block * (BLOCKS_LEAST + 1))
+         scatter: give at least {}, fewer scenarios with --only, or a shorter --window", Span(*.given), minutes(*.block), minutes(*.block * (BLOCKS_LEAST + 1))
     )]
     TooShort { given: Duration, block: Duration },
     #[error(transparent)]

@@ -89,7 +89,8 @@ pub(super) struct Defaults {
     pub load: Option<Spanned<LoadFile>>,
 }
 
-/// What `--quick` has in place of the defaults.
+/// What `--quick` has in place of the defaults. Its window is the shortest that `--budget` chooses; without it, `--budget`
+/// keeps the window of the defaults.
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Quick {
