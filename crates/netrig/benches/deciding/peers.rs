@@ -31,6 +31,7 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
     let wanted = percent / 100.0;
     let suite = change::veth_pair();
     let mut seconds = FIRST;
+    let begun = Instant::now();
     let narrow = loop {
         let run = bench.run_text(&suite, seconds)?;
         let reached = claims(&run).filter_map(width).next();
@@ -44,6 +45,7 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
     };
     let told = narrow.map_or(format!("> {LONGEST} s"), |seconds| format!("{seconds:.0} s"));
     line(&format!("netrig run --budget, ratio to +-{percent} %"), "", &told);
+    line("... with the shorter runs that were tried before", "", &format!("{:.0} s", begun.elapsed().as_secs_f64()));
 
     for program in ["netperf", "netserver"] {
         if !on_path(program) {

@@ -17,9 +17,9 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     if comparison.layers.is_empty() {
         return Vec::new();
     }
-    let mut blocks = vec![Block::heading(level, "Changes by layer")];
+    let mut notices = Vec::new();
     if comparison.layers.iter().any(|one| !one.changes.same_map) {
-        blocks.push(Block::warning(
+        notices.push(Block::warning(
             "The runs divided their stacks by different maps from functions to layers: parts may have moved between layers.",
         ));
     }
@@ -30,15 +30,20 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
         .map(|one| format!("{} {} ({:.1} %)", one.scenario, one.changes.end, one.unknown_percent))
         .collect();
     if !unknown.is_empty() {
-        blocks.push(Block::warning(format!("Much of the time has no layer: {}.", unknown.join(", "))));
+        notices.push(Block::warning(format!("Much of the time has no layer: {}.", unknown.join(", "))));
     }
-    blocks.push(match items.is_empty() {
-        true => Block::paragraph(
-            "No end's CPU time is better or worse, so no layer is named. What each layer took is among the details.",
-        ),
-        false => Block::List { items },
-    });
-    blocks
+    match items.is_empty() {
+        true => {
+            let text =
+                "No layer is named, since no end's CPU time is better or worse; what each took is with the figures.";
+            notices.push(Block::paragraph(text));
+            notices
+        }
+        false => {
+            let heading = Block::heading(level, "Changes by layer");
+            [heading].into_iter().chain(notices).chain([Block::List { items }]).collect()
+        }
+    }
 }
 
 /// `B sender: +0.031 µs/KB (0.010 to 0.052); surely in Netfilter +0.021 (0.015 to 0.027)`
@@ -170,7 +175,8 @@ mod tests {
         assert!(comparison.layers.iter().all(|one| one.verdict.is_some()), "{:#?}", comparison.layers);
         let told = blocks(&comparison, 2);
         assert!(
-            told.iter().any(|block| matches!(block, Block::Paragraph { text } if text.contains("no layer is named"))),
+            told.iter()
+                .any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer is named"))),
             "{told:#?}"
         );
         assert!(told.iter().all(|block| !matches!(block, Block::Notice { .. })), "{told:#?}");
