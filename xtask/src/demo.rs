@@ -1,4 +1,4 @@
-//! From a fresh machine to tables and a report by one command.
+//! From a fresh machine to an answer and a report by one command.
 
 use std::fs;
 use std::process::{Command, ExitCode};
@@ -29,7 +29,7 @@ pub fn demo() -> Result<ExitCode> {
     if !reported.success() {
         return Ok(code(reported));
     }
-    println!("\nThe same as HTML, with plots: {}", html.display());
+    println!("\nWith charts and tables, as a page: {}", html.display());
     println!("`netrig` above is {}; to have it on PATH: cargo install --locked --path crates/netrig", netrig.display());
     Ok(ExitCode::SUCCESS)
 }

@@ -36,7 +36,9 @@ const TASKS: [Task; 5] = [
         question: "What does my overlay cost?",
         commands: "netrig run layers --quick --only A,B,D,D-vxlan",
         answer: &["A Raw", "B Containers", "D Containers", "D-vxlan Containers", "[1] Throughput", "[2] CPU time"],
-        more: "A is the raw stack, B containers behind a bridge, D the same over netrig's vRouter, D-vxlan over the kernel's VXLAN.",
+        more: "A is the raw stack, B containers behind a bridge, D the same over netrig's vRouter, D-vxlan over the kernel's VXLAN. \
+               As in the study, A sends one message at a time and the others keep several under way, so that more than 100 % is \
+               possible; hold D against B for the overlay alone.",
     },
     Task {
         question: "Is my change slower?",
@@ -58,7 +60,8 @@ const TASKS: [Task; 5] = [
         question: "Where is the limit without loss?",
         commands: "netrig run packets --quick --only limit --format markdown",
         answer: &["| Trial  ", "| Limit without loss", "| Connections", "| Failed"],
-        more: "The packet generator's own limit over a bare wire, and what it carried at half of that. `netrig dperf -c FILE --search loss-free` searches through whatever \
+        more: "The packet generator's own limit over a bare wire, and what it carried at half of that; `>=` says that the generator was \
+               the limit. `netrig dperf -c FILE --search loss-free` searches through whatever \
                stands between two machines ([DPERF.md](docs/DPERF.md)).",
     },
     Task {

@@ -3,6 +3,8 @@
 use std::env;
 use std::ffi::OsString;
 
+use rig_cli::look::has_only_ascii;
+
 /// Characters and colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
@@ -18,17 +20,11 @@ impl Look {
         Self::of(env::var_os)
     }
 
-    /// NO_COLOR as no-color.org has it; the character set by the first of LC_ALL, LC_CTYPE and LANG that is set (locale(7)).
+    /// NO_COLOR as no-color.org has it; the character set as all of netrig has it.
     fn of(variable: impl Fn(&'static str) -> Option<OsString>) -> Self {
         let set = |name| variable(name).filter(|value| !value.is_empty());
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
-        let locale = locale.to_string_lossy().to_lowercase();
         let plain = set("TERM").is_none_or(|terminal| terminal == "dumb");
-        Self {
-            colour: set("NO_COLOR").is_none() && !plain,
-            ascii: !locale.contains("utf-8") && !locale.contains("utf8"),
-            plain,
-        }
+        Self { colour: set("NO_COLOR").is_none() && !plain, ascii: has_only_ascii(&variable), plain }
     }
 
     /// The parts of a bar, and what is left of it.
@@ -68,6 +64,6 @@ mod tests {
         );
         assert_eq!(of(&[xterm, ("LC_ALL", ""), ("LANG", "C.utf8")]), Look { colour: true, ascii: false, plain: false });
         assert!(!of(&[xterm, ("NO_COLOR", "1")]).colour && of(&[xterm, ("NO_COLOR", "")]).colour);
-        assert_eq!(of(&[("TERM", "dumb")]), Look { colour: false, ascii: true, plain: true });
+        assert_eq!(of(&[("TERM", "dumb")]), Look { colour: false, ascii: false, plain: true });
     }
 }

@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
+use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
 use crate::command::ab::AbArgs;
@@ -18,6 +19,14 @@ use crate::command::run::RunArgs;
 use crate::command::{self, ends, examples};
 use crate::manual::{self, names};
 use crate::tool::Tool;
+
+/// What to write for a word that is no command but names something of netrig.
+pub fn instead(word: &str) -> Option<String> {
+    if Suite::is_built_in(word) {
+        return Some(format!("a suite's name stands after `run`: netrig run {word}"));
+    }
+    (word == "ipvsadm").then(|| "netrig takes ipvsadm's options as `netrig lb`, or by a link of that name".to_owned())
+}
 
 /// A test rig for virtual network datapaths: what each layer costs, and its limit
 ///

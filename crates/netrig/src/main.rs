@@ -1,7 +1,7 @@
 use std::env;
 use std::process::ExitCode;
 
-use netrig::cli::Cli;
+use netrig::cli::{self, Cli};
 use netrig::tool::Tool;
 use rig_cli::help;
 use rig_cli::streams::tell;
@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let program = arguments.next().unwrap_or_else(|| "netrig".into());
     let result = match Tool::of(&program) {
         Some(tool) => tool.execute(&arguments.collect::<Vec<_>>()),
-        None => help::parse::<Cli>([program].into_iter().chain(arguments)).execute(),
+        None => help::parse_or::<Cli>([program].into_iter().chain(arguments), cli::instead).execute(),
     };
     match result {
         Ok(exit) => exit.into(),

@@ -27,18 +27,31 @@ pub fn on_a_screen(command: Command) -> Command {
 
 /// What `arguments` say, the program's name first; ends the process where they ask for help or are wrong.
 pub fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
+    parse_or(arguments, |_| None)
+}
+
+/// The same; `instead` says what to write for some words that are no command.
+pub fn parse_or<T: Parser>(
+    arguments: impl IntoIterator<Item = OsString>,
+    instead: impl Fn(&str) -> Option<String>,
+) -> T {
     let mut command = on_a_screen(T::command());
     let matches = command.try_get_matches_from_mut(arguments);
-    let mut matches = matches.unwrap_or_else(|error| with_suggestion(error, &command).exit());
+    let mut matches = matches.unwrap_or_else(|error| with_suggestion(error, &command, &instead).exit());
     T::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
 /// Names the command that was meant where clap finds none alike: two letters that changed places are one mistake.
-fn with_suggestion(mut error: Error, command: &Command) -> Error {
+fn with_suggestion(mut error: Error, command: &Command, instead: &dyn Fn(&str) -> Option<String>) -> Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    if let Some(words) = instead(word) {
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![words.into()]));
+        return error;
+    }
     if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
         return error;
     }
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let names = command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
     if let Some(meant) = closest(word, names).map(str::to_owned) {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
@@ -55,10 +68,12 @@ mod tests {
         let said = |word: &str| {
             let mut command = Command::new("rig").subcommands(["run", "report"].map(Command::new));
             let error = command.try_get_matches_from_mut(["rig", word]).unwrap_err();
-            with_suggestion(error, &command).to_string()
+            let instead = |word: &str| (word == "layers").then(|| "write `rig run layers`".to_owned());
+            with_suggestion(error, &command, &instead).to_string()
         };
         assert!(said("rnu").contains("'run'"), "{}", said("rnu"));
         assert!(said("reprot").contains("'report'"), "{}", said("reprot"));
         assert!(!said("xyzzy").contains("similar"), "{}", said("xyzzy"));
+        assert!(said("layers").contains("tip: write `rig run layers`"), "{}", said("layers"));
     }
 }

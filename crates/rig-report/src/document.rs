@@ -7,6 +7,7 @@ use std::fmt;
 
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::Bound;
+use rig_stats::units::counted;
 use serde::{Deserialize, Serialize};
 
 pub use number::{Interval, Number};
@@ -73,20 +74,48 @@ impl Document {
     #[must_use]
     pub fn brief(mut self, more: &str) -> Self {
         self.summary.truncate(1);
-        for block in &mut self.lead {
-            match block {
+        let mut lead = Vec::new();
+        for mut block in self.lead {
+            let mut left = 0;
+            match &mut block {
                 Block::Folded { blocks, .. } => blocks.clear(),
                 Block::Claims { claims } => {
-                    claims.truncate(BRIEF_CLAIMS);
+                    left = claims.len().saturating_sub(BRIEF_CLAIMS);
+                    *claims = of_each_verdict(std::mem::take(claims), BRIEF_CLAIMS);
                     claims.iter_mut().for_each(shorten);
                 }
                 _ => {}
             }
+            lead.push(block);
+            if left > 0 {
+                lead.push(Block::Folded { summary: counted(left, "more claim", "more claims"), blocks: Vec::new() });
+            }
         }
+        self.lead = lead;
         self.blocks = vec![Block::paragraph(more)];
         self.details.clear();
         self
     }
+}
+
+/// So many of the claims in their order, the first ones of each verdict: the only one that holds is not to be missed.
+fn of_each_verdict(claims: Vec<Claim>, most: usize) -> Vec<Claim> {
+    let mut seen: Vec<(Verdict, usize)> = Vec::new();
+    let mut places: Vec<(usize, usize)> = Vec::new();
+    for (place, claim) in claims.iter().enumerate() {
+        let kind = match seen.iter().position(|(verdict, _)| *verdict == claim.verdict) {
+            Some(kind) => kind,
+            None => {
+                seen.push((claim.verdict, 0));
+                seen.len() - 1
+            }
+        };
+        places.push((seen[kind].1, place));
+        seen[kind].1 += 1;
+    }
+    places.sort_unstable();
+    let kept: Vec<usize> = places.into_iter().take(most).map(|(_, place)| place).collect();
+    claims.into_iter().enumerate().filter(|(place, _)| kept.contains(place)).map(|(_, claim)| claim).collect()
 }
 
 /// Leaves of a claim what it says and what was measured.

@@ -531,8 +531,9 @@ impl fmt::Display for Reason {
             Self::Missing { which, missing, of } => {
                 write!(
                     f,
-                    "{missing} of {of} trials of {} lack the figure",
-                    if *which == Which::Both { "both runs".into() } else { which.to_string() }
+                    "{missing} of {of} trials of {} {} the figure",
+                    if *which == Which::Both { "both runs".into() } else { which.to_string() },
+                    if *missing == 1 { "lacks" } else { "lack" }
                 )
             }
             Self::SingleTrial(Which::Both) => write!(f, "a single trial in each run shows no scatter: make at least {TRIALS_MIN}"),

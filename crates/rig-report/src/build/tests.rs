@@ -513,6 +513,25 @@ fn open_claims_are_one_line_for_each_reason() {
     assert_eq!(brief.lead.iter().filter(|block| matches!(block, Block::Folded { .. })).count(), 2);
 }
 
+#[test]
+fn a_screen_has_claims_of_each_verdict_and_counts_the_others() {
+    let mut view = run_view();
+    let first = view.claims[0].clone();
+    let of = |place: usize, verdict| Claim { text: format!("Claim {place}"), verdict, open: None, ..first.clone() };
+    view.claims = (1..=9).map(|place| of(place, Verdict::Refuted)).chain([of(10, Verdict::Holds)]).collect();
+    let brief = document(&view).brief("more");
+    let shown: Vec<&Claim> = brief
+        .lead
+        .iter()
+        .filter_map(|block| if let Block::Claims { claims } = block { Some(claims) } else { None })
+        .flatten()
+        .collect();
+    assert_eq!(shown.len(), 8);
+    assert!(shown.iter().any(|claim| claim.text == "Claim 10"), "{shown:#?}");
+    let folded = |block: &Block| matches!(block, Block::Folded { summary, .. } if summary == "2 more claims");
+    assert!(brief.lead.iter().any(folded), "{:#?}", brief.lead);
+}
+
 /// A claim that goes on with one that stands elsewhere says whose it is.
 #[test]
 fn a_claim_that_goes_on_is_whole() {

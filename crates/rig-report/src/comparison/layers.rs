@@ -10,10 +10,12 @@ use crate::document::{Block, Cell, Column, Flame, FlameBefore, Label, Number, Ro
 /// Layers that one sentence names.
 const NAMED: usize = 6;
 
-/// A sentence for each end whose CPU time is better or worse. Of others no layer is named: of a dozen, each with an interval of 95 %, some
-/// lie beyond theirs by chance.
+/// A sentence for each end whose CPU time is better or worse, and for others with layers that changed surely among all of the comparison:
+/// of so many, some lie beyond their own interval by chance.
 pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
-    let items: Vec<String> = comparison.layers.iter().filter_map(sentence).collect();
+    let all = comparison.layers.iter().map(|one| one.changes.parts.len()).sum();
+    let sure = |part: &LayerDifference| part.is_sure_among(all, comparison.method.confidence_level_percent);
+    let items: Vec<String> = comparison.layers.iter().filter_map(|one| sentence(one, &sure)).collect();
     if comparison.layers.is_empty() {
         return Vec::new();
     }
@@ -34,8 +36,7 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     }
     match items.is_empty() {
         true => {
-            let text =
-                "No layer is named, since no end's CPU time is better or worse; what each took is with the figures.";
+            let text = "No layer changed by more than chance explains; what each took is with the figures.";
             notices.push(Block::paragraph(text));
             notices
         }
@@ -47,17 +48,14 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
 }
 
 /// `B sender: +0.031 µs/KB (0.010 to 0.052); surely in Netfilter +0.021 (0.015 to 0.027)`
-fn sentence(one: &LayerComparison) -> Option<String> {
-    let changed = match one.verdict {
-        Some(verdict) => matches!(verdict, Verdict::Better | Verdict::Worse),
-        // The end's demand is not among the figures that were compared.
-        None => one.changes.total.is_sure(),
-    };
-    if !changed {
+fn sentence(one: &LayerComparison, sure_among_all: &dyn Fn(&LayerDifference) -> bool) -> Option<String> {
+    let unit = &one.changes.unit;
+    let changed = matches!(one.verdict, Some(Verdict::Better | Verdict::Worse));
+    let is_sure = |part: &&LayerDifference| if changed { part.is_sure() } else { sure_among_all(part) };
+    let mut sure: Vec<&LayerDifference> = one.changes.parts.iter().filter(is_sure).collect();
+    if sure.is_empty() && !changed {
         return None;
     }
-    let unit = &one.changes.unit;
-    let mut sure: Vec<&LayerDifference> = one.changes.parts.iter().filter(|part| part.is_sure()).collect();
     sure.sort_by(|one, other| other.difference.abs().total_cmp(&one.difference.abs()));
     let signed = |value: f64| {
         let text = Number::new(value, decimals(unit)).to_string();
@@ -168,15 +166,44 @@ mod tests {
         assert_eq!(flames.count(), comparison.layers.len());
     }
 
+    /// Time has moved from one layer to another, and the end takes as much as before.
     #[test]
-    fn where_no_cpu_time_changed_no_layer_is_named() {
-        // Time has moved from one layer to another.
-        let comparison = compared(300);
-        assert!(comparison.layers.iter().all(|one| one.verdict.is_some()), "{:#?}", comparison.layers);
+    fn of_an_end_that_is_the_same_only_what_is_sure_among_all_layers_is_named() {
+        let mut comparison = compared(300);
+        assert!(comparison.layers.iter().all(|one| one.verdict == Some(Verdict::Same)), "{:#?}", comparison.layers);
+        let named = |comparison: &Comparison, layer: &str| {
+            items(&blocks(comparison, 2)).into_iter().any(|item| item.starts_with("B sender") && item.contains(layer))
+        };
+        let part = comparison
+            .layers
+            .iter_mut()
+            .filter(|one| one.scenario == "B" && one.changes.end.name() == "sender")
+            .flat_map(|one| &mut one.changes.parts)
+            .find(|part| part.title == "Netfilter")
+            .unwrap();
+        // Beyond its own interval, by 1.25 times its half.
+        (part.difference, part.low, part.high) = (0.10, Some(0.02), Some(0.18));
+        assert!(!named(&comparison, "Netfilter"));
+        let changed = |one: &&mut LayerComparison| one.scenario == "B";
+        comparison.layers.iter_mut().filter(changed).for_each(|one| one.verdict = Some(Verdict::Worse));
+        assert!(named(&comparison, "Netfilter"));
+        comparison.layers.iter_mut().filter(changed).for_each(|one| one.verdict = Some(Verdict::Undecided));
+        let part = comparison
+            .layers
+            .iter_mut()
+            .filter(|one| one.scenario == "B")
+            .flat_map(|one| &mut one.changes.parts)
+            .filter(|part| part.title == "Netfilter");
+        part.for_each(|part| (part.difference, part.low, part.high) = (0.10, Some(0.08), Some(0.12)));
+        assert!(named(&comparison, "Netfilter"));
+    }
+
+    #[test]
+    fn runs_alike_have_no_layer_to_name() {
+        let comparison = compared(1);
         let told = blocks(&comparison, 2);
         assert!(
-            told.iter()
-                .any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer is named"))),
+            told.iter().any(|block| matches!(block, Block::Paragraph { text } if text.starts_with("No layer changed"))),
             "{told:#?}"
         );
         assert!(told.iter().all(|block| !matches!(block, Block::Notice { .. })), "{told:#?}");

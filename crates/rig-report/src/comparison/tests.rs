@@ -291,7 +291,7 @@ fn missing_and_single_values_are_undecided_with_the_reason() {
     new.scenarios[0].figures.remove(0);
     let comparison = compared(&old, &new);
     let reason = |scenario| figure(&comparison, scenario, "throughput").reason.clone().unwrap();
-    assert_eq!(reason("B"), "1 of 4 trials of the new run lack the figure");
+    assert_eq!(reason("B"), "1 of 4 trials of the new run lacks the figure");
     assert_eq!(reason("A"), "not measured in the new run");
     let single = compared(&old, &run(2, &[8e8]));
     let throughput = figure(&single, "B", "throughput");

@@ -101,7 +101,7 @@ fn what_is_missing_is_named() {
     assert_eq!(reason(&[nan], &[]), Reason::NotMeasured(Which::Both));
     let missing = Reason::Missing { which: Which::New, missing: 1, of: 3 };
     assert_eq!(reason(&some, &[1.0, nan, 2.0]), missing);
-    assert_eq!(missing.to_string(), "1 of 3 trials of the new run lack the figure");
+    assert_eq!(missing.to_string(), "1 of 3 trials of the new run lacks the figure");
     assert_eq!(reason(&[1.0, nan], &[nan, 1.0]), Reason::Missing { which: Which::Both, missing: 2, of: 4 });
     assert_eq!(reason(&some, &[f64::INFINITY, 1.0]), Reason::Missing { which: Which::New, missing: 1, of: 2 });
     assert_eq!(judged(&[], &some).effect, None);

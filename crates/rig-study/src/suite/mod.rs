@@ -487,6 +487,10 @@ impl fmt::Display for SuiteError {
 }
 
 impl Suite {
+    pub fn is_built_in(name: &str) -> bool {
+        BUILT_IN.iter().any(|(known, _)| *known == name)
+    }
+
     /// Names and titles of the built-in suites.
     pub fn built_in() -> impl Iterator<Item = Result<Self, SuiteError>> {
         BUILT_IN.iter().map(|(name, text)| Self::parse(&format!("{name}.toml"), text))
