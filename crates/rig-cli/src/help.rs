@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, ArgAction, Command, Error, Parser};
 
 use crate::mistakes::closest;
@@ -49,7 +49,7 @@ fn with_suggestion(mut error: Error, command: &Command, instead: &dyn Fn(&str) -
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![words.into()]));
         return error;
     }
-    if error.kind() != ErrorKind::InvalidSubcommand || error.get(ContextKind::SuggestedSubcommand).is_some() {
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
         return error;
     }
     let names = command.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);

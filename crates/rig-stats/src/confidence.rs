@@ -122,6 +122,12 @@ impl Level {
         self.0
     }
 
+    /// That of each of so many intervals which are all right with this one: Bonferroni's correction.
+    #[must_use]
+    pub fn among(self, intervals: usize) -> Self {
+        Self(100.0 - (100.0 - self.0) / intervals.max(1) as f64)
+    }
+
     /// The two-sided quantile of Student's distribution: |T| stays below it with the probability of this level.
     ///
     /// `degrees_of_freedom` is greater than zero and need not be whole.

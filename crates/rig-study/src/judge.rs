@@ -5,9 +5,8 @@
 //! 2. Where the trials were made in blocks, the effect is computed in each block and judged by the blocks
 //!    ([`rig_stats::blocks`]). The verdict needs both the test that is corrected for all claims that are judged so (Holm) and the
 //!    interval, which assumes less. A run with a budget is looked at several times; the boundaries keep the error
-//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. Of a ratio that takes one of two values both have
-//!    to say the same. What was measured of what disturbed the trials
-//!    is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
+//!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. Of a ratio that takes one of two
+//!    values both have to say the same. What was measured of what disturbed the trials is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
 //! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios that share fewer
 //!    than six blocks and less than half of those made, and figures that are limits or known to a grid only.
 //!
@@ -91,8 +90,9 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
             }
             return Ruling { judgement, evidence: Evidence::Samples, blocks_needed: None, adjusted_for: None };
         };
-        let undecided = verdict == Verdict::Undecided;
-        let blocks_needed = by_block.blocks_needed(rule.level, open).filter(|_| undecided);
+        // No number of blocks makes one value of two.
+        let more_help = verdict == Verdict::Undecided && why != Why::TwoValued;
+        let blocks_needed = by_block.blocks_needed(rule.level, open).filter(|_| more_help);
         Ruling {
             judgement: by_block.judgement(rule.level, verdict, why, blocks_needed),
             evidence: Evidence::Blocks(by_block.blocks()),

@@ -1,6 +1,7 @@
 //! In which layers changes of CPU time lie.
 
 use rig_stats::compare::Verdict;
+use rig_stats::confidence::Level;
 use rig_study::compare::{Comparison, LayerComparison};
 use rig_study::layers::{LayerDifference, MUCH_UNKNOWN};
 
@@ -14,7 +15,8 @@ const NAMED: usize = 6;
 /// of so many, some lie beyond their own interval by chance.
 pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     let all = comparison.layers.iter().map(|one| one.changes.parts.len()).sum();
-    let sure = |part: &LayerDifference| part.is_sure_among(all, comparison.method.confidence_level_percent);
+    let confidence = Level::new(comparison.method.confidence_level_percent).unwrap_or_default();
+    let sure = |part: &LayerDifference| part.is_sure_among(all, confidence);
     let items: Vec<String> = comparison.layers.iter().filter_map(|one| sentence(one, &sure)).collect();
     if comparison.layers.is_empty() {
         return Vec::new();
@@ -47,7 +49,7 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
     }
 }
 
-/// `B sender: +0.031 µs/KB (0.010 to 0.052); surely in Netfilter +0.021 (0.015 to 0.027)`
+/// `B sender: +0.031 (0.010 to 0.052) µs/KB; by more than its interval Netfilter +0.021 (0.015 to 0.027)`
 fn sentence(one: &LayerComparison, sure_among_all: &dyn Fn(&LayerDifference) -> bool) -> Option<String> {
     let unit = &one.changes.unit;
     let changed = matches!(one.verdict, Some(Verdict::Better | Verdict::Worse));

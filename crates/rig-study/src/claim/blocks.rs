@@ -270,9 +270,7 @@ impl ByBlock {
         let distance = (centre - border).abs();
         let blocks = self.blocks() as f64;
         let deviation = self.contrast.error()? * blocks.sqrt();
-        let error = 100.0 - level.percent();
-        let corrected = Level::new(100.0 - error / open.max(1) as f64).ok()?;
-        let by_test = plan::blocks_for_half_width(deviation, distance, corrected)?;
+        let by_test = plan::blocks_for_half_width(deviation, distance, level.among(open))?;
         let interval = self.contrast.interval(level, Resampling::default())?;
         let half = if border < centre { centre - interval.low } else { interval.high - centre };
         let by_interval = blocks * (half / distance).powi(2);

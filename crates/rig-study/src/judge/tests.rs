@@ -118,6 +118,7 @@ fn a_ratio_of_two_values_is_decided_only_where_both_agree() {
     assert_eq!(apart.judgement.verdict, Verdict::Undecided, "{words}");
     assert!(words.contains("two-valued, about 0.9") && words.contains("in 4 blocks and 1.5"), "{words}");
     assert!(words.contains("in 12; one of the two is on either side"), "{words}");
+    assert_eq!(apart.blocks_needed, None);
     let together = of_two(1.2);
     assert_eq!(together.judgement.verdict, Verdict::Holds, "{}", together.judgement.words);
 }

@@ -117,12 +117,10 @@ impl LayerDifference {
         self.low.is_some_and(|low| low > 0.0) || self.high.is_some_and(|high| high < 0.0)
     }
 
-    /// Whether it also does so as one of `all`, for an interval of `percent`: with Bonferroni's correction, by the quantiles of the normal
+    /// Whether an interval of `level` also does so as one of `all`: with Bonferroni's correction, by the quantiles of the normal
     /// distribution.
-    pub fn is_sure_among(&self, all: usize, percent: f64) -> bool {
-        let corrected = Level::new(100.0 - (100.0 - percent) / all.max(1) as f64);
-        let (Ok(level), Ok(corrected)) = (Level::new(percent), corrected) else { return false };
-        let wider = corrected.normal() / level.normal();
+    pub fn is_sure_among(&self, all: usize, level: Level) -> bool {
+        let wider = level.among(all).normal() / level.normal();
         let beyond =
             |end: Option<f64>| end.is_some_and(|end| self.difference.abs() > wider * (self.difference - end).abs());
         if self.difference > 0.0 { beyond(self.low) } else { beyond(self.high) }
