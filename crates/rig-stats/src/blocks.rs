@@ -111,7 +111,7 @@ impl Contrast {
     /// Where the centre lies; `None` of a single block.
     pub fn interval(&self, level: Level, resampling: Resampling) -> Option<Interval> {
         let n = self.blocks();
-        let alpha = 1.0 - level.percent() / 100.0;
+        let alpha = level.alpha();
         let (low, high) = match n {
             0 | 1 => return None,
             _ if n >= WALSH_MOST => self.resampled(level, resampling),
@@ -137,7 +137,7 @@ impl Contrast {
             })
             .collect();
         means.sort_unstable_by(f64::total_cmp);
-        let tail = (1.0 - level.percent() / 100.0) / 2.0;
+        let tail = level.alpha() / 2.0;
         let rank = ((f64::from(resampling.draws) + 1.0) * tail).floor().max(1.0) as usize - 1;
         let centre = self.centre();
         (means[rank].min(centre), means[means.len() - 1 - rank].max(centre))

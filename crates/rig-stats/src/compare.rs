@@ -290,7 +290,7 @@ pub fn compare(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &No
     let share_p = fisher(count(old), count(new));
     modes.share_p = Some(share_p);
     let modes = Some(modes);
-    if share_p <= 1.0 - rule.level.percent() / 100.0 {
+    if share_p <= rule.level.alpha() {
         // How often each is taken has changed: what that does to the mean is the change.
         return Judgement { modes, ..whole };
     }
@@ -353,7 +353,7 @@ fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &
     let is_open_above = bound.is_some_and(Bound::is_open_above);
     let inside = bound.is_none() && narrow.low >= below && narrow.high <= above;
     let beyond = (interval.high < below && !is_open_above) || (interval.low > above && !is_open_below);
-    let alpha = 1.0 - rule.level.percent() / 100.0;
+    let alpha = rule.level.alpha();
     let size = value.max(kind.mirrored(value));
     let of_bounds = Which::where_true(old_sample.bound().is_some(), new_sample.bound().is_some());
     let reason = if unknown {

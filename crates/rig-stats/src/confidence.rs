@@ -122,6 +122,18 @@ impl Level {
         self.0
     }
 
+    /// The share of errors that it leaves: 0.05 of 95 %.
+    pub fn alpha(self) -> f64 {
+        1.0 - self.0 / 100.0
+    }
+
+    /// That of the interval which says the same as two one-sided tests for equality, each with the whole error: 90 % for 95 %. At
+    /// least 50 %.
+    #[must_use]
+    pub fn of_equality(self) -> Self {
+        Self((2.0 * self.0 - 100.0).max(50.0))
+    }
+
     /// That of each of so many intervals which are all right with this one: Bonferroni's correction.
     #[must_use]
     pub fn among(self, intervals: usize) -> Self {

@@ -52,7 +52,7 @@ impl Resampling {
         let mut changes: Vec<f64> = (0..self.draws).map(|_| change(resampled(old), resampled(new))).collect();
         changes.sort_unstable_by(f64::total_cmp);
         // With 9999 draws the 250th from either end: the ranks that make 95 % of 10000 gaps.
-        let tail = (1.0 - level.percent() / 100.0) / 2.0;
+        let tail = level.alpha() / 2.0;
         let rank = ((f64::from(self.draws) + 1.0) * tail).floor().max(1.0) as usize - 1;
         (changes[rank], changes[changes.len() - 1 - rank])
     }

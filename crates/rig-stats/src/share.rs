@@ -7,7 +7,7 @@ use crate::confidence::{Interval, Level};
 /// The interval of the true share where `count` of `of` independent cases were such: exact, so at least as wide as the level asks
 /// (C. J. Clopper, E. S. Pearson, Biometrika 26(4), 1934). All of 0 to 1 where there was no case.
 pub fn exact_interval(count: u64, of: u64, level: Level) -> Interval {
-    let tail = (1.0 - level.percent() / 100.0) / 2.0;
+    let tail = level.alpha() / 2.0;
     let (k, n) = (count.min(of) as f64, of as f64);
     let quantile = |p: f64, a: f64, b: f64| Beta::new(a, b).map(|beta| beta.inverse_cdf(p));
     let low = if k == 0.0 { Ok(0.0) } else { quantile(tail, k, n - k + 1.0) };

@@ -86,18 +86,25 @@ impl Pair {
     }
 }
 
-/// What the level leaves for errors: half of it on either side for a difference, all of it for equality, as claims have it.
-fn alpha(level: Level) -> f64 {
-    1.0 - level.percent() / 100.0
-}
-
+/// As claims are judged: both the test and the interval have to say so. The test has half of what the level leaves for errors on either
+/// side for a difference, all of it for equality.
 fn is_same(contrast: &Contrast, margin: f64, level: Level) -> Option<bool> {
-    let equality = contrast.equality(-(1.0 + margin).ln(), (1.0 + margin).ln());
-    if equality.same <= alpha(level) { Some(true) } else { (equality.differs <= alpha(level) / 2.0).then_some(false) }
+    let (low, high) = (-(1.0 + margin).ln(), (1.0 + margin).ln());
+    let equality = contrast.equality(low, high);
+    let says = |level: Level, test: &dyn Fn(Interval) -> bool| {
+        contrast.interval(level, Resampling::default()).is_some_and(test)
+    };
+    if equality.same <= level.alpha() && says(level.of_equality(), &|of| of.low >= low && of.high <= high) {
+        return Some(true);
+    }
+    let differs = equality.differs <= level.alpha() / 2.0 && says(level, &|of| of.high < low || of.low > high);
+    differs.then_some(false)
 }
 
 fn is_different(contrast: &Contrast, level: Level) -> bool {
-    contrast.p_above(0.0).min(contrast.p_below(0.0)) <= alpha(level) / 2.0
+    let p = contrast.p_above(0.0).min(contrast.p_below(0.0));
+    let excludes = |of: Interval| of.low > 0.0 || of.high < 0.0;
+    p <= level.alpha() / 2.0 && contrast.interval(level, Resampling::default()).is_some_and(excludes)
 }
 
 #[cfg(test)]
@@ -121,7 +128,7 @@ mod tests {
         let restless = pair(0.2).power(12, 0.05, level, 1);
         assert!(restless.same < 0.1 && restless.differs < 0.05, "{restless:?}");
         assert!(restless.found_from.is_none_or(|from| from >= 15.0), "{restless:?}");
-        let longer = pair(0.2).power(60, 0.05, level, 1);
+        let longer = pair(0.2).power(40, 0.05, level, 1);
         assert!(longer.found_from.unwrap() < restless.found_from.unwrap_or(f64::INFINITY), "{longer:?}");
     }
 

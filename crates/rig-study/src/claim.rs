@@ -25,7 +25,7 @@ mod parse;
 
 use std::fmt;
 
-pub use blocks::{Against, ByBlock, Disturbance, Why};
+pub use blocks::{Against, ByBlock, Disturbance, Outlook, Why};
 use expression::{Dimension, Expr, Operator};
 pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};
@@ -35,6 +35,9 @@ use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
 use rig_stats::sample::{Bound, Range, Sample};
 use rig_stats::units::BitRate;
 use serde::{Deserialize, Serialize};
+
+/// Below this a p of few trials is about the shape of a distribution's far tail, which they do not show.
+const LEAST_P: f64 = 1e-6;
 
 /// A statement with the expression that says when it holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -205,13 +208,6 @@ impl Threshold {
         }
     }
 
-    /// How far a positive value is from the nearest border, as a difference of logarithms; `None` where one has none.
-    pub fn distance(self, value: f64) -> Option<f64> {
-        let (low, high) = self.borders();
-        let to = |border: f64| (value.ln() - border.ln()).abs();
-        [low, high].into_iter().flatten().map(to).filter(|distance| distance.is_finite()).reduce(f64::min)
-    }
-
     /// `at least 0.9`, as it was written; of what has no end, such as a third, three significant digits.
     pub fn show(self, unit: EffectUnit) -> String {
         let show = |value: f64| {
@@ -349,6 +345,28 @@ impl Claim {
             }
         };
         Judgement { verdict, effect: Some(estimate.value), interval, bound, words, ..unmeasured }
+    }
+
+    /// How surely independent samples decide, as a two-sided p: 1 less the highest level whose interval has a verdict. 1 where none
+    /// has, and never less than [`LEAST_P`].
+    pub fn least_p(&self, values: &dyn Fn(&FigureRef) -> Option<Sample>) -> f64 {
+        let decides = |p: f64| {
+            let level = Level::new(100.0 * (1.0 - p));
+            level.is_ok_and(|level| self.evaluate(level, values).verdict != Verdict::Undecided)
+        };
+        let (mut least, mut most) = (LEAST_P, 0.5);
+        if !decides(most) {
+            return 1.0;
+        }
+        if decides(least) {
+            return least;
+        }
+        // By halves on a logarithmic scale, to a thousandth.
+        while most > least * 1.001 {
+            let middle = (least * most).sqrt();
+            if decides(middle) { most = middle } else { least = middle }
+        }
+        most
     }
 
     /// Where the effect can lie at all.

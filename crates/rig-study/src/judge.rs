@@ -8,7 +8,8 @@
 //!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. Of a ratio that takes one of two
 //!    values both have to say the same. What was measured of what disturbed the trials is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
 //! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios that share fewer
-//!    than six blocks and less than half of those made, and figures that are limits or known to a grid only.
+//!    than six blocks and less than half of those made, and figures that are limits or known to a grid only. They are judged once
+//!    no more are to come, and are corrected together with the claims that have blocks.
 //!
 //! Claims have no noise floor: both sides of one are of the same run, so that what differs from run to run is in both.
 
@@ -26,7 +27,7 @@ use rig_stats::sample::{Reading, Sample};
 
 pub use self::aa::{AaData, AaFigure, AaVerdict};
 pub use self::data::{ClaimData, ClaimEvidence};
-use crate::claim::{ByBlock, Claim, FigureRef, Judgement, Verdict, Why};
+use crate::claim::{ByBlock, Claim, FigureRef, Judgement, Outlook, Verdict, Why};
 use crate::figures::phases::reading_of;
 use crate::figures::sample_of;
 use crate::record::TrialRecord;
@@ -75,16 +76,38 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
         .iter()
         .map(|claim| if claim.is_fact() { None } else { run.by_block(claim).filter(ByBlock::is_judged) })
         .collect();
-    let answers = decide(&by_block, rule);
+    let samples: Vec<Option<(Judgement, f64)>> = claims
+        .iter()
+        .zip(&by_block)
+        .map(|(claim, by_block)| {
+            let sample = |figure: &FigureRef| run.sample(figure);
+            (by_block.is_none() && !claim.is_fact()).then(|| {
+                let judgement = claim.evaluate(rule.level, &sample);
+                (judgement, claim.least_p(&sample))
+            })
+        })
+        .collect();
+    let evidence = by_block.iter().zip(&samples).map(|(by_block, sample)| match (by_block, sample) {
+        (Some(by_block), _) => Measured::Blocks(by_block),
+        (None, Some((judgement, p))) if judgement.interval.is_some() => Measured::Samples(judgement.verdict, *p),
+        _ => Measured::Nothing,
+    });
+    let answers = decide(&evidence.collect::<Vec<_>>(), rule);
     let open = answers.iter().flatten().filter(|(verdict, _)| *verdict == Verdict::Undecided).count();
     let mut decided = answers.into_iter();
+    let mut samples = samples.into_iter();
     let rule_on = |(claim, by_block): (&&Claim, &Option<ByBlock>)| {
-        let answer = decided.next().flatten();
+        let (answer, sample) = (decided.next().flatten(), samples.next().flatten());
         if let Some(judgement) = claim.is_fact().then(|| run.fact(claim)).flatten() {
             return Ruling { judgement, evidence: Evidence::Fact, blocks_needed: None, adjusted_for: None };
         }
         let Some((by_block, (verdict, why))) = by_block.as_ref().zip(answer) else {
-            let mut judgement = claim.evaluate(rule.level, &|figure| run.sample(figure));
+            let judgement = sample.map(|(judgement, _)| judgement);
+            let mut judgement = judgement.unwrap_or_else(|| claim.evaluate(rule.level, &|figure| run.sample(figure)));
+            if let Some((verdict, why)) = answer.filter(|(verdict, _)| *verdict != judgement.verdict) {
+                judgement.verdict = verdict;
+                judgement.words += &why.words(0);
+            }
             if let Some(why) = run.why_no_blocks(claim) {
                 judgement.words += why;
             }
@@ -103,6 +126,13 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
     claims.iter().zip(&by_block).map(rule_on).collect()
 }
 
+/// What runs like these trials can expect of each claim; `None` of a fact, and of one that is not judged by blocks.
+pub fn outlook(claims: &[&Claim], trials: &[TrialRecord]) -> Vec<Option<Outlook>> {
+    let run = Trials::of(trials);
+    let of_one = |claim: &&Claim| run.by_block(claim).filter(ByBlock::is_judged)?.outlook();
+    claims.iter().map(|claim| if claim.is_fact() { None } else { of_one(claim) }).collect()
+}
+
 /// A value as answers and tables have it. What holds scenarios against each other is told by the blocks that they share, as claims are
 /// judged, so that both say the same; all else by the means of all trials, which count as independent of each other.
 pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord>, level: Level) -> Judgement {
@@ -115,14 +145,33 @@ pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord
     }
 }
 
-/// The verdict on each claim that has blocks, and why.
-fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
-    let alpha = 1.0 - rule.level.percent() / 100.0;
+/// What a claim that is no fact was measured by.
+enum Measured<'a> {
+    Blocks(&'a ByBlock),
+    /// The verdict of independent samples by their interval alone, and how surely it decides, as a two-sided p.
+    Samples(Verdict, f64),
+    Nothing,
+}
+
+impl<'a> Measured<'a> {
+    fn blocks(&self) -> Option<&'a ByBlock> {
+        match self {
+            Self::Blocks(claim) => Some(claim),
+            _ => None,
+        }
+    }
+}
+
+/// The verdict on each claim that was measured, and why.
+fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
+    let alpha = rule.level.alpha();
+    // A look at all trials there will be.
+    let is_last = rule.is_over || rule.planned.is_none();
     // After how many blocks each claim is looked at, and the p that is to be reached then.
     let looks: Vec<Vec<Look>> = claims
         .iter()
         .map(|claim| {
-            let Some(made) = claim.as_ref().map(|claim| u32::try_from(claim.blocks()).unwrap_or(u32::MAX)) else {
+            let Some(made) = claim.blocks().map(|claim| u32::try_from(claim.blocks()).unwrap_or(u32::MAX)) else {
                 return Vec::new();
             };
             match rule.planned {
@@ -137,17 +186,23 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
             }
         })
         .collect();
-    let most = looks.iter().map(Vec::len).max().unwrap_or(0);
-    let mut answers: Vec<Option<(Verdict, Why)>> = claims.iter().map(|claim| claim.as_ref().map(first_word)).collect();
+    let most = looks.iter().map(Vec::len).max().unwrap_or(0).max(1);
+    let mut answers: Vec<Option<(Verdict, Why)>> = claims.iter().map(first_word).collect();
     let mut last: Vec<f64> = vec![1.0; claims.len()];
-    let family: Vec<usize> = (0..claims.len()).filter(|index| claims[*index].is_some()).collect();
+    let family: Vec<usize> = (0..claims.len()).filter(|index| answers[*index].is_some()).collect();
     for round in 0..most {
         let is_open =
             |answer: &Option<(Verdict, Why)>| answer.is_some_and(|(verdict, _)| verdict == Verdict::Undecided);
         let mut leanings = vec![Verdict::Undecided; claims.len()];
         let mut at_look: Vec<Option<(ByBlock, Look)>> = vec![None; claims.len()];
         for &index in &family {
-            let (Some(claim), Some(&look)) = (&claims[index], looks[index].get(round)) else { continue };
+            if let Measured::Samples(_, p) = claims[index]
+                && is_last
+                && round + 1 == most
+            {
+                last[index] = p;
+            }
+            let (Some(claim), Some(&look)) = (claims[index].blocks(), looks[index].get(round)) else { continue };
             if !is_open(&answers[index]) {
                 continue;
             }
@@ -159,6 +214,14 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
         }
         let corrected = holm(&family.iter().map(|index| last[*index]).collect::<Vec<_>>());
         for (&index, corrected) in family.iter().zip(corrected) {
+            if let Measured::Samples(verdict, _) = claims[index]
+                && is_last
+                && round + 1 == most
+            {
+                let is_sure = verdict == Verdict::Undecided || corrected <= alpha;
+                let among = (Verdict::Undecided, Why::Among(family.len()));
+                answers[index] = Some(if is_sure { (verdict, Why::Decided { after: 0 }) } else { among });
+            }
             let Some((claim, look)) = &at_look[index] else { continue };
             let leaning = leanings[index];
             if claim.blocks() < TRIALS_MIN {
@@ -180,13 +243,17 @@ fn decide(claims: &[Option<ByBlock>], rule: &Rule) -> Vec<Option<(Verdict, Why)>
     answers
 }
 
-fn first_word(claim: &ByBlock) -> (Verdict, Why) {
-    let why = match claim.blocks() {
-        0 | 1 => Why::Single,
-        few if few < TRIALS_MIN => Why::Few,
-        _ => Why::Wide,
+fn first_word(claim: &Measured<'_>) -> Option<(Verdict, Why)> {
+    let why = match claim {
+        Measured::Nothing => return None,
+        Measured::Samples(..) => Why::NotOver,
+        Measured::Blocks(claim) => match claim.blocks() {
+            0 | 1 => Why::Single,
+            few if few < TRIALS_MIN => Why::Few,
+            _ => Why::Wide,
+        },
     };
-    (Verdict::Undecided, why)
+    Some((Verdict::Undecided, why))
 }
 
 /// The trials of a run by scenario, in the order in which they were made.
@@ -271,4 +338,4 @@ fn exact(trial: &TrialRecord, figure: &FigureRef) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

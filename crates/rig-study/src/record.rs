@@ -105,6 +105,9 @@ pub fn pace(slower_percent: f64) -> String {
 pub struct Gauge {
     /// For the same arithmetic on each CPU of the nodes, nanoseconds: CPU and the fastest of a few counts.
     pub work_ns: Vec<(u32, u64)>,
+    /// The same with all of these CPUs at it at once; empty of one CPU, and of records that lack it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together_ns: Vec<(u32, u64)>,
     /// To copy 2 MiB, nanoseconds.
     pub memory_ns: Option<u64>,
     /// From one thread's word to another's waking by it, nanoseconds, between the first and the last of the CPUs.

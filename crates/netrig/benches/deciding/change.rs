@@ -45,7 +45,7 @@ const CASES: [Case; 2] = [
     Case {
         name: "tcp-stream",
         load: r#"{ kind = "tcp-stream", message = "128k" }"#,
-        figure: "remote.service_demand",
+        figure: "receiver.service_demand",
         units: 64.0,
     },
 ];

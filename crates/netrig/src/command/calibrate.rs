@@ -35,7 +35,7 @@ const MARGIN: f64 = 0.05;
 const LOADS: [(&str, &[(Side, Metric)]); 3] = [
     ("stream", &[(Side::Receiver, Metric::Throughput), (Side::Sender, Metric::ServiceDemand)]),
     ("rr", &[(Side::Local, Metric::Transactions), (Side::Local, Metric::TransactionDemand)]),
-    ("packets", &[(Side::Local, Metric::Busy)]),
+    ("packets", &[(Side::Local, Metric::Busy), (Side::Remote, Metric::Busy)]),
 ];
 
 #[derive(Debug, Args)]

@@ -60,7 +60,7 @@ pub fn compare_blocks(old: &Sample, new: &Sample, disturbances: &[Covariate], ru
     effect.p_welch = Some((2.0 * contrast.p_above(neutral).min(contrast.p_below(neutral))).min(1.0));
 
     let (below, above) = (kind.mirrored(minimum), minimum);
-    let alpha = 1.0 - rule.level.percent() / 100.0;
+    let alpha = rule.level.alpha();
     let beyond = wide.high < below || wide.low > above;
     let inside = narrow.low >= below && narrow.high <= above;
     let reason = if smaller == 0.0 && minimum == 0.0 && wide.width() > 0.0 {

@@ -27,6 +27,17 @@ pub struct ByBlock {
     adjusted: Option<(&'static str, f64)>,
 }
 
+/// What blocks tell of other runs of the same, on the scale of their values: logarithms, of ratios.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outlook {
+    /// What the value of one block scatters by, as a standard deviation.
+    pub deviation: f64,
+    /// From the nearest border of what is claimed; `None` where it has none.
+    pub distance: Option<f64>,
+    /// Whether both are logarithms.
+    pub is_ratio: bool,
+}
+
 /// What was done to the trials that a claim's figures are of.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Disturbance {
@@ -226,7 +237,7 @@ impl ByBlock {
     /// one-sided tests, 90 % for 95 %.
     pub fn interval_agrees(&self, leaning: Verdict, level: Level) -> bool {
         let is_equality = leaning == Verdict::Holds && matches!(self.threshold, Threshold::Within { .. });
-        let level = if is_equality { Level::new(2.0 * level.percent() - 100.0).unwrap_or(level) } else { level };
+        let level = if is_equality { level.of_equality() } else { level };
         let interval = self.contrast.interval(level, Resampling::default()).map(|interval| self.unscaled(interval));
         interval.is_some_and(|interval| self.threshold.verdict(interval.low, interval.high) == leaning)
     }
@@ -278,6 +289,19 @@ impl ByBlock {
         (needed <= 10_000.0).then_some(needed as u32)
     }
 
+    /// What a run like this one can expect; `None` of a single block.
+    pub fn outlook(&self) -> Option<Outlook> {
+        let deviation = self.contrast.error()? * (self.blocks() as f64).sqrt();
+        let centre = self.contrast.trimmed_mean();
+        let (low, high) = self.borders();
+        let distances = [low, high].into_iter().flatten().map(|border| (centre - border).abs());
+        Some(Outlook {
+            deviation,
+            distance: distances.filter(|distance| distance.is_finite()).reduce(f64::min),
+            is_ratio: self.scale == Scale::Logarithmic,
+        })
+    }
+
     /// The claim as these blocks show it. `needed` is how many blocks would decide it, where it is undecided and that is known.
     pub fn judgement(&self, level: Level, verdict: Verdict, why: Why, needed: Option<u32>) -> Judgement {
         let value = match self.scale {
@@ -300,22 +324,7 @@ impl ByBlock {
             let (low, high) = (self.unit.show_to(3, low), self.unit.show_to(3, high));
             let _ = write!(words, "; two-valued, about {low} in {fewer} blocks and {high} in {more}");
         }
-        match why {
-            Why::Decided { after } if after < blocks => {
-                let _ = write!(words, "; decided after {after} blocks");
-            }
-            Why::Decided { .. } => {}
-            Why::Single => words += "; a single block gives no interval",
-            Why::Few => words += &format!("; fewer than {TRIALS_MIN} blocks lie apart by chance too often"),
-            Why::Among(claims) => {
-                let _ = write!(
-                    words,
-                    "; alone it would be decided, but not with enough certainty as one of {claims} claims"
-                );
-            }
-            Why::Wide => words += "; the claimed value is inside the interval",
-            Why::TwoValued => words += "; one of the two is on either side of what is claimed",
-        }
+        words += &why.words(blocks);
         match (why, needed) {
             (Why::Among(_) | Why::Wide, Some(needed)) => {
                 let _ = write!(words, ", about {needed} blocks should decide it");
@@ -358,4 +367,24 @@ pub enum Why {
     Wide,
     /// The effect takes two values, of which one speaks for the claim and one against it.
     TwoValued,
+    /// More trials are to come, and looking at independent samples before that is not allowed for.
+    NotOver,
+}
+
+impl Why {
+    /// What the reader is told of it, of a claim with so many blocks; begins with what parts it from the words before.
+    pub fn words(self, blocks: usize) -> String {
+        match self {
+            Self::Decided { after } if after < blocks => format!("; decided after {after} blocks"),
+            Self::Decided { .. } => String::new(),
+            Self::Single => "; a single block gives no interval".to_owned(),
+            Self::Few => format!("; fewer than {TRIALS_MIN} blocks lie apart by chance too often"),
+            Self::Among(claims) => {
+                format!("; alone it would be decided, but not with enough certainty as one of {claims} claims")
+            }
+            Self::Wide => "; the claimed value is inside the interval".to_owned(),
+            Self::TwoValued => "; one of the two is on either side of what is claimed".to_owned(),
+            Self::NotOver => "; judged when the run is over".to_owned(),
+        }
+    }
 }

@@ -230,7 +230,7 @@ fn alike_runs<'a>(
 
 /// Takes back what is not sure enough among all figures that decide together.
 fn family(figures: &mut [FigureComparison], options: &Options) {
-    let alpha = 1.0 - options.level.percent() / 100.0;
+    let alpha = options.level.alpha();
     let p_of = |figure: &FigureComparison| figure.effect.and_then(|effect| effect.p_welch).filter(|_| figure.gates);
     let p: Vec<f64> = figures.iter().filter_map(p_of).collect();
     let mut corrected = rig_stats::blocks::holm(&p).into_iter();

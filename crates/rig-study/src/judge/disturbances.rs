@@ -13,10 +13,11 @@ type Measure = fn(&TrialRecord, Side) -> Option<f64>;
 
 /// The CPU time of other programs, time that the hypervisor took, and the calibration around a trial: the name of each, and how it is
 /// measured. The first is a known part of each figure that is CPU time, and a factor of that.
-const MEASURES: [(&str, Measure); 5] = [
+const MEASURES: [(&str, Measure); 6] = [
     (OTHERS, others),
     ("stolen time", |trial, side| mean(trial, side, |cpu| cpu.steal / 100.0)),
     ("the CPUs' speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::work_ns)),
+    ("CPUs that share a core", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::sharing)),
     ("the memory's speed", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::memory_ns)),
     ("wake-up times", |trial, _| logarithm(trial.calibration.as_ref()?, Calibration::wake_ns)),
 ];

@@ -11,7 +11,7 @@ fn claims(expressions: &[&str]) -> Vec<Claim> {
 }
 
 /// splitmix64 under the sum of twelve, which is about normal.
-pub(super) struct Draws(pub(super) u64);
+pub(crate) struct Draws(pub(crate) u64);
 
 impl Draws {
     fn next(&mut self) -> f64 {
@@ -22,13 +22,13 @@ impl Draws {
         ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    pub(super) fn normal(&mut self) -> f64 {
+    pub(crate) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.next()).sum::<f64>() - 6.0
     }
 }
 
 /// A trial that carried so many Mbit/s.
-pub(super) fn carried(scenario: &'static str, block: Option<u32>, mbit: f64) -> TrialRecord {
+pub(crate) fn carried(scenario: &'static str, block: Option<u32>, mbit: f64) -> TrialRecord {
     let mut record = trial(&TrialOptions { scenario, ..TrialOptions::default() });
     record.block = block;
     for worker in &mut record.workers {
@@ -311,4 +311,56 @@ fn equality_within_a_margin_can_hold() {
     let trials = run(&mut Draws(7), 12, 1.2, 0.1, 0.02);
     let ruling = &rule_on(&["B.throughput / A.throughput within 0.95 .. 1.05"], &trials, &fixed())[0];
     assert_eq!(ruling.judgement.verdict, Verdict::Refuted, "{}", ruling.judgement.words);
+}
+
+fn without_blocks(trials: Vec<TrialRecord>) -> Vec<TrialRecord> {
+    trials.into_iter().map(|trial| TrialRecord { block: None, ..trial }).collect()
+}
+
+/// Limits of searches and runs without blocks have no block to be judged by, and are as many questions as others are.
+#[test]
+fn independent_samples_are_corrected_together_with_all_others() {
+    let claim = "B.throughput <= 1.0 * A.throughput";
+    let trials = without_blocks(run(&mut Draws(12), 10, 0.97, 0.0, 0.025));
+    let parsed = claims(&[claim]).remove(0);
+    let p = parsed.least_p(&|figure| Trials::of(&trials).sample(figure));
+    assert!((0.001..0.03).contains(&p), "{p}");
+    let decided = |p: f64| {
+        let level = Level::new(100.0 * (1.0 - p)).unwrap();
+        parsed.evaluate(level, &|figure| Trials::of(&trials).sample(figure)).verdict != Verdict::Undecided
+    };
+    assert!(decided(p * 1.01) && !decided(p * 0.99), "the interval of that level just ends at what is claimed");
+    assert_eq!(rule_on(&[claim], &trials, &fixed())[0].judgement.verdict, Verdict::Holds);
+    let among = &rule_on(&[claim; 60], &trials, &fixed())[0].judgement;
+    assert_eq!(among.verdict, Verdict::Undecided);
+    assert!(among.words.contains("not with enough certainty as one of 60 claims"), "{}", among.words);
+
+    let running = Rule { planned: Some(30), is_over: false, ..fixed() };
+    let early = &rule_on(&[claim], &trials, &running)[0].judgement;
+    assert_eq!(early.verdict, Verdict::Undecided);
+    assert!(early.words.contains("judged when the run is over"), "{}", early.words);
+}
+
+/// In how many of so many runs of equal things any of their claims is decided, of which every other has no blocks.
+#[test]
+fn of_claims_of_both_kinds_hardly_any_is_wrong() {
+    let mut draws = Draws(13);
+    let expressions = [
+        "B.throughput >= 1.0 * A.throughput",
+        "D.throughput >= 1.0 * C.throughput",
+        "C.throughput <= 1.0 * D.throughput",
+    ];
+    let rounds = 200;
+    let wrong = (0..rounds).filter(|_| {
+        let mut trials = run(&mut draws, 8, 1.0, 0.1, 0.03);
+        let others = without_blocks(run(&mut draws, 8, 1.0, 0.0, 0.03)).into_iter();
+        trials.extend(others.map(|trial| {
+            let scenario = if trial.scenario == "A" { "C" } else { "D" }.to_owned();
+            TrialRecord { scenario, ..trial }
+        }));
+        rule_on(&expressions, &trials, &fixed()).iter().any(Ruling::is_decided)
+    });
+    // 5 % of all such runs, with three standard deviations of 200.
+    let wrong = wrong.count();
+    assert!(wrong <= 19, "{wrong} of {rounds}");
 }

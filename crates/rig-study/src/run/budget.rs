@@ -2,18 +2,20 @@
 //!
 //! Known from trials made before, where there are any; otherwise assumed, and said so.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use rig_load::record::WorkerRecord;
 use rig_stats::blocks::plan::{Spread, half_width};
+use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::Span;
 
 use super::minutes;
-use crate::claim::{Claim, Metric, Side};
+use crate::claim::{Claim, Metric, Outlook, Side};
 use crate::figures::reading;
-use crate::judge::{Rule, judge};
+use crate::judge::outlook;
 use crate::record::TrialRecord;
 use crate::suite::{Budget, PhaseError, Repeat, Scenario, Suite, Timing};
 
@@ -30,6 +32,9 @@ const BLOCKS_LEAST: u32 = 3;
 /// So many have a test that assumes nothing of their distribution: windows are shortened for them.
 const BLOCKS_WANTED: u32 = 6;
 
+/// z(80 %): by how much more than what a test asks an effect has to lie away for four of five runs to decide it.
+const NORMAL_80: f64 = 0.8416;
+
 /// How a time will be spent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
@@ -44,10 +49,12 @@ pub struct Forecast {
 #[derive(Debug, Clone, PartialEq)]
 struct Expected {
     text: String,
-    /// Of its effect, half the interval as a share.
-    half_width: f64,
-    /// How far the effect was from what is claimed, as a share; `None` where no trial tells.
+    /// Of its effect, half the interval, as a logarithm; `None` of a difference, whose width is no share.
+    half_width: Option<f64>,
+    /// How far the effect was from what is claimed, on the same scale; `None` where no block tells.
     distance: Option<f64>,
+    /// Whether four of five runs like this decide it; `None` where no block tells.
+    is_decided: Option<bool>,
 }
 
 /// Why a time cannot be spent on a suite.
@@ -113,25 +120,61 @@ impl Forecast {
         }
         let repeat = Repeat::Within(Budget { time_ms: time.as_millis() as u64, blocks });
         let timing = Timing { repeat, ..short.with_window(chosen)? };
-        let spread_of =
-            |id: &str| suite.scenarios.iter().zip(&spreads).find(|(s, _)| s.id == id).map(|(_, spread)| *spread);
-        let known = |claim: &&Claim| claim.figures().iter().all(|figure| suite.scenario(&figure.scenario).is_some());
+        let spread_of = |id: &str| {
+            let place = suite.scenarios.iter().position(|scenario| scenario.id == id)?;
+            Some((spreads[place], of(&suite.scenarios[place]).first().map(|trial| trial.seconds())))
+        };
+        let known = |claim: &&Claim| {
+            !claim.is_fact() && claim.figures().iter().all(|figure| suite.scenario(&figure.scenario).is_some())
+        };
         let claims: Vec<&Claim> = suite.claims.iter().filter(known).collect();
-        let rule = Rule { level: suite.level(), planned: None, is_over: true };
-        let rulings = judge(&claims, past, &rule);
-        let expected = claims.iter().zip(rulings).filter(|(claim, _)| !claim.is_fact()).map(|(claim, ruling)| {
-            let mut scenarios: Vec<&str> = claim.figures().iter().map(|figure| &*figure.scenario).collect();
-            scenarios.sort_unstable();
-            scenarios.dedup();
-            let variance: f64 =
-                scenarios.iter().filter_map(|id| spread_of(id)).map(|s| s.of_trial(chosen.as_secs_f64())).sum();
-            let judgement = &ruling.judgement;
-            let half = half_width(variance.sqrt(), blocks, suite.level()).unwrap_or(f64::INFINITY);
-            let distance = judgement.effect.and_then(|effect| judgement.threshold.distance(effect));
-            Expected { text: claim.text().to_owned(), half_width: half, distance }
+        let outlooks = outlook(&claims, past).into_iter().zip(&claims).map(|(outlook, claim)| {
+            let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
+            let trials = || scenarios.iter().filter_map(|id| spread_of(id));
+            let now: f64 = trials().map(|(spread, _)| spread.of_trial(chosen.as_secs_f64())).sum();
+            // What blocks scattered by in the past has other windows in it.
+            let then: Option<f64> = trials().map(|(spread, seconds)| Some(spread.of_trial(seconds?))).sum();
+            let shorter = then.map_or(1.0, |then| (now / then).sqrt());
+            outlook.map_or(Outlook { deviation: now.sqrt(), distance: None, is_ratio: true }, |known| Outlook {
+                deviation: known.deviation * shorter,
+                ..known
+            })
         });
+        let expected = expect(&outlooks.collect::<Vec<_>>(), blocks, suite.level());
+        let expected = claims.iter().zip(expected).map(|(claim, of)| Expected { text: claim.text().to_owned(), ..of });
         Ok(Self { timing, scenarios: suite.scenarios.len(), learnt_from: past.len(), claims: expected.collect() })
     }
+}
+
+/// What so many blocks can be expected to say of claims that are judged together: each as wide as its own blocks scatter, and decided
+/// where four of five runs decide it as one of so many, as Holm's correction has it: the surest has to be as sure as one of all, the
+/// next as one of all others, until one is not.
+fn expect(outlooks: &[Outlook], blocks: u32, level: Level) -> Vec<Expected> {
+    let n = f64::from(blocks);
+    // In standard errors.
+    let far = |of: &Outlook| of.distance.map(|distance| distance * n.sqrt() / of.deviation.max(f64::MIN_POSITIVE));
+    let mut order: Vec<usize> = (0..outlooks.len()).collect();
+    order.sort_by(|&one, &other| {
+        let far = |index: usize| far(&outlooks[index]).unwrap_or(0.0);
+        far(other).total_cmp(&far(one))
+    });
+    let mut expected: Vec<Expected> = outlooks
+        .iter()
+        .map(|of| Expected {
+            text: String::new(),
+            half_width: half_width(of.deviation, blocks, level).filter(|_| of.is_ratio),
+            distance: of.distance.filter(|_| of.is_ratio),
+            is_decided: None,
+        })
+        .collect();
+    let mut is_sure = true;
+    for (rank, &index) in order.iter().enumerate() {
+        let needed = level.among(outlooks.len() - rank).student_t(n - 1.0) + NORMAL_80;
+        let Some(far) = far(&outlooks[index]) else { continue };
+        is_sure &= far >= needed;
+        expected[index].is_decided = Some(is_sure);
+    }
+    expected
 }
 
 /// What trials of a scenario scatter by: of its first figure with a cost, and within a trial of what was carried.
@@ -220,34 +263,42 @@ impl fmt::Display for Forecast {
         if self.claims.is_empty() {
             return Ok(());
         }
-        let mut halves: Vec<f64> = self.claims.iter().map(|claim| claim.half_width).collect();
+        let mut halves: Vec<f64> = self.claims.iter().filter_map(|claim| claim.half_width).collect();
         halves.sort_unstable_by(f64::total_cmp);
         let percent = |half: f64| (half.exp() - 1.0) * 100.0;
-        let (least, most) = (percent(halves[0]), percent(halves[halves.len() - 1]));
-        write!(f, ". That tells the claims' ratios to ±{least:.1} %")?;
-        if most - least > 0.1 {
-            write!(f, " at best and ±{most:.1} % at worst")?;
-        }
-        let unlikely: Vec<&Expected> = self
-            .claims
-            .iter()
-            .filter(|claim| claim.distance.is_some_and(|distance| distance < claim.half_width))
-            .collect();
-        match (unlikely.len(), self.claims.iter().any(|claim| claim.distance.is_some())) {
-            (_, false) => {}
-            (0, true) => f.write_str("; by what was measured before, all claims will be decided")?,
-            (n, true) => {
-                write!(f, "; by what was measured before, {n} of {} will not be decided:", self.claims.len())?;
-                for claim in unlikely {
-                    write!(
-                        f,
-                        "\n  {} (within {:.1} % of what is claimed)",
-                        claim.text,
-                        percent(claim.distance.unwrap_or(0.0))
-                    )?;
-                }
+        if let (Some(least), Some(most)) = (halves.first(), halves.last()) {
+            let (least, most) = (percent(*least), percent(*most));
+            write!(f, ". That tells the claims' ratios to ±{least:.1} %")?;
+            if most - least > 0.1 {
+                write!(f, " at best and ±{most:.1} % at worst")?;
             }
+        }
+        let told = self.claims.iter().filter(|claim| claim.is_decided.is_some()).count();
+        if told == 0 {
+            return Ok(());
+        }
+        let unlikely: Vec<&Expected> = self.claims.iter().filter(|claim| claim.is_decided == Some(false)).collect();
+        let decided = match told - unlikely.len() {
+            0 => format!("none of {told}"),
+            n if n == told => format!("all {told}"),
+            n => format!("{n} of {told}"),
+        };
+        write!(f, ". By what was measured before, four of five such runs decide {decided} claims")?;
+        if told < self.claims.len() {
+            write!(f, " ({} more were not measured in blocks)", self.claims.len() - told)?;
+        }
+        if !unlikely.is_empty() {
+            f.write_str("; these may stay undecided:")?;
+        }
+        for claim in unlikely {
+            let near = claim
+                .distance
+                .map(|distance| format!(" (it was within {:.1} % of what is claimed)", percent(distance)));
+            write!(f, "\n  {}{}", claim.text, near.unwrap_or_default())?;
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,11 @@
-//! A look at the machine itself before and after each trial: a fixed piece of work on each CPU of the nodes, a copy in memory,
-//! and how long a sleeping thread takes to wake. What a hypervisor does to a virtual machine shows in it.
+//! A look at the machine itself before and after each trial: a fixed piece of work on each CPU of the nodes, alone and with all of
+//! them at it, a copy in memory, and how long a sleeping thread takes to wake. What a hypervisor does to a virtual machine shows in it.
 
-use std::hint::black_box;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rig_stats::sample::Sample;
 use rig_sys::cpu::{CpuSet, set_affinity};
@@ -15,6 +16,8 @@ use crate::record::{Calibration, Flag, Gauge, TrialRecord};
 const STEPS: u64 = 200_000;
 /// The fastest of so many counts: what interrupts one seldom interrupts all.
 const TRIES: u32 = 3;
+/// How long threads wait for each other.
+const ALL_AWAKE: Duration = Duration::from_millis(5);
 const COPIED: usize = 2 << 20;
 /// Times that two threads wake each other.
 const WAKES: u32 = 24;
@@ -23,6 +26,11 @@ const USUAL: usize = 4;
 /// How far from what is usual in a run a machine is another one: its CPUs' speed, its memory's.
 const CPU_APART: f64 = 0.10;
 const MEMORY_APART: f64 = 0.30;
+/// How much longer the work takes with all CPUs at it: by so much more or less, they share a core that they did not, or the other way
+/// round. Two threads of one core take from about 1.3 to 2 times as long for arithmetic.
+const SHARING_APART: f64 = 0.25;
+/// A wake-up takes twice as long, or half: single ones scatter widely, their middle does not by so much.
+const WAKE_APART: f64 = 1.0;
 
 /// Gauges the machine on these CPUs. Where a thread cannot run on one, that one is left out.
 pub fn gauge(cpus: &CpuSet) -> Gauge {
@@ -32,9 +40,10 @@ pub fn gauge(cpus: &CpuSet) -> Gauge {
     };
     let cpus = cpus.as_slice();
     let work = cpus.iter().filter_map(|&cpu| Some((cpu, on(cpu, work)?))).collect();
+    let together_ns = together(cpus);
     let memory_ns = cpus.first().and_then(|&cpu| on(cpu, copy));
     let wake_ns = cpus.first().zip(cpus.last()).and_then(|(&one, &other)| wake(one, other));
-    Gauge { work_ns: work, memory_ns, wake_ns }
+    Gauge { work_ns: work, together_ns, memory_ns, wake_ns }
 }
 
 fn fastest(mut what: impl FnMut()) -> u64 {
@@ -56,6 +65,38 @@ fn work() -> u64 {
             word ^= word << 17;
         }
         black_box(word);
+    })
+}
+
+/// The work with all CPUs at it: virtual CPUs that are threads of one core, or that take turns on one, are slower then. Empty where
+/// there are not two, or where a thread cannot run on one of them.
+fn together(cpus: &[u32]) -> Vec<(u32, u64)> {
+    if cpus.len() < 2 {
+        return Vec::new();
+    }
+    let arrived = AtomicUsize::new(0);
+    let on = |cpu: u32| {
+        let is_there = set_affinity(&[cpu]).is_ok();
+        arrived.fetch_add(1, Ordering::AcqRel);
+        // Until all are awake: a thread that wakes late would have had the others' time for itself.
+        let begin = Instant::now();
+        while arrived.load(Ordering::Acquire) < cpus.len() && begin.elapsed() < ALL_AWAKE {
+            spin_loop();
+        }
+        is_there.then(|| (cpu, work()))
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = cpus
+            .iter()
+            .map(|&cpu| {
+                scope.spawn({
+                    let on = &on;
+                    move || on(cpu)
+                })
+            })
+            .collect();
+        let times: Option<Vec<_>> = threads.into_iter().map(|thread| thread.join().ok().flatten()).collect();
+        times.unwrap_or_default()
     })
 }
 
@@ -92,6 +133,8 @@ fn wake(one: u32, other: u32) -> Option<u64> {
 pub(super) struct Usual {
     work: Vec<f64>,
     memory: Vec<f64>,
+    sharing: Vec<f64>,
+    wake: Vec<f64>,
 }
 
 impl Usual {
@@ -101,13 +144,16 @@ impl Usual {
         let figures = [
             ("CPUs", calibration.work_ns(), &mut self.work, CPU_APART),
             ("memory", calibration.memory_ns(), &mut self.memory, MEMORY_APART),
+            ("CPUs together", calibration.sharing(), &mut self.sharing, SHARING_APART),
+            ("wake-up times", calibration.wake_ns(), &mut self.wake, WAKE_APART),
         ];
         let mut flags = Vec::new();
         for (what, value, before, apart) in figures {
             let Some(value) = value else { continue };
             let usual = Sample::from(before.clone()).median().filter(|_| before.len() >= USUAL);
             let change = usual.map_or(0.0, |usual| value / usual - 1.0);
-            if change.abs() > apart {
+            // As far by a factor either way: twice as long, or half.
+            if change > apart || 1.0 / (1.0 + change) - 1.0 > apart {
                 flags.push(Flag::OtherMachine { what: what.to_owned(), percent: change * 100.0 });
             }
             before.push(value);
@@ -121,6 +167,15 @@ impl Calibration {
     pub fn work_ns(&self) -> Option<f64> {
         let times = [&self.before, &self.after].into_iter().flat_map(|gauge| &gauge.work_ns);
         times.map(|(_, ns)| *ns as f64).collect::<Sample>().mean()
+    }
+
+    /// By what factor the work takes longer with all CPUs at it, mean over the CPUs, before and after.
+    pub fn sharing(&self) -> Option<f64> {
+        let of_one = |gauge: &Gauge| {
+            let mean = |times: &[(u32, u64)]| times.iter().map(|(_, ns)| *ns as f64).collect::<Sample>().mean();
+            Some(mean(&gauge.together_ns)? / mean(&gauge.work_ns).filter(|alone| *alone > 0.0)?)
+        };
+        [&self.before, &self.after].into_iter().filter_map(of_one).collect::<Sample>().mean()
     }
 
     pub fn memory_ns(&self) -> Option<f64> {
@@ -147,23 +202,29 @@ mod tests {
         let gauge = gauge(&cpus);
         assert_eq!(gauge.work_ns.len(), cpus.len());
         assert!(gauge.work_ns.iter().all(|(cpu, ns)| cpus.contains(*cpu) && *ns > 0));
+        assert_eq!(gauge.together_ns.len(), if cpus.len() > 1 { cpus.len() } else { 0 });
         assert!(gauge.memory_ns.is_some_and(|ns| ns > 0) && gauge.wake_ns.is_some_and(|ns| ns > 0));
     }
 
     #[test]
     fn a_trial_on_another_machine_is_named() {
         let mut usual = Usual::default();
-        let mut flagged = |work: u64| {
-            let gauge = Gauge { work_ns: vec![(0, work), (1, work)], memory_ns: Some(1000), wake_ns: None };
+        let mut flagged = |work: u64, together: u64, wake: u64| {
+            let each = |ns| vec![(0, ns), (1, ns)];
+            let (work_ns, together_ns) = (each(work), each(together));
+            let gauge = Gauge { work_ns, together_ns, memory_ns: Some(1000), wake_ns: Some(wake) };
             let mut record = trial(&TrialOptions::default());
             record.calibration = Some(Calibration { before: gauge.clone(), after: gauge });
             usual.flag(&mut record);
             record.flags
         };
+        let other = |what: &str, percent| vec![Flag::OtherMachine { what: what.into(), percent }];
         for work in [200, 600, 201, 199, 200] {
-            assert_eq!(flagged(work), [], "nothing is usual yet, or it is");
+            assert_eq!(flagged(work, work, 5000), [], "nothing is usual yet, or it is");
         }
-        assert_eq!(flagged(250), [Flag::OtherMachine { what: "CPUs".into(), percent: 25.0 }]);
-        assert_eq!(flagged(208), []);
+        assert_eq!(flagged(250, 250, 5000), other("CPUs", 25.0));
+        assert_eq!(flagged(208, 208, 9000), []);
+        assert_eq!(flagged(200, 300, 5000), other("CPUs together", 50.0));
+        assert_eq!(flagged(200, 200, 2000), other("wake-up times", -60.0));
     }
 }

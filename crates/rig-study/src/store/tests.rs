@@ -21,7 +21,7 @@ fn a_run_is_calibrated_by_the_median_of_its_trials() {
     let run = store.begin_run(&NewRun { environment, ..new_run("layers") }).unwrap();
     let older = store.begin_run(&new_run("layers")).unwrap();
     for (ordinal, ns) in [(1, Some(300)), (2, Some(100)), (3, None), (4, Some(200))] {
-        let gauge = |ns| Gauge { work_ns: vec![(0, ns)], memory_ns: None, wake_ns: None };
+        let gauge = |ns| Gauge { work_ns: vec![(0, ns)], together_ns: Vec::new(), memory_ns: None, wake_ns: None };
         let calibration = ns.map(|ns| Calibration { before: gauge(ns), after: gauge(ns) });
         store.add_trial(run, &TrialRecord { calibration, ..trial("A", ordinal) }).unwrap();
     }

@@ -1,0 +1,134 @@
+//! Forecasts held against what runs like those that they were made from then say.
+
+use std::time::Duration;
+
+use super::*;
+use crate::judge::tests::{Draws, carried};
+use crate::judge::{Rule, judge};
+
+const SUITE: &str = r#"
+name = "x"
+title = "x"
+[defaults]
+window = "2s"
+warm_up = "100ms"
+cool_down = "0s"
+[quick]
+window = "200ms"
+warm_up = "100ms"
+cool_down = "0s"
+trials = 3
+[testbed.two]
+nodes = ["a", "b"]
+wire = { mtu = 1500 }
+"#;
+
+/// Scenarios of the ratios to the first that they have in truth, and claims about each.
+fn suite(ids: &[&str], claims: &[&str]) -> Suite {
+    let scenario = |id: &&str| {
+        format!(
+            "[[scenario]]\nid = \"{id}\"\nname = \"{id}\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+             load = {{ kind = \"tcp-stream\" }}\n"
+        )
+    };
+    let claim = |holds: &&str| format!("[[claim]]\ntext = \"{holds}\"\nholds = \"{holds}\"\n");
+    let text: String = ids.iter().map(scenario).chain(claims.iter().map(claim)).collect();
+    Suite::parse("x.toml", &format!("{SUITE}{text}")).unwrap()
+}
+
+/// Blocks on a machine that wanders by 10 % from one to the next; each scenario's ratio and scatter.
+fn blocks(draws: &mut Draws, blocks: u32, scenarios: &[(&'static str, f64, f64)]) -> Vec<TrialRecord> {
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        let speed = 1000.0 * (0.1 * draws.normal()).exp();
+        for (id, ratio, scatter) in scenarios {
+            trials.push(carried(id, Some(block), speed * ratio * (scatter * draws.normal()).exp()));
+        }
+    }
+    trials
+}
+
+fn forecast(suite: &Suite, seconds: u64, past: &[TrialRecord]) -> Forecast {
+    let window = Some(Duration::from_secs(2));
+    Forecast::of(suite, &suite.timing, Duration::from_secs(seconds), window, past).unwrap()
+}
+
+fn made(forecast: &Forecast) -> u32 {
+    let Repeat::Within(budget) = forecast.timing.repeat else { panic!("a time was given") };
+    budget.blocks
+}
+
+const TRUTH: [(&str, f64, f64); 3] = [("A", 1.0, 0.01), ("B", 0.7, 0.01), ("C", 0.95, 0.06)];
+const CLAIMS: [&str; 3] =
+    ["B.throughput <= 0.8 * A.throughput", "C.throughput <= 1.0 * A.throughput", "C.throughput >= 0.5 * A.throughput"];
+
+#[test]
+fn each_claim_is_as_wide_as_its_own_blocks_scatter() {
+    let suite = suite(&["A", "B", "C"], &CLAIMS);
+    let mut draws = Draws(21);
+    let past = blocks(&mut draws, 20, &TRUTH);
+    let forecast = forecast(&suite, 90, &past);
+    let n = made(&forecast);
+    assert!((10..16).contains(&n), "{n} blocks of three trials of 2.3 s");
+    let rule = Rule { level: suite.level(), planned: Some(n), is_over: true };
+    let claims: Vec<&Claim> = suite.claims.iter().collect();
+    let runs: Vec<_> = (0..40).map(|_| judge(&claims, &blocks(&mut draws, n, &TRUTH), &rule)).collect();
+    for (index, expected) in forecast.claims.iter().enumerate() {
+        let half = |run: &Vec<crate::judge::Ruling>| {
+            let interval = run[index].judgement.interval.unwrap();
+            (interval.high / interval.low).ln() / 2.0
+        };
+        let median = runs.iter().map(half).collect::<Sample>().median().unwrap();
+        let ratio = expected.half_width.unwrap() / median;
+        assert!((0.6..1.6).contains(&ratio), "{}: {ratio}", expected.text);
+    }
+    let widths: Vec<f64> = forecast.claims.iter().map(|claim| claim.half_width.unwrap()).collect();
+    assert!(widths[1] > 2.0 * widths[0], "C scatters more than B: {widths:?}");
+}
+
+#[test]
+fn what_is_said_to_be_decided_mostly_is() {
+    let suite = suite(&["A", "B", "C"], &CLAIMS);
+    let claims: Vec<&Claim> = suite.claims.iter().collect();
+    let (mut draws, mut decided, mut said) = (Draws(22), [0, 0], [0, 0]);
+    for _ in 0..40 {
+        let forecast = forecast(&suite, 60, &blocks(&mut draws, 12, &TRUTH));
+        let n = made(&forecast);
+        let rule = Rule { level: suite.level(), planned: Some(n), is_over: true };
+        let run = judge(&claims, &blocks(&mut draws, n, &TRUTH), &rule);
+        for (expected, ruling) in forecast.claims.iter().zip(run) {
+            let place = usize::from(expected.is_decided.unwrap());
+            said[place] += 1;
+            decided[place] += u32::from(ruling.is_decided());
+        }
+    }
+    assert!(said[0] > 20 && said[1] > 60, "{said:?}");
+    assert!(decided[1] * 10 >= said[1] * 7, "said to be decided: {decided:?} of {said:?}");
+    assert!(decided[0] * 10 <= said[0] * 7, "said to stay open: {decided:?} of {said:?}");
+}
+
+#[test]
+fn a_forecast_says_what_few_blocks_may_leave_open() {
+    let suite = suite(&["A", "B", "C"], &CLAIMS);
+    let told = forecast(&suite, 30, &blocks(&mut Draws(23), 12, &TRUTH)).to_string();
+    assert!(told.contains("four of five such runs decide 2 of 3 claims; these may stay undecided:"), "{told}");
+    assert!(told.contains(&format!("\n  {} (it was within ", CLAIMS[1])), "{told}");
+    let nothing = forecast(&suite, 30, &[]).to_string();
+    assert!(nothing.contains("from an assumed scatter of 5 %") && !nothing.contains("decide"), "{nothing}");
+}
+
+/// The third surest of three is asked as one alone, and is not decided where the one before it is not.
+#[test]
+fn the_correction_for_many_claims_is_expected_too() {
+    let of = |distance: f64| Outlook { deviation: 0.1, distance: Some(distance), is_ratio: true };
+    let decided = |outlooks: &[Outlook]| -> Vec<Option<bool>> {
+        expect(outlooks, 16, Level::default()).into_iter().map(|of| of.is_decided).collect()
+    };
+    // Of one: t(97.5 %, 15) = 2.131, and 0.842 more; of two, t(98.75 %, 15) = 2.490.
+    assert_eq!(decided(&[of(0.075)]), [Some(true)]);
+    assert_eq!(decided(&[of(0.074)]), [Some(false)]);
+    assert_eq!(decided(&[of(0.075), of(0.084)]), [Some(true), Some(true)]);
+    assert_eq!(decided(&[of(0.075), of(0.083)]), [Some(false), Some(false)]);
+    let unknown = Outlook { distance: None, ..of(0.0) };
+    assert_eq!(decided(&[of(0.083), unknown]), [Some(false), None]);
+}
