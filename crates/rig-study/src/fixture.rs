@@ -306,6 +306,7 @@ pub fn run_view() -> RunView {
         left_out: Vec::new(),
         tables: vec![table],
         aa: None,
+        set_apart: None,
         turns: None,
         judged: Vec::new(),
         claims: vec![

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
+use crate::export::SetApart;
 use crate::judge::{AaData, ClaimData};
 use crate::record::{Environment, RigCost, TrialRecord};
 use crate::run::LeftOut;
@@ -58,6 +59,8 @@ pub struct RunView {
     pub judged: Vec<ClaimData>,
     /// What the judge said of a scenario that was measured twice; `None` where none was.
     pub aa: Option<AaData>,
+    /// Where it was made on another machine than most runs of its store, by calibration; `None` where not, or where nothing tells.
+    pub set_apart: Option<SetApart>,
     /// The run that it took turns with; `None` where it had the machine alone.
     pub turns: Option<Turns>,
 }

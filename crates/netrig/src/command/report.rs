@@ -16,11 +16,11 @@ use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
 use rig_study::answer::answer;
 use rig_study::claim::{Judgement, Metric, Verdict};
-use rig_study::export::{ClaimData, HistoryData, HistoryRun};
+use rig_study::export::{ClaimData, HistoryData, HistoryRun, set_apart};
 use rig_study::judge::{AaData, Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
 use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, no_verdict};
-use rig_study::store::{Run, RunState, Store};
+use rig_study::store::{Run, RunId, RunState, Store};
 use rig_study::suite::{Repeat, Suite};
 use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
@@ -48,7 +48,10 @@ pub struct ReportArgs {
 
 pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let output = Output::choose(args.output.output.as_deref())?;
-    let view = view(&stored(&args.run, &args.store)?)?;
+    let name = args.run.parse().or_exit(Exit::BadInput)?;
+    let store = open(&args.store)?;
+    let id = store.resolve(&name).or_exit(Exit::BadInput)?;
+    let view = view_among_others(&store, id)?;
     let mut document = build::document(&view);
     if let Some(shape) = args.picture {
         let picture = rig_report::picture(&document, shape).or_exit(Exit::Failed)?;
@@ -220,7 +223,14 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A stored run as its report needs it.
+/// A stored run as its report needs it, and whether by calibration it was made on another machine than the store's other runs.
+pub(super) fn view_among_others(store: &Store, id: RunId) -> Result<RunView, Failure> {
+    let calibrated = store.calibrated().or_exit(Exit::Failed)?;
+    let set_apart = set_apart(&calibrated).remove(&id);
+    Ok(RunView { set_apart, ..view(&store.run(id).or_exit(Exit::BadInput)?)? })
+}
+
+/// A stored run by itself.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
     let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
     let options: Options = serde_json::from_value(run.options.clone())
@@ -311,6 +321,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         claims,
         judged,
         aa,
+        set_apart: None,
         turns: options.turns.clone(),
     })
 }

@@ -10,12 +10,13 @@ use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::{note, print};
 use rig_report::{Format, build};
+use rig_stats::blocks::order;
 use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::compare::Comparison;
 use rig_study::layers::Map;
-use rig_study::record::Environment;
-use rig_study::run::budget::Forecast;
+use rig_study::record::{Environment, TrialRecord};
+use rig_study::run::budget::{Forecast, Learnt};
 use rig_study::run::turns::{InTurn, Said, Turns};
 use rig_study::run::{
     self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
@@ -140,29 +141,32 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Lacking, anyhow!("no scenario can be run here:{reasons}")));
     }
     refuse_if_lacking(&suite, Purpose::Run)?;
-    let (mut timing, mut forecast) = plan(args, &suite, asked_timing)?;
-    let mut aa = None;
-    let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
-    if let Some(id) = twin.filter(|_| !args.no_aa && args.again.is_empty()) {
-        let twice = suite.clone().with_twin(&id);
-        // Within a time, what is measured twice leaves fewer blocks.
-        if let Ok((of_both, forecast_of_both)) = plan(args, &twice, asked_timing)
-            && suite.twin(&of_both).is_some()
-        {
-            (suite, timing, forecast, aa) = (twice, of_both, forecast_of_both, Some(id));
-        }
-    }
+    let mut past = past(args, &suite)?;
+    // What cannot be planned at all is refused before anything is built.
+    plan(args, &suite, asked_timing, &past)?;
     let started = Timestamp::now();
     // Which order is drawn does not matter, only that nobody chose it.
     let seed = args.seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
     let mut rig = Rig::on(host, &cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).or_exit(Exit::Lacking)?;
+    past = first_blocks(args, &suite, asked_timing, past, &mut rig, seed)?;
     if let Some(map) = layers {
         rig.divide_by(map).or_exit(Exit::Lacking)?;
     }
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
-
+    let (mut timing, mut forecast) = plan(args, &suite, asked_timing, &past)?;
+    let mut aa = None;
+    let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
+    if let Some(id) = twin.filter(|_| !args.no_aa && args.again.is_empty()) {
+        let twice = suite.clone().with_twin(&id);
+        // Within a time, what is measured twice leaves fewer blocks.
+        if let Ok((of_both, forecast_of_both)) = plan(args, &twice, asked_timing, &past)
+            && suite.twin(&of_both).is_some()
+        {
+            (suite, timing, forecast, aa) = (twice, of_both, forecast_of_both, Some(id));
+        }
+    }
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let id = store
         .begin_run(&NewRun {
@@ -239,7 +243,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
 
-    let view = report::view(&store.run(id).or_exit(Exit::Failed)?)?;
+    let view = report::view_among_others(&store, id)?;
     let mut document = build::document(&view);
     let compared = against.map(|against| against.compare(&view, &args.store)).transpose()?;
     if let Some((comparison, _)) = &compared {
@@ -332,12 +336,55 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     Ok((suite, timing))
 }
 
+/// What runs before this one let it expect, where it is to plan its time.
+fn past(args: &RunArgs, suite: &Suite) -> Result<Past, Failure> {
+    if args.budget.is_none() {
+        return Ok(Past { trials: Vec::new(), learnt: Learnt::Nothing });
+    }
+    let trials = report::past(&args.store, suite)?;
+    let learnt = if trials.is_empty() { Learnt::Nothing } else { Learnt::Before(trials.len()) };
+    Ok(Past { trials, learnt })
+}
+
+/// Trials to plan by.
+struct Past {
+    trials: Vec<TrialRecord>,
+    learnt: Learnt,
+}
+
+/// Short blocks where nothing is known, so that a first run, too, plans by how this machine scatters. They are no part of the run:
+/// the plan was chosen by them.
+fn first_blocks(
+    args: &RunArgs,
+    suite: &Suite,
+    asked: Timing,
+    past: Past,
+    rig: &mut Rig,
+    seed: u64,
+) -> Result<Past, Failure> {
+    let Some(time) = args.budget.filter(|_| past.learnt == Learnt::Nothing) else { return Ok(past) };
+    let Some((blocks, timing)) = Learnt::first_blocks(suite, &asked, time.0) else { return Ok(past) };
+    if !args.quiet {
+        note(format_args!("No run of this suite is stored: {blocks} short blocks show first how trials scatter here"));
+    }
+    let mut trials = Vec::new();
+    for block in 0..blocks {
+        for index in order(seed, block, suite.scenarios.len()) {
+            let scenario = &suite.scenarios[index];
+            let record = rig.trial(scenario, block + 1, &timing, &mut |_, _| ());
+            let record = record.with_context(|| format!("first block {} of {}", block + 1, scenario.id))?;
+            trials.push(TrialRecord { block: Some(block + 1), ..record });
+        }
+    }
+    let learnt = Learnt::FirstBlocks(trials.len());
+    Ok(Past { trials, learnt })
+}
+
 /// How long trials are and how often they are repeated: as was asked for, or as a time is best spent.
-fn plan(args: &RunArgs, suite: &Suite, asked: Timing) -> Result<(Timing, Option<Forecast>), Failure> {
+fn plan(args: &RunArgs, suite: &Suite, asked: Timing, past: &Past) -> Result<(Timing, Option<Forecast>), Failure> {
     let Some(time) = args.budget else { return Ok((asked, None)) };
-    let past = report::past(&args.store, suite)?;
-    let forecast = Forecast::of(suite, &asked, time.0, args.window.map(|window| window.0), &past);
-    let forecast = forecast.or_exit(Exit::BadInput)?;
+    let window = args.window.map(|window| window.0);
+    let forecast = Forecast::of(suite, &asked, time.0, window, &past.trials, past.learnt).or_exit(Exit::BadInput)?;
     Ok((forecast.timing, Some(forecast)))
 }
 

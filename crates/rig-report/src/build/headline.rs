@@ -75,6 +75,20 @@ fn of_overview(chart: &Overview) -> Option<String> {
 }
 
 fn caution(view: &RunView) -> Option<String> {
+    let words: Vec<String> = another_machine(view).into_iter().chain(doubts_of_trials(view)).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+fn another_machine(view: &RunView) -> Option<String> {
+    let apart = view.set_apart?;
+    let runs = counted(apart.usual_runs, "run", "runs");
+    Some(format!(
+        "Another machine by calibration: the same arithmetic was {apart} than in {runs} of this store. Do not compare its figures with \
+         theirs."
+    ))
+}
+
+fn doubts_of_trials(view: &RunView) -> Option<String> {
     let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
     let all = trials().count();
     let doubted = trials().filter(|trial| !trial.flags.is_empty()).count();

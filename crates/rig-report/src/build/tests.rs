@@ -1,3 +1,4 @@
+use rig_study::export::SetApart;
 use rig_study::fixture::loads::{histogram, netperf_view, request_response, transactions, two_way, udp_stream};
 use rig_study::fixture::{TrialOptions, run_view};
 use rig_study::judge::{AaData, AaFigure, AaVerdict};
@@ -561,6 +562,10 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     );
     view.scenarios[0].trials[0].flags.clear();
     assert!(document(&view).headline.unwrap().caution.unwrap().starts_with("14 of 15 trials carry a doubt"));
+    view.set_apart = Some(SetApart { slower_percent: 23.4, usual_runs: 5 });
+    let caution = document(&view).headline.unwrap().caution.unwrap();
+    let apart = "Another machine by calibration: the same arithmetic was 23 % slower than in 5 runs of this store.";
+    assert!(caution.starts_with(apart) && caution.contains(" 14 of 15 trials carry a doubt"), "{caution}");
 }
 
 /// Both ends on one node are counted once: 98 % of its CPU time at 14,200 Mbit/s.

@@ -57,6 +57,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             cpus: vec!["0".into(), "1".into()],
             phases_s: PhasesData { warm_up: 1.0, window: 15.0, cool_down: 0.2, sample_interval: 1.0 },
             confidence_level_percent: 95.0,
+            set_apart: None,
             turns: None,
         },
         environment: Environment {

@@ -34,6 +34,7 @@ pub fn data(view: &RunView) -> RunData {
                 sample_interval: view.phases.interval.as_secs_f64(),
             },
             confidence_level_percent: view.level.percent(),
+            set_apart: view.set_apart,
             turns: view.turns.clone(),
         },
         environment: view.environment.clone(),

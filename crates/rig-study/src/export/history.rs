@@ -87,7 +87,7 @@ impl fmt::Display for SetApart {
 
 /// The runs whose machine was not that of most, by calibration. A build without optimization takes longer for the same arithmetic, so
 /// that builds of a kind are looked at by themselves.
-fn set_apart(calibrated: &BTreeMap<RunId, Calibrated>) -> BTreeMap<RunId, SetApart> {
+pub fn set_apart(calibrated: &BTreeMap<RunId, Calibrated>) -> BTreeMap<RunId, SetApart> {
     let mut kinds: BTreeMap<&str, Vec<(RunId, f64)>> = BTreeMap::new();
     for (id, run) in calibrated {
         kinds.entry(&run.build_kind).or_default().push((*id, run.work_ns));

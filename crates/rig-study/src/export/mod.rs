@@ -32,7 +32,7 @@ pub use comparison::{
     ModesData, NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
-pub use history::{HistoryData, HistoryRun, SetApart};
+pub use history::{HistoryData, HistoryRun, SetApart, set_apart};
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";
@@ -109,6 +109,9 @@ pub struct RunHead {
     pub cpus: Vec<String>,
     pub phases_s: PhasesData,
     pub confidence_level_percent: f64,
+    /// Where the run was made on another machine than most runs of its store, by calibration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_apart: Option<SetApart>,
     /// The pair of runs that it is one of, which took turns (`netrig ab`); left out where it had the machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<Turns>,

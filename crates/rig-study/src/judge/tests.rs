@@ -321,10 +321,10 @@ fn without_blocks(trials: Vec<TrialRecord>) -> Vec<TrialRecord> {
 #[test]
 fn independent_samples_are_corrected_together_with_all_others() {
     let claim = "B.throughput <= 1.0 * A.throughput";
-    let trials = without_blocks(run(&mut Draws(12), 10, 0.97, 0.0, 0.025));
+    let trials = without_blocks(run(&mut Draws(12), 10, 0.98, 0.0, 0.025));
     let parsed = claims(&[claim]).remove(0);
     let p = parsed.least_p(&|figure| Trials::of(&trials).sample(figure));
-    assert!((0.001..0.03).contains(&p), "{p}");
+    assert!((0.0009..0.05).contains(&p), "{p}");
     let decided = |p: f64| {
         let level = Level::new(100.0 * (1.0 - p)).unwrap();
         parsed.evaluate(level, &|figure| Trials::of(&trials).sample(figure)).verdict != Verdict::Undecided

@@ -35,14 +35,43 @@ const BLOCKS_WANTED: u32 = 6;
 /// z(80 %): by how much more than what a test asks an effect has to lie away for four of five runs to decide it.
 const NORMAL_80: f64 = 0.8416;
 
+/// Short blocks that show what nothing is known of: how trials scatter, and what they take.
+const FIRST_BLOCKS: u32 = 3;
+/// They may have so much of the time that is to be spent.
+const FIRST_SHARE: u32 = 8;
+
 /// How a time will be spent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Forecast {
     pub timing: Timing,
     scenarios: usize,
-    /// Trials that it was learnt from.
-    learnt_from: usize,
+    learnt: Learnt,
     claims: Vec<Expected>,
+}
+
+/// What a forecast was learnt from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Learnt {
+    /// Nothing: a scatter was assumed.
+    Nothing,
+    /// So many trials of a run made before.
+    Before(usize),
+    /// So many trials made for it.
+    FirstBlocks(usize),
+}
+
+impl Learnt {
+    /// The blocks that are worth making for a forecast that knows nothing: as many as an eighth of the time has room for, three at
+    /// most; `None` where that is fewer than two, which show no scatter. Each is of one trial of each scenario, with the timing given.
+    pub fn first_blocks(suite: &Suite, timing: &Timing, time: Duration) -> Option<(u32, Timing)> {
+        let short = suite.quick.unwrap_or(*timing);
+        let around = short.phases.warm_up + short.phases.cool_down;
+        let of_one =
+            |scenario: &Scenario| scenario.programme.longest(short.phases.window) + around + overhead(scenario, &[]);
+        let block: Duration = suite.scenarios.iter().map(of_one).sum();
+        let blocks = (time.as_secs_f64() / f64::from(FIRST_SHARE) / block.as_secs_f64().max(1e-3)) as u32;
+        (blocks >= 2).then_some((blocks.min(FIRST_BLOCKS), short))
+    }
 }
 
 /// What is expected of a claim.
@@ -71,7 +100,7 @@ pub enum BudgetError {
 
 impl Forecast {
     /// Spends `time` on `suite`, whose timing is `timing` where the time does not say otherwise; `window` is that of the user.
-    /// `past` are trials of the suite made before on this machine.
+    /// `past` are trials of the suite made before on this machine, of whatever kind `learnt` says.
     ///
     /// # Errors
     /// When the time is too short.
@@ -81,6 +110,7 @@ impl Forecast {
         time: Duration,
         window: Option<Duration>,
         past: &[TrialRecord],
+        learnt: Learnt,
     ) -> Result<Self, BudgetError> {
         let of =
             |scenario: &Scenario| -> Vec<&TrialRecord> { past.iter().filter(|t| t.scenario == scenario.id).collect() };
@@ -142,7 +172,7 @@ impl Forecast {
         });
         let expected = expect(&outlooks.collect::<Vec<_>>(), blocks, suite.level());
         let expected = claims.iter().zip(expected).map(|(claim, of)| Expected { text: claim.text().to_owned(), ..of });
-        Ok(Self { timing, scenarios: suite.scenarios.len(), learnt_from: past.len(), claims: expected.collect() })
+        Ok(Self { timing, scenarios: suite.scenarios.len(), learnt, claims: expected.collect() })
     }
 }
 
@@ -256,9 +286,10 @@ impl fmt::Display for Forecast {
             Span(self.timing.phases.window),
             minutes(budget.time()),
         )?;
-        f.write_str(&match self.learnt_from {
-            0 => ", from an assumed scatter of 5 %: the store has no run of this suite yet".to_owned(),
-            n => format!(", from the scatter of {n} trials made before"),
+        f.write_str(&match self.learnt {
+            Learnt::Nothing => ", from an assumed scatter of 5 %: the store has no run of this suite yet".to_owned(),
+            Learnt::Before(trials) => format!(", from the scatter of {trials} trials made before"),
+            Learnt::FirstBlocks(trials) => format!(", from the scatter of {trials} short trials made first"),
         })?;
         if self.claims.is_empty() {
             return Ok(());

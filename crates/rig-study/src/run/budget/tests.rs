@@ -28,7 +28,7 @@ fn suite(ids: &[&str], claims: &[&str]) -> Suite {
     let scenario = |id: &&str| {
         format!(
             "[[scenario]]\nid = \"{id}\"\nname = \"{id}\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
-             load = {{ kind = \"tcp-stream\" }}\n"
+             load = {{ kind = \"tcp-stream\", message = \"128k\" }}\n"
         )
     };
     let claim = |holds: &&str| format!("[[claim]]\ntext = \"{holds}\"\nholds = \"{holds}\"\n");
@@ -50,7 +50,8 @@ fn blocks(draws: &mut Draws, blocks: u32, scenarios: &[(&'static str, f64, f64)]
 
 fn forecast(suite: &Suite, seconds: u64, past: &[TrialRecord]) -> Forecast {
     let window = Some(Duration::from_secs(2));
-    Forecast::of(suite, &suite.timing, Duration::from_secs(seconds), window, past).unwrap()
+    let learnt = if past.is_empty() { Learnt::Nothing } else { Learnt::Before(past.len()) };
+    Forecast::of(suite, &suite.timing, Duration::from_secs(seconds), window, past, learnt).unwrap()
 }
 
 fn made(forecast: &Forecast) -> u32 {
@@ -131,4 +132,25 @@ fn the_correction_for_many_claims_is_expected_too() {
     assert_eq!(decided(&[of(0.075), of(0.083)]), [Some(false), Some(false)]);
     let unknown = Outlook { distance: None, ..of(0.0) };
     assert_eq!(decided(&[of(0.083), unknown]), [Some(false), None]);
+}
+
+#[test]
+fn first_blocks_have_an_eighth_of_the_time_at_most() {
+    let suite = suite(&["A", "B", "C"], &CLAIMS);
+    let first = |seconds| Learnt::first_blocks(&suite, &suite.timing, Duration::from_secs(seconds));
+    // A trial takes 0.2 s and 0.1 s of warm-up, and 0.4 s to set up.
+    assert_eq!(first(30), None, "a block of three takes 2.1 s");
+    assert_eq!(first(34).map(|(blocks, _)| blocks), Some(2));
+    let (blocks, timing) = first(600).unwrap();
+    assert_eq!((blocks, timing.phases.window), (3, Duration::from_millis(200)));
+    let told = Forecast::of(
+        &suite,
+        &suite.timing,
+        Duration::from_secs(60),
+        None,
+        &super::tests::blocks(&mut Draws(24), blocks, &TRUTH),
+        Learnt::FirstBlocks(9),
+    );
+    let told = told.unwrap().to_string();
+    assert!(told.contains("from the scatter of 9 short trials made first"), "{told}");
 }
