@@ -2,6 +2,7 @@
 
 use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
@@ -339,17 +340,19 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
 /// What runs before this one let it expect, where it is to plan its time.
 fn past(args: &RunArgs, suite: &Suite) -> Result<Past, Failure> {
     if args.budget.is_none() {
-        return Ok(Past { trials: Vec::new(), learnt: Learnt::Nothing });
+        return Ok(Past { trials: Vec::new(), learnt: Learnt::Nothing, spent: Duration::ZERO });
     }
     let trials = report::past(&args.store, suite)?;
     let learnt = if trials.is_empty() { Learnt::Nothing } else { Learnt::Before(trials.len()) };
-    Ok(Past { trials, learnt })
+    Ok(Past { trials, learnt, spent: Duration::ZERO })
 }
 
 /// Trials to plan by.
 struct Past {
     trials: Vec<TrialRecord>,
     learnt: Learnt,
+    /// Of the run's time, on trials made for the plan.
+    spent: Duration,
 }
 
 /// Short blocks where nothing is known, so that a first run, too, plans by how this machine scatters. They are no part of the run:
@@ -362,11 +365,14 @@ fn first_blocks(
     rig: &mut Rig,
     seed: u64,
 ) -> Result<Past, Failure> {
-    let Some(time) = args.budget.filter(|_| past.learnt == Learnt::Nothing) else { return Ok(past) };
+    // Of two runs that take turns neither may be at work while the other is.
+    let is_wanted = past.learnt == Learnt::Nothing && args.in_turn.is_none();
+    let Some(time) = args.budget.filter(|_| is_wanted) else { return Ok(past) };
     let Some((blocks, timing)) = Learnt::first_blocks(suite, &asked, time.0) else { return Ok(past) };
     if !args.quiet {
         note(format_args!("No run of this suite is stored: {blocks} short blocks show first how trials scatter here"));
     }
+    let begin = Instant::now();
     let mut trials = Vec::new();
     for block in 0..blocks {
         for index in order(seed, block, suite.scenarios.len()) {
@@ -377,14 +383,15 @@ fn first_blocks(
         }
     }
     let learnt = Learnt::FirstBlocks(trials.len());
-    Ok(Past { trials, learnt })
+    Ok(Past { trials, learnt, spent: begin.elapsed() })
 }
 
 /// How long trials are and how often they are repeated: as was asked for, or as a time is best spent.
 fn plan(args: &RunArgs, suite: &Suite, asked: Timing, past: &Past) -> Result<(Timing, Option<Forecast>), Failure> {
     let Some(time) = args.budget else { return Ok((asked, None)) };
     let window = args.window.map(|window| window.0);
-    let forecast = Forecast::of(suite, &asked, time.0, window, &past.trials, past.learnt).or_exit(Exit::BadInput)?;
+    let left = time.0.saturating_sub(past.spent);
+    let forecast = Forecast::of(suite, &asked, left, window, &past.trials, past.learnt).or_exit(Exit::BadInput)?;
     Ok((forecast.timing, Some(forecast)))
 }
 

@@ -32,6 +32,8 @@ pub struct ByBlock {
 pub struct Outlook {
     /// What the value of one block scatters by, as a standard deviation.
     pub deviation: f64,
+    /// Of so many blocks.
+    pub blocks: usize,
     /// From the nearest border of what is claimed; `None` where it has none.
     pub distance: Option<f64>,
     /// Whether both are logarithms.
@@ -297,6 +299,7 @@ impl ByBlock {
         let distances = [low, high].into_iter().flatten().map(|border| (centre - border).abs());
         Some(Outlook {
             deviation,
+            blocks: self.blocks(),
             distance: distances.filter(|distance| distance.is_finite()).reduce(f64::min),
             is_ratio: self.scale == Scale::Logarithmic,
         })

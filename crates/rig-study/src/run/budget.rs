@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rig_load::record::WorkerRecord;
 use rig_stats::blocks::plan::{Spread, half_width};
+use rig_stats::blocks::sequential::LEAST;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::Span;
@@ -32,12 +33,12 @@ const BLOCKS_LEAST: u32 = 3;
 /// So many have a test that assumes nothing of their distribution: windows are shortened for them.
 const BLOCKS_WANTED: u32 = 6;
 
+/// Degrees of freedom of what is likely, beside those of few blocks.
+const LIKELY: f64 = 4.0;
 /// z(80 %): by how much more than what a test asks an effect has to lie away for four of five runs to decide it.
 const NORMAL_80: f64 = 0.8416;
 
-/// Short blocks that show what nothing is known of: how trials scatter, and what they take.
-const FIRST_BLOCKS: u32 = 3;
-/// They may have so much of the time that is to be spent.
+/// Short blocks that show what nothing is known of: how trials scatter, and what they take. They may have so much of the time that is to be spent.
 const FIRST_SHARE: u32 = 8;
 
 /// How a time will be spent.
@@ -61,16 +62,15 @@ pub enum Learnt {
 }
 
 impl Learnt {
-    /// The blocks that are worth making for a forecast that knows nothing: as many as an eighth of the time has room for, three at
-    /// most; `None` where that is fewer than two, which show no scatter. Each is of one trial of each scenario, with the timing given.
+    /// How many blocks are worth making for a forecast that knows nothing, of one trial of each scenario with the timing given; `None`
+    /// where an eighth of the time has no room for them.
     pub fn first_blocks(suite: &Suite, timing: &Timing, time: Duration) -> Option<(u32, Timing)> {
         let short = suite.quick.unwrap_or(*timing);
         let around = short.phases.warm_up + short.phases.cool_down;
         let of_one =
             |scenario: &Scenario| scenario.programme.longest(short.phases.window) + around + overhead(scenario, &[]);
         let block: Duration = suite.scenarios.iter().map(of_one).sum();
-        let blocks = (time.as_secs_f64() / f64::from(FIRST_SHARE) / block.as_secs_f64().max(1e-3)) as u32;
-        (blocks >= 2).then_some((blocks.min(FIRST_BLOCKS), short))
+        (block * BLOCKS_LEAST <= time / FIRST_SHARE).then_some((BLOCKS_LEAST, short))
     }
 }
 
@@ -158,22 +158,39 @@ impl Forecast {
             !claim.is_fact() && claim.figures().iter().all(|figure| suite.scenario(&figure.scenario).is_some())
         };
         let claims: Vec<&Claim> = suite.claims.iter().filter(known).collect();
-        let outlooks = outlook(&claims, past).into_iter().zip(&claims).map(|(outlook, claim)| {
+        let outlooks = moderated(outlook(&claims, past)).into_iter().zip(&claims).map(|(outlook, claim)| {
             let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
             let trials = || scenarios.iter().filter_map(|id| spread_of(id));
             let now: f64 = trials().map(|(spread, _)| spread.of_trial(chosen.as_secs_f64())).sum();
             // What blocks scattered by in the past has other windows in it.
             let then: Option<f64> = trials().map(|(spread, seconds)| Some(spread.of_trial(seconds?))).sum();
             let shorter = then.map_or(1.0, |then| (now / then).sqrt());
-            outlook.map_or(Outlook { deviation: now.sqrt(), distance: None, is_ratio: true }, |known| Outlook {
-                deviation: known.deviation * shorter,
-                ..known
+            outlook.map_or(Outlook { deviation: now.sqrt(), blocks: 0, distance: None, is_ratio: true }, |known| {
+                Outlook { deviation: known.deviation * shorter, ..known }
             })
         });
         let expected = expect(&outlooks.collect::<Vec<_>>(), blocks, suite.level());
         let expected = claims.iter().zip(expected).map(|(claim, of)| Expected { text: claim.text().to_owned(), ..of });
         Ok(Self { timing, scenarios: suite.scenarios.len(), learnt, claims: expected.collect() })
     }
+}
+
+/// Few blocks that agree by chance are no proof that all do: their variance is drawn to what is likely, with the weight of [`LIKELY`]
+/// blocks (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is the middle
+/// between that of all claims and what is assumed without blocks.
+fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
+    let variances: Sample = outlooks.iter().flatten().filter(|of| of.is_ratio).map(|of| of.deviation.powi(2)).collect();
+    let Some(mean) = variances.mean() else { return outlooks };
+    let likely = f64::midpoint(mean, ASSUMED.between);
+    let moderate = |of: Outlook| {
+        if !of.is_ratio || of.blocks >= LEAST as usize {
+            return of;
+        }
+        let degrees = of.blocks as f64 - 1.0;
+        let variance = (degrees * of.deviation.powi(2) + LIKELY * likely) / (degrees + LIKELY);
+        Outlook { deviation: variance.sqrt(), ..of }
+    };
+    outlooks.into_iter().map(|of| of.map(moderate)).collect()
 }
 
 /// What so many blocks can be expected to say of claims that are judged together: each as wide as its own blocks scatter, and decided

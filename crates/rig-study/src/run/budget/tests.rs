@@ -121,7 +121,7 @@ fn a_forecast_says_what_few_blocks_may_leave_open() {
 /// The third surest of three is asked as one alone, and is not decided where the one before it is not.
 #[test]
 fn the_correction_for_many_claims_is_expected_too() {
-    let of = |distance: f64| Outlook { deviation: 0.1, distance: Some(distance), is_ratio: true };
+    let of = |distance: f64| Outlook { deviation: 0.1, blocks: 9, distance: Some(distance), is_ratio: true };
     let decided = |outlooks: &[Outlook]| -> Vec<Option<bool>> {
         expect(outlooks, 16, Level::default()).into_iter().map(|of| of.is_decided).collect()
     };
@@ -139,9 +139,8 @@ fn first_blocks_have_an_eighth_of_the_time_at_most() {
     let suite = suite(&["A", "B", "C"], &CLAIMS);
     let first = |seconds| Learnt::first_blocks(&suite, &suite.timing, Duration::from_secs(seconds));
     // A trial takes 0.2 s and 0.1 s of warm-up, and 0.4 s to set up.
-    assert_eq!(first(30), None, "a block of three takes 2.1 s");
-    assert_eq!(first(34).map(|(blocks, _)| blocks), Some(2));
-    let (blocks, timing) = first(600).unwrap();
+    assert_eq!(first(50), None, "three blocks of three take 6.3 s");
+    let (blocks, timing) = first(51).unwrap();
     assert_eq!((blocks, timing.phases.window), (3, Duration::from_millis(200)));
     let told = Forecast::of(
         &suite,
@@ -153,4 +152,17 @@ fn first_blocks_have_an_eighth_of_the_time_at_most() {
     );
     let told = told.unwrap().to_string();
     assert!(told.contains("from the scatter of 9 short trials made first"), "{told}");
+}
+
+#[test]
+fn few_blocks_that_agree_are_not_taken_at_their_word() {
+    let of = |deviation: f64, blocks: usize| Some(Outlook { deviation, blocks, distance: None, is_ratio: true });
+    let deviations = |outlooks: Vec<Option<Outlook>>| -> Vec<Option<f64>> {
+        moderated(outlooks).into_iter().map(|of| of.map(|of| of.deviation)).collect()
+    };
+    // Likely: the middle of (0 + 0.04^2) / 2 and 0.05^2, which is 0.00165; of three blocks two parts of six are their own.
+    let told = deviations(vec![of(0.0, 3), None, of(0.04, 3)]);
+    assert!((told[0].unwrap() - (4.0f64 * 0.00165 / 6.0).sqrt()).abs() < 1e-9, "{told:?}");
+    assert!((told[2].unwrap() - ((2.0f64 * 0.0016 + 4.0 * 0.00165) / 6.0).sqrt()).abs() < 1e-9, "{told:?}");
+    assert_eq!(deviations(vec![of(0.001, 6), of(0.2, 9)]), [Some(0.001), Some(0.2)]);
 }
