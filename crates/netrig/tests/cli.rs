@@ -76,14 +76,15 @@ load = { kind = "tcp-stream", message = "128k" }
 fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mine.toml");
-    let cases: [(&str, &str, usize, &[&str]); 14] = [
+    let cases: [(&str, &str, usize, &[&str]); 15] = [
         (
             "title = \"Small\"",
             "title = \"Small\"\ncolour = \"red\"",
             3,
             &["unknown field `colour`", "it is one of `name`, `title`"],
         ),
-        ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "15s"]),
+        ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "`100s` for seconds or `100m` for minutes"]),
+        ("window = \"100ms\"", "window = 5", 4, &["unit", "`5s` for seconds or `5m` for minutes"]),
         ("window = \"100ms\"", "window = \"1us\"", 4, &["too short", "at least 100ms"]),
         ("confidence = {", "confidence = { sigma = 2,", 7, &["unknown field `sigma`"]),
         ("width = \"5%\"", "width = \"wide\"", 7, &["wide", "5%"]),
