@@ -131,6 +131,8 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }
+    let schema = netrig(home).args(["schema", "siute"]).assert().code(2);
+    assert_eq!(said(schema.get_output()), "netrig: no schema 'siute'\n  did you mean suite?\n");
     refused(home, 2, &["run", "layers", "--only", "A,Z"], &["layers: no scenario 'Z'", "A, B, C"]);
     refused(home, 2, &["run", "layers", "--only", "a"], &["no scenario 'a'"]);
     fs::write(home.join("mine.toml"), SUITE).unwrap();
