@@ -57,6 +57,9 @@ enum Command {
     Show {
         /// A built-in suite's name or a suite file's path
         suite: String,
+        /// Everything, of suites longer than a screen too: each scenario's testbed and load, each claim's expression
+        #[arg(long)]
+        all: bool,
     },
     /// JSON Schemas of suite files and of what netrig writes
     #[command(after_help = examples::SCHEMA)]
@@ -234,7 +237,7 @@ impl Cli {
         match self.command {
             Command::Doctor { json } => command::doctor::doctor(json),
             Command::List => command::suites::list(),
-            Command::Show { suite } => command::suites::show(&suite),
+            Command::Show { suite, all } => command::suites::show(&suite, all),
             Command::Schema { name } => command::schema::schema(name.as_deref()),
             Command::Run(args) => command::run::run(&args),
             Command::Report(args) => command::report::report(&args),

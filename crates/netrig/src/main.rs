@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         Err(failure) => {
             tell(format_args!("netrig: {failure}"));
             if let Some(next) = &failure.next {
-                tell(format_args!("netrig: {next}"));
+                tell(format_args!("  {next}"));
             }
             failure.exit.into()
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use assert_cmd::Command;
 use rig_study::record::Environment;
 use rig_study::store::{Ending, NewRun, Store};
-use rig_study::suite::Suite;
+use rig_study::suite::{Scenario, Suite};
 
 /// netrig with a store and a runtime directory of its own; whatever it is asked for must not take long.
 fn netrig(home: &Path) -> Command {
@@ -76,14 +76,15 @@ load = { kind = "tcp-stream", message = "128k" }
 fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mine.toml");
-    let cases: [(&str, &str, usize, &[&str]); 14] = [
+    let cases: [(&str, &str, usize, &[&str]); 15] = [
         (
             "title = \"Small\"",
             "title = \"Small\"\ncolour = \"red\"",
             3,
             &["unknown field `colour`", "it is one of `name`, `title`"],
         ),
-        ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "15s"]),
+        ("window = \"100ms\"", "window = \"100\"", 4, &["unit", "`100s` for seconds or `100m` for minutes"]),
+        ("window = \"100ms\"", "window = 5", 4, &["unit", "`5s` for seconds or `5m` for minutes"]),
         ("window = \"100ms\"", "window = \"1us\"", 4, &["too short", "at least 100ms"]),
         ("confidence = {", "confidence = { sigma = 2,", 7, &["unknown field `sigma`"]),
         ("width = \"5%\"", "width = \"wide\"", 7, &["wide", "5%"]),
@@ -130,6 +131,8 @@ fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
         refused(home, 2, &[command, "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]);
         refused(home, 2, &[command, "/"], &["/: cannot read", "directory"]);
     }
+    let schema = netrig(home).args(["schema", "siute"]).assert().code(2);
+    assert_eq!(said(schema.get_output()), "netrig: no schema 'siute'\n  did you mean suite?\n");
     refused(home, 2, &["run", "layers", "--only", "A,Z"], &["layers: no scenario 'Z'", "A, B, C"]);
     refused(home, 2, &["run", "layers", "--only", "a"], &["no scenario 'a'"]);
     fs::write(home.join("mine.toml"), SUITE).unwrap();
@@ -142,7 +145,7 @@ fn values_out_of_range_are_refused_with_the_range() {
     let run = |option: &str, value: &str, expected: &[&str]| {
         refused(home.path(), 2, &["run", "layers", "--quick", "--only", "A", option, value], expected);
     };
-    run("--window", "5", &["'5'", "--window", "15s"]);
+    run("--window", "5", &["'5'", "--window", "`5s` for seconds or `5m` for minutes"]);
     run("--window", "5parsec", &["parsec", "15s"]);
     run("--window", "1ms", &["--window", "too short", "100ms"]);
     run("--window", "90m", &["--window", "hour", "60m"]);
@@ -360,14 +363,24 @@ fn the_built_in_suites_are_listed_and_shown() {
         text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let listed = unwrapped(listed.get_output());
+    // Rows of a list, which differ in their number of workers, are shown once.
+    let id_of =
+        |scenario: &Scenario| scenario.row_of.as_ref().map_or_else(|| scenario.id.clone(), |list| format!("{list}-N"));
     for suite in Suite::built_in().map(Result::unwrap) {
         assert!(listed.contains(&suite.name) && listed.contains(&suite.title));
-        let shown = netrig(home.path()).args(["show", &suite.name]).assert().success();
+        let screen = netrig(home.path()).args(["show", &suite.name]).assert().success();
+        let lines = String::from_utf8_lossy(&screen.get_output().stdout).lines().count();
+        assert!(lines <= 60, "{}: {lines} lines are no screen", suite.name);
+        let screen = unwrapped(screen.get_output());
+        assert!(screen.contains(&suite.title) && screen.contains(&id_of(&suite.scenarios[0])), "{screen}");
+        let first = suite.claims.first().map_or("", |claim| claim.text());
+        assert!(screen.contains(first), "{screen}");
+        let shown = netrig(home.path()).args(["show", &suite.name, "--all"]).assert().success();
         let shown = unwrapped(shown.get_output());
+        let next = format!("netrig show {} --all", suite.name);
+        assert!(screen == shown || screen.contains(&next), "where is the rest? {screen}");
         for scenario in &suite.scenarios {
-            // Rows of a list, which differ in their number of workers, are shown once.
-            let id = scenario.row_of.as_ref().map_or_else(|| scenario.id.clone(), |list| format!("{list}-N"));
-            for what in [id.as_str(), scenario.list_name()] {
+            for what in [id_of(scenario).as_str(), scenario.list_name()] {
                 assert!(listed.contains(what) && shown.contains(what), "{}: {what}", scenario.id);
             }
         }

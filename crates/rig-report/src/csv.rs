@@ -6,7 +6,7 @@ use std::io;
 use rig_stats::sample::Bound;
 
 use super::document::{
-    Axis, Block, Cell, Chart, Claim, Course, Document, Line, Lines, Number, Percentiles, Strips, Table,
+    Axis, Block, Cell, Chart, Claim, Course, Document, Flame, Line, Lines, Number, Percentiles, Strips, Table,
 };
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
@@ -30,13 +30,36 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// What one chart shows, as a file of its own.
 pub fn of_chart(chart: &Chart) -> io::Result<String> {
+    file(|csv| write_chart(csv, chart))
+}
+
+/// The folded stacks of a flame graph, as a file of its own.
+pub fn of_flame(flame: &Flame) -> io::Result<String> {
+    file(|csv| write_flame(csv, flame))
+}
+
+fn file(write: impl FnOnce(&mut csv::Writer<&mut dyn io::Write>) -> io::Result<()>) -> io::Result<String> {
     let mut text = Vec::new();
     let mut csv = csv::Writer::from_writer(&mut text as &mut dyn io::Write);
     csv.write_record(HEAD).map_err(into_io)?;
-    write_chart(&mut csv, chart)?;
+    write(&mut csv)?;
     csv.flush()?;
     drop(csv);
     String::from_utf8(text).map_err(io::Error::other)
+}
+
+/// Functions from the outermost to the innermost, with semicolons between them, stand in the row's place. Of a change, both
+/// runs' samples.
+fn write_flame(csv: &mut csv::Writer<&mut dyn io::Write>, flame: &Flame) -> io::Result<()> {
+    let before = flame.before.as_ref().map(|before| ("old samples", &before.profile));
+    let own = if before.is_some() { "new samples" } else { "samples" };
+    for (column, profile) in before.into_iter().chain([(own, &flame.profile)]) {
+        for (stack, count) in &profile.stacks {
+            csv.write_record([&flame.title, stack, column, &count.to_string(), "", "", "samples", "", ""])
+                .map_err(into_io)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_chart(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Chart) -> io::Result<()> {

@@ -129,7 +129,7 @@ impl Percent {
 
 /// Why a text is not the quantity that was expected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{read}` is not {expected}: {why}; write for example `{example}`")]
+#[error("`{read}` is not {expected}: {why}; write {}", self.instead())]
 pub struct UnitError {
     /// The text as it was read.
     pub read: String,
@@ -138,6 +138,20 @@ pub struct UnitError {
     pub why: Why,
     /// A text that would do.
     pub example: &'static str,
+    /// What a number without a unit may have meant: units, and what they are called.
+    meant: &'static [(&'static str, &'static str)],
+}
+
+impl UnitError {
+    /// `5s` and `5m` of a bare 5, where either may have been meant.
+    fn instead(&self) -> String {
+        if self.meant.is_empty() || !matches!(self.why, Why::NoUnit { .. }) {
+            return format!("for example `{}`", self.example);
+        }
+        let number = self.read.trim();
+        let each = self.meant.iter().map(|(unit, words)| format!("`{number}{unit}` for {words}"));
+        each.collect::<Vec<_>>().join(" or ")
+    }
 }
 
 /// What is wrong with the text.
@@ -174,6 +188,8 @@ struct Notation {
     most: &'static str,
     known: &'static str,
     units: &'static [(&'static str, u64)],
+    /// [`UnitError::meant`]
+    meant: &'static [(&'static str, &'static str)],
 }
 
 const BYTES: Notation = Notation {
@@ -200,6 +216,7 @@ const BYTES: Notation = Notation {
         ("TB", TIB),
         ("TiB", TIB),
     ],
+    meant: &[],
 };
 
 const BIT_RATE: Notation = Notation {
@@ -209,6 +226,7 @@ const BIT_RATE: Notation = Notation {
     most: "18446744Tbit",
     known: "bit, kbit, Mbit, Gbit, Tbit; 1kbit = 1000 bits a second",
     units: &[("bit", 1), ("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000), ("tbit", 1_000_000_000_000)],
+    meant: &[],
 };
 
 const BYTE_RATE: Notation = Notation {
@@ -229,6 +247,7 @@ const BYTE_RATE: Notation = Notation {
         ("TB/s", TIB),
         ("TiB/s", TIB),
     ],
+    meant: &[],
 };
 
 const SPAN: Notation = Notation {
@@ -246,6 +265,7 @@ const SPAN: Notation = Notation {
         ("min", 60_000_000_000),
         ("h", 3_600_000_000_000),
     ],
+    meant: &[("s", "seconds"), ("m", "minutes")],
 };
 
 const PER_SECOND: Notation = Notation {
@@ -255,6 +275,7 @@ const PER_SECOND: Notation = Notation {
     most: "1000G",
     known: "k, M, G; 1k = 1000 a second",
     units: &[("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)],
+    meant: &[],
 };
 
 const PERCENT: Notation = Notation {
@@ -264,11 +285,12 @@ const PERCENT: Notation = Notation {
     most: "",
     known: "%",
     units: &[("", 1), ("%", 1)],
+    meant: &[],
 };
 
 impl Notation {
     fn refuse(&self, read: impl Into<String>, why: Why) -> UnitError {
-        UnitError { read: read.into(), expected: self.expected, why, example: self.example }
+        UnitError { read: read.into(), expected: self.expected, why, example: self.example, meant: self.meant }
     }
 
     /// Splits `text` into its number and its unit, white space removed, and finds the unit's size.
@@ -498,7 +520,11 @@ as_text!(Bytes, BYTES.expected, BYTES.example,
     visit_i64(i64) => |n: i64| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), Why::Negative)));
 as_text!(BitRate, BIT_RATE.expected, BIT_RATE.example);
 as_text!(ByteRate, BYTE_RATE.expected, BYTE_RATE.example);
-as_text!(Span, SPAN.expected, SPAN.example);
+// A bare number is refused in the words of a text without a unit.
+as_text!(Span, SPAN.expected, SPAN.example,
+    visit_u64(u64) => |n: u64| n.to_string().parse::<Span>(),
+    visit_i64(i64) => |n: i64| n.to_string().parse::<Span>(),
+    visit_f64(f64) => |n: f64| n.to_string().parse::<Span>());
 as_text!(PerSecond, PER_SECOND.expected, PER_SECOND.example,
     visit_u64(u64) => |n| PerSecond::new(n as f64),
     visit_i64(i64) => |n| PerSecond::new(n as f64),

@@ -49,7 +49,7 @@ pub fn build(compiler: &Path, directory: &Path) -> Result<Libraries> {
 }
 
 /// The folder of libbpf-sys in cargo's cache.
-fn sources() -> Result<PathBuf> {
+pub fn sources() -> Result<PathBuf> {
     let metadata =
         MetadataCommand::new().manifest_path(root().join("Cargo.toml")).exec().context("ask cargo for libbpf-sys")?;
     let package = metadata.packages.iter().find(|package| package.name.as_str() == "libbpf-sys");

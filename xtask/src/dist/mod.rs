@@ -1,7 +1,9 @@
-//! The release artefacts: a static binary, Debian packages, an SBOM, checksums (docs/RELEASING.md).
+//! The release artefacts: a static binary, its licences, Debian packages, an SBOM, checksums (docs/RELEASING.md).
 
 mod bare;
+mod debian;
 mod libraries;
+mod licences;
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,6 +20,8 @@ const TARGET: &str = "x86_64-unknown-linux-musl";
 /// musl-gcc knows musl's headers alone; the kernel's are where the machine's own compiler looks.
 const COMPILER: &str =
     "#!/bin/sh\nexec musl-gcc -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu \"$@\"\n";
+/// What the licences of what is linked are called, here and in the package.
+const LICENCES: &str = "third-party-licences.txt";
 const SHELLS: [(&str, &str); 3] = [("bash", "netrig"), ("zsh", "_netrig"), ("fish", "netrig.fish")];
 
 pub fn dist(twice: bool) -> Result<ExitCode> {
@@ -72,7 +76,9 @@ fn make(target: &Path, out: &Path) -> Result<()> {
     let built = build(target, &work)?;
     let binary = out.join("netrig");
     fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
-    stage(&binary, &built.with_file_name("dist"))?;
+    let licences = out.join(LICENCES);
+    licences::write(&licences)?;
+    stage(&binary, &licences, &built.with_file_name("dist"))?;
     for variant in [None, Some("links")] {
         let mut deb =
             cargo(["deb", "--package", "netrig", "--no-build", "--no-strip", "--no-dbgsym", "--target", TARGET]);
@@ -129,9 +135,9 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 }
 
 /// What the packages have besides the binary.
-fn stage(netrig: &Path, stage: &Path) -> Result<()> {
+fn stage(netrig: &Path, licences: &Path, stage: &Path) -> Result<()> {
     let _ = fs::remove_dir_all(stage);
-    for folder in ["completions", "links", "man", "links-man"] {
+    for folder in ["completions", "links", "man", "links-man", "doc"] {
         fs::create_dir_all(stage.join(folder)).with_context(|| format!("make {}", stage.display()))?;
     }
     if !man::write(netrig, &stage.join("man"))? {
@@ -141,11 +147,15 @@ fn stage(netrig: &Path, stage: &Path) -> Result<()> {
         fs::rename(stage.join("man").join(page), stage.join("links-man").join(page))
             .with_context(|| page.to_owned())?;
     }
-    fs::copy(root().join("CHANGELOG.md"), stage.join("changelog")).context("copy CHANGELOG.md")?;
-    let pages = ["man", "links-man"].map(|folder| fs::read_dir(stage.join(folder)));
+    let doc = stage.join("doc");
+    fs::copy(root().join("CHANGELOG.md"), doc.join("changelog")).context("copy CHANGELOG.md")?;
+    fs::copy(licences, doc.join(LICENCES)).with_context(|| format!("copy {}", licences.display()))?;
+    debian::write_changelog(&doc)?;
+    let pages = ["man", "links-man", "doc"].map(|folder| fs::read_dir(stage.join(folder)));
     let pages = pages.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
     // Without a name and a time inside, so that what is built again is the same.
-    succeed(Command::new("gzip").args(["-9", "-n"]).arg(stage.join("changelog")).args(pages))?;
+    succeed(Command::new("gzip").args(["-9", "-n"]).args(pages))?;
+    debian::write_copyright(&doc)?;
     for (shell, file) in SHELLS {
         let text = Command::new(netrig).args(["completions", shell]).output().context("cannot start netrig")?;
         fs::write(stage.join("completions").join(file), text.stdout).context("write completions")?;

@@ -17,8 +17,9 @@ Examples:
 
 pub const SHOW: &str = "\
 Examples:
-  netrig show layers      a built-in suite: `netrig list` names them
-  netrig show mine.toml   your own, checked on the way";
+  netrig show layers          a built-in suite: `netrig list` names them
+  netrig show layers --all    with a drawing of each scenario's testbed
+  netrig show mine.toml       your own, checked on the way";
 
 pub const SCHEMA: &str = "\
 Examples:

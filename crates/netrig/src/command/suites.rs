@@ -17,26 +17,33 @@ pub fn list() -> Result<Exit, Failure> {
     for suite in Suite::built_in() {
         let suite = suite?;
         text += &wrapped(&format!("{}: {}", suite.name, suite.title), "", "  ", width);
-        let entries: Vec<[String; 3]> = lists(&suite)
-            .map(|rows| {
-                let path = rows[0].topology.path();
-                let workers = rows[0].row_of.as_ref().map(|_| format!(", N = {} workers", numbers(rows)));
-                [id_of(rows), rows[0].list_name().to_owned(), format!("{path}{}", workers.unwrap_or_default())]
-            })
-            .collect();
-        let widest = |i: usize| entries.iter().map(|entry| entry[i].chars().count()).max().unwrap_or(0);
-        let (ids, names, paths) = (widest(0), widest(1), widest(2));
-        for [id, name, path] in &entries {
-            if 2 + ids + 2 + names + 2 + paths <= width {
-                let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {path}");
-            } else {
-                let first = format!("  {id:<ids$}  ");
-                text += &wrapped(&format!("{name} ({path})"), &first, &" ".repeat(ids + 6), width);
-            }
-        }
+        text += &scenarios(&suite, width);
     }
     print(&look::shown(&text))?;
     Ok(Exit::Done)
+}
+
+/// A line for each scenario, or list of them: id, name and path.
+fn scenarios(suite: &Suite, width: usize) -> String {
+    let mut text = String::new();
+    let entries: Vec<[String; 3]> = lists(suite)
+        .map(|rows| {
+            let path = rows[0].topology.path();
+            let workers = rows[0].row_of.as_ref().map(|_| format!(", N = {} workers", numbers(rows)));
+            [id_of(rows), rows[0].list_name().to_owned(), format!("{path}{}", workers.unwrap_or_default())]
+        })
+        .collect();
+    let widest = |i: usize| entries.iter().map(|entry| entry[i].chars().count()).max().unwrap_or(0);
+    let (ids, names, paths) = (widest(0), widest(1), widest(2));
+    for [id, name, path] in &entries {
+        if 2 + ids + 2 + names + 2 + paths <= width {
+            let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {path}");
+        } else {
+            let first = format!("  {id:<ids$}  ");
+            text += &wrapped(&format!("{name} ({path})"), &first, &" ".repeat(ids + 6), width);
+        }
+    }
+    text
 }
 
 /// The scenarios of the suite, those of one list of workers together.
@@ -55,24 +62,39 @@ fn numbers(rows: &[Scenario]) -> String {
     workers.collect::<Vec<_>>().join(", ")
 }
 
-pub fn show(name: &str) -> Result<Exit, Failure> {
+pub fn show(name: &str, all: bool) -> Result<Exit, Failure> {
     let suite = Suite::load(name)?;
     suite.check_datapaths(rig_datapaths::ALL)?;
     let width = streams::width();
-    let mut text = String::new();
-    let say = |text: &mut String, indent: &str, words: &str| {
-        text.push_str(&wrapped(
-            words,
-            indent,
-            &format!("{indent}{}", if indent.is_empty() { "" } else { "  " }),
-            width,
-        ));
+    let head = head(&suite, width);
+    let whole = format!("{head}{}", details(&suite, width));
+    let text = if all || whole.lines().count() <= SCREEN {
+        whole
+    } else {
+        let room = SCREEN.saturating_sub(head.lines().count() + AROUND);
+        format!("{head}{}", overview(&suite, name, room, width))
     };
+    print(&look::shown(&text))?;
+    Ok(Exit::Done)
+}
+
+/// Lines that are read at a glance; what has more is shown in full where all is asked for.
+const SCREEN: usize = 60;
+/// Lines of an overview that are not of scenarios and claims: headings, how many more there are, what to do next.
+const AROUND: usize = 9;
+
+fn say(text: &mut String, indent: &str, words: &str, width: usize) {
+    text.push_str(&wrapped(words, indent, &format!("{indent}{}", if indent.is_empty() { "" } else { "  " }), width));
+}
+
+/// What the suite asks, and how long that takes.
+fn head(suite: &Suite, width: usize) -> String {
+    let mut text = String::new();
     let phases = suite.timing.phases;
-    say(&mut text, "", &suite.title);
+    say(&mut text, "", &suite.title, width);
     for part in [&suite.question, suite.about.trim()].into_iter().filter(|part| !part.is_empty()) {
         text.push('\n');
-        say(&mut text, "", part);
+        say(&mut text, "", part, width);
     }
     text.push('\n');
     say(
@@ -85,17 +107,80 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
             Span(phases.cool_down),
             repeat_text(suite.timing.repeat)
         ),
+        width,
     );
     let shortest = suite.shortest(&suite.timing).map(|time| format!("A run takes {} or more", minutes(time)));
     let quick = suite.shortest_look().map(|time| format!("about {} with --quick", minutes(time)));
     let times: Vec<String> = shortest.into_iter().chain(quick).collect();
     if !times.is_empty() {
-        say(&mut text, "", &format!("{}.", times.join(", ")));
+        say(&mut text, "", &format!("{}.", times.join(", ")), width);
     }
-    for rows in lists(&suite) {
+    text
+}
+
+/// Scenarios and claims by name, about as many lines as there is room for, and where the rest is.
+fn overview(suite: &Suite, name: &str, room: usize, width: usize) -> String {
+    let lists = lists(suite).count();
+    let claims: Vec<String> = suite
+        .claims
+        .iter()
+        .map(|claim| {
+            let mut text = String::new();
+            say(&mut text, "  ", claim.text(), width);
+            text
+        })
+        .collect();
+    // Claims have half of the room, scenarios what they leave.
+    let of_claims = begin(claims.iter().map(String::as_str), room / 2);
+    let scenarios = scenarios(suite, width);
+    let left = room.saturating_sub(claims[..of_claims].concat().lines().count());
+    // A line that goes on is indented by more than its first.
+    let mut entries: Vec<String> = Vec::new();
+    for line in scenarios.lines() {
+        match entries.last_mut() {
+            Some(last) if line.starts_with("   ") => *last += &format!("{line}\n"),
+            _ => entries.push(format!("{line}\n")),
+        }
+    }
+    let of_scenarios = begin(entries.iter().map(String::as_str), left);
+    let mut text =
+        format!("\n{}\n{}", counted(suite.scenarios.len(), "scenario", "scenarios"), entries[..of_scenarios].concat());
+    let more = |text: &mut String, all: usize, shown: usize| {
+        if shown < all {
+            let _ = writeln!(text, "  and {} more", all - shown);
+        }
+    };
+    more(&mut text, lists, of_scenarios);
+    if !claims.is_empty() {
+        let _ = write!(text, "\n{}\n{}", counted(claims.len(), "claim", "claims"), claims[..of_claims].concat());
+        more(&mut text, claims.len(), of_claims);
+    }
+    text.push('\n');
+    let next = format!(
+        "Next: netrig show {name} --all, with each scenario's testbed and load and what each claim is computed from."
+    );
+    say(&mut text, "", &next, width);
+    text
+}
+
+/// How many of the texts, from the first on, have at most so many lines together.
+fn begin<'a>(texts: impl Iterator<Item = &'a str>, lines: usize) -> usize {
+    let mut sum = 0;
+    texts
+        .take_while(|text| {
+            sum += text.lines().count();
+            sum <= lines
+        })
+        .count()
+}
+
+/// Each scenario with its load and its testbed, each claim with its expression.
+fn details(suite: &Suite, width: usize) -> String {
+    let mut text = String::new();
+    for rows in lists(suite) {
         let scenario = &rows[0];
         text.push('\n');
-        say(&mut text, "", &format!("{}: {}", id_of(rows), scenario.list_name()));
+        say(&mut text, "", &format!("{}: {}", id_of(rows), scenario.list_name()), width);
         let mut facts = vec![scenario.about.clone()];
         if scenario.row_of.is_some() {
             facts.push(format!("A scenario for each number of workers, N = {}", numbers(rows)));
@@ -110,7 +195,7 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
             impossible(scenario, rig_datapaths::ALL).map(|why| format!("Every run leaves it out: {}", why.found)),
         );
         facts.extend(scenario.notes.iter().map(|note| format!("Note: {note}")));
-        facts.iter().filter(|fact| !fact.is_empty()).for_each(|fact| say(&mut text, "   ", fact));
+        facts.iter().filter(|fact| !fact.is_empty()).for_each(|fact| say(&mut text, "   ", fact, width));
         for line in scenario.topology.draw(&[]).lines() {
             let _ = writeln!(text, "   {line}");
         }
@@ -119,11 +204,10 @@ pub fn show(name: &str) -> Result<Exit, Failure> {
         text.push_str("\nClaims\n");
     }
     for claim in &suite.claims {
-        say(&mut text, "  ", claim.text());
-        say(&mut text, "    ", claim.expression());
+        say(&mut text, "  ", claim.text(), width);
+        say(&mut text, "    ", claim.expression(), width);
     }
-    print(&look::shown(&text))?;
-    Ok(Exit::Done)
+    text
 }
 
 /// What the device under test has, in one line.

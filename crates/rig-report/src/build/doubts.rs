@@ -36,6 +36,40 @@ fn kind(flag: &Flag) -> &'static str {
     }
 }
 
+/// What happened in trials with a flag, by the name that records give it: the end of "trials in which ...".
+pub(crate) fn in_words(flag: &str) -> String {
+    let words = match flag {
+        "receive-elsewhere" => "packets were processed on CPUs of other nodes",
+        "stolen" => "the hypervisor took CPU time",
+        "other-load" => "other programs used the nodes' CPUs",
+        "saturated" => "a node's CPUs were all busy",
+        "saturated-cpu" => "one CPU of a node was busy all the time",
+        "saturated-thread" => "a thread of the load was busy all the time",
+        "shared-core" => "nodes shared a CPU core",
+        "shared-cpu" => "the device under test shared CPUs with the load",
+        "throttled" => "a CPU limit stopped netrig",
+        "dropped" => "packets were dropped",
+        "not-one-segment" => "packets on the wire were larger than one segment",
+        "window-skew" => "an end began or ended its measuring too early or too late",
+        "not-granted" => "the kernel did not grant a setting",
+        "unanswered" => "requests had no answer",
+        "not-connected" => "attempts to connect failed",
+        "behind" => "the rate asked for was not reached",
+        "generator-bound" => "the limit was that of the load generator",
+        "generator-busy" => "a thread of the load generator was nearly always busy",
+        "failed-connections" => "connections failed",
+        "sent-again" => "segments were sent again",
+        "late" => "connections or requests began late",
+        "no-limit" => "no limit was found",
+        "not-reached" => "a phase waited in vain",
+        "other-machine" => "the machine was faster or slower than in most trials before",
+        "ticks-differ" => "clock ticks show another CPU time than what was counted",
+        // From a file of a netrig that knows more flags.
+        other => return format!("there was the flag {other}"),
+    };
+    words.to_owned()
+}
+
 /// What a flag is about: flags of the same kind and place are the same doubt.
 fn place(flag: &Flag) -> String {
     match flag {
@@ -193,4 +227,22 @@ fn ranges(numbers: &[u32]) -> String {
         _ => format!("{first}-{last}"),
     };
     ranges.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_have_words_for_each_flag() {
+        let manual = include_str!("../../../../docs/REFERENCE.md");
+        let table = manual.split_once("| flag | raised when").unwrap().1.split_once("\n\n").unwrap().0;
+        let heads = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
+        let flags: Vec<&str> = heads.flat_map(|head| head.split('`').skip(1).step_by(2)).collect();
+        assert_eq!(flags.len(), 25, "{flags:?}");
+        for flag in flags {
+            assert!(!in_words(flag).starts_with("there was the flag"), "{flag} has no words");
+        }
+    }
 }

@@ -4,7 +4,7 @@ pub mod accounting;
 mod agents;
 mod checks;
 mod claims;
-mod doubts;
+pub(crate) mod doubts;
 mod dut;
 mod glance;
 mod headline;

@@ -60,7 +60,7 @@ impl<'a> Rows<'a> {
         let measured = |of: u32| places.iter().any(|(workers, _)| *workers == Some(of));
         for (of, published) in self.workers.reference.iter().filter(|(of, _)| !measured(*of)) {
             let cell = |column: &WorkersColumn| match published.get(column.side, column.metric) {
-                Some(value) => Cell::number(value / column.per, 0),
+                Some(value) => Cell::number(value, 0),
                 None => Cell::missing("not published"),
             };
             let cells = self.columns.iter().map(cell).collect();
@@ -78,12 +78,12 @@ impl<'a> Rows<'a> {
     }
 
     fn heads(&self) -> Vec<Column> {
-        self.columns.iter().map(|column| Column::number(Label::new(column.head), None)).collect()
+        self.columns.iter().map(|column| Column::number(Label::new(column.head), column.unit())).collect()
     }
 
     fn row(&self, label: String, scenario: &ScenarioView, published: Option<&Published>) -> Row {
         let cell = |column: &WorkersColumn| {
-            let published = published.and_then(|p| p.get(column.side, column.metric)).map(|value| value / column.per);
+            let published = published.and_then(|p| p.get(column.side, column.metric));
             match self.figure(scenario, column) {
                 Some(number) => number.with_reference(published).into(),
                 None => Cell::missing("the device under test does not tell, or there is none"),
@@ -92,9 +92,9 @@ impl<'a> Rows<'a> {
         Row { label, unit: None, cells: self.columns.iter().map(cell).collect() }
     }
 
-    /// Mean over the trials in the column's unit.
+    /// Mean over the trials.
     fn figure(&self, scenario: &ScenarioView, column: &WorkersColumn) -> Option<Number> {
-        let sample = figures::sample(&scenario.trials, column.side, column.metric).scaled(1.0 / column.per);
+        let sample = figures::sample(&scenario.trials, column.side, column.metric);
         let interval = self.view.level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
         Some(Number::new(sample.mean()?, 0).with_interval(interval).with_bound(sample.bound()))
     }
@@ -102,10 +102,11 @@ impl<'a> Rows<'a> {
     /// What the others carry with as many workers, and how much more the subject does.
     fn beside(&self, subject: &WorkersCase, others: &[&WorkersCase]) -> Table {
         let first = self.columns[0];
-        let mut table = Table::new(format!("{} – {} beside others", self.layout.title, subject.head), "workers");
-        table.columns.push(Column::number(Label::new(&subject.head), Some(first.head)));
+        let caption = format!("{} – {} beside others, {}", self.layout.title, subject.head, first.head);
+        let mut table = Table::new(caption, "workers");
+        table.columns.push(Column::number(Label::new(&subject.head), first.unit()));
         for other in others {
-            table.columns.push(Column::number(Label::new(&other.head), Some(first.head)));
+            table.columns.push(Column::number(Label::new(&other.head), first.unit()));
             table.columns.push(Column::number(Label::new(format!("{} / {}", subject.head, other.head)), None));
         }
         for (workers, own) in self.places(subject) {

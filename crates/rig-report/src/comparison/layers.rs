@@ -165,7 +165,17 @@ mod tests {
         let document = document(&comparison);
         let flames =
             document.details.iter().filter(|block| matches!(block, Block::Flame(flame) if flame.before.is_some()));
-        assert_eq!(flames.count(), comparison.layers.len());
+        let flames: Vec<&Block> = flames.collect();
+        assert_eq!(flames.len(), comparison.layers.len());
+        let Some(Block::Flame(flame)) = flames.first() else { panic!("no flame graph") };
+        let stacks = crate::csv::of_flame(flame).unwrap();
+        let samples = |run: &str| stacks.lines().filter(|line| line.contains(&format!(",{run} samples,"))).count();
+        let before = flame.before.as_ref().unwrap();
+        assert_eq!(
+            (samples("old"), samples("new")),
+            (before.profile.stacks.len(), flame.profile.stacks.len()),
+            "{stacks}"
+        );
     }
 
     /// Time has moved from one layer to another, and the end takes as much as before.

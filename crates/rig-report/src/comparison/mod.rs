@@ -11,6 +11,7 @@ use rig_study::claim::Metric;
 use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
 use rig_study::record::pace;
 
+use crate::build::doubts::in_words;
 use crate::build::{decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
 
@@ -153,26 +154,29 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
 }
 
 /// The differences, of flags one for each with the scenarios of which it flags another number of trials:
-/// `trials flagged stolen (A, B)`.
+/// `trials in which the hypervisor took CPU time (A, B)`.
 fn by_flag(names: &[&str]) -> Vec<String> {
-    let of_flag = |name: &str| -> Option<(String, String)> {
-        let (scenario, flag) = name.strip_prefix("Trials of ")?.split_once(" flagged ")?;
-        Some((flag.to_owned(), scenario.to_owned()))
-    };
     let mut others = Vec::new();
     let mut flags: Vec<(String, Vec<String>)> = Vec::new();
     for name in names {
-        let Some((flag, scenario)) = of_flag(name) else {
+        let Some((scenario, flag)) = of_flag(name) else {
             others.push((*name).to_owned());
             continue;
         };
+        let (scenario, flag) = (scenario.to_owned(), flag.to_owned());
         match flags.iter_mut().find(|(known, _)| *known == flag) {
             Some((_, scenarios)) => scenarios.push(scenario),
             None => flags.push((flag, vec![scenario])),
         }
     }
-    others.extend(flags.into_iter().map(|(flag, of)| format!("trials flagged {flag} ({})", of.join(", "))));
+    let words = |(flag, of): (String, Vec<String>)| format!("trials in which {} ({})", in_words(&flag), of.join(", "));
+    others.extend(flags.into_iter().map(words));
     others
+}
+
+/// The scenario and the flag of a difference in how many trials have it.
+fn of_flag(what: &str) -> Option<(&str, &str)> {
+    what.strip_prefix("Trials of ")?.split_once(" flagged ")
 }
 
 fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
@@ -234,7 +238,10 @@ fn differences(comparison: &Comparison) -> Vec<Block> {
         .differences
         .iter()
         .map(|difference| Row {
-            label: difference.what.clone(),
+            label: of_flag(&difference.what).map_or_else(
+                || difference.what.clone(),
+                |(scenario, flag)| format!("Trials of {scenario} in which {}", in_words(flag)),
+            ),
             unit: None,
             cells: vec![Cell::text(shown(&difference.old)), Cell::text(shown(&difference.new))],
         })
@@ -251,7 +258,7 @@ fn doubts(comparison: &Comparison) -> Table {
         .doubts
         .iter()
         .map(|doubt| Row {
-            label: format!("{}: {}", doubt.scenario, flag_words(&doubt.flag)),
+            label: format!("{}: {}", doubt.scenario, in_words(&doubt.flag)),
             unit: None,
             cells: vec![Cell::text(doubt.old.to_string()), Cell::text(doubt.new.to_string())],
         })
@@ -262,11 +269,6 @@ fn doubts(comparison: &Comparison) -> Table {
             .to_owned(),
     );
     table
-}
-
-/// `generator bound` of `generator-bound`.
-fn flag_words(flag: &str) -> String {
-    flag.replace('-', " ")
 }
 
 fn shown(value: &str) -> &str {

@@ -152,6 +152,7 @@ struct Page {
     /// Names of the sections so far.
     anchors: Vec<String>,
     figures: usize,
+    flames: usize,
     tables: usize,
 }
 
@@ -194,7 +195,7 @@ impl Page {
             Block::Table(table) => self.table(table),
             Block::Preformatted { caption, text } => preformatted(caption.as_deref(), text),
             Block::Figure(chart) => self.figure(chart)?,
-            Block::Flame(flame) => flame_graph(flame),
+            Block::Flame(flame) => self.flame_graph(flame)?,
             Block::Claims { claims } => html! { ul.claims { @for one in claims { (claim::claim(one)) } } },
             Block::Notice { severity, text } => html! {
                 p class={ "notice " (severity) } role="note" { strong { (severity) } " " (Text(text)) }
@@ -277,14 +278,55 @@ impl Page {
                         (PreEscaped(drawing.elements.trim()))
                     }
                 }
-                p.data {
-                    a download={ "chart-" (self.figures) ".csv" }
-                        href={ "data:text/csv;charset=utf-8;base64," (BASE64_STANDARD.encode(csv::of_chart(chart)?)) } {
-                        "Data as CSV" span.hidden { ": " (Text(chart.title())) }
-                    }
-                }
+                (data(&format!("chart-{}.csv", self.figures), &csv::of_chart(chart)?, chart.title()))
             }
         })
+    }
+
+    /// A flame graph, in a frame of its own because it has a script.
+    fn flame_graph(&mut self, flame: &Flame) -> io::Result<Markup> {
+        let title = clean_line(&flame.title);
+        let drawn = match &flame.before {
+            None => flame::svg(&flame.profile, &clean(&flame.title)),
+            Some(before) => {
+                let change =
+                    Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
+                flame::svg_of_change(&change, &before.unit, &clean(&flame.title))
+            }
+        };
+        let drawn = match drawn {
+            Ok(drawn) => drawn,
+            Err(error) => return Ok(html! { p.remark { (title) ": " (Text(&error.to_string())) } }),
+        };
+        let height = flame::height(&drawn);
+        self.flames += 1;
+        Ok(html! {
+            figure.flame {
+                iframe title=(title) sandbox="allow-scripts" style={ "height:" (height) "px" }
+                    src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(drawn)) } {}
+                figcaption {
+                    "A click on a function shows it and what it calls; Search marks functions by name. "
+                    @if flame.before.is_some() {
+                        "Red: it takes more CPU time than before for what is carried, blue: less; the stronger, the more. \
+                         Widths are the new run's: what only the old one has is not there."
+                    } @else {
+                        "Kernel: orange, BPF: aqua, processes: yellow and red."
+                    }
+                }
+                (data(&format!("flame-{}.csv", self.flames), &csv::of_flame(flame)?, &flame.title))
+            }
+        })
+    }
+}
+
+/// A link to what a picture shows, in the page itself.
+fn data(file: &str, csv: &str, title: &str) -> Markup {
+    html! {
+        p.data {
+            a download=(file) href={ "data:text/csv;charset=utf-8;base64," (BASE64_STANDARD.encode(csv)) } {
+                "Data as CSV" span.hidden { ": " (Text(title)) }
+            }
+        }
     }
 }
 
@@ -319,39 +361,6 @@ fn table_head(table: &Table) -> Markup {
                 th scope="col" class=[class(column.align)] {
                     (Text(&text::column_head(column)))
                     @if let Some(subhead) = text::subhead(&column.label) { " " span.sub { (Text(&subhead)) } }
-                }
-            }
-        }
-    }
-}
-
-/// A flame graph, in a frame of its own because it has a script.
-fn flame_graph(flame: &Flame) -> Markup {
-    let title = clean_line(&flame.title);
-    let drawn = match &flame.before {
-        None => flame::svg(&flame.profile, &clean(&flame.title)),
-        Some(before) => {
-            let change =
-                Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
-            flame::svg_of_change(&change, &before.unit, &clean(&flame.title))
-        }
-    };
-    let drawn = match drawn {
-        Ok(drawn) => drawn,
-        Err(error) => return html! { p.remark { (title) ": " (Text(&error.to_string())) } },
-    };
-    let height = flame::height(&drawn);
-    html! {
-        figure.flame {
-            iframe title=(title) sandbox="allow-scripts" style={ "height:" (height) "px" }
-                src={ "data:image/svg+xml;base64," (BASE64_STANDARD.encode(drawn)) } {}
-            figcaption {
-                "A click on a function shows it and what it calls; Search marks functions by name. "
-                @if flame.before.is_some() {
-                    "Red: it takes more CPU time than before for what is carried, blue: less; the stronger, the more. Widths are \
-                     the new run's: what only the old one has is not there."
-                } @else {
-                    "Kernel: orange, BPF: aqua, processes: yellow and red."
                 }
             }
         }

@@ -207,6 +207,30 @@ fn what_is_wrong_with_a_page_is_found() {
 
 /// In prose; what is copied is left as it is.
 #[test]
+fn flame_graphs_give_their_stacks_as_csv() {
+    let document = build::document(&views::balancer::balancer_view());
+    let flames = || document.all_blocks().filter_map(|b| if let Block::Flame(flame) = b { Some(flame) } else { None });
+    let (page, _) = Element::parse(&page(&document));
+    let links = page.all().into_iter().filter_map(|element| {
+        let file = element.attribute("download").filter(|file| file.starts_with("flame-"))?;
+        Some((file.to_owned(), element.attribute("href")?.to_owned()))
+    });
+    let links: Vec<(String, String)> = links.collect();
+    assert!(!links.is_empty() && links.len() == flames().count(), "{links:?}");
+    for (n, (flame, (file, href))) in (1..).zip(flames().zip(links)) {
+        assert_eq!(file, format!("flame-{n}.csv"));
+        let text = BASE64_STANDARD.decode(href.strip_prefix("data:text/csv;charset=utf-8;base64,").unwrap()).unwrap();
+        let mut csv = ::csv::Reader::from_reader(text.as_slice());
+        let stacks = csv.records().map(|row| {
+            let row = row.unwrap();
+            assert_eq!((&row[0], &row[2], &row[6]), (flame.title.as_str(), "samples", "samples"));
+            (row[1].to_owned(), row[3].parse().unwrap())
+        });
+        assert_eq!(stacks.collect::<Vec<(String, u64)>>(), flame.profile.stacks);
+    }
+}
+
+#[test]
 fn numbers_keep_their_units() {
     let mut document = small();
     document.blocks.push(Block::paragraph("It took 10 s."));

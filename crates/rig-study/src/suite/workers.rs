@@ -37,14 +37,21 @@ pub struct WorkersCase {
 /// A column of such a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WorkersColumn {
-    /// As studies write it.
+    /// As studies write it; bits where they write bytes, so that rates have one unit.
     pub head: &'static str,
     /// What the file calls it in a published row.
     key: &'static str,
     pub side: Side,
     pub metric: Metric,
-    /// What one of the column is of [`Metric::unit`], e.g. 8 of a column of bytes.
-    pub per: f64,
+    /// What one of a published row is of [`Metric::unit`], e.g. 8 where studies write bytes.
+    pub(crate) per: f64,
+}
+
+impl WorkersColumn {
+    /// The unit of its numbers, where the head does not say it.
+    pub fn unit(&self) -> Option<&'static str> {
+        Some(self.metric.unit()).filter(|unit| *unit != self.head)
+    }
 }
 
 impl Workers {
@@ -58,10 +65,10 @@ impl Workers {
             Searched::Held => (column("connections", "connections", Metric::LimitHeld, 1.0), None),
         };
         let dut = [
-            column("ipackets/pps", "ipackets", Metric::DutPacketsIn, 1.0),
-            column("opackets/pps", "opackets", Metric::DutPacketsOut, 1.0),
-            column("ibytes/Bps", "ibytes", Metric::DutBitsIn, 8.0),
-            column("obytes/Bps", "obytes", Metric::DutBitsOut, 8.0),
+            column("ipackets", "ipackets", Metric::DutPacketsIn, 1.0),
+            column("opackets", "opackets", Metric::DutPacketsOut, 1.0),
+            column("ibits", "ibytes", Metric::DutBitsIn, 8.0),
+            column("obits", "obytes", Metric::DutBitsOut, 8.0),
         ];
         let client = [
             column("client:pktRx", "pkt_rx", Metric::PacketsIn, 1.0),
