@@ -56,12 +56,13 @@ impl LayersRecord {
         });
         let mut notes = stacks.notes.clone();
         if stacks.lost > 0 {
-            notes.push(format!("{} samples were lost for want of room.", stacks.lost));
+            notes.push(format!("{} samples were due and did not come.", stacks.lost));
         }
         Self {
             map: map.digest(),
             layers: map.layers().iter().map(|layer| (layer.id.clone(), layer.title.clone())).collect(),
             hertz: stacks.hertz,
+            clock: stacks.clock,
             window_begin_ns: sampled.window_begin_ns,
             window_end_ns: sampled.window_end_ns,
             nodes: nodes.collect(),
