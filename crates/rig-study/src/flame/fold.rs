@@ -131,7 +131,8 @@ fn is_idle(kernel: &[&str], clock: Clock) -> bool {
     if is_late(kernel, clock) {
         return true;
     }
-    let works = |name: &&str| name.starts_with("asm_") || name.contains("softirq") || name.contains("_interrupt");
+    let begins = |name: &str| ["asm_", "el1_", "el1h_"].iter().any(|at| name.starts_with(at));
+    let works = |name: &&str| begins(name) || name.contains("softirq") || name.contains("_interrupt");
     !kernel.iter().any(works)
 }
 
@@ -146,8 +147,18 @@ fn waits(kernel: &[&str], clock: Clock) -> bool {
     if is_late(kernel, clock) {
         return true;
     }
-    let halts =
-        |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
+    let waiting = [
+        "halt",
+        "mwait",
+        "poll_idle",
+        "idle_enter",
+        "cpu_idle",
+        "cpu_do_idle",
+        "intel_idle",
+        "acpi_idle",
+        "psci_enter",
+    ];
+    let halts = |name: &&str| waiting.iter().any(|at| name.contains(at));
     kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
 
@@ -199,6 +210,9 @@ mod tests {
         assert!(!is_idle(&late, Clock::Cycles) && !waits(&late, Clock::Cycles));
         assert!(!is_idle(&["asm_common_interrupt_[k]", "default_idle_[k]"], Clock::CpuClock));
         assert!(waits(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(is_idle(&["cpu_do_idle_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(!is_idle(&["gic_handle_irq_[k]", "el1_irq_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(waits(&["cpu_do_idle_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
         assert!(!waits(&["tick_nohz_idle_exit_[k]", "do_idle_[k]"], Clock::CpuClock));
     }
 }

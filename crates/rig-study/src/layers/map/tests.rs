@@ -165,6 +165,32 @@ fn mistakes_are_named_with_their_place() {
     assert!(wrong("[a]\nfile:x").contains("there are bpf:, module: and thread:"));
 }
 
+/// Names that differ between kernels and machines.
+#[test]
+fn functions_of_other_kernels_are_in_their_layers() {
+    let map = Map::built_in();
+    let (mut seen, mut wrong) = (std::collections::BTreeSet::new(), Vec::new());
+    for line in include_str!("names.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (layer, names) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        seen.insert(layer);
+        for name in names.split_whitespace() {
+            let frame = match name.split_once('@') {
+                Some((name, module)) => format!("{name} [{module}]_[k]"),
+                None => format!("{name}_[k]"),
+            };
+            let found = map.layer_of(&frame).map_or("-", |layer| layer.id.as_str());
+            if found != layer {
+                wrong.push(format!("{name} is in {found}, not in {layer}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // Those without are netrig's own, and what is no function of the kernel.
+    let without: Vec<&str> =
+        map.layers().iter().map(|layer| layer.id.as_str()).filter(|id| !seen.contains(id)).collect();
+    assert_eq!(without, [APPLICATION, UNKNOWN, "vrouter", "spreader", "known-time", "measuring", OTHERS]);
+}
+
 /// Functions that stand on the way of a packet, of each layer, as this kernel has them.
 #[test]
 fn known_functions_of_this_kernel_are_in_their_layers() {
