@@ -10,6 +10,7 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
 use rig_stats::series::Track;
 use rig_stats::units::counted;
+use rig_sys::perf::Clock;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
 pub use rig_testbed::host::ClockOffset;
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
@@ -304,8 +305,11 @@ pub struct DutRecord {
 /// Sampled stacks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Samples that each CPU gave a second.
+    /// Samples that each CPU gave a second; by cycles, of a second in which it was busy, about.
     pub hertz: u32,
+    /// What said when a sample was due. Older records have none: the kernel's timer did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
     pub cpus: Vec<u32>,
     pub samples: u64,
     pub lost: u64,

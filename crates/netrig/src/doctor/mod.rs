@@ -114,7 +114,8 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     all.extend(packets::findings(&facts.machine.kernel, &Packets::try_out()));
     all.push(balancer::finding(&balancer::try_out()));
     all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
-    all.push(profile::finding(&rig_sys::perf::probe()));
+    let cycles = rig_sys::cpu::CpuSet::allowed().and_then(|cpus| rig_sys::perf::cycles(&cpus));
+    all.push(profile::finding(&rig_sys::perf::probe(), &cycles));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     let ipvs = rig_datapaths::ALL.find("ipvs");
     all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }))));

@@ -5,7 +5,9 @@ use std::fs;
 
 use rig_skip::{Lack, skip};
 use rig_stats::confidence::Level;
-use rig_study::layers::{LayersData, MUCH_UNKNOWN, Map, OTHERS, of_scenario};
+use rig_study::claim::{Metric, Side};
+use rig_study::figures::figure;
+use rig_study::layers::{End, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
 use rig_study::record::TrialRecord;
 use rig_study::run::Execute;
 use rig_study::suite::Suite;
@@ -170,6 +172,44 @@ fn programs_of_the_spreader_are_its_layer() {
              load = { kind = \"tcp-stream\", message = \"16k\", connections = 8 }\n\
              [[scenario.datapath]]\nname = \"spreader\"\nnodes = [\"b\"]\nactuator = [\"cpumap\"]\nmode = \"static-vrss\"\n";
         has_its_layer(&Suite::parse("by-layer.toml", text).unwrap_or_else(|error| panic!("{error}")), "spreader");
+    });
+}
+
+/// A program that spends a known time on each packet is what the layers of its trial have more than those of the same without it.
+#[test]
+fn a_known_time_is_found_in_its_own_layer_and_in_no_other() {
+    world::own_among_processes(|| {
+        let trial_of = |more: &str| {
+            // Slower than the slowest of both can carry: neither has to catch up with the other.
+            let text = format!(
+                "name = \"known\"\ntitle = \"A known time\"\n\
+                 [defaults]\nwindow = \"1s\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+                 [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{ segmentation_offload = false }}\n\
+                 [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                 load = {{ kind = \"tcp-stream\", message = \"16k\", throttle = \"20MB/s\" }}\n{more}"
+            );
+            let suite = Suite::parse("known.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+            suite.check_datapaths(rig_datapaths::ALL).unwrap();
+            let record = trial(&suite)?;
+            let ends = of_scenario(std::slice::from_ref(&record), Level::default());
+            let receiver = ends.into_iter().find(|end| end.end == End::Receiver).unwrap();
+            Some((record, receiver))
+        };
+        let spin = "[[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 20000\n";
+        let (Some((_, plain)), Some((record, more))) = (trial_of(""), trial_of(spin)) else { return };
+        let agent = record.agents.iter().find(|agent| agent.name == "spin").unwrap();
+        let bytes_per_second = figure(&record, Side::Receiver, Metric::Throughput).unwrap() / 8.0;
+        // As the program counted it, us/KB.
+        let known = agent.counters.counts["spun_ns"] as f64 / 1e3 / (bytes_per_second * record.seconds() / 1024.0);
+        let found = differences(&plain, &more, Pairing::None, Level::default()).unwrap();
+        let added =
+            |layer: &str| found.parts.iter().find(|part| part.layer == layer).map_or(0.0, |part| part.difference);
+        let own = added("known-time");
+        println!("{own:.2} of {known:.2} us/KB, {:.2} more in all: {:#?}", found.total.difference, found.parts);
+        assert!((0.5..2.0).contains(&(own / known)), "{own} us/KB for {known}: {found:#?}");
+        let others = found.parts.iter().filter(|part| !["known-time", OTHERS].contains(&part.layer.as_str()));
+        let most = others.max_by(|one, other| one.difference.total_cmp(&other.difference)).unwrap();
+        assert!(most.difference < own / 2.0, "{}: {found:#?}", most.layer);
     });
 }
 

@@ -128,6 +128,9 @@ fn sampled(ordinal: u32, profile: &Profile) -> String {
     let several = if profile.cpus.len() == 1 { "CPU" } else { "CPUs" };
     let mut text =
         format!("{} samples of {several} {cpus} at {} Hz each in trial {ordinal}", profile.samples, profile.hertz);
+    if profile.clock == Some(rig_sys::perf::Clock::Cycles) {
+        text += ", of busy time by CPU cycles";
+    }
     if profile.lost > 0 {
         text += &format!(", {} lost", profile.lost);
     }

@@ -8,6 +8,7 @@ use rig_study::layers::{
     APPLICATION, LayerDifference, LayerPart, LayersData, MUCH_UNKNOWN, Pairing, UNKNOWN, differences, of_scenario,
 };
 use rig_study::view::{RunView, ScenarioView};
+use rig_sys::perf::Clock;
 
 use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table};
 
@@ -42,6 +43,29 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
     blocks.extend(charts(&sampled).into_iter().map(|chart| Block::Figure(Chart::Layers(chart))));
     blocks.extend(differences_of(view, &sampled).into_iter().map(Block::Table));
     blocks
+}
+
+/// How stacks were sampled; `None` where they were not.
+pub(super) fn method(view: &RunView) -> Option<String> {
+    let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    let by_layer = trials.clone().filter_map(|trial| trial.layers.as_ref()).map(|layers| layers.clock);
+    let profiles = trials.filter_map(|trial| trial.dut.as_ref()?.profile.as_ref()).map(|profile| profile.clock);
+    let clocks: Vec<Clock> = by_layer.chain(profiles).map(Option::unwrap_or_default).collect();
+    let some = |wanted: Clock| clocks.contains(&wanted).then(|| describe(wanted));
+    let all: Vec<&str> = [some(Clock::Cycles), some(Clock::CpuClock)].into_iter().flatten().collect();
+    (!all.is_empty()).then(|| all.join("; in other trials "))
+}
+
+fn describe(clock: Clock) -> &'static str {
+    match clock {
+        Clock::Cycles => {
+            "one in a fixed number of the CPU's cycles (PERF_COUNT_HW_CPU_CYCLES), of which a halted CPU has none"
+        }
+        Clock::CpuClock => {
+            "at fixed intervals of the kernel's timer (PERF_COUNT_SW_CPU_CLOCK), which does not see into code with \
+             interrupts off"
+        }
+    }
 }
 
 /// All parts of one scenario.
@@ -82,7 +106,7 @@ fn warnings(sampled: &[Sampled<'_>]) -> Vec<Block> {
         .collect();
     if !misplaced.is_empty() {
         blocks.push(Block::warning(format!(
-            "The sampling clock found CPUs busy for clearly more or less time than was counted, in trials of {}: their parts may \
+            "The kernel's timer, by which stacks are sampled, found CPUs busy for clearly more or less time than was counted, in trials of {}: their parts may \
              be off.",
             misplaced.join(", ")
         )));
@@ -349,7 +373,17 @@ mod tests {
     }
 
     #[test]
+    fn it_is_said_what_stacks_were_sampled_by() {
+        let mut view = view();
+        // Of records that do not tell, too.
+        assert!(method(&view).is_some_and(|text| text.starts_with("at fixed intervals of the kernel's timer")));
+        view.scenarios[0].trials[0].layers.as_mut().unwrap().clock = Some(Clock::Cycles);
+        let both = method(&view).unwrap();
+        assert!(both.contains("cycles") && both.contains("; in other trials at fixed intervals"), "{both}");
+    }
+
+    #[test]
     fn runs_without_samples_say_nothing_of_layers() {
-        assert!(blocks(&run_view()).is_empty());
+        assert!(blocks(&run_view()).is_empty() && method(&run_view()).is_none());
     }
 }

@@ -225,6 +225,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
             "sequence numbers that never came while later ones did; jitter is that of RFC 3550, 6.4.1".to_owned(),
         ));
     }
+    pairs.extend(layers::method(view).map(|text| ("Sampled stacks", text)));
     if view.tables.iter().any(|table| matches!(table.form, Form::Netperf(_))) {
         pairs.push(("netperf's layout", netperf::DIFFERS.to_owned()));
     }

@@ -27,6 +27,12 @@ pub(super) fn blocks(comparison: &Comparison, level: u8) -> Vec<Block> {
             "The runs divided their stacks by different maps from functions to layers: parts may have moved between layers.",
         ));
     }
+    if comparison.layers.iter().any(|one| !one.changes.same_clock) {
+        notices.push(Block::warning(
+            "One run sampled its stacks by CPU cycles, the other by the kernel's timer, which sees less of interrupts and more of \
+             what a hypervisor does: parts may have moved between layers.",
+        ));
+    }
     let unknown: Vec<String> = comparison
         .layers
         .iter()
@@ -219,6 +225,10 @@ mod tests {
             "{told:#?}"
         );
         assert!(told.iter().all(|block| !matches!(block, Block::Notice { .. })), "{told:#?}");
+        let mut by_cycles = comparison.clone();
+        by_cycles.layers[0].changes.same_clock = false;
+        let said = |block: &Block| matches!(block, Block::Notice { text, .. } if text.contains("by CPU cycles"));
+        assert!(blocks(&by_cycles, 2).iter().any(said));
         let mut moved = comparison;
         moved.layers[0].changes.same_map = false;
         assert!(blocks(&moved, 2).iter().any(|block| matches!(block, Block::Notice { .. })));

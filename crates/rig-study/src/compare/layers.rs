@@ -53,6 +53,7 @@ fn profile(scenario: &ScenarioData, end: End) -> Option<Profile> {
             let cpus = sum.cpus.into_iter().chain(one.cpus).collect();
             Profile {
                 hertz: sum.hertz,
+                clock: sum.clock,
                 cpus,
                 samples: sum.samples + one.samples,
                 lost: sum.lost.max(one.lost),

@@ -7,6 +7,7 @@ use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use super::fold::IDLE;
 use crate::record::Profile;
+use rig_sys::perf::Clock;
 
 /// Why there is no picture of a profile.
 #[derive(Debug, thiserror::Error)]
@@ -113,5 +114,10 @@ fn subtitle(profile: &Profile) -> String {
     let cpus = rig_sys::cpu::CpuSet::new(profile.cpus.iter().copied());
     let several = if profile.cpus.len() == 1 { "CPU" } else { "CPUs" };
     let lost = if profile.lost == 0 { String::new() } else { format!(", {} lost", profile.lost) };
-    format!("{several} {cpus}, {} samples at {} Hz{lost}; {share:.1} % idle, left out", profile.samples, profile.hertz)
+    let samples = format!("{several} {cpus}, {} samples at {} Hz", profile.samples, profile.hertz);
+    match profile.clock {
+        // A halted CPU has no cycles, so idle samples do not tell how long it idled.
+        Some(Clock::Cycles) => format!("{samples} of busy time, by CPU cycles{lost}"),
+        Some(Clock::CpuClock) | None => format!("{samples}{lost}; {share:.1} % idle, left out"),
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::perf::{Samples, Stack};
+use rig_sys::perf::{Clock, Samples, Stack};
 
 use super::symbols::{Addresses, Names, UNKNOWN};
 use crate::record::Profile;
@@ -29,6 +29,8 @@ const BYTES: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub struct Folded {
     pub hertz: u32,
+    /// `None` where nothing could be sampled.
+    pub clock: Option<Clock>,
     /// By CPU.
     stacks: HashMap<u32, HashMap<String, u64>>,
     /// Samples of idle tasks that did not wait, by CPU: they are under [`IDLE`].
@@ -38,12 +40,17 @@ pub struct Folded {
 }
 
 impl Folded {
-    pub(super) fn new(samples: &Samples, addresses: Addresses, others: &HashSet<u32>, hertz: u32) -> Self {
+    pub(super) fn new(
+        samples: &Samples,
+        addresses: Addresses,
+        others: &HashSet<u32>,
+        (clock, hertz): (Clock, u32),
+    ) -> Self {
         let names = addresses.names();
-        let mut new = Self { hertz, lost: samples.lost, ..Self::default() };
+        let mut new = Self { hertz, clock: Some(clock), lost: samples.lost, ..Self::default() };
         for (stack, count) in &samples.stacks {
-            let mut text = fold(stack, &names, &samples.threads);
-            if text == IDLE && !waits(&names.kernel(stack)) {
+            let mut text = fold(stack, clock, &names, &samples.threads);
+            if text == IDLE && !waits(&names.kernel(stack), clock) {
                 *new.awake.entry(stack.cpu).or_default() += count;
             }
             // A process outside of this container has no number, and unlike the kernel's threads code of its own.
@@ -85,14 +92,23 @@ impl Folded {
         let samples = folded.values().sum();
         let (stacks, merged) = most_frequent(folded, STACKS, BYTES);
         let cpus = cpus.as_slice().to_vec();
-        Profile { hertz: self.hertz, cpus, samples, lost: self.lost, stacks, merged, notes: self.notes.clone() }
+        Profile {
+            hertz: self.hertz,
+            clock: self.clock,
+            cpus,
+            samples,
+            lost: self.lost,
+            stacks,
+            merged,
+            notes: self.notes.clone(),
+        }
     }
 }
 
 /// From the outermost to the innermost: the thread, its functions, the kernel's.
-fn fold(stack: &Stack, names: &Names, threads: &HashMap<u32, String>) -> String {
+fn fold(stack: &Stack, clock: Clock, names: &Names, threads: &HashMap<u32, String>) -> String {
     let kernel = names.kernel(stack);
-    if stack.process == 0 && stack.user.is_empty() && is_idle_task(&kernel) && is_idle(&kernel) {
+    if stack.process == 0 && stack.user.is_empty() && is_idle_task(&kernel) && is_idle(&kernel, clock) {
         return IDLE.to_owned();
     }
     let thread = threads.get(&stack.thread).map_or(UNKNOWN, String::as_str).replace(';', ":");
@@ -109,28 +125,40 @@ fn is_idle_task(kernel: &[&str]) -> bool {
 
 /// Whether the idle task idles: it did not when an interrupt had come, or receive processing ran in its name.
 ///
-/// The sampling clock is an interrupt, too. What it missed while a halted CPU woke up to another one is made up for where
+/// The kernel's timer is an interrupt, too. What it missed while a halted CPU woke up to another one is made up for where
 /// interrupts are first on again, which is in the beginning of softirq processing: those samples are of the time before.
-fn is_idle(kernel: &[&str]) -> bool {
-    if is_late(kernel) {
+fn is_idle(kernel: &[&str], clock: Clock) -> bool {
+    if is_late(kernel, clock) {
         return true;
     }
-    let works = |name: &&str| name.starts_with("asm_") || name.contains("softirq") || name.contains("_interrupt");
+    let begins = |name: &str| ["asm_", "el1_", "el1h_"].iter().any(|at| name.starts_with(at));
+    let works = |name: &&str| begins(name) || name.contains("softirq") || name.contains("_interrupt");
     !kernel.iter().any(works)
 }
 
-fn is_late(kernel: &[&str]) -> bool {
+/// A halted CPU has no cycles that could be made up for.
+fn is_late(kernel: &[&str], clock: Clock) -> bool {
     let begins = |first: &str| SOFTIRQS.iter().any(|name| first.starts_with(name));
-    matches!(kernel, [first, second, ..] if begins(first) && second.contains("irq_exit"))
+    clock == Clock::CpuClock && matches!(kernel, [first, second, ..] if begins(first) && second.contains("irq_exit"))
 }
 
 /// Whether an idle task only waits for something to do.
-fn waits(kernel: &[&str]) -> bool {
-    if is_late(kernel) {
+fn waits(kernel: &[&str], clock: Clock) -> bool {
+    if is_late(kernel, clock) {
         return true;
     }
-    let halts =
-        |name: &&str| ["halt", "mwait", "poll_idle", "idle_enter", "cpu_idle"].iter().any(|at| name.contains(at));
+    let waiting = [
+        "halt",
+        "mwait",
+        "poll_idle",
+        "idle_enter",
+        "cpu_idle",
+        "cpu_do_idle",
+        "intel_idle",
+        "acpi_idle",
+        "psci_enter",
+    ];
+    let halts = |name: &&str| waiting.iter().any(|at| name.contains(at));
     kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
 
@@ -173,14 +201,18 @@ mod tests {
 
     #[test]
     fn an_idle_task_that_serves_interrupts_is_not_idle() {
-        assert!(is_idle(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
-        assert!(is_idle(&[]));
+        assert!(is_idle(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(is_idle(&[], Clock::CpuClock));
         let softirq = ["net_rx_action_[k]", "handle_softirqs_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
-        assert!(!is_idle(&softirq));
+        assert!(!is_idle(&softirq, Clock::CpuClock));
         let late = ["handle_softirqs_[k]", "__irq_exit_rcu_[k]", "sysvec_call_function_single_[k]", "do_idle_[k]"];
-        assert!(is_idle(&late));
-        assert!(!is_idle(&["asm_common_interrupt_[k]", "default_idle_[k]"]));
-        assert!(waits(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"]));
-        assert!(!waits(&["tick_nohz_idle_exit_[k]", "do_idle_[k]"]));
+        assert!(is_idle(&late, Clock::CpuClock));
+        assert!(!is_idle(&late, Clock::Cycles) && !waits(&late, Clock::Cycles));
+        assert!(!is_idle(&["asm_common_interrupt_[k]", "default_idle_[k]"], Clock::CpuClock));
+        assert!(waits(&["pv_native_safe_halt_[k]", "default_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(is_idle(&["cpu_do_idle_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(!is_idle(&["gic_handle_irq_[k]", "el1_irq_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(waits(&["cpu_do_idle_[k]", "arch_cpu_idle_[k]", "do_idle_[k]"], Clock::CpuClock));
+        assert!(!waits(&["tick_nohz_idle_exit_[k]", "do_idle_[k]"], Clock::CpuClock));
     }
 }

@@ -8,7 +8,7 @@ mod whose;
 use std::collections::HashSet;
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::perf::{Samples, Sampling};
+use rig_sys::perf::{self, Clock, Samples, Sampling};
 
 use self::symbols::Addresses;
 use crate::record::Profile;
@@ -48,6 +48,13 @@ impl Profiler {
         })
     }
 
+    /// Finds out what `cpus` can be sampled by, which takes some milliseconds of each the first time: to be called before what is
+    /// measured.
+    pub fn prepare(cpus: &CpuSet) {
+        // Without cycles it is sampled by the kernel's timer.
+        let _ = perf::cycles(cpus);
+    }
+
     /// Ends it, finds the files that the processes' code is in, and which processes are this program's: call it before they are
     /// ended.
     ///
@@ -56,10 +63,11 @@ impl Profiler {
     pub fn stop(self) -> rig_sys::Result<Sampled> {
         let taken = match self.sampling {
             Ok(sampling) => {
+                let clock = sampling.clock();
                 let samples = sampling.finish()?;
                 let addresses = Addresses::of(samples.stacks.keys());
                 let others = whose::others(samples.stacks.keys());
-                Ok(Taken { samples, addresses, others })
+                Ok(Taken { clock, samples, addresses, others })
             }
             Err(why) => Err(why),
         };
@@ -77,6 +85,7 @@ pub struct Sampled {
 
 #[derive(Debug)]
 struct Taken {
+    clock: Clock,
     samples: Samples,
     addresses: Addresses,
     /// Processes of other programs.
@@ -94,7 +103,7 @@ impl Sampled {
     /// [`Self::profile`] of each CPU, with all its stacks.
     pub fn folded(self) -> Folded {
         match self.taken {
-            Ok(taken) => Folded::new(&taken.samples, taken.addresses, &taken.others, self.hertz),
+            Ok(taken) => Folded::new(&taken.samples, taken.addresses, &taken.others, (taken.clock, self.hertz)),
             Err(why) => Folded::nothing(self.hertz, format!("No stacks could be sampled: {why}.")),
         }
     }

@@ -4,6 +4,7 @@ use rig_stats::blocks::Contrast;
 use rig_stats::compare::Resampling;
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::sample::{Range, Sample};
+use rig_sys::perf::Clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,12 +26,16 @@ pub struct LayersData {
     pub unit: String,
     /// Tells the map from functions to layers.
     pub map: String,
+    /// What said when a sample was due: `cycles` or `cpu-clock`. Null of older versions, which had the latter, and where trials differ.
+    #[serde(default)]
+    #[schemars(with = "Option<String>", extend("enum" = ["cycles", "cpu-clock", null]))]
+    pub clock: Option<Clock>,
     /// Samples of CPUs that were not idle, in all trials together.
     pub samples: u64,
     /// CPU time without a layer, of the total.
     pub unknown_percent: f64,
-    /// Trials in which the sampling clock found the CPUs busy for clearly more or less time than was counted: their parts may
-    /// be off.
+    /// Trials in which the kernel's timer found the CPUs busy for clearly more or less time than was counted: their parts may
+    /// be off. Cycles do not tell: how many a second has changes with the CPU's frequency.
     #[serde(default)]
     pub misplaced_trials: u32,
     /// Functions in which those ended, with samples, most first.
@@ -94,6 +99,9 @@ pub struct LayerDifferences {
     pub unit: String,
     /// Whether both were divided by the same map from functions to layers.
     pub same_map: bool,
+    /// Whether the same said when samples were due, as far as it is known.
+    #[serde(default = "yes")]
+    pub same_clock: bool,
     pub total: LayerDifference,
     pub parts: Vec<LayerDifference>,
 }
@@ -109,6 +117,10 @@ pub struct LayerDifference {
     /// The confidence interval; null where there is none, of totals of single trials.
     pub low: Option<f64>,
     pub high: Option<f64>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl LayerDifference {
@@ -190,7 +202,8 @@ impl Taken {
         let cpus: usize = sampled().map(|node| node.cpus.len()).sum();
         let by_samples = 100.0 * all as f64 / (seconds * f64::from(layers.hertz) * cpus as f64);
         let counted = sampled().map(|node| node.busy_percent * node.cpus.len() as f64).sum::<f64>() / cpus as f64;
-        let misplaced = (by_samples - counted).abs() > APART_POINTS + APART_SHARE * counted;
+        let misplaced =
+            layers.clock != Some(Clock::Cycles) && (by_samples - counted).abs() > APART_POINTS + APART_SHARE * counted;
         Some(Self { ordinal: trial.ordinal, block: trial.block, total, own, called, samples, sampled_total, misplaced })
     }
 }
@@ -275,6 +288,7 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
         end,
         unit: per.unit().to_owned(),
         map: layers.map.clone(),
+        clock: layers.clock.filter(|_| sampled().all(|(_, own)| own.clock == layers.clock)),
         samples,
         unknown_percent: unknown,
         misplaced_trials: taken.iter().filter(|one| one.misplaced).count() as u32,
@@ -409,6 +423,7 @@ pub fn differences(old: &LayersData, new: &LayersData, pairing: Pairing, level: 
         end: new.end,
         unit: new.unit.clone(),
         same_map: old.map == new.map,
+        same_clock: old.clock.unwrap_or_default() == new.clock.unwrap_or_default(),
         total: LayerDifference {
             layer: "total".to_owned(),
             title: "All".to_owned(),

@@ -11,9 +11,17 @@ use crate::record::{CpuUse, End, Kind, LayerSamples, LayersRecord, NodeLayers, N
 
 /// The thread that takes the samples, which the measured window goes without.
 const SAMPLER: &str = "netrig-stacks";
-/// Where interrupts begin, on x86 and ARM.
-const INTERRUPTS: [&str; 6] =
-    ["asm_sysvec_", "sysvec_", "asm_common_interrupt", "common_interrupt", "el1_interrupt", "el0_interrupt"];
+/// Where interrupts begin, on x86 and ARM; on the latter under other names in Linux 5.10.
+const INTERRUPTS: [&str; 8] = [
+    "asm_sysvec_",
+    "sysvec_",
+    "asm_common_interrupt",
+    "common_interrupt",
+    "el1_interrupt",
+    "el0_interrupt",
+    "el1_irq",
+    "el0_irq",
+];
 /// Functions without a layer that are named.
 const NAMED: usize = 20;
 
@@ -56,12 +64,13 @@ impl LayersRecord {
         });
         let mut notes = stacks.notes.clone();
         if stacks.lost > 0 {
-            notes.push(format!("{} samples were lost for want of room.", stacks.lost));
+            notes.push(format!("{} samples were due and did not come.", stacks.lost));
         }
         Self {
             map: map.digest(),
             layers: map.layers().iter().map(|layer| (layer.id.clone(), layer.title.clone())).collect(),
             hertz: stacks.hertz,
+            clock: stacks.clock,
             window_begin_ns: sampled.window_begin_ns,
             window_end_ns: sampled.window_end_ns,
             nodes: nodes.collect(),
@@ -133,6 +142,8 @@ mod tests {
             Kind::Softirq
         );
         assert_eq!(kind("handle_softirqs x asm_common_interrupt common_interrupt vring_interrupt"), Kind::Interrupt);
+        assert_eq!(kind("tcp_sendmsg el1_irq gic_handle_irq __handle_domain_irq vring_interrupt"), Kind::Interrupt);
+        assert_eq!(kind("tcp_sendmsg el1_irq gic_handle_irq irq_exit __do_softirq net_rx_action"), Kind::Softirq);
         assert_eq!(Kind::of("load-0;sysvec_of_ours"), Kind::Task);
     }
 }

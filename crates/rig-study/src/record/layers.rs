@@ -1,5 +1,6 @@
 //! What a trial keeps of its sampled stacks.
 
+use rig_sys::perf::Clock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,8 +13,11 @@ pub struct LayersRecord {
     pub map: String,
     /// The layers of that map, in its order: name, and title for a reader.
     pub layers: Vec<(String, String)>,
-    /// Samples that each CPU gave a second.
+    /// Samples that each CPU gave a second; by cycles, of a second in which it was busy, about.
     pub hertz: u32,
+    /// What said when a sample was due. Older records have none: the kernel's timer did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
     pub window_begin_ns: u64,
     pub window_end_ns: u64,
     pub nodes: Vec<NodeLayers>,

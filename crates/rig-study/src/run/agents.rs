@@ -198,6 +198,10 @@ impl Agents {
                 let is_between = topology.dut() == Some(node);
                 let services = is_between.then(|| services(scenario, testbed)).transpose()?;
                 let site = Site::new(testbed, node, control, services)?;
+                let profile = is_between && scenario.dut.is_some_and(|dut| dut.profile);
+                if profile {
+                    Profiler::prepare(site.cpus());
+                }
                 let live = datapath.attach(&site, &setup.settings)?;
                 agents.push(Agent {
                     name: setup.name.clone(),
@@ -206,7 +210,7 @@ impl Agents {
                     cpus: site.cpus().clone(),
                     shared: site.shared_cpus(),
                     is_between,
-                    profile: is_between && scenario.dut.is_some_and(|dut| dut.profile),
+                    profile,
                     live: RefCell::new(live),
                 });
             }

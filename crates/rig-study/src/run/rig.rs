@@ -170,6 +170,7 @@ impl Rig {
             bail!(lack);
         }
         rig_sys::perf::probe()?;
+        Profiler::prepare(&owned(&self.trials.placement.all()));
         self.trials.layers = Some(map);
         Ok(())
     }

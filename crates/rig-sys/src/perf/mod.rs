@@ -1,9 +1,10 @@
-//! Where CPUs spend their time: stacks sampled on a clock (perf_event_open(2)).
+//! Where CPUs spend their time: stacks sampled by cycles or on a clock (perf_event_open(2)).
 //!
 //! Built on perf-event2, which is kept up, covers the whole system call and keeps the ring's memory ordering and the
 //! record formats out of this crate; linux-perf-event-reader only reads records, and perf-event-open wants
 //! the kernel's version chosen when it is built.
 
+mod cycles;
 mod read;
 
 use std::collections::HashMap;
@@ -12,14 +13,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use perf_event::events::Software;
+use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, SampleFlag, Sampler};
+use serde::{Deserialize, Serialize};
 
 use crate::cpu::CpuSet;
 use crate::error::{During, Error, Result};
 
 /// Of each CPU: a second's worth of the deepest stacks (127 frames) at 400 Hz.
 const RING: usize = 512 * 1024;
+
+/// What says when a sample is due.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Clock {
+    /// So many cycles of the CPU (PERF_COUNT_HW_CPU_CYCLES), a fixed number: each sample stands for the same number of them. A halted CPU
+    /// has none. Where they interrupt by NMI, as on x86, code with interrupts off is sampled, too.
+    Cycles,
+    /// The kernel's high-resolution timer (PERF_COUNT_SW_CPU_CLOCK), which virtual machines have, too, and which goes on while a CPU
+    /// idles. It goes on in interrupts and with interrupts off only as far as the timer itself is served: time with interrupts off
+    /// is counted where they are switched on again.
+    #[default]
+    CpuClock,
+}
+
+impl Clock {
+    /// For a reader.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Cycles => "CPU cycles (PERF_COUNT_HW_CPU_CYCLES)",
+            Self::CpuClock => "the kernel's timer (PERF_COUNT_SW_CPU_CLOCK)",
+        }
+    }
+}
 
 /// What a task was doing when a sample was taken. Addresses go from the innermost function outwards; all but the first of
 /// a part are return addresses.
@@ -41,7 +67,7 @@ pub struct Samples {
     pub threads: HashMap<u32, String>,
     /// Samples in `stacks`.
     pub count: u64,
-    /// Samples for which there was no room.
+    /// Samples that were due and did not come, most of all because there was no room.
     pub lost: u64,
     /// Times that the kernel held samples back because they took too much time.
     pub throttled: u64,
@@ -49,19 +75,19 @@ pub struct Samples {
 
 /// Samples all tasks on some CPUs until it is told to finish.
 ///
-/// The clock is the kernel's high-resolution timer (PERF_COUNT_SW_CPU_CLOCK), which virtual machines have, too. It goes on
-/// in interrupts and with interrupts off only as far as the timer itself is served: time with interrupts off is counted
-/// where they are switched on again. User stacks are followed by frame pointers and end where a function was built
-/// without them.
+/// By cycles where all the CPUs count them, by the kernel's timer otherwise ([`Clock`]). User stacks are followed by frame
+/// pointers and end where a function was built without them.
 #[derive(Debug)]
 pub struct Sampling {
+    clock: Clock,
     stop: Arc<AtomicBool>,
     reader: JoinHandle<Samples>,
 }
 
 impl Sampling {
-    /// Begins to take `hertz` samples a second on each of `cpus`. Samples are read by a thread that runs where the caller
-    /// may.
+    /// Begins to take `hertz` samples a second on each of `cpus`; by cycles so many of a second in which a CPU is busy, as fast as it
+    /// was when it was first tried. Samples are read by a thread that runs where the caller may. [`cycles`] beforehand saves
+    /// the CPUs the trial, some milliseconds of each.
     ///
     /// # Errors
     /// When the kernel has no perf events, does not grant them (root or CAP_PERFMON is needed, or a
@@ -71,10 +97,20 @@ impl Sampling {
             let error = io::Error::from(io::ErrorKind::InvalidInput);
             return Err(Error::new(format!("sample stacks on CPUs '{cpus}' at {hertz} Hz"), error));
         }
-        let rings = cpus.as_slice().iter().map(|&cpu| Ok((cpu, open(cpu, hertz)?)));
-        let mut rings = rings.collect::<Result<Vec<_>>>()?;
-        for (cpu, ring) in &mut rings {
-            ring.enable().during(|| format!("begin to sample the stacks of CPU {cpu}"))?;
+        let by_cycles = || {
+            let every = cycles::per_second(cpus)?.into_iter().map(|rate| (rate / u64::from(hertz)).max(1));
+            let rings = cpus.as_slice().iter().zip(every).map(|(&cpu, period)| open(cpu, Every::Cycles(period)));
+            rings.collect::<Result<Vec<_>>>()
+        };
+        let (clock, mut rings) = match by_cycles() {
+            Ok(rings) => (Clock::Cycles, rings),
+            Err(_) => {
+                let rings = cpus.as_slice().iter().map(|&cpu| open(cpu, Every::Second(hertz)));
+                (Clock::CpuClock, rings.collect::<Result<Vec<_>>>()?)
+            }
+        };
+        for Ring { cpu, sampler, .. } in &mut rings {
+            sampler.enable().during(|| format!("begin to sample the stacks of CPU {cpu}"))?;
         }
         let stop = Arc::new(AtomicBool::new(false));
         let reader = std::thread::Builder::new().name("netrig-stacks".into());
@@ -82,7 +118,11 @@ impl Sampling {
             let stop = Arc::clone(&stop);
             move || read::until(&stop, rings)
         });
-        Ok(Self { stop, reader: reader.during(|| "start the thread that reads stacks".into())? })
+        Ok(Self { clock, stop, reader: reader.during(|| "start the thread that reads stacks".into())? })
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Ends it.
@@ -104,21 +144,52 @@ impl Sampling {
 pub fn probe() -> Result<()> {
     let cpus = CpuSet::allowed()?;
     let first = cpus.as_slice().iter().copied().take(1);
-    first.map(|cpu| open(cpu, 99)).try_for_each(|ring| ring.map(drop))
+    first.map(|cpu| open(cpu, Every::Second(99))).try_for_each(|ring| ring.map(drop))
 }
 
-fn open(cpu: u32, hertz: u32) -> Result<Sampler> {
-    let event = Builder::new(Software::CPU_CLOCK)
-        .any_pid()
-        .one_cpu(cpu as usize)
-        .include_kernel()
-        .sample_frequency(hertz.into())
-        .sample(SampleFlag::TID | SampleFlag::CALLCHAIN)
-        .build();
-    event.and_then(|event| event.sampled(RING)).map_err(|source| {
+/// Whether `cpus` count cycles, by which [`Sampling`] then samples. Each CPU is tried once, by some milliseconds of work on it.
+///
+/// # Errors
+/// Why not, by the first CPU that does not.
+pub fn cycles(cpus: &CpuSet) -> Result<()> {
+    cycles::per_second(cpus).map(drop)
+}
+
+/// How many samples there are.
+#[derive(Debug, Clone, Copy)]
+enum Every {
+    /// One in so many cycles.
+    Cycles(u64),
+    /// So many in a second.
+    Second(u32),
+}
+
+/// The samples of a CPU.
+struct Ring {
+    cpu: u32,
+    sampler: Sampler,
+    every: Every,
+}
+
+fn open(cpu: u32, every: Every) -> Result<Ring> {
+    let mut event = match every {
+        Every::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
+        Every::Second(_) => Builder::new(Software::CPU_CLOCK),
+    };
+    match every {
+        Every::Cycles(period) => event.sample_period(period),
+        Every::Second(hertz) => event.sample_frequency(hertz.into()),
+    };
+    event.any_pid().one_cpu(cpu as usize).include_kernel().sample(SampleFlag::TID | SampleFlag::CALLCHAIN);
+    let sampler = event.build().and_then(|event| event.sampled(RING)).map_err(|source| {
         let reason = reason(source.raw_os_error());
-        Error::new(format!("sample the stacks of CPU {cpu} at {hertz} Hz{reason}"), source)
-    })
+        let often = match every {
+            Every::Cycles(period) => format!("each {period} cycles"),
+            Every::Second(hertz) => format!("at {hertz} Hz"),
+        };
+        Error::new(format!("sample the stacks of CPU {cpu} {often}{reason}"), source)
+    })?;
+    Ok(Ring { cpu, sampler, every })
 }
 
 /// What the errno means here, and what to do, to be read before the kernel's own words.
@@ -172,6 +243,9 @@ mod tests {
         while !far(spent()) && Instant::now() < limit {
             std::hint::spin_loop();
         }
+        let clock = sampling.clock();
+        assert_eq!(clock == Clock::Cycles, cycles(&cpus).is_ok());
+        println!("sampled by {}: {:?}", clock.title(), cycles(&cpus));
         let samples = sampling.finish().unwrap();
         let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let of_this: u64 = samples.stacks.iter().filter(|(stack, _)| stack.thread == own).map(|(_, count)| count).sum();

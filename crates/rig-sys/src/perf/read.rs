@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use perf_event::Sampler;
 use perf_event::data::{Record, Sample};
 
-use super::{Samples, Stack};
+use super::{Every, Ring, Samples, Stack};
 
 /// Often enough that a full ring is rare even when this thread has to wait for its CPU.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -19,24 +18,40 @@ const MARKS: u64 = 4095_u64.wrapping_neg();
 const USER: u64 = 512_u64.wrapping_neg();
 
 /// Takes what comes until `stop`, and what had come by then.
-pub(super) fn until(stop: &AtomicBool, mut rings: Vec<(u32, Sampler)>) -> Samples {
+pub(super) fn until(stop: &AtomicBool, mut rings: Vec<Ring>) -> Samples {
     let mut samples = Samples::default();
+    let mut came = vec![0; rings.len()];
+    let mut drain = |rings: &mut [Ring], samples: &mut Samples| {
+        rings.iter_mut().zip(&mut came).for_each(|(ring, came)| *came += drain(ring, samples));
+    };
     while !stop.load(Ordering::Acquire) {
-        rings.iter_mut().for_each(|(cpu, ring)| drain(*cpu, ring, &mut samples));
+        drain(&mut rings, &mut samples);
         thread::park_timeout(PAUSE);
     }
-    for (cpu, ring) in &mut rings {
+    for ring in &mut rings {
         // One that cannot be stopped ends when it is closed.
-        let _ = ring.disable();
-        drain(*cpu, ring, &mut samples);
+        let _ = ring.sampler.disable();
+    }
+    drain(&mut rings, &mut samples);
+    for (ring, came) in rings.iter_mut().zip(came) {
+        if let (Every::Cycles(period), Ok(cycles)) = (ring.every, ring.sampler.read()) {
+            samples.lost += missing(cycles, period, came);
+        }
     }
     samples
 }
 
-fn drain(cpu: u32, ring: &mut Sampler, samples: &mut Samples) {
-    while let Some(record) = ring.next_record() {
+/// Samples that so many cycles made due, and that neither came nor are known to be lost. The counter goes on a little behind the last one.
+fn missing(cycles: u64, period: u64, came: u64) -> u64 {
+    (cycles / period).saturating_sub(came + 1)
+}
+
+/// How many came or were lost.
+fn drain(Ring { cpu, sampler, .. }: &mut Ring, samples: &mut Samples) -> u64 {
+    let before = samples.count + samples.lost;
+    while let Some(record) = sampler.next_record() {
         match record.parse_record() {
-            Ok(Record::Sample(sample)) => samples.add(cpu, &sample),
+            Ok(Record::Sample(sample)) => samples.add(*cpu, &sample),
             Ok(Record::Lost(lost)) => samples.lost += lost.lost,
             Ok(Record::LostSamples(lost)) => samples.lost += lost.lost,
             Ok(Record::Throttle(_)) => samples.throttled += 1,
@@ -44,6 +59,7 @@ fn drain(cpu: u32, ring: &mut Sampler, samples: &mut Samples) {
             Err(_) => samples.lost += 1,
         }
     }
+    samples.count + samples.lost - before
 }
 
 impl Samples {
@@ -94,6 +110,14 @@ mod tests {
         assert_eq!(parts(&[kernel, 9, 8, USER, 3, 2]), (vec![9, 8], vec![3, 2]));
         assert_eq!(parts(&[USER, 3]), (vec![], vec![3]));
         assert_eq!(parts(&[]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn cycles_without_their_samples_are_missing() {
+        assert_eq!(missing(10_500, 1000, 10), 0);
+        assert_eq!(missing(10_500, 1000, 9), 0);
+        assert_eq!(missing(10_500, 1000, 4), 5);
+        assert_eq!(missing(0, 1000, 1), 0);
     }
 
     #[test]

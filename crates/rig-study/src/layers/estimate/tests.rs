@@ -93,6 +93,9 @@ fn a_clock_that_finds_more_work_than_was_counted_is_told() {
         of_sender(&[record]).misplaced_trials
     };
     assert_eq!((at(30.0), at(78.0), at(99.0)), (1, 0, 1));
+    record.layers.as_mut().unwrap().clock = Some(Clock::Cycles);
+    record.layers.as_mut().unwrap().nodes[0].busy_percent = 30.0;
+    assert_eq!(of_sender(&[record]).misplaced_trials, 0, "a CPU that runs faster has more cycles");
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
     is_in(&program("steer", ""), "spreader", "spreader");
     is_in(&program("steer_switch", ""), "spreader", "spreader");
     is_in(&program("cputime_soft_in", ""), "measuring", "measuring");
+    is_in(&program("spin", ";bpf_loop_[k];bpf:look_[j];ktime_get_[k]"), "known-time", "known-time");
     // Somebody else's counts to the place that runs it.
     is_in(&program("cil_from_container", ""), "device", "device");
 }
@@ -66,7 +67,7 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
 #[test]
 fn every_program_of_netrig_has_a_layer() {
     // These are run to test counting, and count to those who call them.
-    let others = ["trace", "known_softirq", "spin"];
+    let others = ["trace", "known_softirq"];
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../rig-datapath/bpf");
     let map = Map::built_in();
     let (mut found, mut without) = (0, Vec::new());
@@ -162,6 +163,32 @@ fn mistakes_are_named_with_their_place() {
     assert!(wrong("\n[a]\n*").contains("line 3: '*' matches everything"));
     assert!(wrong("[a]\nt*p").contains("'t*p' is not a pattern"));
     assert!(wrong("[a]\nfile:x").contains("there are bpf:, module: and thread:"));
+}
+
+/// Names that differ between kernels and machines.
+#[test]
+fn functions_of_other_kernels_are_in_their_layers() {
+    let map = Map::built_in();
+    let (mut seen, mut wrong) = (std::collections::BTreeSet::new(), Vec::new());
+    for line in include_str!("names.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (layer, names) = line.split_once(':').unwrap_or_else(|| panic!("{line}"));
+        seen.insert(layer);
+        for name in names.split_whitespace() {
+            let frame = match name.split_once('@') {
+                Some((name, module)) => format!("{name} [{module}]_[k]"),
+                None => format!("{name}_[k]"),
+            };
+            let found = map.layer_of(&frame).map_or("-", |layer| layer.id.as_str());
+            if found != layer {
+                wrong.push(format!("{name} is in {found}, not in {layer}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // Those without are netrig's own, and what is no function of the kernel.
+    let without: Vec<&str> =
+        map.layers().iter().map(|layer| layer.id.as_str()).filter(|id| !seen.contains(id)).collect();
+    assert_eq!(without, [APPLICATION, UNKNOWN, "vrouter", "spreader", "known-time", "measuring", OTHERS]);
 }
 
 /// Functions that stand on the way of a packet, of each layer, as this kernel has them.
