@@ -101,6 +101,21 @@ pub fn pace(slower_percent: f64) -> String {
     format!("{:.0} % {way}", slower_percent.abs())
 }
 
+/// Of a run by another machine than most others, by calibration.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SetApart {
+    /// How much longer the arithmetic took than usual; below 0 it was faster.
+    pub slower_percent: f64,
+    /// Runs of which the usual time is.
+    pub usual_runs: usize,
+}
+
+impl fmt::Display for SetApart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&pace(self.slower_percent))
+    }
+}
+
 /// How long the machine took for fixed things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gauge {

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
-use crate::export::SetApart;
 use crate::judge::{AaData, ClaimData};
-use crate::record::{Environment, RigCost, TrialRecord};
+use crate::record::{Environment, RigCost, SetApart, TrialRecord};
 use crate::run::LeftOut;
 use crate::run::turns::Turns;
 use crate::suite::{AskedLoad, Layout};

@@ -1,7 +1,7 @@
-use rig_study::export::SetApart;
 use rig_study::fixture::loads::{histogram, netperf_view, request_response, transactions, two_way, udp_stream};
 use rig_study::fixture::{TrialOptions, run_view};
 use rig_study::judge::{AaData, AaFigure, AaVerdict};
+use rig_study::record::SetApart;
 use rig_study::suite::Form;
 
 use super::*;

@@ -1,13 +1,12 @@
 //! The runs of a store in a list, those set apart by name that another machine seems to have made.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use rig_stats::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{is_apart, pace};
+use crate::record::{SetApart, is_apart};
 use crate::store::{Calibrated, RunId, RunState, RunSummary};
 
 /// All runs of a store, the oldest first.
@@ -36,15 +35,6 @@ pub struct HistoryRun {
     /// leave such runs out where they are unlike the run that is compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_apart: Option<SetApart>,
-}
-
-/// Why a run is set apart.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct SetApart {
-    /// How much longer the arithmetic took than usual; below 0 it was faster.
-    pub slower_percent: f64,
-    /// Runs of which the usual time is.
-    pub usual_runs: usize,
 }
 
 impl HistoryData {
@@ -76,12 +66,6 @@ impl HistoryData {
                 counted(apart, "run is", "runs are"),
             )
         })
-    }
-}
-
-impl fmt::Display for SetApart {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&pace(self.slower_percent))
     }
 }
 

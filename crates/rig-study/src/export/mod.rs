@@ -22,7 +22,7 @@ use crate::checks::Check;
 use crate::claim::{Metric, Side};
 use crate::figures::sample_of;
 use crate::layers::LayersData;
-use crate::record::{Environment, RigCost};
+use crate::record::{Environment, RigCost, SetApart};
 use crate::run::LeftOut;
 use crate::run::turns::Turns;
 
@@ -32,7 +32,7 @@ pub use comparison::{
     ModesData, NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
-pub use history::{HistoryData, HistoryRun, SetApart, set_apart};
+pub use history::{HistoryData, HistoryRun, set_apart};
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";
