@@ -348,7 +348,7 @@ impl Claim {
     }
 
     /// How surely independent samples decide, as a two-sided p: 1 less the highest level whose interval has a verdict. 1 where none
-    /// has, and never less than [`LEAST_P`].
+    /// has, and never less than a millionth.
     pub fn least_p(&self, values: &dyn Fn(&FigureRef) -> Option<Sample>) -> f64 {
         let decides = |p: f64| {
             let level = Level::new(100.0 * (1.0 - p));

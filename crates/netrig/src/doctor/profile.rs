@@ -13,7 +13,7 @@ pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Fin
         },
         Err(error) => State::Lacking(Lack {
             found: error.to_string(),
-            effect: "reports have no flame graphs".to_owned(),
+            effect: "reports have no flame graphs and no costs by layer".to_owned(),
             remedy: "run netrig as root, or give it CAP_PERFMON; a kernel with CONFIG_PERF_EVENTS is needed".to_owned(),
         }),
     };
