@@ -42,6 +42,13 @@ pub struct Rule {
     pub is_over: bool,
 }
 
+impl Rule {
+    /// Whether this looks at all trials there will be.
+    fn is_last_look(&self) -> bool {
+        self.is_over || self.planned.is_none()
+    }
+}
+
 /// What is said of a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ruling {
@@ -83,7 +90,7 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
             let sample = |figure: &FigureRef| run.sample(figure);
             (by_block.is_none() && !claim.is_fact()).then(|| {
                 let judgement = claim.evaluate(rule.level, &sample);
-                (judgement, claim.least_p(&sample))
+                (judgement, if rule.is_last_look() { claim.least_p(&sample) } else { 1.0 })
             })
         })
         .collect();
@@ -165,8 +172,7 @@ impl<'a> Measured<'a> {
 /// The verdict on each claim that was measured, and why.
 fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
     let alpha = rule.level.alpha();
-    // A look at all trials there will be.
-    let is_last = rule.is_over || rule.planned.is_none();
+    let is_last = rule.is_last_look();
     // After how many blocks each claim is looked at, and the p that is to be reached then.
     let looks: Vec<Vec<Look>> = claims
         .iter()
@@ -208,8 +214,8 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
             }
             let Some(claim) = claim.after(look.blocks as usize) else { continue };
             let against = claim.against();
-            last[index] = against.least();
             leanings[index] = against.leaning();
+            last[index] = claim.two_sided(leanings[index], against.least());
             at_look[index] = Some((claim, look));
         }
         let corrected = holm(&family.iter().map(|index| last[*index]).collect::<Vec<_>>());
@@ -228,12 +234,12 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
                 continue;
             }
             let agrees = claim.interval_agrees(leaning, rule.level);
-            answers[index] = Some(if agrees && claim.is_reached(leaning, corrected, look.p) {
+            answers[index] = Some(if agrees && corrected <= look.p {
                 match claim.modes_agree(leaning) {
                     true => (leaning, Why::Decided { after: claim.blocks() }),
                     false => (Verdict::Undecided, Why::TwoValued),
                 }
-            } else if agrees && claim.is_reached(leaning, last[index], look.p) {
+            } else if agrees && last[index] <= look.p {
                 (Verdict::Undecided, Why::Among(family.len()))
             } else {
                 (Verdict::Undecided, Why::Wide)

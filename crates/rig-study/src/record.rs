@@ -537,8 +537,13 @@ impl fmt::Display for Flag {
             }
             Self::OtherMachine { what, percent } => {
                 let pace = pace(*percent);
-                let was = if what.ends_with('s') { "were" } else { "was" };
-                write!(f, "like a different machine: by calibration its {what} {was} {pace} than in most trials before")
+                let what = match what.as_str() {
+                    "CPUs together" => "CPUs, all at work at once, were",
+                    "wake-up times" => "waking of threads was",
+                    "CPUs" => "CPUs were",
+                    other => &format!("{other} was"),
+                };
+                write!(f, "like a different machine: by calibration its {what} {pace} than in most trials before")
             }
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(

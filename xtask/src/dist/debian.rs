@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_changelog_is_one_that_dpkg_reads() {
+    fn the_changelog_has_version_and_date() {
         let text = changelog("1.2.3", "Thu, 01 Jan 1970 00:00:00 +0000");
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         assert_eq!(lines[0], "netrig (1.2.3-1) unstable; urgency=medium");

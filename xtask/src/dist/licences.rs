@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId, TargetKind};
-use spdx::{Expression, ParseMode};
+use spdx::{AdditionItem, Expression, ParseMode};
 
 use super::{TARGET, libraries};
 use crate::command::root;
@@ -204,6 +204,13 @@ fn standard_texts(work: &Work) -> Result<Vec<String>> {
             bail!("{} has no licence text, and SPDX has none of {}", work.name, one.req);
         };
         texts.push(format!("{} ({}, the standard text)\n\n{}", id.full_name, id.name, id.text()));
+        match &one.req.addition {
+            None => {}
+            Some(AdditionItem::Spdx(exception)) => {
+                texts.push(format!("{} (the standard text)\n\n{}", exception.name, exception.text()));
+            }
+            Some(other) => bail!("{} has no licence text, and SPDX has none of {other}", work.name),
+        }
     }
     Ok(texts)
 }

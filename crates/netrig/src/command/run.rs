@@ -2,7 +2,7 @@
 
 use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
@@ -17,7 +17,7 @@ use rig_study::claim::Verdict;
 use rig_study::compare::Comparison;
 use rig_study::layers::Map;
 use rig_study::record::{Environment, TrialRecord};
-use rig_study::run::budget::{Forecast, Learnt};
+use rig_study::run::budget::{FirstBlocks, Forecast, Learnt};
 use rig_study::run::turns::{InTurn, Said, Turns};
 use rig_study::run::{
     self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
@@ -151,11 +151,12 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
     let mut rig = Rig::on(host, &cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).or_exit(Exit::Lacking)?;
-    past = first_blocks(args, &suite, asked_timing, past, &mut rig, seed)?;
     if let Some(map) = layers {
         rig.divide_by(map).or_exit(Exit::Lacking)?;
     }
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
+    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
+    past = first_blocks(args, &suite, asked_timing, past, &mut rig, seed)?;
     let (mut timing, mut forecast) = plan(args, &suite, asked_timing, &past)?;
     let mut aa = None;
     let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
@@ -168,7 +169,6 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             (suite, timing, forecast, aa) = (twice, of_both, forecast_of_both, Some(id));
         }
     }
-    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     let id = store
         .begin_run(&NewRun {
             suite: suite.name.clone(),
@@ -337,26 +337,24 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     Ok((suite, timing))
 }
 
-/// What runs before this one let it expect, where it is to plan its time.
-fn past(args: &RunArgs, suite: &Suite) -> Result<Past, Failure> {
-    if args.budget.is_none() {
-        return Ok(Past { trials: Vec::new(), learnt: Learnt::Nothing, spent: Duration::ZERO });
-    }
-    let trials = report::past(&args.store, suite)?;
-    let learnt = if trials.is_empty() { Learnt::Nothing } else { Learnt::Before(trials.len()) };
-    Ok(Past { trials, learnt, spent: Duration::ZERO })
-}
-
-/// Trials to plan by.
+/// Trials to plan a time by.
 struct Past {
     trials: Vec<TrialRecord>,
     learnt: Learnt,
-    /// Of the run's time, on trials made for the plan.
-    spent: Duration,
 }
 
-/// Short blocks where nothing is known, so that a first run, too, plans by how this machine scatters. They are no part of the run:
-/// the plan was chosen by them.
+/// What runs before this one let it expect, where it is to plan its time.
+fn past(args: &RunArgs, suite: &Suite) -> Result<Past, Failure> {
+    let trials = match args.budget {
+        Some(_) => report::past(&args.store, suite)?,
+        None => Vec::new(),
+    };
+    let learnt = if trials.is_empty() { Learnt::Nothing } else { Learnt::Before(trials.len()) };
+    Ok(Past { trials, learnt })
+}
+
+/// Short blocks where nothing is known, so that a first run, too, plans by how this machine scatters. They are no part of the run, nor
+/// of its time: the plan was chosen by them.
 fn first_blocks(
     args: &RunArgs,
     suite: &Suite,
@@ -368,30 +366,33 @@ fn first_blocks(
     // Of two runs that take turns neither may be at work while the other is.
     let is_wanted = past.learnt == Learnt::Nothing && args.in_turn.is_none();
     let Some(time) = args.budget.filter(|_| is_wanted) else { return Ok(past) };
-    let Some((blocks, timing)) = Learnt::first_blocks(suite, &asked, time.0) else { return Ok(past) };
+    let Some(first) = FirstBlocks::of(suite, &asked, time.0) else { return Ok(past) };
     if !args.quiet {
-        note(format_args!("No run of this suite is stored: {blocks} short blocks show first how trials scatter here"));
+        note(format_args!("No run of this suite is stored: {first} show first how trials scatter here"));
     }
     let begin = Instant::now();
     let mut trials = Vec::new();
-    for block in 0..blocks {
+    for block in 0..first.blocks {
+        // What takes longer than was thought is not worth it.
+        if block > 1 && begin.elapsed() > first.most {
+            break;
+        }
         for index in order(seed, block, suite.scenarios.len()) {
             let scenario = &suite.scenarios[index];
-            let record = rig.trial(scenario, block + 1, &timing, &mut |_, _| ());
+            let record = rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ());
             let record = record.with_context(|| format!("first block {} of {}", block + 1, scenario.id))?;
             trials.push(TrialRecord { block: Some(block + 1), ..record });
         }
     }
     let learnt = Learnt::FirstBlocks(trials.len());
-    Ok(Past { trials, learnt, spent: begin.elapsed() })
+    Ok(Past { trials, learnt })
 }
 
 /// How long trials are and how often they are repeated: as was asked for, or as a time is best spent.
 fn plan(args: &RunArgs, suite: &Suite, asked: Timing, past: &Past) -> Result<(Timing, Option<Forecast>), Failure> {
     let Some(time) = args.budget else { return Ok((asked, None)) };
     let window = args.window.map(|window| window.0);
-    let left = time.0.saturating_sub(past.spent);
-    let forecast = Forecast::of(suite, &asked, left, window, &past.trials, past.learnt).or_exit(Exit::BadInput)?;
+    let forecast = Forecast::of(suite, &asked, time.0, window, &past.trials, past.learnt).or_exit(Exit::BadInput)?;
     Ok((forecast.timing, Some(forecast)))
 }
 

@@ -120,7 +120,6 @@ fn head(suite: &Suite, width: usize) -> String {
 
 /// Scenarios and claims by name, about as many lines as there is room for, and where the rest is.
 fn overview(suite: &Suite, name: &str, room: usize, width: usize) -> String {
-    let lists = lists(suite).count();
     let claims: Vec<String> = suite
         .claims
         .iter()
@@ -150,7 +149,8 @@ fn overview(suite: &Suite, name: &str, room: usize, width: usize) -> String {
             let _ = writeln!(text, "  and {} more", all - shown);
         }
     };
-    more(&mut text, lists, of_scenarios);
+    let hidden: usize = lists(suite).skip(of_scenarios).map(<[Scenario]>::len).sum();
+    more(&mut text, suite.scenarios.len(), suite.scenarios.len() - hidden);
     if !claims.is_empty() {
         let _ = write!(text, "\n{}\n{}", counted(claims.len(), "claim", "claims"), claims[..of_claims].concat());
         more(&mut text, claims.len(), of_claims);

@@ -8,7 +8,7 @@ pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Fin
         Ok(()) => State::Ok {
             found: match cycles {
                 Ok(()) => "by CPU cycles".to_owned(),
-                Err(error) => format!("by the kernel's timer, for there are no cycles ({error})"),
+                Err(error) => format!("by the kernel's timer: it cannot {error}"),
             },
         },
         Err(error) => State::Lacking(Lack {
@@ -40,9 +40,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(found(Ok(())), "by CPU cycles");
-        assert_eq!(
-            found(Err(none)),
-            "by the kernel's timer, for there are no cycles (count the cycles of CPU 0: no counter)"
-        );
+        assert_eq!(found(Err(none)), "by the kernel's timer: it cannot count the cycles of CPU 0: no counter");
     }
 }

@@ -175,9 +175,9 @@ fn programs_of_the_spreader_are_its_layer() {
     });
 }
 
-/// A program that spends a known time on each packet is what the layers of its trial have more than those of the same without it.
+/// A program that spends a known time on each packet is most of what the layers of its trial have more than those of the same without it.
 #[test]
-fn a_known_time_is_found_in_its_own_layer_and_in_no_other() {
+fn a_known_time_is_found_in_its_own_layer_before_all_others() {
     world::own_among_processes(|| {
         let trial_of = |more: &str| {
             // Slower than the slowest of both can carry: neither has to catch up with the other.

@@ -205,7 +205,6 @@ fn what_is_wrong_with_a_page_is_found() {
     }
 }
 
-/// In prose; what is copied is left as it is.
 #[test]
 fn flame_graphs_give_their_stacks_as_csv() {
     let document = build::document(&views::balancer::balancer_view());
@@ -230,6 +229,7 @@ fn flame_graphs_give_their_stacks_as_csv() {
     }
 }
 
+/// In prose; what is copied is left as it is.
 #[test]
 fn numbers_keep_their_units() {
     let mut document = small();

@@ -228,11 +228,11 @@ impl ByBlock {
         }
     }
 
-    /// Whether the p of a leaning, corrected for other claims, reaches what a look asks of two-sided tests. Equality is two
-    /// one-sided tests, each with the whole error.
-    pub fn is_reached(&self, leaning: Verdict, corrected: f64, p: f64) -> bool {
+    /// The one-sided p of a leaning as a two-sided one, which is what levels and looks are about and what independent samples have.
+    /// Equality is two one-sided tests, each with the whole error.
+    pub fn two_sided(&self, leaning: Verdict, p: f64) -> f64 {
         let is_equality = leaning == Verdict::Holds && matches!(self.threshold, Threshold::Within { .. });
-        corrected <= if is_equality { p } else { p / 2.0 }
+        if is_equality { p } else { (2.0 * p).min(1.0) }
     }
 
     /// Whether the interval, which assumes less of the blocks' distribution, says the same. For equality it is that of two

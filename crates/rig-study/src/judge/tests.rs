@@ -348,19 +348,46 @@ fn of_claims_of_both_kinds_hardly_any_is_wrong() {
     let expressions = [
         "B.throughput >= 1.0 * A.throughput",
         "D.throughput >= 1.0 * C.throughput",
-        "C.throughput <= 1.0 * D.throughput",
+        "F.throughput <= 1.0 * E.throughput",
     ];
     let rounds = 200;
     let wrong = (0..rounds).filter(|_| {
         let mut trials = run(&mut draws, 8, 1.0, 0.1, 0.03);
-        let others = without_blocks(run(&mut draws, 8, 1.0, 0.0, 0.03)).into_iter();
-        trials.extend(others.map(|trial| {
-            let scenario = if trial.scenario == "A" { "C" } else { "D" }.to_owned();
-            TrialRecord { scenario, ..trial }
-        }));
+        for [one, other] in [["C", "D"], ["E", "F"]] {
+            trials.extend(without_blocks(run(&mut draws, 8, 1.0, 0.0, 0.03)).into_iter().map(|trial| {
+                let scenario = if trial.scenario == "A" { one } else { other }.to_owned();
+                TrialRecord { scenario, ..trial }
+            }));
+        }
         rule_on(&expressions, &trials, &fixed()).iter().any(Ruling::is_decided)
     });
     // 5 % of all such runs, with three standard deviations of 200.
     let wrong = wrong.count();
+    println!("{wrong} of {rounds}");
     assert!(wrong <= 19, "{wrong} of {rounds}");
+}
+
+/// The surer of two is corrected for both, the other for itself alone, whichever kind they are of.
+#[test]
+fn blocks_and_samples_have_one_order() {
+    let block = |p: f64| {
+        let mut draws = Draws(14);
+        // The claim whose p is nearest to the one that is wanted.
+        let runs = (0..400).map(|_| run(&mut draws, 12, 0.98, 0.1, 0.025));
+        let parsed = claims(&["B.throughput <= 1.0 * A.throughput"]).remove(0);
+        let of = |trials: &Vec<TrialRecord>| Trials::of(trials).by_block(&parsed).unwrap();
+        let away = |trials: &Vec<TrialRecord>| (of(trials).against().least() - p).abs();
+        of(&runs.min_by(|one, other| away(one).total_cmp(&away(other))).unwrap())
+    };
+    let claim = block(0.02);
+    let p = claim.two_sided(Verdict::Holds, claim.against().least());
+    assert!((0.038..0.042).contains(&p), "{p}");
+    let decided = |sample: f64| {
+        let all = [Measured::Blocks(&claim), Measured::Samples(Verdict::Holds, sample)];
+        decide(&all, &fixed()).into_iter().map(|answer| answer.unwrap().0).collect::<Vec<_>>()
+    };
+    if claim.interval_agrees(Verdict::Holds, Level::default()) {
+        assert_eq!(decided(0.019), [Verdict::Holds; 2]);
+    }
+    assert_eq!(decided(0.03), [Verdict::Undecided; 2], "neither is sure enough as the first of two");
 }

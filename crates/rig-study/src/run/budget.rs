@@ -61,16 +61,33 @@ pub enum Learnt {
     FirstBlocks(usize),
 }
 
-impl Learnt {
-    /// How many blocks are worth making for a forecast that knows nothing, of one trial of each scenario with the timing given; `None`
-    /// where an eighth of the time has no room for them.
-    pub fn first_blocks(suite: &Suite, timing: &Timing, time: Duration) -> Option<(u32, Timing)> {
+/// Blocks that are made for a forecast that knows nothing else, of one trial of each scenario.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FirstBlocks {
+    pub blocks: u32,
+    pub timing: Timing,
+    /// How long they will take, about.
+    takes: Duration,
+    /// How long they may take.
+    pub most: Duration,
+}
+
+impl FirstBlocks {
+    /// `None` where an eighth of the time has no room for them.
+    pub fn of(suite: &Suite, timing: &Timing, time: Duration) -> Option<Self> {
         let short = suite.quick.unwrap_or(*timing);
         let around = short.phases.warm_up + short.phases.cool_down;
         let of_one =
             |scenario: &Scenario| scenario.programme.longest(short.phases.window) + around + overhead(scenario, &[]);
-        let block: Duration = suite.scenarios.iter().map(of_one).sum();
-        (block * BLOCKS_LEAST <= time / FIRST_SHARE).then_some((BLOCKS_LEAST, short))
+        let takes = suite.scenarios.iter().map(of_one).sum::<Duration>() * BLOCKS_LEAST;
+        let most = time / FIRST_SHARE;
+        (takes <= most).then_some(Self { blocks: BLOCKS_LEAST, timing: short, takes, most })
+    }
+}
+
+impl fmt::Display for FirstBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} short blocks, about {}, beside the run's time,", self.blocks, minutes(self.takes))
     }
 }
 
@@ -176,7 +193,7 @@ impl Forecast {
 }
 
 /// Few blocks that agree by chance are no proof that all do: their variance is drawn to what is likely, with the weight of [`LIKELY`]
-/// blocks (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is the middle
+/// degrees of freedom (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is the middle
 /// between that of all claims and what is assumed without blocks.
 fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
     let variances: Sample = outlooks.iter().flatten().filter(|of| of.is_ratio).map(|of| of.deviation.powi(2)).collect();
@@ -331,7 +348,8 @@ impl fmt::Display for Forecast {
             n if n == told => format!("all {told}"),
             n => format!("{n} of {told}"),
         };
-        write!(f, ". By what was measured before, four of five such runs decide {decided} claims")?;
+        let by = if matches!(self.learnt, Learnt::Before(_)) { "what was measured before" } else { "these" };
+        write!(f, ". By {by}, {decided} claims are each decided by four of five such runs")?;
         if told < self.claims.len() {
             write!(f, " ({} more were not measured in blocks)", self.claims.len() - told)?;
         }

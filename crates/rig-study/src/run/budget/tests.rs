@@ -112,7 +112,10 @@ fn what_is_said_to_be_decided_mostly_is() {
 fn a_forecast_says_what_few_blocks_may_leave_open() {
     let suite = suite(&["A", "B", "C"], &CLAIMS);
     let told = forecast(&suite, 30, &blocks(&mut Draws(23), 12, &TRUTH)).to_string();
-    assert!(told.contains("four of five such runs decide 2 of 3 claims; these may stay undecided:"), "{told}");
+    assert!(
+        told.contains("2 of 3 claims are each decided by four of five such runs; these may stay undecided:"),
+        "{told}"
+    );
     assert!(told.contains(&format!("\n  {} (it was within ", CLAIMS[1])), "{told}");
     let nothing = forecast(&suite, 30, &[]).to_string();
     assert!(nothing.contains("from an assumed scatter of 5 %") && !nothing.contains("decide"), "{nothing}");
@@ -137,11 +140,13 @@ fn the_correction_for_many_claims_is_expected_too() {
 #[test]
 fn first_blocks_have_an_eighth_of_the_time_at_most() {
     let suite = suite(&["A", "B", "C"], &CLAIMS);
-    let first = |seconds| Learnt::first_blocks(&suite, &suite.timing, Duration::from_secs(seconds));
+    let first = |seconds| FirstBlocks::of(&suite, &suite.timing, Duration::from_secs(seconds));
     // A trial takes 0.2 s and 0.1 s of warm-up, and 0.4 s to set up.
     assert_eq!(first(50), None, "three blocks of three take 6.3 s");
-    let (blocks, timing) = first(51).unwrap();
-    assert_eq!((blocks, timing.phases.window), (3, Duration::from_millis(200)));
+    let FirstBlocks { blocks, timing, most, .. } = first(80).unwrap();
+    assert_eq!((blocks, timing.phases.window, most), (3, Duration::from_millis(200), Duration::from_secs(10)));
+    let words = first(80).unwrap().to_string();
+    assert!(words.starts_with("3 short blocks, about 6"), "{words}");
     let told = Forecast::of(
         &suite,
         &suite.timing,
