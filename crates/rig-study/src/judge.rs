@@ -197,14 +197,14 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
     let mut last: Vec<f64> = vec![1.0; claims.len()];
     let family: Vec<usize> = (0..claims.len()).filter(|index| answers[*index].is_some()).collect();
     for round in 0..most {
+        let are_samples_judged = is_last && round + 1 == most;
         let is_open =
             |answer: &Option<(Verdict, Why)>| answer.is_some_and(|(verdict, _)| verdict == Verdict::Undecided);
         let mut leanings = vec![Verdict::Undecided; claims.len()];
         let mut at_look: Vec<Option<(ByBlock, Look)>> = vec![None; claims.len()];
         for &index in &family {
             if let Measured::Samples(_, p) = claims[index]
-                && is_last
-                && round + 1 == most
+                && are_samples_judged
             {
                 last[index] = p;
             }
@@ -221,8 +221,7 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
         let corrected = holm(&family.iter().map(|index| last[*index]).collect::<Vec<_>>());
         for (&index, corrected) in family.iter().zip(corrected) {
             if let Measured::Samples(verdict, _) = claims[index]
-                && is_last
-                && round + 1 == most
+                && are_samples_judged
             {
                 let is_sure = verdict == Verdict::Undecided || corrected <= alpha;
                 let among = (Verdict::Undecided, Why::Among(family.len()));

@@ -17,15 +17,14 @@ pub fn list() -> Result<Exit, Failure> {
     for suite in Suite::built_in() {
         let suite = suite?;
         text += &wrapped(&format!("{}: {}", suite.name, suite.title), "", "  ", width);
-        text += &scenarios(&suite, width);
+        text += &scenarios(&suite, width).concat();
     }
     print(&look::shown(&text))?;
     Ok(Exit::Done)
 }
 
-/// A line for each scenario, or list of them: id, name and path.
-fn scenarios(suite: &Suite, width: usize) -> String {
-    let mut text = String::new();
+/// Each scenario, or list of them: id, name and path, in one line or more.
+fn scenarios(suite: &Suite, width: usize) -> Vec<String> {
     let entries: Vec<[String; 3]> = lists(suite)
         .map(|rows| {
             let path = rows[0].topology.path();
@@ -35,15 +34,15 @@ fn scenarios(suite: &Suite, width: usize) -> String {
         .collect();
     let widest = |i: usize| entries.iter().map(|entry| entry[i].chars().count()).max().unwrap_or(0);
     let (ids, names, paths) = (widest(0), widest(1), widest(2));
-    for [id, name, path] in &entries {
+    let show = |[id, name, path]: &[String; 3]| {
         if 2 + ids + 2 + names + 2 + paths <= width {
-            let _ = writeln!(text, "  {id:<ids$}  {name:<names$}  {path}");
+            format!("  {id:<ids$}  {name:<names$}  {path}\n")
         } else {
             let first = format!("  {id:<ids$}  ");
-            text += &wrapped(&format!("{name} ({path})"), &first, &" ".repeat(ids + 6), width);
+            wrapped(&format!("{name} ({path})"), &first, &" ".repeat(ids + 6), width)
         }
-    }
-    text
+    };
+    entries.iter().map(show).collect()
 }
 
 /// The scenarios of the suite, those of one list of workers together.
@@ -131,16 +130,8 @@ fn overview(suite: &Suite, name: &str, room: usize, width: usize) -> String {
         .collect();
     // Claims have half of the room, scenarios what they leave.
     let of_claims = begin(claims.iter().map(String::as_str), room / 2);
-    let scenarios = scenarios(suite, width);
+    let entries = scenarios(suite, width);
     let left = room.saturating_sub(claims[..of_claims].concat().lines().count());
-    // A line that goes on is indented by more than its first.
-    let mut entries: Vec<String> = Vec::new();
-    for line in scenarios.lines() {
-        match entries.last_mut() {
-            Some(last) if line.starts_with("   ") => *last += &format!("{line}\n"),
-            _ => entries.push(format!("{line}\n")),
-        }
-    }
     let of_scenarios = begin(entries.iter().map(String::as_str), left);
     let mut text =
         format!("\n{}\n{}", counted(suite.scenarios.len(), "scenario", "scenarios"), entries[..of_scenarios].concat());

@@ -38,7 +38,7 @@ const LIKELY: f64 = 4.0;
 /// z(80 %): by how much more than what a test asks an effect has to lie away for four of five runs to decide it.
 const NORMAL_80: f64 = 0.8416;
 
-/// Short blocks that show what nothing is known of: how trials scatter, and what they take. They may have so much of the time that is to be spent.
+/// First blocks may take one part in so many of the time.
 const FIRST_SHARE: u32 = 8;
 
 /// How a time will be spent.
@@ -193,8 +193,8 @@ impl Forecast {
 }
 
 /// Few blocks that agree by chance are no proof that all do: their variance is drawn to what is likely, with the weight of [`LIKELY`]
-/// degrees of freedom (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is the middle
-/// between that of all claims and what is assumed without blocks.
+/// degrees of freedom (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is
+/// the middle between that of all claims and what is assumed without blocks.
 fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
     let variances: Sample = outlooks.iter().flatten().filter(|of| of.is_ratio).map(|of| of.deviation.powi(2)).collect();
     let Some(mean) = variances.mean() else { return outlooks };
