@@ -37,11 +37,13 @@ impl Speaker {
         let families = families.map(|(family, graceful)| {
             format!("[[neighbors.afi-safis]]\n[neighbors.afi-safis.config]\nafi-safi-name = '{family}'\n{graceful}")
         });
+        // Two that call each other at once may refuse each other again and again: one only answers.
+        let passive = if node == 1 { "[neighbors.transport.config]\npassive-mode = true\n" } else { "" };
         let text = format!(
             "[global.config]\nas = 64512\nrouter-id = '{}'\n\
              [[neighbors]]\n[neighbors.config]\nneighbor-address = '{}'\npeer-as = 64512\n\
              [neighbors.timers.config]\nconnect-retry = 1\nidle-hold-time-after-reset = 1\n\
-             [neighbors.graceful-restart.config]\nenabled = true\nrestart-time = 100\n{}",
+             [neighbors.graceful-restart.config]\nenabled = true\nrestart-time = 100\n{passive}{}",
             addresses[node],
             addresses[1 - node],
             families.concat()
