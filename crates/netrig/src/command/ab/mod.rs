@@ -71,7 +71,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "LIST", hide_short_help = true)]
     pub cpus: Option<CpuSet>,
     /// Also sample what each layer costs; FILE adds layers
-    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
     /// No progress on standard error
     #[arg(long, short)]
