@@ -21,6 +21,30 @@ pub fn counted<N: fmt::Display + Copy + PartialEq + From<u8>>(n: N, one: &str, s
     format!("{n} {noun}")
 }
 
+/// A rate of bits as people read it, with three significant figures: `36.7 Gbit/s`, `952 Mbit/s`.
+pub fn bits_at_a_glance(bits_per_second: f64) -> String {
+    let (value, unit) = match bits_per_second {
+        1e9.. => (bits_per_second / 1e9, "Gbit/s"),
+        bits => (bits / 1e6, "Mbit/s"),
+    };
+    format!("{} {unit}", three_figures(value))
+}
+
+/// Any other rate, the same way: `990/s`, `12.3 thousand/s`.
+pub fn rate_at_a_glance(per_second: f64) -> String {
+    match per_second {
+        1e7.. => format!("{} million/s", three_figures(per_second / 1e6)),
+        1e4.. => format!("{} thousand/s", three_figures(per_second / 1e3)),
+        _ => format!("{}/s", three_figures(per_second)),
+    }
+}
+
+fn three_figures(value: f64) -> String {
+    // What rounds up to a thousand has one digit more, and is none the less exact.
+    let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 3.0) as usize } else { 0 };
+    format!("{value:.digits$}")
+}
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

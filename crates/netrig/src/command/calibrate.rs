@@ -157,7 +157,8 @@ fn measure(
             trials.push(TrialRecord { block: Some(block + 1), ..record });
         }
         if !args.quiet && (block + 1) % 5 == 0 {
-            note(format_args!("{} blocks after {}", block + 1, minutes(begin.elapsed())));
+            let (took, left) = (begin.elapsed(), time.saturating_sub(begin.elapsed()));
+            note(format_args!("{} blocks after {}, {} left", block + 1, minutes(took), minutes(left)));
         }
     }
     Ok((trials, begin.elapsed()))

@@ -2,7 +2,7 @@
 
 pub const NETRIG: &str = "\
 Examples:
-  netrig run layers --quick           a first look, under a minute
+  netrig run layers --quick           a first look, about a minute
   netrig run layers --against latest  after a change: better, worse, the same?
 `netrig COMMAND --help` fits a screen, `netrig help COMMAND` tells all.";
 

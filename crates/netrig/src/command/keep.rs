@@ -39,17 +39,20 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
     if let Some(cpus) = cpus {
         command.args(["--cpus", &cpus.to_string()]);
     }
-    let mut holder = process::in_own_session(&mut command).spawn().context("start the holder").or_exit(Exit::Failed)?;
+    let mut holder = process::in_own_session(&mut command)
+        .spawn()
+        .context("start the process that keeps the testbed")
+        .or_exit(Exit::Failed)?;
     let mut said = Vec::new();
     if let Some(mut out) = holder.stdout.take() {
-        out.read_to_end(&mut said).context("hear from the holder").or_exit(Exit::Failed)?;
+        out.read_to_end(&mut said).context("read from the process that keeps the testbed").or_exit(Exit::Failed)?;
     }
     if said != READY {
         let mut why = String::new();
         if let Some(mut err) = holder.stderr.take() {
             let _ = err.read_to_string(&mut why);
         }
-        let status = holder.wait().context("wait for the holder").or_exit(Exit::Failed)?;
+        let status = holder.wait().context("wait for the process that keeps the testbed").or_exit(Exit::Failed)?;
         let same = [Exit::Lacking, Exit::BadInput].into_iter().find(|exit| status.code() == Some(*exit as i32));
         let exit = same.unwrap_or(Exit::Failed);
         return Err(Failure::new(exit, anyhow!("{}", why.trim().trim_start_matches("netrig: "))));

@@ -357,7 +357,7 @@ fn said_of(
     if let (Some(blocks), Some(needed), Some(each)) = (data.blocks, data.blocks_needed, each) {
         let seconds = f64::from(needed.saturating_sub(blocks)) * each;
         data.seconds_needed = Some(seconds);
-        words += &format!(", {} more of its scenarios", minutes(Duration::from_secs_f64(seconds)));
+        words += &format!(": {} more for its scenarios", minutes(Duration::from_secs_f64(seconds)));
     }
     words += &generator_bound(claim, &run.trials);
     // What a study found on its hardware is not disproved by another's.
@@ -376,7 +376,7 @@ fn said_of(
     )
 }
 
-/// Trials of the latest complete run of a suite on a machine like this: what its next run may expect. None where there is no
+/// Trials of the latest complete run of a suite in this store: what its next run may expect. None where there is no
 /// store or no such run.
 pub(super) fn past(args: &StoreArgs, suite: &Suite) -> Result<Vec<TrialRecord>, Failure> {
     if !path_of(args)?.exists() {

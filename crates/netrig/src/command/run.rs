@@ -317,20 +317,29 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     if !args.only.is_empty() {
         suite = suite.only(&args.only)?;
     }
-    suite = suite.again(&args.again)?;
-    let mut timing = if args.quick {
+    timed(suite.again(&args.again)?, args.quick, args.window, args.trials)
+}
+
+/// The suite, with the timing that is asked for.
+pub(super) fn timed(
+    mut suite: Suite,
+    quick: bool,
+    window: Option<Span>,
+    trials: Option<u32>,
+) -> Result<(Suite, Timing), Failure> {
+    let mut timing = if quick {
         let hint = || anyhow!("suite '{}' has no [quick] timing: run it without --quick", suite.name);
         suite.quick.ok_or_else(hint).or_exit(Exit::BadInput)?
     } else {
         suite.timing
     };
-    if args.quick {
+    if quick {
         suite.hasten();
     }
-    if let Some(window) = args.window {
+    if let Some(window) = window {
         timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }
-    if let Some(trials) = args.trials {
+    if let Some(trials) = trials {
         suite.scenarios.iter_mut().for_each(|scenario| scenario.trials_max = None);
         timing.repeat = Repeat::Times(trials);
     }
@@ -368,7 +377,7 @@ fn first_blocks(
     let Some(time) = args.budget.filter(|_| is_wanted) else { return Ok(past) };
     let Some(first) = FirstBlocks::of(suite, &asked, time.0) else { return Ok(past) };
     if !args.quiet {
-        note(format_args!("No run of this suite is stored: {first} show first how trials scatter here"));
+        note(format_args!("No complete run of this suite is stored: {first} show first how trials scatter here"));
     }
     let begin = Instant::now();
     let mut trials = Vec::new();

@@ -78,7 +78,7 @@ fn a_command_that_fails_ends_both_runs_which_keep_their_trials() {
         let output = ab(&bench, &["--trials", "9", "--new", &new, "--after", &after_all]).output().unwrap();
         let (_, said) = expect(&output, 4);
         assert!(
-            said.contains("the command before trials of the new side") && said.contains("exit status: 1"),
+            said.contains("the command before trials of the new variant") && said.contains("exit status: 1"),
             "{said}"
         );
         assert!(said.contains("finished trials are kept: netrig compare 1 2 --store"), "{said}");
@@ -122,7 +122,7 @@ fn what_cannot_be_run_is_said_once() {
         assert!(said.contains("find the program /nonexistent"), "{said}");
         // A program that does not take turns.
         let (_, said) = expect(&ab(&bench, &["--new-program", "/bin/false"]).output().unwrap(), 4);
-        assert!(said.contains("the new side ended with status 1"), "{said}");
+        assert!(said.contains("the run of the new variant ended with status 1"), "{said}");
         let (_, said) = expect(&ab(&bench, &["--budget", "1ms"]).output().unwrap(), 2);
         assert_eq!(said.matches("too short").count(), 1, "{said}");
         let (_, said) = expect(&ab(&bench, &["--only", "nobody"]).output().unwrap(), 2);

@@ -218,3 +218,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn rates_at_a_glance_have_three_figures() {
+    for (bits, text) in [
+        (36_671.4e6, "36.7 Gbit/s"),
+        (1e9, "1.00 Gbit/s"),
+        (951.7e6, "952 Mbit/s"),
+        (10_000.0, "0.010 Mbit/s"),
+        (0.0, "0 Mbit/s"),
+    ] {
+        assert_eq!(bits_at_a_glance(bits), text);
+    }
+    for (rate, text) in [
+        (0.5, "0.500/s"),
+        (990.4, "990/s"),
+        (9876.0, "9876/s"),
+        (12_345.0, "12.3 thousand/s"),
+        (2.5e7, "25.0 million/s"),
+    ] {
+        assert_eq!(rate_at_a_glance(rate), text);
+    }
+}

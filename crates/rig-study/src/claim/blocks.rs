@@ -330,7 +330,7 @@ impl ByBlock {
         words += &why.words(blocks);
         match (why, needed) {
             (Why::Among(_) | Why::Wide, Some(needed)) => {
-                let _ = write!(words, ", about {needed} blocks should decide it");
+                let _ = write!(words, ", about {needed} blocks in all should decide it");
             }
             (Why::Wide, None) => words += ", and too close to the effect for more blocks to decide it",
             _ => {}
@@ -383,7 +383,7 @@ impl Why {
             Self::Single => "; a single block gives no interval".to_owned(),
             Self::Few => format!("; fewer than {TRIALS_MIN} blocks lie apart by chance too often"),
             Self::Among(claims) => {
-                format!("; alone it would be decided, but not with enough certainty as one of {claims} claims")
+                format!("; decided by itself, but not with enough certainty as one of {claims} claims")
             }
             Self::Wide => "; the claimed value is inside the interval".to_owned(),
             Self::TwoValued => "; one of the two is on either side of what is claimed".to_owned(),

@@ -95,7 +95,7 @@ fn what_is_undecided_says_how_many_blocks_it_takes() {
     let ruling = &rule_on(&["B.throughput <= 1.0 * A.throughput"], &trials, &fixed())[0];
     assert_eq!(ruling.judgement.verdict, Verdict::Undecided, "{}", ruling.judgement.words);
     assert!(ruling.blocks_needed.is_some_and(|needed| needed > 6), "{ruling:?}");
-    assert!(ruling.judgement.words.contains("blocks should decide it"), "{}", ruling.judgement.words);
+    assert!(ruling.judgement.words.contains("blocks in all should decide it"), "{}", ruling.judgement.words);
 }
 
 /// Three of four blocks at one value and the fourth at another: their centre is above 1, and says nothing of the fourth.

@@ -321,7 +321,9 @@ impl fmt::Display for Forecast {
             minutes(budget.time()),
         )?;
         f.write_str(&match self.learnt {
-            Learnt::Nothing => ", from an assumed scatter of 5 %: the store has no run of this suite yet".to_owned(),
+            Learnt::Nothing => {
+                ", from an assumed scatter of 5 %: the store has no complete run of this suite yet".to_owned()
+            }
             Learnt::Before(trials) => format!(", from the scatter of {trials} trials made before"),
             Learnt::FirstBlocks(trials) => format!(", from the scatter of {trials} short trials made first"),
         })?;

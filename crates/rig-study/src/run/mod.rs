@@ -38,7 +38,7 @@ use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, described, environment, gibibytes};
 pub use left_out::{Lack, LeftOut, NoVerdict, leave_out, no_verdict, why_not_here, why_not_on};
-pub use progress::{Progress, TurnsProgress, minutes};
+pub use progress::{AtMost, Progress, TurnsProgress, minutes};
 pub use rig::{Rig, Trials};
 pub use under_load::track;
 

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rig_cli::look;
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
-use rig_stats::units::counted;
+use rig_stats::units::{bits_at_a_glance, counted, rate_at_a_glance};
 
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
@@ -19,6 +19,9 @@ use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 /// How often two runs that take turns tell the time left where no line changes.
 const NEWS: Duration = Duration::from_secs(15);
+
+/// The longest scenario id beside which the sides have room.
+const WIDTH_WITH_SIDES: usize = 14;
 
 /// The line on standard error that changes, and those above it.
 #[derive(Debug)]
@@ -58,18 +61,28 @@ impl Lines {
 pub struct TurnsProgress {
     lines: Lines,
     begun: Instant,
-    /// What both runs may take, where that is known before.
-    time: Option<Duration>,
+    most: AtMost,
     told: Instant,
     /// Of each run.
-    trials: usize,
+    trials: u32,
+}
+
+/// How long two runs take turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtMost {
+    For(Duration),
+    /// So many trials of each.
+    Trials(u32),
 }
 
 impl TurnsProgress {
-    pub fn new(time: Option<Duration>, quiet: bool) -> Self {
-        let template = if time.is_some() { "{bar:16} {wide_msg}" } else { "{wide_msg}" };
-        let lines = Lines::new(time.map_or(0, |time| time.as_secs()), template, quiet);
-        Self { lines, begun: Instant::now(), time, told: Instant::now(), trials: 0 }
+    pub fn new(most: AtMost, quiet: bool) -> Self {
+        let length = match most {
+            AtMost::For(time) => time.as_secs(),
+            AtMost::Trials(trials) => trials.into(),
+        };
+        let lines = Lines::new(length, "{bar:16} {wide_msg}", quiet);
+        Self { lines, begun: Instant::now(), most, told: Instant::now(), trials: 0 }
     }
 
     /// Says what happens before the first trial.
@@ -82,15 +95,17 @@ impl TurnsProgress {
         self.trials += 1;
         let made = self.begun.elapsed();
         let trials = counted(self.trials, "trial", "trials");
-        let left = self.time.map(|time| format!("{} left", minutes(time.saturating_sub(made))));
+        let (done, left) = match self.most {
+            AtMost::For(time) => (made.as_secs(), time.saturating_sub(made)),
+            AtMost::Trials(most) => (self.trials.into(), made / self.trials * most.saturating_sub(self.trials)),
+        };
+        let left = minutes(left);
         if self.lines.redraws {
-            let left = left.unwrap_or_else(|| format!("after {}", minutes(made)));
-            self.lines.bar.set_position(made.as_secs());
-            self.lines.bar.set_message(format!("{left}  {trials} of each"));
+            self.lines.bar.set_position(done);
+            self.lines.bar.set_message(format!("{left} left  {trials} of each"));
         } else if self.told.elapsed() >= NEWS {
             self.told = Instant::now();
-            let left = left.map_or(String::new(), |left| format!(", {left}"));
-            self.lines.say(&format!("{trials} of each after {}{left}", minutes(made)));
+            self.lines.say(&format!("{trials} of each after {}, {left} left", minutes(made)));
         }
     }
 
@@ -185,16 +200,11 @@ impl Shown {
         count as f64 * 1e9 / sample.span_ns as f64
     }
 
-    /// `36.7 Gbit/s`, with three significant figures.
     fn show(self, rate: f64) -> String {
-        let (value, unit) = match (self, rate) {
-            (Self::Bytes | Self::BytesIn, 1e9..) => (rate / 1e9, "Gbit/s"),
-            (Self::Bytes | Self::BytesIn, _) => (rate / 1e6, "Mbit/s"),
-            (Self::Transactions, _) => (rate, "transactions/s"),
-            (Self::Connections, _) => (rate, "connections/s"),
-        };
-        let digits = if value > 0.0 { (2.0 - value.log10().floor()).clamp(0.0, 3.0) as usize } else { 0 };
-        format!("{value:.digits$} {unit}")
+        match self {
+            Self::Bytes | Self::BytesIn => bits_at_a_glance(rate),
+            Self::Transactions | Self::Connections => rate_at_a_glance(rate),
+        }
     }
 }
 
@@ -237,6 +247,8 @@ impl Observer for Progress {
         self.lines.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
         let [one, other] = self.sides;
+        // Beside long names of scenarios a line of 80 columns has no room for the sides', sender first.
+        let named = |side: Side| if self.width > WIDTH_WITH_SIDES { String::new() } else { format!(" {side}") };
         let result = match self.shown {
             Shown::Bytes => value(Side::Receiver, Metric::Throughput),
             Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
@@ -244,12 +256,14 @@ impl Observer for Progress {
             Shown::Connections => value(Side::Local, Metric::Connections),
         };
         self.lines.say(&format!(
-            "{:>width$} #{:<2} {:>11}  CPU {:5.1} % {one} {:5.1} % {other}{}{}",
+            "{:>width$} #{:<2} {:>15}  CPU {:5.1} %{} {:5.1} %{}{}{}",
             record.scenario,
             record.ordinal,
             self.shown.show(result),
             value(one, Metric::Cpu),
+            named(one),
             value(other, Metric::Cpu),
+            named(other),
             match record.flags.len() {
                 0 => String::new(),
                 n => format!("  {}", counted(n, "doubt", "doubts")),

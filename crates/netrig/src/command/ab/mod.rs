@@ -14,8 +14,8 @@ use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_report::Format;
 use rig_stats::units::Span;
-use rig_study::run::TurnsProgress;
 use rig_study::run::turns::{Side, Turns};
+use rig_study::run::{AtMost, TurnsProgress};
 use rig_study::store::Label;
 use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
@@ -23,7 +23,7 @@ use rig_sys::cpu::CpuSet;
 use self::side::{Ended, Run, shell};
 use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
 use super::output::Output;
-use super::{cancel_on_signal, compare, report, usable_cpus};
+use super::{cancel_on_signal, compare, report, run, usable_cpus};
 
 const TIME: Duration = Duration::from_secs(300);
 
@@ -98,11 +98,13 @@ impl AbArgs {
 
 pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     // What can be refused is refused once, before two processes do.
-    let suite = Suite::load(&args.suite)?;
+    let mut suite = Suite::load(&args.suite)?;
     suite.check_datapaths(rig_datapaths::ALL)?;
     if !args.only.is_empty() {
-        suite.clone().only(&args.only)?;
+        suite = suite.only(&args.only)?;
     }
+    let (suite, timing) = run::timed(suite, args.quick, args.window, args.trials)?;
+    let at_most = args.time().map_or_else(|| AtMost::Trials(suite.most_trials(timing.repeat)), AtMost::For);
     usable_cpus(args.cpus.as_ref())?;
     let output = Output::choose(args.output.output.as_deref())?;
     let options = compare::options(&args.judge, Vec::new())?;
@@ -116,7 +118,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
         labels,
         store,
     };
-    let made = make(args, &pair, &cancel);
+    let made = make(args, at_most, &pair, &cancel);
     // Whatever happened, the machine is to be left as the user wants it.
     let after = args.after.as_deref().map_or(Ok(()), |after| shell(after).context("the command at the end"));
     if let (Err(_), Err(error)) = (&made, &after) {
@@ -153,7 +155,7 @@ fn labels(label: Option<&Label>) -> Result<[Option<Label>; 2], Failure> {
 }
 
 /// Makes both runs and tells their numbers, the old one's first.
-fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Failure> {
+fn make(args: &AbArgs, at_most: AtMost, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Failure> {
     let start = |side: Side| -> Result<Run, Failure> {
         let command = if side == Side::Old { &args.old } else { &args.new };
         Run::start(program(args, pair, side)?, side, command.clone(), cancel.clone()).map_err(|e| failure(e, args))
@@ -163,10 +165,10 @@ fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Fail
     let mut new = start(Side::New)?;
     let numbers = [&old, &new].map(|run| run.number.clone().unwrap_or_default());
     let [old_number, new_number] = &numbers;
-    let mut progress = TurnsProgress::new(args.time(), args.quiet);
+    let mut progress = TurnsProgress::new(at_most, args.quiet);
     progress
         .note(&format!("Run {old_number} is the old variant, run {new_number} the new one: {} in turn", args.suite));
-    let took = take_turns(args.time(), [&mut old, &mut new], &mut progress);
+    let took = take_turns(at_most, [&mut old, &mut new], &mut progress);
     progress.finish();
     let ended = took.and_then(|()| old.end()).and_then(|()| new.end());
     let Err(error) = ended else { return Ok(numbers) };
@@ -178,9 +180,10 @@ fn make(args: &AbArgs, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Fail
 }
 
 /// A trial of each in turn, until one has no more to make or the time is up.
-fn take_turns(time: Option<Duration>, mut runs: [&mut Run; 2], progress: &mut TurnsProgress) -> anyhow::Result<()> {
+fn take_turns(at_most: AtMost, mut runs: [&mut Run; 2], progress: &mut TurnsProgress) -> anyhow::Result<()> {
     let begun = Instant::now();
-    while !runs.iter().any(|run| run.is_over) && time.is_none_or(|time| begun.elapsed() < time) {
+    let is_time_up = || matches!(at_most, AtMost::For(time) if begun.elapsed() >= time);
+    while !runs.iter().any(|run| run.is_over) && !is_time_up() {
         for run in &mut runs {
             run.turn()?;
         }

@@ -50,7 +50,7 @@ impl Run {
     fn listen(&mut self) -> Result<()> {
         loop {
             let line = match self.lines.recv_timeout(LOOK) {
-                Ok(line) => line.with_context(|| format!("hear the {} side", self.side))?,
+                Ok(line) => line.with_context(|| format!("read from the run of the {} variant", self.side))?,
                 Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => return Err(Stopped.into()),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
@@ -68,7 +68,7 @@ impl Run {
 
     /// It went without a word.
     fn ended(&mut self) -> Result<()> {
-        let status = self.child.wait().with_context(|| format!("wait for the {} side", self.side))?;
+        let status = self.child.wait().with_context(|| format!("wait for the run of the {} variant", self.side))?;
         if self.cancel.is_cancelled() {
             return Err(Stopped.into());
         }
@@ -79,9 +79,9 @@ impl Run {
     /// Makes one trial, after its command.
     pub fn turn(&mut self) -> Result<()> {
         if let Some(command) = &self.command {
-            shell(command).with_context(|| format!("the command before trials of the {} side", self.side))?;
+            shell(command).with_context(|| format!("the command before trials of the {} variant", self.side))?;
         }
-        let said = self.input.as_mut().context("it was told to end")?.write_all(format!("{GO}\n").as_bytes());
+        let said = self.input.as_mut().context("the run is ending already")?.write_all(format!("{GO}\n").as_bytes());
         // What it died of is known once it is waited for.
         if said.is_err() {
             return self.ended();
@@ -98,7 +98,7 @@ impl Run {
         while !self.is_over {
             self.listen()?;
         }
-        self.child.wait().map(drop).with_context(|| format!("wait for the {} side", self.side))
+        self.child.wait().map(drop).with_context(|| format!("wait for the run of the {} variant", self.side))
     }
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Ended {
 
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the {} side ended ", self.side)?;
+        write!(f, "the run of the {} variant ended ", self.side)?;
         match self.status {
             Some(status) => write!(f, "with status {status}"),
             None => f.write_str("by a signal"),

@@ -8,6 +8,7 @@ use netrig_ends::partial::Partial;
 use rig_cli::streams::note;
 use rig_load::plan::Load;
 use rig_load::record::Sample;
+use rig_stats::units::{bits_at_a_glance, rate_at_a_glance};
 use rig_study::record::Environment;
 
 /// Shows each interval once both ends have told of it.
@@ -55,9 +56,12 @@ impl Live {
             let span = sample.span_ns.max(1) as f64 / 1e9;
             let rate = |count: u64| count as f64 / span;
             let figure = match &self.load {
-                Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => format!("{:>10.0} Tr/s", rate(sample.units)),
+                Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => {
+                    format!("{:>15}", rate_at_a_glance(rate(sample.units)))
+                }
                 Load::TcpStream(_) | Load::UdpStream(_) | Load::Packets(_) | Load::Idle => {
-                    format!("{:>10.1} Mbit/s", rate(sample.bytes.saturating_add(sample.bytes_in)) * 8e-6)
+                    let bytes = sample.bytes.saturating_add(sample.bytes_in);
+                    format!("{:>11}", bits_at_a_glance(rate(bytes) * 8.0))
                 }
             };
             format!("{end} {figure}")

@@ -13,6 +13,7 @@ pub use simulated::Simulated;
 
 use rig_spread::Tuning;
 use rig_spread::history::unevenness;
+use rig_stats::units::bits_at_a_glance as bits;
 use serde_json::Value;
 
 use super::{Check, Verdict};
@@ -544,13 +545,6 @@ fn settled(seen: &Seen<'_>) -> Option<Found> {
 
 fn list(cpus: &[u32]) -> String {
     rig_sys::cpu::CpuSet::new(cpus.iter().copied()).to_string()
-}
-
-fn bits(rate: f64) -> String {
-    match rate {
-        rate if rate >= 1e9 => format!("{:.2} Gbit/s", rate / 1e9),
-        rate => format!("{:.0} Mbit/s", rate / 1e6),
-    }
 }
 
 #[cfg(test)]
