@@ -417,14 +417,15 @@ fn an_aa_check_is_told_in_a_line() {
         figures: vec![figure("cpu", AaVerdict::Same), figure("throughput", AaVerdict::Undecided)],
     };
     view.aa = Some(check.clone());
-    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 0 differ, 5 % allowed; 1 shown to be the same \
-                within 5 %.";
+    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 0 were called different (by chance alone it may be \
+                5 % of them); 1 is the same to within 5 %.";
     assert!(document(&view).lead.contains(&Block::paragraph(line)));
     check.figures[1].verdict = AaVerdict::Differs;
     check.more_than_chance = true;
     view.aa = Some(check);
-    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 1 differs, 5 % allowed, more than chance explains \
-                (sender throughput by 1.082): verdicts of this run are less sure than they say.";
+    let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 1 was called different (by chance alone it may be \
+                5 % of them), more than chance explains (sender throughput by 1.082): verdicts of this run are less sure than \
+                they say.";
     let document = document(&view);
     assert!(document.lead.contains(&Block::warning(line)));
     assert!(document.details.contains(&Block::paragraph(line)), "among the doubts");
