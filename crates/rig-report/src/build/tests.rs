@@ -591,15 +591,3 @@ fn the_overview_holds_each_scenario_against_the_baseline() {
     let apart = number("B", 1).value;
     assert!((apart - (0.71 + 0.975) / (17.9 / 8.0)).abs() < 0.01, "{apart}");
 }
-
-#[test]
-fn two_valued_results_are_shown_as_such() {
-    let said = |bytes: &dyn Fn(u32) -> u64| {
-        let mut view = rig_study::fixture::run_view();
-        let one = |ordinal| TrialOptions { ordinal, receive_bytes: bytes(ordinal), ..TrialOptions::default() };
-        view.scenarios[0].trials = (1..=10).map(|ordinal| rig_study::fixture::trial(&one(ordinal))).collect();
-        serde_json::to_string(&document(&view)).unwrap().contains("is two-valued: about")
-    };
-    assert!(said(&|ordinal| if ordinal % 3 == 0 { 1_500_000_000 } else { 2_000_000_000 } + u64::from(ordinal) * 1000));
-    assert!(!said(&|ordinal| 2_000_000_000 + u64::from(ordinal) * 10_000_000));
-}
