@@ -13,7 +13,7 @@ pub fn document(document: &Document) -> Document {
 
 /// `36.7 Gbit/s ±1.2 %` of a number of Mbit/s.
 pub fn figure(number: &Number, unit: &str) -> String {
-    let (unit, factor) = scale(unit, number.value).unwrap_or((unit, 1.0));
+    let (unit, factor) = scale(unit, number.value, number.half() > 0.0).unwrap_or((unit, 1.0));
     let mut number = *number;
     rescale(&mut number, factor);
     let interval = number.interval.map(|i| format!(" {}", i.describe(number.value, number.decimals)));
@@ -37,8 +37,9 @@ fn block(block: &mut Block) {
     }
 }
 
-/// Rows with a unit of their own each have their scale, the others that of their column; rows, or columns, of one kind of rate
-/// have the same as far as that leaves them readable: what was sent is held against what was received.
+/// Rows with a unit of their own each have their scale, the others that of their column, as have columns that never have a unit;
+/// rows, or columns, of one kind of rate have the same as far as that leaves them readable: what was sent is held against what was
+/// received.
 fn table(table: &mut Table) {
     fn number(cell: &mut Cell) -> Option<&mut Number> {
         match cell {
@@ -46,14 +47,20 @@ fn table(table: &mut Table) {
             Cell::Text(_) | Cell::Missing { .. } => None,
         }
     }
-    let rows = table.rows.iter_mut().filter(|row| row.unit.is_some());
-    alike(rows.map(|row| (&mut row.unit, row.cells.iter_mut().filter_map(number).collect())).collect());
+    let mut rows = Vec::new();
     let mut columns: Vec<Vec<&mut Number>> = table.columns.iter().map(|_| Vec::new()).collect();
-    for row in table.rows.iter_mut().filter(|row| row.unit.is_none()) {
-        for (column, cell) in columns.iter_mut().zip(&mut row.cells) {
-            column.extend(number(cell));
+    for row in &mut table.rows {
+        let has_unit = row.unit.is_some();
+        let mut own = Vec::new();
+        for ((column, numbers), cell) in table.columns.iter().zip(&mut columns).zip(&mut row.cells) {
+            let line = if has_unit && !column.is_unitless() { &mut own } else { numbers };
+            line.extend(number(cell));
+        }
+        if has_unit {
+            rows.push((&mut row.unit, own));
         }
     }
+    alike(rows);
     alike(table.columns.iter_mut().map(|column| &mut column.unit).zip(columns).collect());
 }
 
@@ -76,7 +83,7 @@ fn alike(lines: Vec<(&mut Option<String>, Vec<&mut Number>)>) {
         let own = size(&numbers);
         let largest = sizes.iter().filter(|(other, _)| other == unit).map(|(_, size)| *size).fold(own, f64::max);
         let shares = |unit: &str| {
-            let (_, factor) = scale(unit, largest)?;
+            let (_, factor) = scale(unit, largest, false)?;
             Some(own == 0.0 || own * factor >= least(unit)?)
         };
         let by = if unit.as_deref().and_then(shares) == Some(true) { largest } else { own };
@@ -96,7 +103,7 @@ fn chart(chart: &mut Chart) {
         Chart::Lines(crate::document::Lines { y, lines, .. })
         | Chart::Course(crate::document::Course { y, lines, .. }) => {
             let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
-            if let Some((unit, factor)) = scale(&y.unit, values().fold(0.0, f64::max)) {
+            if let Some((unit, factor)) = scale(&y.unit, values().fold(0.0, f64::max), false) {
                 y.unit = unit.to_owned();
                 lines.iter_mut().flat_map(|line| &mut line.points).for_each(|point| point.1 *= factor);
             }
@@ -123,7 +130,8 @@ fn of_axis(unit: &mut String, numbers: Vec<&mut Number>) {
 
 /// Gives numbers of one unit the same scale, that of `size`, and those of one magnitude as many digits.
 fn together(unit: &mut Option<String>, size: f64, mut numbers: Vec<&mut Number>) {
-    let scaled = unit.as_deref().and_then(|unit| scale(unit, size));
+    let is_estimated = numbers.iter().any(|number| number.half() > 0.0);
+    let scaled = unit.as_deref().and_then(|unit| scale(unit, size, is_estimated));
     let factor = scaled.map_or(1.0, |(_, factor)| factor);
     if let Some((scaled, _)) = scaled {
         *unit = Some(scaled.to_owned());
@@ -136,13 +144,18 @@ fn together(unit: &mut Option<String>, size: f64, mut numbers: Vec<&mut Number>)
     }
 }
 
-/// The unit in which a value of `unit` has few digits before the point, and what the value is multiplied by.
-fn scale(unit: &str, value: f64) -> Option<(&'static str, f64)> {
+/// The unit in which a value of `unit` has few digits before the point, and what the value is multiplied by. What was counted is
+/// exact to its last digit and stays whole, unless its interval says that the last digits mean nothing.
+pub(crate) fn scale(unit: &str, value: f64, is_estimated: bool) -> Option<(&'static str, f64)> {
     let ladder: &[(f64, &'static str, f64)] = match unit {
         "Mbit/s" => &[(1e3, "Gbit/s", 1e-3)],
         "bit/s" => &[(1e9, "Gbit/s", 1e-9), (1e6, "Mbit/s", 1e-6), (1e3, "kbit/s", 1e-3)],
         "1/s" => &[(1e7, "million/s", 1e-6), (1e4, "thousand/s", 1e-3)],
         "µs" => &[(1e6, "s", 1e-6), (1e4, "ms", 1e-3)],
+        "connections" if is_estimated => &[(1e6, "million connections", 1e-6), (1e4, "thousand connections", 1e-3)],
+        "packets" if is_estimated => &[(1e6, "million packets", 1e-6), (1e4, "thousand packets", 1e-3)],
+        "segments" if is_estimated => &[(1e6, "million segments", 1e-6), (1e4, "thousand segments", 1e-3)],
+        "starts" if is_estimated => &[(1e6, "million starts", 1e-6), (1e4, "thousand starts", 1e-3)],
         _ => &[],
     };
     ladder.iter().find(|(least, ..)| value.abs() >= *least).map(|(_, unit, factor)| (*unit, *factor))
@@ -186,6 +199,32 @@ mod tests {
         assert_eq!(shown(15_000.0, 0.0, "µs"), "15.0 ms");
         assert_eq!(shown(2_500_000.0, 0.0, "µs"), "2.50 s");
         assert_eq!(shown(3.41, 0.0, ""), "3.41");
+    }
+
+    #[test]
+    fn counts_with_an_interval_have_no_digits_that_mean_nothing() {
+        let count = |value: f64, half: f64| {
+            let interval = Interval { low: value - half, high: value + half };
+            figure(&Number::new(value, 0).with_interval(Some(interval)), "connections")
+        };
+        assert_eq!(count(452_905.0, 17_210.0), "453 thousand connections ±3.8 %");
+        assert_eq!(count(7_949_000.0, 300_000.0), "7.95 million connections ±3.8 %");
+        assert_eq!(count(12_345.0, 0.2), "12.35 thousand connections ±0.0 %");
+        assert_eq!(count(9_876.0, 400.0), "9876 connections ±4.1 %");
+        assert_eq!(shown(452_905.0, 0.0, "connections"), "452905 connections");
+        assert_eq!(count(452_905.0, 0.0), "452905 connections ±0.0 %");
+    }
+
+    /// A ratio beside figures of a unit is none of that unit.
+    #[test]
+    fn columns_that_never_have_a_unit_are_not_scaled_with_the_row() {
+        let mut one = Table::new("t", "s");
+        let column = |unit| crate::document::Column::number(crate::document::Label::new("A"), unit);
+        one.columns = vec![column(None), column(Some(""))];
+        one.rows = vec![row(Some("Mbit/s"), [Cell::number(36_671.4, 1), Cell::number(1.234_5, 3)])];
+        assert_eq!((one.unit(&one.rows[0], 0), one.unit(&one.rows[0], 1)), (Some("Mbit/s"), None));
+        table(&mut one);
+        assert_eq!(texts(&one), [(Some("Gbit/s"), vec!["36.7".into(), "1.23".into()])]);
     }
 
     fn texts(table: &Table) -> Vec<(Option<&str>, Vec<String>)> {

@@ -397,6 +397,36 @@ fn csv_has_spans_and_marks() {
     assert_eq!(of("nothing"), Vec::<Vec<String>>::new());
 }
 
+/// A figure without its quantity and its unit says nothing; once is enough.
+#[test]
+fn charts_of_characters_say_what_their_figures_are_of() {
+    use document::{Bars, Course, Line};
+    let of = |document: &Document| plain(document, Format::Terminal);
+    let below = |text: &str, title: &str| text.lines().skip_while(|line| *line != title).nth(1).unwrap().to_owned();
+    let text = of(&fixture::document());
+    assert_eq!(below(&text, "Throughput <by> scenario"), "Throughput (Gbit/s)");
+    assert_eq!(below(&text, "What the CPUs did"), "CPU time %");
+    assert_eq!(below(&text, "CPU time by layer"), "CPU time (µs/KB)");
+    let course = Course {
+        title: "Over time".into(),
+        x: Axis::new("Time", "s"),
+        y: Axis::new("Throughput", "Mbit/s"),
+        is_logarithmic: false,
+        lines: vec![Line { label: "trial 1".into(), points: vec![(0.5, 12_000.0), (1.5, 13_000.0)] }],
+        phases: vec![],
+    };
+    let Some(Block::Figure(Chart::Bars(bars))) =
+        fixture::document().blocks.into_iter().find(|block| matches!(block, Block::Figure(Chart::Bars(_))))
+    else {
+        panic!("no bars")
+    };
+    let said = Bars { title: "Throughput in Gbit/s".into(), ..bars };
+    let blocks = [Chart::Course(course), Chart::Bars(said)].map(Block::Figure).into();
+    let text = of(&Document { blocks, ..Document::default() });
+    assert_eq!(below(&text, "Over time"), "Throughput (Gbit/s) over Time (s)");
+    assert!(below(&text, "Throughput in Gbit/s").starts_with("A Raw"), "{text}");
+}
+
 /// Figures that charts cannot scale: no value, only zeros, no time.
 #[test]
 fn charts_without_values_are_drawn() {

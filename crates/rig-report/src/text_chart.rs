@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use textwrap::core::display_width;
 
 use super::document::{
-    Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
+    Axis, Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
 };
 use super::paint::{Colour, Paint};
 use super::readable;
@@ -33,9 +33,11 @@ const OTHER: char = '+';
 /// The chart without its title, in lines of at most `width` columns.
 pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
     match chart {
-        Chart::Bars(bars) => render_bars(bars, width, paint),
-        Chart::Stacked(stacked) => render_stacked(stacked, width, paint),
-        Chart::Layers(chart) => render_layers(chart, width, paint),
+        Chart::Bars(bars) => with_axis(&bars.title, &bars.axis, render_bars(bars, width, paint), width, paint),
+        Chart::Stacked(chart) => {
+            with_axis(&chart.title, &chart.axis, render_stacked(chart, width, paint), width, paint)
+        }
+        Chart::Layers(chart) => with_axis(&chart.title, &chart.axis, render_layers(chart, width, paint), width, paint),
         Chart::Lines(lines) => render_lines(lines, width, paint),
         Chart::Course(course) => render_course(course, width, paint),
         Chart::Percentiles(percentiles) => render_percentiles(percentiles, width, paint),
@@ -43,6 +45,19 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
         Chart::Strips(strips) => render_strips(strips, width, paint),
         Chart::Overview(overview) => overview::render(overview, width, paint),
     }
+}
+
+/// The lines under what their figures are of, unless the title says that.
+fn with_axis(title: &str, axis: &Axis, lines: Vec<String>, width: usize, paint: Paint) -> Vec<String> {
+    let said = title.to_lowercase();
+    let is_said = said.contains(&axis.quantity.to_lowercase()) && said.contains(&axis.unit.to_lowercase());
+    let head = (!is_said && !lines.is_empty()).then(|| paint.dim(&shorten(&clean_line(&axis.to_string()), width)));
+    head.into_iter().chain(lines).collect()
+}
+
+/// What the figures of lines are of.
+fn axes(y: &Axis, x: &Axis, width: usize, paint: Paint) -> String {
+    paint.dim(&shorten(&clean_line(&format!("{y} over {x}")), width))
 }
 
 /// One line of a bar chart before layout.
@@ -209,8 +224,7 @@ fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
     let label_width = label_width(chart.lines.iter().map(|l| l.label.as_str()), width);
     let figure_width = format!("{limit:.decimals$}").len();
     let room = width.saturating_sub(label_width + 2 * figure_width + 8).max(4);
-    let axes = clean_line(&format!("{} over {}", chart.y, chart.x));
-    let mut out = vec![paint.dim(&shorten(&axes, width))];
+    let mut out = vec![axes(&chart.y, &chart.x, width, paint)];
     for (i, line) in chart.lines.iter().enumerate() {
         let values: Vec<f64> = line.points.iter().map(|p| p.1).filter(|v| v.is_finite()).collect();
         let Some(range) = range(&values) else { continue };
@@ -246,7 +260,8 @@ fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
         _ => 0.0,
     };
     let names = phase_names(chart.phases.iter(), column);
-    let mut out = vec![paint.dim(format!("{}  {names}", pad("", label_width)).trim_end())];
+    let names = paint.dim(format!("{}  {names}", pad("", label_width)).trim_end());
+    let mut out = vec![axes(&chart.y, &chart.x, width, paint), names];
     for (i, line) in chart.lines.iter().enumerate() {
         let values: Vec<f64> = line.points.iter().map(|point| point.1).filter(|v| v.is_finite()).collect();
         let Some(range) = range(&values) else { continue };

@@ -496,7 +496,7 @@ impl fmt::Display for Flag {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} met the window's edges {} off", time(*microseconds))
+                write!(f, "{worker} began or ended its measuring {} too early or too late", time(*microseconds))
             }
             Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
             Self::Unanswered { worker, requests } => {

@@ -336,7 +336,7 @@ fn said_of(
 ) -> (Claim, ClaimData) {
     let left_out = no_verdict(claim, options, &run.trials);
     let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
-    let mut data = ClaimData::new(claim, &ruling, verdict);
+    let mut data = ClaimData::new(claim, &ruling, verdict, is_studys);
     let open = match &left_out {
         Some(NoVerdict { reason, .. }) => Some(Open::Refused { reason: reason.clone() }),
         None => why_open(&ruling.judgement),
@@ -360,8 +360,7 @@ fn said_of(
         words += &format!(": {} more for its scenarios", minutes(Duration::from_secs_f64(seconds)));
     }
     words += &generator_bound(claim, &run.trials);
-    // What a study found on its hardware is not disproved by another's.
-    let verdict = if is_studys && verdict == Verdict::Refuted { Verdict::Differs } else { verdict };
+    let verdict = if data.differs_from_study { Verdict::Differs } else { verdict };
     let effect = Effect::of(ruling.judgement);
     (
         Claim {

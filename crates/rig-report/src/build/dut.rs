@@ -48,14 +48,15 @@ fn counters(scenario: &ScenarioView, trials: &[(&TrialRecord, &DutRecord)]) -> T
         cells: trials.iter().map(|(trial, dut)| cell(trial, dut)).collect(),
     };
     let rate = |trial: &TrialRecord, count: u64, decimals| Cell::number(count as f64 / trial.seconds(), decimals);
+    let bits = |trial: &TrialRecord, bytes: u64| Cell::number(8.0 * bytes as f64 / trial.seconds(), 0);
     let told = |value: Option<f64>, decimals| {
         value.map_or_else(|| Cell::missing("this system does not tell"), |value| Cell::number(value, decimals))
     };
     table.rows = vec![
         row("Packets in", "1/s", &|trial, dut| rate(trial, dut.in_packets, 0)),
         row("Packets out", "1/s", &|trial, dut| rate(trial, dut.out_packets, 0)),
-        row("Bytes in", "1/s", &|trial, dut| rate(trial, dut.in_bytes, 0)),
-        row("Bytes out", "1/s", &|trial, dut| rate(trial, dut.out_bytes, 0)),
+        row("Bits in", "bit/s", &|trial, dut| bits(trial, dut.in_bytes)),
+        row("Bits out", "bit/s", &|trial, dut| bits(trial, dut.out_bytes)),
         row("Connections at the end", "", &|_, dut| told(dut.connections.map(|count| count as f64), 0)),
         row("Memory of connections", "MiB", &|_, dut| {
             told(dut.memory_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)

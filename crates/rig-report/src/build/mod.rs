@@ -240,9 +240,7 @@ fn method(view: &RunView) -> Vec<(String, String)> {
 
 /// A value in the unit that it is shown in, from that of [`Metric::unit`].
 pub fn shown(metric: Metric, value: f64) -> f64 {
-    let megabits =
-        matches!(metric, Metric::Throughput | Metric::BackgroundThroughput | Metric::BitsOut | Metric::BitsIn);
-    if megabits { value / 1e6 } else { value }
+    if unit(metric) == "Mbit/s" { value / 1e6 } else { value }
 }
 
 pub fn name(metric: Metric) -> &'static str {

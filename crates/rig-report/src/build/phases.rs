@@ -65,7 +65,7 @@ fn table(scenario: &ScenarioView, kind: Kind, level: Level) -> Table {
         cells.extend(figures.iter().map(|(side, metric)| cell(&alone, *side, *metric, level)));
         table.rows.push(Row { label: phase.name.clone(), unit: None, cells });
     }
-    table.notes = notes(&scenario.trials);
+    table.notes = notes(&scenario.trials, kind);
     table
 }
 
@@ -93,17 +93,24 @@ fn shown_rate(kind: Kind, rate: f64) -> f64 {
     if asked_unit(kind) == "1/s" { rate } else { rate * 8.0 / 1e6 }
 }
 
+/// What has the rates of a load.
+fn bearer(kind: Kind) -> &'static str {
+    if asked_unit(kind) == "1/s" { "pair of ends" } else { "thread that sends" }
+}
+
 /// What rates were shares of, and what was waited for.
-fn notes(trials: &[TrialRecord]) -> Vec<String> {
+fn notes(trials: &[TrialRecord], kind: Kind) -> Vec<String> {
     let mut notes = Vec::new();
     let limits: Vec<f64> = trials.iter().filter_map(|trial| Some(trial.limit.as_ref()?.rate)).collect();
     if let Some(limit) = mean(&limits) {
         let times: Vec<f64> = trials.iter().filter_map(|t| Some(t.limit.as_ref()?.window_us as f64 / 1e6)).collect();
+        let limit = crate::readable::figure(&Number::new(shown_rate(kind, limit), 1), asked_unit(kind));
         let each = if limits.len() > 1 { " (mean of the trials)" } else { "" };
         notes.push(format!(
             "Rates that are shares of the limit: before the window of each trial the load ran without its rate for {} s \
-             and carried {limit:.0} a second{each}.",
+             and carried {limit} for each {}{each}.",
             mean(&times).unwrap_or_default(),
+            bearer(kind),
         ));
     }
     let shares: Vec<String> = trials.first().map_or(&[][..], |trial| &trial.phases).iter().filter_map(share).collect();
@@ -222,6 +229,7 @@ fn sampling(trial: &TrialRecord) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use rig_study::fixture;
+    use rig_study::record::LimitRecord;
 
     use super::*;
 
@@ -231,6 +239,19 @@ mod tests {
         let trials: Vec<TrialRecord> = trials.into_iter().take(2).map(fixture::with_phases).collect();
         let expected =
             "after begins with command weight to balancer on lb: backend 1, weight 0; answered within 0.8 ms.";
-        assert_eq!(notes(&trials), [expected]);
+        assert_eq!(notes(&trials, Kind::Stream), [expected]);
+    }
+
+    #[test]
+    fn what_was_carried_without_a_rate_has_the_unit_of_the_load() {
+        let mut trial = fixture::run_view().scenarios.remove(0).trials.remove(0);
+        trial.limit = Some(LimitRecord { rate: 4_583_925_000.0, window_us: 2_000_000 });
+        let carried = |kind| notes(std::slice::from_ref(&trial), kind).remove(0);
+        let expected = "before the window of each trial the load ran without its rate for 2 s and carried 36.7 Gbit/s for each thread that \
+                        sends.";
+        assert!(carried(Kind::Stream).ends_with(expected), "{}", carried(Kind::Stream));
+        trial.limit = Some(LimitRecord { rate: 12_345.0, window_us: 2_000_000 });
+        let carried = notes(&[trial], Kind::Transactions).remove(0);
+        assert!(carried.ends_with("and carried 12.3 thousand/s for each pair of ends."), "{carried}");
     }
 }

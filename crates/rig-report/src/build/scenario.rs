@@ -57,7 +57,8 @@ fn certainty(scenario: &ScenarioView) -> String {
     match &scenario.certainty {
         Certainty::Fixed => "the number of trials was fixed".to_owned(),
         Certainty::Reached => "reached".to_owned(),
-        Certainty::Missed(words) => words.clone(),
+        // The key says what was not reached.
+        Certainty::Missed(words) => words.strip_prefix("confidence ").unwrap_or(words).to_owned(),
         Certainty::Unfinished => "the run ended before".to_owned(),
     }
 }
@@ -71,7 +72,7 @@ fn two_valued(scenario: &ScenarioView) -> Vec<String> {
         let mode = |values: &[f64]| {
             let mean = values.iter().sum::<f64>() / values.len() as f64;
             let mean = Number::new(shown(metric, mean), decimals(metric));
-            format!("{mean} {} in {} trials", unit(metric), values.len())
+            format!("{} in {} trials", crate::readable::figure(&mean, unit(metric)), values.len())
         };
         Some(format!("{label} is two-valued: about {}, {}.", mode(&modes.low), mode(&modes.high)))
     };
@@ -183,4 +184,25 @@ fn course(scenario: &ScenarioView) -> Option<Lines> {
         y: Axis::new(name(metric), unit(metric)),
         lines,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_study::fixture::{TrialOptions, run_view, trial};
+
+    use super::*;
+
+    #[test]
+    fn two_valued_results_are_shown_as_such() {
+        let said = |bytes: &dyn Fn(u32) -> u64| {
+            let mut scenario = run_view().scenarios.remove(0);
+            let one = |ordinal| TrialOptions { ordinal, receive_bytes: bytes(ordinal), ..TrialOptions::default() };
+            scenario.trials = (1..=10).map(|ordinal| trial(&one(ordinal))).collect();
+            two_valued(&scenario).join(" ")
+        };
+        let two =
+            said(&|ordinal| if ordinal % 3 == 0 { 1_500_000_000 } else { 2_000_000_000 } + u64::from(ordinal) * 1000);
+        assert!(two.contains(" is two-valued: about 6.00 Gbit/s in 3 trials, 8.00 Gbit/s in 7 trials."), "{two}");
+        assert_eq!(said(&|ordinal| 2_000_000_000 + u64::from(ordinal) * 10_000_000), "");
+    }
 }

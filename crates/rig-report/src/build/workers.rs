@@ -5,7 +5,7 @@ use rig_stats::units::counted;
 use rig_study::claim::{Metric, Side};
 use rig_study::figures;
 use rig_study::record::Searched;
-use rig_study::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn};
+use rig_study::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn, WorkersEnd};
 use rig_study::view::{RunView, ScenarioView};
 
 use super::gibibytes;
@@ -66,6 +66,7 @@ impl<'a> Rows<'a> {
             let cells = self.columns.iter().map(cell).collect();
             table.rows.push(Row { label: format!("{of}, {STUDY}"), unit: None, cells });
         }
+        table.notes.push(legend(&self.columns));
         if let Some(source) = self.layout.source.as_ref().filter(|_| !self.workers.reference.is_empty()) {
             table
                 .notes
@@ -78,7 +79,7 @@ impl<'a> Rows<'a> {
     }
 
     fn heads(&self) -> Vec<Column> {
-        self.columns.iter().map(|column| Column::number(Label::new(column.head), column.unit())).collect()
+        self.columns.iter().map(|column| Column::number(Label::new(column.head), Some(column.metric.unit()))).collect()
     }
 
     fn row(&self, label: String, scenario: &ScenarioView, published: Option<&Published>) -> Row {
@@ -104,9 +105,10 @@ impl<'a> Rows<'a> {
         let first = self.columns[0];
         let caption = format!("{} – {} beside others, {}", self.layout.title, subject.head, first.head);
         let mut table = Table::new(caption, "workers");
-        table.columns.push(Column::number(Label::new(&subject.head), first.unit()));
+        let unit = Some(first.metric.unit());
+        table.columns.push(Column::number(Label::new(&subject.head), unit));
         for other in others {
-            table.columns.push(Column::number(Label::new(&other.head), first.unit()));
+            table.columns.push(Column::number(Label::new(&other.head), unit));
             table.columns.push(Column::number(Label::new(format!("{} / {}", subject.head, other.head)), None));
         }
         for (workers, own) in self.places(subject) {
@@ -126,6 +128,7 @@ impl<'a> Rows<'a> {
             }
             table.rows.push(Row { label: name(workers), unit: None, cells });
         }
+        table.notes.push(legend(&[first]));
         let of_all = others.iter().flat_map(|case| self.left_out(case));
         table.notes.extend(of_all);
         let all = [subject].into_iter().chain(others.iter().copied());
@@ -156,7 +159,8 @@ impl<'a> Rows<'a> {
                 table.rows.push(self.row(label, scenario, None));
             }
         }
-        table.notes = self.remarks(others);
+        table.notes.push(legend(&self.columns));
+        table.notes.extend(self.remarks(others));
         table
     }
 
@@ -191,6 +195,16 @@ impl<'a> Rows<'a> {
         }
         notes
     }
+}
+
+/// What each of the columns counts, and where: their heads are those of studies.
+fn legend(columns: &[WorkersColumn]) -> String {
+    let at = |end: WorkersEnd| {
+        let own = columns.iter().filter(|column| column.end == end);
+        let words: Vec<String> = own.map(|column| format!("{} – {}", column.head, column.counts)).collect();
+        (!words.is_empty()).then(|| format!("At {end}: {}.", words.join(", ")))
+    };
+    [WorkersEnd::Client, WorkersEnd::Dut].into_iter().filter_map(at).collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the device under test had to share CPUs with the load.

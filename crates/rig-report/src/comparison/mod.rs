@@ -154,7 +154,7 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
 }
 
 /// The differences, of flags one for each with the scenarios of which it flags another number of trials:
-/// `trials in which the hypervisor took CPU time (A, B)`.
+/// `in how many trials the hypervisor took CPU time (A, B)`.
 fn by_flag(names: &[&str]) -> Vec<String> {
     let mut others = Vec::new();
     let mut flags: Vec<(String, Vec<String>)> = Vec::new();
@@ -169,7 +169,8 @@ fn by_flag(names: &[&str]) -> Vec<String> {
             None => flags.push((flag, vec![scenario])),
         }
     }
-    let words = |(flag, of): (String, Vec<String>)| format!("trials in which {} ({})", in_words(&flag), of.join(", "));
+    let words =
+        |(flag, of): (String, Vec<String>)| format!("in how many trials {} ({})", in_words(&flag), of.join(", "));
     others.extend(flags.into_iter().map(words));
     others
 }
@@ -284,7 +285,8 @@ fn details(comparison: &Comparison, level: u8) -> Vec<Block> {
         table.columns = vec![
             Column::number(Label::new("old"), None),
             Column::number(Label::new("new"), None),
-            Column::number(Label::new("new / old"), None),
+            // The unit of a row is that of the figures, not of their ratio.
+            Column::number(Label::new("new / old"), Some("")),
         ];
         if knows_noise(comparison) {
             table.columns.push(Column::text(Label::new("noise floor")));
@@ -424,6 +426,13 @@ struct Look {
     decimals: u8,
 }
 
+impl Look {
+    /// `1.30 Gbit/s`
+    fn readable(&self, value: f64) -> String {
+        crate::readable::figure(&Number::new(value * self.scale, self.decimals), &self.unit)
+    }
+}
+
 fn look(figure: &FigureComparison) -> Look {
     match figure.metric.parse::<Metric>() {
         Ok(metric) => Look { unit: unit(metric).to_owned(), scale: in_unit(metric, 1.0), decimals: decimals(metric) },
@@ -457,9 +466,7 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
         }
         None => Cell::missing("fewer than 3 runs under the same conditions have this figure"),
         Some((Kind::Ratio, floor)) => Cell::text(format!("±{:.1} %", (floor - 1.0) * 100.0)),
-        Some((Kind::Difference, floor)) => {
-            Cell::text(format!("±{} {}", Number::new(floor * look.scale, look.decimals), look.unit))
-        }
+        Some((Kind::Difference, floor)) => Cell::text(format!("±{}", look.readable(floor))),
     };
     let metric =
         figure.metric.parse::<Metric>().map_or_else(|_| figure.metric.clone(), |metric| name(metric).to_owned());
@@ -469,8 +476,7 @@ fn row(figure: &FigureComparison, comparison: &Comparison) -> Row {
     }
     let watched = if figure.gates { "" } else { " (watched)" };
     cells.push(Cell::text(format!("{}{watched}", figure.verdict)));
-    // The unit is that of two columns only.
-    Row { label: format!("{metric}, {} ({})", figure.side, look.unit), unit: None, cells }
+    Row { label: format!("{metric}, {}", figure.side), unit: Some(look.unit), cells }
 }
 
 /// `-6.9 % (-8.6 to -5.1), from 9.51 Gbit/s to 8.86 Gbit/s`.
@@ -488,27 +494,37 @@ fn change(figure: &FigureComparison) -> String {
     format!("{}, from {old} to {new}{}", amount(effect, &look), modes(figure, &look))
 }
 
-/// `; two-valued: 100.0 or 130.0 (50 % of the trials), then 100.1 or 130.2 (58 %)`.
+/// `; two-valued: 1.00 Gbit/s or 1.30 Gbit/s (50 % of the trials), then 1.00 Gbit/s or 1.31 Gbit/s (58 % of the trials)`.
 fn modes(figure: &FigureComparison, look: &Look) -> String {
     let Some(modes) = figure.modes else { return String::new() };
     let of = |modes: Option<TwoModesData>| match modes {
         None => "one value".to_owned(),
         Some(modes) => {
-            let show = |value: f64| Number::new(value * look.scale, look.decimals).to_string();
-            format!("{} or {} ({:.0} % of the trials)", show(modes.low), show(modes.high), modes.share_high * 100.0)
+            let (low, high) = (look.readable(modes.low), look.readable(modes.high));
+            format!("{low} or {high} ({:.0} % of the trials)", modes.share_high * 100.0)
         }
     };
     format!("; two-valued: {}, then {}", of(modes.old), of(modes.new))
 }
 
-/// The change with its interval: of ratios in percent, of differences in the figure's unit.
+/// The change with its interval: of ratios in percent, of differences as the figure is read.
 fn amount(effect: &EffectData, look: &Look) -> String {
-    let (value, decimals, unit): (fn(f64, f64) -> f64, _, _) = match effect.kind {
-        Kind::Ratio => (|ratio, _| (ratio - 1.0) * 100.0, 1, "%"),
-        Kind::Difference => (|difference, scale| difference * scale, look.decimals, look.unit.as_str()),
+    let interval = effect.low.zip(effect.high);
+    let (value, decimals, unit): (Box<dyn Fn(f64) -> f64>, _, _) = match effect.kind {
+        Kind::Ratio => (Box::new(|ratio| (ratio - 1.0) * 100.0), 1, "%"),
+        Kind::Difference => {
+            let ends = [Some(effect.value), effect.low, effect.high].into_iter().flatten();
+            let largest = ends.map(|end| (end * look.scale).abs()).fold(0.0, f64::max);
+            let scaled = crate::readable::scale(&look.unit, largest, interval.is_some_and(|(low, high)| low < high));
+            let (unit, factor) = scaled.unwrap_or((&look.unit, 1.0));
+            let value = move |difference: f64| difference * look.scale * factor;
+            let interval = interval.map(|(low, high)| Interval { low: value(low), high: value(high) });
+            let number = Number::new(value(effect.value), look.decimals).with_interval(interval).rounded();
+            (Box::new(value), number.decimals, unit)
+        }
     };
     let show = |change: f64| {
-        let number = Number::new(value(change, look.scale), decimals);
+        let number = Number::new(value(change), decimals);
         let text = number.to_string();
         if number.value > 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { format!("+{text}") } else { text }
     };

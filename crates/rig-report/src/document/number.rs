@@ -76,7 +76,7 @@ impl Number {
     }
 
     /// Half of the interval's width.
-    fn half(&self) -> f64 {
+    pub(crate) fn half(&self) -> f64 {
         self.interval.map_or(0.0, |i| (i.high - i.low) / 2.0)
     }
 

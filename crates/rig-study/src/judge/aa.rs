@@ -131,10 +131,12 @@ impl fmt::Display for AaData {
         let differ: Vec<&AaFigure> = self.of_verdict(AaVerdict::Differs).collect();
         let figures = counted(self.figures.len(), "figure", "figures");
         write!(f, "A/A check: {figures} of {} compared with itself in {} blocks: ", self.scenario, self.blocks)?;
-        let verb = if differ.len() == 1 { "differs" } else { "differ" };
-        write!(f, "{} {verb}, {} % allowed", differ.len(), self.allowed_percent)?;
+        let were = if differ.len() == 1 { "was" } else { "were" };
+        let allowed = self.allowed_percent;
+        write!(f, "{} {were} called different (by chance alone it may be {allowed} % of them)", differ.len())?;
         if differ.is_empty() {
-            return write!(f, "; {} shown to be the same within 5 %", self.of_verdict(AaVerdict::Same).count());
+            let same = counted(self.of_verdict(AaVerdict::Same).count(), "is", "are");
+            return write!(f, "; {same} the same to within 5 %");
         }
         let names: Vec<String> =
             differ.iter().map(|figure| format!("{} {} by {:.3}", figure.side, figure.metric, figure.ratio)).collect();
@@ -190,7 +192,7 @@ mod tests {
         assert!(
             words.starts_with("A/A check: ") && words.contains(" figures of A compared with itself in 12 blocks: ")
         );
-        assert!(words.contains("0 differ, 5 % allowed; "), "{words}");
+        assert!(words.contains("0 were called different (by chance alone it may be 5 % of them); "), "{words}");
     }
 
     #[test]

@@ -14,6 +14,10 @@ pub struct ClaimData {
     pub expression: String,
     #[schemars(with = "String", extend("enum" = ["holds", "refuted", "undecided"]))]
     pub verdict: Verdict,
+    /// Whether the suite repeats a published study and the claim does not hold here: what a study found on its hardware is not
+    /// disproved by another's, so that reports for readers say "differs from the study" of what is `refuted` here.
+    #[serde(default)]
+    pub differs_from_study: bool,
     /// `fact`: each trial decides. `blocks`: trials of the same block belong together. `samples`: trials count as independent.
     pub evidence: ClaimEvidence,
     /// What is compared with the claim's threshold, in the figures' units, and its confidence interval.
@@ -40,7 +44,8 @@ pub enum ClaimEvidence {
 
 impl ClaimData {
     /// `verdict` may be none where the ruling has one, because the figures are not what the claim is about.
-    pub fn new(claim: &Claim, ruling: &Ruling, verdict: Verdict) -> Self {
+    /// `is_studys`: the claim is of a suite that repeats a published study.
+    pub fn new(claim: &Claim, ruling: &Ruling, verdict: Verdict, is_studys: bool) -> Self {
         let (evidence, blocks) = match ruling.evidence {
             Evidence::Fact => (ClaimEvidence::Fact, None),
             Evidence::Blocks(blocks) => (ClaimEvidence::Blocks, u32::try_from(blocks).ok()),
@@ -51,6 +56,7 @@ impl ClaimData {
             text: claim.text().to_owned(),
             expression: claim.expression().to_owned(),
             verdict,
+            differs_from_study: is_studys && verdict == Verdict::Refuted,
             evidence,
             effect: ruling.judgement.effect,
             low: interval.map(|interval| interval.low),

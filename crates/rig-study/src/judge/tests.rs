@@ -73,6 +73,22 @@ fn blocks_decide_what_independent_samples_cannot() {
     assert!(without.judgement.words.contains("the run has no blocks"), "{}", without.judgement.words);
 }
 
+/// Programs tell it from what readers are told: both say that the claim does not hold here, and whose claim it is.
+#[test]
+fn what_a_study_found_elsewhere_is_refuted_and_said_to_differ() {
+    let trials = run(&mut Draws(1), 10, 0.9, 0.15, 0.005);
+    let expressions = ["B.throughput >= A.throughput", "B.throughput < A.throughput"];
+    let data = |is_studys| -> Vec<(Verdict, bool)> {
+        let rulings = rule_on(&expressions, &trials, &fixed());
+        let of =
+            |(claim, ruling): (&Claim, &Ruling)| ClaimData::new(claim, ruling, ruling.judgement.verdict, is_studys);
+        let said = claims(&expressions).iter().zip(&rulings).map(of).collect::<Vec<_>>();
+        said.iter().map(|one| (one.verdict, one.differs_from_study)).collect()
+    };
+    assert_eq!(data(true), [(Verdict::Refuted, true), (Verdict::Holds, false)]);
+    assert_eq!(data(false), [(Verdict::Refuted, false), (Verdict::Holds, false)]);
+}
+
 #[test]
 fn ratios_in_answers_and_tables_are_paired_as_claims_are() {
     let trials = run(&mut Draws(1), 10, 0.9, 0.15, 0.005);

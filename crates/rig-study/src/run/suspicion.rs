@@ -383,6 +383,18 @@ mod tests {
     }
 
     #[test]
+    fn an_end_that_measured_another_time_is_noticed() {
+        let trial = crate::fixture::trial(&crate::fixture::TrialOptions::default());
+        let mut worker = trial.workers[0].clone();
+        (worker.window_begin_ns, worker.window_end_ns) = (trial.window_begin_ns, trial.window_end_ns);
+        assert_eq!(skew(&trial, &worker, "sender"), None);
+        worker.window_end_ns += (trial.window_end_ns - trial.window_begin_ns) / 50;
+        let words = skew(&trial, &worker, "sender").unwrap().to_string();
+        assert!(words.starts_with("sender began or ended its measuring "), "{words}");
+        assert!(words.ends_with(" too early or too late"), "{words}");
+    }
+
+    #[test]
     fn large_packets_without_segmentation_are_noticed() {
         let mut large = node(CpuUse { packets_processed: 10_000, ..Default::default() }, 10_000);
         large.interfaces[0].tx_packets = 2_000;

@@ -25,7 +25,7 @@ pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_por
 pub use self::schema::schema;
 pub use self::twin::Twin;
 pub use self::words::bytes;
-pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn};
+pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn, WorkersEnd};
 pub use crate::asked_load::{AskedLoad, Exchange, Message, PacketLoad, TcpExchange};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes;

@@ -1,6 +1,7 @@
 //! Devices under test: what a scenario says of one, the rows that a list of workers makes, and tables of such rows.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use rig_stats::units::counted;
 use rig_testbed::Dut;
@@ -45,37 +46,66 @@ pub struct WorkersColumn {
     pub metric: Metric,
     /// What one of a published row is of [`Metric::unit`], e.g. 8 where studies write bytes.
     pub(crate) per: f64,
+    /// Where it is counted.
+    pub end: WorkersEnd,
+    /// What it counts: `packets received`.
+    pub counts: &'static str,
 }
 
-impl WorkersColumn {
-    /// The unit of its numbers, where the head does not say it.
-    pub fn unit(&self) -> Option<&'static str> {
-        Some(self.metric.unit()).filter(|unit| *unit != self.head)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkersEnd {
+    Client,
+    Dut,
+}
+
+impl fmt::Display for WorkersEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Client => "the client",
+            Self::Dut => "the device under test",
+        })
     }
 }
 
 impl Workers {
     /// The columns after that of the workers, in the order of studies.
     pub fn columns(&self) -> Vec<WorkersColumn> {
-        let column = |head, key, metric, per| WorkersColumn { head, key, side: Side::Local, metric, per };
-        let connections = column("connections", "connections", Metric::DutConnections, 1.0);
+        let column = |end, head, key, metric, per, counts| WorkersColumn {
+            head,
+            key,
+            side: Side::Local,
+            metric,
+            per,
+            end,
+            counts,
+        };
+        let client = |head, key, metric, counts| column(WorkersEnd::Client, head, key, metric, 1.0, counts);
+        let dut = |head, key, metric, per, counts| column(WorkersEnd::Dut, head, key, metric, per, counts);
+        let connections =
+            dut("connections", "connections", Metric::DutConnections, 1.0, "those it knew when the window ended");
         let (first, last) = match self.raised {
-            Searched::Connections => (column("cps", "cps", Metric::Limit, 1.0), Some(connections)),
-            Searched::Requests => (column("requests", "requests", Metric::Limit, 1.0), Some(connections)),
-            Searched::Held => (column("connections", "connections", Metric::LimitHeld, 1.0), None),
+            Searched::Connections => {
+                (client("cps", "cps", Metric::Limit, "the most new connections without loss"), Some(connections))
+            }
+            Searched::Requests => {
+                (client("requests", "requests", Metric::Limit, "the most requests without loss"), Some(connections))
+            }
+            Searched::Held => {
+                (client("connections", "connections", Metric::LimitHeld, "the most held open without loss"), None)
+            }
         };
         let dut = [
-            column("ipackets", "ipackets", Metric::DutPacketsIn, 1.0),
-            column("opackets", "opackets", Metric::DutPacketsOut, 1.0),
-            column("ibits", "ibytes", Metric::DutBitsIn, 8.0),
-            column("obits", "obytes", Metric::DutBitsOut, 8.0),
+            dut("ipackets", "ipackets", Metric::DutPacketsIn, 1.0, "packets received"),
+            dut("opackets", "opackets", Metric::DutPacketsOut, 1.0, "packets sent"),
+            dut("ibits", "ibytes", Metric::DutBitsIn, 8.0, "bits received"),
+            dut("obits", "obytes", Metric::DutBitsOut, 8.0, "bits sent"),
         ];
         let client = [
-            column("client:pktRx", "pkt_rx", Metric::PacketsIn, 1.0),
-            column("client:pktTx", "pkt_tx", Metric::PacketsOut, 1.0),
-            column("client:bitsRx", "bits_rx", Metric::BitsIn, 1.0),
-            column("client:bitsTx", "bits_tx", Metric::BitsOut, 1.0),
-            column("client:dropTx", "drop_tx", Metric::DropsOut, 1.0),
+            client("client:pktRx", "pkt_rx", Metric::PacketsIn, "packets received"),
+            client("client:pktTx", "pkt_tx", Metric::PacketsOut, "packets sent"),
+            client("client:bitsRx", "bits_rx", Metric::BitsIn, "bits received"),
+            client("client:bitsTx", "bits_tx", Metric::BitsOut, "bits sent"),
+            client("client:dropTx", "drop_tx", Metric::DropsOut, "packets not sent for lack of room"),
         ];
         [first].into_iter().chain(dut).chain(last).chain(client).collect()
     }
