@@ -45,20 +45,48 @@ Every key of a suite file, its type, what holds without it, and an example, from
 `netrig run mine.toml` runs it. [HOWTO.md](HOWTO.md) has a small one, [suites/](../suites/) those that are built in. An editor that reads
 `netrig schema suite > suite.schema.json` says the same while you write.
 
-A key that is not marked *required* may be left out. Keys that are not here are refused.
+A key that is not marked *required* may be left out. Where only some tables or loads need it, the column says which. Keys that are not
+here are refused.
 
 ";
 
 pub fn write() -> Result<ExitCode> {
-    fs::write(root().join(PAGE), page()?).with_context(|| format!("write {PAGE}"))?;
-    Ok(ExitCode::SUCCESS)
+    let page = page()?;
+    fs::write(root().join(PAGE), &page).with_context(|| format!("write {PAGE}"))?;
+    let empty = empty_cells(&page);
+    empty.iter().for_each(|fault| eprintln!("{fault}"));
+    Ok(if empty.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What is wrong with the page, in words.
 pub fn faults() -> Result<Vec<String>> {
     let there = fs::read_to_string(root().join(PAGE)).unwrap_or_default();
-    let stale = there != page()?;
-    Ok(if stale { vec![format!("{PAGE} is not what {SCHEMA} says: cargo xtask suites")] } else { Vec::new() })
+    let page = page()?;
+    let stale = (there != page).then(|| format!("{PAGE} is not what {SCHEMA} says: cargo xtask suites"));
+    Ok(stale.into_iter().chain(empty_cells(&page)).collect())
+}
+
+/// The keys of which the page leaves something open, each with what its type's comment lacks.
+fn empty_cells(page: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut section = "";
+    for line in page.lines() {
+        section = line.strip_prefix("## ").unwrap_or(section);
+        let Some(row) = line.strip_prefix("| `").and_then(|row| row.strip_suffix(" |")) else { continue };
+        let cells: Vec<&str> = row.split(" | ").map(str::trim).collect();
+        let lacks = [
+            ("name", "give it one"),
+            ("type", "give it one"),
+            ("default", "end its comment with '; VALUE by default', '; without it ...' or '; required of ...'"),
+            ("example", "set it in a suite, or write #[schemars(example = ...)]"),
+            ("description", "write a comment"),
+        ];
+        for (_, (lack, remedy)) in cells.iter().zip(lacks).filter(|(cell, _)| cell.is_empty()) {
+            let key = cells[0].trim_matches('`');
+            faults.push(format!("{PAGE}: {section}: '{key}' has no {lack}: {remedy}"));
+        }
+    }
+    faults
 }
 
 fn page() -> Result<String> {
@@ -175,8 +203,18 @@ impl Known<'_> {
     }
 }
 
-/// What a comment says that holds without the key: `...; 1500 by default, of packets 64. ...`.
+/// What a comment says that holds without the key: `...; 1500 by default, of packets 64. ...`, `...; without it none. ...` or
+/// `...; required of streams. ...`.
 fn said_default(description: &str) -> Option<String> {
+    // A comment's lines end anywhere.
+    let description = cell(description);
+    let first = |said: &str| said.split(". ").next().unwrap_or_default().trim_end_matches('.').to_owned();
+    if let Some((_, said)) = description.split_once("; without it ") {
+        return Some(first(said));
+    }
+    if let Some((_, said)) = description.split_once("; required") {
+        return Some(format!("*required*{}", first(said)));
+    }
     let (before, after) = description.split_once(" by default")?;
     let (_, said) = before.rsplit_once("; ")?;
     let more = after.split(['.', ';']).next().filter(|more| more.starts_with(", ")).unwrap_or_default();
@@ -193,9 +231,9 @@ fn section(page: &mut String, name: &str, head: &str, table: &Value, known: &Kno
         let without = match of.get("default") {
             _ if needed(key) => "*required*".to_owned(),
             Some(default) if !default.is_null() => format!("`{default}`"),
-            _ => said_default(&described(of)).unwrap_or_default(),
+            _ => said_default(&told(of)).unwrap_or_default(),
         };
-        let what = cell(&Some(described(of)).filter(|text| !text.is_empty()).unwrap_or_else(|| known.about(of)));
+        let what = cell(&Some(told(of)).filter(|text| !text.is_empty()).unwrap_or_else(|| known.about(of)));
         let example = known.example(key, of).map_or_else(String::new, |example| format!("`{example}`"));
         page.push_str(&format!(
             "| `{key}` | {} | {} | {} | {what} |\n",
@@ -207,13 +245,13 @@ fn section(page: &mut String, name: &str, head: &str, table: &Value, known: &Kno
     page.push('\n');
 }
 
-/// A value that the key may have, as JSON, which TOML writes alike; none of tables and of free words.
+/// A value that the key may have, as TOML writes it; none of tables and of free words.
 fn example(of: &Value, types: &Types) -> Option<String> {
+    if let Some(first) = of["examples"].as_array().or_else(|| of["enum"].as_array()).and_then(|all| all.first()) {
+        return Some(toml::Value::try_from(first).map_or_else(|_| first.to_string(), |value| value.to_string()));
+    }
     if let Some(name) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return example(types.get(name)?, types);
-    }
-    if let Some(first) = of["examples"].as_array().or_else(|| of["enum"].as_array()).and_then(|all| all.first()) {
-        return Some(first.to_string());
     }
     if let Some(word) = of.get("const") {
         return Some(word.to_string());
@@ -231,11 +269,17 @@ fn example(of: &Value, types: &Types) -> Option<String> {
 
 /// The description with its example and its bounds.
 fn described(of: &Value) -> String {
-    let mut text = of["description"].as_str().unwrap_or_default().trim().to_owned();
+    let text = told(of);
     let example = of["examples"].as_array().and_then(|all| all.first());
-    if let Some(example) = example.filter(|example| !text.contains(example.as_str().unwrap_or("\u{0}"))) {
-        text = format!("{text} Example: `{example}`.");
+    match example.filter(|example| !text.contains(example.as_str().unwrap_or("\u{0}"))) {
+        Some(example) => format!("{text} Example: `{example}`.").trim().to_owned(),
+        None => text,
     }
+}
+
+/// The description with its bounds.
+fn told(of: &Value) -> String {
+    let mut text = of["description"].as_str().unwrap_or_default().trim().to_owned();
     let bound = |key: &str| of.get(key).filter(|bound| bound.as_f64() != Some(0.0)).map(ToString::to_string);
     text += &match (bound("minimum"), bound("maximum")) {
         (Some(least), Some(most)) => format!(" From {least} to {most}."),
@@ -338,6 +382,22 @@ mod tests {
         let page = of_schema(&schema, &used);
         assert!(page.contains("| `size` | integer | 1500, of jumbos 9000 | `9000` | Bytes"), "{page}");
         assert!(page.contains("| `name` | string |  | `\"b\"` | A word."), "{page}");
+        let faults: Vec<String> =
+            empty_cells(&page).iter().map(|fault| fault.rsplit_once(": ").unwrap().0.to_owned()).collect();
+        let lacks =
+            ["The file: 'box' has no default", "The file: 'box' has no description", "Box: 'name' has no default"];
+        assert_eq!(faults, lacks.map(|lack| format!("docs/SUITES.md: {lack}")));
+    }
+
+    #[test]
+    fn a_comment_says_what_holds_without_the_key_in_one_of_three_ways() {
+        let said = |comment: &str| said_default(comment);
+        assert_eq!(said("Bytes; 1500 by default, of packets 64. More.").as_deref(), Some("1500, of packets 64"));
+        assert_eq!(said("Bytes; without\nit as many as fit.\n\nOf x.").as_deref(), Some("as many as fit"));
+        assert_eq!(said("Bytes; without it 1.5 of them.").as_deref(), Some("1.5 of them"));
+        assert_eq!(said("Bytes; required of streams.\n\nOf x.").as_deref(), Some("*required* of streams"));
+        assert_eq!(said("Bytes; required. Of x.").as_deref(), Some("*required*"));
+        assert_eq!(said("Bytes. By default none."), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::checks::Procedure;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(transform = needs_scenarios)]
 pub(super) struct SuiteFile {
     /// The name of the suite and its runs: letters, digits, '-' and '_'.
     #[schemars(with = "String")]
@@ -23,27 +24,31 @@ pub(super) struct SuiteFile {
     /// What the suite asks, in one sentence: a report begins with it and its answer.
     #[serde(default)]
     pub question: String,
-    /// How a report answers the question.
+    /// How a report answers the question; without it by the first claim that the run decides, or by its checks or overview.
     #[serde(default)]
     pub answer: Vec<AnswerFile>,
     /// What is measured and why, in a few sentences.
     #[serde(default)]
+    #[schemars(example = "What a bridge costs a TCP stream, for each byte.")]
     pub about: String,
     /// The published study that the suite repeats on other machines: a claim that does not hold then differs from the study
-    /// instead of being refuted.
+    /// instead of being refuted; without it such a claim is refuted.
     pub study: Option<String>,
     /// Whether a run ends with status 1 when a claim does not hold, as with `--gate`; false by default.
     #[serde(default)]
     pub gate: bool,
-    /// The scenario that the others are compared with.
+    /// The scenario that the others are compared with; without it only costs by layer are compared, with those of the first
+    /// scenario whose load is alike.
     #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
-    /// The scenario that a run measures twice in each block, so that the judge of the claims is checked (A/A); `false` for none. Left out,
-    /// it is one that claims are about and that takes at most an eighth of the time.
+    /// The scenario that a run measures twice in each block, so that the judge of the claims is checked (A/A), or `false` for none; without
+    /// it the baseline or else what most claims are about, provided that claims are about it and it takes at most an eighth of the time.
     #[schemars(with = "Option<AaFile>")]
     pub aa: Option<Spanned<AaFile>>,
     #[schemars(with = "Defaults")]
     pub defaults: Spanned<Defaults>,
+    /// What `--quick` has in place of the defaults, and the shortest window that `--budget` chooses; without it `--quick` is refused, and
+    /// `--budget` keeps the window of the defaults.
     #[schemars(with = "Option<Quick>")]
     pub quick: Option<Spanned<Quick>>,
     /// Nodes and what joins them, by the name that scenarios use.
@@ -53,10 +58,10 @@ pub(super) struct SuiteFile {
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub scenario: Vec<ScenarioFile>,
-    /// How results of several scenarios are shown together.
+    /// How results of several scenarios are shown together; without it in a table of all scenarios for each kind of load.
     #[serde(default)]
     pub table: Vec<TableFile>,
-    /// What is expected of the results.
+    /// What is expected of the results; without it nothing.
     #[serde(default)]
     pub claim: Vec<ClaimFile>,
 }
@@ -83,7 +88,7 @@ pub(super) struct Defaults {
     /// How narrow intervals have to be before a scenario is no longer repeated, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
-    /// Default keys for loads that can have them and do not set them.
+    /// Default keys for loads that can have them and do not set them; without it each load says all itself.
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
@@ -103,10 +108,10 @@ pub(super) struct Quick {
     /// Of each scenario.
     #[schemars(range(min = 1, max = 100))]
     pub trials: u32,
-    /// Of each scenario that claims or the answer are about, and of the baseline: no fewer than `trials`, and as many when left out.
+    /// Of each scenario that claims or the answer are about, and of the baseline, no fewer than `trials`; as many as `trials` by default.
     #[schemars(range(min = 1, max = 100))]
     pub trials_for_claims: Option<u32>,
-    /// Of all searches.
+    /// Of all searches; without it each is made as it says.
     pub search: Option<QuickSearchFile>,
 }
 
@@ -114,9 +119,9 @@ pub(super) struct Quick {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "QuickSearch")]
 pub(super) struct QuickSearchFile {
-    /// How long each value is tried.
+    /// How long each value is tried; without it as each search says.
     pub step: Option<Span>,
-    /// How close a value without loss and one with loss have to be.
+    /// How close a value without loss and one with loss have to be; without it as each search says.
     pub precision: Option<Percent>,
 }
 
@@ -127,13 +132,14 @@ pub(super) struct TestbedFile {
     /// Their names, in the order in which they get CPUs: one, two or three, and up to 16 on path vrouter.
     #[schemars(with = "Vec<String>", length(min = 1, max = 16))]
     pub nodes: Spanned<Vec<String>>,
-    /// The wire between neighbours, and on path vrouter between each two nodes; left out, there is none.
+    /// The wire between neighbours, and on path vrouter between each two nodes; required of two nodes or more, and refused of one.
     pub wire: Option<WireFile>,
     /// The version of IP; ipv4 by default.
     #[serde(default)]
     pub family: Family,
     /// `all`: the second of two nodes owns all CPUs, the first the second half of them, and only a datapath of the scenario
-    /// steers what the second receives; otherwise they share the CPUs equally.
+    /// steers what the second receives; without it each node at which load ends has an equal share of the CPUs, and on paths of client,
+    /// DUT and server the DUT as many as its `workers` and both ends the second half.
     #[schemars(with = "Option<ReceiverCpus>")]
     pub receiver_cpus: Option<Spanned<ReceiverCpus>>,
 }
@@ -187,54 +193,55 @@ pub(super) struct ScenarioFile {
     /// The endpoints that listen, one for each that connects.
     #[schemars(with = "OneOrMany")]
     pub to: Spanned<OneOrMany>,
-    /// Keys that replace those of the testbed's wire.
+    /// Keys that replace those of the testbed's wire; without it the wire is as the testbed has it.
     #[schemars(with = "Option<WireFile>")]
     pub wire: Option<Spanned<WireFile>>,
-    /// The version of IP, in place of the testbed's.
+    /// The version of IP; that of the testbed by default.
     pub family: Option<Family>,
     /// Of path vrouter: networks of containers with the same addresses, which do not reach each other; 1 by default. Each node
     /// has a container of each. `net2` is one of the second network, and one of any other name is of the first.
     #[schemars(with = "Option<u32>", range(min = 1, max = 16))]
     pub networks: Option<Spanned<u32>>,
-    /// What is measured.
+    /// What is measured; without it the load of the scenario that `load_of` names, or else that of the defaults.
     #[schemars(with = "Option<LoadFile>")]
     #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
-    /// An earlier scenario whose load is used.
+    /// Another scenario, whose own load is used; without it `load` says which.
     #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
-    /// Of paths with a device under test: how many of its CPUs carry packets; of several numbers each is a scenario.
+    /// Of paths with a device under test: how many of its CPUs carry packets, of several numbers each a scenario; 1 by default.
     #[schemars(with = "Option<WorkersFile>")]
     pub workers: Option<Spanned<WorkersFile>>,
-    /// Addresses that clients connect to.
+    /// Of paths with a device under test: addresses that clients connect to; 1 by default.
     #[schemars(with = "Option<u32>")]
     pub service_addresses: Option<Spanned<u32>>,
-    /// Addresses that servers see as those of clients.
+    /// Of paths with a device under test: addresses that servers see as those of clients; 1 by default, none where packets keep their
+    /// clients' addresses.
     #[schemars(with = "Option<u32>")]
     pub local_addresses: Option<Spanned<u32>>,
-    /// Whether the stacks of those CPUs are sampled, for flame graphs.
+    /// Of paths with a device under test: whether the stacks of its CPUs are sampled, for flame graphs; false by default.
     #[schemars(with = "Option<bool>")]
     pub profile: Option<Spanned<bool>>,
     /// Datapaths with their settings: that of the path, and others.
     #[serde(default)]
     #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
-    /// A second load that runs at the same time.
+    /// A second load that runs at the same time; without it none.
     #[schemars(with = "Option<UnderFile>")]
     pub under: Option<Spanned<UnderFile>>,
-    /// The phases of the window.
+    /// The phases of the window; without it nothing changes in the window.
     #[serde(default)]
     #[schemars(with = "Vec<PhaseFile>")]
     pub phase: Vec<Spanned<PhaseFile>>,
-    /// A published procedure that the phases carry out; its checks are made in each trial.
+    /// A published procedure that the phases carry out, whose checks are made in each trial; without it none are made.
     #[schemars(with = "Option<Procedure>")]
     pub checks: Option<Spanned<Procedure>>,
-    /// How often counters are read for series over time.
+    /// How often counters are read for series over time; 100ms by default, without phases never.
     #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,
     /// Figures whose intervals must be as narrow as those of the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
-    #[schemars(with = "Vec<String>")]
+    #[schemars(with = "Vec<String>", example = ["latency_p99"])]
     pub watch: Vec<Spanned<String>>,
 }
 
@@ -248,10 +255,17 @@ pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::
 struct DatapathSchema {
     /// Its name, such as balancer.
     name: String,
-    /// The nodes on which it runs; that of the path by default.
+    /// The nodes on which it runs; required, except of the path's own, which runs where the path has it.
     nodes: Option<Vec<String>>,
     #[schemars(flatten)]
     settings: std::collections::BTreeMap<String, serde_json::Value>,
+}
+
+/// A file without these is refused, by more than serde: the hint says what to add.
+fn needs_scenarios(schema: &mut Schema) {
+    if let Some(required) = schema.get_mut("required").and_then(serde_json::Value::as_array_mut) {
+        required.extend(["testbed", "scenario"].map(serde_json::Value::from));
+    }
 }
 
 fn paths(_: &mut SchemaGenerator) -> Schema {
@@ -285,28 +299,39 @@ pub(super) struct TableFile {
     /// The kind of table; columns by default.
     #[serde(default)]
     pub layout: LayoutFile,
-    /// Where the reference figures were published.
+    /// Where the reference figures were published; without it no source is named.
     pub source: Option<String>,
-    /// Of the layout columns.
+    /// A scenario each; required of the layout columns.
     #[schemars(with = "Option<Vec<ColumnFile>>")]
     pub columns: Option<Spanned<Vec<ColumnFile>>>,
-    /// Of the layouts netperf, overview and workers: a row each.
-    #[schemars(with = "Option<Vec<CaseFile>>")]
+    /// A row each; required of the layouts netperf, overview and workers.
+    #[schemars(
+        with = "Option<Vec<CaseFile>>",
+        example = serde_json::json!([{ "head": "one bridge", "scenario": "stream-one-bridge" }])
+    )]
     pub cases: Option<Spanned<Vec<CaseFile>>>,
-    /// Of an overview: what its columns are called.
+    /// What its columns are called; required of an overview.
     #[schemars(with = "Option<Vec<String>>")]
     pub tests: Option<Spanned<Vec<String>>>,
-    /// Of an overview: head of the case that the others are divided by.
+    /// Head of the case that the others are divided by; required of an overview.
     #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
-    /// Of workers: the published rows.
-    #[schemars(with = "Option<Vec<WorkersRowFile>>")]
+    /// Of the layout workers: the published rows; without it none are shown.
+    #[schemars(
+        with = "Option<Vec<WorkersRowFile>>",
+        example = serde_json::json!([{ "workers": 1, "cps": 110_000 }])
+    )]
     pub reference: Option<Vec<Spanned<WorkersRowFile>>>,
-    /// Of a platform: machines of the study.
-    #[schemars(with = "Option<Vec<PlatformFile>>")]
+    /// Machines of the study; required of a platform.
+    #[schemars(
+        with = "Option<Vec<PlatformFile>>",
+        example = serde_json::json!([{ "head": "server", "cpu": "24 cores at 2.2 GHz", "memory": "188 GB", "network": "X540-AT2",
+            "system": "CentOS 7.6", "software": "DPVS v1.9.2" }])
+    )]
     pub machines: Option<Spanned<Vec<PlatformFile>>>,
     /// What readers must know about the published figures.
     #[serde(default)]
+    #[schemars(example = ["Client and server are two processes on one machine."])]
     pub notes: Vec<String>,
 }
 
@@ -327,10 +352,12 @@ pub(super) enum LayoutFile {
     Platform,
 }
 
-/// A row of a study's table.
+/// A row of a study's table: the number of workers, and what was published for it by the keys of the table's columns, such as `cps`,
+/// `connections` and `ipackets`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "WorkersRow")]
 pub(super) struct WorkersRowFile {
+    /// Of the device under test.
     pub workers: u32,
     /// By the keys of the table's columns.
     #[serde(flatten)]
@@ -341,11 +368,18 @@ pub(super) struct WorkersRowFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Machine")]
 pub(super) struct PlatformFile {
+    /// What the machine is called.
     pub head: String,
+    /// Model, number and clock of its CPUs.
+    #[schemars(example = "Intel Xeon E5-2650 v4 at 2.20 GHz, 2 sockets, 12 cores per socket")]
     pub cpu: String,
+    /// How much memory it has.
     pub memory: String,
+    /// Its network cards.
     pub network: String,
+    /// The operating system.
     pub system: String,
+    /// What was measured, or measured with.
     pub software: String,
 }
 
@@ -353,10 +387,14 @@ pub(super) struct PlatformFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Column")]
 pub(super) struct ColumnFile {
+    /// What the column is called.
     pub head: String,
+    /// The scenario whose results it has.
     #[schemars(with = "String")]
     pub scenario: Spanned<String>,
+    /// What was published of the end that sends; without it nothing is shown beside what was measured.
     pub sender: Option<ReferenceFile>,
+    /// What was published of the end that receives; without it nothing is shown beside what was measured.
     pub receiver: Option<ReferenceFile>,
 }
 
@@ -373,15 +411,19 @@ pub(super) struct ReferenceFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Case")]
 pub(super) struct CaseFile {
+    /// What the row is called.
     #[schemars(with = "String")]
     pub head: Spanned<String>,
-    /// In the netperf layout.
+    /// The scenario of the row; required in the layouts netperf and workers, and refused in an overview.
     #[schemars(with = "Option<String>")]
     pub scenario: Option<Spanned<String>>,
-    /// What netperf printed for this case elsewhere.
-    #[schemars(with = "Option<NetperfFile>")]
+    /// In the layout netperf: what it printed for this case elsewhere; without it nothing is shown beside what was measured.
+    #[schemars(
+        with = "Option<NetperfFile>",
+        example = serde_json::json!({ "throughput": "857.39mbit", "local": { "cpu": 6.39, "demand": 2.444 } })
+    )]
     pub reference: Option<Spanned<NetperfFile>>,
-    /// In an overview: one for each of the tests.
+    /// A scenario for each of the tests; required in an overview, and refused in other layouts.
     #[schemars(with = "Option<Vec<String>>")]
     pub scenarios: Option<Spanned<Vec<Spanned<String>>>>,
 }
@@ -390,13 +432,15 @@ pub(super) struct CaseFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NetperfReference")]
 pub(super) struct NetperfFile {
-    /// Of streams, as received.
+    /// Of streams, as received; without it none is shown.
     pub throughput: Option<BitRate>,
-    /// Of udp-stream.
+    /// Of udp-stream, as sent; without it none is shown.
     pub sent: Option<BitRate>,
-    /// Of request/response, per second.
+    /// Of request/response, per second; without it none is shown.
     pub transactions: Option<f64>,
+    /// The end that connects; without it none is shown.
     pub local: Option<NetperfEndFile>,
+    /// The end that listens; without it none is shown.
     pub remote: Option<NetperfEndFile>,
 }
 
@@ -404,9 +448,9 @@ pub(super) struct NetperfFile {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "NetperfEnd")]
 pub(super) struct NetperfEndFile {
-    /// Percent of the node's CPU time.
+    /// Percent of the node's CPU time; without it none is shown.
     pub cpu: Option<f64>,
-    /// Microseconds for each KB (1024 bytes) of streams, for each transaction of the others.
+    /// Microseconds for each KB (1024 bytes) of streams, for each transaction of the others; without it none is shown.
     pub demand: Option<f64>,
 }
 

@@ -100,21 +100,23 @@ pub(super) enum Goal {
 pub(super) struct SearchTable {
     #[expect(dead_code, reason = "there is one goal, and a file names it")]
     pub goal: Goal,
-    /// The first value that is tried; 1000 by default.
+    /// The first value that is tried; 1000 by default, of requests and of held connections the load's own, in place of this key.
     pub start: Option<Searchable>,
     /// Factor by which the value is raised until there is loss; 2 by default.
+    #[schemars(example = 1.5)]
     pub growth: Option<f64>,
     /// How close a value without loss and one with loss have to be; 2% by default.
     pub precision: Option<Percent>,
     /// How long each value is tried; 1s by default.
     pub step: Option<Span>,
-    /// The highest value that is tried.
+    /// The highest value that is tried; without it none, of held connections as many as there are addresses and ports for, and as are
+    /// opened within 60 s.
     pub most: Option<Searchable>,
     /// Share of connections and requests that may begin late; 50% by default.
     pub late: Option<Percent>,
     /// The window's rate as a share of the limit; 100% by default.
     pub measure_at: Option<Percent>,
-    /// What is raised.
+    /// What is raised; without it `requests_per_second` where the load has it, else `connections_per_second`.
     pub raise: Option<Raise>,
 }
 

@@ -37,27 +37,27 @@ pub(super) struct PhaseFile {
     /// Its name in claims: letters, digits, '_' and '-', beginning with a letter.
     #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub name: Spanned<String>,
-    /// Rate of the scenario's load, from the phase's begin on.
+    /// Rate of the scenario's load, from the phase's begin on; without it as in the phase before, in the first as the load says.
     #[schemars(with = "Option<RateFile>")]
     pub rate: Option<Spanned<RateFile>>,
-    /// Rate of the load under it.
+    /// Rate of the load under it; without it as in the phase before, in the first as that load says.
     #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
-    /// Commands to datapaths when the phase begins, in this order.
+    /// Commands to datapaths when the phase begins, in this order; without it none.
     #[serde(default)]
     #[schemars(with = "Vec<CommandFile>")]
     pub command: Vec<Spanned<CommandFile>>,
-    /// How long it lasts; as long as the window by default.
+    /// How long it lasts; as long as the window by default, with `until` until that holds.
     #[schemars(with = "Option<Span>")]
     pub time: Option<Spanned<Span>>,
-    /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit.
-    #[schemars(with = "Option<String>")]
+    /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit; without it the phase lasts for its `time`.
+    #[schemars(with = "Option<String>", example = "throughput >= 5Gbit")]
     pub until: Option<Spanned<String>>,
-    /// How long the condition has to hold without a break.
-    #[schemars(with = "Option<Span>")]
+    /// How long the condition has to hold without a break; 0s by default.
+    #[schemars(with = "Option<Span>", example = "1s")]
     pub hold: Option<Spanned<Span>>,
-    /// How long to wait at most.
-    #[schemars(with = "Option<Span>")]
+    /// How long to wait at most; required with `until`, and refused without.
+    #[schemars(with = "Option<Span>", example = "90s")]
     pub deadline: Option<Spanned<Span>>,
 }
 

@@ -163,7 +163,7 @@ pub(in crate::suite) struct FlowKey {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct BulkKeys {
-    /// Bytes passed to the kernel at once; for UDP, the payload of a datagram. A stream has to have it.
+    /// Bytes passed to the kernel at once; for UDP, the payload of a datagram; required, here or in the defaults.
     pub message: Option<Bytes>,
     /// Limit on the payload rate of each sending thread; without limit by default.
     pub throttle: Option<ByteRate>,
@@ -175,7 +175,7 @@ pub(in crate::suite) struct BulkKeys {
 pub(in crate::suite) struct StreamKeys {
     /// Bytes that the receiving end asks for at once; as much as `message` by default.
     pub receive_message: Option<Bytes>,
-    /// Operations that each end has in flight at once, over io_uring.
+    /// Operations that each end has in flight at once, over io_uring; without it one system call at a time, without io_uring.
     pub outstanding: Option<Outstanding>,
     /// How payload leaves the sender; copy by default.
     pub send_mode: Option<SendMode>,
@@ -187,10 +187,10 @@ pub(in crate::suite) struct StreamKeys {
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct Outstanding {
-    /// Of the end that sends.
+    /// Of the end that sends; without it one system call at a time.
     #[schemars(range(min = 1))]
     pub send: Option<u32>,
-    /// Of the end that receives.
+    /// Of the end that receives; without it one system call at a time.
     #[schemars(range(min = 1))]
     pub receive: Option<u32>,
 }
@@ -215,7 +215,7 @@ pub(in crate::suite) struct DatagramKeys {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct ExchangeKeys {
-    /// Payload of a request; 1 byte by default, of packets 64.
+    /// Payload of a request; 1 byte by default, of packets 64, of HTTP 85. Of HTTP the whole request.
     pub request: Option<Bytes>,
     /// Payload of a response; 1 byte by default, of packets 64. Of HTTP the body.
     pub response: Option<Bytes>,
@@ -254,6 +254,7 @@ pub(in crate::suite) struct InFlightKey {
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct TimeoutKey {
     /// Time after which an unanswered UDP request is lost; 1s by default, of packets 200ms.
+    #[schemars(example = "500ms")]
     pub timeout: Option<Span>,
 }
 
@@ -261,19 +262,20 @@ pub(in crate::suite) struct TimeoutKey {
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(in crate::suite) struct PacketKeys {
-    /// What the packets speak. A load of packets has to have it.
+    /// What the packets speak; required, here or in the defaults.
     pub protocol: Option<Protocol>,
-    /// New connections per second, of UDP first datagrams.
+    /// New connections per second, of UDP first datagrams; required, unless a search raises it.
     pub connections_per_second: Option<PerSecond>,
-    /// Connections that are open at once; no more are opened.
+    /// Connections that are open at once, above which no more are opened; without it there is no such bound.
     #[schemars(range(min = 1))]
     pub hold: Option<u32>,
-    /// Requests of each connection; by default without end, where there are several.
+    /// Requests of each connection; without it one, and with `interval`, `hold`, `requests_per_second` or `pipeline` without end.
     #[schemars(range(min = 1))]
     pub requests: Option<u16>,
-    /// From request to request of a connection.
+    /// From request to request of a connection; without it the next follows the response, but with `hold` it is required, or
+    /// `requests_per_second`.
     pub interval: Option<Span>,
-    /// Of all connections together, on those that are held.
+    /// Of all connections together, on those that are held; without it each connection has its own, by `interval`. It needs `hold`.
     pub requests_per_second: Option<PerSecond>,
     /// Addresses that connections come from; 1 by default.
     #[schemars(range(min = 1))]
@@ -282,12 +284,15 @@ pub(in crate::suite) struct PacketKeys {
     #[schemars(range(min = 1))]
     pub server_addresses: Option<u32>,
     /// Ports that connections come from; 1024 to 65535 by default.
+    #[schemars(example = [2000, 2999])]
     pub client_ports: Option<PortsFile>,
     /// Ports that connections go to; 80 by default.
+    #[schemars(example = [80, 89])]
     pub server_ports: Option<PortsFile>,
     /// How a client ends a connection; fin by default.
     pub close: Option<Close>,
     /// Time until the first retransmission of a segment; 200ms by default.
+    #[schemars(example = "100ms")]
     pub retransmit: Option<Span>,
     /// Maximum number of retransmissions of a segment; 3 by default.
     #[schemars(range(min = 1, max = 15))]
@@ -300,17 +305,17 @@ pub(in crate::suite) struct PacketKeys {
     /// Connections that are opened together; one at a time by default.
     #[schemars(range(min = 1))]
     pub launch: Option<u16>,
-    /// First packets only, no answer expected.
+    /// First packets only, no answer expected; false by default.
     pub flood: Option<bool>,
     /// Datagrams back to back; 1 by default.
     #[schemars(range(min = 1, max = 100))]
     pub pipeline: Option<u16>,
-    /// A different address for each connection, not only a different port.
+    /// A different address for each connection, not only a different port; false by default, all ports of an address before the next.
     pub hop: Option<bool>,
     /// How packets enter and leave the kernel; auto by default.
     pub driver: Option<Driver>,
     /// Queues of each end that are used, each with a thread; 1 by default.
     pub workers: Option<PacketThreadsFile>,
-    /// How the highest rate is found before the window.
+    /// How the highest rate is found before the window; without it the load has the rate that it says.
     pub search: Option<SearchFile>,
 }

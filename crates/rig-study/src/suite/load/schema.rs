@@ -61,8 +61,9 @@ fn of_load(generator: &mut SchemaGenerator, endpoints: &[&str]) -> Schema {
     let mut properties = Map::new();
     for endpoint in endpoints {
         let mut schema = generator.subschema_for::<OneOrMany>();
-        let words = "Of this load; by default those of the load that it runs under. Give both or neither.";
+        let words = "Of this load; those of the load that it runs under by default. Give both or neither.";
         schema.insert("description".to_owned(), words.into());
+        schema.insert("examples".to_owned(), json!(["a/sender"]));
         properties.insert((*endpoint).to_owned(), schema.to_value());
     }
     for group in LoadKind::ALL.into_iter().flat_map(LoadKind::groups) {
@@ -78,7 +79,8 @@ fn of_load(generator: &mut SchemaGenerator, endpoints: &[&str]) -> Schema {
             properties.entry(key).or_insert(schema);
         }
     }
-    let kind = generator.subschema_for::<LoadKind>().to_value();
+    let mut kind = generator.subschema_for::<LoadKind>();
+    kind.insert("description".to_owned(), "What is sent; required, here or in the defaults.".into());
     let of_kind = LoadKind::ALL.map(|kind| {
         let mut names = vec!["kind"];
         names.extend(endpoints);
@@ -88,7 +90,7 @@ fn of_load(generator: &mut SchemaGenerator, endpoints: &[&str]) -> Schema {
             "then": { "propertyNames": { "enum": names } },
         })
     });
-    properties.insert("kind".to_owned(), kind);
+    properties.insert("kind".to_owned(), kind.to_value());
     json_schema!({
         "description": "What is sent. What it leaves open is taken from the load of the defaults.",
         "type": "object",
