@@ -2,7 +2,7 @@
 
 mod line;
 mod options;
-mod rules;
+pub(crate) mod rules;
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -16,7 +16,7 @@ use rig_cli::streams;
 use super::client::{self, status};
 use super::listing::{self, Listing, Style, What};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
-use super::names::Names;
+use super::names::{Book, Names};
 use super::place::Name;
 use super::settings::Shown;
 use super::views::{self, print_json};
@@ -130,7 +130,7 @@ fn refuse_unless_ours(device: &str, status: &Status) -> Result<(), Failure> {
 fn restore(name: &Name) -> Result<(), Failure> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("read rules from standard input").or_exit(Exit::BadInput)?;
-    let rules = rules::parse(&text).or_exit(Exit::BadInput)?;
+    let rules = rules::parse(&text, Book::System).or_exit(Exit::BadInput)?;
     if rules.devices.iter().next().is_some() {
         let status = status(name)?;
         rules.devices.iter().try_for_each(|device| refuse_unless_ours(device, &status))?;

@@ -19,6 +19,7 @@ pub mod command;
 pub mod control;
 mod daemon;
 mod drops;
+pub mod exercise;
 #[cfg(test)]
 mod fixture;
 pub mod ipvsadm;

@@ -15,6 +15,47 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Names that are asked for at a time.
 const ASKING: usize = 16;
 
+/// Where the numbers of names are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Book {
+    /// At the system's resolver and services database.
+    System,
+    /// Nowhere: what is no number is not known, and nobody is asked.
+    Numbers,
+}
+
+impl Book {
+    /// The port of a service by its number or its name.
+    pub fn port(self, protocol: Protocol, text: &str) -> Option<u16> {
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.parse().ok();
+        }
+        if self == Self::Numbers {
+            return None;
+        }
+        let socket = match protocol {
+            Protocol::Tcp => SockType::Stream,
+            Protocol::Udp => SockType::DGram,
+        };
+        let hints = AddrInfoHints { socktype: socket.into(), ..AddrInfoHints::default() };
+        let mut found = getaddrinfo(None, Some(text), Some(hints)).ok()?;
+        found.next()?.ok().map(|info| info.sockaddr.port())
+    }
+
+    /// The address of a host by its number or its name; of several, the first.
+    pub fn host(self, text: &str) -> Option<IpAddr> {
+        // The resolver takes 80 for 0.0.0.80.
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
+        }
+        match text.parse() {
+            Ok(address) => Some(address),
+            Err(_) if self == Self::Numbers => None,
+            Err(_) => (text, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()),
+        }
+    }
+}
+
 /// How addresses are written in a listing.
 #[derive(Debug)]
 pub enum Names {
@@ -83,29 +124,6 @@ fn service_name(protocol: Protocol, port: u16) -> Option<String> {
     getnameinfo(&address, libc::NI_NUMERICHOST | of_protocol).ok().map(|(_, service)| service)
 }
 
-/// The port of a service by its number or its name.
-pub fn port(protocol: Protocol, text: &str) -> Option<u16> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return text.parse().ok();
-    }
-    let socket = match protocol {
-        Protocol::Tcp => SockType::Stream,
-        Protocol::Udp => SockType::DGram,
-    };
-    let hints = AddrInfoHints { socktype: socket.into(), ..AddrInfoHints::default() };
-    let mut found = getaddrinfo(None, Some(text), Some(hints)).ok()?;
-    found.next()?.ok().map(|info| info.sockaddr.port())
-}
-
-/// The address of a host by its number or its name; of several, the first.
-pub fn host(text: &str) -> Option<IpAddr> {
-    // The resolver takes 80 for 0.0.0.80.
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    text.parse().ok().or_else(|| (text, 0).to_socket_addrs().ok()?.next().map(|address| address.ip()))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
@@ -113,11 +131,14 @@ mod tests {
 
     #[test]
     fn numbers_need_no_database() {
-        assert_eq!(port(Protocol::Tcp, "80"), Some(80));
-        assert_eq!(port(Protocol::Tcp, "65536"), None);
-        assert_eq!(port(Protocol::Udp, ""), None);
-        assert_eq!((host("80"), host("")), (None, None));
-        assert_eq!(host("2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
+        for book in [Book::System, Book::Numbers] {
+            assert_eq!(book.port(Protocol::Tcp, "80"), Some(80));
+            assert_eq!(book.port(Protocol::Tcp, "65536"), None);
+            assert_eq!(book.port(Protocol::Udp, ""), None);
+            assert_eq!((book.host("80"), book.host("")), (None, None));
+            assert_eq!(book.host("2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
+        }
+        assert_eq!((Book::Numbers.host("localhost"), Book::Numbers.port(Protocol::Tcp, "http")), (None, None));
         assert_eq!(Names::Numeric.write(Protocol::Tcp, "[2001:db8::1]:80".parse().unwrap()), "[2001:db8::1]:80");
     }
 

@@ -14,6 +14,7 @@ pub mod actuator;
 pub mod client;
 pub mod command;
 mod daemon;
+mod exercise;
 mod listing;
 pub mod message;
 mod metrics;
@@ -22,6 +23,7 @@ pub mod settings;
 mod simulate;
 
 pub use daemon::service::{Body, Service};
+pub use exercise::exercise;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

@@ -96,6 +96,31 @@ fn vrouter_packets() {
     replay("vrouter_packets", rig_datapath::vrouter::model::exercise);
 }
 
+#[test]
+fn lb() {
+    replay("lb", |bytes| std::str::from_utf8(bytes).map(netrig_lb::exercise::settings));
+}
+
+#[test]
+fn lb_rules() {
+    replay("lb_rules", |bytes| std::str::from_utf8(bytes).map(netrig_lb::exercise::rules));
+}
+
+#[test]
+fn layers() {
+    replay("layers", |bytes| std::str::from_utf8(bytes).map(rig_study::layers::exercise));
+}
+
+#[test]
+fn run() {
+    replay("run", |bytes| std::str::from_utf8(bytes).map(rig_study::compare::exercise));
+}
+
+#[test]
+fn spread() {
+    replay("spread", |bytes| std::str::from_utf8(bytes).map(netrig_spread::exercise));
+}
+
 /// The corpus is only worth something while it still reaches the depths that it was made for.
 #[test]
 fn the_long_conversations_still_go_to_their_ends() {
@@ -109,6 +134,13 @@ fn the_long_conversations_still_go_to_their_ends() {
         assert_eq!(rig_packet::exercise(&bytes), responses, "{name}");
     }
     assert_eq!(netrig_vrouter::exercise(&read("vrouter", "manual")), 6);
+    assert_eq!(netrig_lb::exercise::settings(&read("lb", "study")), 10);
+    assert_eq!(netrig_lb::exercise::settings(&read("lb", "everything")), 8);
+    assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "saved")), 7);
+    assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "edits")), 12);
+    assert_eq!(rig_study::layers::exercise(&read("layers", "mine")), 9);
+    assert!(rig_study::compare::exercise(&read("run", "two-scenarios")) > 10);
+    assert_eq!(netrig_spread::exercise(&read("spread", "both-names")), 2);
     assert_eq!(rig_datapath::vrouter::model::exercise(&fs::read(corpus("vrouter_packets").join("walks")).unwrap()), 9);
 }
 

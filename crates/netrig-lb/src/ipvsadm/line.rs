@@ -9,7 +9,7 @@ use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
 use crate::listing::{Listing, What};
 use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
-use crate::names;
+use crate::names::Book;
 use crate::place::Name;
 use crate::settings::{EXPIRES, SCHEDULERS};
 
@@ -53,6 +53,11 @@ impl Line {
     }
 
     pub fn parse(arguments: &[String]) -> Result<Self, UsageError> {
+        Self::parse_by(arguments, Book::System)
+    }
+
+    /// The same with names looked up in `book`.
+    pub(crate) fn parse_by(arguments: &[String], book: Book) -> Result<Self, UsageError> {
         let parts = options::cut(arguments)?;
         let Some((verb, verb_said)) = parts.verb.clone() else {
             return Err(UsageError::new(
@@ -60,7 +65,7 @@ impl Line {
                 "give one, e.g. -L to list or -A to add a service; `netrig lb --help` lists them",
             ));
         };
-        let said = Said { parts, verb, verb_said };
+        let said = Said { parts, verb, verb_said, book };
         said.refuse_what_does_not_belong()?;
         let name = said.value(Key::Name).map(str::parse).transpose();
         let name = name.map_err(|error| UsageError::new("--name", format!("{error}")))?;
@@ -72,6 +77,7 @@ struct Said {
     parts: Parts,
     verb: Verb,
     verb_said: String,
+    book: Book,
 }
 
 const SERVICE: [Key; 2] = [Key::TcpService, Key::UdpService];
@@ -200,7 +206,7 @@ impl Said {
                 ));
             }
         };
-        let (address, port) = host_and_port(said, text, protocol)?;
+        let (address, port) = self.host_and_port(said, text, protocol)?;
         let port = port.filter(|port| *port != 0).ok_or_else(|| {
             UsageError::new(
                 format!("{said} {text} has no port"),
@@ -244,7 +250,7 @@ impl Said {
         let text = self
             .value(Key::Server)
             .ok_or_else(|| UsageError::new(format!("{} needs a server", self.verb_said), "add -r ADDRESS[:PORT]"))?;
-        let (address, port) = host_and_port("-r", text, service.protocol)?;
+        let (address, port) = self.host_and_port("-r", text, service.protocol)?;
         let port = port.filter(|port| *port != 0).unwrap_or(service.address.port());
         let ways = [
             (Key::FullNat, "-b", Forward::FullNat),
@@ -276,7 +282,7 @@ impl Said {
         let text = self
             .value(Key::Local)
             .ok_or_else(|| UsageError::new(format!("{} needs a local address", self.verb_said), "add -z ADDRESS"))?;
-        address("-z", text)
+        self.address("-z", text)
     }
 
     fn device(&self) -> Option<String> {
@@ -360,7 +366,7 @@ impl Said {
     fn filter(&self, service: Option<ServiceKey>) -> Result<Filter, UsageError> {
         let backend = |text: &str| {
             let protocol = service.map_or(Protocol::Tcp, |service| service.protocol);
-            let (address, port) = host_and_port("--backend", text, protocol)?;
+            let (address, port) = self.host_and_port("--backend", text, protocol)?;
             let port = port.or(service.map(|service| service.address.port()));
             let port =
                 port.ok_or_else(|| UsageError::new(format!("--backend {text} has no port"), "write ADDRESS:PORT"))?;
@@ -368,10 +374,45 @@ impl Said {
         };
         Ok(Filter {
             service,
-            client: self.value(Key::Client).map(|text| address("--client", text)).transpose()?,
+            client: self.value(Key::Client).map(|text| self.address("--client", text)).transpose()?,
             backend: self.value(Key::Backend).map(backend).transpose()?,
             most: self.number(Key::Most, "--most", 1, u64::MAX)?,
         })
+    }
+
+    fn address(&self, said: &str, text: &str) -> Result<IpAddr, UsageError> {
+        let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+        self.book.host(bare).ok_or_else(|| {
+            UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "give an address")
+        })
+    }
+
+    /// `HOST[:PORT]`, `[IPV6]:PORT`, `IPV6`.
+    fn host_and_port(&self, said: &str, text: &str, protocol: Protocol) -> Result<(IpAddr, Option<u16>), UsageError> {
+        let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
+            Some((host, "")) => (host, None),
+            // What stands between the bracket and a port is a colon: without it, there is no port that could be meant.
+            Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or_default())),
+            None if text.parse::<IpAddr>().is_ok() => (text, None),
+            None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        };
+        let port = port
+            .map(|port| {
+                self.book.port(protocol, port).ok_or_else(|| {
+                    UsageError::new(
+                        format!("{said} {text}: '{port}' is neither a port nor the name of a service"),
+                        "write ADDRESS:PORT, an IPv6 address in brackets",
+                    )
+                })
+            })
+            .transpose()?;
+        let host = self.book.host(host).ok_or_else(|| {
+            UsageError::new(
+                format!("{said} {text}: '{host}' is neither an address nor the name of a host"),
+                "write ADDRESS:PORT, an IPv6 address in brackets",
+            )
+        })?;
+        Ok((host, port))
     }
 }
 
@@ -385,39 +426,4 @@ fn in_range<N: FromStr + PartialOrd + Copy + std::fmt::Display>(
         .ok()
         .filter(|number| (least..=most).contains(number))
         .ok_or_else(|| UsageError::new(format!("{said} {text} is out of range"), format!("give {least} to {most}")))
-}
-
-fn address(said: &str, text: &str) -> Result<IpAddr, UsageError> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    names::host(bare).ok_or_else(|| {
-        UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "give an address")
-    })
-}
-
-/// `HOST[:PORT]`, `[IPV6]:PORT`, `IPV6`.
-fn host_and_port(said: &str, text: &str, protocol: Protocol) -> Result<(IpAddr, Option<u16>), UsageError> {
-    let (host, port) = match text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        Some((host, "")) => (host, None),
-        // What stands between the bracket and a port is a colon: without it, there is no port that could be meant.
-        Some((host, rest)) => (host, Some(rest.strip_prefix(':').unwrap_or_default())),
-        None if text.parse::<IpAddr>().is_ok() => (text, None),
-        None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let port = port
-        .map(|port| {
-            names::port(protocol, port).ok_or_else(|| {
-                UsageError::new(
-                    format!("{said} {text}: '{port}' is neither a port nor the name of a service"),
-                    "write ADDRESS:PORT, an IPv6 address in brackets",
-                )
-            })
-        })
-        .transpose()?;
-    let host = names::host(host).ok_or_else(|| {
-        UsageError::new(
-            format!("{said} {text}: '{host}' is neither an address nor the name of a host"),
-            "write ADDRESS:PORT, an IPv6 address in brackets",
-        )
-    })?;
-    Ok((host, port))
 }

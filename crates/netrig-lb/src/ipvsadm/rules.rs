@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Command, Line, UsageError};
 use crate::listing::order;
 use crate::message::{Edit, Forward, Protocol, ServiceEntry, Status};
-use crate::names::Names;
+use crate::names::{Book, Names};
 
 /// The services, their local addresses and backends; without those that were removed.
 pub fn save(status: &Status, mut names: Names) -> String {
@@ -81,8 +81,9 @@ enum NotARule {
     Other(String),
 }
 
-/// A rule on each line, which may begin with the program's name; empty lines and those that begin with `#` are none.
-pub fn parse(text: &str) -> Result<Rules, RuleError> {
+/// A rule on each line, which may begin with the program's name; empty lines and those that begin with `#` are none. Names are looked
+/// up in `book`.
+pub fn parse(text: &str, book: Book) -> Result<Rules, RuleError> {
     let mut rules = Rules::default();
     for (at, line) in text.lines().enumerate() {
         let error = |error| RuleError { line: at + 1, error };
@@ -91,7 +92,7 @@ pub fn parse(text: &str) -> Result<Rules, RuleError> {
         if words.first().is_none_or(|word| word.starts_with('#')) {
             continue;
         }
-        match Line::parse(words).map_err(NotARule::Usage).map_err(error)? {
+        match Line::parse_by(words, book).map_err(NotARule::Usage).map_err(error)? {
             Line { name: None, command: Command::Edit { edit, device } } => {
                 rules.edits.push(edit);
                 rules.devices.extend(device);

@@ -4,6 +4,7 @@
 //! ([`RunData`]), so that one from the store and one from a file are the same thing.
 
 mod differences;
+mod exercise;
 mod layers;
 mod machine;
 mod policy;
@@ -18,6 +19,7 @@ use rig_stats::sample::Sample;
 use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
+pub use self::exercise::exercise;
 pub use self::policy::{Policy, policy};
 use self::turns::Blocks;
 pub use self::turns::took_turns;

@@ -362,10 +362,15 @@ pub enum ImportError {
 /// # Errors
 /// When the file cannot be read or holds something else; the message names it and what to give instead.
 pub fn read(path: &Path) -> Result<RunData, ImportError> {
+    let unreadable = |source| ImportError::Unreadable { path: path.to_owned(), source };
+    parse(path, &mistakes::read_text(path).map_err(unreadable)?)
+}
+
+/// The same of the text of `path`, which is only named.
+pub(crate) fn parse(path: &Path, text: &str) -> Result<RunData, ImportError> {
     let own = || path.to_owned();
-    let text = mistakes::read_text(path).map_err(|source| ImportError::Unreadable { path: own(), source })?;
     let mut report: Value =
-        serde_json::from_str(&text).map_err(|source| ImportError::NotJson { path: own(), source })?;
+        serde_json::from_str(text).map_err(|source| ImportError::NotJson { path: own(), source })?;
     if report["format"] != FORMAT {
         return Err(ImportError::Foreign { path: own() });
     }

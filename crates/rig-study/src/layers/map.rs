@@ -1,7 +1,7 @@
 //! Which layer a function belongs to, and by that a sampled stack.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::flame::{KERNEL, OTHER_PROGRAMS, PROGRAM};
 use crate::record::Kind;
@@ -302,6 +302,41 @@ impl<'m> Placing<'m> {
         let own = own.unwrap_or(UNKNOWN_NUMBER);
         Place { own, caller: own }
     }
+}
+
+/// Reads a file of layers, and asks the map for everything that the file names. An error is an answer. How many patterns the file has.
+///
+/// # Panics
+/// When layers of the built-in map are gone or there twice, a stack has a layer that there is not, or the file's first pattern does not
+/// decide.
+pub fn exercise(text: &str) -> usize {
+    let Ok(map) = Map::extended("layers.txt", text).map_err(|error| error.to_string()) else { return 0 };
+    let built_in = Map::built_in();
+    let ids: BTreeSet<&str> = map.layers.iter().map(|layer| layer.id.as_str()).collect();
+    assert_eq!(ids.len(), map.layers.len());
+    assert!(built_in.layers.iter().all(|layer| ids.contains(layer.id.as_str())));
+    let own = map.rules.len() - built_in.rules.len();
+    let mut placing = Placing::new(&map);
+    for word in text.split_whitespace() {
+        for kind in [Kind::Task, Kind::Softirq, Kind::Interrupt] {
+            let stacks = [
+                format!("{word};main"),
+                format!("{OTHER_PROGRAMS};{word};{word}{KERNEL}"),
+                format!("thread;{word}{KERNEL};copy {word}{KERNEL};bpf:{word}{PROGRAM};{word}"),
+            ];
+            for place in stacks.iter().map(|stack| placing.place(stack, kind)) {
+                assert!(place.own.max(place.caller) < map.layers.len(), "{word}: {place:?}");
+            }
+        }
+    }
+    if let Some((pattern, layer)) = map.rules.first().filter(|_| own > 0) {
+        let suffix = if pattern.of == Of::Program { PROGRAM } else { KERNEL };
+        let is_a_frame = pattern.of == Of::Program || pattern.of == Of::Kernel && plain(&pattern.name) == pattern.name;
+        if is_a_frame {
+            assert_eq!(map.rule(&format!("{}{suffix}", pattern.name)), Some(*layer), "{pattern:?}");
+        }
+    }
+    own
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::record::{CpuUse, NodeRecord, TrialRecord};
 pub use crate::record::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 
 pub use estimate::{LayerDifference, LayerDifferences, LayerPart, LayersData, Pairing, differences, of_scenario};
-pub use map::{APPLICATION, Layer, Map, MapError, OTHERS, Place, Placing, UNKNOWN};
+pub use map::{APPLICATION, Layer, Map, MapError, OTHERS, Place, Placing, UNKNOWN, exercise};
 
 /// Samples a second on each CPU, in a window of their own: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 997;

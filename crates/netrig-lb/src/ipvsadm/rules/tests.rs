@@ -24,11 +24,11 @@ fn rules_are_lines_of_ipvsadm() {
 fn lines_may_begin_with_the_program_and_may_be_comments() {
     let text = "# by hand\n\n  ipvsadm -C\n/sbin/ipvsadm -A -t 192.0.2.1:80\nnetrig lb -D -t 192.0.2.1:80\n\
                 -P -t 192.0.2.1:80 -z 10.0.0.200 -F eth1\n";
-    let rules = parse(text).unwrap();
+    let rules = parse(text, Book::Numbers).unwrap();
     assert_eq!(rules.edits.len(), 4);
     assert_eq!(rules.edits[0], Edit::Clear);
     assert_eq!(rules.devices.into_iter().collect::<Vec<_>>(), ["eth1"]);
-    assert_eq!(parse("").unwrap(), Rules::default());
+    assert_eq!(parse("", Book::Numbers).unwrap(), Rules::default());
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn what_is_no_rule_is_refused_with_its_line() {
         ("-C --name other", "line 1: '-C --name other' changes no rule"),
         ("drop table", "line 1: no command is given"),
     ] {
-        let error = parse(text).unwrap_err().to_string();
+        let error = parse(text, Book::Numbers).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
 }
@@ -150,12 +150,12 @@ proptest! {
         services.dedup_by_key(|service| service.key);
         let status = Status { services: services.clone(), ..fixture::status() };
         let text = save(&status, Names::Numeric);
-        let rules = parse(&text).unwrap();
+        let rules = parse(&text, Book::Numbers).unwrap();
         prop_assert_eq!(made_by(&rules.edits), services, "{}", text);
     }
 
     #[test]
     fn nothing_panics(text in "(-[A-Za-z]|--[a-z-]{1,12}|--set|1\\.1\\.1\\.1:80|\\[::1\\]:?80|[0-9]{1,12}| |=|\n){0,12}") {
-        let _ = parse(&text);
+        let _ = parse(&text, Book::Numbers);
     }
 }
