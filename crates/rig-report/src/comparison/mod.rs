@@ -510,21 +510,21 @@ fn modes(figure: &FigureComparison, look: &Look) -> String {
 /// The change with its interval: of ratios in percent, of differences as the figure is read.
 fn amount(effect: &EffectData, look: &Look) -> String {
     let interval = effect.low.zip(effect.high);
-    let (value, decimals, unit): (Box<dyn Fn(f64) -> f64>, _, _) = match effect.kind {
-        Kind::Ratio => (Box::new(|ratio| (ratio - 1.0) * 100.0), 1, "%"),
+    let (none, factor, decimals, unit) = match effect.kind {
+        Kind::Ratio => (1.0, 100.0, 1, "%"),
         Kind::Difference => {
             let ends = [Some(effect.value), effect.low, effect.high].into_iter().flatten();
             let largest = ends.map(|end| (end * look.scale).abs()).fold(0.0, f64::max);
             let scaled = crate::readable::scale(&look.unit, largest, interval.is_some_and(|(low, high)| low < high));
             let (unit, factor) = scaled.unwrap_or((&look.unit, 1.0));
-            let value = move |difference: f64| difference * look.scale * factor;
-            let interval = interval.map(|(low, high)| Interval { low: value(low), high: value(high) });
-            let number = Number::new(value(effect.value), look.decimals).with_interval(interval).rounded();
-            (Box::new(value), number.decimals, unit)
+            let factor = look.scale * factor;
+            let interval = interval.map(|(low, high)| Interval { low: low * factor, high: high * factor });
+            let number = Number::new(effect.value * factor, look.decimals).with_interval(interval).rounded();
+            (0.0, factor, number.decimals, unit)
         }
     };
     let show = |change: f64| {
-        let number = Number::new(value(change), decimals);
+        let number = Number::new((change - none) * factor, decimals);
         let text = number.to_string();
         if number.value > 0.0 && text.contains(|c: char| ('1'..='9').contains(&c)) { format!("+{text}") } else { text }
     };

@@ -247,7 +247,7 @@ impl Observer for Progress {
         self.lines.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
         let [one, other] = self.sides;
-        // Beside long names of scenarios a line of 80 columns has no room for the sides', sender first.
+        // Beside long ids a line of 80 columns has no room for the names of the sides.
         let named = |side: Side| if self.width > WIDTH_WITH_SIDES { String::new() } else { format!(" {side}") };
         let result = match self.shown {
             Shown::Bytes => value(Side::Receiver, Metric::Throughput),
