@@ -88,8 +88,8 @@ fn write_chart(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Chart) -> io::
             })
         }),
         Chart::Scaling(chart) => chart.series.iter().try_for_each(|series| {
-            series.points.iter().try_for_each(|(x, y)| {
-                write_number(csv, &chart.title, &series.label, &x.to_string(), &chart.y.unit, &Number::new(*y, 0))
+            series.points.iter().try_for_each(|(x, number)| {
+                write_number(csv, &chart.title, &series.label, &x.to_string(), &chart.y.unit, number)
             })
         }),
     }

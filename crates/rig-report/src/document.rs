@@ -398,7 +398,7 @@ pub struct ScalingSeries {
     /// Others' figures, not of this run.
     pub published: bool,
     /// Both greater than 0, in ascending order of x.
-    pub points: Vec<(f64, f64)>,
+    pub points: Vec<(f64, Number)>,
 }
 
 impl Scaling {
@@ -409,7 +409,7 @@ impl Scaling {
         workers.sort_by(f64::total_cmp);
         workers.dedup();
         let figure = |series: &ScalingSeries, at: f64| {
-            series.points.iter().find(|(x, _)| *x == at).map(|(_, value)| Number::new(*value, 1).rounded())
+            series.points.iter().find(|(x, _)| *x == at).map(|(_, number)| number.rounded())
         };
         let group = |at: f64| BarGroup {
             label: Label::new(format!("{at}")),

@@ -114,10 +114,7 @@ fn write_table(table: &Table, out: &mut dyn io::Write) -> io::Result<()> {
 fn cell(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) => escape(text),
-        Cell::Number(number) => match number.interval {
-            Some(interval) => format!("{number} {}", interval.describe(number.value, number.decimals)),
-            None => number.to_string(),
-        },
+        Cell::Number(number) => number.with_words(),
         Cell::Missing { .. } => MISSING.to_owned(),
     }
 }

@@ -76,11 +76,10 @@ fn render_bars(bars: &Bars, width: usize, paint: Paint) -> Vec<String> {
             let Some(number) = number else { continue };
             let series = bars.series.get(i).filter(|_| bars.series.len() > 1);
             let label = clean_line(&group.label.to_string());
-            let interval = number.interval.map(|i| format!(" {}", i.describe(number.value, number.decimals)));
             lines.push(BarLine {
                 label: series.map_or(label.clone(), |s| format!("{label}, {}", clean_line(s))),
                 value: number.value,
-                text: format!("{number}{}", interval.unwrap_or_default()),
+                text: number.with_words(),
                 reference: number.reference,
                 colour: SERIES[i % SERIES.len()],
             });

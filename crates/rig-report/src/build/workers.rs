@@ -93,9 +93,13 @@ impl<'a> Rows<'a> {
         Row { label, unit: None, cells: self.columns.iter().map(cell).collect() }
     }
 
-    /// Mean over the trials.
     fn figure(&self, scenario: &ScenarioView, column: &WorkersColumn) -> Option<Number> {
-        let sample = figures::sample(&scenario.trials, column.side, column.metric);
+        self.mean(scenario, column.side, column.metric)
+    }
+
+    /// Mean over the trials.
+    fn mean(&self, scenario: &ScenarioView, side: Side, metric: Metric) -> Option<Number> {
+        let sample = figures::sample(&scenario.trials, side, metric);
         let interval = self.view.level.mean_interval(&sample).map(|i| Interval { low: i.low, high: i.high });
         Some(Number::new(sample.mean()?, 0).with_interval(interval).with_bound(sample.bound()))
     }
@@ -221,17 +225,16 @@ fn name(workers: Option<u32>) -> String {
     workers.map_or_else(|| "none".to_owned(), |workers| workers.to_string())
 }
 
-/// What is drawn of a table by the workers: the quantity, its unit, the figure, and what one of the unit is of the
-/// metric's own.
-fn drawn(raised: Searched) -> [(&'static str, &'static str, Metric, f64); 2] {
+/// What is drawn of a table by the workers: the quantity, its unit and the figure.
+fn drawn(raised: Searched) -> [(&'static str, &'static str, Metric); 2] {
     match raised {
         Searched::Connections | Searched::Requests => [
-            ("Rate without loss", "1/s", Metric::Limit, 1.0),
-            ("Connections known at once", "connections", Metric::DutConnections, 1.0),
+            ("Rate without loss", "1/s", Metric::Limit),
+            ("Connections known at once", "connections", Metric::DutConnections),
         ],
         Searched::Held => [
-            ("Packets that the client receives", "1/s", Metric::PacketsIn, 1.0),
-            ("Bits that the client receives", "bit/s", Metric::BitsIn, 1.0),
+            ("Packets that the client receives", "1/s", Metric::PacketsIn),
+            ("Bits that the client receives", "bit/s", Metric::BitsIn),
         ],
     }
 }
@@ -239,10 +242,9 @@ fn drawn(raised: Searched) -> [(&'static str, &'static str, Metric, f64); 2] {
 /// A chart for each, of those that have figures.
 pub(super) fn charts(view: &RunView, layout: &Layout, workers: &Workers) -> Vec<Block> {
     let rows = Rows { view, layout, workers, columns: workers.columns() };
-    let chart = |(quantity, unit, metric, per): (&str, &str, Metric, f64)| {
-        let value = |scenario: &ScenarioView| {
-            Some(figures::sample(&scenario.trials, Side::Local, metric).mean()? / per).filter(|value| *value > 0.0)
-        };
+    let chart = |(quantity, unit, metric): (&str, &str, Metric)| {
+        let value =
+            |scenario: &ScenarioView| rows.mean(scenario, Side::Local, metric).filter(|number| number.value > 0.0);
         let counted: Vec<u32> = rows.subject()?.rows.iter().filter_map(|(workers, _)| *workers).collect();
         let measured = workers.cases.iter().map(|case| {
             let places = rows.places(case);
@@ -254,7 +256,8 @@ pub(super) fn charts(view: &RunView, layout: &Layout, workers: &Workers) -> Vec<
             ScalingSeries { label: case.head.clone(), published: false, points: sorted(points) }
         });
         let published = workers.reference.iter().filter_map(|(of, published)| {
-            Some((f64::from(*of), published.get(Side::Local, metric)? / per)).filter(|point| point.1 > 0.0)
+            let value = published.get(Side::Local, metric).filter(|value| *value > 0.0)?;
+            Some((f64::from(*of), Number::new(value, 0)))
         });
         let published = ScalingSeries { label: STUDY.to_owned(), published: true, points: sorted(published) };
         // One without points keeps its place, so that a system has the same colour in each chart.
@@ -273,8 +276,8 @@ pub(super) fn charts(view: &RunView, layout: &Layout, workers: &Workers) -> Vec<
     drawn(workers.raised).into_iter().filter_map(chart).collect()
 }
 
-fn sorted(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let mut points: Vec<(f64, f64)> = points.collect();
+fn sorted(points: impl Iterator<Item = (f64, Number)>) -> Vec<(f64, Number)> {
+    let mut points: Vec<(f64, Number)> = points.collect();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     points.dedup_by_key(|point| point.0);
     points

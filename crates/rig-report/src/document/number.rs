@@ -75,6 +75,14 @@ impl Number {
         least(own).or_else(below).map_or(self.decimals, |decimals| decimals.min(most))
     }
 
+    /// `36.7 ±1.2 %`: the number, with its interval where it has one.
+    pub fn with_words(&self) -> String {
+        match self.interval {
+            Some(interval) => format!("{self} {}", interval.describe(self.value, self.decimals)),
+            None => self.to_string(),
+        }
+    }
+
     /// Half of the interval's width.
     pub(crate) fn half(&self) -> f64 {
         self.interval.map_or(0.0, |i| (i.high - i.low) / 2.0)

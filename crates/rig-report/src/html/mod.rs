@@ -33,7 +33,7 @@ pub use svg::Shape;
 
 use super::csv;
 use super::document::{
-    Align, BarGroup, Block, Cell, Chart, Course, Document, Flame, Headline, Lines, Number, Table, with_unit,
+    Align, BarGroup, Block, Cell, Chart, Course, Document, Flame, Headline, Lines, Table, with_unit,
 };
 use super::text::{self, MISSING, clean, clean_line};
 
@@ -452,7 +452,7 @@ fn describe(chart: &Chart) -> String {
         Chart::Bars(bars) => bars.groups.iter().try_for_each(|group| {
             bars.series.iter().zip(&group.bars).try_for_each(|(series, number)| {
                 let Some(number) = number else { return Ok(()) };
-                write!(words, "{}, {series}: {}", group.label, value_words(number))?;
+                write!(words, "{}, {series}: {}", group.label, number.with_words())?;
                 if let (Some(reference), Some(name)) = (number.reference_number(), &bars.reference) {
                     write!(words, ", {name} {reference}")?;
                 }
@@ -478,7 +478,7 @@ fn describe(chart: &Chart) -> String {
             })
         }),
         Chart::Scaling(scaling) => scaling.series.iter().filter(|s| !s.points.is_empty()).try_for_each(|series| {
-            let points = series.points.iter().map(|(x, y)| format!("{} with {x}", Number::new(*y, 1).rounded()));
+            let points = series.points.iter().map(|(x, number)| format!("{} with {x}", number.rounded().with_words()));
             write!(words, "{}: {}. ", series.label, points.collect::<Vec<_>>().join(", "))
         }),
         Chart::Percentiles(percentiles) => percentiles.lines.iter().try_for_each(|line| {
@@ -489,7 +489,7 @@ fn describe(chart: &Chart) -> String {
         Chart::Overview(chart) => chart.rows.iter().try_for_each(|row| {
             chart.panels.iter().zip(&row.numbers).try_for_each(|(panel, number)| {
                 let Some(number) = number else { return Ok(()) };
-                write!(words, "{}, {panel}: {}", row.label, value_words(number))?;
+                write!(words, "{}, {panel}: {}", row.label, number.with_words())?;
                 if let (Some(reference), Some(name)) = (number.reference_number(), &chart.reference) {
                     write!(words, ", {name} {reference}")?;
                 }
@@ -508,10 +508,4 @@ fn describe(chart: &Chart) -> String {
         Chart::Overview(c) => c.title.clone(),
     };
     clean_line(&format!("{axis}. {words}"))
-}
-
-/// `36.7 ±1.2 %`
-fn value_words(number: &Number) -> String {
-    let interval = number.interval.map(|i| format!(" {}", i.describe(number.value, number.decimals)));
-    format!("{number}{}", interval.unwrap_or_default())
 }

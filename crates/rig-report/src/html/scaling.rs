@@ -8,7 +8,7 @@ use super::percentiles::{TOP, ticks};
 use super::svg::{
     AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, draw_names, names_width, stroke, style, text_width,
 };
-use crate::document::Scaling;
+use crate::document::{Number, Scaling};
 
 pub(super) fn height(shape: Shape) -> u32 {
     match shape {
@@ -33,10 +33,28 @@ fn brief(value: f64) -> String {
     format!("{}{unit}", (value * 100.0).round() / 100.0)
 }
 
+/// How far below its value, as a share of it, an interval may reach and still be drawn in full: one of few trials may span
+/// magnitudes, or reach zero, which a logarithmic axis does not have.
+const DEEPEST: f64 = 0.25;
+
+/// Half the width of the ends of an interval.
+const CAP: i32 = 3;
+
+/// The magnitudes of a value's interval, or of the value, that the axis has to have.
+fn reach(number: &Number) -> [f64; 2] {
+    let (low, high) = number.interval.map_or((number.value, number.value), |interval| (interval.low, interval.high));
+    [low.max(DEEPEST * number.value), high].map(f64::log10)
+}
+
+/// A logarithmic axis has no zero.
+fn is_drawn((x, number): &&(f64, Number)) -> bool {
+    *x > 0.0 && number.value > 0.0
+}
+
 pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
-    let points = || chart.series.iter().flat_map(|series| &series.points).filter(|(x, y)| *x > 0.0 && *y > 0.0);
+    let points = || chart.series.iter().flat_map(|series| &series.points).filter(is_drawn);
     let most = points().map(|point| point.0).fold(2.0, f64::max);
-    let magnitudes = || points().map(|point| point.1.log10());
+    let magnitudes = || points().flat_map(|(_, number)| reach(number));
     let (low, high) = (magnitudes().fold(f64::INFINITY, f64::min), magnitudes().fold(f64::NEG_INFINITY, f64::max));
     let (low, high) = if low.is_finite() { (low, high) } else { (0.0, 1.0) };
     // At least a factor of ten is shown, so that a flat line does not look steep and the axis has figures to read by.
@@ -68,8 +86,8 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     draw_names(area, (from, to), &chart.x.quantity, &chart.y.to_string())?;
     let mut ends = Vec::new();
     for (i, series) in chart.series.iter().enumerate() {
-        let places: Vec<(f64, f64)> =
-            series.points.iter().filter(|(x, y)| *x > 0.0 && *y > 0.0).map(|(x, y)| (x.log2(), y.log10())).collect();
+        let drawn = || series.points.iter().filter(is_drawn);
+        let places: Vec<(f64, f64)> = drawn().map(|(x, number)| (x.log2(), number.value.log10())).collect();
         if let Some(last) = places.last() {
             ends.push((i, to.0, built.backend_coord(last).1));
         }
@@ -81,6 +99,16 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
         }
         let colour = Role::Series(i).colour();
         let dot = if series.published { line } else { colour.filled() };
+        for (x, number) in drawn() {
+            let Some(interval) = number.interval else { continue };
+            let [low, high] = reach(number).map(|magnitude| built.backend_coord(&(x.log2(), magnitude)));
+            area.draw(&PathElement::new([low, high], stroke(Role::Series(i), 1)))?;
+            // No end where there is none.
+            let is_whole = interval.low >= DEEPEST * number.value;
+            for (x, y) in [Some(high), Some(low).filter(|_| is_whole)].into_iter().flatten() {
+                area.draw(&PathElement::new([(x - CAP, y), (x + CAP, y)], stroke(Role::Series(i), 1)))?;
+            }
+        }
         built.draw_series(places.into_iter().map(|place| Circle::new(place, 4, dot)))?;
     }
     draw_ends(area, ends, |i| &chart.series[i].label, labels)
@@ -89,6 +117,15 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Interval;
+
+    #[test]
+    fn an_axis_has_room_for_intervals_but_not_for_magnitudes_below_a_value() {
+        let number = |low, high| Number::new(100.0, 0).with_interval(Some(Interval { low, high }));
+        assert_eq!(reach(&Number::new(100.0, 0)), [2.0, 2.0]);
+        assert_eq!(reach(&number(50.0, 150.0)), [50_f64.log10(), 150_f64.log10()]);
+        assert_eq!(reach(&number(-40.0, 240.0)), [25_f64.log10(), 240_f64.log10()]);
+    }
 
     #[test]
     fn figures_on_the_axes_are_short() {

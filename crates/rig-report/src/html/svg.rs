@@ -358,9 +358,9 @@ pub(super) fn draw_value(area: &Area, text: String, px: i32, (x, y): (i32, i32))
 }
 
 pub(super) fn value_text(number: &Number, shape: Shape) -> String {
-    match (number.interval, shape) {
-        (Some(interval), Shape::Wide) => format!("{number} {}", interval.describe(number.value, number.decimals)),
-        _ => number.to_string(),
+    match shape {
+        Shape::Wide => number.with_words(),
+        Shape::Narrow => number.to_string(),
     }
 }
 

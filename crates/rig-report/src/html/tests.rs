@@ -8,7 +8,7 @@ use rig_study::fixture as views;
 
 use rig_study::claim::{EffectUnit, Threshold};
 
-use super::super::document::{Axis, Bars, Claim, Column, Effect, Interval, Label, Row, Severity, Verdict};
+use super::super::document::{Axis, Bars, Claim, Column, Effect, Interval, Label, Number, Row, Severity, Verdict};
 use super::super::{build, fixture};
 use super::parse::Element;
 use super::*;

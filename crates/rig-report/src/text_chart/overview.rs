@@ -15,10 +15,8 @@ pub(super) fn render(chart: &Overview, width: usize, paint: Paint) -> Vec<String
     let label_width = label_width(labels.iter().map(String::as_str), width);
     let figures = |with_interval: bool| -> Vec<Vec<String>> {
         let text = |number: &Option<Number>| match number {
-            Some(number) => match number.interval.filter(|_| with_interval) {
-                Some(interval) => format!("{number} {}", interval.describe(number.value, number.decimals)),
-                None => number.to_string(),
-            },
+            Some(number) if with_interval => number.with_words(),
+            Some(number) => number.to_string(),
             None => MISSING.to_owned(),
         };
         chart.rows.iter().map(|row| row.numbers.iter().map(text).collect()).collect()
