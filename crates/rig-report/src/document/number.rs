@@ -93,11 +93,14 @@ impl Number {
         self.decimals == 0 && self.value.fract() == 0.0 && self.half() == 0.0
     }
 
-    /// The reference with digits enough for its own size.
+    /// The reference with as many decimals as the number, within three to four significant digits.
     pub fn reference_number(&self) -> Option<Self> {
         let reference = self.reference?;
-        let digits = if reference == 0.0 { 0.0 } else { 2.0 - reference.abs().log10().floor() };
-        Some(Self::new(reference, self.decimals.max(digits.clamp(0.0, 6.0) as u8)))
+        if reference == 0.0 {
+            return Some(Self::new(reference, self.decimals));
+        }
+        let [three, most] = [3, MOST_DIGITS].map(|digits| (digits - 1 - magnitude(reference)).clamp(0, 6) as u8);
+        Some(Self::new(reference, self.decimals.clamp(three, most)))
     }
 
     #[must_use]
@@ -171,4 +174,21 @@ fn decimals(number: &Number) -> u8 {
         digits = digits.clamp(known, known + 1);
     }
     digits.min(MOST_DIGITS - 1 - magnitude(value)).clamp(0, 6) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reference_has_three_or_four_significant_digits() {
+        let reference = |decimals, reference| {
+            let number = Number::new(1.0, decimals).with_reference(Some(reference));
+            number.reference_number().map(|number| number.to_string())
+        };
+        assert_eq!(reference(4, 2.701).as_deref(), Some("2.701"));
+        assert_eq!(reference(1, 2.701).as_deref(), Some("2.70"));
+        assert_eq!(reference(0, 1_472_000.0).as_deref(), Some("1472000"));
+        assert_eq!(reference(2, 0.0).as_deref(), Some("0.00"));
+    }
 }

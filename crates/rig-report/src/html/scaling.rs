@@ -38,7 +38,10 @@ fn brief(value: f64) -> String {
 const DEEPEST: f64 = 0.25;
 
 /// Half the width of the ends of an interval.
-const CAP: i32 = 3;
+const CAP: i32 = 2;
+
+/// Pixels between series at the same number of workers.
+const BESIDE: f64 = 6.0;
 
 /// The magnitudes of a value's interval, or of the value, that the axis has to have.
 fn reach(number: &Number) -> [f64; 2] {
@@ -84,10 +87,13 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     }
     let (from, to) = (built.backend_coord(&(left, low)), built.backend_coord(&(right, low)));
     draw_names(area, (from, to), &chart.x.quantity, &chart.y.to_string())?;
+    // Side by side, so that intervals do not lie over each other.
+    let pixels = f64::from(to.0 - from.0) / (right - left);
     let mut ends = Vec::new();
     for (i, series) in chart.series.iter().enumerate() {
-        let drawn = || series.points.iter().filter(is_drawn);
-        let places: Vec<(f64, f64)> = drawn().map(|(x, number)| (x.log2(), number.value.log10())).collect();
+        let aside = (i as f64 - (chart.series.len() - 1) as f64 / 2.0) * BESIDE / pixels;
+        let drawn = || series.points.iter().filter(is_drawn).map(|(x, number)| (x.log2() + aside, number));
+        let places: Vec<(f64, f64)> = drawn().map(|(x, number)| (x, number.value.log10())).collect();
         if let Some(last) = places.last() {
             ends.push((i, to.0, built.backend_coord(last).1));
         }
@@ -101,7 +107,7 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
         let dot = if series.published { line } else { colour.filled() };
         for (x, number) in drawn() {
             let Some(interval) = number.interval else { continue };
-            let [low, high] = reach(number).map(|magnitude| built.backend_coord(&(x.log2(), magnitude)));
+            let [low, high] = reach(number).map(|magnitude| built.backend_coord(&(x, magnitude)));
             area.draw(&PathElement::new([low, high], stroke(Role::Series(i), 1)))?;
             // No end where there is none.
             let is_whole = interval.low >= DEEPEST * number.value;
