@@ -41,7 +41,12 @@ const DEEPEST: f64 = 0.25;
 const CAP: i32 = 2;
 
 /// Pixels between series at the same number of workers.
-const BESIDE: f64 = 6.0;
+fn beside(shape: Shape) -> f64 {
+    match shape {
+        Shape::Wide => 6.0,
+        Shape::Narrow => 4.0,
+    }
+}
 
 /// The magnitudes of a value's interval, or of the value, that the axis has to have.
 fn reach(number: &Number) -> [f64; 2] {
@@ -87,11 +92,12 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     }
     let (from, to) = (built.backend_coord(&(left, low)), built.backend_coord(&(right, low)));
     draw_names(area, (from, to), &chart.x.quantity, &chart.y.to_string())?;
-    // Side by side, so that intervals do not lie over each other.
-    let pixels = f64::from(to.0 - from.0) / (right - left);
+    let measured = chart.series.iter().filter(|series| !series.published).count() as f64;
+    let beside = beside(shape) * (right - left) / f64::from(to.0 - from.0);
     let mut ends = Vec::new();
     for (i, series) in chart.series.iter().enumerate() {
-        let aside = (i as f64 - (chart.series.len() - 1) as f64 / 2.0) * BESIDE / pixels;
+        // Side by side, so that intervals do not lie over each other; what was published has none.
+        let aside = if series.published { 0.0 } else { (i as f64 - (measured - 1.0) / 2.0) * beside };
         let drawn = || series.points.iter().filter(is_drawn).map(|(x, number)| (x.log2() + aside, number));
         let places: Vec<(f64, f64)> = drawn().map(|(x, number)| (x, number.value.log10())).collect();
         if let Some(last) = places.last() {
