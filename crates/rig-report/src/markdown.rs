@@ -192,7 +192,8 @@ fn escape(text: &str) -> String {
         match c {
             '&' => escaped.push_str("&amp;"),
             '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
+            // Only at the beginning it makes a quotation.
+            '>' if escaped.trim_start().is_empty() => escaped.push_str("&gt;"),
             // Inside a word an underscore is no emphasis, and names such as rmem_max stay readable.
             '_' if alphanumeric(i.checked_sub(1)) && alphanumeric(Some(i + 1)) => escaped.push('_'),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => {
