@@ -382,10 +382,6 @@ fn scenario(id: &'static str, name: &str, mbit: u64, busy: [f64; 2], colocated: 
         plan: loads::tcp_stream("forward", 128 << 10),
         checks: None,
         trials: trials.collect(),
-        certainty: if overlay {
-            Certainty::Missed("confidence not reached: sender cpu ±3.7 %".into())
-        } else {
-            Certainty::Reached
-        },
+        certainty: if overlay { Certainty::Missed("sender cpu ±3.7 %".into()) } else { Certainty::Reached },
     }
 }

@@ -157,8 +157,9 @@ fn measure(
             trials.push(TrialRecord { block: Some(block + 1), ..record });
         }
         if !args.quiet && (block + 1) % 5 == 0 {
-            let (took, left) = (begin.elapsed(), time.saturating_sub(begin.elapsed()));
-            note(format_args!("{} blocks after {}, {} left", block + 1, minutes(took), minutes(left)));
+            let took = begin.elapsed();
+            let left = minutes(time.saturating_sub(took));
+            note(format_args!("{} blocks after {}, {left} left", block + 1, minutes(took)));
         }
     }
     Ok((trials, begin.elapsed()))

@@ -19,7 +19,7 @@ use rig_study::claim::{Judgement, Metric, Verdict};
 use rig_study::export::{ClaimData, HistoryData, HistoryRun, set_apart};
 use rig_study::judge::{AaData, Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
-use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, no_verdict};
+use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, missed_words, no_verdict};
 use rig_study::store::{Run, RunId, RunState, Store};
 use rig_study::suite::{Repeat, Suite};
 use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
@@ -404,7 +404,7 @@ fn certainty(settled: Option<&Settled>) -> Certainty {
     match settled.map(|s| &s.outcome) {
         Some(Outcome::Fixed | Outcome::TimeUp) => Certainty::Fixed,
         Some(Outcome::Reached | Outcome::Decided) => Certainty::Reached,
-        Some(missed @ Outcome::NotReached(_)) => Certainty::Missed(missed.to_string()),
+        Some(Outcome::NotReached(missed)) => Certainty::Missed(missed_words(missed)),
         Some(Outcome::Unfinished) | None => Certainty::Unfinished,
     }
 }

@@ -289,7 +289,7 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
     let mut remarks: Vec<(String, Vec<String>)> = Vec::new();
     for (head, scenario) in scenarios {
         let missed = match &scenario.certainty {
-            Certainty::Missed(words) => Some(words.clone()),
+            Certainty::Missed(words) => Some(format!("confidence not reached: {words}")),
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
             Certainty::Fixed | Certainty::Reached => None,
         };

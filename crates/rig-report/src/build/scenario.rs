@@ -57,8 +57,7 @@ fn certainty(scenario: &ScenarioView) -> String {
     match &scenario.certainty {
         Certainty::Fixed => "the number of trials was fixed".to_owned(),
         Certainty::Reached => "reached".to_owned(),
-        // The key says what was not reached.
-        Certainty::Missed(words) => words.strip_prefix("confidence ").unwrap_or(words).to_owned(),
+        Certainty::Missed(words) => format!("not reached: {words}"),
         Certainty::Unfinished => "the run ended before".to_owned(),
     }
 }

@@ -85,16 +85,12 @@ impl<'a> Rows<'a> {
     fn row(&self, label: String, scenario: &ScenarioView, published: Option<&Published>) -> Row {
         let cell = |column: &WorkersColumn| {
             let published = published.and_then(|p| p.get(column.side, column.metric));
-            match self.figure(scenario, column) {
+            match self.mean(scenario, column.side, column.metric) {
                 Some(number) => number.with_reference(published).into(),
                 None => Cell::missing("the device under test does not tell, or there is none"),
             }
         };
         Row { label, unit: None, cells: self.columns.iter().map(cell).collect() }
-    }
-
-    fn figure(&self, scenario: &ScenarioView, column: &WorkersColumn) -> Option<Number> {
-        self.mean(scenario, column.side, column.metric)
     }
 
     /// Mean over the trials.
@@ -148,7 +144,8 @@ impl<'a> Rows<'a> {
     }
 
     fn cell(&self, scenario: &ScenarioView, column: &WorkersColumn) -> Cell {
-        self.figure(scenario, column).map_or_else(|| Cell::missing("no trial gave this figure"), Cell::from)
+        self.mean(scenario, column.side, column.metric)
+            .map_or_else(|| Cell::missing("no trial gave this figure"), Cell::from)
     }
 
     fn same_figures(&self, others: &[&WorkersCase]) -> Table {

@@ -6,7 +6,7 @@ use textwrap::wrap;
 
 use super::svg::{
     AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_mark, draw_scale,
-    draw_value, gutter, style, text_width, value_text,
+    draw_value, gutter, style, text_width,
 };
 use crate::document::{Number, Overview};
 use crate::text::clean_line;
@@ -99,7 +99,7 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
     let reach = |n: Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
     let limit = numbers().flatten().flat_map(reach).fold(0.0, f64::max);
     let limit = if limit > 0.0 { limit * 1.01 } else { 1.0 };
-    let texts = numbers().flatten().map(|n| text_width(&value_text(&n, Shape::Wide), SMALL));
+    let texts = numbers().flatten().map(|n| text_width(&n.with_words(), SMALL));
     let room = texts.max().unwrap_or(0) + 10;
     let below = head_height(chart, shape);
     for (i, line) in (0..).zip(head(chart, panel, shape)) {
@@ -116,7 +116,7 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
         let middle = top + BAR / 2;
         let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR))?;
         // With its interval on a phone too: the names stand above the bars, so that there is room.
-        let text = value_text(&number, Shape::Wide);
+        let text = number.with_words();
         if let Some(reference) = number.reference {
             let at = x(reference);
             draw_mark(area, at, (top, BAR))?;

@@ -357,7 +357,7 @@ pub(super) fn draw_value(area: &Area, text: String, px: i32, (x, y): (i32, i32))
     Ok(())
 }
 
-pub(super) fn value_text(number: &Number, shape: Shape) -> String {
+fn value_text(number: &Number, shape: Shape) -> String {
     match shape {
         Shape::Wide => number.with_words(),
         Shape::Narrow => number.to_string(),

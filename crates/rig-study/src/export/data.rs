@@ -62,7 +62,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
     let (certainty, certainty_missed) = match &scenario.certainty {
         Certainty::Fixed => (CertaintyKind::Fixed, None),
         Certainty::Reached => (CertaintyKind::Reached, None),
-        Certainty::Missed(words) => (CertaintyKind::Missed, Some(words.clone())),
+        Certainty::Missed(words) => (CertaintyKind::Missed, Some(format!("confidence not reached: {words}"))),
         Certainty::Unfinished => (CertaintyKind::Unfinished, None),
     };
     let values = |side, metric| scenario.trials.iter().map(move |trial| reading(trial, side, metric));

@@ -338,23 +338,20 @@ impl std::fmt::Display for Outcome {
             Self::Decided => f.write_str("all its claims are decided"),
             Self::TimeUp => f.write_str("the time is up"),
             Self::Unfinished => f.write_str("the run ended before"),
-            Self::NotReached(missed) => {
-                f.write_str("confidence not reached:")?;
-                for (index, (name, width)) in missed.iter().enumerate() {
-                    let separator = if index == 0 { " " } else { ", " };
-                    match width {
-                        // More to either side than the mean itself is not possible on one of them.
-                        Some(width) if *width > 2.0 => {
-                            write!(f, "{separator}{name} (its interval is {width:.1} times its mean wide)")?;
-                        }
-                        Some(width) => write!(f, "{separator}{name} ±{:.1} %", width * 50.0)?,
-                        None => write!(f, "{separator}{name} unknown")?,
-                    }
-                }
-                Ok(())
-            }
+            Self::NotReached(missed) => write!(f, "confidence not reached: {}", missed_words(missed)),
         }
     }
+}
+
+/// `sender cpu ±6.0 %, receiver cpu unknown` of what [`Outcome::NotReached`] holds.
+pub fn missed_words(missed: &[(String, Option<f64>)]) -> String {
+    let words = |(name, width): &(String, Option<f64>)| match width {
+        // More to either side than the mean itself is not possible on one of them.
+        Some(width) if *width > 2.0 => format!("{name} (its interval is {width:.1} times its mean wide)"),
+        Some(width) => format!("{name} ±{:.1} %", width * 50.0),
+        None => format!("{name} unknown"),
+    };
+    missed.iter().map(words).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
