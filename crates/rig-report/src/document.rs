@@ -51,6 +51,8 @@ pub struct Headline {
 
 /// Claims that a brief report shows at most.
 const BRIEF_CLAIMS: usize = 8;
+/// Columns of a table that a brief report shows at most: what is wider than a screen is looked up.
+const BRIEF_COLUMNS: usize = 4;
 
 impl Document {
     /// All blocks in the order of reading, what is folded away after its fold.
@@ -80,6 +82,10 @@ impl Document {
             let mut left = 0;
             match &mut block {
                 Block::Folded { blocks, .. } => blocks.clear(),
+                Block::Table(table) if table.columns.len() > BRIEF_COLUMNS => {
+                    let summary = format!("{}: a table of {} columns", table.caption, table.columns.len());
+                    block = Block::Folded { summary, blocks: Vec::new() };
+                }
                 Block::Claims { claims } => {
                     left = claims.len().saturating_sub(BRIEF_CLAIMS);
                     *claims = of_each_verdict(std::mem::take(claims), BRIEF_CLAIMS);

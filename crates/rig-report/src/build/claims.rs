@@ -5,12 +5,26 @@ use rig_study::view::RunView;
 
 use crate::document::{Block, Claim, Open, Verdict};
 
-/// The claims of the run, each where it belongs.
+/// Below a suite's answer the study comes second: how its claims fared in one line, those that differ here folded into it. `None` where
+/// none differs or nothing stands above.
+pub(super) fn beside_the_study(view: &RunView) -> Option<Block> {
+    view.answer.as_ref()?;
+    let claims: Vec<Claim> = whole(&view.claims).into_iter().filter(differs).collect();
+    let summary = tally(&view.claims).filter(|_| !claims.is_empty())?;
+    Some(Block::Folded { summary, blocks: vec![Block::Claims { claims }] })
+}
+
+fn differs(claim: &Claim) -> bool {
+    claim.open.is_none() && claim.verdict == Verdict::Differs
+}
+
+/// The claims of the run, each where it belongs, but those beside the study.
 pub(super) fn blocks(view: &RunView) -> Vec<Block> {
-    if view.claims.is_empty() {
+    let apart = beside_the_study(view).is_some();
+    let claims: Vec<Claim> = whole(&view.claims).into_iter().filter(|claim| !(apart && differs(claim))).collect();
+    if claims.is_empty() {
         return aa(view).into_iter().collect();
     }
-    let claims = whole(&view.claims);
     let mut blocks = vec![Block::heading(2, "Claims")];
     let (decided, open): (Vec<Claim>, Vec<Claim>) = claims.into_iter().partition(|claim| claim.open.is_none());
     let (single, open): (Vec<Claim>, Vec<Claim>) = open.into_iter().partition(|claim| seen(claim).is_some());

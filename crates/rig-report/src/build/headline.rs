@@ -28,7 +28,9 @@ pub(super) fn headline(view: &RunView, lead: &[Block]) -> Headline {
 /// something about.
 fn measured_answer(view: &RunView, overview: Option<&Overview>) -> String {
     if let Some(answer) = &view.answer {
-        let tally = claims::tally(&view.claims).map_or_else(String::new, |tally| format!(" {tally}"));
+        // Claims that differ from the study have a line of their own below.
+        let tally = claims::tally(&view.claims).filter(|_| claims::beside_the_study(view).is_none());
+        let tally = tally.map_or_else(String::new, |tally| format!(" {tally}"));
         return format!("{answer}{tally}");
     }
     of_claims(&view.claims)

@@ -119,7 +119,10 @@ fn lead(view: &RunView) -> Vec<Block> {
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
         });
     }
+    blocks.extend(claims::beside_the_study(view));
     blocks.extend(glance::chart(view));
+    // Who had stacks sampled asked for this.
+    blocks.extend(layers::blocks(view));
     blocks.extend(claims::blocks(view));
     blocks
 }
@@ -135,7 +138,6 @@ fn blocks(view: &RunView, lead: &[Block]) -> Vec<Block> {
         blocks.push(Block::heading(2, "Charts"));
         blocks.extend(charts);
     }
-    blocks.extend(layers::blocks(view));
     let flames = results::flames(view);
     if !flames.is_empty() {
         blocks.push(Block::heading(2, "Where the CPUs' time went"));

@@ -480,6 +480,56 @@ fn the_headline_answers_the_question() {
     assert_eq!(document(&view).headline.unwrap().answer, "Nothing was measured.");
 }
 
+/// The reader's question first: claims of a study that differ here are one line, unfolded by who wants them.
+#[test]
+fn below_an_answer_claims_that_differ_from_the_study_are_one_line() {
+    let mut view = run_view();
+    view.answer = Some("Containers keep 76 % (75 to 78).".into());
+    let refuted =
+        view.claims.iter().position(|claim| claim.open.is_none() && claim.verdict == Verdict::Refuted).unwrap();
+    view.claims[refuted].verdict = Verdict::Differs;
+    let document = document(&view);
+    assert_eq!(document.headline.as_ref().unwrap().answer, "Containers keep 76 % (75 to 78).");
+    // Above the chart, below nothing but why the run is not whole.
+    let folded = |block: &&Block| matches!(block, Block::Folded { .. });
+    let Some(Block::Folded { summary, blocks }) = document.lead.iter().find(folded) else { panic!("{document:?}") };
+    assert!(matches!(&document.lead[2], Block::Figure(_)), "{:?}", document.lead[2]);
+    assert_eq!(summary, "Of 3 claims 1 holds, 1 differs from the study, 1 is undecided.");
+    assert_eq!(blocks, &[Block::Claims { claims: vec![view.claims[refuted].clone()] }]);
+    let text = |block: &Block| serde_json::to_string(block).unwrap();
+    let told = document.lead.iter().filter(|block| text(block).contains(&view.claims[refuted].text)).count();
+    assert_eq!(told, 1, "told once");
+    let brief = document.brief("");
+    assert!(!brief.lead.iter().any(|block| text(block).contains(&view.claims[refuted].text)), "folded");
+}
+
+/// Who had stacks sampled sees what the layers cost without asking again; a table too wide for a screen is a line.
+#[test]
+fn costs_by_layer_are_in_the_brief_report_of_a_run_that_sampled_them() {
+    let mut view = run_view();
+    let has_layers = |document: &Document| {
+        let is_chart = |block: &&Block| matches!(block, Block::Figure(Chart::Layers(_)));
+        document.lead.iter().filter(is_chart).count()
+    };
+    assert_eq!(has_layers(&document(&view).brief("")), 0);
+    for scenario in &mut view.scenarios {
+        scenario.trials = scenario.trials.drain(..).map(|trial| rig_study::fixture::with_layers(trial, 0)).collect();
+    }
+    let whole = document(&view);
+    let tables = |document: &Document| {
+        let of = |block: &Block| matches!(block, Block::Table(table) if table.caption.starts_with("CPU time added to"));
+        document.outer_blocks().filter(|block| of(block)).count()
+    };
+    assert_eq!((has_layers(&whole), tables(&whole)), (1, 1), "told once in all");
+    let brief = whole.brief("");
+    assert_eq!((has_layers(&brief), tables(&brief)), (1, 0));
+    let line = |block: &Block| matches!(block, Block::Folded { summary, .. } if summary.ends_with(" columns"));
+    assert!(brief.lead.iter().any(line), "{:?}", brief.lead);
+
+    view.scenarios.retain(|scenario| ["A", "B"].contains(&scenario.id.as_str()));
+    assert_eq!(tables(&document(&view).brief("")), 1, "two columns have room");
+}
+
 #[test]
 fn what_one_trial_showed_is_seen_and_not_judged() {
     let document = document(&seen());

@@ -92,7 +92,7 @@ fn how_long_a_run_takes_follows_from_its_timing() {
 fn layers_reproduces_the_studys_options() {
     let suite = Suite::parse("layers.toml", LAYERS).unwrap();
     let ids: Vec<&str> = suite.scenarios.iter().map(|s| s.id.as_str()).collect();
-    assert_eq!(ids, ["A", "B", "C", "D", "D-vxlan", "E", "F", "F-vxlan", "C4", "T2", "T8"]);
+    assert_eq!(ids, ["A", "A2", "B", "C", "D", "D-vxlan", "E", "F", "F-vxlan", "C4", "T2", "T8"]);
     let b = suite.scenario("B").unwrap();
     assert_eq!(b.topology.path().name(), "bridge");
     let (send, receive) = streams(b);
@@ -100,6 +100,11 @@ fn layers_reproduces_the_studys_options() {
     assert_eq!(send.engine, Engine::Uring { outstanding: 2 });
     assert_eq!(receive.engine, Engine::Uring { outstanding: 16 });
     assert_eq!(receive.receive_buffer, Some(2 << 20));
+    // What containers keep is held against the raw stack under the same load.
+    let base = suite.scenario(suite.baseline.as_deref().unwrap()).unwrap();
+    assert_eq!((base.id.as_str(), base.topology.path().name()), ("A2", "raw"));
+    assert_eq!(streams(base), streams(b));
+    assert_ne!(streams(suite.scenario("A").unwrap()), streams(b), "the study's own");
     let f = suite.scenario("F").unwrap();
     let (send, receive) = streams(f);
     assert_eq!((send.message, receive.message, send.no_delay), (1390, 64 * 1024, true));

@@ -113,7 +113,8 @@ mod tests {
             let suite = Suite::load(name).unwrap();
             twin_of(&suite, &suite.timing)
         };
-        assert_eq!(of("layers").as_deref(), Some("A"));
+        // No claim is about its baseline, A2.
+        assert_eq!(of("layers").as_deref(), Some("B"));
         assert_eq!(of("namespaces").as_deref(), Some("TCP_STREAM-none"));
         assert_eq!(of("spreading"), None, "a single scenario without claims");
     }
