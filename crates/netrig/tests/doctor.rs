@@ -40,7 +40,7 @@ fn the_text_and_the_status_agree_and_nothing_is_left_behind() {
         .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     match output.status.code() {
-        Some(0) => assert!(text.contains("This machine can run `netrig run layers`."), "{text}"),
+        Some(0) => assert!(text.contains("This machine can run `netrig run layers`"), "{text}"),
         Some(3) => assert!(text.contains("MISSING") && text.contains("This machine cannot run"), "{text}"),
         other => panic!("status {other:?}: {text}"),
     }

@@ -16,9 +16,9 @@ const CHART_WIDTH: usize = 88;
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "# {}", escape(&document.title))?;
     if let Some(Headline { question, answer, caution }) = &document.headline {
+        caution.iter().try_for_each(|caution| writeln!(out, "\n> [!CAUTION]\n> {}", paragraph(caution)))?;
         question.iter().try_for_each(|question| writeln!(out, "\n*{}*", escape(question)))?;
         writeln!(out, "\n{}", bold(answer))?;
-        caution.iter().try_for_each(|caution| writeln!(out, "\n> [!CAUTION]\n> {}", paragraph(caution)))?;
     }
     for line in &document.summary {
         writeln!(out, "\n{}", paragraph(line))?;

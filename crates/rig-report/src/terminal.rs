@@ -59,12 +59,12 @@ impl Terminal<'_> {
         let title = clean_line(&document.title);
         self.lines(&title, "", "", Paint::bold)?;
         if let Some(Headline { question, answer, caution }) = &document.headline {
-            question.iter().try_for_each(|question| self.plain(&clean_line(question), "", ""))?;
-            self.lines(&clean_line(answer), "", "", Paint::bold)?;
             caution.iter().try_for_each(|caution| {
                 let text = format!("caution: {}", clean_line(caution));
                 self.lines(&text, "", "  ", |paint, line| paint.colour(Colour::Yellow, line))
             })?;
+            question.iter().try_for_each(|question| self.plain(&clean_line(question), "", ""))?;
+            self.lines(&clean_line(answer), "", "", Paint::bold)?;
         }
         for line in &document.summary {
             self.lines(&clean_line(line), "", "", |_, line| line.to_owned())?;

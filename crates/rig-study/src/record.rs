@@ -1,6 +1,7 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
 mod layers;
+mod next_step;
 
 use std::fmt;
 

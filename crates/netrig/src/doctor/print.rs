@@ -79,7 +79,17 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
     }
     writeln!(out)?;
     match Readiness::of(findings) {
-        Readiness::Ready => writeln!(out, "{good}This machine can run `netrig run layers`.{plain}"),
+        Readiness::Ready => {
+            let in_doubt = doubtful_now(findings);
+            if in_doubt.is_empty() {
+                return writeln!(out, "{good}This machine can run `netrig run layers`.{plain}");
+            }
+            let text = format!(
+                "This machine can run `netrig run layers`, but what it measures now is to be doubted: {}.",
+                in_doubt.join("; ")
+            );
+            writeln!(out, "{doubt}{}{plain}", wrapped(&text, "", "  ", columns).trim_end())
+        }
         Readiness::NotReady => {
             let missing: Vec<_> = findings
                 .iter()
@@ -90,6 +100,16 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
             writeln!(out, "{bad}{}{plain}", wrapped(&text, "", "  ", columns).trim_end())
         }
     }
+}
+
+/// What else keeps the machine busy, which is another a minute later.
+fn doubtful_now(findings: &[Finding]) -> Vec<String> {
+    let now = findings.iter().filter(|finding| finding.area == Area::OtherLoad);
+    let doubtful = |finding: &Finding| match &finding.state {
+        State::Doubtful(lack) => Some(format!("{} ({})", finding.name, lack.found)),
+        _ => None,
+    };
+    now.filter_map(doubtful).collect()
 }
 
 pub(super) fn json(findings: &[Finding]) -> String {

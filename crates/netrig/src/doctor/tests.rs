@@ -322,6 +322,23 @@ fn who_keeps_the_machine_busy_decides_what_to_do_about_it() {
     assert_eq!(said, expected);
 }
 
+/// A machine that can run a suite, and is too busy to measure anything.
+#[test]
+fn a_busy_machine_is_not_told_that_all_is_well() {
+    let mut facts = good();
+    let verdict = |facts: &Facts| {
+        let said = write(&findings(facts, &Ok("/x".into())), Format::Plain, 400);
+        said.lines().last().unwrap().to_owned()
+    };
+    assert_eq!(verdict(&facts), "This machine can run `netrig run layers`.");
+    facts.activity.busy_percent = 98.0;
+    facts.activity.steal_percent = 3.0;
+    let said = verdict(&facts);
+    let expected = "This machine can run `netrig run layers`, but what it measures now is to be doubted: programs (98 % busy, load \
+                    average 0.04); stolen time (3.0 %).";
+    assert_eq!(said, expected);
+}
+
 #[test]
 fn only_what_a_suite_is_made_of_is_in_its_way() {
     let layers = Suite::load("layers").unwrap();

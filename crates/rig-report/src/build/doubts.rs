@@ -160,22 +160,41 @@ pub(super) fn overview(view: &RunView) -> Option<Table> {
     Some(table)
 }
 
-/// The kind of doubt that most trials carry.
-pub(super) fn most_often(view: &RunView) -> Option<&'static str> {
-    let mut kinds: Vec<(&'static str, usize)> = Vec::new();
+/// Trials that carry the same kind of doubt.
+pub(super) struct Often<'a> {
+    pub kind: &'static str,
+    pub trials: usize,
+    pub worst: &'a Flag,
+}
+
+/// The kinds of doubts, that of most trials first.
+pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
+    let mut kinds: Vec<Often<'_>> = Vec::new();
     for trial in view.scenarios.iter().flat_map(|scenario| &scenario.trials) {
-        let mut own: Vec<&'static str> = trial.flags.iter().map(kind).collect();
-        own.sort_unstable();
-        own.dedup();
-        for kind in own {
-            match kinds.iter_mut().find(|(known, _)| *known == kind) {
-                Some((_, trials)) => *trials += 1,
-                None => kinds.push((kind, 1)),
+        let mut own: Vec<&'static str> = Vec::new();
+        for flag in &trial.flags {
+            let kind = kind(flag);
+            let known = match kinds.iter().position(|known| known.kind == kind) {
+                Some(place) => &mut kinds[place],
+                None => {
+                    kinds.push(Often { kind, trials: 0, worst: flag });
+                    let last = kinds.len() - 1;
+                    &mut kinds[last]
+                }
+            };
+            if weight(flag) > weight(known.worst) {
+                known.worst = flag;
+            }
+            // A trial counts once, however many flags of the kind it has.
+            if !own.contains(&kind) {
+                own.push(kind);
+                known.trials += 1;
             }
         }
     }
     // Of as many the one that came first.
-    kinds.into_iter().rev().max_by_key(|(_, trials)| *trials).map(|(kind, _)| kind)
+    kinds.sort_by_key(|often| std::cmp::Reverse(often.trials));
+    kinds
 }
 
 /// The doubts of one scenario, each once, with the trials that carry it and the worst case.

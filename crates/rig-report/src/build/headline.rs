@@ -3,11 +3,12 @@
 use rig_stats::units::counted;
 use rig_study::view::RunView;
 
+use super::doubts::Often;
 use super::{claims, doubts};
 use crate::document::{Block, Chart, Claim, Headline, Number, Overview, Verdict};
 
-/// Above this share of trials with a doubt, the whole is to be doubted.
-const NEARLY_EVERY: f64 = 0.9;
+/// From this share of trials with a doubt on, the whole is to be doubted; fewer are told below the answer.
+const MANY: f64 = 0.5;
 
 /// `lead` is what the report begins with.
 pub(super) fn headline(view: &RunView, lead: &[Block]) -> Headline {
@@ -91,17 +92,41 @@ fn another_machine(view: &RunView) -> Option<String> {
 }
 
 fn doubts_of_trials(view: &RunView) -> Option<String> {
-    let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
-    let all = trials().count();
-    let doubted = trials().filter(|trial| !trial.flags.is_empty()).count();
-    if all == 0 || (doubted as f64) < NEARLY_EVERY * all as f64 {
+    let (doubted, all) = doubted(view);
+    if all == 0 || (doubted as f64) < MANY * all as f64 {
         return None;
     }
-    let often = doubts::most_often(view)?;
-    let trials = match (doubted, all) {
+    let by_frequency = doubts::by_frequency(view);
+    let often = by_frequency.first()?;
+    let Often { kind, trials, worst } = often;
+    let next = worst.next_step();
+    let who = match (doubted, all) {
         (1, 1) => "The only trial carries a doubt".to_owned(),
         (doubted, all) if doubted == all => format!("Each of the {} carries a doubt", counted(all, "trial", "trials")),
         (doubted, all) => format!("{doubted} of {all} trials carry a doubt"),
     };
-    Some(format!("{trials}, most often: {often}. Keep that in mind when reading the figures."))
+    let what = match (*trials == doubted, all) {
+        (true, 1) => worst.to_string(),
+        (true, _) => format!("at worst {worst}"),
+        (false, _) => format!("most often ({trials}) of the kind \"{kind}\", at worst {worst}"),
+    };
+    Some(format!("{who}: {what}. Next: {next}."))
+}
+
+/// Trials that carry a doubt, and all.
+fn doubted(view: &RunView) -> (usize, usize) {
+    let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    (trials().filter(|trial| !trial.flags.is_empty()).count(), trials().count())
+}
+
+/// Where some trials carry a doubt, but not so many that the whole is to be doubted: how many, and which.
+pub(super) fn some_doubted(view: &RunView) -> Option<Block> {
+    let (doubted, all) = doubted(view);
+    if doubted == 0 || doubts_of_trials(view).is_some() {
+        return None;
+    }
+    let kinds: Vec<String> =
+        doubts::by_frequency(view).iter().map(|often| format!("{} ({})", often.kind, often.trials)).collect();
+    let carry = if doubted == 1 { "carries" } else { "carry" };
+    Some(Block::info(format!("{doubted} of {all} trials {carry} a doubt: {}.", kinds.join(", "))))
 }

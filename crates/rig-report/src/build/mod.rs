@@ -119,6 +119,7 @@ fn lead(view: &RunView) -> Vec<Block> {
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
         });
     }
+    blocks.extend(headline::some_doubted(view));
     blocks.extend(claims::beside_the_study(view));
     blocks.extend(glance::chart(view));
     // Who had stacks sampled asked for this.

@@ -464,6 +464,8 @@ fn the_headline_answers_the_question() {
          claims 1 holds, 1 is refuted, 1 is undecided."
     );
     assert_eq!(headline.caution, None, "few trials carry a doubt");
+    let told = |block: &&Block| matches!(block, Block::Notice { text, .. } if text.contains(" of 15 trials carr"));
+    assert_eq!(document(&view).brief("").lead.iter().filter(told).count(), 1, "but they are told");
     let mut view = view;
     view.answer = Some("Containers keep 76 % (75 to 78).".into());
     let answer = document(&view).headline.unwrap().answer;
@@ -490,10 +492,10 @@ fn below_an_answer_claims_that_differ_from_the_study_are_one_line() {
     view.claims[refuted].verdict = Verdict::Differs;
     let document = document(&view);
     assert_eq!(document.headline.as_ref().unwrap().answer, "Containers keep 76 % (75 to 78).");
-    // Above the chart, below nothing but why the run is not whole.
-    let folded = |block: &&Block| matches!(block, Block::Folded { .. });
-    let Some(Block::Folded { summary, blocks }) = document.lead.iter().find(folded) else { panic!("{document:?}") };
-    assert!(matches!(&document.lead[2], Block::Figure(_)), "{:?}", document.lead[2]);
+    let place = |wanted: fn(&Block) -> bool| document.lead.iter().position(wanted).unwrap();
+    let folded = place(|block| matches!(block, Block::Folded { .. }));
+    assert!(folded < place(|block| matches!(block, Block::Figure(_))), "above the chart");
+    let Block::Folded { summary, blocks } = &document.lead[folded] else { unreachable!() };
     assert_eq!(summary, "Of 3 claims 1 holds, 1 differs from the study, 1 is undecided.");
     assert_eq!(blocks, &[Block::Claims { claims: vec![view.claims[refuted].clone()] }]);
     let text = |block: &Block| serde_json::to_string(block).unwrap();
@@ -609,10 +611,20 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     let caution = document(&view).headline.unwrap().caution.unwrap();
     assert_eq!(
         caution,
-        "Each of the 15 trials carries a doubt, most often: CPU time stolen. Keep that in mind when reading the figures."
+        "Each of the 15 trials carries a doubt: at worst the hypervisor took 9.0 % of node a's CPU time. Next: use a host with \
+         CPUs of its own, or more blocks (--budget)."
     );
     view.scenarios[0].trials[0].flags.clear();
     assert!(document(&view).headline.unwrap().caution.unwrap().starts_with("14 of 15 trials carry a doubt"));
+    let flags_of = |view: &mut RunView, doubted: usize| {
+        let trials = view.scenarios.iter_mut().flat_map(|s| &mut s.trials).enumerate();
+        trials.for_each(|(i, trial)| trial.flags = if i < doubted { vec![flag.clone()] } else { Vec::new() });
+    };
+    flags_of(&mut view, 8);
+    assert!(document(&view).headline.unwrap().caution.unwrap().starts_with("8 of 15 trials carry a doubt"));
+    flags_of(&mut view, 7);
+    assert_eq!(document(&view).headline.unwrap().caution, None, "told below");
+    flags_of(&mut view, 14);
     view.set_apart = Some(SetApart { slower_percent: 23.4, usual_runs: 5 });
     let caution = document(&view).headline.unwrap().caution.unwrap();
     let apart = "Another machine by calibration: the same arithmetic was 23 % slower than in 5 runs of this store.";

@@ -104,14 +104,14 @@ impl Render for Verbatim<'_> {
     }
 }
 
-/// The question and its answer.
+/// The question and its answer, and above both why the whole is to be doubted.
 fn answer(headline: &Headline) -> Markup {
     html! {
-        @if let Some(question) = &headline.question { p.question { (Text(question)) } }
-        p.answer { (Text(&headline.answer)) }
         @if let Some(caution) = &headline.caution {
             p class="notice warning" role="note" { strong { "Caution" } " " (Text(caution)) }
         }
+        @if let Some(question) = &headline.question { p.question { (Text(question)) } }
+        p.answer { (Text(&headline.answer)) }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::mem::{Discriminant, discriminant};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -14,7 +15,7 @@ use rig_stats::units::{bits_at_a_glance, counted, rate_at_a_glance};
 use super::{Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind, figure};
-use crate::record::TrialRecord;
+use crate::record::{Flag, TrialRecord};
 use crate::suite::{Repeat, Scenario, Suite, Timing};
 
 /// How often two runs that take turns tell the time left where no line changes.
@@ -128,6 +129,8 @@ pub struct Progress {
     /// How long the trials take at least, where that is known before.
     expected: Option<Duration>,
     trials_done: u32,
+    /// Kinds of doubts that were named already.
+    named: Vec<Discriminant<Flag>>,
     repeat: Repeat,
     /// Of the longest scenario id.
     width: usize,
@@ -146,6 +149,7 @@ impl Progress {
             started: Instant::now(),
             expected: suite.shortest(timing),
             trials_done: 0,
+            named: Vec::new(),
             repeat: timing.repeat,
             width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
         }
@@ -214,6 +218,19 @@ pub fn minutes(time: Duration) -> String {
     if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
 }
 
+/// A doubt where it first appears: what it is and what to do about it. Later trials only count theirs.
+fn first_of_their_kind(named: &mut Vec<Discriminant<Flag>>, flags: &[Flag]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for flag in flags {
+        let kind = discriminant(flag);
+        if !named.contains(&kind) {
+            named.push(kind);
+            texts.push(format!("  doubt: {flag}\n    next: {}", flag.next_step()));
+        }
+    }
+    texts
+}
+
 impl Observer for Progress {
     fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
         self.trial = format!("{} {} (trial {ordinal})", scenario.id, scenario.name);
@@ -274,6 +291,9 @@ impl Observer for Progress {
             },
             width = self.width,
         ));
+        for text in first_of_their_kind(&mut self.named, &record.flags) {
+            self.lines.say(&text);
+        }
     }
 
     fn settled(&mut self, settled: &Settled) {
@@ -285,5 +305,26 @@ impl Observer for Progress {
             let trials = counted(*trials, "trial", "trials");
             self.lines.say(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubt_is_named_where_it_first_appears() {
+        let busy = |percent| Flag::OtherLoad { node: "a".into(), percent };
+        let stolen = Flag::Stolen { node: "b".into(), percent: 9.0 };
+        let mut named = Vec::new();
+        let said = first_of_their_kind(&mut named, &[busy(23.0), busy(12.0)]);
+        let [only] = said.as_slice() else { panic!("{said:?}") };
+        assert!(
+            only.contains("other programs used 23.0 % of node a's CPU time") && only.contains("netrig doctor"),
+            "{only}"
+        );
+        let said = first_of_their_kind(&mut named, &[busy(50.0), stolen]);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("the hypervisor took 9.0 %"), "{said:?}");
     }
 }
