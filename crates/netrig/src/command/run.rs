@@ -151,8 +151,12 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
     let elsewhere = (args.host != HostKind::Local).then(|| host.name().to_owned());
     let mut rig = Rig::on(host, &cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).or_exit(Exit::Lacking)?;
-    if let Some(map) = layers {
-        rig.divide_by(map).or_exit(Exit::Lacking)?;
+    match layers {
+        Some(map) => rig.divide_by(map).or_exit(Exit::Lacking)?,
+        None if suite.scenarios.iter().any(|scenario| scenario.profile) => {
+            rig.prepare_samples().context("sample stacks, as `profile = true` asks").or_exit(Exit::Lacking)?;
+        }
+        None => {}
     }
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;

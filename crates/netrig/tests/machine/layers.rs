@@ -99,6 +99,27 @@ fn the_layers_of_each_path_have_their_part_and_all_parts_add_up() {
     });
 }
 
+/// A scenario asks for its own stacks on a path without a device under test, too.
+#[test]
+fn a_scenario_with_profile_has_the_stacks_of_its_ends() {
+    world::own_among_processes(|| {
+        let Some(mut rig) = world::rig() else { return };
+        if let Err(error) = rig.prepare_samples() {
+            return skip(Lack::Sampling, format_args!("{error:#}"));
+        }
+        let text =
+            |profile| suite("raw", "a", "b").text.replace("id = \"S\"", &format!("id = \"S\"\nprofile = {profile}"));
+        for profile in [false, true] {
+            let suite = Suite::parse("profile.toml", &text(profile)).unwrap();
+            let record = rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| ()).unwrap();
+            let nodes = record.layers.map_or_else(Vec::new, |layers| layers.nodes);
+            let sampled =
+                nodes.iter().filter(|node| node.profile.as_ref().is_some_and(|p| !p.stacks.is_empty())).count();
+            assert_eq!(sampled, if profile { 2 } else { 0 });
+        }
+    });
+}
+
 /// The window that is measured has no samples of its own: what it counts is what it would count without.
 #[test]
 fn sampling_has_a_window_of_its_own() {

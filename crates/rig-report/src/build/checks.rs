@@ -25,6 +25,32 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
     blocks
 }
 
+/// The checks that did not pass, each with what was seen: a count says nothing of which, or why. Empty where all passed.
+pub(super) fn not_passed(view: &RunView) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for scenario in view.scenarios.iter().filter(|scenario| !scenario.trials.is_empty()) {
+        let Some(procedure) = scenario.checks else { continue };
+        let checks = procedure.judge(&scenario.trials);
+        let items = said_of(&checks);
+        if !items.is_empty() {
+            blocks.push(Block::heading(2, "Checks that did not pass"));
+            blocks.push(Block::List { items });
+        }
+    }
+    blocks
+}
+
+/// Of each check that did not pass: what failed first, then what is not known, then what cannot be made.
+fn said_of(checks: &[Check]) -> Vec<String> {
+    let of = |wanted: Verdict| checks.iter().filter(move |check| check.verdict == wanted);
+    let failed = of(Verdict::Failed)
+        .map(|Check { name, what, seen, .. }| format!("{name} failed. Expected: {what}. Seen: {seen}."));
+    let unknown =
+        of(Verdict::Unknown).map(|Check { name, what, seen, .. }| format!("{name} is not known ({what}): {seen}."));
+    let lacking = of(Verdict::Lacking).map(|Check { name, seen, .. }| format!("{name} cannot be made here: {seen}."));
+    failed.chain(unknown).chain(lacking).collect()
+}
+
 /// How the checks went; `None` where there are none.
 pub(super) fn answer(view: &RunView) -> Option<String> {
     let carried_out = |scenario: &&ScenarioView| !scenario.trials.is_empty();
@@ -200,4 +226,41 @@ fn simulated(scenario: &ScenarioView) -> Vec<Block> {
         table("Simulated: CPUs with receive work", None, 2, &|one| Some(one.cpus)),
         table("Simulated: to 95 % of the new rate", Some("ms"), 0, &|one| one.t95_ms.map(|ms| ms as f64)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_study::fixture::run_view;
+
+    use super::*;
+
+    #[test]
+    fn checks_that_did_not_pass_say_which_and_why_in_the_brief_report() {
+        let check = |name: &str, verdict| Check {
+            name: name.to_owned(),
+            what: "all on one CPU".to_owned(),
+            published: String::new(),
+            verdict,
+            seen: format!("seen by {name}"),
+        };
+        let checks = [
+            check("V01", Verdict::Passed),
+            check("V02", Verdict::Lacking),
+            check("V03", Verdict::Failed),
+            check("V04", Verdict::Unknown),
+        ];
+        let expected = [
+            "V03 failed. Expected: all on one CPU. Seen: seen by V03.",
+            "V04 is not known (all on one CPU): seen by V04.",
+            "V02 cannot be made here: seen by V02.",
+        ];
+        assert_eq!(said_of(&checks), expected);
+
+        let mut view = run_view();
+        assert_eq!(not_passed(&view), []);
+        view.scenarios[0].checks = Some(Procedure::ReceiveSpreading);
+        let brief = super::super::document(&view).brief("");
+        let listed = |block: &Block| matches!(block, Block::List { items } if items[0].starts_with("V01 "));
+        assert!(brief.lead.iter().any(listed), "{:?}", brief.lead);
+    }
 }

@@ -6,6 +6,7 @@ mod checks;
 mod claims;
 pub(crate) mod doubts;
 mod dut;
+mod flames;
 mod glance;
 mod headline;
 mod latency;
@@ -122,6 +123,7 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks.extend(headline::some_doubted(view));
     blocks.extend(claims::beside_the_study(view));
     blocks.extend(glance::chart(view));
+    blocks.extend(checks::not_passed(view));
     // Who had stacks sampled asked for this.
     blocks.extend(layers::blocks(view));
     blocks.extend(claims::blocks(view));

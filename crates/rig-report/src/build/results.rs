@@ -10,7 +10,7 @@ use rig_study::view::{Certainty, RunView, ScenarioView};
 
 use super::accounting;
 use super::sheets::{self, Sheet};
-use super::{decimals, dut, latency, mean, name, netperf, overview, shown, unit, workers};
+use super::{decimals, flames, latency, mean, name, netperf, overview, shown, unit, workers};
 use crate::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
 };
@@ -303,16 +303,15 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
     remarks.into_iter().map(|(remark, heads)| format!("{}: {remark}", heads.join(", "))).collect()
 }
 
-/// Most flame graphs that a report shows: they are large.
+/// Most scenarios whose flame graphs a report shows: they are large.
 const FLAMES: usize = 8;
 
-/// Where the CPUs of devices under test spent their time: of a row for each number of workers those with the fewest and
+/// Where CPUs spent their time, those of the device under test or, where they were sampled by layer, of the ends: of a row for each number of workers those with the fewest and
 /// the most, of other scenarios all.
 pub(super) fn flames(view: &RunView) -> Vec<Block> {
     let profiled = |id: &str| {
         let scenario = view.scenarios.iter().find(|scenario| scenario.id == id)?;
-        let duts = scenario.trials.iter().filter_map(|trial| trial.dut.as_ref());
-        duts.clone().any(|dut| dut.profile.is_some()).then_some(scenario)
+        flames::is_profiled(scenario).then_some(scenario)
     };
     let layouts = layouts(view);
     let mut shown: Vec<&ScenarioView> = Vec::new();
@@ -330,7 +329,7 @@ pub(super) fn flames(view: &RunView) -> Vec<Block> {
     let others = view.scenarios.iter().filter(|s| !in_rows.contains(&s.id.as_str()));
     shown.extend(others.filter_map(|scenario| profiled(&scenario.id)));
     let left_out = shown.len().saturating_sub(FLAMES);
-    let mut blocks: Vec<Block> = shown.into_iter().take(FLAMES).flat_map(dut::flames).collect();
+    let mut blocks: Vec<Block> = shown.into_iter().take(FLAMES).flat_map(flames::of).collect();
     if left_out > 0 {
         blocks.push(Block::info(format!("{left_out} more were profiled; their stacks are in the JSON of the run.")));
     }

@@ -523,11 +523,18 @@ fn costs_by_layer_are_in_the_brief_report_of_a_run_that_sampled_them() {
         document.outer_blocks().filter(|block| of(block)).count()
     };
     assert_eq!((has_layers(&whole), tables(&whole)), (1, 1), "told once in all");
-    let brief = whole.brief("");
+    let brief = whole.clone().brief("");
     assert_eq!((has_layers(&brief), tables(&brief)), (1, 0));
     let line = |block: &Block| matches!(block, Block::Folded { summary, .. } if summary.ends_with(" columns"));
     assert!(brief.lead.iter().any(line), "{:?}", brief.lead);
 
+    let flames = |document: &Document| {
+        document
+            .all_blocks()
+            .filter_map(|block| if let Block::Flame(flame) = block { Some(flame.title.clone()) } else { None })
+            .collect::<Vec<_>>()
+    };
+    assert!(flames(&whole).contains(&"Containers, node b".to_owned()), "{:?}", flames(&whole));
     view.scenarios.retain(|scenario| ["A", "B"].contains(&scenario.id.as_str()));
     assert_eq!(tables(&document(&view).brief("")), 1, "two columns have room");
 }

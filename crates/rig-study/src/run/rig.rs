@@ -166,12 +166,21 @@ impl Rig {
     /// # Errors
     /// When the host cannot sample stacks, or the machine does not let them be sampled.
     pub fn divide_by(&mut self, map: Map) -> Result<()> {
+        self.prepare_samples()?;
+        self.trials.layers = Some(map);
+        Ok(())
+    }
+
+    /// Makes ready to sample the stacks of all nodes' CPUs, as scenarios with `profile` ask for.
+    ///
+    /// # Errors
+    /// As [`Self::divide_by`].
+    pub fn prepare_samples(&self) -> Result<()> {
         if let Some(lack) = self.host.lacks(Ability::Stacks) {
             bail!(lack);
         }
         rig_sys::perf::probe()?;
         Profiler::prepare(&owned(&self.trials.placement.all()));
-        self.trials.layers = Some(map);
         Ok(())
     }
 
@@ -270,7 +279,8 @@ impl Trials {
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
-        if let Some(map) = &self.layers {
+        let profiled = scenario.profile.then(Map::built_in);
+        if let Some(map) = self.layers.as_ref().or(profiled.as_ref()) {
             record.layers = Some(self.by_layer(map, stage, scenario, &record, (known, timing.phases))?);
         }
         Ok(record)

@@ -219,7 +219,8 @@ pub(super) struct ScenarioFile {
     /// clients' addresses.
     #[schemars(with = "Option<u32>")]
     pub local_addresses: Option<Spanned<u32>>,
-    /// Of paths with a device under test: whether the stacks of its CPUs are sampled, for flame graphs; false by default.
+    /// Whether stacks are sampled, for flame graphs; false by default. Of paths with a device under test those of its CPUs during the
+    /// window, of others those of all nodes' CPUs in a second window with the same load, by layer too.
     #[schemars(with = "Option<bool>")]
     pub profile: Option<Spanned<bool>>,
     /// Datapaths with their settings: that of the path, and others.

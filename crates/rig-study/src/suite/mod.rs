@@ -225,6 +225,8 @@ pub struct Scenario {
     pub topology: Topology,
     /// On the paths that have a node between client and server.
     pub dut: Option<Dut>,
+    /// Of the other paths: whether each trial has a second window in which the stacks of all nodes' CPUs are sampled.
+    pub profile: bool,
     /// What handles packets of nodes: that of the path first, where it has one.
     pub datapaths: Vec<DatapathSetup>,
     /// What the file calls the scenario that this one is a row of, by its number of workers; `None` of one that stands alone.

@@ -349,6 +349,7 @@ impl<'a> Resolver<'a> {
         let programme = self.programme(scenario, &traffic, under.as_ref(), &datapaths)?;
         self.note_commands(scenario, &mut datapaths);
         let checks = scenario.checks.as_ref().map(|checks| *checks.get_ref());
+        let profile = !path.has_dut() && scenario.profile.as_ref().is_some_and(|profile| *profile.get_ref());
         let mut resolved = Scenario {
             id: scenario.id.get_ref().clone(),
             name: scenario.name.clone(),
@@ -356,6 +357,7 @@ impl<'a> Resolver<'a> {
             notes: scenario.notes.clone(),
             topology,
             dut: None,
+            profile,
             datapaths,
             row_of: None,
             twin_of: None,

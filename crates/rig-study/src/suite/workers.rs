@@ -137,7 +137,6 @@ impl Resolver<'_> {
                 ("workers", scenario.workers.as_ref().map(Spanned::span)),
                 ("service_addresses", scenario.service_addresses.as_ref().map(Spanned::span)),
                 ("local_addresses", scenario.local_addresses.as_ref().map(Spanned::span)),
-                ("profile", scenario.profile.as_ref().map(Spanned::span)),
             ];
             return match given.into_iter().find_map(|(key, span)| Some((key, span?))) {
                 None => Ok(Duts::None),

@@ -66,6 +66,17 @@ fn a_number_of_workers_makes_one_scenario() {
     assert_eq!(parse(&[("D", "direct", LOAD)], "").unwrap().scenarios[0].dut, None);
 }
 
+/// With a device under test it is that one's CPUs, elsewhere those of all nodes.
+#[test]
+fn stacks_are_sampled_on_every_path_that_asks_for_it() {
+    let own = |path: &str, key: &str| parse(&[("A", path, &format!("{key}\n{LOAD}"))], "").unwrap().scenarios.remove(0);
+    let direct = own("direct", "profile = true");
+    assert!(direct.profile && direct.dut.is_none());
+    assert!(!own("direct", "profile = false").profile && !own("direct", "").profile);
+    let balancer = own("balancer", "profile = true");
+    assert!(!balancer.profile && balancer.dut.unwrap().profile);
+}
+
 #[test]
 fn what_no_dut_can_be_is_refused_at_its_line() {
     refused(with("workers = []"), 17, &["empty list", "workers = [1, 2, 4]"]);
@@ -75,7 +86,7 @@ fn what_no_dut_can_be_is_refused_at_its_line() {
     refused(with("service_addresses = 0"), 17, &["service_addresses = 0", "1 to 253"]);
     refused(with("workers = 1\nlocal_addresses = 254"), 18, &["local_addresses = 254"]);
     refused(parse(&[("A", "ipvs", &format!("local_addresses = 1\n{LOAD}"))], ""), 17, &["path ipvs", "remove it"]);
-    for key in ["workers = 1", "service_addresses = 1", "local_addresses = 1", "profile = true"] {
+    for key in ["workers = 1", "service_addresses = 1", "local_addresses = 1"] {
         let name = key.split(' ').next().unwrap();
         let words = [&format!("'{name}' on path direct"), "balancer, nftables, haproxy, ipvs"];
         refused(parse(&[("A", "direct", &format!("{key}\n{LOAD}"))], ""), 17, &words.map(|w| w as &str));
