@@ -377,7 +377,7 @@ fn number(row: &Row, column: usize) -> Option<&Number> {
 }
 
 fn interval_text(number: &Number) -> Option<String> {
-    number.interval.map(|interval| interval.describe(number.value, number.decimals))
+    number.interval_words()
 }
 
 fn reference_text(number: &Number) -> Option<String> {

@@ -156,6 +156,8 @@ impl Effect {
         };
         let sign = self.bound.map_or("", Bound::sign);
         let (value, ends) = self.unit.show_known(self.value, self.interval);
+        // Ends that are the value to the last digit shown say nothing: of trials that all found the same, as searches with steps do.
+        let ends = ends.filter(|(low, high)| *low != value || *high != value);
         let ends = ends.map_or_else(String::new, |(low, high)| format!(" ({low} to {high})"));
         format!("{sign}{value}{unit}{ends}")
     }
@@ -180,4 +182,21 @@ pub enum Open {
     NotMeasured,
     /// No figures of this run could tell.
     Refused { reason: String },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_that_are_the_value_are_not_written_out() {
+        let measured = |low: f64, high: f64| {
+            let interval = Some(Interval { low, high, level: Level::default() });
+            let threshold = Threshold::AtMost(0.0);
+            Effect { of: "A.limit".into(), value: 190.3, unit: EffectUnit::Number, interval, bound: None, threshold }
+                .measured_in("thousand")
+        };
+        assert_eq!(measured(190.3, 190.3), "190.3 thousand");
+        assert_eq!(measured(187.0, 194.0), "190 thousand (187 to 194)");
+    }
 }

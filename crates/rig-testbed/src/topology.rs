@@ -64,6 +64,9 @@ pub struct TopologyError {
     pub hint: String,
 }
 
+/// Columns of the text of a testbed: with an indent on a terminal of 80.
+const DESCRIBED: usize = 76;
+
 impl TopologyError {
     pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into() }
@@ -256,6 +259,13 @@ impl Topology {
     /// The testbed as a drawing of lines up to about 100 columns. `cpus` are the CPUs of each node, if they are known.
     pub fn draw(&self, cpus: &[CpuSet]) -> String {
         self.plan(cpus).draw()
+    }
+
+    /// [`Self::draw`], and below it what else is set and the kernel would not have by itself.
+    pub fn describe(&self, cpus: &[CpuSet]) -> String {
+        let plan = self.plan(cpus);
+        let set = plan.settings().into_iter().map(|text| rig_cli::look::wrapped(&text, "set: ", "  ", DESCRIBED));
+        plan.draw() + &set.collect::<String>()
     }
 
     /// The CPUs of a node in the order in which packet workers take them. Where client and server have the same, the one

@@ -167,6 +167,9 @@ impl Course {
     ) -> Result<Finished, Failure> {
         let course = &packets.course;
         let whole = course.wait.saturating_add(course.duration);
+        if let Some(text) = announcement(course.wait, ramp(&packets.service), course.duration) {
+            console.info(&text);
+        }
         let stretch = whole.as_secs_f64();
         let progress = |seconds: f64| {
             let filled = (seconds / stretch * 20.0).clamp(0.0, 20.0) as usize;
@@ -290,6 +293,22 @@ fn ramp(service: &Service) -> Duration {
     service.client().map_or(Duration::ZERO, |client| client.load.ramp)
 }
 
+/// How long a run takes where that is not what `duration` says: a file without `slow_start` has 30 s of it. `duration` here has the ramp
+/// in it.
+fn announcement(wait: Duration, ramp: Duration, duration: Duration) -> Option<String> {
+    let seconds = |time: Duration| format!("{} s", time.as_secs_f64());
+    let parts: Vec<String> = [(wait, "of silence (wait)"), (ramp, "of slow start (slow_start)")]
+        .into_iter()
+        .filter(|(time, _)| !time.is_zero())
+        .map(|(time, what)| format!("{} {what}", seconds(time)))
+        .collect();
+    let steady = duration.saturating_sub(ramp);
+    (!parts.is_empty()).then(|| {
+        let whole = seconds(wait.saturating_add(duration));
+        format!("this run takes {whole}: {}, then {} at the full rate (duration)", parts.join(", "), seconds(steady))
+    })
+}
+
 /// What went wrong in a run, in words.
 pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
     let counters: &Counters = &outcome.totals.counters;
@@ -359,4 +378,20 @@ pub fn totals(layout: Layout, finished: &Finished, colour: bool, columns: Option
 /// Nothing was done because a signal came first.
 pub fn stopped() -> Failure {
     Failure::new(Exit::Stopped, anyhow!("stopped before the gateways were known"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_longer_than_its_duration_says_so() {
+        let s = Duration::from_secs;
+        let said = announcement(s(3), s(30), s(38)).unwrap();
+        let expected = "this run takes 41 s: 3 s of silence (wait), 30 s of slow start (slow_start), then 8 s at the full rate \
+                        (duration)";
+        assert_eq!(said, expected);
+        assert_eq!(announcement(s(0), s(0), s(8)), None);
+        assert!(announcement(s(0), s(1), s(3)).unwrap().starts_with("this run takes 3 s: 1 s of slow start"));
+    }
 }

@@ -266,7 +266,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             name: scenario.name.clone(),
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
-            topology: scenario.topology.draw(&cpus(&scenario.id)),
+            topology: scenario.topology.describe(&cpus(&scenario.id)),
             load: load_text(scenario),
             plan: scenario.plan(),
             checks: scenario.checks,

@@ -160,6 +160,11 @@ pub(super) fn overview(view: &RunView) -> Option<Table> {
     Some(table)
 }
 
+/// Whether the figures themselves do not say it: those that the load generator bounds are `>=`.
+pub(super) const fn is_open(flag: &Flag) -> bool {
+    !matches!(flag, Flag::GeneratorBound { .. })
+}
+
 /// Trials that carry the same kind of doubt.
 pub(super) struct Often<'a> {
     pub kind: &'static str,
@@ -172,7 +177,7 @@ pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
     let mut kinds: Vec<Often<'_>> = Vec::new();
     for trial in view.scenarios.iter().flat_map(|scenario| &scenario.trials) {
         let mut own: Vec<&'static str> = Vec::new();
-        for flag in &trial.flags {
+        for flag in trial.flags.iter().filter(|flag| is_open(flag)) {
             let kind = kind(flag);
             let known = match kinds.iter().position(|known| known.kind == kind) {
                 Some(place) => &mut kinds[place],

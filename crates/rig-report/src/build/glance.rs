@@ -44,6 +44,11 @@ fn overview(view: &RunView) -> Option<Overview> {
             base_name = Some(overview.baseline.clone());
             let base = overview.cases.iter().find(|case| case.head == overview.baseline)?;
             let tests = overview.tests.iter().enumerate();
+            // Of a single test, the case that the others are divided by is a row too: one of them alone is no comparison.
+            let measured_tests = overview.tests.iter().enumerate().filter(|(i, _)| {
+                overview.cases.iter().any(|case| case.scenarios.get(*i).is_some_and(|id| measured(id).is_some()))
+            });
+            let is_only = measured_tests.count() == 1;
             let of_test = |(i, test): (usize, &String)| -> Vec<Place<'_>> {
                 let base = base.scenarios.get(i).and_then(|id| measured(id));
                 let others = overview.cases.iter().filter(|case| case.head != overview.baseline);
@@ -51,7 +56,12 @@ fn overview(view: &RunView) -> Option<Overview> {
                     let own = case.scenarios.get(i).and_then(|id| measured(id))?;
                     Some(Place { label: Label::with_subhead(test, &case.head), own, base })
                 };
-                others.filter_map(place).collect()
+                let first = base.filter(|_| is_only).map(|own| Place {
+                    label: Label::with_subhead(test, &overview.baseline),
+                    own,
+                    base: Some(own),
+                });
+                first.into_iter().chain(others.filter_map(place)).collect()
             };
             tests.flat_map(of_test).collect()
         }

@@ -116,7 +116,7 @@ fn doubts_of_trials(view: &RunView) -> Option<String> {
 /// Trials that carry a doubt, and all.
 fn doubted(view: &RunView) -> (usize, usize) {
     let trials = || view.scenarios.iter().flat_map(|scenario| &scenario.trials);
-    (trials().filter(|trial| !trial.flags.is_empty()).count(), trials().count())
+    (trials().filter(|trial| trial.flags.iter().any(doubts::is_open)).count(), trials().count())
 }
 
 /// Where some trials carry a doubt, but not so many that the whole is to be doubted: how many, and which.

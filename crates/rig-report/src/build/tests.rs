@@ -638,6 +638,30 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     assert!(caution.starts_with(apart) && caution.contains(" 14 of 15 trials carry a doubt"), "{caution}");
 }
 
+#[test]
+fn of_a_single_test_the_baseline_is_on_the_chart_too() {
+    let rows = |view: &RunView| {
+        let document = document(view);
+        let Some(Block::Figure(Chart::Overview(chart))) =
+            document.lead.into_iter().find(|block| matches!(block, Block::Figure(_)))
+        else {
+            panic!("no chart")
+        };
+        chart
+            .rows
+            .iter()
+            .map(|row| (row.label.to_string(), row.numbers[0].map(|number| number.value)))
+            .collect::<Vec<_>>()
+    };
+    let mut view = netperf_view();
+    assert!(rows(&view).iter().all(|(label, _)| !label.contains("no namespace")), "{:?}", rows(&view));
+    view.scenarios.retain(|scenario| ["none-tcp-rr", "etun-tcp-rr"].contains(&scenario.id.as_str()));
+    let rows = rows(&view);
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert_eq!(rows[0], ("TCP_RR no namespace".to_owned(), Some(100.0)));
+    assert!(rows[1].0.contains("etun"), "{rows:?}");
+}
+
 /// Both ends on one node are counted once: 98 % of its CPU time at 14,200 Mbit/s.
 #[test]
 fn the_overview_holds_each_scenario_against_the_baseline() {

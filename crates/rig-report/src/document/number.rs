@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The most digits before an interval is taken to be as exact as it claims.
 const MOST_DIGITS: i32 = 4;
 
+/// Half an interval's width, as a share of the value, that no digit shows.
+const UNSEEN: f64 = 5e-5;
+
 /// How far, in half widths, an interval's middle may lie from its value.
 const LOPSIDED: f64 = 0.5;
 
@@ -77,10 +80,18 @@ impl Number {
 
     /// `36.7 ±1.2 %`: the number, with its interval where it has one.
     pub fn with_words(&self) -> String {
-        match self.interval {
-            Some(interval) => format!("{self} {}", interval.describe(self.value, self.decimals)),
+        match self.interval_words() {
+            Some(words) => format!("{self} {words}"),
             None => self.to_string(),
         }
+    }
+
+    /// The interval in words, where it says more than the number's digits: not one without width, or narrower than any digit that is shown,
+    /// as of trials that all found the same.
+    pub fn interval_words(&self) -> Option<String> {
+        let interval = self.interval?;
+        let narrow = interval.high - interval.low <= 2.0 * UNSEEN * self.value.abs();
+        (!narrow).then(|| interval.describe(self.value, self.decimals))
     }
 
     /// Half of the interval's width.
@@ -133,20 +144,22 @@ pub struct Interval {
 impl Interval {
     /// The interval in words: `±1.2 %` of `value`, half its width; `±3` where `value` is 0; `(9.1 to 9.9)` where half its width
     /// would mislead: its middle is far from the value, or it is wider than the value.
-    pub fn describe(&self, value: f64, decimals: u8) -> String {
+    fn describe(&self, value: f64, decimals: u8) -> String {
         let show = |value| Number::new(value, decimals);
         let half = (self.high - self.low) / 2.0;
         let middle = (self.high + self.low) / 2.0;
         let lopsided = (middle - value).abs() > LOPSIDED * half.abs() + 1e-9 * value.abs();
         let relative = 100.0 * half / value.abs();
         let misleads = relative.is_finite() && relative > 100.0;
-        if lopsided || misleads {
+        // Ends that no shown digit tells apart say nothing.
+        let told_apart = show(self.low).to_string() != show(self.high).to_string();
+        if (lopsided || misleads) && told_apart {
             format!("({} to {})", show(self.low), show(self.high))
         } else if !relative.is_finite() || relative > 999.0 {
             format!("±{}", show(half))
         } else if relative >= 10.0 {
             format!("±{relative:.0} %")
-        } else if !(0.005..0.095).contains(&relative) {
+        } else if relative >= 0.095 {
             format!("±{relative:.1} %")
         } else {
             format!("±{relative:.2} %")
@@ -179,6 +192,20 @@ fn decimals(number: &Number) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interval_that_no_digit_shows_is_not_written_out() {
+        let words = |value: f64, low: f64, high: f64| {
+            Number::new(value, 1).with_interval(Some(Interval { low, high })).with_words()
+        };
+        assert_eq!(words(190.3, 190.3, 190.3), "190.3");
+        assert_eq!(words(190.3, 190.3, 190.301), "190.3");
+        assert_eq!(words(190.3, 190.299, 190.301), "190.3");
+        assert_eq!(words(190.3, 190.3, 190.34), "190.3 ±0.01 %", "lopsided, and not seen to be");
+        assert_eq!(words(190.3, 190.3, 190.5), "190.3 (190.3 to 190.5)");
+        assert_eq!(words(0.0, -3.0, 3.0), "0.0 ±3.0");
+        assert_eq!(words(0.0, 0.0, 0.0), "0.0");
+    }
 
     #[test]
     fn a_reference_has_three_or_four_significant_digits() {

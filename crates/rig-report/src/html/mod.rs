@@ -382,8 +382,8 @@ fn value(cell: &Cell) -> Markup {
         Cell::Missing { why } => html! { span title=(Text(why)) { (MISSING) } },
         Cell::Number(number) => html! {
             (unbroken(number.to_string()))
-            @if let Some(interval) = number.interval {
-                " " span.interval { (unbroken(interval.describe(number.value, number.decimals))) }
+            @if let Some(words) = number.interval_words() {
+                " " span.interval { (unbroken(words)) }
             }
         },
     }

@@ -417,10 +417,7 @@ fn shown(cell: &Cell) -> String {
     match cell {
         Cell::Text(text) => text.clone(),
         Cell::Missing { .. } => MISSING.to_owned(),
-        Cell::Number(number) => match number.interval {
-            Some(interval) => format!("{number} {}", interval.describe(number.value, number.decimals)),
-            None => number.to_string(),
-        },
+        Cell::Number(number) => number.with_words(),
     }
 }
 

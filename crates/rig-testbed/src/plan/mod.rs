@@ -6,6 +6,7 @@
 //! same testbed.
 
 mod draw;
+mod settings;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
