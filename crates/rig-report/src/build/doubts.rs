@@ -197,9 +197,14 @@ pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
             }
         }
     }
-    // Of as many the one that came first.
-    kinds.sort_by_key(|often| std::cmp::Reverse(often.trials));
+    // Of as many first what comes from outside, since CPUs that are full are what follows; else the one that came first.
+    kinds.sort_by_key(|often| (std::cmp::Reverse(often.trials), !is_from_outside(often.worst)));
     kinds
+}
+
+/// Whether something other than the testbed and its load takes the CPUs.
+const fn is_from_outside(flag: &Flag) -> bool {
+    matches!(flag, Flag::OtherLoad { .. } | Flag::Stolen { .. } | Flag::Throttled { .. })
 }
 
 /// The doubts of one scenario, each once, with the trials that carry it and the worst case.

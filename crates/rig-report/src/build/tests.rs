@@ -632,6 +632,15 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     flags_of(&mut view, 7);
     assert_eq!(document(&view).headline.unwrap().caution, None, "told below");
     flags_of(&mut view, 14);
+    // What follows from it does not stand in its place.
+    let full = rig_study::record::Flag::Saturated { node: "a".into(), percent: 100.0 };
+    view.scenarios.iter_mut().flat_map(|s| &mut s.trials).for_each(|trial| {
+        if !trial.flags.is_empty() {
+            trial.flags.insert(0, full.clone());
+        }
+    });
+    let caution = document(&view).headline.unwrap().caution.unwrap();
+    assert!(caution.contains("the hypervisor took"), "{caution}");
     view.set_apart = Some(SetApart { slower_percent: 23.4, usual_runs: 5 });
     let caution = document(&view).headline.unwrap().caution.unwrap();
     let apart = "Another machine by calibration: the same arithmetic was 23 % slower than in 5 runs of this store.";

@@ -33,7 +33,9 @@ impl Flag {
             }
             Self::NoLimit { .. } => "change `start`, `most` or `precision` of the search",
             Self::NotReached { .. } => "see the course of the phase (`netrig series`), or give it a longer deadline",
-            Self::OtherMachine { .. } => "measure more blocks (--budget), or again when the machine is itself",
+            Self::OtherMachine { .. } => {
+                "measure more blocks (--budget), or again when the machine is as fast as before"
+            }
             Self::TicksDiffer { .. } => "nothing: netrig's figure is counted exactly; other tools show the other one",
         }
     }
