@@ -33,12 +33,12 @@ struct Task {
 
 const TASKS: [Task; 5] = [
     Task {
-        question: "What does my overlay cost?",
+        question: "What does an overlay cost?",
         commands: "netrig run layers --quick --only A2,B,D,D-vxlan",
         answer: &["B Containers", "D Containers", "D-vxlan Containers"],
         more: "The percentage of the raw stack's throughput (A2) that containers keep behind a bridge (B), over netrig's vRouter (D) \
                and over the kernel's VXLAN (D-vxlan) under the same load, and the CPU time of both ends for a byte (ns). Hold D and \
-               D-vxlan against B for the overlay alone: the answer above the chart does.",
+               D-vxlan against B for the overlay alone: the answer above the chart does. [HOWTO.md](docs/HOWTO.md) measures your own.",
     },
     Task {
         question: "Is my change slower?",

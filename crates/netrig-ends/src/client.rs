@@ -67,14 +67,20 @@ impl Target {
 /// Told of what happens.
 pub trait Watch {
     /// The server at `address` is there; this is its machine.
-    fn connected(&mut self, address: SocketAddr, machine: &Environment);
+    ///
+    /// # Errors
+    /// What it cannot go on without; it ends the test.
+    fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()>;
     /// An interim sample of the end of that name.
     fn interim(&mut self, end: &'static str, sample: &Sample);
-    fn done(&mut self, ends: &Ends);
+    /// A trial is done.
+    ///
+    /// # Errors
+    /// As [`Self::connected`].
+    fn done(&mut self, ends: &Ends) -> Result<()>;
 }
 
-/// Runs a test `trials` times between this machine and a server. What is done stands in `results`, even if a later
-/// trial fails.
+/// Runs a test `trials` times between this machine and a server, which is only greeted for 0.
 ///
 /// # Errors
 /// [`Stopped`] when cancelled; otherwise what this end or the server's could not do.
@@ -85,7 +91,6 @@ pub fn run(
     program: &Path,
     cancel: &Cancel,
     watch: &mut dyn Watch,
-    results: &mut Vec<Ends>,
 ) -> Result<()> {
     let socket = connect(target, cancel)?;
     let server = socket.peer_addr().context("find the server's address")?;
@@ -99,18 +104,24 @@ pub fn run(
     let meter = Meter::new()?;
     let mut link =
         Link { socket, server, server_listens: true, session, worker: None, watched: None, meter, program, cancel };
-    while (results.len() as u32) < trials {
-        if let Some(ends) = link.carry_out(watch)? {
-            watch.done(&ends);
-            results.push(ends);
-            if (results.len() as u32) < trials {
-                link.session.begin(monotonic_ns());
+    let mut done = 0;
+    loop {
+        match link.carry_out(watch)? {
+            Some(Stage::Greeted) => {}
+            Some(Stage::Done(ends)) => {
+                watch.done(&ends)?;
+                done += 1;
             }
-        } else {
-            link.wait()?;
+            None => {
+                link.wait()?;
+                continue;
+            }
         }
+        if done == trials {
+            return Ok(());
+        }
+        link.session.begin(monotonic_ns());
     }
-    Ok(())
 }
 
 /// Connects to the first of the target's addresses that answers.
@@ -167,6 +178,12 @@ fn attempt(address: SocketAddr, cancel: &Cancel) -> io::Result<Option<TcpStream>
     Ok(Some(socket.into()))
 }
 
+/// Where the conversation is when a trial can begin.
+enum Stage {
+    Greeted,
+    Done(Box<Ends>),
+}
+
 /// The control connection and what belongs to it.
 struct Link {
     socket: TcpStream,
@@ -183,8 +200,8 @@ struct Link {
 }
 
 impl Link {
-    /// Does what the conversation wants done, up to the end of a test.
-    fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<Ends>> {
+    /// Does what the conversation wants done, up to where a trial can begin.
+    fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<Stage>> {
         while let Some(action) = self.session.next_action() {
             match action {
                 Action::Send(request) => {
@@ -205,10 +222,10 @@ impl Link {
                 }
                 Action::Show(end, sample) => watch.interim(end, &sample),
                 Action::Ready(machine) => {
-                    watch.connected(self.server, &machine);
-                    self.session.begin(monotonic_ns());
+                    watch.connected(self.server, &machine)?;
+                    return Ok(Some(Stage::Greeted));
                 }
-                Action::Done(ends) => return Ok(Some(*ends)),
+                Action::Done(ends) => return Ok(Some(Stage::Done(ends))),
                 Action::Fail(why) => return Err(anyhow!(why)),
             }
         }

@@ -10,12 +10,12 @@ use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_study::record::Environment;
 
-use super::clocks::Clocks;
 use super::machine::{MachineUse, Reading};
 use super::records;
 use super::seal::{self, Broken, End, Key, Nonce, Seal};
 use super::server_session;
 use super::wire::{self, Ask, Done, LONGEST_REPLY, PROTOCOL, Reply, Request, Version};
+use rig_study::record::Clocks;
 
 /// How the client's end is called in plans and records.
 pub const NAME: &str = "client";

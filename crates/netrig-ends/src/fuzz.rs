@@ -302,10 +302,13 @@ pub(super) fn test() -> Test {
 
 fn assert_can_be_reported(ends: &client_session::Ends, test: &Test) {
     let environment = Environment::default();
+    let trial = report::trial(ends, &test.client, 1, 0);
     let document = report::document(&report::Outcome {
         host: "server",
+        run: None,
+        turns: None,
         test,
-        trials: std::slice::from_ref(ends),
+        trials: std::slice::from_ref(&trial),
         partial: None,
         planned: 1,
         started_unix_ms: 0,

@@ -13,7 +13,6 @@
 
 pub mod client;
 pub mod client_session;
-pub mod clocks;
 pub mod fuzz;
 pub mod limits;
 pub mod machine;

@@ -2,17 +2,20 @@
 
 use std::net::SocketAddr;
 
-use rig_load::plan::{Engine, Load, Schedule};
+use rig_load::plan::Load;
 use rig_load::record::{Direction, WorkerRecord};
-use rig_report::build;
+use rig_report::build::{self, doubts};
 use rig_report::document::{Axis, Block, Cell, Chart, Column, Document, Label, Line, Lines, Row, Table};
 use rig_stats::confidence::Level;
-use rig_stats::units::{BitRate, Span, counted};
+use rig_stats::units::{Span, counted};
 use rig_study::claim::{FigureRef, Metric, Side};
+use rig_study::ends::{Loads, words};
+use rig_study::export::{TestData, TestKind};
 use rig_study::figures;
-use rig_study::record::{Environment, TrialRecord};
+use rig_study::record::{Environment, Flag, TrialRecord};
 use rig_study::run::suspicion;
-use rig_study::suite::bytes;
+use rig_study::run::turns::Turns;
+use rig_study::view::RunView;
 use serde_json::json;
 
 use super::client_session::{Ends, NAME, Test};
@@ -30,8 +33,10 @@ const ENDS: [(&str, Side); 2] = [(NAME, Side::Local), (server_session::NAME, Sid
 pub struct Outcome<'a> {
     /// The server as the user named it.
     pub host: &'a str,
+    /// Its number in the store, where it is kept.
+    pub run: Option<&'a str>,
     pub test: &'a Test,
-    pub trials: &'a [Ends],
+    pub trials: &'a [TrialRecord],
     /// What is known of one more that was stopped.
     pub partial: Option<&'a Partial>,
     /// Trials that were asked for.
@@ -40,6 +45,8 @@ pub struct Outcome<'a> {
     /// Where the server was found, and what its machine is.
     pub server: Option<&'a (SocketAddr, Environment)>,
     pub client: &'a Environment,
+    /// The run that it took turns with.
+    pub turns: Option<&'a Turns>,
 }
 
 /// One trial as those of suites are kept: each machine is a node, each end a worker. All times are the client's.
@@ -54,9 +61,10 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         dut: None,
         host: None,
         calibration: None,
+        clocks: Some(ends.clocks),
         scenario: load.name().into(),
         ordinal,
-        block: None,
+        block: Some(ordinal),
         started_unix_ms,
         setup_us: 0,
         teardown_us: 0,
@@ -78,19 +86,20 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
 
 /// The whole report.
 pub fn document(outcome: &Outcome<'_>) -> Document {
-    let trials: Vec<TrialRecord> = (1..)
-        .zip(outcome.trials)
-        .map(|(ordinal, ends)| trial(ends, &outcome.test.client, ordinal, outcome.started_unix_ms))
-        .collect();
     Document {
         title: format!("{} to {}", outcome.test.client.name(), outcome.host),
         summary: summary(outcome),
-        blocks: blocks(outcome, &trials),
-        details: details(outcome, &trials),
+        blocks: blocks(outcome),
+        details: details(outcome),
         headline: None,
         lead: Vec::new(),
-        data: data(outcome, &trials),
+        data: serde_json::to_value(data(outcome)).expect("strings, numbers and lists have a form in JSON"),
     }
+}
+
+/// The run that it is, for those who compare it.
+pub fn view(outcome: &Outcome<'_>) -> RunView {
+    data(outcome).view()
 }
 
 fn summary(outcome: &Outcome<'_>) -> Vec<String> {
@@ -105,7 +114,8 @@ fn summary(outcome: &Outcome<'_>) -> Vec<String> {
     lines
 }
 
-fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
+fn blocks(outcome: &Outcome<'_>) -> Vec<Block> {
+    let trials = outcome.trials;
     let mut blocks = Vec::new();
     let done = trials.len();
     if done < outcome.planned as usize {
@@ -124,8 +134,7 @@ fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
         )));
         blocks.push(Block::Table(interim(&outcome.test.client, partial, done + 1)));
     }
-    let flags = trials.iter().flat_map(|trial| &trial.flags).map(ToString::to_string);
-    blocks.extend(flags.fold(Vec::new(), once).into_iter().map(Block::warning));
+    blocks.extend(notices(trials));
     if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
         blocks.push(Block::info("Both ends are this machine: the CPU figures of each contain the other's work."));
     }
@@ -133,12 +142,44 @@ fn blocks(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
     blocks
 }
 
-/// Each text once, in the order of its first coming.
-fn once(mut texts: Vec<String>, text: String) -> Vec<String> {
-    if !texts.contains(&text) {
-        texts.push(text);
+/// What makes the reader doubt trials: each kind and end once, as the trial has it in which it is worst, with how many have it.
+fn notices(trials: &[TrialRecord]) -> Vec<Block> {
+    let mut worst: Vec<(&Flag, usize)> = Vec::new();
+    for trial in trials {
+        // A trial counts once, also where two threads of an end are flagged.
+        let mut counted_in: Vec<usize> = Vec::new();
+        for flag in &trial.flags {
+            let index = worst.iter().position(|(known, _)| doubts::is_same(known, flag)).unwrap_or_else(|| {
+                worst.push((flag, 0));
+                worst.len() - 1
+            });
+            let (known, count) = &mut worst[index];
+            if doubts::weight(flag) > doubts::weight(known) {
+                *known = flag;
+            }
+            if !counted_in.contains(&index) {
+                counted_in.push(index);
+                *count += 1;
+            }
+        }
     }
-    texts
+    let notice = |(flag, count): (&Flag, usize)| {
+        let of = match (trials.len(), count) {
+            (1, _) => String::new(),
+            (all, 1) => format!(" (1 of {all} trials)"),
+            (all, count) => format!(" ({count} of {all} trials; the worst)"),
+        };
+        let text = format!("{}{of}", of_ends(flag));
+        // It says how other tools count, and takes nothing from the figures.
+        if matches!(flag, Flag::TicksDiffer { .. }) { Block::info(text) } else { Block::warning(text) }
+    };
+    worst.into_iter().map(notice).collect()
+}
+
+/// The words of a flag, in which ends are no nodes of a testbed.
+fn of_ends(flag: &Flag) -> String {
+    let words = |text: String, (end, _): (&str, Side)| text.replace(&format!("node {end}"), &format!("the {end}"));
+    ENDS.into_iter().fold(flag.to_string(), words).replace("the node may be the limit", "it may be the limit")
 }
 
 fn role(direction: Direction) -> &'static str {
@@ -175,7 +216,10 @@ fn results(load: &Load, trials: &[TrialRecord]) -> Table {
             continue;
         }
         let cell = |number: Option<_>| number.map_or_else(|| Cell::missing("this end does not have it"), Cell::from);
-        let (label, unit) = (build::name(metric).to_owned(), Some(build::unit(metric).to_owned()));
+        let (label, unit) = match metric {
+            Metric::CpusUsed => ("CPUs with receive work".to_owned(), None),
+            _ => (build::name(metric).to_owned(), Some(build::unit(metric).to_owned())),
+        };
         table.rows.push(Row { label, unit, cells: numbers.map(cell).into() });
     }
     if trials.len() > 1 {
@@ -206,26 +250,28 @@ fn interim(load: &Load, partial: &Partial, ordinal: usize) -> Table {
 }
 
 /// How far the ends' windows were apart, at worst.
-fn skew(trials: &[Ends]) -> Option<String> {
-    let apart = |ends: &Ends| {
-        let begin = ends.client.window_begin_ns.abs_diff(ends.server.window_begin_ns);
-        begin.max(ends.client.window_end_ns.abs_diff(ends.server.window_end_ns))
+fn skew(trials: &[TrialRecord]) -> Option<String> {
+    let apart = |trial: &TrialRecord| {
+        let [client, server] = trial.workers.as_slice() else { return None };
+        let begin = client.window_begin_ns.abs_diff(server.window_begin_ns);
+        Some((begin.max(client.window_end_ns.abs_diff(server.window_end_ns)), trial.clocks?))
     };
-    let worst = trials.iter().max_by_key(|ends| apart(ends).saturating_add(ends.clocks.bound_ns))?;
+    let all = trials.iter().filter_map(apart);
+    let (worst, clocks) = all.max_by_key(|(apart, clocks)| apart.saturating_add(clocks.bound_ns))?;
     let us = |ns: u64| ns as f64 / 1e3;
     Some(format!(
         "The ends' windows were at most {:.0} µs apart; their clocks are known to each other to ±{:.0} µs (shortest of \
          {} round trips: {:.0} µs).",
-        us(apart(worst)),
-        us(worst.clocks.bound_ns),
-        worst.clocks.round_trips,
-        us(worst.clocks.shortest_ns),
+        us(worst),
+        us(clocks.bound_ns),
+        clocks.round_trips,
+        us(clocks.shortest_ns),
     ))
 }
 
-fn details(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> Vec<Block> {
+fn details(outcome: &Outcome<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
-    let charts: Vec<Block> = trials.iter().filter_map(over_time).map(Block::Figure).collect();
+    let charts: Vec<Block> = outcome.trials.iter().filter_map(over_time).map(Block::Figure).collect();
     if !charts.is_empty() {
         blocks.push(Block::heading(2, "Over time"));
         blocks.extend(charts);
@@ -273,22 +319,26 @@ fn over_time(trial: &TrialRecord) -> Option<Chart> {
 }
 
 /// Everything, for programs.
-fn data(outcome: &Outcome<'_>, trials: &[TrialRecord]) -> serde_json::Value {
-    let clocks: Vec<_> = outcome.trials.iter().map(|ends| ends.clocks).collect();
-    json!({
-        "kind": "test",
-        "test": outcome.test.client.name(),
-        "host": outcome.host,
-        "address": outcome.server.map(|(address, _)| address),
-        "client": outcome.client,
-        "server": outcome.server.map(|(_, environment)| environment),
-        "load": { "client": outcome.test.client, "server": outcome.test.server },
-        "phases": outcome.test.phases,
-        "figures": figures_of(trials),
-        "clocks": clocks,
-        "trials": trials,
-        "partial": outcome.partial.map(|partial| partial_of(partial, &outcome.test.client)),
-    })
+fn data(outcome: &Outcome<'_>) -> TestData {
+    let Test { client, server, .. } = outcome.test;
+    TestData {
+        kind: TestKind::Test,
+        test: client.name().to_owned(),
+        run: outcome.run.map(str::to_owned),
+        started_unix_ms: Some(outcome.started_unix_ms),
+        planned: Some(outcome.planned),
+        host: outcome.host.to_owned(),
+        address: outcome.server.map(|(address, _)| *address),
+        client: outcome.client.clone(),
+        server: outcome.server.map(|(_, environment)| environment.clone()),
+        load: Loads { client: client.clone(), server: server.clone() },
+        phases: outcome.test.phases,
+        turns: outcome.turns.cloned(),
+        figures: figures_of(outcome.trials),
+        clocks: outcome.trials.iter().filter_map(|trial| trial.clocks).collect(),
+        trials: outcome.trials.to_vec(),
+        partial: outcome.partial.map(|partial| partial_of(partial, client)),
+    }
 }
 
 /// What is known of a trial that was stopped: each figure of each end over the first `seconds` of the window.
@@ -320,51 +370,4 @@ fn figures_of(trials: &[TrialRecord]) -> Vec<serde_json::Value> {
         (!values.is_empty()).then_some(figure)
     })
     .collect()
-}
-
-/// The load in a line.
-fn words(load: &Load) -> String {
-    let (threads, connections) = load.shape();
-    let mut words = vec![
-        load.name().to_owned(),
-        counted(threads as usize, "thread", "threads"),
-        format!("{} each", counted(connections as usize, "connection", "connections")),
-    ];
-    let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
-    let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
-    let (send_buffer, receive_buffer) = match load {
-        Load::TcpStream(stream) => {
-            words.push(format!("messages of {}", bytes(stream.message)));
-            words.extend(rate(stream.throttle));
-            words.push(format!("sending {}, receiving {}", stream.send_mode, stream.receive_mode));
-            if let Engine::Uring { outstanding } = stream.engine {
-                words.push(format!("io_uring with {outstanding} outstanding"));
-            }
-            words.extend(stream.no_delay.then(|| "TCP_NODELAY".into()));
-            words.extend(stream.congestion_control.clone());
-            (stream.send_buffer, stream.receive_buffer)
-        }
-        Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
-            words.push(format!("requests of {}, responses of {}", bytes(rr.request), bytes(rr.response)));
-            words.push(format!("{} in flight", rr.in_flight));
-            if let Schedule::Open { rate, .. } = rr.schedule {
-                words.push(format!("{rate} per second scheduled"));
-            }
-            words.extend(rr.no_delay.then(|| "TCP_NODELAY".into()));
-            words.extend(rr.congestion_control.clone());
-            (rr.send_buffer, rr.receive_buffer)
-        }
-        Load::UdpStream(udp) => {
-            words.push(format!("datagrams of {}", bytes(udp.message)));
-            words.extend(rate(udp.throttle));
-            words.push(format!("{} a call", counted(udp.batch as usize, "message", "messages")));
-            words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
-            words.extend(udp.coalesce.then(|| "GRO".into()));
-            (udp.send_buffer, udp.receive_buffer)
-        }
-        Load::Packets(_) | Load::Idle => (None, None),
-    };
-    words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
-    words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));
-    words.join(", ")
 }

@@ -20,8 +20,12 @@ use crate::command::{self, ends, examples};
 use crate::manual::{self, names};
 use crate::tool::Tool;
 
-/// What to write for a word that is no command but names something of netrig.
-pub fn instead(word: &str) -> Option<String> {
+/// What to write for a word that is no command but names something of netrig, and for an option that `command` has by another
+/// name than iperf3.
+pub fn instead(command: &str, word: &str) -> Option<String> {
+    if ["stream", "rr", "udp"].contains(&command) && word.starts_with('-') {
+        return ends::of_iperf3(command, word);
+    }
     if Suite::is_built_in(word) {
         return Some(format!("a suite's name stands after `run`: netrig run {word}"));
     }

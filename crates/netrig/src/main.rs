@@ -11,7 +11,11 @@ fn main() -> ExitCode {
     let program = arguments.next().unwrap_or_else(|| "netrig".into());
     let result = match Tool::of(&program) {
         Some(tool) => tool.execute(&arguments.collect::<Vec<_>>()),
-        None => help::parse_or::<Cli>([program].into_iter().chain(arguments), cli::instead).execute(),
+        None => {
+            let arguments: Vec<_> = [program].into_iter().chain(arguments).collect();
+            let command = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default().to_owned();
+            help::parse_or::<Cli>(arguments, |word| cli::instead(&command, word)).execute()
+        }
     };
     match result {
         Ok(exit) => exit.into(),

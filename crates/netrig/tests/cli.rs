@@ -431,6 +431,24 @@ fn commands_of(help: &str) -> Vec<&str> {
 }
 
 #[test]
+fn options_of_iperf3_are_answered_with_what_they_are_called_here() {
+    let home = tempfile::tempdir().unwrap();
+    for (words, meant) in [
+        ("stream -c host -P 4", "iperf3's -P is --threads N here"),
+        ("udp -c host -b 1g", "--rate RATE"),
+        ("rr -c host -b 1000", "--rate PER_SECOND"),
+        ("stream -c host --rate 1g", "write `1gbit`"),
+        ("stream -c host -u", "netrig udp"),
+    ] {
+        let refused = netrig(home.path()).args(words.split(' ')).assert().code(2);
+        let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();
+        assert!(said.contains(meant), "{words}: {said}");
+    }
+    let refused = netrig(home.path()).args(["report", "-P"]).assert().code(2);
+    assert!(!String::from_utf8_lossy(&refused.get_output().stderr).contains("iperf3"));
+}
+
+#[test]
 fn a_word_that_is_nearly_a_command_is_answered_with_it() {
     let home = tempfile::tempdir().unwrap();
     for (words, meant) in [

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, Error, Parser};
 
 use crate::mistakes::closest;
@@ -30,15 +30,28 @@ pub fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
     parse_or(arguments, |_| None)
 }
 
-/// The same; `instead` says what to write for some words that are no command.
+/// The same; `instead` says what to write for some words that are no command and some options that there are not.
 pub fn parse_or<T: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     instead: impl Fn(&str) -> Option<String>,
 ) -> T {
     let mut command = on_a_screen(T::command());
     let matches = command.try_get_matches_from_mut(arguments);
-    let mut matches = matches.unwrap_or_else(|error| with_suggestion(error, &command, &instead).exit());
+    let mut matches =
+        matches.unwrap_or_else(|error| with_suggestion(with_option(error, &instead), &command, &instead).exit());
     T::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Says what an option of another program is called here, where `instead` knows it.
+fn with_option(mut error: Error, instead: &dyn Fn(&str) -> Option<String>) -> Error {
+    if let (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+        && let Some(words) = instead(option)
+    {
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![words.into()]));
+    }
+    error
 }
 
 /// Names the command that was meant where clap finds none alike: two letters that changed places are one mistake.
@@ -62,6 +75,18 @@ fn with_suggestion(mut error: Error, command: &Command, instead: &dyn Fn(&str) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_of_another_program_is_answered_with_what_it_is_called_here() {
+        let said = |option: &str| {
+            let arg = Arg::new("threads").long("threads");
+            let error = Command::new("rig").arg(arg).try_get_matches_from(["rig", option]).unwrap_err();
+            let instead = |word: &str| (word == "-P").then(|| "-P is --threads here".to_owned());
+            with_option(error, &instead).to_string()
+        };
+        assert!(said("-P").contains("-P is --threads here"), "{}", said("-P"));
+        assert!(!said("-Q").contains("--threads"), "{}", said("-Q"));
+    }
 
     #[test]
     fn a_command_with_two_letters_exchanged_is_suggested() {

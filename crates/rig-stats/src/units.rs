@@ -169,6 +169,13 @@ pub struct UnitError {
 impl UnitError {
     /// `5s` and `5m` of a bare 5, where either may have been meant.
     fn instead(&self) -> String {
+        // iperf3's `1g`.
+        if let Why::UnknownUnit { unit, .. } = &self.why
+            && self.expected == BIT_RATE.expected
+            && BIT_RATE.units.iter().any(|(name, _)| *name == format!("{}bit", unit.to_ascii_lowercase()))
+        {
+            return format!("`{}bit`", self.read.trim());
+        }
         if self.meant.is_empty() || !matches!(self.why, Why::NoUnit { .. }) {
             return format!("for example `{}`", self.example);
         }

@@ -308,6 +308,7 @@ pub fn run_view() -> RunView {
         aa: None,
         set_apart: None,
         turns: None,
+        peer: None,
         judged: Vec::new(),
         claims: vec![
             claim(

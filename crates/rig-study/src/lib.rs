@@ -9,6 +9,7 @@ pub mod calibrate;
 pub mod checks;
 pub mod claim;
 pub mod compare;
+pub mod ends;
 pub mod export;
 pub mod figures;
 #[cfg(any(test, feature = "fixture"))]

@@ -1,10 +1,12 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
+mod clocks;
 mod layers;
 mod next_step;
 
 use std::fmt;
 
+pub use self::clocks::Clocks;
 pub use self::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
@@ -76,6 +78,9 @@ pub struct TrialRecord {
     /// How fast the machine itself was; `None` where the nodes were another's, and in records of version 0.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<Calibration>,
+    /// The server's clock as the client knew it, of a test between two machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<Clocks>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -268,6 +273,7 @@ impl TrialRecord {
             host: self.host.clone(),
             layers: None,
             calibration: None,
+            clocks: None,
             flags: Vec::new(),
         })
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
 use crate::claim::{EffectUnit, Judgement, Threshold, Verdict};
+use crate::ends::Peer;
 use crate::judge::{AaData, ClaimData};
 use crate::record::{Environment, RigCost, SetApart, TrialRecord};
 use crate::run::LeftOut;
@@ -62,6 +63,8 @@ pub struct RunView {
     pub set_apart: Option<SetApart>,
     /// The run that it took turns with; `None` where it had the machine alone.
     pub turns: Option<Turns>,
+    /// The other machine, of a test between two; else `None`.
+    pub peer: Option<Peer>,
 }
 
 /// What became of a run.

@@ -1,18 +1,24 @@
 //! `netrig stream`, `rr` and `udp` between two machines, and `netrig serve`.
 
+mod iperf3;
+mod kept;
 mod live;
 mod options;
 
-use std::path::PathBuf;
+use std::io::{stdin, stdout};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use jiff::Timestamp;
 use rig_cli::exit::Stopped;
-use rig_cli::streams::note;
+use rig_cli::streams::{note, print};
+use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket;
 
+pub use self::iperf3::of_iperf3;
+use self::kept::Kept;
+pub(super) use self::kept::document_of;
 use self::live::Live;
 pub use self::options::{RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
 use netrig_ends::client::{self, Target};
@@ -24,33 +30,35 @@ use netrig_ends::server::{Reach, Server, listen};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_report::Format;
 use rig_study::run;
+use rig_study::run::turns::{Said, Starter};
 
-use self::options::{Common, Place, Serving};
+use self::options::{Common, Keeping, Place, Serving};
 use super::arguments::OutputArgs;
+use super::compare::Against;
 use super::output::Output;
 use super::{cancel_on_signal, usable_cpus};
 use crate::BUILD;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
-    let StreamArgs { which, place, direction, load, common, output, serving } = args;
+    let StreamArgs { which, place, direction, load, common, output, keeping, serving } = args;
     match which.client {
-        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output, &keeping),
         None => server(&place, &serving),
     }
 }
 
 pub fn rr(args: RrArgs) -> Result<Exit, Failure> {
-    let RrArgs { which, place, load, common, output, serving } = args;
+    let RrArgs { which, place, load, common, output, keeping, serving } = args;
     match which.client {
-        Some(host) => client(host, &place, &common, load.load(&common), &output),
+        Some(host) => client(host, &place, &common, load.load(&common), &output, &keeping),
         None => server(&place, &serving),
     }
 }
 
 pub fn udp(args: UdpArgs) -> Result<Exit, Failure> {
-    let UdpArgs { which, place, direction, load, common, output, serving } = args;
+    let UdpArgs { which, place, direction, load, common, output, keeping, serving } = args;
     match which.client {
-        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output),
+        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output, &keeping),
         None => server(&place, &serving),
     }
 }
@@ -94,7 +102,14 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn client(host: String, place: &Place, common: &Common, load: Load, output_args: &OutputArgs) -> Result<Exit, Failure> {
+fn client(
+    host: String,
+    place: &Place,
+    common: &Common,
+    load: Load,
+    output_args: &OutputArgs,
+    keeping: &Keeping,
+) -> Result<Exit, Failure> {
     let own_cpus = match &place.cpus {
         Some(_) => usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
         None => Vec::new(),
@@ -108,43 +123,96 @@ fn client(host: String, place: &Place, common: &Common, load: Load, output_args:
     };
     check(&test)?;
     let output = Output::choose(output_args.output.as_deref())?;
+    let (suite, scenario) = (rig_study::ends::suite(&test.client), test.client.name());
+    let against = keeping.against.as_deref();
+    let against = Against::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
     let cancel = cancel_on_signal()?;
     let target = Target { host, port: place.port, family: place.family(), key: key(place)? };
-    let started_unix_ms = Timestamp::now().as_millisecond();
-    let mut live = Live::new(&test, common.trials, common.quiet);
-    let mut results = Vec::new();
-    let result = client::run(&target, &test, common.trials, &program()?, &cancel, &mut live, &mut results);
+    let live = Live::new(&test, common.trials, common.quiet);
+    let mut kept = Kept::new(&target.host, &test, common.trials, live, keeping)?;
+    let program = program()?;
+    let result = match keeping.in_turn {
+        None => client::run(&target, &test, common.trials, &program, &cancel, &mut kept),
+        Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut kept),
+    };
+    kept.finish(&result)?;
     let stopped = result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
-    let partial = Some(live.partial()).filter(|partial| stopped && !partial.is_empty());
-    if stopped && results.is_empty() && partial.is_none() {
+    if keeping.in_turn.is_some() {
+        // Who started it compares and reports.
+        return match result {
+            Ok(()) => {
+                print(&format!("{}\n", Said::Over))?;
+                Ok(Exit::Done)
+            }
+            Err(_) if stopped => Ok(Exit::Stopped),
+            Err(error) => Err(error.into()),
+        };
+    }
+    let partial = Some(kept.live.partial()).filter(|partial| stopped && !partial.is_empty());
+    if stopped && kept.trials.is_empty() && partial.is_none() {
         note("netrig: stopped before an interval of the window was over: nothing was measured");
     }
-    if !results.is_empty() || partial.is_some() {
+    let mut exit = Exit::Done;
+    if !kept.trials.is_empty() || partial.is_some() {
+        let number = kept.number();
         let outcome = report::Outcome {
             host: &target.host,
+            run: number.as_deref(),
             test: &test,
-            trials: &results,
+            trials: &kept.trials,
             partial,
             planned: common.trials,
-            started_unix_ms,
-            server: live.server(),
-            client: &run::environment(false, BUILD),
+            started_unix_ms: kept.started_unix_ms,
+            server: kept.live.server(),
+            client: &kept.environment,
+            turns: None,
         };
         let mut document = report::document(&outcome);
+        if let Some(against) = against.filter(|_| result.is_ok()) {
+            let (comparison, judged) = against.compare(&report::view(&outcome), &keeping.store)?;
+            rig_report::comparison::append(&mut document, &comparison);
+            exit = judged;
+        }
         if output_args.format == Format::Terminal && output.is_standard() {
             document = document.without_details();
         }
         output.write(&document, output_args.format)?;
+        if let Some(number) = number.filter(|_| !common.quiet) {
+            note(format_args!("Kept as run {number}: {} --all", super::report::again(&number, &keeping.store)));
+        }
     }
     match result {
-        Ok(()) => Ok(Exit::Done),
+        Ok(()) => Ok(exit),
         Err(_) if stopped => Ok(Exit::Stopped),
-        Err(error) if results.is_empty() => Err(error.into()),
+        Err(error) if kept.trials.is_empty() => Err(error.into()),
         Err(error) => {
-            let done = results.len();
+            let done = kept.trials.len();
             Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
         }
     }
+}
+
+/// A trial whenever who started this run and another one says so. Each has a control connection of its own: a server keeps none
+/// that is silent for as long as the other run may take.
+fn in_turn(
+    target: &Target,
+    test: &Test,
+    trials: u32,
+    program: &Path,
+    cancel: &Cancel,
+    kept: &mut Kept<'_>,
+) -> anyhow::Result<()> {
+    let mut starter = Starter { from: stdin().lock(), to: stdout().lock(), cancel: cancel.clone() };
+    client::run(target, test, 0, program, cancel, kept)?;
+    let number = kept.number().context("a run that takes turns has to be stored")?;
+    starter.say(&Said::Run(number))?;
+    for _ in 0..trials {
+        if !starter.turn()? {
+            break;
+        }
+        client::run(target, test, 1, program, cancel, kept)?;
+    }
+    Ok(())
 }
 
 /// Refuses before anything is done what neither end could carry out.

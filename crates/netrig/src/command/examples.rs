@@ -56,7 +56,8 @@ pub const AB: &str = "\
 Examples:
   netrig ab layers --only B,D --new-program ./netrig-new
   netrig ab layers --only B --old 'echo 0 > /proc/sys/net/core/busy_poll' \\
-      --new 'echo 50 > /proc/sys/net/core/busy_poll'";
+      --new 'echo 50 > /proc/sys/net/core/busy_poll'
+  netrig ab stream --old-client NODE --new-client POD -- --key-file key";
 
 pub const CALIBRATE: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::look;
 use rig_cli::streams::print;
-use rig_report::document::Claim;
+use rig_report::document::{Claim, Document};
 use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
 use rig_study::answer::answer;
@@ -26,6 +26,7 @@ use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
 
 use super::arguments::{OutputArgs, StoreArgs};
+use super::ends;
 use super::output::Output;
 use super::suites::{load_text, repeat_text};
 
@@ -52,7 +53,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let store = open(&args.store)?;
     let id = store.resolve(&name).or_exit(Exit::BadInput)?;
     let view = view_among_others(&store, id)?;
-    let mut document = build::document(&view);
+    let mut document = document(&store.run(id).or_exit(Exit::BadInput)?, &view)?;
     if let Some(shape) = args.picture {
         let picture = rig_report::picture(&document, shape).or_exit(Exit::Failed)?;
         let Some(picture) = picture else {
@@ -67,10 +68,29 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     }
     if args.output.format == Format::Terminal && !args.all {
         let again = again(&view.id, &args.store);
-        document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
+        document = match view.peer {
+            Some(_) => document.without_details(),
+            None => document.brief(&format!("Tables, single trials, doubts and method: {again} --all")),
+        };
     }
     output.write(&document, args.output.format)?;
     Ok(Exit::Done)
+}
+
+/// The report of a stored run.
+fn document(run: &Run, view: &RunView) -> Result<Document, Failure> {
+    if view.peer.is_none() {
+        return Ok(build::document(view));
+    }
+    let of_ends = ends::document_of(run, &options(run)?);
+    Ok(of_ends.map_or_else(|| build::document(view), |(document, _)| document))
+}
+
+/// What a stored run was asked to do.
+fn options(run: &Run) -> Result<Options, Failure> {
+    serde_json::from_value(run.options.clone())
+        .with_context(|| format!("read the options of run {}", run.summary.id))
+        .or_exit(Exit::Failed)
 }
 
 #[derive(Debug, Args)]
@@ -232,10 +252,11 @@ pub(super) fn view_among_others(store: &Store, id: RunId) -> Result<RunView, Fai
 
 /// A stored run by itself.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
+    let options = options(run)?;
+    if let Some((_, view)) = ends::document_of(run, &options) {
+        return Ok(RunView { status: status(run), options: options.words(), ..view });
+    }
     let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
-    let options: Options = serde_json::from_value(run.options.clone())
-        .with_context(|| format!("read the options of run {}", run.summary.id))
-        .or_exit(Exit::Failed)?;
     let mut suite = suite.again(&options.again)?;
     if options.quick {
         suite.hasten();
@@ -323,6 +344,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         aa,
         set_apart: None,
         turns: options.turns.clone(),
+        peer: None,
     })
 }
 

@@ -18,7 +18,7 @@ use rig_study::compare::Comparison;
 use rig_study::layers::Map;
 use rig_study::record::{Environment, TrialRecord};
 use rig_study::run::budget::{FirstBlocks, Forecast, Learnt};
-use rig_study::run::turns::{InTurn, Said, Turns};
+use rig_study::run::turns::{InTurn, Said, Starter, Turns};
 use rig_study::run::{
     self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
 };
@@ -192,6 +192,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 label: args.label.clone(),
                 gate,
                 turns: args.in_turn.clone(),
+                ends: None,
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -217,8 +218,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let result = match args.in_turn {
         None => measure(&plan, &mut store, id, &mut rig, &mut progress, &mut settled),
         Some(_) => {
-            let mut in_turn = InTurn { execute: &mut rig, from: stdin().lock(), to: stdout().lock(), cancel };
-            let told = in_turn.say(&Said::Run(id.to_string()));
+            let starter = Starter { from: stdin().lock(), to: stdout().lock(), cancel };
+            let mut in_turn = InTurn { execute: &mut rig, starter };
+            let told = in_turn.starter.say(&Said::Run(id.to_string()));
             told.and_then(|()| measure(&plan, &mut store, id, &mut in_turn, &mut progress, &mut settled))
         }
     };

@@ -180,6 +180,8 @@ impl Link {
 pub fn client(port: u16, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
     command.args(arguments).args(["--port", &port.to_string()]);
+    // Tests are stored: not among the user's own.
+    command.env("NETRIG_STORE", concat!(env!("CARGO_TARGET_TMPDIR"), "/ends.sqlite"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

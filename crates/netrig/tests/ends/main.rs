@@ -6,5 +6,6 @@ mod counted;
 mod endings;
 mod held;
 mod hostile;
+mod kept;
 mod keys;
 mod lab;

@@ -21,7 +21,7 @@ pub fn way<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<Stri
     Some(format!("CPU time: {}.{cost}", words.join("; or ")))
 }
 
-/// What each node used and caused by itself, which differs from its CPUs' time where it shares them.
+/// What each end used and caused by itself, which differs from its machine's CPU time where that does other work, too.
 pub fn shares(trials: &[TrialRecord]) -> Option<String> {
     let names = trials.first()?.nodes.iter().map(|node| node.name.as_str());
     let of_node = |name: &str| {
@@ -31,7 +31,7 @@ pub fn shares(trials: &[TrialRecord]) -> Option<String> {
         let mean = |part: fn(&NodeShare) -> f64| found.iter().map(part).sum::<f64>() / found.len() as f64;
         (!found.is_empty()).then(|| {
             format!(
-                "{name}: processes {:.1} %, its devices {:.1} %, queues of its CPUs {:.1} %",
+                "{name}: processes {:.1} %, polling its devices {:.1} %, packets queued to CPUs (backlog) {:.1} %",
                 mean(|share| share.processes),
                 mean(|share| share.network),
                 mean(|share| share.queues)
@@ -39,5 +39,5 @@ pub fn shares(trials: &[TrialRecord]) -> Option<String> {
         })
     };
     let words: Vec<String> = names.filter_map(of_node).collect();
-    (!words.is_empty()).then(|| format!("Of one CPU: {}.", words.join("; ")))
+    (!words.is_empty()).then(|| format!("Of that, by this test, in percent of one CPU: {}.", words.join("; ")))
 }

@@ -97,8 +97,13 @@ fn place(flag: &Flag) -> String {
     }
 }
 
+/// Whether two flags are the same doubt, maybe in another degree.
+pub fn is_same(one: &Flag, other: &Flag) -> bool {
+    kind(one) == kind(other) && place(one) == place(other)
+}
+
 /// How bad it is, among flags of the same kind.
-fn weight(flag: &Flag) -> f64 {
+pub fn weight(flag: &Flag) -> f64 {
     match flag {
         Flag::ReceiveElsewhere { percent, .. }
         | Flag::Stolen { percent, .. }

@@ -4,7 +4,7 @@ pub mod accounting;
 mod agents;
 mod checks;
 mod claims;
-pub(crate) mod doubts;
+pub mod doubts;
 mod dut;
 mod flames;
 mod glance;

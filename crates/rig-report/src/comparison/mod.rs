@@ -7,7 +7,7 @@ mod tests;
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::sample::Bound;
 use rig_stats::units::counted;
-use rig_study::claim::Metric;
+use rig_study::claim::{Metric, Statistic};
 use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
 use rig_study::record::pace;
 
@@ -27,6 +27,34 @@ pub fn document(comparison: &Comparison) -> Document {
         details: details(comparison, 2),
         data: serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON"),
     }
+}
+
+/// What the new run has of the old one's results and costs, as ratios with their intervals: for runs of a few figures.
+pub fn ratios(comparison: &Comparison) -> Option<Block> {
+    let is_told = |metric| {
+        use Statistic::{P50, P99};
+        matches!(
+            metric,
+            Metric::Throughput
+                | Metric::Transactions
+                | Metric::Datagrams
+                | Metric::ServiceDemand
+                | Metric::TransactionDemand
+                | Metric::Latency(P50 | P99)
+        )
+    };
+    let ratio = |figure: &FigureComparison| {
+        let metric = figure.metric.parse::<Metric>().ok().filter(|metric| is_told(*metric))?;
+        let effect = figure.effect.filter(|effect| effect.kind == Kind::Ratio)?;
+        let sign = effect.bound.map_or("", Bound::sign);
+        let ends = match (effect.low, effect.high) {
+            (Some(low), Some(high)) => format!(" ({low:.3} to {high:.3})"),
+            _ => String::new(),
+        };
+        Some(format!("{}, {}: {sign}{:.3}{ends}", name(metric), figure.side, effect.value))
+    };
+    let items: Vec<String> = comparison.figures.iter().filter_map(ratio).collect();
+    (!items.is_empty()).then_some(Block::List { items })
 }
 
 /// Adds a comparison to the report of its new run.

@@ -61,6 +61,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             confidence_level_percent: 95.0,
             set_apart: None,
             turns: None,
+            peer: None,
         },
         environment: Environment {
             kernel: "6.18".into(),

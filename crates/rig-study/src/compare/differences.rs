@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Difference, Doubt, Flagged};
 use crate::claim::{Metric, Side};
+use crate::ends::Peer;
 use crate::export::{PhasesData, RunData, ScenarioData};
 use crate::record::Environment;
 use crate::run::described;
 use crate::suite::{Scenario, Suite};
+use serde_json::Value;
 
 /// Load averages that differ by less say nothing, hundredths.
 const LOAD_APART: u32 = 50;
@@ -20,6 +22,8 @@ pub struct Conditions {
     cpus: Vec<String>,
     /// `None` when this netrig cannot read the run's suite.
     suite: Option<Suite>,
+    /// Of a test between two machines, the other one and the load.
+    ends: Option<(Peer, Vec<Value>)>,
     /// The device under test, by scenario.
     duts: BTreeMap<String, BTreeSet<String>>,
     /// What the calibration of its CPUs took, of all its trials: known once, since there are many.
@@ -28,9 +32,10 @@ pub struct Conditions {
 
 impl Conditions {
     pub fn of(run: &RunData) -> Self {
+        let plans = || run.scenarios.iter().map(|scenario| scenario.plan.clone()).collect();
         Self {
-            // The load is no setting: it is noise itself. A commit names the sources, whose contents the build tells.
-            environment: Environment { load_average_hundredths: 0, netrig_commit: None, ..run.environment.clone() },
+            environment: still(&run.environment),
+            ends: run.run.peer.as_ref().map(|peer| (peer.with(still), plans())),
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
             suite: Suite::parse(&run.run.suite_file, &run.run.suite_text).ok(),
@@ -46,6 +51,11 @@ impl Conditions {
     /// Whether a figure decides what is said of the run: those for which the suite repeats trials, and [`Metric::is_primary`] ones.
     pub fn gates(&self, id: &str, side: Side, metric: Metric) -> bool {
         let scenario = self.suite.as_ref().and_then(|suite| suite.scenario(id));
+        if self.ends.is_some() {
+            // As of suites: the result, and what it cost.
+            let rates = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Cpu];
+            return metric.is_primary() || rates.contains(&metric);
+        }
         // Of a suite that cannot be read, all.
         metric.is_primary() || scenario.is_none_or(|scenario| scenario.watched.contains(&(side, metric)))
     }
@@ -60,8 +70,16 @@ impl Conditions {
             && self.cpus == other.cpus
             && self.environment == other.environment
             && self.duts.get(scenario) == other.duts.get(scenario)
-            && self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own))
+            && match &self.ends {
+                Some(own) => other.ends.as_ref() == Some(own),
+                None => self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own)),
+            }
     }
+}
+
+/// The load is no setting: it is noise itself. A commit names the sources, whose contents the build tells.
+fn still(environment: &Environment) -> Environment {
+    Environment { load_average_hundredths: 0, netrig_commit: None, ..environment.clone() }
 }
 
 /// The scenario without the words about it, and without what ends its repetition.
@@ -87,6 +105,7 @@ pub(super) fn between(
     note("Warm-up", seconds(one.phases_s.warm_up), seconds(other.phases_s.warm_up));
     note("Window", seconds(one.phases_s.window), seconds(other.phases_s.window));
     note("Cool-down", seconds(one.phases_s.cool_down), seconds(other.phases_s.cool_down));
+    note("Server", peer(old), peer(new));
     note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
     note("Host of the nodes", host(old), host(new));
     note("Command before each trial", command(old), command(new));
@@ -100,12 +119,21 @@ pub(super) fn between(
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
     found.extend(super::machine::difference(&conditions.0, &conditions.1));
     found.extend(settings(&old.environment, &new.environment));
+    if let (Some(one), Some(other)) = (&one.peer, &other.peer) {
+        let of_server = settings(&still(&one.machine), &still(&other.machine)).into_iter();
+        found.extend(of_server.map(|one| Difference { what: format!("Server: {}", one.what), ..one }));
+    }
     found.extend(load(&old.environment, &new.environment));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
     found.extend(scenarios.iter().filter_map(|(one, other)| layers_per(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
     found
+}
+
+/// The server of a test between two machines, as the user named it and where it was found.
+fn peer(run: &RunData) -> String {
+    run.run.peer.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
 /// Where the nodes were, in the words of the first trial.

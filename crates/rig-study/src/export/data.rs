@@ -36,6 +36,7 @@ pub fn data(view: &RunView) -> RunData {
             confidence_level_percent: view.level.percent(),
             set_apart: view.set_apart,
             turns: view.turns.clone(),
+            peer: view.peer.clone(),
         },
         environment: view.environment.clone(),
         rig_cost: view.rig_cost.clone(),

@@ -6,6 +6,7 @@
 mod comparison;
 mod data;
 mod history;
+mod test;
 
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use crate::checks::Check;
 use crate::claim::{Metric, Side};
+use crate::ends::Peer;
 use crate::figures::sample_of;
 use crate::layers::LayersData;
 use crate::record::{Environment, RigCost, SetApart};
@@ -33,6 +35,7 @@ pub use comparison::{
 };
 pub use data::data;
 pub use history::{HistoryData, HistoryRun, set_apart};
+pub use test::{TestData, TestKind};
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";
@@ -115,6 +118,9 @@ pub struct RunHead {
     /// The pair of runs that it is one of, which took turns (`netrig ab`); left out where it had the machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<Turns>,
+    /// The server, of a test between two machines; left out of a suite's run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<Peer>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -357,7 +363,7 @@ pub enum ImportError {
     Damaged { path: PathBuf, source: serde_json::Error },
 }
 
-/// Reads a run from a file that `--format json` wrote.
+/// Reads a run, or a test between two machines, from a file that `--format json` wrote.
 ///
 /// # Errors
 /// When the file cannot be read or holds something else; the message names it and what to give instead.
@@ -380,6 +386,11 @@ pub(crate) fn parse(path: &Path, text: &str) -> Result<RunData, ImportError> {
     }
     if report["data"]["kind"] == "comparison" {
         return Err(ImportError::Comparison { path: own() });
+    }
+    if report["data"]["kind"] == "test" {
+        let damaged = |source| ImportError::Damaged { path: own(), source };
+        let test: TestData = serde_json::from_value(report["data"].take()).map_err(damaged)?;
+        return Ok(data(&test.view()));
     }
     serde_json::from_value(report["data"].take()).map_err(|source| ImportError::Damaged { path: own(), source })
 }

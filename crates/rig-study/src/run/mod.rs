@@ -30,6 +30,7 @@ use self::calibration::Usual;
 use self::deciding::Deciding;
 use self::turns::Turns;
 use crate::claim::Metric;
+use crate::ends::BetweenEnds;
 use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
 use crate::store::{Label, RunId, Store};
@@ -105,6 +106,9 @@ pub struct Options {
     /// The run that it took turns with, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<Turns>,
+    /// Of a test between two machines, what it was; `None` of a suite's run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<BetweenEnds>,
 }
 
 impl Options {

@@ -257,6 +257,7 @@ impl Trials {
         let mut record = TrialRecord {
             host: host.transpose()?,
             calibration: None,
+            clocks: None,
             search,
             agents: observed.agents,
             phases: observed.phases,

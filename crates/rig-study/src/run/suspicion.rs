@@ -321,6 +321,7 @@ mod tests {
             ordinal: 1,
             block: None,
             calibration: None,
+            clocks: None,
             started_unix_ms: 0,
             setup_us: 0,
             teardown_us: 0,

@@ -464,6 +464,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         again: Vec::new(),
         aa: None,
         turns: None,
+        ends: None,
         host: None,
         label: None,
         gate: false,

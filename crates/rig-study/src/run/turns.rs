@@ -118,17 +118,16 @@ pub const GO: &str = "go";
 /// Make none any more.
 pub const END: &str = "end";
 
-/// Executes trials when it is their run's turn.
-#[expect(missing_debug_implementations, reason = "what executes and what is read have nothing to show")]
-pub struct InTurn<'a, R, W> {
-    pub execute: &'a mut dyn Execute,
+/// Who started both runs and gives the turns.
+#[expect(missing_debug_implementations, reason = "what is read and written has nothing to show")]
+pub struct Starter<R, W> {
     /// What the starter says, and where it listens.
     pub from: R,
     pub to: W,
     pub cancel: Cancel,
 }
 
-impl<R: BufRead, W: Write> InTurn<'_, R, W> {
+impl<R: BufRead, W: Write> Starter<R, W> {
     /// Tells the starter.
     ///
     /// # Errors
@@ -136,10 +135,12 @@ impl<R: BufRead, W: Write> InTurn<'_, R, W> {
     pub fn say(&mut self, said: &Said) -> Result<()> {
         writeln!(self.to, "{said}").and_then(|()| self.to.flush()).context("tell who gives the turns")
     }
-}
 
-impl<R: BufRead, W: Write> Execute for InTurn<'_, R, W> {
-    fn begin_trial(&mut self) -> Result<bool> {
+    /// Waits for the run's turn; `false` where no more trials are to be made.
+    ///
+    /// # Errors
+    /// [`Stopped`] when the starter went away or the user stopped the run, and when what it said is no word of its.
+    pub fn turn(&mut self) -> Result<bool> {
         if self.say(&Said::Ready).is_err() {
             return Err(Stopped.into());
         }
@@ -152,6 +153,19 @@ impl<R: BufRead, W: Write> Execute for InTurn<'_, R, W> {
             END => Ok(false),
             other => bail!("who gives the turns said `{other}`"),
         }
+    }
+}
+
+/// Executes trials when it is their run's turn.
+#[expect(missing_debug_implementations, reason = "what executes has nothing to show")]
+pub struct InTurn<'a, R, W> {
+    pub execute: &'a mut dyn Execute,
+    pub starter: Starter<R, W>,
+}
+
+impl<R: BufRead, W: Write> Execute for InTurn<'_, R, W> {
+    fn begin_trial(&mut self) -> Result<bool> {
+        self.starter.turn()
     }
 
     fn trial(
@@ -213,7 +227,8 @@ mod tests {
             cancel.cancel();
         }
         let mut to = Vec::new();
-        let mut in_turn = InTurn { execute: &mut Nothing, from: words.as_bytes(), to: &mut to, cancel };
+        let starter = Starter { from: words.as_bytes(), to: &mut to, cancel };
+        let mut in_turn = InTurn { execute: &mut Nothing, starter };
         let answers = (0..3).map(|_| match in_turn.begin_trial() {
             Ok(answer) => answer.to_string(),
             Err(error) => error.to_string(),

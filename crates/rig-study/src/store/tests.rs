@@ -51,6 +51,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         ordinal,
         block: None,
         calibration: None,
+        clocks: None,
         started_unix_ms: 1_700_000_001_000,
         setup_us: 80_000,
         teardown_us: 20_000,

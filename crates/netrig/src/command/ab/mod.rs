@@ -1,7 +1,9 @@
 //! `netrig ab`: two variants measured in one stretch of time, trial by trial in turn.
 
 mod side;
+mod test;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_report::Format;
+use rig_report::document::Block;
 use rig_stats::units::Span;
 use rig_study::run::turns::{Side, Turns};
 use rig_study::run::{AtMost, TurnsProgress};
@@ -29,8 +32,20 @@ const TIME: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Args)]
 pub struct AbArgs {
-    /// A built-in suite's name or a suite file's path
+    /// A suite's name or file, or a test: `stream`, `rr`, `udp`
     pub suite: String,
+    /// The server of the old side's test
+    #[arg(long, value_name = "HOST")]
+    pub old_client: Option<String>,
+    /// The server of the new side's test
+    #[arg(long, value_name = "HOST")]
+    pub new_client: Option<String>,
+    /// Run the old side's test under a command, e.g. 'nsenter -t 4711 -n'
+    #[arg(long, value_name = "COMMAND", hide_short_help = true)]
+    pub old_under: Option<String>,
+    /// Run the new side's test under a command
+    #[arg(long, value_name = "COMMAND", hide_short_help = true)]
+    pub new_under: Option<String>,
     /// Shell command that makes the machine the old variant
     #[arg(long, value_name = "COMMAND")]
     pub old: Option<String>,
@@ -38,7 +53,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "COMMAND")]
     pub new: Option<String>,
     /// Shell command at the end, however the runs end
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", hide_short_help = true)]
     pub after: Option<String>,
     /// The netrig of the old variant [default: this one]
     #[arg(long, value_name = "PATH")]
@@ -55,7 +70,7 @@ pub struct AbArgs {
     /// Make exactly this many trials of each scenario and variant
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
-    /// A first look: short windows, few trials, wide intervals
+    /// A first look: short windows, few trials
     #[arg(long)]
     pub quick: bool,
     /// Measure for this long in each trial, e.g. 2s
@@ -71,7 +86,7 @@ pub struct AbArgs {
     #[arg(long, value_name = "LIST", hide_short_help = true)]
     pub cpus: Option<CpuSet>,
     /// Also sample what each layer costs; FILE adds layers
-    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE", hide_short_help = true)]
     pub layers: Option<Option<PathBuf>>,
     /// No progress on standard error
     #[arg(long, short)]
@@ -82,6 +97,9 @@ pub struct AbArgs {
     pub output: OutputArgs,
     #[command(flatten)]
     pub store: StoreArgs,
+    /// A test's options, as of `netrig stream`, for both
+    #[arg(last = true, value_name = "TEST-OPTION")]
+    pub options: Vec<OsString>,
 }
 
 impl AbArgs {
@@ -98,13 +116,9 @@ impl AbArgs {
 
 pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     // What can be refused is refused once, before two processes do.
-    let mut suite = Suite::load(&args.suite)?;
-    suite.check_datapaths(rig_datapaths::ALL)?;
-    if !args.only.is_empty() {
-        suite = suite.only(&args.only)?;
-    }
-    let (suite, timing) = run::timed(suite, args.quick, args.window, args.trials)?;
-    let at_most = args.time().map_or_else(|| AtMost::Trials(suite.most_trials(timing.repeat)), AtMost::For);
+    let is_test = test::is_asked(args)?;
+    let trials = if is_test { test::trials(args) } else { trials_of_suite(args)? };
+    let at_most = args.time().map_or(AtMost::Trials(trials), AtMost::For);
     usable_cpus(args.cpus.as_ref())?;
     let output = Output::choose(args.output.output.as_deref())?;
     let options = compare::options(&args.judge, Vec::new())?;
@@ -113,6 +127,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     let cancel = cancel_on_signal()?;
 
     let pair = Pair {
+        is_test,
         name: format!("{:x}", Timestamp::now().as_millisecond()),
         seed: args.seed.unwrap_or_else(|| Timestamp::now().as_nanosecond() as u64 & 0xffff_ffff),
         labels,
@@ -128,6 +143,11 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     after.or_exit(Exit::Failed)?;
     let (comparison, exit) = compare::stored(&old, &new, &options, args.judge.fail_on_undecided, &args.store)?;
     let mut document = rig_report::comparison::document(&comparison);
+    if is_test && let Some(ratios) = rig_report::comparison::ratios(&comparison) {
+        let level = comparison.method.confidence_level_percent;
+        let words = format!("New as a ratio of old, with its {level} % confidence interval:");
+        document.lead.splice(0..0, [Block::paragraph(words), ratios]);
+    }
     let at = args.store.words();
     let again = format!("netrig compare {old} {new} --all{at}");
     if args.output.format == Format::Terminal {
@@ -140,8 +160,20 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
+/// The most that a run makes.
+fn trials_of_suite(args: &AbArgs) -> Result<u32, Failure> {
+    let mut suite = Suite::load(&args.suite)?;
+    suite.check_datapaths(rig_datapaths::ALL)?;
+    if !args.only.is_empty() {
+        suite = suite.only(&args.only)?;
+    }
+    let (suite, timing) = run::timed(suite, args.quick, args.window, args.trials)?;
+    Ok(suite.most_trials(timing.repeat))
+}
+
 /// What both runs have in common.
 struct Pair {
+    is_test: bool,
     name: String,
     seed: u64,
     labels: [Option<Label>; 2],
@@ -201,22 +233,35 @@ fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
         Side::New => (&args.new, &pair.labels[1]),
     };
     let own = || std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed);
-    let mut run = Command::new(match args.program(side) {
+    let program = match args.program(side) {
         Some(path) => named(path)?,
         None => own()?,
-    });
+    };
+    let mut under = test::under(args, side);
+    let mut run = match under.next() {
+        None => Command::new(program),
+        Some(first) => {
+            let mut run = Command::new(first);
+            run.args(under).arg(program);
+            run
+        }
+    };
     let turns = Turns { pair: pair.name.clone(), side, command: command.clone().unwrap_or_default() };
-    run.arg("run").arg(&args.suite).args(["--in-turn", &turns.to_string(), "--no-aa", "--quiet"]);
-    run.args(["--seed", &pair.seed.to_string()]).arg("--store").arg(&pair.store);
+    if pair.is_test {
+        run.arg(&args.suite).args(["--in-turn", &turns.to_string(), "--quiet"]);
+        test::tell(&mut run, args, side);
+    } else {
+        run.arg("run").arg(&args.suite).args(["--in-turn", &turns.to_string(), "--no-aa", "--quiet"]);
+        run.args(["--seed", &pair.seed.to_string()]);
+        run.args(args.time().map(|time| format!("--budget={}ms", (time / 2).as_millis())));
+        run.args(args.quick.then_some("--quick"));
+        run.args(args.trials.map(|trials| format!("--trials={trials}")));
+        run.args(args.window.map(|window| format!("--window={window}")));
+    }
+    run.arg("--store").arg(&pair.store);
     if !args.only.is_empty() {
         run.args(["--only", &args.only.join(",")]);
     }
-    if let Some(window) = args.window {
-        run.args(["--window", &window.to_string()]);
-    }
-    run.args(args.time().map(|time| format!("--budget={}ms", (time / 2).as_millis())));
-    run.args(args.quick.then_some("--quick"));
-    run.args(args.trials.map(|trials| format!("--trials={trials}")));
     run.args(label.as_ref().map(|label| format!("--label={label}")));
     run.args(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
     match &args.layers {
@@ -246,7 +291,11 @@ fn failure(error: anyhow::Error, args: &AbArgs) -> Failure {
         }
         Some((_, 2)) => {
             let failure = Failure::new(Exit::BadInput, error);
-            if args.time().is_some() { failure.with_next("each run has half of the time of --budget") } else { failure }
+            if args.time().is_some() && args.old_client.is_none() {
+                failure.with_next("each run has half of the time of --budget")
+            } else {
+                failure
+            }
         }
         _ => Failure::new(Exit::Failed, error),
     }

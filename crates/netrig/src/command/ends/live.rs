@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use anyhow::Result;
 use netrig_ends::client::Watch;
 use netrig_ends::client_session::{Ends, NAME, Test};
 use netrig_ends::partial::Partial;
@@ -78,9 +79,13 @@ impl Live {
 }
 
 impl Watch for Live {
-    fn connected(&mut self, address: SocketAddr, machine: &Environment) {
+    fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()> {
+        if self.server.is_some() {
+            return Ok(());
+        }
         self.say(&format!("Connected to {address}: {} for {:.1} s", self.load.name(), self.seconds));
         self.server = Some((address, machine.clone()));
+        Ok(())
     }
 
     fn interim(&mut self, end: &'static str, sample: &Sample) {
@@ -93,9 +98,10 @@ impl Watch for Live {
         }
     }
 
-    fn done(&mut self, _: &Ends) {
+    fn done(&mut self, _: &Ends) -> Result<()> {
         self.waiting = Default::default();
         self.partial = Partial::default();
         self.trial += 1;
+        Ok(())
     }
 }

@@ -13,9 +13,11 @@ use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
 };
 use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
+use rig_study::run::turns::Turns;
+use rig_study::store::Label;
 use rig_sys::cpu::CpuSet;
 
-use super::super::arguments::OutputArgs;
+use super::super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 
 const CLIENT: &str = "Options of the client";
 const SERVER: &str = "Options of the server: what clients may ask for";
@@ -30,13 +32,16 @@ pub fn of_one_role(arg: Arg) -> Arg {
             let rare = RARE.contains(&arg.get_id().as_str());
             arg.conflicts_with("server").hide_short_help(rare)
         }
+        Some(HEADING) => arg.conflicts_with("server").hide_short_help(true),
         Some(SERVER) => arg.conflicts_with("client").hide_short_help(true),
         _ => arg,
     }
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 15] = [
+const RARE: [&str; 17] = [
+    "store",
+    "output",
     "batch",
     "gso",
     "gro",
@@ -221,6 +226,27 @@ impl Common {
     }
 }
 
+/// The test as a run of the store.
+#[derive(Debug, Args)]
+#[command(next_help_heading = CLIENT)]
+pub struct Keeping {
+    /// Name the run, for `report`, `compare` and --against
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// Compare with a run: number, label or JSON file
+    ///
+    /// Ends with status 1 if something is worse than in that earlier run.
+    #[arg(long, value_name = "RUN")]
+    pub against: Option<String>,
+    /// Take turns with another run, as whoever started both says on standard input
+    #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND", conflicts_with = "against")]
+    pub in_turn: Option<Turns>,
+    #[command(flatten)]
+    pub store: StoreArgs,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+}
+
 #[derive(Debug, Args)]
 #[group(id = "direction", multiple = false)]
 #[command(next_help_heading = CLIENT)]
@@ -257,6 +283,8 @@ pub struct StreamArgs {
     pub common: Common,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub keeping: Keeping,
     #[command(flatten)]
     pub serving: Serving,
 }
@@ -322,6 +350,8 @@ pub struct RrArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
+    pub keeping: Keeping,
+    #[command(flatten)]
     pub serving: Serving,
 }
 
@@ -345,10 +375,9 @@ pub struct RrLoad {
     /// Transactions under way on each connection
     #[arg(long, value_name = "N", default_value = "1")]
     in_flight: u32,
-    /// Begin so many transactions per second [default: the next as soon as one
-    /// is answered]
+    /// Begin so many transactions per second [default: closed loop]
     ///
-    /// Whether those before are answered or not. Latency then counts from the scheduled time.
+    /// Whether those before are answered or not; without it the next begins as soon as one is answered. Latency then counts from the scheduled time.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<PerSecond>,
     /// Exponentially distributed gaps between the transactions of a --rate, as from many independent users
@@ -403,6 +432,8 @@ pub struct UdpArgs {
     pub common: Common,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub keeping: Keeping,
     #[command(flatten)]
     pub serving: Serving,
 }

@@ -95,6 +95,7 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         again: Vec::new(),
         aa: None,
         turns: None,
+        ends: None,
         host: None,
         label: None,
         gate: false,

@@ -1,0 +1,182 @@
+//! Tests between two machines in the store.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+use netrig_ends::client::Watch;
+use netrig_ends::client_session::{Ends, Test};
+use netrig_ends::report::{self, Outcome, trial};
+use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
+use rig_cli::streams::note;
+use rig_load::record::Sample;
+use rig_report::document::Document;
+use rig_study::ends::{BetweenEnds, Loads, Peer, suite};
+use rig_study::record::{Environment, TrialRecord};
+use rig_study::run::{self, Options, Settled};
+use rig_study::store::{Ending, NewRun, Run, RunId, Store};
+use rig_study::suite::{Repeat, Timing};
+use rig_study::view::RunView;
+
+use super::super::report::path_of;
+use super::live::Live;
+use super::options::Keeping;
+use crate::BUILD;
+
+/// Keeps each trial as it ends, and shows what [`Live`] does.
+#[derive(Debug)]
+pub struct Kept<'a> {
+    host: &'a str,
+    test: &'a Test,
+    planned: u32,
+    keeping: &'a Keeping,
+    pub live: Live,
+    /// This machine.
+    pub environment: Environment,
+    pub started_unix_ms: i64,
+    pub trials: Vec<TrialRecord>,
+    /// `None` where this user has no store, and asked for none.
+    store: Option<Store>,
+    id: Option<RunId>,
+    /// When the last trial was done.
+    since_unix_ms: i64,
+}
+
+impl<'a> Kept<'a> {
+    pub fn new(host: &'a str, test: &'a Test, planned: u32, live: Live, keeping: &'a Keeping) -> Result<Self, Failure> {
+        let opened = path_of(&keeping.store).and_then(|path| Store::open(&path).or_exit(Exit::Failed));
+        let is_asked_for = keeping.store.store.is_some() || keeping.label.is_some() || keeping.in_turn.is_some();
+        let store = match opened {
+            Ok(store) => Some(store),
+            Err(failure) if is_asked_for => return Err(failure),
+            // In a container without a home a test is as good as elsewhere.
+            Err(failure) => {
+                note(format_args!("This test is not stored: {}", in_words(&failure.error)));
+                None
+            }
+        };
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        Ok(Self {
+            host,
+            test,
+            planned,
+            keeping,
+            live,
+            environment: run::environment(false, BUILD),
+            started_unix_ms,
+            trials: Vec::new(),
+            store,
+            id: None,
+            since_unix_ms: started_unix_ms,
+        })
+    }
+
+    /// Of the run in the store.
+    pub fn number(&self) -> Option<String> {
+        self.id.map(|id| id.to_string())
+    }
+
+    /// Closes the run in the store.
+    pub fn finish(&mut self, result: &Result<()>) -> Result<(), Failure> {
+        let (Some(store), Some(id)) = (&mut self.store, self.id) else { return Ok(()) };
+        let ending = match result {
+            Ok(()) => Ending::Complete,
+            Err(error) if error.is::<Stopped>() => Ending::Interrupted,
+            Err(error) => Ending::Failed { reason: in_words(error) },
+        };
+        let outcome = if result.is_ok() { run::Outcome::Fixed } else { run::Outcome::Unfinished };
+        let scenario = self.test.client.name().to_owned();
+        let settled = [Settled { scenario, trials: self.trials.len() as u32, outcome }];
+        let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
+        store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)
+    }
+
+    fn new_run(&self, address: SocketAddr, machine: &Environment) -> Result<NewRun> {
+        let Self { host, test, keeping, .. } = self;
+        let cpus = |cpus: &[u32]| rig_sys::cpu::CpuSet::new(cpus.iter().copied()).to_string();
+        let options = Options {
+            quick: false,
+            only: Vec::new(),
+            cpus: [&test.client_cpus, &test.server_cpus].map(|list| cpus(list)).into(),
+            timing: Timing { phases: test.phases, repeat: Repeat::Times(self.planned) },
+            seed: None,
+            again: Vec::new(),
+            aa: None,
+            left_out: Vec::new(),
+            host: None,
+            label: keeping.label.clone(),
+            gate: false,
+            turns: keeping.in_turn.clone(),
+            ends: Some(BetweenEnds {
+                peer: Peer { host: (*host).to_owned(), address: Some(address), machine: machine.clone() },
+                load: Loads { client: test.client.clone(), server: test.server.clone() },
+                client_cpus: test.client_cpus.clone(),
+                server_cpus: test.server_cpus.clone(),
+            }),
+        };
+        Ok(NewRun {
+            suite: suite(&test.client).to_owned(),
+            title: format!("{} to {host}", test.client.name()),
+            suite_file: String::new(),
+            suite_text: String::new(),
+            options: serde_json::to_value(options).context("describe the run")?,
+            environment: self.environment.clone(),
+            planned_trials: self.planned,
+            started_unix_ms: self.started_unix_ms,
+        })
+    }
+}
+
+impl Watch for Kept<'_> {
+    fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()> {
+        self.live.connected(address, machine)?;
+        if self.id.is_none() && self.store.is_some() {
+            let new = self.new_run(address, machine)?;
+            self.id = self.store.as_mut().map(|store| store.begin_run(&new)).transpose()?;
+        }
+        Ok(())
+    }
+
+    fn interim(&mut self, end: &'static str, sample: &Sample) {
+        self.live.interim(end, sample);
+    }
+
+    fn done(&mut self, ends: &Ends) -> Result<()> {
+        self.live.done(ends)?;
+        let record = trial(ends, &self.test.client, self.trials.len() as u32 + 1, self.since_unix_ms);
+        self.since_unix_ms = Timestamp::now().as_millisecond();
+        if let (Some(store), Some(id)) = (&mut self.store, self.id) {
+            store.add_trial(id, &record)?;
+        }
+        self.trials.push(record);
+        Ok(())
+    }
+}
+
+/// The report and the view of a stored test; `None` of a suite's run.
+pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> {
+    let BetweenEnds { peer, load, client_cpus, server_cpus } = options.ends.as_ref()?;
+    let test = Test {
+        client: load.client.clone(),
+        client_cpus: client_cpus.clone(),
+        server: load.server.clone(),
+        server_cpus: server_cpus.clone(),
+        phases: options.timing.phases,
+    };
+    let id = run.summary.id.to_string();
+    let server = peer.address.map(|address| (address, peer.machine.clone()));
+    let outcome = Outcome {
+        host: &peer.host,
+        run: Some(&id),
+        test: &test,
+        trials: &run.trials,
+        partial: None,
+        // Who gave the turns ended it.
+        planned: if options.turns.is_some() { run.summary.stored_trials } else { run.summary.planned_trials },
+        started_unix_ms: run.summary.started_unix_ms,
+        server: server.as_ref(),
+        client: &run.environment,
+        turns: options.turns.as_ref(),
+    };
+    Some((report::document(&outcome), report::view(&outcome)))
+}

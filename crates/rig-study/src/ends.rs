@@ -1,0 +1,115 @@
+//! Tests between two machines, as their runs keep them beside the trials.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use rig_load::plan::{Engine, Load, Schedule};
+use rig_stats::units::{BitRate, counted};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::record::Environment;
+use crate::suite::bytes;
+
+/// The server of a test between two machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Peer {
+    /// As the user named it.
+    pub host: String,
+    /// Where it was found; null where it was not recorded.
+    #[schemars(with = "Option<String>")]
+    pub address: Option<SocketAddr>,
+    pub machine: Environment,
+}
+
+impl Peer {
+    /// The same with its machine changed.
+    #[must_use]
+    pub fn with(&self, change: impl Fn(&Environment) -> Environment) -> Self {
+        Self { machine: change(&self.machine), ..self.clone() }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        self.address.map_or(Ok(()), |address| write!(f, " ({})", address.ip()))
+    }
+}
+
+/// What was asked of both ends, with the server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BetweenEnds {
+    pub peer: Peer,
+    pub load: Loads,
+    /// CPUs that each end's load was held to; empty for all.
+    #[serde(default)]
+    pub client_cpus: Vec<u32>,
+    #[serde(default)]
+    pub server_cpus: Vec<u32>,
+}
+
+/// The load as each end runs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loads {
+    pub client: Load,
+    pub server: Load,
+}
+
+/// The command that makes tests of such a load, which stands for the suite of their runs. The load's own name, which also says the
+/// way that payload goes, stands for the scenario.
+pub fn suite(load: &Load) -> &'static str {
+    match load {
+        Load::TcpStream(_) => "stream",
+        Load::TcpRr(_) | Load::TcpCrr(_) | Load::UdpRr(_) => "rr",
+        Load::UdpStream(_) => "udp",
+        Load::Packets(_) | Load::Idle => load.name(),
+    }
+}
+
+/// The load in a line.
+pub fn words(load: &Load) -> String {
+    let (threads, connections) = load.shape();
+    let mut words = vec![
+        load.name().to_owned(),
+        counted(threads as usize, "thread", "threads"),
+        format!("{} each", counted(connections as usize, "connection", "connections")),
+    ];
+    let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
+    let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
+    let (send_buffer, receive_buffer) = match load {
+        Load::TcpStream(stream) => {
+            words.push(format!("messages of {}", bytes(stream.message)));
+            words.extend(rate(stream.throttle));
+            words.push(format!("sending {}, receiving {}", stream.send_mode, stream.receive_mode));
+            if let Engine::Uring { outstanding } = stream.engine {
+                words.push(format!("io_uring with {outstanding} outstanding"));
+            }
+            words.extend(stream.no_delay.then(|| "TCP_NODELAY".into()));
+            words.extend(stream.congestion_control.clone());
+            (stream.send_buffer, stream.receive_buffer)
+        }
+        Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
+            words.push(format!("requests of {}, responses of {}", bytes(rr.request), bytes(rr.response)));
+            words.push(format!("{} in flight", rr.in_flight));
+            if let Schedule::Open { rate, .. } = rr.schedule {
+                words.push(format!("{rate} per second scheduled"));
+            }
+            words.extend(rr.no_delay.then(|| "TCP_NODELAY".into()));
+            words.extend(rr.congestion_control.clone());
+            (rr.send_buffer, rr.receive_buffer)
+        }
+        Load::UdpStream(udp) => {
+            words.push(format!("datagrams of {}", bytes(udp.message)));
+            words.extend(rate(udp.throttle));
+            words.push(format!("{} a call", counted(udp.batch as usize, "message", "messages")));
+            words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
+            words.extend(udp.coalesce.then(|| "GRO".into()));
+            (udp.send_buffer, udp.receive_buffer)
+        }
+        Load::Packets(_) | Load::Idle => (None, None),
+    };
+    words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
+    words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));
+    words.join(", ")
+}
