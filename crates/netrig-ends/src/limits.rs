@@ -164,9 +164,7 @@ impl Limits {
                 let both = u64::from(l.request.max(l.response));
                 ("transactions in flight", both.saturating_mul(l.in_flight.into()))
             }
-            Load::UdpStream(l) => {
-                ("a batch", u64::from(l.message).saturating_mul(l.segments.into()).saturating_mul(l.batch.into()))
-            }
+            Load::UdpStream(l) => ("a message", u64::from(l.message).saturating_mul(l.segments.into())),
             Load::Packets(_) | Load::Idle => return Ok(()),
         };
         let share = (ceiling / u64::from(ask.load.shape().0.max(1))).max(1);

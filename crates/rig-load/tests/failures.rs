@@ -92,12 +92,12 @@ fn an_end_of_orders_stops_a_worker_at_any_point() {
 #[test]
 fn an_end_of_orders_stops_a_sender_whose_peer_does_not_read() {
     let uring = Engine::Uring { outstanding: 3 };
-    let mut ways = vec![(Engine::Blocking, SendMode::Copy, None), (Engine::Blocking, SendMode::Copy, Some(1))];
+    let mut ways = vec![(Engine::Blocking, SendMode::Copy, None), (Engine::Blocking, SendMode::Copy, Some(1000))];
     ways.extend([SendMode::Sendfile, SendMode::Splice, SendMode::ZeroCopy].map(|mode| (Engine::Blocking, mode, None)));
     match rig_sys::uring::available() {
         Ok(()) => ways.extend([
             (uring, SendMode::Copy, None),
-            (uring, SendMode::Copy, Some(1)),
+            (uring, SendMode::Copy, Some(1000)),
             (uring, SendMode::ZeroCopy, None),
         ]),
         Err(error) => skip(Lack::IoUring, error),

@@ -98,12 +98,12 @@ fn payload_can_go_both_ways_at_once() {
 #[test]
 fn a_throttle_holds_whichever_end_sends() {
     for flow in [Flow::Reverse, Flow::Both] {
-        // The second message would be due after a day.
-        let stream = TcpStream { flow, throttle: Some(1), message: 100_000, ..stream() };
+        // A message each 100 ms, of which two are due before the end of all.
+        let stream = TcpStream { flow, throttle: Some(1_000_000), message: 100_000, ..stream() };
         let phases = Phases { warm_up: std::time::Duration::ZERO, ..PHASES };
         let records = run(vec![pair(listener(&stream, phases), connector(&stream, phases))]).unwrap();
         check_ends(&records[0], &records[1], &stream);
-        assert!(records.iter().all(|record| record.connections[0].total_bytes <= 100_000));
+        assert!(records.iter().all(|record| record.connections[0].total_bytes <= 200_000));
     }
 }
 

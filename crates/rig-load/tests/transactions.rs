@@ -395,8 +395,8 @@ fn an_end_of_orders_stops_either_end() {
     for (connections, schedule) in [
         (1, Schedule::Closed),
         (2, Schedule::Closed),
-        // The next is due after a quarter of an hour.
-        (1, Schedule::Open { rate: 0.001, arrivals: Arrivals::Uniform }),
+        // The next is due after minutes.
+        (1, Schedule::Open { rate: 0.002, arrivals: Arrivals::Uniform }),
     ] {
         for load in kinds(&Transactions { connections, schedule, ..transactions() }) {
             for first in ["requester", "responder"] {

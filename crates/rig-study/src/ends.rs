@@ -102,7 +102,10 @@ pub fn words(load: &Load) -> String {
         Load::UdpStream(udp) => {
             words.push(format!("datagrams of {}", bytes(udp.message)));
             words.extend(rate(udp.throttle));
-            words.push(format!("{} a call", counted(udp.batch as usize, "message", "messages")));
+            words.push(match udp.sent_together() {
+                1 => "sent one at a time".into(),
+                together => format!("sent in batches of up to {together}"),
+            });
             words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
             words.extend(udp.coalesce.then(|| "GRO".into()));
             (udp.send_buffer, udp.receive_buffer)

@@ -80,6 +80,27 @@ fn datagrams_are_counted_at_both_ends() {
 }
 
 #[test]
+fn slow_datagrams_leave_one_by_one() {
+    let server = Server::new();
+    // 200 datagrams of 250 bytes a second, with the batch that there is without a word.
+    for kind in [&["--threads", "2"][..], &["--reverse"], &["--gso", "2"]] {
+        let udp = ["udp", "-c", "127.0.0.1", "--rate", "400kbit", "--message", "250"];
+        let data = report(&server, &[&udp[..], kind].concat());
+        let workers = data["trials"][0]["workers"].as_array().unwrap();
+        let sender = workers.iter().find(|worker| worker["direction"] == "send").unwrap();
+        let (sent, calls) = (&sender["datagrams"]["sent"], &sender["datagrams"]["calls"]);
+        let each = if kind[0] == "--gso" { 2 } else { 1 };
+        assert!(calls.as_u64().unwrap() > 1, "{sender}");
+        assert_eq!(sent.as_u64().unwrap(), each * calls.as_u64().unwrap(), "{kind:?}");
+    }
+    let words = ["a datagram leaves each 1.400s", "window of 300ms"];
+    let nothing = server.client(&["udp", "-c", "127.0.0.1", "--rate", "8kbit", "-t", "300ms"]).output().unwrap();
+    let said = String::from_utf8_lossy(&nothing.stderr);
+    assert_eq!(nothing.status.code(), Some(2), "{said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+#[test]
 fn both_families_of_addresses() {
     if let Err(error) = TcpListener::bind("[::1]:0") {
         return rig_skip::skip(rig_skip::Lack::Ipv6, error);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use netrig_ends::wire::{Ask, Reply, Request};
 use rig_load::plan::{Flow, Load};
 
-use super::lab::{Link, SHORT, Server, ask, fails_with, moved, report};
+use super::lab::{Link, Server, ask, moved, report};
 
 /// 1 Mbit/s in bytes per second.
 const MEGABIT: f64 = 125_000.0;
@@ -33,12 +33,19 @@ fn what_the_kernel_is_told_to_pace_stays_below_the_limit_without_fq() {
 fn the_first_message_of_a_stream_waits_for_its_time() {
     let server = Server::with(&["--max-rate", "1mbit"]);
     let begin = Instant::now();
-    let data = report(&server, &["stream", "-c", "127.0.0.1", "-R", "--rate", "1mbit", "--message", "60k"]);
+    let data = report(&server, &["stream", "-c", "127.0.0.1", "-R", "--rate", "1mbit", "--message", "20k"]);
     let sent = moved(&data, 1);
     assert!(sent > 0 && sent as f64 <= allowance(begin), "{sent} bytes sent");
-    let mut large = server.client(&["stream", "-c", "127.0.0.1", "-R", "--rate", "1mbit", "--message", "60M"]);
-    let output = large.args(SHORT).output().unwrap();
-    fails_with(&output, &["a message of 60", "longer than the test", "--max-rate"]);
+    let large = rig_load::plan::TcpStream {
+        flow: Flow::Reverse,
+        message: 60 << 20,
+        throttle: Some(MEGABIT as u64),
+        ..super::lab::stream()
+    };
+    let mut link = server.greeted();
+    link.says(&Request::Open(Ask { load: Load::TcpStream(large), ..ask() }.into()));
+    let Reply::Refused { why } = link.hears() else { panic!("it was not refused") };
+    assert!(["a message of 60", "longer than the test", "--max-rate"].iter().all(|word| why.contains(word)), "{why}");
 }
 
 /// A test of transactions whose client has agreed to a rate that it does not keep.

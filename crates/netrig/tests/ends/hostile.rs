@@ -33,7 +33,10 @@ fn a_limit_is_named_to_the_client() {
     for (options, words) in [
         (&["-t", "2", "--rate", "1mbit"][..], "--max-time"),
         (&["-t", "100ms", "--warm-up", "0s"], "--max-rate"),
-        (&["-t", "100ms", "--warm-up", "0s", "--rate", "1mbit", "--connections", "3"], "--max-connections"),
+        (
+            &["-t", "100ms", "--warm-up", "0s", "--rate", "1mbit", "--message", "1k", "--connections", "3"],
+            "--max-connections",
+        ),
     ] {
         let output = server.client(&["stream", "-c", "127.0.0.1"]).args(options).output().unwrap();
         fails_with(&output, &["the server refused", words]);

@@ -61,7 +61,7 @@ fn what_was_said_in_one_conversation_counts_in_no_other() {
             said
         }
     });
-    let options = ["--key-file", &key, "--time", "100ms", "--warm-up", "0s", "--interval", "100ms", "--rate", "8mbit"];
+    let options = ["--key-file", &key, "--time", "100ms", "--warm-up", "0s", "--interval", "100ms", "--rate", "80mbit"];
     // Whoever stands between lets the control connection through; the load's it cannot.
     let _ = client(port, &[&["stream", "-c", "127.0.0.1"][..], &options].concat()).output().unwrap();
     let said = recorded.join().unwrap();

@@ -12,6 +12,10 @@ use crate::command::What;
 /// of a second.
 const BURST_NS: f64 = 10e6;
 
+/// What is handed to the kernel with one call takes at most this long at the rate, unless a single message takes longer.
+/// Below ten thousand messages a second each leaves by itself.
+const BATCH_NS: f64 = 100e3;
+
 /// Sleeps are made at least this long beyond the due time: at high rates one wake-up then serves several messages.
 const GRAIN_NS: u64 = 50_000;
 
@@ -55,6 +59,12 @@ impl Pace {
     pub(crate) fn following(rate: Option<u64>, ceiling: Option<u64>, message: usize) -> Option<Self> {
         let pace = Self::within(rate, ceiling, message)?;
         Some(Self { heard: rate.map(|_| 0), ..pace })
+    }
+
+    /// Messages of `bytes` that may leave together, at least one and up to `most`.
+    #[inline]
+    pub(crate) fn batch(&self, bytes: usize, most: usize) -> usize {
+        batch(self.ns_per_byte, bytes, most)
     }
 
     /// Accounts for `bytes` sent.
@@ -118,6 +128,16 @@ impl Pace {
         }
         true
     }
+}
+
+/// As [`Pace::batch`], for a rate in bytes per second that somebody else holds.
+pub(crate) fn batch_at(rate: u64, bytes: usize, most: usize) -> usize {
+    batch(1e9 / rate as f64, bytes, most)
+}
+
+#[inline]
+fn batch(ns_per_byte: f64, bytes: usize, most: usize) -> usize {
+    ((BATCH_NS / (ns_per_byte * bytes as f64)) as usize).clamp(1, most.max(1))
 }
 
 /// What a peer has sent that nothing here can slow down, beside what it may send.
@@ -205,6 +225,40 @@ mod tests {
         assert_eq!(Pace::following(None, Some(1_000), 0).unwrap().heard, None);
     }
 
+    /// When what is sent leaves, and how many messages at a time, by a clock that stands until it is waited for.
+    fn departures(rate: u64, message: usize, most: usize, until_ns: u64) -> Vec<(u64, usize)> {
+        let (mut pace, mut now_ns, mut sent) = (pace(rate), 0, vec![]);
+        while now_ns < until_ns {
+            match if pace.due_ns <= pace.seen_ns { None } else { pace.look(now_ns) } {
+                Some(due_ns) => now_ns = due_ns,
+                None => {
+                    let messages = pace.batch(message, most);
+                    sent.push((now_ns, messages));
+                    pace.spend(messages * message);
+                }
+            }
+        }
+        sent
+    }
+
+    #[test]
+    fn speech_leaves_datagram_by_datagram_at_equal_distances() {
+        // 50 datagrams of 250 bytes a second.
+        let sent = departures(12_500, 250, 32, 2_000_000_000);
+        assert_eq!(sent.len(), 100);
+        assert!(sent.iter().all(|(_, messages)| *messages == 1));
+        let distances = sent[1..].windows(2).map(|pair| pair[1].0 - pair[0].0);
+        assert!(distances.into_iter().all(|ns| ns.abs_diff(20_000_000) <= 1), "{sent:?}");
+    }
+
+    #[test]
+    fn batches_grow_with_the_rate() {
+        let of = |messages_a_second: u64| batch_at(messages_a_second * 1000, 1000, 32);
+        assert_eq!([1, 9_999, 10_001, 19_999, 100_001, 10_000_000].map(of), [1, 1, 1, 1, 10, 32]);
+        // A rate of zero, and no room.
+        assert_eq!((batch_at(0, 1000, 32), batch_at(1 << 40, 1000, 0)), (1, 1));
+    }
+
     #[test]
     fn an_intake_has_a_second_to_spare() {
         let mut intake = Intake { since_ns: 0, ..Intake::new(Some(1_000), 500).unwrap() };
@@ -235,6 +289,14 @@ mod tests {
                 let allowed = now as f64 / 1e9 * rate as f64 + message as f64;
                 prop_assert!(sent as f64 <= allowed * (1.0 + 1e-9), "{sent} sent, {allowed} allowed");
             }
+        }
+
+        /// No burst is longer than its time, but for a single message.
+        #[test]
+        fn bursts_are_short(rate in 1u64..20_000_000_000, message in 16usize..65_000, most in 1usize..1024) {
+            let together = batch_at(rate, message, most);
+            let ns = (together * message) as f64 * 1e9 / rate as f64;
+            prop_assert!(together == 1 || ns <= BATCH_NS * (1.0 + 1e-9), "{together} messages take {ns} ns");
         }
 
         /// A sender that always looks when it was told to reaches the rate.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
 use super::{Direction, Flow, PlanError};
+use crate::engine::batch_at;
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,7 +19,7 @@ pub struct Datagrams {
     /// Payload bytes of each datagram, the sequence number and the time of sending among them.
     pub message: u32,
     /// Messages handed to the kernel, or taken from it, by one system call (sendmmsg, recvmmsg); 1 makes it sendmsg and
-    /// recvmsg.
+    /// recvmsg. At a rate fewer are sent together: see [`Self::sent_together`].
     pub batch: u32,
     /// Datagrams that one message of `batch` is cut into by the kernel (UDP_SEGMENT, generic segmentation offload);
     /// 1 switches it off.
@@ -61,6 +62,13 @@ impl Datagrams {
     /// Flows of all threads together.
     pub fn total_connections(&self) -> u32 {
         self.threads.saturating_mul(self.connections)
+    }
+
+    /// Messages that one call hands to the kernel: as many as last 100 us at the thread's rate, at least one and at most
+    /// the batch. Below 10,000 messages per second each leaves by itself.
+    pub fn sent_together(&self) -> u32 {
+        let (most, unit) = (self.batch as usize, self.message as usize * self.segments as usize);
+        self.throttle.map_or(self.batch, |rate| batch_at(rate, unit, most) as u32)
     }
 
     pub(super) fn validate(&self, direction: Direction) -> Result<(), PlanError> {

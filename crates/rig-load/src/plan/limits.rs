@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::packets::{self, PacketsError};
-use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, SendMode, TcpStream, WorkerPlan};
+use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, Schedule, SendMode, TcpStream, WorkerPlan};
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
 const LAST_CPU: u64 = 1023;
@@ -46,6 +46,10 @@ pub enum PlanError {
     CongestionName(String),
     #[error("UDP has no congestion control: '{0}' has to be left out")]
     CongestionOfUdp(String),
+    #[error(
+        "at this rate {what} leaves each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {change}"
+    )]
+    NothingFalls { what: &'static str, every: Duration, window: Duration, change: &'static str },
     #[error(transparent)]
     Packets(#[from] PacketsError),
 }
@@ -75,6 +79,7 @@ impl WorkerPlan {
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |
+    /// | distance of two messages, datagrams or scheduled transactions at their rate | | the window |
     ///
     /// The modes that belong to the other end (how this receiver's peer sends) are not looked at.
     ///
@@ -113,7 +118,35 @@ impl WorkerPlan {
             }
             Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
             Load::Packets(packets) => Ok(packets::validate(packets, self.end())?),
-        }
+        }?;
+        self.something_falls()
+    }
+
+    /// Whether at least one of what is sent at a rate falls into the window, wherever it begins.
+    fn something_falls(&self) -> Result<(), PlanError> {
+        // Threads of a stream of datagrams take turns, those of a TCP stream do not.
+        let (what, seconds, change) = match &self.load {
+            Load::TcpStream(TcpStream { throttle: Some(rate), message, .. }) => {
+                ("a message", f64::from(*message) / *rate as f64, "raise the rate or lower the message")
+            }
+            Load::UdpStream(Datagrams { throttle: Some(rate), message, segments, threads, .. }) => {
+                let (rate, together) = (*rate as f64 * f64::from(*threads), f64::from(*message) * f64::from(*segments));
+                if *segments > 1 {
+                    ("a message of several segments", together / rate, "raise the rate or lower the segments")
+                } else {
+                    ("a datagram", together / rate, "raise the rate or lower the message")
+                }
+            }
+            Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => match l.schedule {
+                Schedule::Open { rate, .. } => ("a transaction", 1.0 / rate, "raise the rate"),
+                Schedule::Closed => return Ok(()),
+            },
+            Load::TcpStream(_) | Load::UdpStream(_) | Load::Packets(_) | Load::Idle => return Ok(()),
+        };
+        // Longer than any window; a duration cannot hold all that a division makes.
+        let every = Duration::from_secs_f64(seconds.min(1e9));
+        let window = self.phases.window;
+        if every > window { Err(PlanError::NothingFalls { what, every, window, change }) } else { Ok(()) }
     }
 }
 
@@ -253,7 +286,7 @@ mod tests {
             plan(role.clone(), |s| (s.threads, s.connections, s.message) = (1, 1, 64 << 20)).validate().unwrap();
             plan(role.clone(), |s| s.engine = Engine::Uring { outstanding: 1024 }).validate().unwrap();
             plan(role.clone(), |s| s.send_buffer = Some((1 << 30) - 1)).validate().unwrap();
-            plan(role, |s| s.throttle = Some(1)).validate().unwrap();
+            plan(role, |s| (s.throttle, s.message) = (Some(1), 1)).validate().unwrap();
         }
     }
 
@@ -278,6 +311,35 @@ mod tests {
         let many = plan(listen(), |s| (s.connections, s.engine) = (connections, Engine::Uring { outstanding }));
         refused(&many, "outstanding operations x connections");
         refused(&WorkerPlan { cpus: vec![1024], ..plan(listen(), |_| ()) }, "CPU");
+    }
+
+    #[test]
+    fn a_window_into_which_nothing_may_fall_is_refused() {
+        let nothing = "none may fall into the window of 1s";
+        refused(&plan(connect(), |s| (s.throttle, s.message) = (Some(1000), 1001)), nothing);
+        let datagrams = |change: fn(&mut Datagrams)| {
+            let mut load = Datagrams {
+                flow: Default::default(),
+                threads: 1,
+                connections: 1,
+                message: 250,
+                batch: 32,
+                segments: 1,
+                coalesce: false,
+                throttle: Some(250),
+                pacing: Default::default(),
+                shared_clock: false,
+                send_buffer: None,
+                receive_buffer: None,
+            };
+            change(&mut load);
+            WorkerPlan { load: Load::UdpStream(load), ..plan(connect(), |_| ()) }
+        };
+        // The batch shrinks with the rate, segments do not.
+        datagrams(|_| ()).validate().unwrap();
+        refused(&datagrams(|l| l.throttle = Some(249)), "a datagram leaves each 1.004s");
+        refused(&datagrams(|l| (l.throttle, l.segments) = (Some(999), 4)), "lower the segments");
+        datagrams(|l| (l.throttle, l.threads) = (Some(125), 2)).validate().unwrap();
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
         checked(|l| (l.threads, l.connections, l.in_flight) = (1, 1024, 1024), Load::TcpRr).unwrap();
         checked(|l| (l.request, l.response) = (65_507, 65_507), Load::UdpRr).unwrap();
         checked(|l| l.congestion_control = Some("reno".into()), Load::TcpCrr).unwrap();
-        for rate in [0.001, 1e8] {
+        for rate in [1.0, 1e8] {
             checked(|l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform }, Load::TcpCrr).unwrap();
         }
     }
@@ -149,6 +149,9 @@ mod tests {
         refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_secs(61));
         refused("UDP has no congestion control", Load::UdpRr, |l| {
             (l.response, l.congestion_control) = (1, Some("reno".into()));
+        });
+        refused("a transaction leaves each 1000.000s", Load::TcpRr, |l| {
+            l.schedule = Schedule::Open { rate: 0.001, arrivals: Arrivals::Uniform };
         });
         for rate in [0.0, -1.0, 1.1e8, f64::NAN, f64::INFINITY] {
             refused("the rate", Load::TcpRr, |l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform });

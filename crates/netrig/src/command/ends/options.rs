@@ -450,7 +450,7 @@ pub struct UdpLoad {
     /// Let the kernel pace the sender (SO_MAX_PACING_RATE, needs the fq queueing discipline) [default: sleep in between]
     #[arg(long, requires = "rate")]
     kernel_pacing: bool,
-    /// Messages for each system call (sendmmsg, recvmmsg)
+    /// Messages for each system call (sendmmsg, recvmmsg), at most; with --rate no more leave together than last 100 us
     #[arg(long, value_name = "N", default_value = "32")]
     batch: u32,
     /// Datagrams that the kernel cuts out of each message (UDP_SEGMENT); 1 is off

@@ -30,8 +30,12 @@ const PACING_SLACK: f64 = 0.1;
 #[derive(Debug)]
 pub(super) struct Sender {
     batch: SendBatch,
+    /// Messages that may leave with one call at the rate that the kernel is told, or at no rate at all.
+    most: usize,
     message: usize,
     segments: usize,
+    /// Of this end, which share the rate.
+    threads: usize,
     throttle: Option<u64>,
     /// What the kernel was told to hold all flows together to, payload bytes per second.
     kernel_rate: Option<u64>,
@@ -83,12 +87,16 @@ enum Burst {
 impl Sender {
     pub(super) fn new(load: &Datagrams, duplex: bool, flows: usize) -> Self {
         let (message, segments) = (load.message as usize, load.segments as usize);
+        let kernel_rate = load.throttle.filter(|_| load.pacing == Pacing::Kernel);
+        let most = load.batch as usize;
         Self {
-            batch: SendBatch::new(load.batch as usize, Buffer::new(message * segments).get()),
+            batch: SendBatch::new(most, Buffer::new(message * segments).get()),
+            most: if kernel_rate.is_some() { load.sent_together() as usize } else { most },
             message,
             segments,
+            threads: load.threads as usize,
             throttle: load.throttle.filter(|_| load.pacing == Pacing::Thread),
-            kernel_rate: load.throttle.filter(|_| load.pacing == Pacing::Kernel),
+            kernel_rate,
             duplex,
             flows: vec![Flow::default(); flows],
             findings: Findings::default(),
@@ -96,10 +104,22 @@ impl Sender {
         }
     }
 
-    /// Numbers, stamps and sends one batch.
+    /// Threads begin one after the other, so that their datagrams do not leave in step.
+    fn pace(&self, connections: &[&Connection], course: &Course) -> Option<Pace> {
+        let (unit, ceiling) = (self.segments * self.message, course.ceiling());
+        let mut pace = Pace::following(self.throttle, ceiling, 0)?;
+        if ceiling.is_some() {
+            pace.spend(pace.batch(unit, self.most) * unit);
+        }
+        let thread = connections.first().map_or(0, |connection| connection.thread as usize);
+        pace.spend(unit * thread / self.threads);
+        Some(pace)
+    }
+
+    /// Numbers, stamps and sends one batch of up to `most` messages.
     fn burst(
         &mut self,
-        index: usize,
+        (index, most): (usize, usize),
         connection: &Connection,
         course: &Course,
         times: &Times,
@@ -112,7 +132,7 @@ impl Sender {
         let phase = phase(times, now_ns);
         flow.mark(phase);
         // sendmmsg forgets the error that stopped it behind the first message; only a message alone brings it to light.
-        let messages = if flow.cautious { 1 } else { self.batch.messages() };
+        let messages = if flow.cautious { 1 } else { most };
         let mut sequence = flow.next;
         for message in 0..messages {
             for datagram in self.batch.message(message).chunks_exact_mut(self.message) {
@@ -240,12 +260,13 @@ impl Engine for Sender {
         let (mut times, mut heard) = (course.times(), 0);
         let began_ns = monotonic_ns();
         // What the kernel is told to pace, it does not without fq: a ceiling holds all the same.
-        let most = self.batch.messages() * self.segments * self.message;
-        let mut pace = Pace::following(self.throttle, course.ceiling(), most);
+        let unit = self.segments * self.message;
+        let mut pace = self.pace(connections, course);
         let mut turn = |index: usize, connection: &Connection| {
             course.refresh(&mut times, &mut heard);
             wait(&mut pace, course, &times);
-            match self.burst(index, connection, course, &times)? {
+            let most = pace.as_ref().map_or(self.most, |pace| pace.batch(unit, self.most));
+            match self.burst((index, most), connection, course, &times)? {
                 Burst::Sent(bytes) => {
                     if let Some(pace) = &mut pace {
                         pace.spend(bytes);
