@@ -1,10 +1,12 @@
 //! `-h` and `--help`, which fit a screen. What takes more is told by `help COMMAND` and the man pages.
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command, Error, Parser};
 
+use crate::exit::Exit;
 use crate::mistakes::closest;
 
 /// The command line with the same short help by both names, for itself and each of its commands. Those that read `--help`
@@ -35,11 +37,26 @@ pub fn parse_or<T: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     instead: impl Fn(&str) -> Option<String>,
 ) -> T {
-    let mut command = on_a_screen(T::command());
+    // An option that comes twice holds as it was given last, so that a script's may be followed by one's own.
+    let mut command = on_a_screen(T::command()).args_override_self(true);
     let matches = command.try_get_matches_from_mut(arguments);
     let mut matches =
-        matches.unwrap_or_else(|error| with_suggestion(with_option(error, &instead), &command, &instead).exit());
+        matches.unwrap_or_else(|error| leave(&with_suggestion(with_option(error, &instead), &command, &instead)));
     T::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
+}
+
+/// Says what clap has to say, be it help or a mistake, and ends the process. What cannot be written is a failure, unless
+/// the reader has seen enough.
+fn leave(error: &Error) -> ! {
+    let written = error.print().and_then(|()| io::stdout().flush());
+    match written {
+        Err(failed) if !error.use_stderr() && failed.kind() != io::ErrorKind::BrokenPipe => {
+            // Where this cannot be written either, the status says it.
+            let _ = writeln!(io::stderr(), "error: write the help: {failed}");
+            std::process::exit(Exit::Failed as i32)
+        }
+        _ => std::process::exit(error.exit_code()),
+    }
 }
 
 /// Says what an option of another program is called here, where `instead` knows it.
@@ -86,6 +103,30 @@ mod tests {
         };
         assert!(said("-P").contains("-P is --threads here"), "{}", said("-P"));
         assert!(!said("-Q").contains("--threads"), "{}", said("-Q"));
+    }
+
+    #[test]
+    fn the_last_of_two_holds() {
+        #[derive(Debug, Parser)]
+        struct Run {
+            #[arg(long)]
+            time: u32,
+            #[arg(long)]
+            each: Vec<u32>,
+            #[command(subcommand)]
+            inner: Inner,
+        }
+        #[derive(Debug, clap::Subcommand)]
+        enum Inner {
+            Go {
+                #[arg(long)]
+                rate: u32,
+            },
+        }
+        let words = "rig --time 1 --each 1 --time 2 --each 2 go --rate 3 --rate 4";
+        let run: Run = parse(words.split(' ').map(OsString::from));
+        let Inner::Go { rate } = run.inner;
+        assert_eq!((run.time, run.each, rate), (2, vec![1, 2], 4));
     }
 
     #[test]

@@ -199,3 +199,14 @@ fn a_stranger_at_the_data_port_is_shut_out() {
     drop(link);
     sender.join().unwrap();
 }
+
+#[test]
+fn a_limit_under_which_nothing_runs_is_refused() {
+    for option in ["--max-tests", "--max-clients", "--max-threads", "--max-connections", "--max-tests-per-address"] {
+        let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_netrig"));
+        let output = serve.args(["serve", "--port", "0", option, "0"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{option}: {said}");
+        assert!(said.contains(option) && said.contains("1.."), "{said}");
+    }
+}

@@ -125,22 +125,22 @@ pub struct Serving {
     #[arg(long, value_name = "BYTES", default_value = "256M")]
     max_memory: Bytes,
     /// Threads of a test
-    #[arg(long, value_name = "N", default_value = "64")]
+    #[arg(long, value_name = "N", default_value = "64", value_parser = value_parser!(u32).range(1..))]
     max_threads: u32,
     /// Connections of a test, all threads together
-    #[arg(long, value_name = "N", default_value = "1000")]
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = value_parser!(u32).range(1..))]
     max_connections: u32,
     /// Tests at once
-    #[arg(long, value_name = "N", default_value = "8")]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = value_parser!(u32).range(1..))]
     max_tests: u32,
     /// Tests at once for one client address (for IPv6, one /64)
-    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "4", hide_short_help = true, value_parser = value_parser!(u32).range(1..))]
     max_tests_per_address: u32,
     /// Control connections at once
-    #[arg(long, value_name = "N", default_value = "1000", hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "1000", hide_short_help = true, value_parser = value_parser!(u32).range(1..))]
     max_clients: u32,
     /// Control connections at once of one client address (for IPv6, one /64)
-    #[arg(long, value_name = "N", default_value = "32", hide_short_help = true)]
+    #[arg(long, value_name = "N", default_value = "32", hide_short_help = true, value_parser = value_parser!(u32).range(1..))]
     max_clients_per_address: u32,
     /// Longest wait for the hello of a new control connection
     #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = seconds, hide_short_help = true)]
@@ -450,7 +450,7 @@ pub struct UdpLoad {
     /// Let the kernel pace the sender (SO_MAX_PACING_RATE, needs the fq queueing discipline) [default: sleep in between]
     #[arg(long, requires = "rate")]
     kernel_pacing: bool,
-    /// Messages for each system call (sendmmsg, recvmmsg), at most; with --rate no more leave together than last 100 us
+    /// Most messages for each system call; with --rate no more than last 100 us
     #[arg(long, value_name = "N", default_value = "32")]
     batch: u32,
     /// Datagrams that the kernel cuts out of each message (UDP_SEGMENT); 1 is off
