@@ -335,6 +335,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::Unanswered => "Unanswered",
         Reason::ManyCopies => "Many Copies",
         Reason::ManyPieces => "Many Pieces",
+        Reason::Claim => "Address Claim",
     }
 }
 

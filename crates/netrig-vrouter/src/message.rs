@@ -543,7 +543,7 @@ pub struct LogEntry {
     /// What became of the flow: `allow` or `deny`, where another list may have refused what this rule allows.
     pub verdict: String,
     pub protocol: u8,
-    /// Of the direction that began it; of ICMP echoes ports are the identifier.
+    /// Of the direction that began it; of ICMP queries the first port is the identifier, the second that and the type.
     pub source: SocketAddr,
     pub destination: SocketAddr,
     /// Of ICMP.

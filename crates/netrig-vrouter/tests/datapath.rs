@@ -234,6 +234,7 @@ fn tables_are_made_for_what_the_settings_have() {
             most_flows: None,
             mirror: None,
             fat_flows: Default::default(),
+            dhcp_server: false,
         };
         settings.interfaces.insert(format!("i{number}"), interface);
     }

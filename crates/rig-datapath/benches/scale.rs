@@ -98,7 +98,17 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         let mac = mac(number);
         described.insert(
             number,
-            Interface { index, vrf, mac, gateway, gateway6: None, policy, mirror: None, fat: BTreeSet::new() },
+            Interface {
+                index,
+                vrf,
+                mac,
+                gateway,
+                gateway6: None,
+                policy,
+                mirror: None,
+                fat: BTreeSet::new(),
+                serves_dhcp: false,
+            },
         );
     }
     for number in 0..routes.saturating_sub(interfaces) {

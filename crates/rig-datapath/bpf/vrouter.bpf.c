@@ -183,6 +183,9 @@ int from_container(struct __sk_buff *skb)
 		return drop(p, number, reason);
 	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
 		return answer_solicitation(skb, p, at, number, c);
+	reason = is_for_router_alone(p, at->flags & SERVES_DHCP);
+	if (reason)
+		return drop(p, number, reason);
 	if (!is_routed) {
 		struct mac_key key = { .vrf = at->vrf };
 		const struct route *r;
@@ -311,6 +314,10 @@ int from_underlay(struct __sk_buff *skb)
 	next_hop = *found;
 	if (o.encapsulation == VXLAN && p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
 		return answer_solicitation_of_peer(skb, &o, &inner, next_hop);
+	/* Who may serve DHCP is for the sender's node to know. */
+	reason = is_for_router_alone(p, 1);
+	if (reason)
+		return drop(p, 0, reason);
 	if (nh && nh->kind == TO_VRF) {
 		/* The label is a whole network's. */
 		p->vrf = nh->number;

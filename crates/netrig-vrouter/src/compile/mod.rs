@@ -208,6 +208,7 @@ impl<'a> Compiler<'a> {
                 }),
                 policy: None,
                 fat: self.fat_flows(interface),
+                serves_dhcp: interface.dhcp_server,
                 mirror: interface
                     .mirror
                     .as_ref()

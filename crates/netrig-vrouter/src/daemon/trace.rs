@@ -119,6 +119,7 @@ impl Engine {
                     policy: None,
                     mirror: None,
                     fat: BTreeSet::new(),
+                    serves_dhcp: false,
                 },
             )]),
             ..Config::default()

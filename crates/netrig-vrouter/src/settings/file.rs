@@ -136,6 +136,8 @@ pub(super) struct InterfaceFile {
     #[serde(default)]
     pub fat_flows: Vec<Spanned<FatFlowFile>>,
     pub mirror: Option<Spanned<String>>,
+    #[serde(default)]
+    pub dhcp_server: bool,
 }
 
 /// A service whose flows are one.

@@ -173,6 +173,7 @@ impl Reader<'_> {
             most_flows,
             mirror,
             fat_flows: self.fat_flows(&file.fat_flows)?,
+            dhcp_server: file.dhcp_server,
         })
     }
 

@@ -195,6 +195,8 @@ pub struct Interface {
     pub mirror: Option<String>,
     /// Services whose flows are fat, beside those of the network.
     pub fat_flows: BTreeSet<Service>,
+    /// Whether it may answer other containers as a DHCP server.
+    pub dhcp_server: bool,
 }
 
 impl Interface {

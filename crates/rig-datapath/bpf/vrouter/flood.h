@@ -44,12 +44,6 @@ static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packe
 	return skb->gso_segs > 1 && skb->gso_size ? p->l4 - p->l3 + p->header + skb->gso_size : p->length;
 }
 
-/* RFC 4861: neighbours, routers and redirects, of which routers alone speak here. */
-static always_inline int is_of_neighbours(const struct packet *p)
-{
-	return p->ipv6 && p->protocol == IPPROTO_ICMPV6 && !p->error && p->type >= 133 && p->type <= 137;
-}
-
 /* Of who has no address yet (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2), or one of its link alone (RFC 4291, 2.5.6): no route leads there. */
 static always_inline int is_of_link(const struct address *a)
 {
@@ -198,8 +192,6 @@ static always_inline int is_for_all(struct packet *p, const struct interface *at
 {
 	struct route back = {};
 
-	if (is_of_neighbours(p))
-		return REASON_L2_NO_ROUTE;
 	/* RFC 1122, 3.2.2. */
 	if (p->error)
 		return REASON_INVALID_PACKET;
@@ -364,8 +356,10 @@ static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const
 		return drop(p, 0, reason);
 	if (p->l3 + p->length > o->end)
 		return drop(p, 0, REASON_INVALID_PACKET);
-	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
-		return drop(p, 0, REASON_UNANSWERED);
+	/* Who may serve DHCP is for the sender's node to know. */
+	reason = is_for_router_alone(p, 1);
+	if (reason)
+		return drop(p, 0, reason);
 	if (!(inner.h_dest[0] & 1) && !nh->destination)
 		return drop(p, 0, REASON_L2_NO_ROUTE);
 	return flood_in(skb, o, &inner, all);

@@ -77,24 +77,19 @@ static __attribute__((noinline)) int join_fragments(struct packet *p)
 				  .destination = p->key.destination,
 				  .at = p->key.at,
 				  .identification = p->identification };
-	__u32 *found, both;
+	__u64 *found, first;
 
 	if (!p->later) {
-		both = (__u32)p->key.source_port << 16 | p->key.destination_port;
-		/* Of ICMP both are the same, and rules ask for the type. */
-		if (is_icmp(p))
-			both = (__u32)p->type << 16 | p->key.destination_port;
-		return bpf_map_update_elem(&fragments, &k, &both, BPF_ANY) ? REASON_FRAGMENTS : 0;
+		/* Of ICMP rules ask for the type. */
+		first = (__u64)p->type << 32 | (__u32)p->key.source_port << 16 | p->key.destination_port;
+		return bpf_map_update_elem(&fragments, &k, &first, BPF_ANY) ? REASON_FRAGMENTS : 0;
 	}
 	found = bpf_map_lookup_elem(&fragments, &k);
 	if (!found)
 		return REASON_FRAGMENTS;
+	p->type = *found >> 32;
 	p->key.source_port = *found >> 16;
 	p->key.destination_port = *found;
-	if (is_icmp(p)) {
-		p->type = p->key.source_port;
-		p->key.source_port = p->key.destination_port;
-	}
 	return 0;
 }
 
@@ -193,12 +188,6 @@ static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 i
 	return 0;
 }
 
-/* Of a request that is answered so. */
-static always_inline __u8 request_of(const struct packet *p)
-{
-	return p->type == 0 && !p->ipv6 ? 8 : p->type == 129 && p->ipv6 ? 128 : p->type;
-}
-
 /*
  * Logs what rules have said anew of a flow that is known, if that is another verdict than what was logged of it last: which is
  * kept with the direction that began it, as long as there is one.
@@ -289,7 +278,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	reverse(&w->back_key, &p->key);
 	/* Rules are for the direction that began it. */
 	if (!forward)
-		p->type = request_of(p);
+		p->type = query_of(p, p->type);
 	w->back_key.at = reverse_at;
 	if (!is_let_through(p, forward ? &p->key : &w->back_key, w,
 			    outer ? (forward ? 0 : number) : (forward ? number : other),

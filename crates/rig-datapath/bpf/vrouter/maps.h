@@ -170,12 +170,12 @@ struct {
 	__type(value, __u64);
 } ended SEC(".maps");
 
-/* Ports of packets that come in fragments, of which the first alone has them. */
+/* The type of ICMP and the ports of packets that come in fragments, of which the first alone has those. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
 	__type(key, struct fragment_key);
-	__type(value, __u32);
+	__type(value, __u64);
 } fragments SEC(".maps");
 
 /* Of interfaces, by their numbers. */

@@ -40,7 +40,7 @@ struct packet {
 	__u8 class;
 	__u8 ttl;
 	__u8 tcp_flags;
-	/* Of ICMP. */
+	/* Of ICMP and IGMP. */
 	__u8 type;
 	/* A fragment; one behind the first. */
 	__u8 fragment, later;
@@ -164,6 +164,78 @@ static always_inline int is_echo(const struct packet *p, __u8 type)
 	return p->ipv6 ? type == 128 || type == 129 : type == 8 || type == 0;
 }
 
+/* The type of the query that a type of ICMP answers; other types are their own (RFC 792, RFC 950; RFC 4443, RFC 4620). */
+static always_inline __u8 query_of(const struct packet *p, __u8 type)
+{
+	if (p->ipv6)
+		return type == 129 || type == 140 ? type - 1 : type;
+	if (!type)
+		return 8;
+	return type == 14 || type == 16 || type == 18 ? type - 1 : type;
+}
+
+/* The type that answers a query, and the other way round; others are their own. */
+static always_inline __u8 answer_of(const struct packet *p, __u8 type)
+{
+	__u8 query = query_of(p, type);
+
+	if (query != type)
+		return query;
+	if (p->ipv6)
+		return type == 128 || type == 139 ? type + 1 : type;
+	if (type == 8)
+		return 0;
+	return type == 13 || type == 15 || type == 17 ? type + 1 : type;
+}
+
+/*
+ * What tells flows of ICMP apart, in the place of ports. Of a query the first is the identifier and the second that and the type, and
+ * of its answer the other way round. All other types are of flows of their own that nothing answers: 0 and the type. Since types are
+ * small and positive, no two of these are the same, in either direction: a query lets its answer back, and no other query.
+ */
+static always_inline void set_icmp_ports(const struct packet *p, __u8 type, __be16 id, __u16 *source, __u16 *destination)
+{
+	__u8 query = query_of(p, type);
+	__be16 other;
+
+	if (answer_of(p, type) == type)
+		id = 0;
+	other = bpf_htons(bpf_ntohs(id) + query);
+	*source = query == type ? id : other;
+	*destination = query == type ? other : id;
+}
+
+enum { UDP_DHCP_SERVER = 67, UDP_DHCP_CLIENT = 68, UDP_DHCPV6_CLIENT = 546, UDP_DHCPV6_SERVER = 547 };
+
+/*
+ * What would tell other hosts whose an address is, who the router is or who the querier of groups is, and is therefore never
+ * forwarded: 0 for all else, or the reason for the drop. Advertisements and redirects (RFC 4861; RFC 792 and RFC 1256), queries of MLD
+ * and IGMP (RFC 3810, RFC 3376), and DHCP servers' answers (RFC 2131, RFC 8415) but of interfaces that serve DHCP. Solicitations are
+ * questions for the router. A fragment behind the first cannot be put together without that one.
+ */
+static always_inline int is_for_router_alone(const struct packet *p, int serves_dhcp)
+{
+	if (p->error || p->later)
+		return 0;
+	if (p->protocol == IPPROTO_UDP && !serves_dhcp) {
+		__u16 from = bpf_ntohs(p->key.source_port), to = bpf_ntohs(p->key.destination_port);
+
+		if (p->ipv6 ? from == UDP_DHCPV6_SERVER && to == UDP_DHCPV6_CLIENT :
+			      from == UDP_DHCP_SERVER && to == UDP_DHCP_CLIENT)
+			return REASON_CLAIM;
+	}
+	if (p->ipv6) {
+		if (p->protocol != IPPROTO_ICMPV6)
+			return 0;
+		if (p->type == 133 || p->type == 135)
+			return REASON_UNANSWERED;
+		return p->type == 130 || p->type == 134 || p->type == 136 || p->type == 137 ? REASON_CLAIM : 0;
+	}
+	if (p->protocol == IPPROTO_IGMP)
+		return p->type == 0x11 ? REASON_CLAIM : 0;
+	return p->protocol == IPPROTO_ICMP && (p->type == 5 || p->type == 9) ? REASON_CLAIM : 0;
+}
+
 /* So that what is looked at lies in one piece. */
 static always_inline int pull(struct __sk_buff *skb, __u32 bytes)
 {
@@ -229,11 +301,12 @@ static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
 	if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) {
 		k->destination_port = ports->source;
 		k->source_port = ports->destination;
-	} else if (protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6) {
-		k->source_port = k->destination_port = ((struct icmp *)ports)->id;
-		/* The type of the echo that would have answered; request and reply are 8 and 0, 128 and 129. */
-		if (protocol == p->protocol && is_echo(p, ((struct icmp *)ports)->type))
-			p->type = ((struct icmp *)ports)->type ^ (p->ipv6 ? 1 : 8);
+	} else if (protocol == p->protocol) {
+		struct icmp *icmp = (void *)ports;
+
+		set_icmp_ports(p, icmp->type, icmp->id, &k->destination_port, &k->source_port);
+		/* The type that would have answered. */
+		p->type = answer_of(p, icmp->type);
 	}
 	p->protocol = protocol;
 	p->error = 1;
@@ -272,8 +345,13 @@ static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 l
 				return REASON_INVALID_PACKET;
 			return parse_quoted(p, icmp + 1, end);
 		}
-		if (is_echo(p, icmp->type))
-			p->key.source_port = p->key.destination_port = icmp->id;
+		set_icmp_ports(p, icmp->type, icmp->id, &p->key.source_port, &p->key.destination_port);
+	} else if (p->protocol == IPPROTO_IGMP && !p->ipv6) {
+		__u8 *type = l4;
+
+		if ((void *)(type + 1) > end || !length)
+			return REASON_INVALID_PACKET;
+		p->type = *type;
 	}
 	return 0;
 }

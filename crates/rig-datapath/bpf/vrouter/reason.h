@@ -38,6 +38,7 @@ enum reason {
 	REASON_UNANSWERED = 71,
 	REASON_MANY_COPIES = 76,
 	REASON_MANY_PIECES = 77,
+	REASON_CLAIM = 78,
 };
 
 #endif

@@ -109,6 +109,8 @@ _Static_assert(sizeof(struct peer) == 8, "");
 enum interface_flag {
 	/* What it sends and receives is held against lists, and is of flows. */
 	HAS_POLICY = 1,
+	/* It may answer as a DHCP server. */
+	SERVES_DHCP = 2,
 };
 
 struct interface {

@@ -227,6 +227,8 @@ pub struct Interface {
     /// policy, which may be an empty one. Rules and routes ask for no source port, so that all of them come to the same; but who
     /// answers may then send from the service's port to any port of who has asked, other than to open a TCP connection.
     pub fat: BTreeSet<Service>,
+    /// Whether what it sends as a DHCP server (RFC 2131, RFC 8415) goes on to others.
+    pub serves_dhcp: bool,
 }
 
 /// A service of TCP or UDP.

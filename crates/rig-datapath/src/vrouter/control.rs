@@ -24,7 +24,8 @@ use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
 use super::shape::{
-    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route, kind, v4,
+    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route,
+    SERVES_DHCP, kind, v4,
 };
 use super::sizes::Sizes;
 use super::spans::{Span, Spans};
@@ -561,7 +562,8 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         inward: numbers(&policy.inward),
         mac: interface.mac.0,
         mirror: interface.mirror.unwrap_or(0),
-        flags: if interface.policy.is_some() { HAS_POLICY } else { 0 },
+        flags: if interface.policy.is_some() { HAS_POLICY } else { 0 }
+            | if interface.serves_dhcp { SERVES_DHCP } else { 0 },
         gateway: [
             interface.gateway.map(IpAddr::from).map(Into::into).unwrap_or_default(),
             interface.gateway6.map(IpAddr::from).map(Into::into).unwrap_or_default(),

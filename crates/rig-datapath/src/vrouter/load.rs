@@ -85,7 +85,7 @@ impl Tables {
             rows: map("rows", size_of::<shape::Row>())?,
             alsos: map("alsos", number)?,
             flows: map("flows", size_of::<shape::Flow>())?,
-            fragments: map("fragments", number)?,
+            fragments: map("fragments", size_of::<u64>())?,
             fat: map("fat", number)?,
             begun: map("begun", size_of::<u64>())?,
             ended: map("ended", size_of::<u64>())?,

@@ -35,6 +35,7 @@ reasons! {
         Unanswered = 71, "unanswered", "a question for an address (ARP, neighbor solicitation) that the router does not answer for: the asker's own, one that it has no route to, or one that came over MPLS", "nothing: hosts that come up ask whether their address is taken";
         ManyCopies = 76, "many_copies", "a frame to all from a sender whose frames would make more than 100,000 copies a second", "find out why it sends them";
         ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from a sender whose packets would be cut into more than 100,000 pieces a second, or 500 at once", "lower the container's MTU";
+        Claim = 78, "claim", "a message that would tell other containers whose an address is or who the router is: a neighbor or router advertisement, a redirect, a query for groups, or a DHCP server's answer", "find out who sends it; a DHCP server's interface needs `dhcp_server = true`";
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) mod kind {
 
 /// Of `flags` of an interface.
 pub(crate) const HAS_POLICY: u8 = 1;
+pub(crate) const SERVES_DHCP: u8 = 2;
 /// Of `flags` of a flow.
 pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;

@@ -177,6 +177,7 @@ impl Lab {
                     policy: Some(Policy::default()),
                     mirror: None,
                     fat: BTreeSet::new(),
+                    serves_dhcp: false,
                 },
             );
             labels.insert(label_of(container), NextHop::Interface(number));

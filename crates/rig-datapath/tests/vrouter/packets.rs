@@ -509,7 +509,7 @@ fn a_route_to_all_of_ipv6_is_none_for_ipv4() {
 }
 
 /// What a container sends in another frame than one to the router.
-fn bridged(node: &Node, to: Mac, packet: &[u8]) -> Outcome {
+pub fn bridged(node: &Node, to: Mac, packet: &[u8]) -> Outcome {
     node.give(Side::Container, &framed(mac_of(0, 0), to, packet), "c0")
 }
 

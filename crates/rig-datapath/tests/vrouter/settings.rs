@@ -146,6 +146,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
                     mirror: mirror.filter(|_| policy.is_some()),
                     fat: if policy.is_some() { fat } else { BTreeSet::new() },
+                    serves_dhcp: false,
                     policy,
                 };
                 (number, interface)

@@ -71,6 +71,7 @@ fn interface(topology: &Topology, (node, own): (&Planned, &Space), space: &Space
         most_flows: None,
         mirror: None,
         fat_flows: BTreeSet::new(),
+        dhcp_server: false,
     })
 }
 

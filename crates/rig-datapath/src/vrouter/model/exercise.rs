@@ -71,6 +71,7 @@ fn config() -> Config {
         policy,
         mirror: None,
         fat: BTreeSet::new(),
+        serves_dhcp: false,
     };
     Config {
         underlay: Some(Underlay {

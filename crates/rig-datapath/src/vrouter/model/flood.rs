@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use rig_wire::ethernet::{Mac, ethertype};
-use rig_wire::protocol::ICMPV6;
 
 use super::super::config::{Encapsulation, Flood, NextHop, Tunnel, flood_tunnel};
 use super::super::reason::Reason;
@@ -11,11 +10,6 @@ use super::packet::{Packet, word};
 use super::route::{self, By};
 use super::tunnel::{self, Outer};
 use super::{ETHERNET, Model, Out, Refused, Sent, answer, flow, mac_at, refused};
-
-/// Of neighbour discovery (RFC 4861): what containers say of routers and addresses is not for others.
-fn is_of_neighbours(p: &Packet) -> bool {
-    p.is_v6() && p.protocol == ICMPV6 && !p.is_error && (133..=137).contains(&p.icmp)
-}
 
 /// Of who has no address yet, or one of its link alone (RFC 4291, 2.5.6).
 fn is_of_link(source: IpAddr) -> bool {
@@ -37,9 +31,6 @@ impl Model {
     }
 
     fn is_for_all(&mut self, p: &mut Packet, number: u32, by: By) -> Result<(), Reason> {
-        if is_of_neighbours(p) {
-            return Err(Reason::L2NoRoute);
-        }
         // RFC 1122, 3.2.2.
         if p.is_error {
             return Err(Reason::InvalidPacket);
@@ -113,9 +104,7 @@ impl Model {
         if behind + p.length > outer.end {
             return Err(refused(0)(Reason::InvalidPacket));
         }
-        if answer::is_solicitation(&p) {
-            return Err(refused(0)(Reason::Unanswered));
-        }
+        p.is_for_others(true).map_err(refused(0))?;
         // A sender that knew the address would have used the label of its interface (RFC 7432, 13.2.1).
         if !mac_at(frame, outer.inner).is_multicast() && !flood.unknown_unicast {
             return Err(refused(0)(Reason::L2NoRoute));

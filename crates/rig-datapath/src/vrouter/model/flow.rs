@@ -10,7 +10,7 @@ use super::super::config::{Action, Config, List, NextHop, Service};
 use super::super::reason::Reason;
 use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
-use super::packet::{Packet, Tuple, request_of};
+use super::packet::{Packet, Tuple, query_of};
 use super::route::{self, By};
 use super::{Known, Step};
 
@@ -358,7 +358,7 @@ impl Flows {
         let is_allowed = match forward {
             true => is_let_through(config, &p.tuple, p.icmp, from, to, steps),
             false => {
-                let request = request_of(p.icmp, p.is_v6());
+                let request = query_of(p.icmp, p.is_v6());
                 is_let_through(config, &p.tuple.reversed(), request, to, from, steps)
             }
         };

@@ -304,6 +304,7 @@ impl Model {
             let answer = answer::solicitation(frame, &p, (mac, self.config.mac), asked, answer::OF_ROUTER);
             return Ok((Out::Interface(number), answer));
         }
+        p.is_for_others(interface.serves_dhcp).map_err(&refused)?;
         // For the router's address it is routed, for another one it stays in its network.
         let destination = mac_at(frame, 0);
         let bridged = if destination == self.config.mac {
@@ -505,6 +506,8 @@ impl Model {
         if encapsulation == Encapsulation::Vxlan && answer::is_solicitation(&p) {
             return self.peer_solicits(frame, &p, &outer, (label, &target)).map(Some).map_err(refused(0));
         }
+        // Who may serve DHCP is for the sender's node to know.
+        p.is_for_others(true).map_err(refused(0))?;
         let vrf = if let NextHop::Vrf(vrf) = target { Some(vrf) } else { None };
         if let Some(flood) = vrf.and_then(|vrf| self.flood_of(vrf, frame, &outer)) {
             return self.peer_floods(frame, &mut p, &outer, &flood).map(Some);

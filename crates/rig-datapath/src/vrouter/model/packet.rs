@@ -14,12 +14,13 @@ const ROUTING: u8 = 43;
 const FRAGMENT_HEADER: u8 = 44;
 const AUTHENTICATION: u8 = 51;
 const DESTINATION_OPTIONS: u8 = 60;
+const IGMP: u8 = 2;
 const LEAST_IPV4: usize = 20;
 const IPV6: usize = 40;
 /// Type, code, checksum and the four bytes that each kind of message has in its own way (RFC 792).
 const ICMP_HEADER: usize = 8;
 
-/// Who sends to whom. Of ICMP echoes both ports are the identifier, of other protocols 0.
+/// Who sends to whom. Of ICMP see [`icmp_ports`]; of protocols without ports they are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Tuple {
     pub(super) protocol: u8,
@@ -66,7 +67,7 @@ pub(super) struct Packet {
     pub(super) class: u8,
     pub(super) ttl: u8,
     pub(super) tcp_flags: u8,
-    /// Type of ICMP; of an error about an echo, of the echo that would have answered.
+    /// Type of ICMP or IGMP; of an error about a query, of what would have answered.
     pub(super) icmp: u8,
     pub(super) is_error: bool,
     pub(super) may_fragment: bool,
@@ -197,14 +198,31 @@ impl Packet {
                 if is_error(self.icmp, self.is_v6()) {
                     return self.look_into_quoted(&above[ICMP_HEADER..]);
                 }
-                if answer_to(self.icmp, self.is_v6()).is_some() {
-                    let id = word(above, 4)?;
-                    (self.tuple.source_port, self.tuple.destination_port) = (id, id);
-                }
+                let id = word(above, 4)?;
+                (self.tuple.source_port, self.tuple.destination_port) = icmp_ports(self.icmp, self.is_v6(), id);
             }
+            IGMP if !self.is_v6() => self.icmp = *above.first()?,
             _ => {}
         }
         Some(())
+    }
+
+    /// What tells of addresses, routers and queriers goes to nobody (RFC 4861, RFC 3376, RFC 3810; DHCP by RFC 2131 and RFC 8415).
+    pub(super) fn is_for_others(&self, serves_dhcp: bool) -> Result<(), Reason> {
+        if self.is_error || self.is_later() {
+            return Ok(());
+        }
+        let ports = (self.tuple.source_port, self.tuple.destination_port);
+        let claims = match (self.protocol, self.is_v6()) {
+            (ICMPV6, true) if matches!(self.icmp, 133 | 135) => return Err(Reason::Unanswered),
+            (ICMPV6, true) => matches!(self.icmp, 130 | 134 | 136 | 137),
+            // Redirects and router advertisements (RFC 792, RFC 1256).
+            (ICMP, false) => matches!(self.icmp, 5 | 9),
+            (IGMP, false) => self.icmp == 0x11,
+            (UDP, is_v6) => !serves_dhcp && ports == if is_v6 { (547, 546) } else { (67, 68) },
+            _ => false,
+        };
+        if claims { Err(Reason::Claim) } else { Ok(()) }
     }
 
     /// An error is about a packet of whoever it is sent to; its header and 8 bytes of what is behind are there (RFC 792).
@@ -222,14 +240,14 @@ impl Packet {
         }
         let (source_port, destination_port) = match protocol {
             TCP | UDP => (word(ports, 2)?, word(ports, 0)?),
-            ICMP | ICMPV6 => (word(ports, 4)?, word(ports, 4)?),
+            of if of == self.protocol => {
+                let (type_, is_v6) = (ports[0], self.is_v6());
+                self.icmp = answer_of(type_, is_v6);
+                let (source, destination) = icmp_ports(type_, is_v6, word(ports, 4)?);
+                (destination, source)
+            }
             _ => (0, 0),
         };
-        if let Some(answer) = answer_to(ports[0], self.is_v6())
-            && protocol == self.protocol
-        {
-            self.icmp = answer;
-        }
         self.tuple = Tuple { protocol, source: destination, destination: source, source_port, destination_port };
         self.is_error = true;
         Some(())
@@ -275,24 +293,29 @@ fn is_error(icmp: u8, is_v6: bool) -> bool {
     if is_v6 { (1..=4).contains(&icmp) } else { matches!(icmp, 3 | 11 | 12) }
 }
 
-/// The type of the echo that goes the other way.
-fn answer_to(icmp: u8, is_v6: bool) -> Option<u8> {
-    match (icmp, is_v6) {
-        (8, false) => Some(0),
-        (0, false) => Some(8),
-        (128, true) => Some(129),
-        (129, true) => Some(128),
-        _ => None,
-    }
+/// Queries of ICMP with what answers them (RFC 792, RFC 950), and of ICMPv6 (RFC 4443, RFC 4620).
+fn queries(is_v6: bool) -> &'static [(u8, u8)] {
+    if is_v6 { &[(128, 129), (139, 140)] } else { &[(8, 0), (13, 14), (15, 16), (17, 18)] }
 }
 
-/// The type by which rules know both directions of an echo.
-pub(super) fn request_of(icmp: u8, is_v6: bool) -> u8 {
-    match (icmp, is_v6) {
-        (0, false) => 8,
-        (129, true) => 128,
-        _ => icmp,
-    }
+/// The type of the query that a type answers; others are their own.
+pub(super) fn query_of(icmp: u8, is_v6: bool) -> u8 {
+    queries(is_v6).iter().find(|(_, answer)| *answer == icmp).map_or(icmp, |(query, _)| *query)
+}
+
+/// What answers a query, or what an answer is to; others are their own.
+fn answer_of(icmp: u8, is_v6: bool) -> u8 {
+    let answer = queries(is_v6).iter().find(|(query, _)| *query == icmp).map(|(_, answer)| *answer);
+    answer.unwrap_or_else(|| query_of(icmp, is_v6))
+}
+
+/// What tells flows of ICMP apart in the place of ports: of queries the identifier, and the sum of it and the type, of their answers
+/// the other way round, of all other types 0 and the type.
+fn icmp_ports(icmp: u8, is_v6: bool, id: u16) -> (u16, u16) {
+    let query = query_of(icmp, is_v6);
+    let id = if answer_of(icmp, is_v6) == icmp { 0 } else { id };
+    let other = id.wrapping_add(query.into());
+    if query == icmp { (id, other) } else { (other, id) }
 }
 
 /// Whether a message may be told of an error: never one that is an error itself, which all of ICMPv6 below 128 are (RFC

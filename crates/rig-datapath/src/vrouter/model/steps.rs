@@ -61,6 +61,7 @@ mod tests {
             policy,
             mirror: None,
             fat: BTreeSet::new(),
+            serves_dhcp: false,
         };
         let vrf = |routes: &[(&str, NextHop)]| {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
