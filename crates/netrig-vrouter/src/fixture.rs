@@ -32,6 +32,7 @@ pub fn status() -> Status {
         mirror: there.then(|| "ids".to_owned()),
         fat_flows: vec!["udp 53".to_owned()],
         connections: 3,
+        ended_early: 2,
         in_packets: 134,
         in_bytes: 15_697,
         out_packets: 8568,

@@ -64,6 +64,8 @@ fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[Nex
     line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
     line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
     line!(text, "{INDENT}Flooded packets:{}  copies:{}", interface.flooded_frames, interface.flooded_copies);
+    let limit = interface.most_flows.map(|most| format!("  limit:{most}")).unwrap_or_default();
+    line!(text, "{INDENT}Flows:{}{limit}  ended early:{}", interface.connections, interface.ended_early);
     line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
 }
 
@@ -398,13 +400,18 @@ pub fn overview(status: &Status) -> String {
         line!(text, "network {}: VRF {}, VNI {}, {ways}", network.name, network.vrf, network.vni);
     }
     for interface in &status.interfaces {
-        let InterfaceEntry { name, number, network, in_packets, out_packets, connections, .. } = interface;
+        let InterfaceEntry { name, number, network, in_packets, out_packets, connections, ended_early, .. } = interface;
         let device = interface.device.as_deref().unwrap_or("not there");
         let drops: u64 = interface.drops.iter().map(|drop| drop.packets).sum();
+        let limit = interface.most_flows.map(|most| format!(" of at most {most}")).unwrap_or_default();
+        let early = match ended_early {
+            0 => String::new(),
+            some => format!(", {some} ended early without an answer"),
+        };
         line!(
             text,
             "interface {name}, vif0/{number}: {device}, network {network}; packets from it {in_packets}, to it {out_packets}, \
-             dropped {drops}; {connections} connections"
+             dropped {drops}; {connections} connections{limit}{early}"
         );
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {

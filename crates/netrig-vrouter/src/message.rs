@@ -253,7 +253,7 @@ pub struct InterfaceEntry {
     pub next_hop: Option<u32>,
     /// Whether its packets are held against rules, and are of flows.
     pub policy: bool,
-    /// Connections that it may have at a time; none for no limit but the table's.
+    /// Connections that it may have at a time, by the file or as its share of the table; none for no limit but the table's.
     pub most_flows: Option<u32>,
     pub security_groups: Vec<String>,
     /// The analyser that gets copies of its packets.
@@ -264,6 +264,9 @@ pub struct InterfaceEntry {
     pub fat_flows: Vec<String>,
     /// That are remembered, both directions of each as one.
     pub connections: u64,
+    /// Connections that nobody had answered and that were ended early, because the table or the interface's share of it ran short.
+    #[serde(default)]
+    pub ended_early: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
     pub in_packets: u64,
     pub in_bytes: u64,

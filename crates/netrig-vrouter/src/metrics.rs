@@ -72,6 +72,8 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
     text.gauge("vrouter_interface_there", "", help, &labels, f64::from(interface.device.is_some()));
     let help = "Connections of the interface that are remembered.";
     text.gauge("vrouter_interface_connections", "", help, &labels, interface.connections as f64);
+    let help = "Connections that nobody had answered and that were ended early because the table or the share of it ran short.";
+    text.add("counter", "vrouter_interface_connections_ended_early", "", help, &labels, interface.ended_early as f64);
     if let Some(most) = interface.most_flows {
         let help = "Connections that the interface may have at a time.";
         text.gauge("vrouter_interface_connections_limit", "", help, &labels, most.into());

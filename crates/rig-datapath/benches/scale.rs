@@ -130,6 +130,7 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
         interfaces: described,
         lists: BTreeMap::from([(1, list(0))]),
         analysers: BTreeMap::new(),
+        most_flows: None,
     }
 }
 
@@ -243,7 +244,7 @@ fn main() {
     println!("{:<64}{:>10.0} ns", "  new flow, the first of them", new[0]);
     println!("{:<64}{:>10.0} ns", "  new flow, the last of them", new[new.len() - 1]);
     bench.hot("all these flows");
-    let sweep = |bench: &Bench| bench.router.sweeper().sweep(&Timeouts::default()).unwrap();
+    let sweep = |bench: &Bench| bench.router.sweeper().sweep(&Timeouts::default(), false).unwrap();
     timed("  a look at all, none silent", || assert_eq!(sweep(&bench), 0));
     println!("memory of the tables, as the kernel counts it:");
     for (name, bytes) in bench.router.memory().unwrap().into_iter().filter(|(_, bytes)| *bytes > 1 << 20) {

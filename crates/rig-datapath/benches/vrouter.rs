@@ -48,7 +48,7 @@ fn run(node: &mut Node, case: &Case) -> f64 {
     if case.port_at.is_some() {
         // They are new again in the next round.
         node.router.set_tick(1_000_000).unwrap();
-        node.router.sweeper().sweep(&Timeouts::default()).unwrap();
+        node.router.sweeper().sweep(&Timeouts::default(), false).unwrap();
     }
     cost.program
 }

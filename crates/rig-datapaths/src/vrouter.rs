@@ -136,7 +136,7 @@ impl Routing {
         let sweeping = site.node().thread("vrouter", move || {
             while stopped.recv_timeout(SWEEP) == Err(RecvTimeoutError::Timeout) {
                 // A table that cannot be read now can be the next time; flows that stay are counted where there are too many.
-                let _ = sweeper.sweep(&Timeouts::default());
+                let _ = sweeper.sweep(&Timeouts::default(), false);
             }
         })?;
         let Value::Object(asked) = serde_json::to_value(&own)? else { bail!("settings that are not a table") };

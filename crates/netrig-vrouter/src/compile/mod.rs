@@ -250,7 +250,8 @@ impl<'a> Compiler<'a> {
             };
             let (outward, inward) = (names(Direction::Outward), names(Direction::Inward));
             let is_fat = !self.fat_flows(interface).is_empty();
-            let has_flows = interface.most_flows.is_some() || interface.mirror.is_some() || is_fat;
+            let has_limit = interface.most_flows.is_some_and(|most| most > 0);
+            let has_flows = has_limit || interface.mirror.is_some() || is_fat;
             if !outward.is_empty() || !inward.is_empty() || has_flows {
                 wanted.push((*number, outward, inward, interface.most_flows));
             }
@@ -262,13 +263,16 @@ impl<'a> Compiler<'a> {
             let policy = datapath::Policy {
                 outward: number(outward),
                 inward: number(inward),
-                most_flows: most_flows.and_then(NonZeroU32::new),
+                // 0 is no limit, which none is not.
+                most_flows: most_flows.map(|most| NonZeroU32::new(most).unwrap_or(NonZeroU32::MAX)),
             };
             let interface = self.compiled.config.interfaces.entry(*interface);
             interface.and_modify(|interface| interface.policy = Some(policy));
         }
         let lists = lists.into_iter().filter_map(|(name, list)| Some((self.numbers.lists.get(&name)?, list)));
         self.compiled.config.lists = lists.collect();
+        let share = self.settings.router.share_of_flows(self.present.len());
+        self.compiled.config.most_flows = NonZeroU32::new(share).filter(|_| self.present.len() > 1);
     }
 
     /// How a route of another node is taken, if it can be.

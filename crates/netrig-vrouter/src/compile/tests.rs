@@ -471,6 +471,15 @@ fn interfaces_with_the_same_groups_share_a_list() {
     let flows: Vec<_> =
         config.interfaces.values().map(|interface| interface.policy.as_ref().unwrap().most_flows).collect();
     assert_eq!(flows, [None, NonZeroU32::new(9)]);
+    // Who says nothing has its part of the table, and who says 0 all of it; who is alone, too.
+    assert_eq!(config.most_flows, NonZeroU32::new(131_072 / 2));
+    let unlimited = compiled(&parse(&text.replace("most_flows = 9", "most_flows = 0")), "b", &mut Numbers::default());
+    let flows: Vec<_> =
+        unlimited.interfaces.values().map(|interface| interface.policy.as_ref().unwrap().most_flows).collect();
+    assert_eq!(flows, [None, Some(NonZeroU32::MAX)]);
+    assert_eq!(compiled(&parse(TWO), "a", &mut Numbers::default()).most_flows, None);
+    let shares = [1, 2, 8, 1000].map(|interfaces| parse(TWO).router.share_of_flows(interfaces));
+    assert_eq!(shares, [131_072, 65_536, 16_384, 16_384]);
     // In networks of their own where a rule names members.
     let config =
         compiled(&parse(&text.replace("{ protocol = 'tcp' }", "{ remote_group = 'g' }")), "b", &mut Numbers::default());

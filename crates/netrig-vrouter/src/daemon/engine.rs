@@ -74,7 +74,7 @@ impl Engine {
         speaking: Speaking,
     ) -> Result<Self, Failure> {
         let Begun { router, numbers, kept } = begun;
-        let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts);
+        let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts, settings.router.flows);
         let logging = Logging::start(router.log().map_err(refused)?);
         let mut engine = Self {
             sources: Sources::new(&settings, node),

@@ -1,6 +1,7 @@
 //! What the router says of itself.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rig_datapath::vrouter::{self as datapath, Reason, Taken, Traffic};
@@ -125,7 +126,10 @@ impl Engine {
             label: interface.label,
             next_hop: self.router.next_hop_of(number),
             policy: present.is_some_and(|present| present.policy.is_some()),
-            most_flows: interface.most_flows,
+            most_flows: match interface.most_flows {
+                Some(most) => Some(most).filter(|most| *most > 0),
+                None => self.compiled.config.most_flows.map(NonZeroU32::get),
+            },
             security_groups: interface.security_groups.iter().cloned().collect(),
             mirror: interface.mirror.clone(),
             fat_flows: present
@@ -134,6 +138,7 @@ impl Engine {
                 .map(|service| format!("{} {}", protocol_name(service.protocol).to_lowercase(), service.port))
                 .collect(),
             connections: self.router.connections(number)?,
+            ended_early: self.router.ended_early(number)?,
             in_packets,
             in_bytes,
             out_packets,

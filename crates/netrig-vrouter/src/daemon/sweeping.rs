@@ -21,7 +21,8 @@ pub(super) struct Sweeping {
 }
 
 impl Sweeping {
-    pub(super) fn start(sweeper: Sweeper, timeouts: Timeouts) -> std::io::Result<Self> {
+    /// The table has `room` for so many connections.
+    pub(super) fn start(sweeper: Sweeper, timeouts: Timeouts, room: u32) -> std::io::Result<Self> {
         let timeouts = Arc::new(Mutex::new(timeouts));
         let ended = Arc::new(AtomicU64::new(0));
         let (stop, stopped) = channel();
@@ -30,7 +31,8 @@ impl Sweeping {
             let mut trouble = None;
             while stopped.recv_timeout(REST) == Err(RecvTimeoutError::Timeout) {
                 let timeouts = *hold.lock().unwrap_or_else(PoisonError::into_inner);
-                let swept = sweeper.sweep(&timeouts).map_err(|error| error.to_string());
+                let swept = sweeper.runs_short(room).and_then(|runs_short| sweeper.sweep(&timeouts, runs_short));
+                let swept = swept.map_err(|error| error.to_string());
                 count.fetch_add(*swept.as_ref().unwrap_or(&0), Ordering::Relaxed);
                 let now = swept.err();
                 if let Some(error) = now.as_ref().filter(|_| now != trouble) {

@@ -73,6 +73,7 @@ pub(super) struct TimeoutsFile {
     pub opening: Option<Spanned<Span>>,
     pub closed: Option<Spanned<Span>>,
     pub other: Option<Spanned<Span>>,
+    pub unanswered: Option<Spanned<Span>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -157,8 +157,7 @@ impl Reader<'_> {
         for group in &file.security_groups {
             security_groups.insert(self.known("security group", group, &self.names.groups)?);
         }
-        // 0 is none, here and there.
-        let most_flows = file.most_flows.or(settings.router.most_flows).filter(|most| *most > 0);
+        let most_flows = file.most_flows.or(settings.router.most_flows);
         Ok(Interface {
             node,
             network,

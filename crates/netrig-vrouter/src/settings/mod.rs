@@ -61,11 +61,22 @@ pub struct Router {
     pub encapsulation: Vec<Encapsulation>,
     /// Flows that the table has room for, both directions of a connection counted as one.
     pub flows: u32,
-    /// Of an interface that says nothing of it; 0: no limit.
+    /// Of an interface that says nothing of it, 0 for no limit but the table's; without it that has a share of the table.
     pub most_flows: Option<u32>,
     pub timeouts: Timeouts,
     /// How routes of other nodes come by BGP, where they do.
     pub bgp: Option<Bgp>,
+}
+
+/// Shares of the flow table that an interface without a limit leaves for others: it has one of so many at most.
+const SHARES: usize = 8;
+
+impl Router {
+    /// Connections that an interface may have that says nothing of it, on a node with so many interfaces: its part of the table, and an
+    /// eighth of it where they are more than eight. Alone it has all.
+    pub fn share_of_flows(&self, interfaces: usize) -> u32 {
+        self.flows / interfaces.clamp(1, SHARES) as u32
+    }
 }
 
 impl Default for Router {
@@ -189,7 +200,7 @@ pub struct Interface {
     /// Names it on its node in route distinguishers of BGP.
     pub distinguisher: u16,
     pub security_groups: BTreeSet<String>,
-    /// Flows that it may have at a time; none for no limit but the table's.
+    /// Flows that it may have at a time, 0 for no limit but the table's; without one it has a share of the table.
     pub most_flows: Option<u32>,
     /// The analyser that gets copies of its packets, by its name.
     pub mirror: Option<String>,

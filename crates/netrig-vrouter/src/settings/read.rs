@@ -179,6 +179,7 @@ impl Reader<'_> {
             ("opening", &said.opening, &mut to.opening),
             ("closed", &said.closed, &mut to.closed),
             ("other", &said.other, &mut to.other),
+            ("unanswered", &said.unanswered, &mut to.unanswered),
         ] {
             let Some(said) = said else { continue };
             let &Span(duration) = said.get_ref();

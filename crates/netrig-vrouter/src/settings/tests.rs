@@ -146,7 +146,7 @@ via = ["blue-1"]
     let (one, other) = (&settings.interfaces["red-1"], &settings.interfaces["blue-1"]);
     assert_eq!(one.place, Place::Container { name: "web".to_owned(), device: "eth0".to_owned() });
     assert_eq!(other.place, Place::Namespace { name: "blue1".to_owned(), device: "veth0".to_owned() });
-    assert_eq!((one.label, one.mac.to_string(), one.most_flows), (1000, "02:00:00:00:00:01".to_owned(), None));
+    assert_eq!((one.label, one.mac.to_string(), one.most_flows), (1000, "02:00:00:00:00:01".to_owned(), Some(0)));
     assert_eq!((one.addresses.len(), one.all_addresses().count(), other.most_flows), (2, 3, Some(5000)));
     assert_eq!(other.mac.0[0], 2);
     let web = &settings.security_groups["web"];
@@ -292,6 +292,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[router]\nencapsulation = []\n".into(), "31: no encapsulation", "choose from"),
         ("[router]\nflows = 10\n".into(), "31: a table for 10 flows", "1024"),
         ("[router.timeouts]\nopening = '10ms'\n".into(), "31: timeout 'opening' of 10ms", "30 days"),
+        ("[router.timeouts]\nunanswered = '0s'\n".into(), "31: timeout 'unanswered' of", "30 days"),
         ("[router.timeouts]\ntcp = '10s'\n".into(), "31: unknown field `tcp`", "established"),
         // Nodes.
         ("[[node]]\nname = 'c'\naddress = 'fd00::1'\n".into(), "32: 'fd00::1' is not an IPv4 address", "192.0.2.1"),

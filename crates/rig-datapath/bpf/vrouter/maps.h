@@ -170,6 +170,22 @@ struct {
 	__type(value, __u64);
 } ended SEC(".maps");
 
+/* Of these, those that nobody had answered, ended early because the table or the interface's share ran short. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} ended_early SEC(".maps");
+
+/* Whether an interface's share of the table ran short when the last sweep began. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} short_of_share SEC(".maps");
+
 /* The type of ICMP and the ports of packets that come in fragments, of which the first alone has those. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -5,14 +5,19 @@
 
 #include "flow.h"
 
-/* How long a flow may be silent in both directions, in ticks; and how many there were. */
+/*
+ * How long a flow may be silent in both directions, in ticks, and one that nobody has answered where the table or its interface's share runs short; and how many
+ * there were.
+ */
 struct sweep {
-	__u32 established, opening, closed, other;
+	__u32 established, opening, closed, other, unanswered;
+	/* Whether it is the whole table that does. */
+	__u32 runs_short;
 	__u32 shortest;
 	__u32 tick;
 	__u64 ended;
 };
-_Static_assert(sizeof(struct sweep) == 32, "");
+_Static_assert(sizeof(struct sweep) == 40, "");
 
 static always_inline __u32 allowed(const struct sweep *s, __u32 protocol, __u32 tcp)
 {
@@ -31,13 +36,35 @@ static always_inline __u32 silent_for(const struct sweep *s, const struct flow *
 	return age < 0 ? 0 : age;
 }
 
+/*
+ * Notes whether an interface has more than three quarters of the flows that it may have. Before any of them ends, so that it does not
+ * depend on their order in the table which of them do.
+ */
+static long note_share(void *map, __u32 *number, struct interface *at, void *none)
+{
+	__u32 interface = *number;
+	__u64 *count = bpf_map_lookup_elem(&begun, &interface), *gone = bpf_map_lookup_elem(&ended, &interface);
+	__u32 *short_of = bpf_map_lookup_elem(&short_of_share, &interface);
+
+	if (count && gone && short_of)
+		*short_of = at->most_flows && (*count - *gone) * 4 > (__u64)at->most_flows * 3;
+	return 0;
+}
+
+static __attribute__((noinline)) int share_runs_short(__u32 interface)
+{
+	__u32 *short_of = bpf_map_lookup_elem(&short_of_share, &interface);
+
+	return short_of && *short_of;
+}
+
 static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct sweep *s)
 {
-	__u32 age = silent_for(s, f), other_age, interface = AT_INTERFACE(key->at), forward = f->flags & FORWARD;
+	__u32 age = silent_for(s, f), other_age, longest, interface = AT_INTERFACE(key->at), forward = f->flags & FORWARD;
 	struct flow_key k = {};
 	struct flow *other;
 	__u64 *count;
-	int is_pair;
+	int is_pair, is_early = 0;
 
 	if (age < s->shortest)
 		return 0;
@@ -57,7 +84,13 @@ static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct s
 		if (other_age < age)
 			age = other_age;
 	}
-	if (age < allowed(s, AT_PROTOCOL(key->at), f->tcp))
+	longest = allowed(s, AT_PROTOCOL(key->at), f->tcp);
+	if (is_pair && forward && !other->packets && age >= s->unanswered && longest > s->unanswered &&
+	    (s->runs_short || share_runs_short(interface))) {
+		is_early = age < longest;
+		longest = s->unanswered;
+	}
+	if (age < longest)
 		return 0;
 	if (is_pair)
 		bpf_map_delete_elem(&flows, &k);
@@ -68,6 +101,9 @@ static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct s
 		return 0;
 	if (forward) {
 		count = bpf_map_lookup_elem(&ended, &interface);
+		if (count)
+			__sync_fetch_and_add(count, 1);
+		count = is_early ? bpf_map_lookup_elem(&ended_early, &interface) : 0;
 		if (count)
 			__sync_fetch_and_add(count, 1);
 	}
@@ -83,6 +119,8 @@ int sweep_flows(struct sweep *ctx)
 			   .opening = ctx->opening,
 			   .closed = ctx->closed,
 			   .other = ctx->other,
+			   .unanswered = ctx->unanswered,
+			   .runs_short = ctx->runs_short,
 			   .shortest = ctx->shortest };
 	const struct control *c = controls_now();
 
@@ -90,6 +128,7 @@ int sweep_flows(struct sweep *ctx)
 		return -1;
 	/* The coarse clock, which packets are stamped with, is not for programs of this kind; it is a jiffy late at most. */
 	s.tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	bpf_for_each_map_elem(&interfaces, note_share, 0, 0);
 	bpf_for_each_map_elem(&flows, sweep_flow, &s, 0);
 	ctx->ended = s.ended;
 	return 0;

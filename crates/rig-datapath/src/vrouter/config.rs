@@ -52,6 +52,8 @@ pub struct Config {
     pub lists: BTreeMap<u32, List>,
     /// Who gets copies of packets, by the numbers, from 1, that rules and interfaces name.
     pub analysers: BTreeMap<u8, Analyser>,
+    /// Flows that an interface without a limit of its own may have at a time; none for no limit but the table's.
+    pub most_flows: Option<NonZeroU32>,
 }
 
 /// Gets copies of packets: the frame as the container sends or gets it, in VXLAN (RFC 7348).
@@ -79,6 +81,7 @@ impl Default for Config {
             vnis: BTreeMap::new(),
             lists: BTreeMap::new(),
             analysers: BTreeMap::new(),
+            most_flows: None,
         }
     }
 }
@@ -247,7 +250,7 @@ pub struct Policy {
     pub outward: Vec<u32>,
     /// Lists that what it receives is held against.
     pub inward: Vec<u32>,
-    /// Flows that it may have at a time, both directions of a connection counted as one; none for no limit but the table's.
+    /// Flows that it may have at a time, both directions of a connection counted as one; none for [`Config::most_flows`].
     pub most_flows: Option<NonZeroU32>,
 }
 

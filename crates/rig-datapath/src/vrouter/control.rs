@@ -356,7 +356,7 @@ impl Router {
         let mut known = Known::default();
         for (number, interface) in &config.interfaces {
             let next_hop = self.route(config, &NextHop::Interface(*number))?.next_hop;
-            known.interfaces.insert(*number, describe(interface, next_hop, lists));
+            known.interfaces.insert(*number, describe(interface, next_hop, lists, config.most_flows));
         }
         for (vrf, table) in &config.vrfs {
             let table = match self.known.vrfs.get(vrf).filter(|_| unchanged.contains(vrf)) {
@@ -544,7 +544,12 @@ impl Allotted {
 }
 
 /// An interface as the table has it.
-fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) -> shape::Interface {
+fn describe(
+    interface: &Interface,
+    next_hop: u32,
+    lists: &BTreeMap<u32, u32>,
+    most_flows: Option<NonZeroU32>,
+) -> shape::Interface {
     let numbers = |of: &[u32]| {
         let mut numbers = [0; MAX_LISTS];
         let known = of.iter().filter_map(|list| lists.get(list).copied());
@@ -557,7 +562,7 @@ fn describe(interface: &Interface, next_hop: u32, lists: &BTreeMap<u32, u32>) ->
         ifindex: interface.index,
         vrf: interface.vrf,
         next_hop,
-        most_flows: policy.most_flows.map_or(0, NonZeroU32::get),
+        most_flows: policy.most_flows.or(most_flows).map_or(0, NonZeroU32::get),
         outward: numbers(&policy.outward),
         inward: numbers(&policy.inward),
         mac: interface.mac.0,

@@ -20,10 +20,11 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 12] = [
+pub(super) const KEPT: [&str; 13] = [
     "flows",
     "begun",
     "ended",
+    "ended_early",
     "fragments",
     "traffic",
     "copied",

@@ -50,6 +50,7 @@ pub(super) struct Tables {
     pub(super) fat: Map,
     pub(super) begun: Map,
     pub(super) ended: Map,
+    pub(super) ended_early: Map,
     pub(super) traffic: Map,
     pub(super) copied: Map,
     pub(super) drops: Map,
@@ -89,6 +90,7 @@ impl Tables {
             fat: map("fat", number)?,
             begun: map("begun", size_of::<u64>())?,
             ended: map("ended", size_of::<u64>())?,
+            ended_early: map("ended_early", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             copied: map("copied", size_of::<shape::Copied>())?,
             drops: map("drops", size_of::<u64>())?,
@@ -107,9 +109,8 @@ impl Tables {
 fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
-        "interfaces" | "begun" | "ended" | "told" | "log_turns" | "traffic" | "copied" | "copying" | "cutting" => {
-            sizes.interfaces + 1
-        }
+        "interfaces" | "begun" | "ended" | "ended_early" | "short_of_share" | "told" | "log_turns" | "traffic"
+        | "copied" | "copying" | "cutting" => sizes.interfaces + 1,
         "drops" => (sizes.interfaces + 1) * REASONS,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,

@@ -237,11 +237,13 @@ plain! {
     }
 
     /// Of bpf/vrouter/sweep.h.
-    pub(crate) struct Sweep: 32 {
+    pub(crate) struct Sweep: 40 {
         established: u32,
         opening: u32,
         closed: u32,
         other: u32,
+        unanswered: u32,
+        runs_short: u32,
         shortest: u32,
         tick: u32,
         ended: u64,

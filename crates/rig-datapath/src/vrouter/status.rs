@@ -219,6 +219,11 @@ impl Router {
         Ok(begun.saturating_sub(ended))
     }
 
+    /// Connections of an interface that nobody had answered and that were ended early because the table ran short.
+    pub fn ended_early(&self, interface: u32) -> Result<u64, Error> {
+        self.tables.ended_early.at(interface)
+    }
+
     /// Connections of all interfaces that have begun, and how many of them have ended, both directions of each as one.
     pub fn begun_and_ended(&self) -> Result<(u64, u64), Error> {
         let sum = |map: &Map| {
@@ -331,6 +336,7 @@ impl Router {
         for interface in 0..=self.sizes.interfaces {
             self.tables.begun.set(&interface, &0_u64)?;
             self.tables.ended.set(&interface, &0_u64)?;
+            self.tables.ended_early.set(&interface, &0_u64)?;
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
             self.tables.log_turns.set(&interface, &0_u64)?;
             self.tables.copied.set_all_cpus(interface, &shape::Copied::default())?;

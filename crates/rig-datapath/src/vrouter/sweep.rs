@@ -1,6 +1,7 @@
 //! Flows that have been silent for too long.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use libbpf_rs::{Object, ProgramInput};
 use zerocopy::IntoBytes;
 
 use crate::Error;
+use crate::maps::Map;
 use crate::object::program;
 
 use super::control::Router;
@@ -25,12 +27,21 @@ pub struct Timeouts {
     pub closed: Duration,
     /// All other protocols.
     pub other: Duration,
+    /// Connections that nobody has answered, of whatever protocol, while more than three quarters of the table, or of what their
+    /// interface may have, are taken.
+    pub unanswered: Duration,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { established: seconds(180), opening: seconds(30), closed: seconds(4), other: seconds(180) }
+        Self {
+            established: seconds(180),
+            opening: seconds(30),
+            closed: seconds(4),
+            other: seconds(180),
+            unanswered: seconds(5),
+        }
     }
 }
 
@@ -58,15 +69,35 @@ impl Router {
 }
 
 impl Sweeper {
-    /// Ends flows that have been silent for longer than `timeouts`, to 134 ms; how many.
+    /// Whether more than three quarters of a table with `room` for so many connections are taken.
+    ///
+    /// # Errors
+    /// When the counts cannot be read.
+    pub fn runs_short(&self, room: u32) -> Result<bool, Error> {
+        let sum = |name| -> Result<u64, Error> {
+            let mut sum = 0;
+            Map::of(&self.object, name, size_of::<u64>())?.each(|_, count: u64| {
+                sum += count;
+                ControlFlow::Continue(())
+            })?;
+            Ok(sum)
+        };
+        let ended = sum("ended")?;
+        Ok(sum("begun")?.saturating_sub(ended) * 4 > u64::from(room) * 3)
+    }
+
+    /// Ends flows that have been silent for longer than `timeouts`, to 134 ms; how many. Those that nobody has answered end early
+    /// where their interface's share or the table `runs_short`.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
-    pub fn sweep(&self, timeouts: &Timeouts) -> Result<u64, Error> {
+    pub fn sweep(&self, timeouts: &Timeouts, runs_short: bool) -> Result<u64, Error> {
         let [established, opening, closed, other] =
             [timeouts.established, timeouts.opening, timeouts.closed, timeouts.other].map(ticks);
-        let shortest = established.min(opening).min(closed).min(other);
-        let mut sweep = Sweep { established, opening, closed, other, shortest, ..Sweep::default() };
+        let (unanswered, runs_short) = (ticks(timeouts.unanswered), runs_short.into());
+        let shortest = established.min(opening).min(closed).min(other).min(unanswered);
+        let mut sweep =
+            Sweep { established, opening, closed, other, unanswered, runs_short, shortest, ..Sweep::default() };
         let input = ProgramInput { context_in: Some(sweep.as_mut_bytes()), ..ProgramInput::default() };
         let run = program(&self.object, SWEEP)?.test_run(input);
         run.map_err(|source| Error::TestRun { program: SWEEP, source })?;

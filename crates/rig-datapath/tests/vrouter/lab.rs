@@ -199,6 +199,7 @@ impl Lab {
             vnis: BTreeMap::from([(VNI, Vni::Vrf(VRF))]),
             lists: BTreeMap::new(),
             analysers: BTreeMap::new(),
+            most_flows: None,
         }
     }
 }

@@ -146,7 +146,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
                     mirror: mirror.filter(|_| policy.is_some()),
                     fat: if policy.is_some() { fat } else { BTreeSet::new() },
-                    serves_dhcp: false,
+                    serves_dhcp: number % 2 == 0,
                     policy,
                 };
                 (number, interface)
@@ -166,6 +166,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                     .into(),
                 lists: (1..).zip(lists).collect(),
                 analysers: (1..=ANALYSERS).map(|number| (number, nowhere())).collect(),
+                most_flows: NonZeroU32::new(u32::from(mtu) % 5 * 3),
             }
         },
     )

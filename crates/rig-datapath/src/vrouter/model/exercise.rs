@@ -106,7 +106,7 @@ pub fn exercise(script: &[u8]) -> u64 {
                 continue;
             }
             b's' => {
-                model.sweep(&Timeouts::default(), tick);
+                model.sweep(&Timeouts::default(), false, tick);
                 rest = following;
                 continue;
             }

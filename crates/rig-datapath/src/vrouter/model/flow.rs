@@ -1,7 +1,8 @@
 //! Flows: what was let through once, which answers may come without asking the rules, and when they end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
@@ -414,8 +415,8 @@ impl Flows {
             }
             return Ok(None);
         }
-        let most = config.interfaces[&key.interface].policy.as_ref().and_then(|policy| policy.most_flows);
-        if most.is_some_and(|most| self.connections(key.interface) >= most.get() as usize) {
+        if Self::most(config, key.interface).is_some_and(|most| self.connections(key.interface) >= most.get() as usize)
+        {
             return Err(Reason::NewFlows);
         }
         let wanted = 1 + usize::from(!self.all.contains_key(&answers));
@@ -452,10 +453,23 @@ impl Flows {
         seen.rst |= flags & RST != 0;
     }
 
+    /// The flows that an interface may have.
+    fn most(config: &Config, interface: u32) -> Option<NonZeroU32> {
+        let own = config.interfaces.get(&interface).and_then(|interface| interface.policy.as_ref()?.most_flows);
+        own.or(config.most_flows)
+    }
+
+    /// Whether an interface has more than three quarters of these.
+    fn share_runs_short(&self, config: &Config, interface: u32) -> bool {
+        Self::most(config, interface).is_some_and(|most| self.connections(interface) * 4 > most.get() as usize * 3)
+    }
+
     /// Ends connections that have been silent for too long, both directions together; how many.
-    pub(super) fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
+    pub(super) fn sweep(&mut self, config: &Config, timeouts: &Timeouts, runs_short: bool, tick: u32) -> usize {
         let silent = |flow: &Flow| Duration::from_nanos(u64::from(tick.saturating_sub(flow.tick)) << TICK_SHIFT);
         let keys: Vec<Key> = self.all.keys().copied().collect();
+        let of_interfaces = config.interfaces.keys().filter(|number| self.share_runs_short(config, **number));
+        let short: BTreeSet<u32> = of_interfaces.copied().collect();
         let mut ended = 0;
         for key in keys {
             let Some(flow) = self.all.get(&key) else { continue };
@@ -470,7 +484,11 @@ impl Flows {
                 continue;
             }
             let quiet = other.map_or(silent(flow), |other| silent(flow).min(silent(other)));
-            if quiet >= timeout(timeouts, key.tuple.protocol, flow.tcp) {
+            let is_unanswered = flow.forward && other.is_some_and(|other| other.packets == 0);
+            let longest = timeout(timeouts, key.tuple.protocol, flow.tcp);
+            let ends_early = is_unanswered && (runs_short || short.contains(&key.interface));
+            let longest = if ends_early { longest.min(timeouts.unanswered) } else { longest };
+            if quiet >= longest {
                 if other.is_some() {
                     self.all.remove(&reverse);
                 }

@@ -193,8 +193,8 @@ impl Model {
     }
 
     /// See [`Sweeper::sweep`](super::Sweeper::sweep).
-    pub fn sweep(&mut self, timeouts: &Timeouts, tick: u32) -> usize {
-        self.flows.sweep(timeouts, tick)
+    pub fn sweep(&mut self, timeouts: &Timeouts, runs_short: bool, tick: u32) -> usize {
+        self.flows.sweep(&self.config, timeouts, runs_short, tick)
     }
 
     /// Packets and bytes of an interface.
