@@ -58,12 +58,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (!nh)
 		return drop(p, number, REASON_INVALID_NH);
 	if (nh->kind == TO_GATEWAY) {
-		const struct interface *at = interface_at(number);
-
-		if (!at)
-			return drop(p, number, REASON_INVALID_IF);
-
-		int verdict = answer_echo(skb, p, at, number, c);
+		int verdict = answer_echo(skb, p, number, c);
 
 		if (verdict == TC_ACT_REDIRECT)
 			count_hop(t, p, HOP_RECEIVE);

@@ -135,7 +135,8 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	a = (void *)(ethernet + 1);
 	if ((void *)(a + 1) > (void *)(long)skb->data_end)
 		return drop(p, number, REASON_PUSH);
-	set_mac(ethernet->h_dest, at->mac);
+	/* To whoever asks, whatever address the configuration says that the container has (RFC 4861, 7.2.4). */
+	set_mac(ethernet->h_dest, ethernet->h_source);
 	set_mac(ethernet->h_source, c->mac);
 	/* Router, solicited, override. */
 	write_advertisement(a, p, &target, c->mac, bpf_htonl(0xe0000000));
@@ -256,8 +257,7 @@ static __attribute__((noinline)) int answer_solicitation_of_peer(struct __sk_buf
 }
 
 /* A ping to the gateway. */
-static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, const struct interface *at, __u32 number,
-				     const struct control *c)
+static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, __u32 number, const struct control *c)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *ethernet = data;
@@ -297,7 +297,7 @@ static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, co
 		icmp->type = 0;
 		icmp->checksum = exchanged(icmp->checksum, bpf_htons(8 << 8 | icmp->code), bpf_htons(icmp->code));
 	}
-	set_mac(ethernet->h_dest, at->mac);
+	set_mac(ethernet->h_dest, ethernet->h_source);
 	set_mac(ethernet->h_source, c->mac);
 	return send_back(skb, number);
 }
@@ -368,8 +368,8 @@ static always_inline int may_tell_more(__u32 interface)
 	return 1;
 }
 
-/* Room for headers of `bytes` in front of an IP packet, with an Ethernet header to the container behind `at`; 0 where there is none. */
-static always_inline void *put_in_front(struct __sk_buff *skb, __u32 bytes, __be16 type, const struct interface *at,
+/* Room for headers of `bytes` in front of an IP packet, with an Ethernet header to `mac`; 0 where there is none. */
+static always_inline void *put_in_front(struct __sk_buff *skb, __u32 bytes, __be16 type, const __u8 *mac,
 					const struct control *c)
 {
 	struct ethhdr *ethernet;
@@ -380,7 +380,7 @@ static always_inline void *put_in_front(struct __sk_buff *skb, __u32 bytes, __be
 	if ((void *)(ethernet + 1) + bytes > (void *)(long)skb->data_end)
 		return 0;
 	ethernet->h_proto = type;
-	set_mac(ethernet->h_dest, at->mac);
+	set_mac(ethernet->h_dest, mac);
 	set_mac(ethernet->h_source, c->mac);
 	return ethernet + 1;
 }
@@ -395,19 +395,19 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 	const struct control *c = controls_now();
 	__u32 length = p->length, quoted = length < QUOTED ? length : QUOTED, kind = kind_of_error(p, mtu);
 	__u32 reason = mtu ? REASON_TOO_BIG : REASON_TTL_EXCEEDED;
-	__u8 quote[QUOTED] = {};
+	__u8 quote[QUOTED] = {}, sender[6];
 	__s64 sum;
 
 	if (!at || !c || !may_tell(p))
 		return drop(p, number, reason);
 	if (!at->gateway[p->ipv6 & 1].lo || quoted < sizeof(struct iphdr) || quoted > QUOTED ||
-	    !may_tell_more(number) || bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
+	    !may_tell_more(number) || bpf_skb_load_bytes(skb, 6, sender, 6) || bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
 		return drop(p, number, reason);
 	sum = bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote), 0);
 	if (sum < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quoted, 0))
 		return drop(p, number, reason);
 	if (p->ipv6) {
-		struct ipv6_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IPV6), at, c);
+		struct ipv6_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IPV6), sender, c);
 
 		if (!e)
 			return drop(p, number, REASON_PUSH);
@@ -424,7 +424,7 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 		e->checksum = ~fold((__u64)sum + sum_address(&p->key.source) + sum_address(&at->gateway[1]) +
 				    e->ip.payload_len + bpf_htons(IPPROTO_ICMPV6) + bpf_htons(kind) + e->rest);
 	} else {
-		struct ipv4_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IP), at, c);
+		struct ipv4_error *e = put_in_front(skb, sizeof(*e), bpf_htons(ETH_P_IP), sender, c);
 		__u64 header;
 
 		if (!e)

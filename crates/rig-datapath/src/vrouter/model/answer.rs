@@ -17,6 +17,11 @@ const TTL: u8 = 64;
 /// Of the packet that an error is about: addresses and ports, and more than RFC 792 asks for.
 const QUOTED: usize = 128;
 
+/// Who sent a frame is whom the router answers, whatever address the configuration says that a container has.
+pub(super) fn asker(frame: &[u8]) -> Mac {
+    super::mac_at(frame, 6)
+}
+
 /// A frame to a container from the router.
 fn framed(to: Mac, router: Mac, kind: u16, payload: &[u8]) -> Vec<u8> {
     [&to.0[..], &router.0, &kind.to_be_bytes(), payload].concat()
@@ -88,14 +93,14 @@ fn finish(message: &mut [u8], pseudo: Sum) {
 }
 
 /// A ping to the gateway, which answers nothing else.
-pub(super) fn echo(frame: &[u8], p: &Packet, to: Mac, router: Mac) -> Result<Vec<u8>, Reason> {
+pub(super) fn echo(frame: &[u8], p: &Packet, router: Mac) -> Result<Vec<u8>, Reason> {
     let (request, reply) = if p.is_v6() { (128, 129) } else { (8, 0) };
     let is_ping = p.is_icmp() && !p.is_error && p.fragment.is_none() && p.icmp == request;
     if !is_ping || p.header != if p.is_v6() { 40 } else { 20 } {
         return Err(Reason::NoRoute);
     }
     let mut out = frame.to_vec();
-    out[..6].copy_from_slice(&to.0);
+    out[..6].copy_from_slice(&asker(frame).0);
     out[6..12].copy_from_slice(&router.0);
     let packet = &mut out[ETHERNET..];
     // Both addresses change places, which changes no checksum.

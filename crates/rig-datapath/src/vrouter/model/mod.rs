@@ -288,7 +288,7 @@ impl Model {
         let refused = refused(number);
         let Some(kind) = word(frame, 12) else { return Err(refused(Reason::InvalidPacket)) };
         let interface = &self.config.interfaces[&number];
-        let (vrf, mac) = (interface.vrf, interface.mac);
+        let vrf = interface.vrf;
         if kind == ethertype::ARP {
             let (asked, answer) = answer::arp(frame, self.config.mac).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
@@ -301,7 +301,8 @@ impl Model {
         if answer::is_solicitation(&p) {
             let asked = answer::asked_for(frame, &p).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
-            let answer = answer::solicitation(frame, &p, (mac, self.config.mac), asked, answer::OF_ROUTER);
+            let answer =
+                answer::solicitation(frame, &p, (answer::asker(frame), self.config.mac), asked, answer::OF_ROUTER);
             return Ok((Out::Interface(number), answer));
         }
         p.is_for_others(interface.serves_dhcp).map_err(&refused)?;
@@ -409,9 +410,9 @@ impl Model {
 
     fn forward(&self, frame: &[u8], p: &Packet, number: u32, way: &Way, bridged: bool) -> Result<Sent, Refused> {
         let refused = refused(number);
-        let (mac, router) = (self.config.interfaces[&number].mac, self.config.mac);
+        let router = self.config.mac;
         if way.next_hop == NextHop::Gateway {
-            let answer = answer::echo(frame, p, mac, router).map_err(&refused)?;
+            let answer = answer::echo(frame, p, router).map_err(&refused)?;
             return Ok((Out::Interface(number), answer));
         }
         if !bridged && p.ttl <= 1 {
@@ -461,7 +462,7 @@ impl Model {
     fn tell(&self, frame: &[u8], p: &Packet, number: u32, became: Became) -> Refused {
         let interface = &self.config.interfaces[&number];
         let from = if p.is_v6() { interface.gateway6.map(IpAddr::from) } else { interface.gateway.map(IpAddr::from) };
-        let macs = (interface.mac, self.config.mac);
+        let macs = (answer::asker(frame), self.config.mac);
         let told = from.filter(|_| answer::may_tell(p)).and_then(|from| answer::error(frame, p, became, from, macs));
         let reason = match (became, told.is_some()) {
             (Became::Expired, true) => Reason::TtlTold,
