@@ -39,7 +39,8 @@ pub struct Search {
     /// No rate above this is offered.
     pub most: Option<f64>,
     /// The share of connections and requests that may begin more than a millisecond after their time, 0 to 1. Above it
-    /// the schedule was missed, which counts as loss.
+    /// the generator missed its own schedule: the rate was not offered, and a limit found there is the generator's
+    /// ([`GeneratorBound::Late`]).
     pub late: f64,
 }
 
@@ -122,6 +123,21 @@ pub struct Loss {
     pub count: u64,
 }
 
+impl Loss {
+    /// Whether nothing is gone but time: the generator was behind its own schedule.
+    pub fn is_lateness(&self) -> bool {
+        self.counter.ends_with(LATE)
+    }
+}
+
+/// As the counter's name follows its place.
+const LATE: &str = " late";
+
+/// Whether nothing was wrong with a rate but that the generator did not offer it in time.
+pub fn is_late_alone(losses: &[Loss]) -> bool {
+    !losses.is_empty() && losses.iter().all(Loss::is_lateness)
+}
+
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.counter, self.count)
@@ -140,6 +156,8 @@ pub enum Ending {
     Nothing,
     /// Too many steps were made.
     Exhausted,
+    /// Somebody stopped it.
+    Stopped,
 }
 
 /// What a search found.
@@ -152,6 +170,20 @@ pub struct Outcome {
     pub lost: Option<f64>,
     /// All steps, in their order.
     pub steps: Vec<Step>,
+}
+
+impl Outcome {
+    /// Whether the lowest rate that was not carried was missed by the generator alone, so that nothing is known of what it drives.
+    pub fn is_late(&self) -> bool {
+        let at = self.steps.iter().filter(|step| Some(step.rate) == self.lost && !step.is_clean());
+        at.clone().count() > 0 && at.clone().all(|step| is_late_alone(&step.losses))
+    }
+
+    /// Whether the rate held is the generator's own limit: see [`generator_bound`].
+    pub fn generator_bound(&self, generator: Option<f64>, busy: f64) -> Option<GeneratorBound> {
+        let held = self.held?;
+        generator_bound(held, generator, busy).or_else(|| self.is_late().then_some(GeneratorBound::Late))
+    }
 }
 
 /// A search under way.
@@ -251,6 +283,11 @@ impl Finder {
         }
     }
 
+    /// Ends it with what is known.
+    pub fn stop(&mut self) {
+        self.ended = self.ended.or(Some((Ending::Stopped, self.held)));
+    }
+
     /// What was found; `None` while the search goes on.
     pub fn outcome(&self) -> Option<Outcome> {
         let (ending, held) = self.ended?;
@@ -326,6 +363,8 @@ pub enum GeneratorBound {
     Limit(f64),
     /// The busiest of its threads had something to do for this part of the time.
     Busy(f64),
+    /// At the next higher rate it was behind its own schedule, and nothing was lost.
+    Late,
 }
 
 /// Whether `limit` is the generator's own: that was measured as `generator`, and its busiest thread had something to do

@@ -235,15 +235,38 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
 fn search_failures(search: &SearchRecord) -> Vec<String> {
     match search.held {
         Some(_) => Vec::new(),
+        None if search.ending == "stopped" => {
+            let clean = search.steps.iter().filter(|step| step.losses.is_empty()).map(|step| step.rate);
+            let known = match clean.reduce(f64::max) {
+                Some(rate) => format!("{} {}/s were carried for a shorter time", thousands(rate), search.of),
+                None => "no rate was carried".to_owned(),
+            };
+            vec![format!("the search was stopped before a rate was held for {} s: until then {known}", search.hold_s)]
+        }
+        None if search.generator_late => {
+            vec![
+                "the generator was behind its own schedule at every rate, so that nothing is known of what it drives"
+                    .into(),
+            ]
+        }
         None => vec![format!("no rate was without loss for {} s", search.hold_s)],
     }
 }
 
+fn thousands(rate: f64) -> String {
+    statistics::thousands(rate.round() as u64)
+}
+
 /// What a search found, in words.
 fn found(search: &SearchRecord) -> String {
-    let SearchRecord { of, hold_s, held, lost, generator_bound, .. } = search;
-    let rate = |rate: f64| statistics::thousands(rate.round() as u64);
+    let SearchRecord { of, hold_s, held, lost, generator_bound, generator_late, .. } = search;
+    let rate = thousands;
     let limit = match (held, lost) {
+        (Some(held), Some(lost)) if *generator_late => format!(
+            "\nat least {} {of}/s: held without loss for {hold_s} s; at {} the generator was behind its own schedule\n",
+            rate(*held),
+            rate(*lost)
+        ),
         (Some(held), Some(lost)) => {
             format!("\n{} {of}/s held without loss for {hold_s} s; {} lost something\n", rate(*held), rate(*lost))
         }

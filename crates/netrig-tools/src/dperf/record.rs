@@ -167,7 +167,7 @@ pub struct Histograms {
 pub struct SearchRecord {
     /// What the rate is of: `connections`, `requests` or `packets`.
     pub of: String,
-    /// How it ended: `found`, `ceiling`, `nothing` or `exhausted`.
+    /// How it ended: `found`, `ceiling`, `nothing`, `exhausted` or `stopped`.
     pub ending: String,
     /// The highest rate per second that was held without loss for `hold_s`.
     pub held: Option<f64>,
@@ -178,6 +178,10 @@ pub struct SearchRecord {
     /// the rate is then the generator's own limit, and what it drives may carry more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generator_bound: Option<f64>,
+    /// Whether the lowest rate that was not carried was missed by the generator alone, which was behind its own schedule: the rate held is
+    /// then its own limit, too.
+    #[serde(default)]
+    pub generator_late: bool,
     pub steps: Vec<StepRecord>,
 }
 
@@ -199,6 +203,7 @@ impl SearchRecord {
             Ending::Ceiling => "ceiling",
             Ending::Nothing => "nothing",
             Ending::Exhausted => "exhausted",
+            Ending::Stopped => "stopped",
         };
         let steps = outcome.steps.iter().map(|step| StepRecord {
             rate: step.rate,
@@ -207,9 +212,13 @@ impl SearchRecord {
             losses: step.losses.iter().map(|loss| (loss.counter.clone(), loss.count)).collect(),
         });
         let (held, lost) = (outcome.held, outcome.lost);
-        let generator_bound = bound.map(|(GeneratorBound::Limit(share) | GeneratorBound::Busy(share))| share);
+        let generator_bound = match bound {
+            Some(GeneratorBound::Limit(share) | GeneratorBound::Busy(share)) => Some(*share),
+            Some(GeneratorBound::Late) | None => None,
+        };
+        let generator_late = outcome.is_late();
         let (of, ending) = ((*of).to_owned(), ending.to_owned());
-        Self { of, ending, held, hold_s, lost, generator_bound, steps: steps.collect() }
+        Self { of, ending, held, hold_s, lost, generator_bound, generator_late, steps: steps.collect() }
     }
 }
 

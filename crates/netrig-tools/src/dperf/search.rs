@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, generator_bound, losses};
+use rig_packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, is_late_alone, losses};
 use rig_packet::{Client, Counters, Service};
 
 use super::console::Console;
@@ -17,6 +17,9 @@ use super::statistics::thousands;
 
 /// How long a rate is offered before the last confirmation.
 const STEP: Duration = Duration::from_secs(2);
+/// Said once, where a step ends so for the first time.
+const LATE: &str = "         the generator was behind its own schedule, which is no loss of what it drives: give it a CPU that nobody \
+                    else uses (`cpu` in the file)\n";
 /// In each run, so that not all of a rate comes at once.
 const RAMP: Duration = Duration::from_millis(200);
 
@@ -43,7 +46,8 @@ fn of(client: &Client) -> Result<&'static str, Failure> {
     }
 }
 
-/// Searches from the file's own rate on; each rate is offered for some seconds, the result for `hold`. `None`: stopped.
+/// Searches from the file's own rate on; each rate is offered for some seconds, the result for `hold`. `None`: stopped before the
+/// first step was over. Later, what was found until then is known.
 pub fn search(
     plan: &LoadPlan,
     hold: Duration,
@@ -59,7 +63,7 @@ pub fn search(
     let goal = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
     let mut finder = Finder::new(goal).or_exit(Exit::BadInput)?;
     let (mut last, mut busy) = (None, 0.0);
-    let (mut gateways, mut silence) = (Gateways::Unknown, Silence::default());
+    let (mut gateways, mut silence, mut was_late) = (Gateways::Unknown, Silence::default(), false);
     while let Some(offer) = finder.next() {
         let mut packets = plan.packets.clone();
         let client = match &mut packets.service {
@@ -81,7 +85,10 @@ pub fn search(
             }
             (finished, _) => finished?,
         };
-        let Some(finished) = finished.filter(|finished| !finished.interrupted) else { return Ok(None) };
+        let Some(finished) = finished.filter(|finished| !finished.interrupted) else {
+            finder.stop();
+            break;
+        };
         gateways = Gateways::Answered;
         if silence.lasts(&packets.service, &finished.outcome.totals.counters) {
             let why = "the server does not answer any more: it ended before the search (see its `duration`), or cannot \
@@ -93,6 +100,10 @@ pub fn search(
         let verdict = if words.is_empty() { "carried".to_owned() } else { words.join(", ") };
         let rate = thousands(offer.rate.round() as u64);
         console.print(&format!("{:<8} {rate:>15} {of}/s  {verdict}\n", purpose(offer.purpose)));
+        if is_late_alone(&lost) && !was_late {
+            was_late = true;
+            console.print(LATE);
+        }
         if offer.purpose == Purpose::Confirm && lost.is_empty() {
             busy = finished.busiest();
         }
@@ -100,7 +111,7 @@ pub fn search(
         last = Some(finished);
     }
     Ok(finder.outcome().zip(last).map(|(outcome, last)| {
-        let bound = outcome.held.and_then(|held| generator_bound(held, None, busy));
+        let bound = outcome.generator_bound(None, busy);
         Found { of, outcome, bound, last }
     }))
 }

@@ -114,6 +114,37 @@ fn losses_are_those_of_counters_that_there_are() {
     }
 }
 
+/// A generator that is never in time above a rate, whatever it drives.
+#[test]
+fn a_generator_that_is_late_bounds_itself_and_nothing_else() {
+    let found = |late_from: f64, lost_from: f64| {
+        let mut finder = Finder::new(search(1000.0)).unwrap();
+        while let Some(offer) = finder.next() {
+            let of = |counter: &str, from| (offer.rate >= from).then(|| Loss { counter: counter.into(), count: 7 });
+            finder
+                .report([of("client late", late_from), of("client synRt", lost_from)].into_iter().flatten().collect());
+        }
+        finder.outcome().unwrap()
+    };
+    let own = found(5000.0, 1e9);
+    assert!(own.is_late() && own.generator_bound(None, 0.1) == Some(GeneratorBound::Late), "{own:?}");
+    let both = found(9000.0, 5000.0);
+    assert!(!both.is_late() && both.generator_bound(None, 0.1).is_none(), "{both:?}");
+    let never = found(0.0, 1e9);
+    assert_eq!((never.ending, never.held, never.is_late()), (Ending::Nothing, None, true));
+}
+
+#[test]
+fn a_search_that_is_stopped_says_what_it_knows() {
+    let mut finder = Finder::new(search(1000.0)).unwrap();
+    finder.report(Vec::new());
+    finder.report(Vec::new());
+    finder.stop();
+    let outcome = finder.outcome().unwrap();
+    assert_eq!((outcome.ending, outcome.held, outcome.steps.len()), (Ending::Stopped, None, 2));
+    assert_eq!(finder.next(), None);
+}
+
 #[test]
 fn every_loss_counts_and_lateness_from_its_share_on() {
     let of = |counts: &[(&str, u64)], late| {

@@ -64,6 +64,8 @@ fn notes(search: &SearchRecord) -> Vec<String> {
             format!("The most allowed, {}, was carried: the limit is at least that.", amount(held))
         }
         (Ending::Nothing, _) => "No rate was carried without loss.".to_owned(),
+        (Ending::Stopped, Some(held)) => format!("The search was stopped; {} were carried.", amount(held)),
+        (Ending::Stopped, None) => "The search was stopped.".to_owned(),
         (_, held) => match held {
             Some(held) => format!("The search ended after too many steps; {} were carried.", amount(held)),
             None => "The search ended after too many steps.".to_owned(),
@@ -83,6 +85,9 @@ fn notes(search: &SearchRecord) -> Vec<String> {
         GeneratorBound::Busy(busy) => {
             format!("Generator-bound: its busiest worker had something to do {:.0} % of the time.", busy * 100.0)
         }
+        GeneratorBound::Late => "Generator-bound: at the next rate the generator was behind its own schedule, and \
+                                 nothing was lost; give it CPUs of its own."
+            .to_owned(),
     });
     [Some(limit), Some(timing), generator, bound].into_iter().flatten().collect()
 }

@@ -9,7 +9,7 @@ use rig_cli::exit::Stopped;
 use rig_load::driver::{Cancel, Driver, DriverError};
 use rig_load::plan::Phases;
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
-use rig_packet::search::{Purpose, generator_bound};
+use rig_packet::search::Purpose;
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Registry;
@@ -309,7 +309,7 @@ impl Trials {
         let busiest = found.held.as_ref().map_or(0.0, busy);
         // With nothing between its ends, the generator is all there is.
         let generator = if stage.testbed.topology().path().is_bare() { held } else { generator };
-        let bound = held.and_then(|held| generator_bound(held, generator, busiest));
+        let bound = found.outcome.generator_bound(generator, busiest);
         let observed = match found.held {
             Some(observed) if plan.measure_at >= 1.0 => observed,
             _ => {

@@ -114,8 +114,9 @@ fn of_search(search: &SearchRecord) -> Option<Flag> {
         (Ending::Exhausted, _) => no_limit("too many steps were needed: raise the first rate or the precision"),
         (Ending::Ceiling, _) => no_limit("the highest rate allowed was carried: raise `most`"),
         (Ending::Found, Some(GeneratorBound::Limit(share))) => Some(Flag::GeneratorBound { percent: share * 100.0 }),
-        // The worker's own flag says it.
-        (Ending::Found, Some(GeneratorBound::Busy(_)) | None) => None,
+        // The worker's own flag, or the search's words, say it.
+        (Ending::Found, Some(GeneratorBound::Busy(_) | GeneratorBound::Late) | None) => None,
+        (Ending::Stopped, _) => no_limit("it was stopped"),
     }
 }
 
