@@ -199,11 +199,10 @@ fn apart(list: &[(usize, Range)], other: &[(usize, Range)]) -> Result<()> {
     for (n, (line, range)) in list.iter().enumerate() {
         for (before, earlier) in if same { &other[..n] } else { other } {
             if overlap(range, earlier) {
-                let what = format!(
-                    "{} and {} addresses from it: line {before} has some of them too",
-                    range.first,
-                    range.count - 1
-                );
+                let what = match range.count {
+                    1 => format!("{}: line {before} has it too", range.first),
+                    count => format!("{count} addresses from {}: line {before} has some of them too", range.first),
+                };
                 return Err(FileError::at(*line, what));
             }
         }

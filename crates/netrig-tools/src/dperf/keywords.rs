@@ -77,8 +77,13 @@ fn client_ports(settings: &mut Settings, words: &[&str]) -> Result<(), Refusal> 
         let line = line.map_or(String::new(), |line| format!("line {line} "));
         return Err(Refusal::Keyword(format!("{line}sets the same under its other name: remove one of them")));
     }
-    let first = whole(words[0], 1..=65_535)?;
-    let last = words.get(1).map_or(Ok(65_535), |last| whole(last, 1..=65_535))?;
+    let (first, last) = match *words {
+        [first, last] => (first, Some(last)),
+        // dperf takes both ends in one word, too.
+        _ => words[0].split_once('-').map_or((words[0], None), |(first, last)| (first, Some(last))),
+    };
+    let first = whole(first, 1..=65_535)?;
+    let last = last.map_or(Ok(65_535), |last| whole(last, 1..=65_535))?;
     if first > last {
         return Err(Refusal::Value(format!("{first} is above {last}")));
     }
@@ -224,11 +229,11 @@ pub static KEYWORDS: &[Keyword] = &[
         settings.listen = Some((first, count));
         done()
     }),
-    word("client_port_range", "First [Last]", "1 65535", 1..=2, "Source ports of clients.", |settings, words, _| {
+    word("client_port_range", "First[-Last] | First Last", "1 65535", 1..=2, "Source ports of clients.", |settings, words, _| {
         client_ports(settings, words)?;
         done()
     }),
-    word("lport_range", "First [Last]", "", 1..=2, "The old name of client_port_range.", |settings, words, _| {
+    word("lport_range", "First[-Last] | First Last", "", 1..=2, "The old name of client_port_range.", |settings, words, _| {
         client_ports(settings, words)?;
         Ok(Some("deprecated, write client_port_range".into()))
     }),
@@ -487,12 +492,11 @@ pub static KEYWORDS: &[Keyword] = &[
         "What is not for the load stays with the kernel. That is always so.",
         |_, _, _| done(),
     ),
-    word("kni", "[Name]", "", 0..=1, "Refused: the interface stays with the kernel.", |_, _, _| {
-        no("netrig takes nothing from the kernel but the load's own packets, so no second interface is needed for the \
-            others: remove the line, and give the port's own address to the interface itself")
+    word("kni", "[Name]", "", 0..=1, "Ignored, with a warning: the interface stays with the kernel.", |_, _, _| {
+        Ok(Some("ignored: the interface itself stays with the kernel, so that no second one is made for other traffic".into()))
     }),
-    word("socket_mem", "N[,N ...]", "", 1..=1, "Refused: huge pages are not needed.", |_, _, _| {
-        no("it divides DPDK's huge pages, and netrig takes ordinary memory as it needs it: remove the line")
+    word("socket_mem", "N[,N ...]", "", 1..=1, "Ignored, with a warning: huge pages are not needed.", |_, _, _| {
+        Ok(Some("ignored: memory is taken as it is needed, without huge pages".into()))
     }),
     word("simd512", "", "", 0..=0, "Refused: it is for DPDK's drivers.", |_, _, _| {
         no("it chooses instructions of DPDK's drivers, which are not used here: remove the line")

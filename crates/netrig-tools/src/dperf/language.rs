@@ -40,11 +40,12 @@ pub type Warning = FileError;
 
 /// What a file says, keyword by keyword, each checked for itself.
 ///
-/// Blank lines and lines whose first word begins with `#` say nothing. Lines may come in any order.
+/// Blank lines and lines whose first word begins with `#` say nothing. Lines may come in any order. A byte order mark
+/// before the first, which some editors write, says nothing either.
 pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), FileError> {
     let mut settings = Settings::default();
     let mut warnings = Vec::new();
-    for (line, text) in (1..).zip(text.lines()) {
+    for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let Some((&name, arguments)) = words.split_first().filter(|(name, _)| !name.starts_with('#')) else { continue };
         let refuse = |message: String| FileError::at(line, message);

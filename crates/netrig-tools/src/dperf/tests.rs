@@ -113,6 +113,8 @@ fn every_keyword_is_honoured() {
     assert_eq!(load(&client("listen 8080 3")).server_ports, 8080..=8082);
     assert_eq!(load(&client("client_port_range 1024")).ports, 1024..=65_535);
     assert_eq!(load(&client("lport_range 1024 2047")).ports, 1024..=2047);
+    assert_eq!(load(&client("lport_range 60526-65535")).ports, 60_526..=65_535);
+    assert_eq!(load(&format!("\u{feff}{}", client("lport_range 7"))).ports, 7..=65_535);
     assert_eq!(load(&client("launch_num 16")).load.launch, Some(16));
     assert_eq!(load(&client("client_hop")).walk, Walk::Hop);
     let held = load(&client("cc 2.5k\nkeepalive 20ms 7"));
@@ -311,8 +313,9 @@ fn what_is_refused_says_why() {
     bad("bond 1", 1, &["no keyword 'bond'", "-m"]);
     bad("durations 1m", 1, &["no keyword 'durations': did you mean 'duration'?"]);
     bad("port bond1:0(0000:81:10.0,0000:81:10.1) 10.0.0.2 10.0.0.1", 1, &["port", "ip link add"]);
-    bad("kni", 1, &["kni", "remove the line"]);
-    bad("socket_mem 1024,0", 1, &["socket_mem", "remove the line"]);
+    bad("lport_range 9-2", 1, &["9 is above 2"]);
+    bad("lport_range 2-", 1, &["lport_range"]);
+    bad("lport_range 2-3 4", 1, &["lport_range"]);
     bad("simd512", 1, &["simd512", "remove the line"]);
     bad("retransmit_timeout 138", 1, &["138 s", "doubled"]);
     let longest = good(&client("retransmit_timeout 137\ncps 10").replace("cps 1k\n", ""));
@@ -340,7 +343,8 @@ fn what_does_not_go_together_is_refused_where_it_is_said() {
     bad(&client("client 10.3.0.1 1"), 7, &["2 `client` lines for 1 port"]);
     let two = client("port eth9 10.0.9.2 10.0.9.1\nclient 10.3.0.1 1\nserver 10.4.0.1 1");
     bad(&two.replace("cpu 2 3", "cpu 2 3 4"), 2, &["3 CPUs", "2 ports"]);
-    bad(&server("client 10.1.0.50 10"), 6, &["line 4"]);
+    bad(&server("client 10.1.0.50 10"), 6, &["10 addresses from 10.1.0.50: line 4 has some of them"]);
+    bad(&server("client 10.1.0.50 1"), 6, &["10.1.0.50: line 4 has it too"]);
     bad(&client("").replace("server 10.2.0.1", "server 10.1.0.100"), 5, &["line 4"]);
     bad(&client("").replace("server 10.2.0.1 2", "server fd00::1 2"), 4, &["family"]);
     bad(&client("").replace("10.0.0.2 10.0.0.1", "fd00::2 fd00::1"), 3, &["family"]);
@@ -423,9 +427,9 @@ fn tcp_of(text: &str) -> (u64, Option<u32>) {
 
 #[test]
 fn warnings_name_what_is_done_otherwise() {
-    let (_, warnings) = read("lport_range 1 2\nrss l3\npacket_size 64\nquiet").unwrap();
+    let (_, warnings) = read("lport_range 1 2\nrss l3\npacket_size 64\nquiet\nkni\nsocket_mem 1024,0").unwrap();
     let lines: Vec<_> = warnings.iter().map(|warning| warning.line.unwrap()).collect();
-    assert_eq!(lines, [1, 2, 3]);
+    assert_eq!(lines, [1, 2, 3, 5, 6]);
     let own = server("client 10.0.0.3 1");
     let (settings, mut warnings) = read(&own).unwrap();
     resolve(&settings, &mut warnings).unwrap();
