@@ -419,13 +419,25 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 }
 
 /*
- * A client that uses a port again after its connection has closed, or asks again for one that has not come to be, goes on
- * with the same backend, unless that one gets no new connections: then the old one ends here.
+ * Whether a connection is over, so that who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
+ * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
+ */
+static always_inline int is_over(enum state state, int blind)
+{
+	return state == TIME_WAIT || state == CLOSE || (blind && state == FIN_WAIT);
+}
+
+/*
+ * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
+ * still closes, or that asks again for one that has not come to be, goes on with the same backend, unless that one gets no new
+ * connections. The old connection ends here.
  */
 static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 tick)
 {
 	struct connection *c;
+	struct service *s;
 	struct backend *b;
+	enum state state;
 	__u64 live;
 
 	if (!is_opening(p, kind) || DIRECTION(entry) == OUTWARD)
@@ -434,8 +446,12 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 	if (!c)
 		return 0;
 	live = *(volatile __u64 *)&c->live;
+	state = STATE(live);
+	s = service_at(c->service);
 	b = backend_at(c->backend);
-	return b && !b->weight && (is_closing(STATE(live)) || STATE(live) == SYN_RECV) &&
+	if (!s || !b)
+		return 0;
+	return (is_over(state, is_blind(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
 	       end_connection(SLOT(entry), live, tick);
 }
 

@@ -323,7 +323,12 @@ impl Model {
             let connection = &self.connections[at];
             let gone = self.backends[connection.backend].weight == 0;
             let again = is_closing(connection.state) || connection.state == State::SynReceived;
-            if tcp_flags & (SYN | ACK) == SYN && again && gone {
+            let forward = &self.services[connection.service.0].service.forward;
+            let blind = matches!(forward, Forward::Route | Forward::Tunnel { .. });
+            // Who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191).
+            let is_over = matches!(connection.state, State::TimeWait | State::Close)
+                || blind && connection.state == State::FinWait;
+            if tcp_flags & (SYN | ACK) == SYN && (is_over || again && gone) {
                 let ended = self.connections.remove(at);
                 self.let_rest(&ended);
                 self.dead.push(tick);
