@@ -130,9 +130,9 @@ fn a_port_that_is_used_again_is_a_new_connection() {
     let (mut now, mut reached) = (first, Vec::new());
     for round in 0..8 {
         if round % 2 == 0 {
-            by_reset(&lab, &now)
+            by_reset(&lab, &now);
         } else {
-            by_both(&lab, &now)
+            by_both(&lab, &now);
         };
         now = opens(&lab);
         reached.push(now.1.clone());
