@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 pub use self::line::{Command, Line};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
+use rig_cli::visible::visible;
 
 use super::client::{self, status};
 use super::listing::{self, Listing, Style, What};
@@ -188,7 +189,7 @@ fn connections(name: &Name, filter: &Filter, mut names: Names, json: bool) -> Re
             return Ok(());
         }
         names.learn(entries.iter().flat_map(listing::addresses_of));
-        entries.iter().try_for_each(|entry| out.write_all(listing::connection(entry, &mut names).as_bytes()))
+        entries.iter().try_for_each(|entry| out.write_all(visible(&listing::connection(entry, &mut names)).as_bytes()))
     })?;
     streams::done_or_closed(written.and_then(|()| out.flush()))
 }

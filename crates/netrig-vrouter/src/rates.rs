@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::{note, print_on};
+use rig_cli::streams::{note, print_as_it_is, print_on};
+use rig_cli::visible::visible;
 use rig_datapath::vrouter::Reason;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -188,7 +189,7 @@ fn until(
         next = next.max(Instant::now());
         let now = status()?;
         match shown(&before, &now)? {
-            Some(text) if !print_on(&text)? => break,
+            Some(text) if !print_table(&text)? => break,
             Some(_) => left = left.map(|left| left - 1),
             None => note("the router was started again, and so is this"),
         }
@@ -197,11 +198,21 @@ fn until(
     Ok(Exit::Done)
 }
 
+/// To the terminal's first line, and erase all below (ECMA-48).
+const HOME: &str = "\x1b[H\x1b[J";
+
+/// What [`in_place()`] made, or a line; `false` when nobody reads any more.
+fn print_table(text: &str) -> Result<bool, Failure> {
+    match text.strip_prefix(HOME) {
+        Some(table) => print_as_it_is(&format!("{HOME}{}", visible(table))),
+        None => print_on(text),
+    }
+}
+
 /// A table in place of the one before: on a terminal where that was, else behind it with an empty line between.
 pub fn in_place(text: &str) -> String {
     let terminal = io::stdout().is_terminal() && env::var_os("TERM").is_some_and(|terminal| terminal != "dumb");
-    // Home, and erase all below (ECMA-48).
-    if terminal { format!("\x1b[H\x1b[J{text}") } else { format!("{text}\n") }
+    if terminal { format!("{HOME}{text}") } else { format!("{text}\n") }
 }
 
 #[cfg(test)]

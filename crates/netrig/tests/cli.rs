@@ -118,6 +118,33 @@ fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
 }
 
 #[test]
+fn text_of_files_and_their_names_drive_no_terminal() {
+    let home = tempfile::tempdir().unwrap();
+    let suite = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../suites/latency.toml")).unwrap();
+    let title = r#"title = "\u001b[2J\u009b31m\u202etxt.\u2066\u007f\u2028""#;
+    let of = |line: &str| if line.starts_with("title = ") { title.to_owned() } else { line.to_owned() };
+    let titled = suite.lines().map(of).collect::<Vec<_>>().join("\n");
+    let key = r#""\u001b]0;t\u0007\u202e" = 1"#;
+    let name = "a\u{1b}[2J\u{202e}\nnetrig: done.toml";
+    for (arguments, text, status) in [
+        (&["show"][..], titled.as_str(), 0),
+        (&["show"], key, 2),
+        (&["lb", "check"], key, 2),
+        (&["vrouter", "check"], key, 2),
+        (&["spread", "run", "--file"], key, 2),
+    ] {
+        fs::write(home.path().join(name), text).unwrap();
+        let file = format!("./{name}");
+        let output = netrig(home.path()).args(arguments).arg(&file).output().unwrap();
+        let words = String::from_utf8([&output.stdout[..], &output.stderr].concat()).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {words:?}");
+        assert!(!words.contains(rig_cli::visible::is_harmful), "{arguments:?}: {words:?}");
+        assert!(words.contains(r"\u001b") && words.contains(r"\u202e"), "{arguments:?}: {words:?}");
+        assert!(!words.contains("\nnetrig: done"), "{arguments:?}: {words:?}");
+    }
+}
+
+#[test]
 fn suites_and_scenarios_that_do_not_exist_name_those_that_do() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();

@@ -16,4 +16,5 @@ pub mod packet;
 pub mod run_directory;
 pub mod schema;
 pub mod streams;
+pub mod visible;
 pub mod words;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use crate::exit::{Exit, Failure};
+use crate::visible::visible_line;
 
 /// The one of `known` that `word` is most likely meant to be.
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -46,7 +47,7 @@ pub struct FileError {
 
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&visible_line(&self.file))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }

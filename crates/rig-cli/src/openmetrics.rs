@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::visible::visible;
+
 /// Metric families by name, each with its samples: the specification forbids to interleave families.
 #[derive(Debug, Default)]
 pub struct Exposition {
@@ -56,15 +58,14 @@ impl Exposition {
     }
 }
 
-/// Text in a label or a help line: backslash, quote and line feed are escaped, other control characters left out.
+/// Text in a label or a help line: backslash, quote and line feed are escaped, and what would act on a reader is visible.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in visible(text).chars() {
         match c {
             '\\' => escaped.push_str("\\\\"),
             '"' => escaped.push_str("\\\""),
             '\n' => escaped.push_str("\\n"),
-            c if c.is_control() => {}
             c => escaped.push(c),
         }
     }

@@ -7,8 +7,9 @@ use anyhow::Context;
 
 use crate::exit::{Exit, Failure, OrExit};
 use crate::look::{in_columns, shown};
+use crate::visible::visible;
 
-/// Writes text to standard output. A reader that went away is not an error: `netrig list | head` is fine.
+/// Writes text to standard output, with what would act on its reader made visible. A reader that went away is not an error: `netrig list | head` is fine.
 ///
 /// # Errors
 /// When standard output takes no more, with [`Exit::Failed`].
@@ -21,6 +22,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// # Errors
 /// As [`print()`].
 pub fn print_on(text: &str) -> Result<bool, Failure> {
+    print_as_it_is(&visible(text))
+}
+
+/// As [`print_on()`], for text that drives the terminal itself: text of others in it has gone through [`visible()`] already.
+///
+/// # Errors
+/// As [`print()`].
+pub fn print_as_it_is(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     let is_read = !written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
@@ -33,14 +42,15 @@ pub fn width() -> usize {
     rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(80).into()
 }
 
-/// Writes a line to standard error. Nobody may be left to read it, which is no reason to end otherwise.
+/// Writes a line to standard error, with what would act on its reader made visible. Nobody may be left to read it, which is no reason to end otherwise.
 pub fn note(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", shown(&text.to_string()));
+    let _ = writeln!(io::stderr(), "{}", shown(&visible(&text.to_string())));
 }
 
 /// As [`note()`], for sentences: on a terminal wrapped at its width, for programs and files each line as it is.
 pub fn tell(text: impl Display) {
-    let text = text.to_string();
+    // Before it is wrapped: what is made visible takes columns.
+    let text = visible(&text.to_string()).into_owned();
     match rig_sys::process::error_terminal_width() {
         Some(columns) => note(in_columns(&text, columns.into())),
         None => note(text),

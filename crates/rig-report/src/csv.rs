@@ -1,8 +1,10 @@
 //! One line for each table cell, each percentile of a distribution, each point of a line over time, each span and mark of a
 //! strip and each claim: the long form that every data tool reads without reshaping.
 
+use std::borrow::Cow;
 use std::io;
 
+use rig_cli::visible::visible;
 use rig_stats::sample::Bound;
 
 use super::document::{
@@ -13,7 +15,7 @@ const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(HEAD).map_err(into_io)?;
+    write_row(&mut csv, HEAD)?;
     for block in document.all_blocks() {
         match block {
             Block::Table(table) => write_table(&mut csv, table)?,
@@ -41,7 +43,7 @@ pub fn of_flame(flame: &Flame) -> io::Result<String> {
 fn file(write: impl FnOnce(&mut csv::Writer<&mut dyn io::Write>) -> io::Result<()>) -> io::Result<String> {
     let mut text = Vec::new();
     let mut csv = csv::Writer::from_writer(&mut text as &mut dyn io::Write);
-    csv.write_record(HEAD).map_err(into_io)?;
+    write_row(&mut csv, HEAD)?;
     write(&mut csv)?;
     csv.flush()?;
     drop(csv);
@@ -55,8 +57,7 @@ fn write_flame(csv: &mut csv::Writer<&mut dyn io::Write>, flame: &Flame) -> io::
     let own = if before.is_some() { "new samples" } else { "samples" };
     for (column, profile) in before.into_iter().chain([(own, &flame.profile)]) {
         for (stack, count) in &profile.stacks {
-            csv.write_record([&flame.title, stack, column, &count.to_string(), "", "", "samples", "", ""])
-                .map_err(into_io)?;
+            write_row(csv, [&flame.title, stack, column, &count.to_string(), "", "", "samples", "", ""])?;
         }
     }
     Ok(())
@@ -104,7 +105,7 @@ fn write_number(
     number: &Number,
 ) -> io::Result<()> {
     let [value, low, high, reference, note] = fields(number);
-    csv.write_record([title, row, column, &value, &low, &high, unit, &reference, &note]).map_err(into_io)
+    write_row(csv, [title, row, column, &value, &low, &high, unit, &reference, &note])
 }
 
 /// Value, ends of the interval, reference, and what is to be said of it.
@@ -141,7 +142,7 @@ fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::
             };
             let column = column.label.to_string();
             let record = [&table.caption, &row.label, &column, &value, &low, &high, &unit, &reference, &note];
-            csv.write_record(record).map_err(into_io)?;
+            write_row(csv, record)?;
         }
     }
     Ok(())
@@ -151,7 +152,7 @@ fn write_table(csv: &mut csv::Writer<&mut dyn io::Write>, table: &Table) -> io::
 fn write_percentiles(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Percentiles) -> io::Result<()> {
     for line in &chart.lines {
         let mut write = |column: &str, value: &str, unit: &str, note: &str| {
-            csv.write_record([&chart.title, &line.label, column, value, "", "", unit, "", note]).map_err(into_io)
+            write_row(csv, [&chart.title, &line.label, column, value, "", "", unit, "", note])
         };
         for mark in &line.marks {
             let value = mark.value.map_or(String::new(), |v| v.to_string());
@@ -177,7 +178,7 @@ fn write_lines(
     for line in lines {
         for (at, value) in &line.points {
             let (at, value) = (format!("{at:.6}"), value.to_string());
-            csv.write_record([title, &line.label, &at, &value, "", "", &y.unit, "", &note]).map_err(into_io)?;
+            write_row(csv, [title, &line.label, &at, &value, "", "", &y.unit, "", &note])?;
         }
     }
     Ok(())
@@ -190,13 +191,12 @@ fn write_strips(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Strips) -> io
         for span in chart.spans(row) {
             let (from, to) = (format!("{:.6}", span.from), format!("{:.6}", span.to));
             let value = &chart.values[span.value];
-            csv.write_record([&chart.title, &row.label, &chart.of, value, &from, &to, "", "", &note])
-                .map_err(into_io)?;
+            write_row(csv, [&chart.title, &row.label, &chart.of, value, &from, &to, "", "", &note])?;
         }
         for mark in row.marks() {
             let at = format!("{mark:.6}");
             let record = [&chart.title, &row.label, "mark", &at, "", "", &chart.x.unit, "", &chart.x.quantity];
-            csv.write_record(record).map_err(into_io)?;
+            write_row(csv, record)?;
         }
     }
     Ok(())
@@ -208,13 +208,34 @@ fn write_claims(csv: &mut csv::Writer<&mut dyn io::Write>, claims: &[Claim]) -> 
         for (column, value, note) in
             [("verdict", &verdict, &claim.words), ("expression", &claim.expression, &String::new())]
         {
-            csv.write_record(["claims", &claim.text, column, value, "", "", "", "", note]).map_err(into_io)?;
+            write_row(csv, ["claims", &claim.text, column, value, "", "", "", "", note])?;
         }
     }
     Ok(())
 }
 
-pub(super) fn into_io(error: csv::Error) -> io::Error {
+/// A line whose cells are text and numbers and nothing else: what a spreadsheet would run as a formula, or a terminal obey, is
+/// only shown.
+pub(super) fn write_row<W: io::Write, T: AsRef<str>>(
+    csv: &mut csv::Writer<W>,
+    cells: impl IntoIterator<Item = T>,
+) -> io::Result<()> {
+    for cell in cells {
+        csv.write_field(harmless(cell.as_ref()).as_ref()).map_err(into_io)?;
+    }
+    csv.write_record(None::<&[u8]>).map_err(into_io)
+}
+
+/// An apostrophe before what spreadsheets take for a formula, as they themselves mark text
+/// (<https://owasp.org/www-community/attacks/CSV_Injection>); numbers stay numbers.
+fn harmless(cell: &str) -> Cow<'_, str> {
+    const FORMULA: [char; 10] = ['=', '+', '-', '@', '\t', '\r', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
+    let cell_is_formula = cell.starts_with(FORMULA) && cell.parse::<f64>().is_err();
+    let cell = visible(cell);
+    if cell_is_formula { Cow::Owned(format!("'{cell}")) } else { cell }
+}
+
+fn into_io(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
         other => io::Error::other(format!("{other:?}")),

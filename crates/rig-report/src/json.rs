@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rig_cli::visible::visible;
 use rig_study::export::{FORMAT, VERSION};
 use serde::Serialize;
 
@@ -16,6 +17,7 @@ struct Envelope<'a> {
 }
 
 pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *out, &Envelope { format: FORMAT, version: VERSION, document })?;
+    let text = serde_json::to_string_pretty(&Envelope { format: FORMAT, version: VERSION, document })?;
+    out.write_all(visible(&text).as_bytes())?;
     out.write_all(b"\n")
 }

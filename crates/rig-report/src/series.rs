@@ -9,7 +9,7 @@ use rig_study::record::{AgentRecord, PhaseRecord, TrialRecord};
 use rig_study::run::track;
 use rig_study::view::RunView;
 
-use super::csv::into_io;
+use super::csv::write_row;
 
 /// `begin_s` and `end_s` are seconds from the window's begin; `value` is what the counter rose by meanwhile, or of latencies
 /// what the percentile was; `per_second` is empty where that says nothing.
@@ -22,7 +22,7 @@ const HEAD: [&str; 10] =
 /// Those of `out`, unchanged: a reader that went away shows as [`io::ErrorKind::BrokenPipe`].
 pub fn write(run: &RunView, out: &mut dyn io::Write) -> io::Result<()> {
     let mut csv = csv::Writer::from_writer(out);
-    csv.write_record(HEAD).map_err(into_io)?;
+    write_row(&mut csv, HEAD)?;
     for trial in run.scenarios.iter().flat_map(|scenario| &scenario.trials) {
         for (of, name, track) in tracks(trial) {
             write_track(&mut csv, trial, (of, &name), &track)?;
@@ -69,7 +69,7 @@ fn write_track(
             };
             let value = value.to_string();
             let record = [&trial.scenario, &ordinal, phase, of, name, counter, &begin, &end, &value, &rate];
-            csv.write_record(record).map_err(into_io)?;
+            write_row(csv, record)?;
         }
     }
     Ok(())

@@ -115,10 +115,64 @@ fn colour_changes_nothing_but_colour() {
 
 #[test]
 fn foreign_control_characters_reach_no_reader() {
-    let document = fixture::document();
-    for format in [Format::Terminal, Format::Markdown, Format::Html] {
-        let text = plain(&document, format);
-        assert!(!text.contains(['\x1b', '\u{202e}']), "{format}");
+    const NAME: &str = "=cmd()\u{1b}[2J\u{9b}31m\u{7}\r\u{7f}\u{61c}\u{202e}\u{2066}\u{2028}\u{ffff}";
+    let mut run = views::run_view();
+    run.title = NAME.to_owned();
+    run.question = NAME.to_owned();
+    run.scenarios[0].name = NAME.to_owned();
+    run.scenarios[0].about = NAME.to_owned();
+    run.scenarios[0].notes.push(NAME.to_owned());
+    run.scenarios[0].trials[0].workers[0].name = NAME.to_owned();
+    for document in [fixture::document(), build::document(&run)] {
+        for format in [Format::Terminal, Format::Markdown, Format::Html, Format::Json, Format::Csv, Format::Openmetrics]
+        {
+            let text = plain(&document, format);
+            let harmful = text.lines().find(|line| line.contains(rig_cli::visible::is_harmful));
+            assert_eq!(harmful, None, "{format}");
+        }
+    }
+    let json: serde_json::Value = serde_json::from_str(&plain(&build::document(&run), Format::Json)).unwrap();
+    assert!(json.to_string().contains(serde_json::to_string(NAME).unwrap().trim_matches('"')), "JSON keeps the name");
+    let mut series = Vec::new();
+    crate::series::write(&run, &mut series).unwrap();
+    assert!(!String::from_utf8(series).unwrap().contains(rig_cli::visible::is_harmful));
+}
+
+#[test]
+fn no_cell_is_a_formula() {
+    let cells = ["=cmd()", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1", "-1.5", "+2", "-1e3", "-inf", "a=b", ""];
+    let mut text = Vec::new();
+    let mut csv = ::csv::Writer::from_writer(&mut text);
+    csv::write_row(&mut csv, cells).unwrap();
+    drop(csv);
+    let mut reader = ::csv::ReaderBuilder::new().has_headers(false).from_reader(text.as_slice());
+    let row = reader.records().next().unwrap().unwrap();
+    assert_eq!(
+        row.iter().collect::<Vec<_>>(),
+        [
+            "'=cmd()",
+            "'+1+1",
+            "'-2+3",
+            "'@SUM(A1)",
+            "'\t=1",
+            "'\\u000d=1",
+            "'＝1",
+            "-1.5",
+            "+2",
+            "-1e3",
+            "-inf",
+            "a=b",
+            ""
+        ]
+    );
+
+    let mut run = views::run_view();
+    run.scenarios[0].name = "=HYPERLINK(\"http://example.org\")".to_owned();
+    let text = plain(&build::document(&run), Format::Csv);
+    for record in ::csv::Reader::from_reader(text.as_bytes()).records() {
+        for cell in &record.unwrap() {
+            assert!(!cell.starts_with(['=', '+', '-', '@']) || cell.parse::<f64>().is_ok(), "{cell}");
+        }
     }
 }
 

@@ -2,31 +2,18 @@
 
 use std::borrow::Cow;
 
+use rig_cli::visible::visible;
 use textwrap::core::display_width;
 
 use super::document::{Cell, Label, Stacked, StackedRow, Table, Verdict, with_unit};
 
-/// The text without characters that would drive a terminal, reorder a line or break XML; tabs become spaces.
+/// The text with what would drive a terminal, reorder a line or break XML made visible; tabs become spaces.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    if !text.contains(harmful) {
-        return Cow::Borrowed(text);
+    if text.contains(['\t', '\r']) {
+        let text = text.replace("\r\n", "\n").replace('\t', "    ");
+        return Cow::Owned(visible(&text).into_owned());
     }
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\t' => clean.push_str("    "),
-            '\r' => {}
-            c if harmful(c) => clean.push('\u{fffd}'),
-            c => clean.push(c),
-        }
-    }
-    Cow::Owned(clean)
-}
-
-fn harmful(c: char) -> bool {
-    (c.is_control() && c != '\n')
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-        || matches!(c, '\u{fffe}' | '\u{ffff}')
+    visible(text)
 }
 
 /// [`clean`] on one line.

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
+use rig_cli::visible::visible;
 
 use super::resolve::LoadPlan;
 use super::settings::LogLevel;
@@ -106,7 +107,7 @@ impl Console {
     /// A line beside the figures, whatever the level.
     pub fn error(&mut self, text: &str) {
         match self.log {
-            Some(_) => self.print(&format!("netrig: {text}\n")),
+            Some(_) => self.print(&format!("netrig: {}\n", visible(text))),
             None => streams::note(format_args!("netrig: {text}")),
         }
     }

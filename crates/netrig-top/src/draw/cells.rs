@@ -2,13 +2,14 @@
 
 use ratatui::style::{Color, Style};
 use ratatui::text::Span;
+use rig_cli::visible::visible_line;
 
 use crate::history::{SECONDS, Track};
 use crate::look::Look;
 
-/// What names of interfaces may have, and a terminal would take for something else.
+/// What a terminal would take for something else, as names of interfaces may have it, and what it cannot show.
 pub fn clean(text: &str, look: Look) -> String {
-    text.chars().map(|c| if c.is_control() || look.ascii && !c.is_ascii() { '?' } else { c }).collect()
+    visible_line(text).chars().map(|c| if look.ascii && !c.is_ascii() { '?' } else { c }).collect()
 }
 
 /// Its beginning.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::look::{self, wrapped};
 use rig_cli::streams::{self, print};
+use rig_cli::visible::visible_line;
 use rig_stats::units::{Span, counted};
 use rig_study::run::{impossible, minutes};
 use rig_study::suite::{Repeat, Scenario, Suite, shown};
@@ -71,7 +72,7 @@ pub fn show(name: &str, all: bool) -> Result<Exit, Failure> {
         whole
     } else {
         let room = SCREEN.saturating_sub(head.lines().count() + AROUND);
-        format!("{head}{}", overview(&suite, name, room, width))
+        format!("{head}{}", overview(&suite, &visible_line(name), room, width))
     };
     print(&look::shown(&text))?;
     Ok(Exit::Done)

@@ -5,6 +5,7 @@ use std::fmt::{self, Write};
 use serde::Serialize;
 
 use rig_cli::look::wrapped;
+use rig_cli::visible::visible;
 
 use super::{Area, Finding, Readiness, State};
 
@@ -68,12 +69,12 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
             State::Unknown { why } => (plain, "unknown", why, None),
         };
         // What stands before the text on the first line is as wide as the margin, but for its colours.
-        let found = wrapped(found, &margin, &margin, columns);
+        let found = wrapped(&visible(found), &margin, &margin, columns);
         write!(out, "  {colour}{label:<LABEL$}{plain}  {name:<width$}  {}", &found[margin.len()..])?;
         if let Some(lack) = lack {
             for (what, text) in [("effect", &lack.effect), ("remedy", &lack.remedy)] {
                 let deeper = format!("{margin}  ");
-                out.write_str(&wrapped(&format!("{what}: {text}"), &margin, &deeper, columns))?;
+                out.write_str(&wrapped(&visible(&format!("{what}: {text}")), &margin, &deeper, columns))?;
             }
         }
     }

@@ -98,7 +98,7 @@ fn labels_survive_whatever_is_in_them() {
     let mut view = run_view();
     view.environment.cpu_model = "a \"quoted\" \\ back\nline \u{1b}[31m".into();
     let text = written(&build::document(&view));
-    assert!(text.contains(r#"cpu_model="a \"quoted\" \\ back\nline [31m""#), "{text}");
+    assert!(text.contains(r#"cpu_model="a \"quoted\" \\ back\nline \\u001b[31m""#), "{text}");
     parse_openmetrics(&text).unwrap();
 }
 

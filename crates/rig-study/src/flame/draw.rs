@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use inferno::flamegraph::color::{BackgroundColor, MultiPalette, Palette};
 use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
+use rig_cli::visible::visible;
+
 use super::fold::IDLE;
 use crate::record::Profile;
 use rig_sys::perf::Clock;
@@ -95,7 +97,9 @@ fn options(title: &str) -> Options<'_> {
 
 fn draw(mut options: Options<'_>, lines: &[String]) -> Result<String, Unusable> {
     let mut svg = Vec::new();
-    from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)?;
+    // Functions have the names that processes gave them.
+    let lines: Vec<_> = lines.iter().map(|line| visible(line)).collect();
+    from_lines(&mut options, lines.iter().map(AsRef::as_ref), &mut svg)?;
     let mut svg = String::from_utf8(svg).map_err(std::io::Error::other)?;
     let end = svg.rfind("</svg>").unwrap_or(svg.len());
     svg.insert_str(end, SEARCH);

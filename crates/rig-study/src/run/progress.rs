@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rig_cli::look;
+use rig_cli::visible::{visible, visible_line};
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, counted, rate_at_a_glance};
@@ -46,7 +47,8 @@ impl Lines {
     }
 
     fn say(&self, text: &str) {
-        let text = look::shown(text);
+        let text = visible(text);
+        let text = look::shown(&text);
         if self.quiet {
         } else if self.redraws {
             self.bar.println(text);
@@ -165,9 +167,9 @@ impl Progress {
     }
 
     /// What is left in time stands before what runs, so that a narrow terminal cuts the latter.
-    fn show(&self, what: String) {
+    fn show(&self, what: &str) {
         self.lines.bar.set_prefix(self.left().map_or(String::new(), |left| format!("{left}  ")));
-        self.lines.bar.set_message(what);
+        self.lines.bar.set_message(visible_line(what).into_owned());
     }
 
     fn left(&self) -> Option<String> {
@@ -247,7 +249,7 @@ impl Observer for Progress {
             None => (Shown::Transactions, connecting().collect()),
         };
         self.rates.clear();
-        self.show(self.trial.clone());
+        self.show(&self.trial);
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
@@ -256,7 +258,7 @@ impl Observer for Progress {
         }
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
         let rate = self.shown.show(self.rates.values().sum::<f64>());
-        self.show(format!("{rate}  {}", self.trial));
+        self.show(&format!("{rate}  {}", self.trial));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {

@@ -29,6 +29,7 @@ pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn, WorkersEn
 pub use crate::asked_load::{AskedLoad, Exchange, Message, PacketLoad, TcpExchange};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes;
+use rig_cli::visible::visible_line;
 use rig_load::plan::{Flow, Phases};
 use rig_load::record::WorkerRecord;
 use rig_stats::confidence::{Goal, Level};
@@ -476,7 +477,7 @@ impl From<SuiteError> for Failure {
 
 impl fmt::Display for SuiteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
+        f.write_str(&visible_line(&self.file))?;
         if let Some(line) = self.line {
             write!(f, ":{line}")?;
         }
