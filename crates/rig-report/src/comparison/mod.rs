@@ -1,5 +1,6 @@
 //! A comparison as a report.
 
+mod hidden;
 mod layers;
 #[cfg(test)]
 mod tests;
@@ -87,6 +88,11 @@ fn answer(comparison: &Comparison) -> String {
     let rest = list(&[(totals.same, "the same"), (totals.undecided, "undecided")]);
     let figures = counted(all, "figure", "figures");
     match (changed.is_empty(), rest.is_empty()) {
+        (true, _) if hidden::apart(comparison) > 0 => format!(
+            "No change is decided, but {} by more than chance: of {figures} {}.",
+            counted(hidden::apart(comparison), "figure differs", "figures differ"),
+            rest.join(", ")
+        ),
         (true, _) => format!("No change was found: of {figures} {}.", rest.join(", ")),
         (false, true) => format!("Of {figures} {}.", changed.join(", ")),
         (false, false) => format!("Of {figures} {}; {}.", changed.join(", "), rest.join(", ")),
@@ -101,7 +107,7 @@ fn caution(comparison: &Comparison) -> Option<String> {
             .to_owned()
     });
     let left_out = left_out(comparison).map(|runs| format!("Not in the noise floor: {runs}."));
-    let words: Vec<String> = unknown.into_iter().chain(left_out).collect();
+    let words: Vec<String> = unknown.into_iter().chain(left_out).chain(hidden::disturbed(comparison)).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 
@@ -156,6 +162,7 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
             blocks.push(Block::List { items });
         }
     }
+    blocks.extend(hidden::blocks(comparison, level));
     blocks.extend(layers::blocks(comparison, level));
     let undecided = undecided(comparison);
     if !undecided.is_empty() {

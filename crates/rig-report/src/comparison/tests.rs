@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::*;
 
+mod history;
 mod readable;
 
 const NAME: [&str; 2] = ["run 1", "run 2"];

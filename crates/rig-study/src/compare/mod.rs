@@ -7,6 +7,7 @@ mod differences;
 mod exercise;
 mod layers;
 mod machine;
+mod noise;
 mod policy;
 mod result;
 mod turns;
@@ -26,7 +27,7 @@ pub use self::turns::took_turns;
 use crate::claim::{Metric, Side};
 pub use crate::export::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
+    NoiseData, NoiseRun, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
 
@@ -139,6 +140,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
     let mut figures = Vec::new();
     let mut alike = (BTreeSet::new(), BTreeSet::new());
     let mut others = BTreeMap::new();
+    let mut disturbed = BTreeSet::new();
     let mut blocks = None;
     for (one, other) in &chosen {
         let shared = took_turns.then(|| Blocks::of(one, other)).flatten();
@@ -153,6 +155,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         };
         alike.0.extend(groups.old.iter().map(|run| run.run.id.clone()));
         alike.1.extend(groups.new.iter().map(|run| run.run.id.clone()));
+        disturbed.extend(groups.disturbed.iter().map(|run| run.run.id.clone()));
         others.extend(groups.others.iter().map(|other| (other.run.clone(), other.clone())));
         let gates = |side, metric| !options.metrics.is_empty() || conditions.1.gates(&one.id, side, metric);
         figures.extend(compare_scenario((one, other), shared.as_ref(), &groups, machine, options, &gates));
@@ -176,6 +179,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
             runs_like_old: alike.0.len(),
             runs_like_new: alike.1.len(),
             other_machines: others.into_values().collect(),
+            disturbed: disturbed.into_iter().collect(),
         },
         blocks,
         totals: Totals::of(&figures),
@@ -198,6 +202,8 @@ struct Alike<'a> {
     new: Vec<&'a RunData>,
     /// Those that would be alike, had not another machine made them.
     others: Vec<OtherMachine>,
+    /// Those that would be alike, had not something from outside disturbed most of their trials.
+    disturbed: Vec<&'a RunData>,
 }
 
 /// The new run never counts among those like the old one: the change that is asked for would pass for noise.
@@ -207,7 +213,7 @@ fn alike_runs<'a>(
     new: (&'a RunData, &Conditions),
     history: &[(&'a RunData, Conditions)],
 ) -> Alike<'a> {
-    let mut others = Vec::new();
+    let (mut others, mut disturbed) = (Vec::new(), Vec::new());
     let mut like = |(own, conditions): (&'a RunData, &Conditions)| -> Vec<&'a RunData> {
         let repeated =
             history.iter().filter(|(run, other)| !run.is(old.0) && !run.is(new.0) && conditions.alike(other, scenario));
@@ -222,12 +228,19 @@ fn alike_runs<'a>(
                 }),
             }
         }
+        alike.retain(|run| {
+            let is_sound = run.scenario(scenario).is_none_or(noise::is_sound);
+            if !is_sound {
+                disturbed.push(*run);
+            }
+            is_sound
+        });
         alike
     };
     let both_alike = old.1.alike(new.1, scenario);
     let old = like(old);
     let new = if both_alike { Vec::new() } else { like(new) };
-    Alike { old, new, others }
+    Alike { old, new, others, disturbed }
 }
 
 /// Takes back what is not sure enough among all figures that decide together.
@@ -271,27 +284,27 @@ fn compare_scenario(
                 is_fact: policy.is_fact,
                 resampling: Resampling::default(),
             };
-            let means = |runs: &[&RunData]| -> Vec<f64> {
-                // Limits of the generator scatter as the generator does, not as what was measured.
-                let figure = |run: &&RunData| {
-                    let figure = run.scenario(&old.id)?.figure(side, metric)?;
-                    figure.bound.is_none().then_some(figure.mean)
-                };
-                runs.iter().filter_map(figure).collect()
-            };
+            let runs = |runs: &[&RunData]| noise::runs(runs, &old.id, (side, metric));
+            let (like_old, like_new) = (runs(&alike.old), runs(&alike.new));
             let judgement = match (blocks, before, after) {
                 (Some(blocks), Some(before), Some(after)) => {
                     let (one, other) = blocks.samples(before, after);
                     compare_blocks(&one, &other, &blocks.disturbances(side, metric), &rule)
                 }
                 _ => {
-                    let noise = Noise::new([means(&alike.old), means(&alike.new)]);
+                    let noise =
+                        Noise::new([&like_old, &like_new].map(|runs| runs.iter().map(|run| run.mean).collect()));
                     let noise = machine.into_iter().fold(noise, Noise::on_another_machine);
                     let sample = |figure: Option<&FigureData>| figure.map_or_else(Sample::default, FigureData::sample);
                     rig_stats::compare::compare(&sample(before), &sample(after), &rule, &noise)
                 }
             };
-            FigureComparison::new(&old.id, (side, metric), gates(side, metric), &judgement, before, after)
+            let noise_runs = match judgement.reason {
+                Some(Reason::WithinNoise) => like_old.into_iter().chain(like_new).collect(),
+                _ => Vec::new(),
+            };
+            let found = FigureComparison::new(&old.id, (side, metric), gates(side, metric), &judgement, before, after);
+            FigureComparison { noise_runs, ..found }
         })
         .collect()
 }

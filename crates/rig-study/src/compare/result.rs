@@ -88,6 +88,7 @@ impl FigureComparison {
             modes: judgement.modes.map(ModesData::from),
             old: old.map(sample),
             new: new.map(sample),
+            noise_runs: Vec::new(),
         }
     }
 }

@@ -105,6 +105,18 @@ pub struct NoiseData {
     /// Runs under the same conditions that were left out, because by calibration another machine made them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_machines: Vec<OtherMachine>,
+    /// Runs that were left out of the floor of a scenario, because most of its trials were disturbed from outside: by other
+    /// programs, the hypervisor, a CPU limit, a machine of another speed. Single disturbed trials of other runs do not count either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disturbed: Vec<String>,
+}
+
+/// What a run of the history measured of a figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct NoiseRun {
+    pub run: String,
+    /// The mean over its undisturbed trials, in the figure's unit.
+    pub mean: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -184,6 +196,9 @@ pub struct FigureComparison {
     /// Null when the run does not have the figure.
     pub old: Option<SampleData>,
     pub new: Option<SampleData>,
+    /// The runs that make the noise floor, where the floor alone keeps the change from being called better or worse.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub noise_runs: Vec<NoiseRun>,
 }
 
 /// All did before there was a difference.

@@ -31,7 +31,7 @@ use crate::run::turns::Turns;
 pub use crate::judge::{AaData, AaFigure, AaVerdict, ClaimData};
 pub use comparison::{
     Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
-    ModesData, NoiseData, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
+    ModesData, NoiseData, NoiseRun, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
 pub use history::{HistoryData, HistoryRun, set_apart};

@@ -3,6 +3,19 @@
 use super::Flag;
 
 impl Flag {
+    /// Whether something outside of what is measured disturbed the trial: how far such trials lie apart says nothing of how far
+    /// two runs of the same thing do.
+    pub const fn is_disturbance(&self) -> bool {
+        matches!(
+            self,
+            Self::Stolen { .. }
+                | Self::OtherLoad { .. }
+                | Self::Throttled { .. }
+                | Self::OtherMachine { .. }
+                | Self::WindowSkew { .. }
+        )
+    }
+
     /// The next step of who sees the flag: the same advice as the table of flags in docs/REFERENCE.md, for which the machine is known.
     pub const fn next_step(&self) -> &'static str {
         match self {
