@@ -58,6 +58,8 @@ fn store(home: &Path, percent: &[u64]) {
             serde_json::from_str(include_str!("../../rig-study/tests/records/trial-0.1.0.json")).unwrap();
         trial.ordinal = ordinal;
         trial.scenario = "B".to_owned();
+        // Disturbed ones say nothing of what repetitions differ by.
+        trial.flags.clear();
         for connection in trial.workers.iter_mut().flat_map(|worker| &mut worker.connections) {
             connection.bytes = connection.bytes / 100 * percent;
         }

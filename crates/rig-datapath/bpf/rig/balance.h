@@ -440,7 +440,8 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 	enum state state;
 	__u64 live;
 
-	if (!is_opening(p, kind) || DIRECTION(entry) == OUTWARD)
+	/* No connection begins with these: a forged one must not end what a reset has not. */
+	if (!is_opening(p, kind) || p->tcp_flags & (TCP_RST | TCP_FIN) || DIRECTION(entry) == OUTWARD)
 		return 0;
 	c = connection_at(SLOT(entry));
 	if (!c)

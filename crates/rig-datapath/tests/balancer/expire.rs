@@ -133,7 +133,10 @@ fn a_port_that_is_used_again_is_a_new_connection() {
             by_reset(&lab, &now);
         } else {
             by_both(&lab, &now);
-        };
+        }
+        // Nothing begins with these, nor ends by them.
+        lab.send(&tcp(SYN | RST, &client(5000), T).bytes());
+        assert_eq!(lab.connections().len(), 1);
         now = opens(&lab);
         reached.push(now.1.clone());
     }

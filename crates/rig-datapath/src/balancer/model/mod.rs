@@ -22,6 +22,7 @@ use super::shape::State;
 use packet::{Kind, Packet, Parsed, Tuple};
 use state::is_closing;
 
+const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
@@ -328,7 +329,7 @@ impl Model {
             // Who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
                 || blind && connection.state == State::FinWait;
-            if tcp_flags & (SYN | ACK) == SYN && (is_over || again && gone) {
+            if tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone) {
                 let ended = self.connections.remove(at);
                 self.let_rest(&ended);
                 self.dead.push(tick);

@@ -3,9 +3,7 @@
 use rig_wire::protocol::{TCP, UDP};
 
 use super::super::shape::State;
-use super::{ACK, Connection, Direction, RST, SYN};
-
-const FIN: u8 = 0x01;
+use super::{ACK, Connection, Direction, FIN, RST, SYN};
 
 pub(super) fn is_closing(state: State) -> bool {
     matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
