@@ -13,6 +13,7 @@ pub use self::packets::PacketsError;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
 use rig_packet::plan::Packets;
 
+pub(crate) mod batch;
 mod datagrams;
 mod limits;
 mod packets;

@@ -24,7 +24,6 @@ use rustix::io::Errno;
 
 pub(crate) use self::modes::{CopyIn, Pull};
 use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyOut};
-pub(crate) use self::pace::batch_at;
 pub(crate) use self::recent::{Recent, Snapshot};
 use self::splice::SpliceOut;
 use crate::command::{Command, What};

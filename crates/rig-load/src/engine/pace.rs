@@ -7,14 +7,11 @@ use rig_sys::clock::monotonic_ns;
 
 use super::Course;
 use crate::command::What;
+use crate::plan::batch::batch;
 
 /// A sender that was kept from sending may make up for at most this much; what is older is lost. One percent of a window
 /// of a second.
 const BURST_NS: f64 = 10e6;
-
-/// What is handed to the kernel with one call takes at most this long at the rate, unless a single message takes longer.
-/// Below ten thousand messages a second each leaves by itself.
-const BATCH_NS: f64 = 100e3;
 
 /// Sleeps are made at least this long beyond the due time: at high rates one wake-up then serves several messages.
 const GRAIN_NS: u64 = 50_000;
@@ -130,16 +127,6 @@ impl Pace {
     }
 }
 
-/// As [`Pace::batch`], for a rate in bytes per second that somebody else holds.
-pub(crate) fn batch_at(rate: u64, bytes: usize, most: usize) -> usize {
-    batch(1e9 / rate as f64, bytes, most)
-}
-
-#[inline]
-fn batch(ns_per_byte: f64, bytes: usize, most: usize) -> usize {
-    ((BATCH_NS / (ns_per_byte * bytes as f64)) as usize).clamp(1, most.max(1))
-}
-
 /// What a peer has sent that nothing here can slow down, beside what it may send.
 #[derive(Debug)]
 pub(crate) struct Intake {
@@ -173,6 +160,7 @@ mod tests {
 
     use super::super::Times;
     use super::*;
+    use crate::plan::batch::{BATCH_NS, batch_at};
 
     fn pace(rate: u64) -> Pace {
         Pace { origin_ns: 0, ..Pace::new(Some(rate)).unwrap() }

@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::batch::batch_at;
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
 use super::{Direction, Flow, PlanError};
-use crate::engine::batch_at;
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
