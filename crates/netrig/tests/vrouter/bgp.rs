@@ -281,7 +281,8 @@ fn of_one_network(node: usize) -> String {
     for what in [", 'fd00:1::11'", ", 'fd00:2::11'", "security_groups = ['client']\n", "security_groups = ['web']\n"] {
         text = text.replace(what, "");
     }
-    text
+    // Who answers everybody does so as a DHCP server.
+    if node == 1 { text + "dhcp_server = true\n" } else { text }
 }
 
 /// Who wants frames to all says so by a route of type 3, and one of another maker is understood.
@@ -377,11 +378,17 @@ fn frames_to_all_go_by_the_label_that_a_route_of_type_3_has() {
     });
 }
 
-/// By reason; frames to all are no loss.
+/// By reason; frames to all and questions for routers are no loss.
 fn dropped(lab: &Lab, node: &str) -> Vec<(String, u64)> {
     let drops = lab.json(node, &["dropstats"]);
     let drop = |drop: &Value| (drop["reason"].as_str().unwrap().to_owned(), drop["packets"].as_u64().unwrap());
-    drops.as_array().unwrap().iter().map(drop).filter(|(reason, _)| reason != "l2_no_route").collect()
+    drops
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(drop)
+        .filter(|(reason, _)| !["l2_no_route", "unanswered"].contains(&reason.as_str()))
+        .collect()
 }
 
 struct End<'a>(&'a AtomicBool);

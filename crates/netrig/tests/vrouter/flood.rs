@@ -37,6 +37,7 @@ network = "red"
 device = "toweb"
 addresses = ["10.2.0.11"]
 mac = "02:00:00:00:00:02"
+dhcp_server = true
 "#;
 
 pub fn socket(ns: &NetNs, port: u16) -> UdpSocket {
