@@ -12,11 +12,17 @@ pub fn demo() -> Result<ExitCode> {
     if !packages::ensure(packages::BUILD)? {
         return Ok(ExitCode::from(LACKING));
     }
+    let netrig = target().join("release/netrig");
+    if !netrig.exists() {
+        eprintln!(
+            "Now cargo builds netrig, about 8 minutes with 2 CPUs, and lists what it compiles. Then `netrig run layers \
+             --quick` measures for a minute and prints its answer."
+        );
+    }
     let built = run(&mut cargo(["build", "--release", "--package", "netrig"]))?;
     if !built.success() {
         return Ok(code(built));
     }
-    let netrig = target().join("release/netrig");
     let ran = run(Command::new(&netrig).args(["run", "layers", "--quick"]))?;
     if !ran.success() {
         eprintln!("`{} doctor` tells what this machine lacks", netrig.display());

@@ -62,7 +62,7 @@ fn of_interface(text: &mut String, interface: &Interface) {
             counted(hurried, "move", "moves")
         );
     }
-    for standing in &interface.differences {
+    for standing in interface.differences.iter().filter(|standing| !standing.difference.is_of_default()) {
         line!(text, "  {}", standing.difference);
     }
     line!(text, "  CPU   entries  packets/s  distributing %  processing %  other %");

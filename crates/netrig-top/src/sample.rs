@@ -144,6 +144,8 @@ pub struct Difference {
     pub words: String,
     /// For how long.
     pub since_ms: u64,
+    /// Nobody asked for what is not in force: it is a default that this machine is too small for.
+    pub of_default: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]

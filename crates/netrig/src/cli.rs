@@ -53,9 +53,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// The built-in suites and their scenarios
+    /// The built-in suites
     #[command(after_help = examples::LIST)]
-    List,
+    List {
+        /// The scenarios of each, too
+        #[arg(long)]
+        scenarios: bool,
+    },
     /// One suite: its scenarios with their topologies, loads and claims
     #[command(after_help = examples::SHOW)]
     Show {
@@ -240,7 +244,7 @@ impl Cli {
     pub fn execute(self) -> Result<Exit, Failure> {
         match self.command {
             Command::Doctor { json } => command::doctor::doctor(json),
-            Command::List => command::suites::list(),
+            Command::List { scenarios } => command::suites::list(scenarios),
             Command::Show { suite, all } => command::suites::show(&suite, all),
             Command::Schema { name } => command::schema::schema(name.as_deref()),
             Command::Run(args) => command::run::run(&args),

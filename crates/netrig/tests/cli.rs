@@ -381,6 +381,9 @@ fn runs_that_are_not_there_are_refused() {
 fn the_built_in_suites_are_listed_and_shown() {
     let home = tempfile::tempdir().unwrap();
     let listed = netrig(home.path()).arg("list").assert().success();
+    let lines = String::from_utf8_lossy(&listed.get_output().stdout).lines().count();
+    assert_eq!(lines, Suite::built_in().count(), "a line for a suite");
+    let listed = netrig(home.path()).args(["list", "--scenarios"]).assert().success();
     // Where it was wrapped does not matter, but that it was.
     let unwrapped = |output: &Output| {
         let text = String::from_utf8_lossy(&output.stdout);

@@ -39,9 +39,12 @@ pub fn parse_or<T: Parser>(
 ) -> T {
     // An option that comes twice holds as it was given last, so that a script's may be followed by one's own.
     let mut command = on_a_screen(T::command()).args_override_self(true);
-    let matches = command.try_get_matches_from_mut(arguments);
-    let mut matches =
-        matches.unwrap_or_else(|error| leave(&with_suggestion(with_option(error, &instead), &command, &instead)));
+    let words: Vec<OsString> = arguments.into_iter().collect();
+    let matches = command.try_get_matches_from_mut(&words);
+    let mut matches = matches.unwrap_or_else(|error| {
+        let error = with_option(without_hidden(error, &command, &words), &instead);
+        leave(&with_suggestion(error, &command, &instead))
+    });
     T::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.format(&mut command).exit())
 }
 
@@ -57,6 +60,25 @@ fn leave(error: &Error) -> ! {
         }
         _ => std::process::exit(error.exit_code()),
     }
+}
+
+/// Takes an option that the command's help does not show out of what is suggested.
+fn without_hidden(mut error: Error, command: &Command, words: &[OsString]) -> Error {
+    let Some(ContextValue::String(suggested)) = error.get(ContextKind::SuggestedArg) else { return error };
+    let suggested = suggested.trim_start_matches('-').to_owned();
+    let mut asked = command.clone();
+    for word in words.iter().skip(1) {
+        if let Some(inner) = asked.find_subcommand(word) {
+            asked = inner.clone();
+        }
+    }
+    let named = |arg: &&Arg| arg.get_long() == Some(&suggested);
+    if asked.get_arguments().find(named).is_some_and(|arg| arg.is_hide_set() || arg.is_hide_short_help_set()) {
+        let usage = asked.render_usage();
+        error.remove(ContextKind::SuggestedArg);
+        error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    }
+    error
 }
 
 /// Says what an option of another program is called here, where `instead` knows it.
@@ -103,6 +125,26 @@ mod tests {
         };
         assert!(said("-P").contains("-P is --threads here"), "{}", said("-P"));
         assert!(!said("-Q").contains("--threads"), "{}", said("-Q"));
+    }
+
+    #[test]
+    fn what_help_does_not_show_is_not_suggested() {
+        let said = |option: &str| {
+            let of_rare = [
+                Arg::new("host").long("host").hide_short_help(true),
+                Arg::new("turns").long("turns").hide(true),
+                Arg::new("trials").long("trials"),
+            ];
+            let mut command = Command::new("rig").subcommand(Command::new("run").args(of_rare));
+            let words = ["rig", "run", option].map(OsString::from);
+            let error = command.try_get_matches_from_mut(&words).unwrap_err();
+            without_hidden(error, &command, &words).to_string()
+        };
+        assert!(said("--trial").contains("'--trials'"), "{}", said("--trial"));
+        for hidden in ["--hosts", "--turn"] {
+            let said = said(hidden);
+            assert!(!said.contains("tip:") && said.contains("Usage: rig run [OPTIONS]\n"), "{said}");
+        }
     }
 
     #[test]

@@ -72,6 +72,14 @@ pub struct Difference {
     pub reason: String,
 }
 
+impl Difference {
+    /// Whether nobody asked for what is not in force: by default there may be more queue pairs than a small machine has CPUs.
+    pub fn is_of_default(&self) -> bool {
+        let default = Settings::default().max_queue_pairs;
+        self.setting == Setting::MaxQueuePairs && self.requested == default.to_string()
+    }
+}
+
 /// A [`Difference`], and since when it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Standing {
@@ -416,6 +424,7 @@ mod tests {
                 "min_queue_pairs is 8, not 12: there are no more queues of the interface"
             ]
         );
+        assert!(!effective.differences.iter().any(Difference::is_of_default));
     }
 
     #[test]
@@ -434,6 +443,8 @@ mod tests {
                 "max_queue_pairs is 2, not 16: there are no more CPUs to be used",
             ]
         );
+        let of_default: Vec<bool> = named.differences.iter().map(Difference::is_of_default).collect();
+        assert_eq!(of_default, [false, false, true]);
         let all = effective(&Settings { base: Some(1), ..Settings::default() }, &machine, &ABLE);
         assert_eq!(all.cpus, [0, 2], "isolated CPUs only when they are named");
         assert!(told(&all)[0].contains("isolated"));

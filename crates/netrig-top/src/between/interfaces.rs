@@ -105,6 +105,7 @@ fn spread(
     let differences = taken.differences.iter().map(|standing| Difference {
         words: standing.difference.to_string(),
         since_ms: uptime.saturating_sub(standing.since).as_millis() as u64,
+        of_default: standing.difference.is_of_default(),
     });
     interface.spread = Some(Spread {
         actuator: taken.actuator.to_string(),

@@ -64,6 +64,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
             differences: vec![Difference {
                 words: "mode is static-vrss, not dynamic: single entries cannot be moved, only all at once".to_owned(),
                 since_ms: 92_000,
+                of_default: false,
             }],
             moves: if moved { 12 } else { 0 },
             moves_now: 0,

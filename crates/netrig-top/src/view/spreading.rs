@@ -69,7 +69,8 @@ fn about(view: &mut View, interface: &Interface) {
     }
     view.notes.push(Note::new(Tone::Plain, text));
     for difference in &spread.differences {
-        view.notes.push(Note::new(Tone::Alarm, format!("{} (for {})", difference.words, ago(difference.since_ms))));
+        let tone = if difference.of_default { Tone::Faint } else { Tone::Alarm };
+        view.notes.push(Note::new(tone, format!("{} (for {})", difference.words, ago(difference.since_ms))));
     }
 }
 

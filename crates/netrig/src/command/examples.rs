@@ -13,7 +13,8 @@ Examples:
 
 pub const LIST: &str = "\
 Examples:
-  netrig list             suites and scenarios; `netrig show SUITE` explains one";
+  netrig list                what there is; `netrig show SUITE` explains one
+  netrig list --scenarios    with what each of them measures";
 
 pub const SHOW: &str = "\
 Examples:

@@ -12,13 +12,17 @@ use rig_study::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Dut;
 use rig_testbed::topology::Path;
 
-pub fn list() -> Result<Exit, Failure> {
+pub fn list(with_scenarios: bool) -> Result<Exit, Failure> {
     let width = streams::width();
+    let suites = Suite::built_in().collect::<Result<Vec<_>, _>>()?;
+    let names = suites.iter().map(|suite| suite.name.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
-    for suite in Suite::built_in() {
-        let suite = suite?;
-        text += &wrapped(&format!("{}: {}", suite.name, suite.title), "", "  ", width);
-        text += &scenarios(&suite, width).concat();
+    for suite in &suites {
+        let first = format!("{:<names$}  ", suite.name);
+        text += &wrapped(&suite.title, &first, &" ".repeat(names + 4), width);
+        if with_scenarios {
+            text += &scenarios(suite, width).concat();
+        }
     }
     print(&look::shown(&text))?;
     Ok(Exit::Done)
