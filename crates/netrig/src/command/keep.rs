@@ -166,7 +166,8 @@ fn known(registry: &Registry, name: &str) -> Result<Kept, Failure> {
 /// The scenario that `SUITE/SCENARIO` names; the suite may be a path with slashes of its own.
 fn find(name: &str) -> Result<(Suite, Scenario), Failure> {
     let Some((suite, scenario)) = name.rsplit_once('/') else {
-        let error = anyhow!("'{name}' is not SUITE/SCENARIO: write for instance layers/B (see `netrig list --scenarios`)");
+        let error =
+            anyhow!("'{name}' is not SUITE/SCENARIO: write for instance layers/B (see `netrig list --scenarios`)");
         return Err(Failure::new(Exit::BadInput, error));
     };
     let suite = Suite::load(suite)?;

@@ -73,9 +73,8 @@ fn dynamic_spreading_coalesces_a_low_load_and_parks_when_it_ends() {
                 events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
             let first = events.iter().position(|event| TOGETHER.iter().any(|why| event["moved"]["why"] == *why));
             let measured = |from: usize| events[from..].iter().any(|event| event["event"]["event"] == "effect");
-            (measured(first?)
-                && measured(events.iter().rposition(|event| event["moved"]["why"] == "park")?))
-            .then_some(())
+            (measured(first?) && measured(events.iter().rposition(|event| event["moved"]["why"] == "park")?))
+                .then_some(())
         });
         assert!(told.is_some(), "{}", lab.netrig(0, &["events", "in0"]).0);
         spreader.signal(Signal::TERM);
