@@ -16,6 +16,7 @@ mod outer;
 mod packets;
 mod pieces;
 mod settings;
+mod shares;
 mod told;
 mod traffic;
 mod watched;
