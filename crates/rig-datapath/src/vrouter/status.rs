@@ -12,6 +12,7 @@ use crate::{Error, maps};
 
 use super::config::{Config, LAST_ANALYSER};
 use super::control::{Left, Router};
+use super::load::Tables;
 use super::reason::Reason;
 use super::shape::{self, Control, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
 
@@ -226,17 +227,7 @@ impl Router {
 
     /// Connections of all interfaces that have begun, and how many of them have ended, both directions of each as one.
     pub fn begun_and_ended(&self) -> Result<(u64, u64), Error> {
-        let sum = |map: &Map| {
-            let mut sum = 0;
-            map.each(|_, count: u64| {
-                sum += count;
-                ControlFlow::Continue(())
-            })?;
-            Ok::<u64, Error>(sum)
-        };
-        // None has ended that has not begun.
-        let ended = sum(&self.tables.ended)?;
-        Ok((sum(&self.tables.begun)?, ended))
+        self.tables.begun_and_ended()
     }
 
     /// Packets of an interface that were dropped, 0 for those of none, by reason; for each CPU that there can be.
@@ -345,5 +336,22 @@ impl Router {
             }
         }
         Ok(())
+    }
+}
+
+impl Tables {
+    /// Of connections of all interfaces.
+    pub(super) fn begun_and_ended(&self) -> Result<(u64, u64), Error> {
+        let sum = |map: &Map| {
+            let mut sum = 0;
+            map.each(|_, count: u64| {
+                sum += count;
+                ControlFlow::Continue(())
+            })?;
+            Ok::<u64, Error>(sum)
+        };
+        // None has ended that has not begun.
+        let ended = sum(&self.ended)?;
+        Ok((sum(&self.begun)?, ended))
     }
 }

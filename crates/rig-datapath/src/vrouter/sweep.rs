@@ -1,7 +1,6 @@
 //! Flows that have been silent for too long.
 
 use std::fmt;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +8,10 @@ use libbpf_rs::{Object, ProgramInput};
 use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::maps::Map;
 use crate::object::program;
 
 use super::control::Router;
-use super::load::SWEEP;
+use super::load::{SWEEP, Tables};
 use super::shape::{Sweep, TICK_SHIFT};
 
 /// How long a flow may be silent in both directions.
@@ -54,6 +52,7 @@ fn ticks(duration: Duration) -> u32 {
 #[derive(Clone)]
 pub struct Sweeper {
     object: Arc<Object>,
+    tables: Arc<Tables>,
 }
 
 impl fmt::Debug for Sweeper {
@@ -64,7 +63,7 @@ impl fmt::Debug for Sweeper {
 
 impl Router {
     pub fn sweeper(&self) -> Sweeper {
-        Sweeper { object: Arc::clone(&self.object) }
+        Sweeper { object: Arc::clone(&self.object), tables: Arc::clone(&self.tables) }
     }
 }
 
@@ -74,16 +73,8 @@ impl Sweeper {
     /// # Errors
     /// When the counts cannot be read.
     pub fn runs_short(&self, room: u32) -> Result<bool, Error> {
-        let sum = |name| -> Result<u64, Error> {
-            let mut sum = 0;
-            Map::of(&self.object, name, size_of::<u64>())?.each(|_, count: u64| {
-                sum += count;
-                ControlFlow::Continue(())
-            })?;
-            Ok(sum)
-        };
-        let ended = sum("ended")?;
-        Ok(sum("begun")?.saturating_sub(ended) * 4 > u64::from(room) * 3)
+        let (begun, ended) = self.tables.begun_and_ended()?;
+        Ok(begun.saturating_sub(ended) * 4 > u64::from(room) * 3)
     }
 
     /// Ends flows that have been silent for longer than `timeouts`, to 134 ms; how many. Those that nobody has answered end early
