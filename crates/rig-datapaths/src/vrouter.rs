@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use netrig_vrouter::compile::{self, Numbers, compile};
 use netrig_vrouter::routes::{RouteSource, RouteTable};
 use netrig_vrouter::settings::Settings as Nodes;
-use rig_datapath::vrouter::{Action, Config, Encapsulation, Router, Sizes, Timeouts};
+use rig_datapath::vrouter::{Action, Config, Encapsulation, Router, Sizes};
 use rig_testbed::datapath::{
     Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, read_settings,
 };
@@ -125,18 +125,20 @@ impl Routing {
         let ends = control.settings.nodes.iter();
         let ends = ends.map(|(node, of)| (node.clone(), Some(of.address).filter(|_| node != name))).collect();
         let interfaces = config.interfaces.keys().copied().collect();
+        let room = control.settings.router.flows;
         let router = site.node().run(|| -> Result<Router> {
-            let mut router = Router::load(Sizes::default())?;
+            let mut router = Router::load(Sizes { flows: room.saturating_mul(2), ..Sizes::default() })?;
             router.apply(&config)?;
             router.attach()?;
             Ok(router)
         })??;
-        let sweeper = router.sweeper();
+        let (sweeper, timeouts) = (router.sweeper(), control.settings.router.timeouts);
         let (stop, stopped) = channel();
         let sweeping = site.node().thread("vrouter", move || {
             while stopped.recv_timeout(SWEEP) == Err(RecvTimeoutError::Timeout) {
-                // A table that cannot be read now can be the next time; flows that stay are counted where there are too many.
-                let _ = sweeper.sweep(&Timeouts::default(), false);
+                // As `netrig vrouter run` does. A table that cannot be read now can be the next time; flows that stay are counted where
+                // there are too many.
+                let _ = sweeper.runs_short(room).and_then(|runs_short| sweeper.sweep(&timeouts, runs_short));
             }
         })?;
         let Value::Object(asked) = serde_json::to_value(&own)? else { bail!("settings that are not a table") };

@@ -190,6 +190,10 @@ fn prefix(route: &Route) -> Option<(&String, IpNet)> {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use netrig_vrouter::compile::{KernelInterface, Site};
+
     use super::*;
 
     fn settings(value: Value) -> Settings {
@@ -217,6 +221,30 @@ mod tests {
         ] {
             let mistake = check(name, &settings(arguments)).unwrap_err();
             assert!(mistake.what.contains(said), "{name}: {} lacks {said}", mistake.what);
+        }
+    }
+
+    #[test]
+    fn containers_of_a_node_share_its_table_of_flows() {
+        let interface = |number: u32| {
+            format!(
+                "[[interface]]\nname = 'c{number}'\nnode = 'a'\nnetwork = 'red'\ndevice = 'd{number}'\n\
+                 addresses = ['10.1.0.1{number}']\n"
+            )
+        };
+        let node = "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n";
+        let network = "[[network]]\nname = 'red'\nsubnets = ['10.1.0.0/24']\n";
+        let text = [node, network, &interface(1), &interface(2)].concat();
+        let settings = netrig_vrouter::settings::Settings::parse("vrouter.toml", &text).unwrap();
+        let there = settings.interfaces.keys().cloned().zip(1..);
+        let there = there.map(|(name, index)| (name, KernelInterface { index, mac: None }));
+        let site = Site { interfaces: there.collect(), ..Site::default() };
+        for policy in [None, Some((0, Action::Allow)), Some((9, Action::Allow))] {
+            let mut control = Control::new(settings.clone(), site.clone(), "a", Told { policy });
+            let config = control.config().unwrap();
+            assert_eq!(config.most_flows, NonZeroU32::new(settings.router.flows / 2), "{policy:?}");
+            let mut own = config.interfaces.values().filter_map(|interface| interface.policy.as_ref()?.most_flows);
+            assert_eq!(own.next(), None, "{policy:?}");
         }
     }
 
