@@ -52,11 +52,18 @@ enum Command {
         /// released; flows survive
         #[arg(long)]
         persist: bool,
+        /// When this process ends or is killed, leave containers' interfaces open to this node's own services, and open
+        /// those that an earlier run has closed [default: they stay closed until the router runs again or is released]
+        #[arg(long)]
+        fail_open: bool,
         /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9300
         #[arg(long, value_name = "ADDRESS:PORT")]
         metrics: Option<SocketAddr>,
     },
-    /// End a router that was run with --persist: detach its programs and forget its flows
+    /// Undo what a router has left behind that does not run any more: open the interfaces that it has closed; after
+    /// --persist, detach its programs and forget its flows
+    ///
+    /// In the network namespace where it ran.
     #[command(after_help = "Examples:\n  netrig vrouter release --node a")]
     Release {
         /// Its node
@@ -362,7 +369,9 @@ pub fn command_line() -> clap::Command {
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig vrouter");
     match help::parse::<Vrouter>([program].iter().chain(arguments).cloned()).command {
-        Command::Run { file, node, persist, metrics } => daemon::run(&file, &node, persist, metrics),
+        Command::Run { file, node, persist, fail_open, metrics } => {
+            daemon::run(&file, &node, daemon::After { persist, fail_open }, metrics)
+        }
         Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),
         Command::Reload { which } => {

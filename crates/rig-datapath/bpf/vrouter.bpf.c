@@ -383,6 +383,13 @@ int from_underlay(struct __sk_buff *skb)
 	return deliver(skb, p, nh, c, 0, keeps_macs);
 }
 
+/* A filter behind the others, which ask it of nothing: what comes from a container while there is no router. */
+SEC("tc")
+int closed(struct __sk_buff *skb)
+{
+	return TC_ACT_SHOT;
+}
+
 /* What it takes to run a program at all, to compare with. */
 SEC("tcx/ingress")
 int nothing(struct __sk_buff *skb)

@@ -25,6 +25,15 @@ pub enum Error {
     TestRun { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot attach to interface {interface}: {reason}")]
     Attach { interface: u32, reason: String, source: libbpf_rs::Error },
+    #[error(
+        "cannot close interface {interface} for when there is no router: it takes the kernel's clsact and bpf filters \
+         (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF), and that preference 1 of the interface's ingress filters is free"
+    )]
+    Close { interface: u32, source: libbpf_rs::Error },
+    #[error("cannot open interface {interface}, which was closed for when there is no router")]
+    Open { interface: u32, source: libbpf_rs::Error },
+    #[error("cannot list this network namespace's interfaces")]
+    Interfaces { source: std::io::Error },
     #[error("cannot have the kernel ask for {address}: is there a route to it?")]
     Neighbor { address: IpAddr, source: std::io::Error },
     #[error("cannot watch the kernel's routes and neighbours, which are asked for more often instead")]

@@ -28,13 +28,17 @@ pub(crate) fn listen() {
     });
 }
 
-/// Loads an object. When the kernel refuses it, the error has what libbpf says of that; what it says for another thread at
-/// the same time may be among it.
-pub(crate) fn load(open: OpenObject, program: &'static str) -> Result<Object, Error> {
+/// Does something with libbpf. When the kernel refuses it, the error has what libbpf says of that; what it says for another thread
+/// at the same time may be among it.
+pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::Result<T> {
     said().clear();
-    open.load().map_err(|error| {
+    act().map_err(|error| {
         let said = said().join("; ");
-        let source = if said.is_empty() { error } else { error.context(said) };
-        Error::Load { program, source }
+        if said.is_empty() { error } else { error.context(said) }
     })
+}
+
+/// Loads an object.
+pub(crate) fn load(open: OpenObject, program: &'static str) -> Result<Object, Error> {
+    with(|| open.load()).map_err(|source| Error::Load { program, source })
 }

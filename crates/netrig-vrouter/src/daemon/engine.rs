@@ -177,12 +177,25 @@ impl Engine {
             logging.learn(&self.router, &compiled.config, &numbers);
         }
         self.sweeping.set(settings.router.timeouts);
+        let given_back = self.given_back(&settings, &found);
         self.others = sources.others();
         (self.settings, self.found, self.compiled) = (settings, found, compiled);
         (self.sources, self.table, self.numbers) = (sources, table, numbers);
-        let trouble = self.router.attach().err().map(|error| in_words(&error.into()));
-        self.say_trouble(trouble);
+        let mut done = self.router.attach();
+        // Programs are off them by now.
+        for interface in given_back {
+            done = done.and(self.router.give_back(interface));
+        }
+        self.say_trouble(done.err().map(|error| in_words(&error.into())));
         Ok(())
+    }
+
+    /// Interfaces here that new settings have no more. What they have and is not found stays closed.
+    fn given_back(&self, settings: &Settings, found: &Found) -> Vec<u32> {
+        let before = self.found.site.interfaces.iter();
+        let gone = before.filter(|(name, _)| settings.interfaces_of(&self.node).all(|(kept, _)| kept != *name));
+        let is_other = |index: &u32| found.site.interfaces.values().all(|other| other.index != *index);
+        gone.map(|(_, there)| there.index).filter(is_other).collect()
     }
 
     /// After the speaker has told something, or to see what is to be forgotten.

@@ -76,15 +76,30 @@ fn sizes(settings: &Settings, node: &str) -> anyhow::Result<Sizes> {
     Ok(Sizes { hosts, macs, next_hops, prefixes: sizes.prefixes.max(TOLD), ..sizes })
 }
 
+/// What is left when the process has ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct After {
+    /// The router goes on by its last configuration.
+    pub(crate) persist: bool,
+    /// Containers' interfaces are as open to the node as without a router.
+    pub(crate) fail_open: bool,
+}
+
 /// Runs the router of a node until it is told to stop.
-pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
+pub(crate) fn run(file: &Path, node: &str, after: After, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
     let listener = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let place = Place::of(node);
     let lock = place.lock()?;
     let sizes = sizes(&settings, node).or_exit(Exit::BadInput)?;
-    let begun = if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
+    let After { persist, fail_open } = after;
+    let mut begun =
+        if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
+    match fail_open {
+        true => persistence::open(node)?.iter().for_each(note),
+        false => begun.router.close_behind(node),
+    }
     let (sender, events) = mpsc::channel();
     watch(sender.clone()).context("watch links and routes").or_exit(Exit::Failed)?;
     let (stop, reload) = (sender.clone(), sender.clone());
@@ -107,6 +122,10 @@ pub(crate) fn run(file: &Path, node: &str, persist: bool, metrics: Option<Socket
         note(
             "the router has ended, and its last configuration stays in force: run it again with --persist, or end it with `netrig vrouter release`",
         );
+    } else if !fail_open {
+        note(format_args!(
+            "the router has ended, and its containers' interfaces stay closed: run it again, or open them with `netrig vrouter release --node {node}`"
+        ));
     }
     drop(engine);
     server.stop();
@@ -122,13 +141,15 @@ fn rendered(events: &Sender<Event>) -> Option<String> {
     }
 }
 
-/// Ends what a router that persists goes on with.
+/// Ends what a router has left behind.
 pub(crate) fn release(node: &str) -> Result<Exit, Failure> {
     let place = Place::of(node);
     let _lock = place.lock()?;
     let was_there = persistence::release(&place)?;
-    let said = if was_there { "released" } else { "nothing of it was kept" };
+    let opened = persistence::open(node)?;
+    let said = if was_there || opened.is_some() { "released" } else { "nothing of it was kept" };
     print(&format!("{said}: node {node}\n"))?;
+    opened.map_or(Ok(()), |line| print(&format!("{line}\n")))?;
     Ok(Exit::Done)
 }
 

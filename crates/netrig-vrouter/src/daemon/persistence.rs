@@ -11,7 +11,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::run_directory;
 use rig_cli::streams::note;
 use rig_datapath::Error;
-use rig_datapath::vrouter::{Router, Sizes, keep};
+use rig_datapath::vrouter::{Router, Sizes, keep, open_all};
 
 use super::refused;
 use crate::compile::Numbers;
@@ -83,4 +83,10 @@ pub(super) fn release(place: &Place) -> Result<bool, Failure> {
         }
         _ => Ok(was_there),
     }
+}
+
+/// Opens the interfaces that a router of this node has closed; says which ones.
+pub(super) fn open(node: &str) -> Result<Option<String>, Failure> {
+    let opened = open_all(node).map_err(refused)?;
+    Ok((!opened.is_empty()).then(|| format!("open again without a router: {}", opened.join(", "))))
 }

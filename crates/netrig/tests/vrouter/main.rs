@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod bgp;
+mod closed;
 mod flood;
 mod lab;
 mod loaded;
@@ -411,6 +412,21 @@ fn nothing_is_left_of_one_that_ends_or_is_killed() {
         let _routers = (lab.start(0, &file), lab.start(1, &file));
         exchange(&mut lab.connect());
     });
+}
+
+#[test]
+fn interfaces_stay_closed_without_a_router() {
+    with_lab(closed::without_a_router);
+}
+
+#[test]
+fn closed_interfaces_are_opened_for_whom_they_are_given_back_to() {
+    with_lab(closed::opened_again);
+}
+
+#[test]
+fn a_filter_of_somebody_else_is_in_the_way_in_words() {
+    with_lab(closed::with_anothers_filter);
 }
 
 #[test]

@@ -24,6 +24,8 @@ impl Router {
     /// Names the first interface that they cannot be attached to. All others have them.
     pub fn attach(&mut self) -> Result<(), Error> {
         let containers: BTreeSet<u32> = self.known.interfaces.values().map(|interface| interface.ifindex).collect();
+        // Before the programs, so that an interface is never without one of both.
+        let closed = self.close(&containers);
         let links = self.links.as_ref();
         let path = |hook| move |interface| links.map(|links: &Links| links.of(interface, hook));
         let ingress = path(Hook::Ingress);
@@ -36,7 +38,8 @@ impl Router {
         let container = (FROM_CONTAINER, Hook::Ingress);
         let held = held.and(hold(&self.object, container, &mut self.containers, &containers, ingress));
         let underlay = (FROM_UNDERLAY, Hook::Ingress);
-        let held = held.and(hold(&self.object, underlay, &mut self.underlay, &self.known.underlay, ingress));
+        let held =
+            closed.and(held).and(hold(&self.object, underlay, &mut self.underlay, &self.known.underlay, ingress));
         if let Some(links) = links {
             let ingress = containers.iter().chain(&self.known.underlay).map(|interface| (*interface, Hook::Ingress));
             links.remove_but(ingress.chain(copied.iter().map(|interface| (*interface, Hook::Egress))))?;

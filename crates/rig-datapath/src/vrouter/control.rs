@@ -16,6 +16,7 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
+use super::closed::Closing;
 use super::config::{
     Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
 };
@@ -48,6 +49,8 @@ pub struct Router {
     pub(super) mirrors: BTreeMap<u32, Attached>,
     /// Where these are kept.
     pub(super) links: Option<Links>,
+    /// What closes interfaces for when there is no router.
+    pub(super) closing: Option<Closing>,
 }
 
 impl fmt::Debug for Router {
@@ -172,6 +175,7 @@ impl Router {
             underlay: BTreeMap::new(),
             mirrors: BTreeMap::new(),
             links: None,
+            closing: None,
         };
         // List 0 is none.
         router.numbers.list_numbers.take(1)?;

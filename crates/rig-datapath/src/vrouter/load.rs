@@ -19,6 +19,8 @@ pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
 /// What copies for analysers come to.
 pub(super) const TO_ANALYSER: &str = "to_analyser";
+/// What takes all that comes of an interface without a router.
+pub(super) const CLOSED: &str = "closed";
 pub(super) const SWEEP: &str = "sweep_flows";
 pub(super) const NOTHING: &str = "nothing";
 /// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.

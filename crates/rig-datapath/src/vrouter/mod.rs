@@ -9,6 +9,7 @@
 //! packet is held against the new one.
 
 mod attach;
+mod closed;
 mod config;
 mod control;
 pub mod keep;
@@ -27,6 +28,7 @@ mod sweep;
 mod tables;
 mod trial;
 
+pub use closed::open_all;
 pub use config::{
     Action, Also, Analyser, Config, Encapsulation, FIRST_LABEL, Flood, Interface, LAST_ANALYSER, LAST_LABEL, LAST_VNI,
     LAST_VRF, List, MOST_LISTS, MOST_MEMBERS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service,

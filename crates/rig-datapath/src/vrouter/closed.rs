@@ -1,0 +1,144 @@
+//! Interfaces that are closed while no router takes their packets: a filter of tc that drops all that comes from the container.
+//!
+//! The router's own programs are tcx links, which the kernel asks before filters, and they end with every frame; so the filter
+//! sees none while they are there. They go with the process that attached them, and filters stay.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use libbpf_rs::{ErrorKind, TC_INGRESS, TcHook, TcHookBuilder};
+use rig_sys::netlink::Netlink;
+
+use crate::Error;
+use crate::object::program;
+use crate::said;
+
+use super::control::Router;
+use super::load::CLOSED;
+
+/// The first to be asked of an interface.
+const PREFERENCE: u32 = 1;
+
+/// Filters of one node's router: by their handle alone they are known to be its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Closing {
+    handle: u32,
+    /// Interfaces that have one.
+    closed: BTreeSet<u32>,
+}
+
+impl Closing {
+    fn of(node: &str) -> Self {
+        Self { handle: handle_of(node), closed: BTreeSet::new() }
+    }
+
+    /// Of a filter on an interface; the program matters where one is put there.
+    fn hook(&self, program: BorrowedFd<'_>, interface: u32) -> TcHook {
+        let mut builder = TcHookBuilder::new(program);
+        builder.ifindex(interface as i32).replace(true).handle(self.handle).priority(PREFERENCE);
+        builder.hook(TC_INGRESS)
+    }
+
+    /// Puts it on, also in place of one that is there.
+    fn close(&mut self, program: BorrowedFd<'_>, interface: u32) -> Result<(), Error> {
+        let mut hook = self.hook(program, interface);
+        said::with(|| hook.create().and_then(|mut hook| hook.attach()))
+            .map_err(|source| Error::Close { interface, source })?;
+        self.closed.insert(interface);
+        Ok(())
+    }
+
+    /// Takes it off; says whether it was there.
+    fn open(&mut self, interface: u32) -> Result<bool, Error> {
+        // Any file does: none is put on.
+        let none = io::stderr();
+        let mut hook = self.hook(none.as_fd(), interface);
+        self.closed.remove(&interface);
+        let failed = |source| Error::Open { interface, source };
+        match hook.query() {
+            Ok(_) => said::with(|| hook.detach()).map(|()| true).map_err(failed),
+            // None by the handle, another kind of filter in its place, or no queueing discipline for filters.
+            Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidInput].contains(&error.kind()) => Ok(false),
+            Err(_) if Netlink::here().is_ok_and(|netlink| netlink.link_at(interface).is_err()) => Ok(false),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+/// FNV-1a of the name. With the upper bit, which none has that the kernel chooses.
+fn handle_of(node: &str) -> u32 {
+    const UPPER: u32 = 1 << 31;
+    let hash = node.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash | UPPER
+}
+
+/// Opens the interfaces of the calling thread's network namespace that a router of this node has [closed](Router::close_behind).
+/// Their names.
+///
+/// # Errors
+/// When one stays closed. All others are open.
+pub fn open_all(node: &str) -> Result<Vec<String>, Error> {
+    said::listen();
+    let mut closing = Closing::of(node);
+    let path = Path::new("/proc/thread-self/net/dev");
+    let failed = |source: io::Error| Error::Interfaces { source };
+    let text = fs::read_to_string(path).map_err(failed)?;
+    let netlink = Netlink::here().map_err(|error| failed(io::Error::other(error)))?;
+    let (mut opened, mut first) = (Vec::new(), Ok(()));
+    for name in text.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())) {
+        // One that is gone since is not closed.
+        let Ok(link) = netlink.link(name) else { continue };
+        match closing.open(link.index) {
+            Ok(true) => opened.push(name.to_owned()),
+            Ok(false) => {}
+            Err(error) => first = first.and(Err(error)),
+        }
+    }
+    first.map(|()| opened)
+}
+
+impl Router {
+    /// From the next [`attach`](Self::attach) on containers' interfaces are closed before the programs are put on them, and
+    /// stay so whatever becomes of this process, until they are [given back](Self::give_back), or [all](open_all) of the node's are.
+    pub fn close_behind(&mut self, node: &str) {
+        self.closing = Some(Closing::of(node));
+    }
+
+    /// Gives an interface back that was closed. It must not be of the configuration any more, whose interfaces are closed again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn give_back(&mut self, interface: u32) -> Result<(), Error> {
+        self.closing.as_mut().map_or(Ok(()), |closing| closing.open(interface).map(drop))
+    }
+
+    /// Closes these interfaces, if so it shall be.
+    pub(super) fn close(&mut self, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
+        let Some(closing) = &mut self.closing else { return Ok(()) };
+        closing.closed.retain(|interface| interfaces.contains(interface));
+        let program = program(&self.object, CLOSED)?;
+        let open: Vec<u32> = interfaces.difference(&closing.closed).copied().collect();
+        let mut first = Ok(());
+        for interface in open {
+            first = first.and(closing.close(program.as_fd(), interface));
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_a_handle_of_its_own() {
+        // As its authors' tables have them.
+        assert_eq!(handle_of("a"), 0xe40c_292c);
+        assert_eq!(handle_of("foobar"), 0xbf9c_f968);
+        assert_ne!(handle_of("node-1"), handle_of("node-2"));
+        assert!(handle_of("") >= 1 << 31 && handle_of("b") >= 1 << 31);
+    }
+}
