@@ -156,7 +156,7 @@ impl WorkerRecord {
 pub struct TransactionRecord {
     /// At the requesting end, answered; at the responding end, answers sent.
     pub completed: u64,
-    /// UDP requests sent inside the window that were not answered within the plan's timeout.
+    /// UDP requests sent inside the window (open loop: due inside it) that were not answered within the plan's timeout.
     pub lost: u64,
     /// Of tcp-crr: attempts to connect that failed.
     pub failed: u64,

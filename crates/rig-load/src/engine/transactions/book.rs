@@ -220,11 +220,12 @@ impl Book {
         self.age(due_ns, now_ns, count);
     }
 
-    /// Enters a request that was not answered in time. It belongs to the window when it was sent there, else a time-out
-    /// longer than the window would hide the loss.
+    /// Enters a request that was not answered in time. It belongs to the window when it was sent there, of a schedule when
+    /// it was due there as its age does, else a time-out longer than the window would hide the loss.
     pub(super) fn lost(&mut self, due_ns: u64, sent_ns: u64, now_ns: u64) {
-        if self.is_inside(sent_ns) {
-            self.part(sent_ns).lost += 1;
+        let ns = if self.is_open { due_ns } else { sent_ns };
+        if self.is_inside(ns) {
+            self.part(ns).lost += 1;
         }
         self.age(due_ns, now_ns, 1);
     }
