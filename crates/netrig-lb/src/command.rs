@@ -40,15 +40,85 @@ pub fn command_line() -> clap::Command {
     help::on_a_screen(Lb::command())
 }
 
+/// The words that say which balancer is meant, where a line begins with them: `--name NAME` or `--name=NAME`.
+fn leading_name(arguments: &[OsString]) -> &[OsString] {
+    let count = match arguments.first().map(|word| word.as_encoded_bytes()) {
+        Some(b"--name") => 2,
+        Some(word) if word.starts_with(b"--name=") => 1,
+        _ => 0,
+    };
+    &arguments[..count.min(arguments.len())]
+}
+
+/// Whether a line is a command of `netrig lb`, and none of ipvsadm's options: its first word beside `--name` is no option.
+pub fn is_command(arguments: &[OsString]) -> bool {
+    let first = arguments.get(leading_name(arguments).len());
+    first.is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-"))
+}
+
 /// Does what the arguments after `netrig lb` say.
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let first = arguments.first().map_or("", |word| word.to_str().unwrap_or_default());
-    if first.starts_with('-') && !matches!(first, "-h" | "--help") {
+    if first.starts_with('-') && !matches!(first, "-h" | "--help") && !is_command(arguments) {
         return ipvsadm::execute(arguments);
     }
-    let program = OsString::from("netrig lb");
-    match help::parse::<Lb>([program].iter().chain(arguments).cloned()).command {
+    match parse(arguments).command {
         Command::View(view) => views::execute(&view),
         Command::Control(control) => control::execute(control),
+    }
+}
+
+fn parse(arguments: &[OsString]) -> Lb {
+    help::parse::<Lb>(line(arguments))
+}
+
+/// What clap is given: the command first, since `--name` is an option of each command.
+fn line(arguments: &[OsString]) -> Vec<OsString> {
+    let name = leading_name(arguments);
+    let mut words = vec![OsString::from("netrig lb")];
+    match arguments[name.len()..].split_first().filter(|_| is_command(arguments)) {
+        Some((command, rest)) => words.extend([std::slice::from_ref(command), name, rest].concat()),
+        None => words.extend_from_slice(arguments),
+    }
+    words
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn the_name_may_stand_before_each_command() {
+        for command in Lb::command().get_subcommands() {
+            let name = command.get_name();
+            // What asks no balancer has no option for one.
+            let asks = command.get_arguments().any(|argument| argument.get_id() == "name");
+            assert_eq!(asks, name != "check", "{name}");
+            let needed = match name {
+                "check" => "lb.toml",
+                "trace" => "tcp 198.51.100.9:40000 > 192.0.2.1:80",
+                _ => "",
+            };
+            for before in ["--name b2", "--name=b2"] {
+                let line = self::line(&words(&format!("{before} {name} {needed}")));
+                let after = words(&format!("{name} {before} {needed}"));
+                assert_eq!(line, [vec!["netrig lb".into()], after].concat());
+                assert_eq!(Lb::try_parse_from(line).is_ok(), asks, "{before} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn options_without_a_command_are_those_of_ipvsadm() {
+        for line in ["--name b2 -L -n", "-L --name b2", "--name=b2 --set 900 120 300", "--name b2", "--name", "-h", ""]
+        {
+            assert!(!is_command(&words(line)), "{line}");
+        }
+        assert!(is_command(&words("status")) && is_command(&words("--name b2 status")));
     }
 }

@@ -68,7 +68,8 @@ SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
 /// What else may stand in the place of options.
 const COMMANDS: &str = "\
 Or a command of `netrig lb`: run, check, reload, flush, stop, save, status,
-drops, trace, metrics; `netrig lb --help` tells what they do.";
+drops, trace, metrics; `netrig lb --help` tells what they do. --name NAME may
+stand before it or behind it.";
 
 /// What is said of the program by `-v`.
 fn version() -> String {

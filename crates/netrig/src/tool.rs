@@ -39,9 +39,7 @@ impl Tool {
             Self::Ntttcp(name) => ntttcp::execute(name, arguments),
             Self::Dperf => dperf::execute_as_dperf(arguments),
             // Without arguments ipvsadm lists; a word is a command of `netrig lb`.
-            Self::Ipvsadm if arguments.first().is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) => {
-                netrig_lb::command::execute(arguments)
-            }
+            Self::Ipvsadm if netrig_lb::command::is_command(arguments) => netrig_lb::command::execute(arguments),
             Self::Ipvsadm => netrig_lb::ipvsadm::execute(arguments),
             Self::Vrouter(name) => {
                 let arguments = [OsString::from(name)].into_iter().chain(arguments.iter().cloned());

@@ -220,6 +220,37 @@ fn a_service_is_made_by_commands() {
 }
 
 #[test]
+fn the_name_may_stand_before_each_command() {
+    with_lab(|lab| {
+        let mut running = lab.run(&["--name", "b2", &lab.file(BOTH)]);
+        let b2 = |status, more: &[&str]| lab.netrig(status, &[&["--name", "b2"], more].concat());
+        assert!(b2(0, &["status"]).0.starts_with("b2: netrig "));
+        assert!(b2(0, &["drops", "--all"]).0.contains("no_route"));
+        assert!(b2(0, &["metrics"]).0.contains("netrig_lb_up_seconds{balancer=\"b2\"}"));
+        let traced = b2(0, &["trace", "tcp 10.1.0.2:1000 > 10.9.0.1:80"]).0;
+        assert!(traced.contains("chooses backend"), "{traced}");
+        assert!(b2(0, &["save"]).0.contains("tcp 10.9.0.1:80"));
+        assert_eq!(b2(0, &["reload"]).0, "nothing has changed\n");
+        assert_eq!(b2(0, &["flush", "--all"]).0, "0 connections have ended\n");
+        assert!(b2(0, &["-L", "-n"]).0.contains("10.9.0.1:80"));
+        // By the name of ipvsadm, too, and in one word.
+        let link = lab.path("ipvsadm");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_netrig"), &link).unwrap();
+        let mut command = Command::new(&link);
+        command.args(["--name=b2", "status"]).env("NETRIG_RUN", lab.directory.path());
+        let output = rig_sys::process::in_namespace(&mut command, &lab.balancer).output().unwrap();
+        assert!(output.stdout.starts_with(b"b2: netrig "), "{output:?}");
+        // What asks no balancer takes no name, and another one is not asked instead.
+        assert!(b2(2, &["check", "lb.toml"]).1.contains("unexpected argument '--name'"));
+        assert!(lab.netrig(3, &["--name", "b3", "status"]).1.contains("no balancer named b3 is running"));
+        // The last one holds, as of any option.
+        assert!(b2(3, &["status", "--name", "b3"]).1.contains("no balancer named b3 is running"));
+        b2(0, &["stop"]);
+        assert_eq!(running.ended(), Some(0));
+    });
+}
+
+#[test]
 fn connections_are_ended_by_command() {
     with_lab(|lab| {
         let _running = lab.run(&[&lab.file(BOTH)]);
