@@ -26,7 +26,7 @@ pub enum AskError {
     NotPermitted { name: Name, socket: PathBuf },
     /// Nothing was done.
     #[error("{what}{}", hint.as_deref().map(|hint| format!(": {hint}")).unwrap_or_default())]
-    Refused { what: String, hint: Option<String> },
+    Refused { what: String, hint: Option<String>, edit: Option<usize> },
     #[error("the balancer named {name} does not answer at {socket}: {source}")]
     Silent { name: Name, socket: PathBuf, source: io::Error },
     #[error(
@@ -105,7 +105,7 @@ impl Conversation {
 
     fn next(&mut self) -> Result<Reply, AskError> {
         match self.with.answer() {
-            Ok(Reply::Refused { what, hint }) => Err(AskError::Refused { what, hint }),
+            Ok(Reply::Refused { what, hint, edit }) => Err(AskError::Refused { what, hint, edit }),
             Ok(reply) => Ok(reply),
             Err(NoAnswer::Foreign) => Err(AskError::Foreign { name: self.name.clone() }),
             Err(NoAnswer::Io(source)) => {

@@ -14,7 +14,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 use rig_cli::visible::visible;
 
-use super::client::{self, status};
+use super::client::{self, AskError, status};
 use super::listing::{self, Listing, Style, What};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
 use super::names::{Book, Names};
@@ -140,7 +140,15 @@ fn restore(name: &Name) -> Result<(), Failure> {
     if rules.edits.is_empty() {
         return Ok(());
     }
-    done(client::ask(name, &Request::Edits(rules.edits))?, name)
+    let lines = rules.lines;
+    let reply = client::ask(name, &Request::Edits(rules.edits)).map_err(|error| match error {
+        AskError::Refused { what, hint, edit: Some(edit) } if edit < lines.len() => {
+            let what = format!("standard input, line {}: {what}", lines[edit]);
+            AskError::Refused { what, hint, edit: None }
+        }
+        error => error,
+    })?;
+    done(reply, name)
 }
 
 fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {

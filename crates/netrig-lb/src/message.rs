@@ -50,6 +50,9 @@ pub enum Reply {
     Refused {
         what: String,
         hint: Option<String>,
+        /// Which of [`Request::Edits`] cannot be made, counted from 0.
+        #[serde(default)]
+        edit: Option<usize>,
     },
 }
 

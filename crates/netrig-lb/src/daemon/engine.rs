@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::Balancer;
@@ -110,11 +110,35 @@ pub(super) struct Options {
 pub(super) struct Refusal {
     pub(super) what: String,
     pub(super) hint: Option<String>,
+    /// Which of several changes is the one that cannot be made, counted from 0.
+    pub(super) edit: Option<usize>,
+}
+
+impl Refusal {
+    pub(super) fn new(what: impl Into<String>, hint: Option<String>) -> Self {
+        Self { what: what.into(), hint, edit: None }
+    }
+
+    pub(super) fn error(self) -> anyhow::Error {
+        let Self { what, hint, .. } = self;
+        anyhow!("{what}{}", hint.map(|hint| format!(": {hint}")).unwrap_or_default())
+    }
+
+    /// What whoever asked is told.
+    pub(super) fn reply(self) -> Reply {
+        let Self { what, hint, edit } = self;
+        Reply::Refused { what, hint, edit }
+    }
 }
 
 impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
-        Self { what: in_words(&error), hint: None }
+        match error.downcast_ref() {
+            Some(rig_datapath::Error::NoRoom { what, room, wanted }) => {
+                Self::new(format!("there is room for {room} {what}, and {wanted} are wanted"), raise_room(what))
+            }
+            _ => Self::new(in_words(&error), None),
+        }
     }
 }
 
@@ -122,6 +146,25 @@ impl From<rig_datapath::Error> for Refusal {
     fn from(error: rig_datapath::Error) -> Self {
         anyhow::Error::new(error).into()
     }
+}
+
+/// Which key of the file makes a table larger in which there was no room for so many of these.
+pub(super) fn raise_room(what: &str) -> Option<String> {
+    let keys = [
+        ("services", "services"),
+        ("backends", "backends"),
+        ("local addresses", "local_addresses"),
+        ("entries of schedules", "schedule_entries"),
+    ];
+    let (_, key) = keys.iter().find(|(of, _)| *of == what)?;
+    let waits = match *key {
+        "schedule_entries" => "",
+        _ => " (what was removed counts until its last connection has ended)",
+    };
+    Some(format!(
+        "raise `{key}` in [room] of the file{waits}. It needs a restart: with --persist `netrig lb stop --detach` first, which \
+         loses the connections"
+    ))
 }
 
 /// How it ended.
@@ -155,7 +198,7 @@ impl Engine {
                 Ok(Event::Ask(ask)) => self.answer(&ask),
                 Ok(Event::Reload) => match self.reload() {
                     Ok(said) => said.iter().for_each(|line| self.voice.say(format_args!("reload: {line}"))),
-                    Err(Refusal { what, hint }) => {
+                    Err(Refusal { what, hint, .. }) => {
                         let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
                         self.voice.say(format_args!("reload refused, all stays as it was: {what}{hint}"));
                     }
@@ -207,7 +250,7 @@ impl Engine {
             Request::Trace(traced) => self.trace(traced).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Stop { .. } => return,
         };
-        let reply = reply.unwrap_or_else(|Refusal { what, hint }| Reply::Refused { what, hint });
+        let reply = reply.unwrap_or_else(Refusal::reply);
         // Whoever asked may have gone.
         let _ = ask.reply.try_send(reply);
     }
@@ -220,14 +263,36 @@ impl Engine {
 
     fn edit(&mut self, edits: &[crate::message::Edit]) -> Result<Vec<String>, Refusal> {
         let mut rules = self.rules.clone();
-        for edit in edits {
-            rules
-                .edit(edit)
-                .map_err(|error| Refusal { what: error.to_string(), hint: Some(error.hint().to_owned()) })?;
+        for (at, edit) in edits.iter().enumerate() {
+            rules.edit(edit).map_err(|error| Refusal {
+                edit: Some(at),
+                ..Refusal::new(error.to_string(), Some(error.hint().to_owned()))
+            })?;
         }
-        let said = self.put_in_force(rules)?;
+        let put = self.put_in_force(rules);
+        let said = put.map_err(|refusal| Refusal { edit: self.first_impossible(edits), ..refusal })?;
         self.edits += edits.len() as u32;
         Ok(said)
+    }
+
+    /// Which of these changes makes the rules impossible that were possible before it: what is wrong may be wrong of all together
+    /// only, and of one that makes it so the line can be told.
+    fn first_impossible(&self, edits: &[crate::message::Edit]) -> Option<usize> {
+        let room = self.balancer.sizes().connections;
+        let possible = |count: usize| {
+            let mut rules = self.rules.clone();
+            edits[..count].iter().all(|edit| rules.edit(edit).is_ok())
+                && self.balancer.check(&rules.config(room)).is_ok()
+        };
+        let (mut possible_with, mut impossible_with) = (0, edits.len());
+        if !possible(possible_with) || possible(impossible_with) {
+            return None;
+        }
+        while impossible_with - possible_with > 1 {
+            let middle = possible_with.midpoint(impossible_with);
+            if possible(middle) { possible_with = middle } else { impossible_with = middle }
+        }
+        Some(possible_with)
     }
 
     fn zero(&mut self, service: Option<crate::message::ServiceKey>) -> Result<Vec<String>, Refusal> {
@@ -235,7 +300,7 @@ impl Engine {
             && self.rules.service(key).is_none()
         {
             let hint = Some("list services with -L -n".to_owned());
-            return Err(Refusal { what: format!("No such service: {}", Shown(key)), hint });
+            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint));
         }
         self.counts.zero(&Snapshot::take(&self.balancer)?, service);
         Ok(Vec::new())
@@ -251,11 +316,11 @@ impl Engine {
         let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
         let hint = || Some("list them with -L -n, and connections with -L -c -n".to_owned());
         if let Some(key) = service.filter(|_| of.is_empty()) {
-            return Err(Refusal { what: format!("No such service: {}", Shown(key)), hint: hint() });
+            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint()));
         }
         let has = |address| of.iter().any(|status| status.backends.iter().any(|backend| backend.address == address));
         if let Some(address) = backend.filter(|address| !has(*address)) {
-            return Err(Refusal { what: format!("No such destination: {address}"), hint: hint() });
+            return Err(Refusal::new(format!("No such destination: {address}"), hint()));
         }
         let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
         Ok(vec![counted(ended, "connection has ended", "connections have ended")])
@@ -265,7 +330,7 @@ impl Engine {
     pub(super) fn put_in_force(&mut self, rules: Rules) -> Result<Vec<String>, Refusal> {
         let room = self.balancer.sizes().connections;
         let config = rules.config(room);
-        config.validate().map_err(|error| Refusal { what: error.to_string(), hint: None })?;
+        config.validate().map_err(|error| Refusal::new(error.to_string(), None))?;
         if let Err(error) = self.balancer.apply(&config) {
             // Half of it may be done.
             self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
@@ -308,15 +373,15 @@ impl Engine {
     fn reload(&mut self) -> Result<Vec<String>, Refusal> {
         let Some(path) = &self.options.file else {
             let hint = "change it with -A, -a and the like, or start it with a file";
-            return Err(Refusal { what: "it runs without a configuration file".into(), hint: Some(hint.into()) });
+            return Err(Refusal::new("it runs without a configuration file", Some(hint.into())));
         };
-        let settings = Settings::load(path, Completeness::Required)
-            .map_err(|error| Refusal { what: error.to_string(), hint: None })?;
+        let settings =
+            Settings::load(path, Completeness::Required).map_err(|error| Refusal::new(error.to_string(), None))?;
         let Settings { start, rules } = self.options.overlay.over(settings);
         let wanted = start.devices.clone();
         if wanted.is_empty() {
             let hint = Some("add devices = [\"eth0\"]".to_owned());
-            return Err(Refusal { what: format!("{} names no device", path.display()), hint });
+            return Err(Refusal::new(format!("{} names no device", path.display()), hint));
         }
         let before = self.devices.wanted();
         let new: Vec<_> = wanted.iter().filter(|device| !before.contains(device)).cloned().collect();

@@ -33,7 +33,7 @@ use rig_stats::units::counted;
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{End, Engine, Options, Troubles, Voice};
+use self::engine::{End, Engine, Options, Refusal, Troubles, Voice};
 use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
@@ -248,7 +248,8 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
             start.sizes = balancer.sizes();
         }
     }
-    balancer.apply(&rules.config(balancer.sizes().connections)).or_exit(Exit::BadInput)?;
+    let applied = balancer.apply(&rules.config(balancer.sizes().connections));
+    applied.map_err(|error| Failure::new(Exit::BadInput, Refusal::from(error).error()))?;
     // Who cannot be asked for is told within a second.
     let _ = balancer.ask_for_neighbors();
     if let Some(pins) = kept.as_ref().filter(|_| !resumes) {

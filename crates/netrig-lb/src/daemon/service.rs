@@ -85,8 +85,8 @@ impl Service {
         let (reply, replies) = mpsc::sync_channel(1);
         self.events.send(Event::Ask(Ask { request, reply })).ok().with_context(ended)?;
         match replies.recv().ok().with_context(ended)? {
-            Reply::Refused { what, hint: Some(hint) } => bail!("{what}: {hint}"),
-            Reply::Refused { what, hint: None } => bail!("{what}"),
+            Reply::Refused { what, hint: Some(hint), .. } => bail!("{what}: {hint}"),
+            Reply::Refused { what, hint: None, .. } => bail!("{what}"),
             reply => Ok(reply),
         }
     }

@@ -19,6 +19,6 @@ impl Answer for Reply {
     }
 
     fn refused(what: String, hint: Option<String>) -> Self {
-        Self::Refused { what, hint }
+        Self::Refused { what, hint, edit: None }
     }
 }

@@ -108,10 +108,7 @@ pub(super) fn list(balancer: Handle, filter: Filter, to: SyncSender<Reply>) {
         });
         let last = match listed {
             Ok(()) => Reply::Connections { entries, last: true },
-            Err(error) => {
-                let Refusal { what, hint } = error.into();
-                Reply::Refused { what, hint }
-            }
+            Err(error) => Refusal::from(error).reply(),
         };
         let _gone = to.send(last);
     };

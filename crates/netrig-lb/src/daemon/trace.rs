@@ -19,12 +19,12 @@ impl Engine {
     pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> Result<Trace, Refusal> {
         let mut there = self.devices.numbers();
         let found = there.find(|(name, _)| device.as_ref().is_none_or(|device| device == name));
-        let (name, index) = found.ok_or_else(|| Refusal {
-            what: match device {
+        let (name, index) = found.ok_or_else(|| {
+            let what = match device {
                 Some(device) => format!("the balancer is not on a device {device} now, so no packet comes to it there"),
                 None => "the balancer is on no device now, so no packet comes to it".into(),
-            },
-            hint: Some("see `netrig lb status`".into()),
+            };
+            Refusal::new(what, Some("see `netrig lb status`".into()))
         })?;
         // Zeros where it has none.
         let mac = NetNs::of_current_thread().and_then(|here| here.sysfs()?.read(name, "address")).unwrap_or_default();

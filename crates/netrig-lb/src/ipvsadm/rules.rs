@@ -61,6 +61,8 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
 #[derive(Debug, Default, PartialEq)]
 pub struct Rules {
     pub edits: Vec<Edit>,
+    /// Where each of them was read, counted from 1.
+    pub lines: Vec<usize>,
     /// Those that lines name by `-F`.
     pub devices: BTreeSet<String>,
 }
@@ -95,6 +97,7 @@ pub fn parse(text: &str, book: Book) -> Result<Rules, RuleError> {
         match Line::parse_by(words, book).map_err(NotARule::Usage).map_err(error)? {
             Line { name: None, command: Command::Edit { edit, device } } => {
                 rules.edits.push(edit);
+                rules.lines.push(at + 1);
                 rules.devices.extend(device);
             }
             _ => return Err(error(NotARule::Other(line.trim().to_owned()))),

@@ -9,14 +9,14 @@ mod world;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, thread};
 
 use rig_skip::{Lack, skip};
 use rustix::process::Signal;
 
-use crate::lab::{Lab, PATIENCE, exchange, is_pinned};
+use crate::lab::{Lab, PATIENCE, SERVICE, exchange, is_pinned};
 use crate::world::{is_root, own, own_among_processes, until};
 
 /// A test in a world of its own, with a bpf file system of its own that goes with it.
@@ -247,6 +247,68 @@ fn the_name_may_stand_before_each_command() {
         assert!(b2(3, &["status", "--name", "b3"]).1.contains("no balancer named b3 is running"));
         b2(0, &["stop"]);
         assert_eq!(running.ended(), Some(0));
+    });
+}
+
+/// What `-R` says of these lines, which it does not take.
+fn restore(lab: &Lab, rules: &str) -> String {
+    let mut child = lab.command(&["-R"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{rules}: {said}");
+    said
+}
+
+#[test]
+fn what_cannot_be_restored_is_told_with_its_line_and_what_has_no_room_with_its_key() {
+    with_lab(|lab| {
+        let room = "[room]\nservices = 3\nbackends = 5\nlocal_addresses = 4\nschedule_entries = 40\n";
+        let file = fs::read_to_string(lab.file(BOTH)).unwrap().replace("[[service]]", &format!("{room}[[service]]"));
+        let file = lab.write("small.toml", &file);
+        let running = lab.run(&[&file]);
+        let before = lab.netrig(0, &["save"]).0;
+        let begin = "# rules\n-C\n-A -t 10.9.0.7:80 -s wrr\n\n";
+        let servers = |hosts: std::ops::Range<u32>, weight: fn(u32) -> u32| -> String {
+            hosts.map(|host| format!("-a -t 10.9.0.7:80 -r 10.2.0.{host}:80 -m -w {}\n", weight(host))).collect()
+        };
+        let refused = |rules: &str, line: usize, whys: &[&str]| {
+            let said = restore(lab, &format!("{begin}{rules}"));
+            for why in [&format!("standard input, line {line}: ")[..]].iter().chain(whys) {
+                assert!(said.contains(why), "{rules}: {said}");
+            }
+            assert_eq!(lab.netrig(0, &["save"]).0, before, "{rules}");
+        };
+        refused("-A -t 10.9.0.7:80\n", 5, &["Service already exists"]);
+        refused("-a -t 10.9.0.7:80 -r 10.2.0.2 -b\n-P -t 10.9.0.7:80 -z 10.9.0.7\n-Z\n", 7, &["changes no rule"]);
+        // Known by all lines together only: the address of a service is none of its local addresses.
+        let both = "-a -t 10.9.0.7:80 -r 10.2.0.2 -b\n-P -t 10.9.0.7:80 -z 10.8.0.1\n-P -t 10.9.0.7:80 -z 10.9.0.7\n";
+        refused(&format!("{both}-e -t 10.9.0.7:80 -r 10.2.0.2 -w 7\n"), 7, &["10.9.0.7"]);
+        let restart = "needs a restart";
+        // Two have a place already, which they keep until their last connection has ended.
+        refused(
+            &servers(10..15, |_| 1),
+            8,
+            &["there is room for 5 backends, and 6", "raise `backends` in [room]", restart],
+        );
+        refused(
+            &servers(10..13, |host| 1000 + host),
+            6,
+            &["entries of schedules", "raise `schedule_entries` in [room]", restart],
+        );
+        let locals: String = (20..23).map(|host| format!("-P -t 10.9.0.7:80 -z 10.8.0.{host}\n")).collect();
+        let server = "-a -t 10.9.0.7:80 -r 10.2.0.2 -b\n";
+        refused(&format!("{server}{locals}"), 6, &["local addresses", "raise `local_addresses` in [room]", restart]);
+        let services: String =
+            (30..34).map(|port| format!("-A -t 10.9.0.7:{port}\n-a -t 10.9.0.7:{port} -r 10.2.0.2 -m\n")).collect();
+        refused(&services, 10, &["there is room for 3 services, and 4", "raise `services` in [room]", restart]);
+        // By one command, too.
+        for host in 10..13 {
+            lab.netrig(0, &["-a", "-t", SERVICE, "-r", &format!("10.2.0.{host}:80"), "-b"]);
+        }
+        let (_, said) = lab.netrig(2, &["-a", "-t", SERVICE, "-r", "10.2.0.14:80", "-b"]);
+        assert!(said.contains("raise `backends` in [room]") && !said.contains("line"), "{said}");
+        drop(running);
     });
 }
 

@@ -286,21 +286,23 @@ impl Balancer {
 
     /// The list with this content: the old one when it is the same, otherwise a new one beside it.
     fn list(&mut self, old: Part, content: &[u32]) -> Result<Part, Error> {
-        let length = content.len() as u32;
-        if old.length == length {
-            let mut same = true;
-            for (at, number) in (old.offset..).zip(content) {
-                same = same && self.handle.tables.lists.at::<u32>(at)? == *number;
-            }
-            if same {
-                return Ok(old);
-            }
+        if self.is_list(old, content)? {
+            return Ok(old);
         }
-        let new = self.known.new_list(length, self.handle.sizes.list_entries)?;
+        let new = self.known.new_list(content.len() as u32, self.handle.sizes.list_entries)?;
         self.handle.tables.lists.set_range(new.offset, content)?;
         // Also keeps the next list of this service from it until both are in its entry.
         self.known.resting.extend([old, new].into_iter().filter(|part| part.length > 0));
         Ok(new)
+    }
+
+    /// Whether a list has this content.
+    pub(super) fn is_list(&self, list: Part, content: &[u32]) -> Result<bool, Error> {
+        let mut same = list.length == content.len() as u32;
+        for (at, number) in (list.offset..).zip(content) {
+            same = same && self.handle.tables.lists.at::<u32>(at)? == *number;
+        }
+        Ok(same)
     }
 
     /// Which addresses' packets are the balancer's: to open services and their pools, and from backends that answer to
@@ -430,7 +432,7 @@ impl Balancer {
     }
 }
 
-fn identity(service: &Service) -> Identity {
+pub(super) fn identity(service: &Service) -> Identity {
     Identity { protocol: service.protocol, address: service.address, forward: service.forward.number() }
 }
 

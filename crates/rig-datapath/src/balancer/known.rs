@@ -83,7 +83,7 @@ fn free_number(taken: impl Iterator<Item = u32>) -> u32 {
     (1..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX)
 }
 
-fn within(number: u32, room: u32, what: &'static str) -> Result<u32, Error> {
+pub(crate) fn within(number: u32, room: u32, what: &'static str) -> Result<u32, Error> {
     if number <= room { Ok(number) } else { Err(Error::NoRoom { what, room, wanted: number as usize }) }
 }
 

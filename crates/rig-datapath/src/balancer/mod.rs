@@ -22,6 +22,7 @@ pub mod model;
 mod neighbors;
 mod reason;
 pub mod replay;
+mod room;
 mod schedule;
 mod shape;
 pub(crate) mod sizes;

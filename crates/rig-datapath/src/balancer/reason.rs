@@ -20,9 +20,9 @@ reasons! {
         BackendsFull = 6, "backends_full", "a new connection while all backends are at their connection limit",
             "raise the limits or add backends";
         TableFull = 7, "table_full", "a new connection while the connection table is full",
-            "load the balancer with a larger table, or shorten timeouts";
+            "raise `connections`, which needs a restart, or shorten timeouts";
         IndexFull = 8, "index_full", "a new connection whose places in the table are all taken, while there are free ones elsewhere",
-            "load the balancer with a larger table";
+            "raise `connections`, which needs a restart";
         NoLocalPort = 9, "no_local_port", "a new connection, and no free local port towards its backend",
             "add local addresses to the service, or backends";
         NoRoute = 10, "no_route", "the kernel has no route, or does not forward on the interface",
