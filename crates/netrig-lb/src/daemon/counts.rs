@@ -79,6 +79,8 @@ pub(super) struct Counts {
     past: VecDeque<Snapshot>,
 }
 
+/// More than a balancer has services and backends.
+const MOST_ZEROS: usize = 1 << 18;
 /// Rates are over two to three seconds.
 const SNAPSHOTS: usize = 3;
 
@@ -95,8 +97,12 @@ pub(super) struct Figures {
 impl Counts {
     /// To be called once a second.
     pub(super) fn sample(&mut self, now: Snapshot) {
-        // What has gone and come again counts from its own zero.
-        self.zero.retain(|counted, _| now.traffic.contains_key(counted));
+        // What has gone goes on when it comes again, unless the balancer has forgotten what it had counted.
+        let crowded = self.zero.len() > MOST_ZEROS;
+        self.zero.retain(|counted, zero| match now.traffic.get(counted) {
+            Some(now) => now.connections >= zero.connections && now.in_packets >= zero.in_packets,
+            None => !crowded,
+        });
         if self.past.len() == SNAPSHOTS {
             self.past.pop_front();
         }
@@ -110,8 +116,7 @@ impl Counts {
     }
 
     pub(super) fn view<'a>(&'a self, now: &'a Snapshot) -> View<'a> {
-        let before = self.past.front().filter(|before| now.at > before.at);
-        View { counts: self, now, before }
+        View { counts: self, now, before: self.past.front().filter(|before| now.at > before.at) }
     }
 }
 
@@ -132,16 +137,18 @@ impl View<'_> {
         let total = self.now.traffic.get(&counted).copied().unwrap_or_default();
         let zero = self.counts.zero.get(&counted).copied().unwrap_or_default();
         let counters = combine(total, zero, u64::saturating_sub);
-        // What was not there before has begun at 0 since.
-        let before = self.before.map(|before| before.traffic.get(&counted).copied().unwrap_or_default());
-        let rates = before.map_or_else(Rates::default, |before| {
-            let more = combine(total, before, u64::saturating_sub);
+        // Over the time that it has been there.
+        let past = self.counts.past.iter().filter(|past| self.now.at > past.at);
+        let before = past.filter_map(|past| Some((past.at, past.traffic.get(&counted)?))).next();
+        let rates = before.map_or_else(Rates::default, |(at, before)| {
+            let more = combine(total, *before, u64::saturating_sub);
+            let a_second = |count: u64| count as f64 / (self.now.at - at).as_secs_f64();
             Rates {
-                connections: self.a_second(more.connections),
-                in_packets: self.a_second(more.in_packets),
-                out_packets: self.a_second(more.out_packets),
-                in_bytes: self.a_second(more.in_bytes),
-                out_bytes: self.a_second(more.out_bytes),
+                connections: a_second(more.connections),
+                in_packets: a_second(more.in_packets),
+                out_packets: a_second(more.out_packets),
+                in_bytes: a_second(more.in_bytes),
+                out_bytes: a_second(more.out_bytes),
             }
         });
         Figures { counters, total, rates }
@@ -232,12 +239,23 @@ mod tests {
     }
 
     #[test]
-    fn what_has_gone_and_come_again_begins_anew() {
+    fn what_has_gone_and_come_again_goes_on() {
         let (mut counts, now) = (Counts::default(), Instant::now());
-        counts.zero(&snapshot(now, 100, 0), None);
-        let gone = Snapshot { traffic: HashMap::new(), ..snapshot(now, 0, 0) };
-        counts.sample(gone);
-        let again = snapshot(now + Duration::from_secs(1), 3, 0);
-        assert_eq!(counts.view(&again).of(counted()).counters.connections, 3);
+        let at = |seconds: u64| now + Duration::from_secs(seconds);
+        counts.zero(&snapshot(at(0), 100, 0), None);
+        let gone = |seconds| Snapshot { traffic: HashMap::new(), ..snapshot(at(seconds), 0, 0) };
+        (1..4).for_each(|second| counts.sample(gone(second)));
+        // Nobody knows when what it has counted was.
+        let again = snapshot(at(4), 130, 0);
+        let figures = counts.view(&again).of(counted());
+        assert_eq!((figures.counters.connections, figures.rates.connections), (30, 0.0));
+        counts.sample(again);
+        let later = snapshot(at(6), 150, 0);
+        assert_eq!(counts.view(&later).of(counted()).rates.connections, 10.0);
+        // One that has begun anew.
+        counts.sample(snapshot(at(7), 3, 0));
+        let later = snapshot(at(8), 5, 0);
+        let figures = counts.view(&later).of(counted());
+        assert_eq!((figures.counters.connections, figures.total.connections), (5, 5));
     }
 }

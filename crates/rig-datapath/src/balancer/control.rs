@@ -11,6 +11,7 @@ use crate::Error;
 
 use super::attach::Back;
 use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
+use super::gone::Gone;
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
@@ -38,6 +39,8 @@ pub enum Clock {
 pub struct Balancer {
     pub(super) handle: Handle,
     pub(super) known: Known,
+    /// Of this control plane.
+    pub(super) gone: Gone,
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
@@ -140,8 +143,7 @@ impl Balancer {
                 let new = self.known.new_service(self.handle.sizes.services)?;
                 self.handle.tables.turns.set(&new, &0_u64)?;
                 self.handle.tables.held.set(&new, &0_u64)?;
-                self.handle.tables.refusals.set_all_cpus(new, &Refusals::default())?;
-                self.handle.tables.past.set_all_cpus(new, &TrafficCount::default())?;
+                self.begin_counting(new, identity)?;
                 (new, [Part::default(); 2])
             }
         };
@@ -228,7 +230,13 @@ impl Balancer {
         let new = self.known.new_backend(self.handle.sizes.backends)?;
         // Whoever had the number before has left its counters and what CPUs remember of the way.
         self.handle.tables.loads.set(&new, &Load::default())?;
-        self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?;
+        match self.gone.backends.take(&(identity(service), backend.address)) {
+            Some(counts) => {
+                self.change_past(number, &counts, TrafficCount::subtract)?;
+                self.handle.tables.traffic.set_per_cpu(new, &counts)?;
+            }
+            None => self.handle.tables.traffic.set_all_cpus(new, &TrafficCount::default())?,
+        }
         self.handle.tables.path_mtus.set(&new, &PathMtu::default())?;
         self.handle.tables.hops.set_all_cpus(new, &CachedRoute::default())?;
         self.handle.neighbors().expect_backend()?;
@@ -379,7 +387,11 @@ impl Balancer {
         }
         for (at, number) in gone {
             let traffic: Vec<TrafficCount> = self.handle.tables.traffic.per_cpu(number)?;
-            self.add_past(at.0, &traffic)?;
+            self.change_past(at.0, &traffic, TrafficCount::add)?;
+            let of = self.known.services.iter().find(|(_, known)| known.number == at.0);
+            if let Some((identity, _)) = of {
+                self.gone.backends.put((*identity, at.1), traffic, self.handle.sizes.backends);
+            }
             self.handle.tables.backends.set(&number, &shape::Backend::default())?;
             self.known.backends.remove(&at);
         }
@@ -389,7 +401,9 @@ impl Balancer {
             self.known.services.iter().filter(|(_, known)| !known.open && idle(known.number)).collect();
         for identity in closed.into_iter().map(|(identity, known)| (*identity, known.number)).collect::<Vec<_>>() {
             let past: Vec<TrafficCount> = self.handle.tables.past.per_cpu(identity.1)?;
-            self.add_past(0, &past)?;
+            self.change_past(0, &past, TrafficCount::add)?;
+            let refusals: Vec<Refusals> = self.handle.tables.refusals.per_cpu(identity.1)?;
+            self.gone.services.put(identity.0, (past, refusals), self.handle.sizes.services);
             self.handle.tables.past.set_all_cpus(identity.1, &TrafficCount::default())?;
             self.handle.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
@@ -397,10 +411,29 @@ impl Balancer {
         Ok(())
     }
 
-    /// Keeps the counters of what is gone, by the number of its service.
-    fn add_past(&self, service: u32, counts: &[TrafficCount]) -> Result<(), Error> {
+    /// The counters of a service that has got a number: those that it had when it went, if it was there before.
+    fn begin_counting(&mut self, number: u32, identity: Identity) -> Result<(), Error> {
+        let tables = &self.handle.tables;
+        let Some((past, refusals)) = self.gone.services.take(&identity) else {
+            // Its backends' would be more than its own.
+            self.gone.backends.retain(|(of, _)| *of != identity);
+            tables.refusals.set_all_cpus(number, &Refusals::default())?;
+            return tables.past.set_all_cpus(number, &TrafficCount::default());
+        };
+        tables.refusals.set_per_cpu(number, &refusals)?;
+        tables.past.set_per_cpu(number, &past)?;
+        self.change_past(0, &past, TrafficCount::subtract)
+    }
+
+    /// The counters of what is gone are kept by the number of its service, and those of services that are gone under 0.
+    fn change_past(
+        &self,
+        service: u32,
+        counts: &[TrafficCount],
+        change: impl Fn(&mut TrafficCount, &TrafficCount),
+    ) -> Result<(), Error> {
         let mut past: Vec<TrafficCount> = self.handle.tables.past.per_cpu(service)?;
-        past.iter_mut().zip(counts).for_each(|(past, cpu)| past.add(cpu));
+        past.iter_mut().zip(counts).for_each(|(past, cpu)| change(past, cpu));
         self.handle.tables.past.set_per_cpu(service, &past)
     }
 
@@ -414,6 +447,7 @@ impl Balancer {
             self.reclaim()?;
         }
         self.known.resting.clear();
+        self.gone = Gone::default();
         self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {

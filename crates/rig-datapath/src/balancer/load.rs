@@ -14,6 +14,7 @@ use crate::said;
 
 use super::config::Expire;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
+use super::gone::Gone;
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::ladder::{self, Rung};
@@ -235,6 +236,7 @@ impl Balancer {
         let mut balancer = Self {
             handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
             known: Known::default(),
+            gone: Gone::default(),
             control,
             spreader: None,
             unsent,

@@ -13,6 +13,7 @@
 mod attach;
 mod config;
 mod control;
+mod gone;
 mod handle;
 pub(crate) mod hash;
 mod known;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 
-use super::config::{Config, Service};
+use super::config::Config;
 use super::control::{Balancer, identity};
 use super::known::{Identity, Known, KnownService, Part, within};
 use super::schedule;

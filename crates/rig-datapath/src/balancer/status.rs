@@ -43,6 +43,14 @@ impl TrafficCount {
         self.out_packets += other.out_packets;
         self.out_bytes += other.out_bytes;
     }
+
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        self.connections -= other.connections;
+        self.in_packets -= other.in_packets;
+        self.in_bytes -= other.in_bytes;
+        self.out_packets -= other.out_packets;
+        self.out_bytes -= other.out_bytes;
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, Balancer, Expire, Pass, Protocol, Service};
+use rig_datapath::balancer::{Backend, BackendStatus, Balancer, Expire, Pass, Protocol, Service, Traffic};
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::changes::BpfFs;
@@ -208,4 +208,53 @@ fn totals_outlive_backends_and_restarts() {
     assert_eq!(totals(&next), (Vec::new(), before.1.clone()));
     let next = Balancer::resume(&tables).unwrap();
     assert_eq!(totals(&next), (Vec::new(), before.1));
+}
+
+/// A backend or a service that is removed and comes again goes on counting, whether it had connections left in between or not, and
+/// nothing is counted twice.
+#[test]
+fn counters_go_on_when_something_comes_again() {
+    let Some(mut lab) = begun(Expire::Removed) else { return };
+    let (both, one) = ([backend(TEN, 1), backend(ELEVEN, 1)], [backend(ELEVEN, 1)]);
+    // What services were refused goes on, too.
+    let full = |backends: &[Backend]| {
+        let limited = |service| Service { limit: NonZeroU32::new(1), ..service };
+        config(&plan(Expire::Removed, backends).map(limited))
+    };
+    lab.balancer.apply(&full(&both)).unwrap();
+    lab.dropped(&tcp(SYN, &client(5001), T).bytes());
+    let counted = |balancer: &Balancer| {
+        let services = balancer.services().unwrap();
+        let of_backend = |backend: &BackendStatus| {
+            let counts: Vec<_> = backend.traffic.iter().map(|cpu| (cpu.connections, cpu.in_packets)).collect();
+            (backend.address, counts)
+        };
+        let of = services.iter().map(|of| {
+            (of.address, of.traffic, of.refused.clone(), of.backends.iter().map(of_backend).collect::<Vec<_>>())
+        });
+        (of.collect::<Vec<_>>(), balancer.cpus().unwrap().iter().map(|cpu| cpu.traffic).collect::<Vec<_>>())
+    };
+    let before = counted(&lab.balancer);
+    assert_eq!(before.0.iter().map(|of| (of.1.connections, of.2.len())).collect::<Vec<_>>(), [(1, 1), (1, 0)]);
+    for (change, wait) in [(full(&one), 0), (full(&one), 4), (config(&[]), 0), (config(&[]), 4), (config(&[]), 5)] {
+        lab.balancer.apply(&change).unwrap();
+        for _ in 0..wait {
+            lab.balancer.sweep_all().unwrap();
+            lab.balancer.apply(&change).unwrap();
+        }
+        lab.balancer.apply(&full(&both)).unwrap();
+        assert_eq!(counted(&lab.balancer), before, "{change:?} {wait}");
+    }
+    // A backend that comes again is another service's own one.
+    for _ in 0..5 {
+        lab.balancer.apply(&config(&[])).unwrap();
+        lab.balancer.sweep_all().unwrap();
+    }
+    lab.balancer.apply(&config(&[service("10.0.0.200:81", full_nat(&["10.0.0.100"]), &both)])).unwrap();
+    let other = counted(&lab.balancer);
+    assert!(other.0[0].3.iter().all(|(_, cpus)| cpus.iter().all(|count| *count == (0, 0))), "{other:?}");
+    assert_eq!(other.1, before.1);
+    lab.balancer.clear().unwrap();
+    lab.balancer.apply(&full(&both)).unwrap();
+    assert_eq!(counted(&lab.balancer).0[0].1, Traffic::default());
 }
