@@ -97,7 +97,8 @@ fn what_there_is_to_say_is_not_for_programs() {
 
 #[test]
 fn a_refusal_tells_the_next_step() {
-    let refused = Reply::Refused { what: "No such service".to_owned(), hint: Some("add it with -A".to_owned()), edit: None };
+    let refused =
+        Reply::Refused { what: "No such service".to_owned(), hint: Some("add it with -A".to_owned()), edit: None };
     let (output, _) = Fake::new("lb", [refused]).run("lb -D -t 192.0.2.1:80", "");
     assert_eq!(
         (output.status.code(), text(&output.stderr)),
