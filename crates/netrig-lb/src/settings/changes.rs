@@ -34,6 +34,11 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
     for (what, _, now) in policies.into_iter().filter(|(_, before, now)| before != now) {
         said.push(format!("{what} are now {}", unhandled(now)));
     }
+    if old.policy.strays != new.policy.strays {
+        let most =
+            new.policy.strays.map_or("without limit".to_owned(), |most| format!("up to {most} a second on each CPU"));
+        said.push(format!("packets of no connection are now passed to the kernel {most}"));
+    }
     if old.service_limit != new.service_limit {
         let limit = new.service_limit.map_or("as by default".to_owned(), |limit| limit.to_string());
         said.push(format!("limit of connections of services without their own is now {limit}"));

@@ -62,6 +62,8 @@ pub(super) struct PolicyFile {
     pub fragments: Unhandled,
     #[serde(default)]
     pub options: Unhandled,
+    /// 0: no limit.
+    pub strays: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]

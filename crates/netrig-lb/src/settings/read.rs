@@ -74,7 +74,11 @@ impl Reader<'_> {
             Unhandled::Drop => datapath::Unhandled::Drop,
             Unhandled::Pass => datapath::Unhandled::Pass,
         };
-        let policy = Policy { fragments: unhandled(file.policy.fragments), options: unhandled(file.policy.options) };
+        let policy = Policy {
+            fragments: unhandled(file.policy.fragments),
+            options: unhandled(file.policy.options),
+            strays: file.policy.strays.map_or(Policy::default().strays, NonZeroU32::new),
+        };
         let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
         let rules = Rules { services, policy, service_limit, timeouts };
         rules.config(start.sizes.connections).validate().map_err(|error| self.not_valid(&error))?;

@@ -61,7 +61,7 @@ fn a_file_says_what_it_looks_like() {
     assert_eq!(eighth.backends[7].address, "192.168.6.107:80".parse().unwrap());
     assert_eq!(eighth.timeouts.established, Duration::from_secs(120));
     assert_eq!(config.services[9].timeouts.udp_normal, Duration::from_secs(10));
-    assert_eq!(config.policy, Policy { fragments: Unhandled::Pass, options: Unhandled::Drop });
+    assert_eq!(config.policy, Policy { fragments: Unhandled::Pass, ..Policy::default() });
 }
 
 #[test]
@@ -255,6 +255,7 @@ fn changes_are_told_one_by_one() {
     new.services[8].timeouts.set_main(rig_datapath::balancer::Protocol::Udp, Duration::from_secs(20));
     new.services.push(Service::new(ServiceKey { protocol: Protocol::Tcp, address: "192.0.2.9:443".parse().unwrap() }));
     new.policy.fragments = Unhandled::Drop;
+    new.policy.strays = None;
     assert_eq!(
         changes(&old, &new),
         [
@@ -266,6 +267,7 @@ fn changes_are_told_one_by_one() {
             "udp 192.0.2.1:53: timeouts: UDP 10s is now 20s",
             "tcp 192.0.2.9:443 added with 0 backends",
             "fragments are now dropped",
+            "packets of no connection are now passed to the kernel without limit",
         ]
     );
 }
@@ -345,7 +347,7 @@ prop_compose! {
         }
         let unhandled = |pass: bool| if pass { Unhandled::Pass } else { Unhandled::Drop };
         let mut settings = Settings {
-            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1) }, timeouts, service_limit: metrics.map(Into::into) },
+            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into) },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;

@@ -3,8 +3,9 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Expire, Sizes, Unhandled};
+use rig_datapath::balancer::{Expire, Policy, Sizes, Unhandled};
 use rig_stats::units::Span;
 
 use super::ranges::{shorten, shorten_endpoints};
@@ -59,10 +60,13 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
-    let policy = settings.rules.policy;
-    let policy = [("fragments", policy.fragments), ("options", policy.options)];
-    let passed = policy.into_iter().filter(|(_, unhandled)| *unhandled == Unhandled::Pass);
-    table(out, "policy", passed.map(|(name, _)| (name, quoted("pass"))))?;
+    let Policy { fragments, options, strays } = settings.rules.policy;
+    let passed = [("fragments", fragments), ("options", options)];
+    let passed = passed.into_iter().filter(|(_, unhandled)| *unhandled == Unhandled::Pass);
+    let passed = passed.map(|(name, _)| (name, quoted("pass")));
+    let strays =
+        (strays != Policy::default().strays).then(|| ("strays", strays.map_or(0, NonZeroU32::get).to_string()));
+    table(out, "policy", passed.chain(strays))?;
     table(out, "timeouts", spans(&settings.rules.timeouts))
 }
 

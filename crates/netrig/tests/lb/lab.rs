@@ -82,7 +82,7 @@ impl Lab {
     }
 
     /// Says what it hears until the lab is gone.
-    fn serve(&self, listener: TcpListener) {
+    pub fn serve(&self, listener: TcpListener) {
         listener.set_nonblocking(true).unwrap();
         let ends = Arc::clone(&self.ends);
         thread::spawn(move || {

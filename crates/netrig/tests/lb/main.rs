@@ -3,6 +3,7 @@
 
 mod lab;
 mod run_directory;
+mod strays;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;

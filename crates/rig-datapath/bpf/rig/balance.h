@@ -5,6 +5,7 @@
 
 #include "places.h"
 #include "state.h"
+#include "stray.h"
 #include "too_big.h"
 #include "translate.h"
 #include "tunnel.h"
@@ -476,13 +477,6 @@ static always_inline __u32 copy_of(__u32 entry)
 	return entry;
 }
 
-static always_inline int is_owned(const struct address *a, enum ownership as)
-{
-	__u32 *ownership = bpf_map_lookup_elem(&owned, a);
-
-	return ownership && *ownership & as;
-}
-
 /* Whether workers share such packets. */
 static always_inline int is_spread(const struct packet *p, enum kind kind)
 {
@@ -520,17 +514,6 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 	if (p->tcp_flags & TCP_SYN)
 		return !(p->tcp_flags & TCP_ACK);
 	return s && s->sloppy;
-}
-
-/*
- * TCP of no connection, and none that begins one. The kernel answers by a reset where the service's address is its own, so
- * that the client hears of it; where it would forward, packets could come back here for as long as they live.
- */
-static __noinline int stray(struct xdp_md *ctx, const struct packet *p)
-{
-	if (p->tcp_flags & (TCP_RST | TCP_SYN) || !stays_here(ctx, &p->tuple, p->ipv6))
-		return drop(DROP_NO_CONNECTION);
-	return pass(PASS_NO_CONNECTION);
 }
 
 /* What `parse` has made of it. */
@@ -576,13 +559,13 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		int made;
 
 		if (kind != FLOW)
-			return pass(PASS_ICMP_UNKNOWN);
+			return leave_alone(ctx, packet, PASS_ICMP_UNKNOWN, tick);
 		if (!opens)
 			number = service_for(&packet->tuple);
 		if (!number)
-			return pass(PASS_NO_SERVICE);
+			return leave_alone(ctx, packet, PASS_NO_SERVICE, tick);
 		if (!may_begin(packet, *number))
-			return stray(ctx, packet);
+			return stray(ctx, packet, tick);
 		NOTE(service, *number);
 		made = begin(ctx, packet, hash, *number, tick);
 		if (made < 0)

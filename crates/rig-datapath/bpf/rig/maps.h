@@ -252,6 +252,14 @@ struct {
 	__type(value, struct telling);
 } tellings SEC(".maps");
 
+/* What this CPU has left to the kernel of packets for the balancer's addresses, by enum pass. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PASSES);
+	__type(key, __u32);
+	__type(value, struct telling);
+} strays SEC(".maps");
+
 #include "dry.h"
 
 static always_inline int drop(enum drop reason)

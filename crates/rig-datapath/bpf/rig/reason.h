@@ -27,7 +27,8 @@ enum drop {
 	DROP_TOO_BIG_TOLD = 18,
 	DROP_NOT_SENT = 19,
 	DROP_SERVICE_FULL = 20,
-	DROPS = 21,
+	DROP_STRAYS = 21,
+	DROPS = 22,
 };
 
 /* Why packets are left to the kernel. */

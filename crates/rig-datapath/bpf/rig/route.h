@@ -336,6 +336,34 @@ static __noinline int stays_here(struct xdp_md *ctx, const struct tuple *t, int 
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
+/* Whether a socket of this machine is at the packet's end: of TCP a connection, of UDP whatever takes it. */
+static __noinline int has_socket(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+{
+	struct bpf_sock_tuple at = {};
+	__u32 size = ipv6 ? sizeof(at.ipv6) : sizeof(at.ipv4);
+	struct bpf_sock *socket;
+	int is;
+
+	if (ipv6) {
+		get_v6((struct in6_addr *)at.ipv6.saddr, &t->source);
+		get_v6((struct in6_addr *)at.ipv6.daddr, &t->destination);
+		at.ipv6.sport = t->source_port;
+		at.ipv6.dport = t->destination_port;
+	} else {
+		at.ipv4.saddr = v4_of(&t->source);
+		at.ipv4.daddr = v4_of(&t->destination);
+		at.ipv4.sport = t->source_port;
+		at.ipv4.dport = t->destination_port;
+	}
+	socket = t->protocol == IPPROTO_TCP ? bpf_sk_lookup_tcp(ctx, &at, size, BPF_F_CURRENT_NETNS, 0)
+					   : bpf_sk_lookup_udp(ctx, &at, size, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+	is = t->protocol != IPPROTO_TCP || socket->state != BPF_TCP_LISTEN;
+	bpf_sk_release(socket);
+	return is;
+}
+
 static always_inline int leave_by(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
 {
 	return ifindex == ctx->ingress_ifindex && !c->redirects_back && !p->queued ? XDP_TX : bpf_redirect(ifindex, 0);

@@ -22,7 +22,7 @@
  * Of what is kept across restarts: one more with each change of a layout here, or of what a field means, after which nobody
  * goes on with tables of before.
  */
-#define SHAPE_VERSION 2
+#define SHAPE_VERSION 3
 
 #define TICK_SHIFT 27
 
@@ -267,7 +267,7 @@ _Static_assert(sizeof(struct path_mtu) == 8, "");
 /* Ticks for which it is believed, 600 s (RFC 1191, 6.3). */
 #define PATH_MTU_TICKS 4471
 
-/* ICMP messages that one CPU has sent in this tick. */
+/* What one CPU has done in this tick of what it may do so often: ICMP messages sent, packets left to the kernel ... */
 struct telling {
 	__u32 tick, told;
 };
@@ -285,8 +285,10 @@ struct control {
 	__u8 keeps_offload;
 	/* Packets that leave by the interface that they came in by are redirected there. */
 	__u8 redirects_back;
+	/* Packets for its addresses that a CPU leaves to the kernel in a tick, of each reason; 0: no limit. */
+	__u32 strays;
 };
-_Static_assert(sizeof(struct control) == 8, "");
+_Static_assert(sizeof(struct control) == 12, "");
 
 /* Constants of a loaded program. */
 struct tuning {

@@ -18,11 +18,31 @@ pub struct Config {
 }
 
 /// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     pub fragments: Unhandled,
     /// IPv4 options, and IPv6's hop-by-hop, routing and destination options.
     pub options: Unhandled,
+    /// Packets of no connection that each CPU leaves to the kernel in a second: TCP for services, what comes for other ports, and
+    /// ICMP errors, as many of each. `None`: no limit.
+    pub strays: Option<NonZeroU32>,
+}
+
+/// At 5 us each, which the kernel takes to receive one and to answer, 5 % of a CPU.
+const STRAYS: u32 = 10_000;
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self { fragments: Unhandled::default(), options: Unhandled::default(), strays: NonZeroU32::new(STRAYS) }
+    }
+}
+
+impl Policy {
+    /// 0: no limit.
+    pub(crate) fn strays_per_tick(self) -> u32 {
+        let per_second = self.strays.map_or(0, |strays| u64::from(strays.get()));
+        (per_second << TICK_SHIFT).div_ceil(1_000_000_000) as u32
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -344,6 +344,7 @@ impl Balancer {
         };
         self.control.fragments = number(policy.fragments);
         self.control.options = number(policy.options);
+        self.control.strays = policy.strays_per_tick();
         self.handle.tables.controls.set(&0_u32, &self.control)
     }
 
@@ -460,6 +461,7 @@ impl Balancer {
         self.handle.tables.searches.set_all_cpus(0, &Telling::default())?;
         self.begin_places(0)?;
         for reason in Pass::ALL {
+            self.handle.tables.strays.set_all_cpus(reason.number(), &Telling::default())?;
             self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }
         Ok(())

@@ -59,6 +59,7 @@ pub(crate) struct Tables {
     pub(crate) path_mtus: Map,
     pub(crate) past: Map,
     pub(crate) tellings: Map,
+    pub(crate) strays: Map,
     pub(crate) shards: Map,
     /// Only programs use these.
     others: [Map; 3],
@@ -97,6 +98,7 @@ impl Tables {
             path_mtus: map("path_mtus", size_of::<shape::PathMtu>())?,
             past: map("past", size_of::<TrafficCount>())?,
             tellings: map("tellings", size_of::<shape::Telling>())?,
+            strays: map("strays", size_of::<shape::Telling>())?,
             shards: map("shards", size_of::<shape::Shard>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
         })
@@ -109,7 +111,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 31] {
+    pub(crate) fn all(&self) -> [&Map; 32] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -139,6 +141,7 @@ impl Tables {
             &self.path_mtus,
             &self.past,
             &self.tellings,
+            &self.strays,
             &self.shards,
             a,
             b,

@@ -47,6 +47,8 @@ reasons! {
             "its queue was full, or its driver takes no frames of XDP programs: `ethtool -S DEV`; of a veth, the peer needs GRO or an XDP program";
         ServiceFull = 20, "service_full", "a new connection of a service that is at its limit",
             "raise the service's limit; where most of its connections are unanswered, see who begins them";
+        Strays = 21, "strays", "a packet of no known connection to one of the balancer's addresses, more of which the kernel would have to answer than `strays` allows",
+            "many of them are an attack, or come for what this machine passes on from such an address itself: then raise `strays`";
     }
 }
 

@@ -215,12 +215,13 @@ plain! {
         backend: u32,
     }
 
-    pub(crate) struct Control: 8 {
+    pub(crate) struct Control: 12 {
         fixed_tick: u32,
         fragments: u8,
         options: u8,
         keeps_offload: u8,
         redirects_back: u8,
+        strays: u32,
     }
 
     pub(crate) struct Tuning: 128 {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
@@ -159,8 +160,15 @@ fn configs() -> Vec<Config> {
     fewer[0].expire = Expire::Removed;
     fewer[1].expire = Expire::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
-    let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass };
-    vec![config(&all), config(&drained), Config { policy: pass, ..config(&fewer) }, config(&[])]
+    let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };
+    // Two in a tick.
+    let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
+    vec![
+        Config { policy: few, ..config(&all) },
+        config(&drained),
+        Config { policy: pass, ..config(&fewer) },
+        config(&[]),
+    ]
 }
 
 fn client(number: u8, v6: bool) -> IpAddr {

@@ -201,7 +201,7 @@ fn fragments_and_options_go_by_policy() {
     other[33] = 201;
     lab.passes(&other, Pass::Fragment);
 
-    let policy = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass };
+    let policy = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };
     let mut plan = config(&services);
     plan.policy = policy;
     lab.balancer.apply(&plan).unwrap();

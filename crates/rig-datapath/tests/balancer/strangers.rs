@@ -2,11 +2,12 @@
 //! are not known, frames for other devices, and two CPUs that want the same.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rig_datapath::balancer::{Balancer, Drop, Forward, Pass, Service, Sizes};
+use rig_datapath::balancer::{Balancer, Config, Drop, Forward, Pass, Policy, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
@@ -14,7 +15,7 @@ use rig_sys::netns::NetNs;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::changes::BpfFs;
-use crate::frames::{Frame, see, tcp};
+use crate::frames::{Frame, icmp_error, see, tcp, udp};
 use crate::lab::Lab;
 use crate::{backend, config, full_nat, service, small};
 
@@ -118,6 +119,60 @@ fn the_middle_of_an_unknown_connection_begins_none() {
     assert!(lab.balancer.services().unwrap().iter().all(|service| service.refused.is_empty()));
     lab.sent(&tcp(ACK, C, sloppy).bytes());
     assert_eq!(lab.connections().len(), 1);
+}
+
+/// What nobody here waits for is left to the kernel two times in a tick, for each reason; what a socket has, always.
+#[test]
+fn strays_are_limited_where_the_kernel_would_answer_them() {
+    let own_v6 = service("[fd00::1]:80", full_nat(&["fd00::101"]), &[backend("[fd00::10]:8080", 1)]);
+    let services = [plan(OWN), own_v6];
+    let of = |strays| {
+        let policy = Policy { strays: NonZeroU32::new(strays), ..Policy::default() };
+        Config { policy, ..config(&services) }
+    };
+    let Some(mut lab) = Lab::new(small(), &of(0)) else { return };
+    let far = |at: &str| lab.far_ns.run(|| TcpStream::connect(at).unwrap()).unwrap();
+    let listeners = ["10.0.0.1:81", "[fd00::1]:81"].map(|at| TcpListener::bind(at).unwrap());
+    let streams = ["10.0.0.1:81", "[fd00::1]:81"].map(far);
+    let sockets = ["10.0.0.1:82", "[fd00::1]:82"].map(|at| UdpSocket::bind(at).unwrap());
+    lab.balancer.apply(&of(14)).unwrap();
+    let clients = [C, "[fd00::60]:5000"];
+    let of_no_service = |n: usize, port: u16| {
+        let at = SocketAddr::new(listeners[n].local_addr().unwrap().ip(), port).to_string();
+        [tcp(SYN, clients[n], &at), tcp(ACK, clients[n], &at), udp(clients[n], &at)].map(|frame| frame.bytes())
+    };
+    let about = tcp(ACK, OWN, "10.0.0.60:7").packet();
+    let error = icmp_error("10.0.0.99", "10.0.0.1", 3, 1, 0, &about, about.len());
+    for n in [0, 1] {
+        lab.later(1);
+        let own = if n == 0 { OWN } else { "[fd00::1]:80" };
+        let stray = tcp(ACK, clients[n], own).bytes();
+        let other = of_no_service(n, 83);
+        for _ in 0..2 {
+            lab.passes(&stray, Pass::NoConnection);
+            lab.passes(&other[2], Pass::NoService);
+            lab.passes(&error, Pass::IcmpUnknown);
+        }
+        // One to a port that is listened to is like any, and a reset is none of these.
+        for frame in [&stray, &error].into_iter().chain(&other).chain(&of_no_service(n, 81)[..2]) {
+            assert_eq!(lab.dropped(frame), Drop::Strays);
+            assert_eq!(lab.balancer.trace(frame, Some(lab.interface)).unwrap().drop, Some(Drop::Strays));
+        }
+        assert_eq!(lab.dropped(&tcp(RST, clients[n], own).bytes()), Drop::NoConnection);
+        // What goes on here, and what is for others.
+        let stream = &streams[n];
+        let ends = (stream.local_addr().unwrap().to_string(), stream.peer_addr().unwrap().to_string());
+        lab.passes(&tcp(ACK, &ends.0, &ends.1).bytes(), Pass::NoService);
+        lab.passes(&udp(clients[n], &sockets[n].local_addr().unwrap().to_string()).bytes(), Pass::NoService);
+        lab.passes(&udp(clients[n], ["10.0.0.13:83", "[fd00::13]:83"][n]).bytes(), Pass::NoService);
+        // Connections begin all the same.
+        lab.sent(&tcp(SYN, clients[n], own).bytes());
+    }
+    lab.later(1);
+    lab.balancer.apply(&of(0)).unwrap();
+    for _ in 0..20 {
+        lab.passes(&of_no_service(0, 83)[0], Pass::NoService);
+    }
 }
 
 /// A device hears what is for others when it listens to all, or a switch does not know better.

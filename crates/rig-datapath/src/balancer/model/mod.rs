@@ -5,6 +5,7 @@
 mod packet;
 mod places;
 mod state;
+mod strays;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +16,7 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service, Unhandled};
+use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_LOOKED_AT};
 use super::shape::State;
@@ -133,6 +134,8 @@ pub struct Model {
     mtu: usize,
     /// The tick in which senders were last told that something was too big, and how often.
     told: (u32, u32),
+    /// The tick in which packets were last left to the kernel, and how many, by why.
+    strays: HashMap<Pass, (u32, u32)>,
     routes: Routes,
     hash: Hash,
     /// The device's, which frames are for.
@@ -149,7 +152,7 @@ impl fmt::Debug for Model {
 
 impl Model {
     /// For `capacity` connections, on an interface of this address that takes IP packets of up to `mtu` bytes, of a machine
-    /// whose addresses are `own`.
+    /// whose addresses are `own`, and which has no sockets.
     pub fn new(capacity: usize, (mac, mtu): (Mac, usize), own: &[IpAddr], routes: Routes, hash: Hash) -> Self {
         Self {
             services: Vec::new(),
@@ -163,6 +166,7 @@ impl Model {
             policy: Policy::default(),
             mtu,
             told: (0, 0),
+            strays: HashMap::new(),
             routes,
             hash,
             mac,
@@ -343,12 +347,6 @@ impl Model {
         self.forward(&packet, frame, at, direction, tick)
     }
 
-    fn unhandled(&self, to: IpAddr, policy: Unhandled, drop: Drop, pass: Pass) -> Refused {
-        let open = self.services.iter().filter(|known| known.open).map(|known| &known.service);
-        let ours = open.into_iter().any(|service| service.address.ip() == to || service.forward.local().contains(&to));
-        if ours && policy == Unhandled::Drop { Refused::Drop(drop) } else { Refused::Pass(pass) }
-    }
-
     fn inward(&self, connection: &Connection) -> Tuple {
         let service = &self.services[connection.service.0].service;
         let protocol = service.protocol.number();
@@ -444,23 +442,30 @@ impl Model {
     }
 
     fn begin(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<usize, Refused> {
-        let Kind::Flow { tcp_flags } = packet.kind else { return Err(Refused::Pass(Pass::IcmpUnknown)) };
+        let to = packet.tuple.destination.ip();
+        let Kind::Flow { tcp_flags } = packet.kind else {
+            return Err(self.leave_alone(to, Pass::IcmpUnknown, tick));
+        };
         let takes = |known: &KnownService| {
             let service = &known.service;
             known.open
                 && service.protocol.number() == packet.tuple.protocol
                 && service.address == packet.tuple.destination
         };
-        let service = self.services.iter().position(takes).ok_or(Refused::Pass(Pass::NoService))?;
-        let service = ServiceId(service);
+        let Some(service) = self.services.iter().position(takes).map(ServiceId) else {
+            return Err(self.leave_alone(to, Pass::NoService, tick));
+        };
         let begins = match tcp_flags & (RST | SYN | ACK) {
             SYN => true,
             flags if flags & (RST | SYN) != 0 => false,
             _ => self.services[service.0].service.sloppy_tcp,
         };
         if packet.tuple.protocol == TCP && !begins {
-            let stays = tcp_flags & (RST | SYN) == 0 && self.own.contains(&packet.tuple.destination.ip());
-            return Err(if stays { Refused::Pass(Pass::NoConnection) } else { Drop::NoConnection.into() });
+            return Err(match tcp_flags & (RST | SYN) == 0 {
+                true if self.is_spent(Pass::NoConnection, tick) => Drop::Strays.into(),
+                true if self.own.contains(&to) => self.spend(Pass::NoConnection, tick),
+                _ => Drop::NoConnection.into(),
+            });
         }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;

@@ -1,0 +1,40 @@
+//! What is left to the kernel.
+
+use std::net::IpAddr;
+
+use super::super::config::Unhandled;
+use super::super::reason::{Drop, Pass};
+use super::{Model, Refused};
+
+impl Model {
+    pub(super) fn unhandled(&self, to: IpAddr, policy: Unhandled, drop: Drop, pass: Pass) -> Refused {
+        if self.owns(to) && policy == Unhandled::Drop { Refused::Drop(drop) } else { Refused::Pass(pass) }
+    }
+
+    fn owns(&self, to: IpAddr) -> bool {
+        let mut open = self.services.iter().filter(|known| known.open).map(|known| &known.service);
+        open.any(|service| service.address.ip() == to || service.forward.local().contains(&to))
+    }
+
+    /// Whether as many were left to the kernel in this tick as may be.
+    pub(super) fn is_spent(&self, reason: Pass, tick: u32) -> bool {
+        let (last, left) = self.strays.get(&reason).copied().unwrap_or_default();
+        let most = self.policy.strays_per_tick();
+        most != 0 && last == tick && left >= most
+    }
+
+    pub(super) fn spend(&mut self, reason: Pass, tick: u32) -> Refused {
+        let of = self.strays.entry(reason).or_default();
+        *of = (tick, if of.0 == tick { of.1 + 1 } else { 1 });
+        Refused::Pass(reason)
+    }
+
+    /// What no connection and no service has.
+    pub(super) fn leave_alone(&mut self, to: IpAddr, reason: Pass, tick: u32) -> Refused {
+        match () {
+            () if !self.owns(to) => Refused::Pass(reason),
+            () if self.is_spent(reason, tick) => Drop::Strays.into(),
+            () => self.spend(reason, tick),
+        }
+    }
+}
