@@ -29,6 +29,20 @@ static always_inline int is_to_end(const struct sweep *s, const struct connectio
 	return s->service || s->backend || (b && b->ends);
 }
 
+/* Ticks of silence after which a connection in this state ends. */
+static always_inline __u32 patience(const struct sweep *s, const struct service *service, __u32 backend,
+				    enum state state)
+{
+	const __u32 *shortage = bpf_map_lookup_elem(&shortages, &backend);
+	__u32 early = s->early | (shortage ? *shortage : 0), most = service->timeout[state];
+
+	if (early & EARLY_UNANSWERED && is_unanswered(state) && s->unanswered < most)
+		most = s->unanswered;
+	if (early & EARLY_CLOSING && is_closing(state) && s->closing < most)
+		most = s->closing;
+	return most;
+}
+
 static long sweep_one(__u32 i, struct sweep *s)
 {
 	__u32 slot = s->from + i;
@@ -58,12 +72,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 	default:
 		service = service_at(c->service);
 		if (service && STATE(live) < STATES && !s->all && !is_to_end(s, c)) {
-			__u32 timeout = service->timeout[STATE(live)];
-
-			if (s->unanswered && s->unanswered < timeout && is_unanswered(STATE(live)))
-				timeout = s->unanswered;
-			if (s->closing && s->closing < timeout && is_closing(STATE(live)))
-				timeout = s->closing;
+			__u32 timeout = patience(s, service, c->backend, STATE(live));
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {
@@ -93,7 +102,8 @@ int sweep(struct sweep *ctx)
 			   .unanswered = ctx->unanswered,
 			   .closing = ctx->closing,
 			   .service = ctx->service,
-			   .backend = ctx->backend };
+			   .backend = ctx->backend,
+			   .early = ctx->early };
 	const struct control *c = settings();
 
 	if (!c)

@@ -214,10 +214,8 @@ impl Engine {
     fn sweep(&mut self) {
         let (begun, places) = (Instant::now(), self.pace.slice());
         let swept = self.balancer.sweep(places);
-        let live = swept.as_ref().map_or(0, |swept| swept.live);
-        // Where that cannot be read, as if there were room.
-        let occupied = self.balancer.occupancy().unwrap_or(0);
-        self.pace.swept(places, live, occupied, (begun, Instant::now()));
+        let (live, short) = swept.as_ref().map_or((0, false), |swept| (swept.live, swept.short));
+        self.pace.swept(places, live, short, (begun, Instant::now()));
         let trouble = swept
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));

@@ -257,12 +257,11 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     }
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
-    let sizes = balancer.sizes();
     let now = Instant::now();
     let engine = Engine {
         place,
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
-        pace: Pace::new(balancer.places(), sizes.connections.into(), now),
+        pace: Pace::new(balancer.places(), now),
         balancer,
         devices,
         rules,

@@ -1,5 +1,5 @@
 //! How fast the table is swept: in slices of a fraction of a millisecond, a round a second where that costs
-//! little, slower where the table is large, and as fast as can be where it gets full.
+//! little, slower where the table is large, and as fast as can be where it gets full or local ports run short.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,6 @@ const SHARE: u32 = 4;
 #[derive(Debug)]
 pub(super) struct Pace {
     places: u32,
-    capacity: u64,
     next: Instant,
     round: Round,
     /// Of the last whole round.
@@ -29,9 +28,9 @@ struct Round {
 }
 
 impl Pace {
-    pub(super) fn new(places: u32, capacity: u64, now: Instant) -> Self {
+    pub(super) fn new(places: u32, now: Instant) -> Self {
         let round = Round { begun: now, swept: 0, live: 0 };
-        Self { places: places.max(1), capacity, next: now, round, live: 0, took: Duration::ZERO }
+        Self { places: places.max(1), next: now, round, live: 0, took: Duration::ZERO }
     }
 
     pub(super) fn next(&self) -> Instant {
@@ -43,15 +42,14 @@ impl Pace {
         SLICE.min(self.places - self.round.swept)
     }
 
-    /// A slice of `places` with `live` connections has been swept from `begun` to `now`; `occupied` places are taken of
-    /// the whole table.
-    pub(super) fn swept(&mut self, places: u32, live: u32, occupied: u64, (begun, now): (Instant, Instant)) {
+    /// A slice of `places` with `live` connections has been swept from `begun` to `now`; `short`: what has expired
+    /// is needed again soon.
+    pub(super) fn swept(&mut self, places: u32, live: u32, short: bool, (begun, now): (Instant, Instant)) {
         self.round.swept += places;
         self.round.live += u64::from(live);
         let took = now.duration_since(begun);
         let slices = self.places.div_ceil(SLICE);
-        // What has expired is needed again soon.
-        let share = if occupied * 4 > self.capacity * 3 { 1 } else { SHARE };
+        let share = if short { 1 } else { SHARE };
         // From when it was due: who sleeps, wakes late.
         self.next = (self.next + ROUND / slices).max(now + took * (share - 1));
         if self.round.swept >= self.places {
@@ -67,12 +65,12 @@ mod tests {
     use super::*;
 
     /// Sweeps a round whose slices take `slice` each, and says how long it was and how many slices it had.
-    fn round(pace: &mut Pace, occupied: u64, slice: Duration) -> (Duration, u32) {
+    fn round(pace: &mut Pace, short: bool, slice: Duration) -> (Duration, u32) {
         let begun = pace.next();
         let mut slices = 0;
         loop {
             let (places, from) = (pace.slice(), pace.next());
-            pace.swept(places, 5, occupied, (from, from + slice));
+            pace.swept(places, 5, short, (from, from + slice));
             slices += 1;
             if pace.round.swept == 0 {
                 return (pace.next() - begun, slices);
@@ -82,25 +80,25 @@ mod tests {
 
     #[test]
     fn a_round_of_a_small_table_takes_a_second() {
-        let mut pace = Pace::new(1000, 700, Instant::now());
-        assert_eq!(round(&mut pace, 5, Duration::from_micros(10)), (Duration::from_secs(1), 1));
+        let mut pace = Pace::new(1000, Instant::now());
+        assert_eq!(round(&mut pace, false, Duration::from_micros(10)), (Duration::from_secs(1), 1));
         assert_eq!(pace.live, 5);
     }
 
     #[test]
-    fn a_large_table_takes_a_quarter_of_a_cpu_until_it_gets_full() {
-        let mut pace = Pace::new(100 * SLICE, 4_000_000, Instant::now());
-        assert_eq!(round(&mut pace, 1000, Duration::from_millis(5)), (Duration::from_secs(2), 100));
+    fn a_large_table_takes_a_quarter_of_a_cpu_until_something_runs_short() {
+        let mut pace = Pace::new(100 * SLICE, Instant::now());
+        assert_eq!(round(&mut pace, false, Duration::from_millis(5)), (Duration::from_secs(2), 100));
         assert_eq!(pace.live, 500);
-        assert_eq!(round(&mut pace, 3_500_000, Duration::from_millis(10)), (Duration::from_secs(1), 100));
-        assert_eq!(round(&mut pace, 3_500_000, Duration::from_millis(15)), (Duration::from_millis(1500), 100));
+        assert_eq!(round(&mut pace, true, Duration::from_millis(10)), (Duration::from_secs(1), 100));
+        assert_eq!(round(&mut pace, true, Duration::from_millis(15)), (Duration::from_millis(1500), 100));
     }
 
     #[test]
     fn the_last_slice_is_what_is_left() {
-        let mut pace = Pace::new(SLICE + 1, 100, Instant::now());
+        let mut pace = Pace::new(SLICE + 1, Instant::now());
         assert_eq!(pace.slice(), SLICE);
-        pace.swept(SLICE, 0, 0, (pace.next(), pace.next()));
+        pace.swept(SLICE, 0, false, (pace.next(), pace.next()));
         assert_eq!(pace.slice(), 1);
     }
 }

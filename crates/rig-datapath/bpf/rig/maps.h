@@ -123,6 +123,14 @@ struct {
 	__type(value, struct refusals);
 } refusals SEC(".maps");
 
+/* Bits of enum early, of a backend's connections. For the sweep, as the control plane has it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} shortages SEC(".maps");
+
 /* The next of backends' places on this CPU; at the beginning of a lease another one is to be taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

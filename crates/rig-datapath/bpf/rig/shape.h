@@ -363,6 +363,9 @@ struct trace {
 };
 _Static_assert(sizeof(struct trace) == 120, "");
 
+/* Which connections end early, because something runs short that they take. */
+enum early { EARLY_UNANSWERED = 1, EARLY_CLOSING = 2 };
+
 /* In place of a service's number. */
 #define ANY_SERVICE 0xffffffff
 
@@ -376,11 +379,13 @@ struct sweep {
 	__u32 all;
 	/* Which round through the table it is part of. */
 	__u32 round;
-	/* 0, or the longest silence in ticks of connections that nobody has answered, and of those that are closing. */
+	/* The longest silence in ticks of connections that nobody has answered, and of those that are closing: of who ends early. */
 	__u32 unanswered, closing;
 	/* Numbers of a service and of a backend, where not 0: ends their connections, and looks at no others. */
 	__u32 service, backend;
+	/* Bits of enum early, of all connections. */
+	__u32 early;
 };
-_Static_assert(sizeof(struct sweep) == 48, "");
+_Static_assert(sizeof(struct sweep) == 52, "");
 
 #endif

@@ -153,6 +153,7 @@ impl Balancer {
             open: false,
             schedule: Part::default(),
             locals: Part::default(),
+            pool: BTreeSet::new(),
             expire: service.expire,
             scheduler: None,
         });
@@ -170,6 +171,7 @@ impl Balancer {
         let list = schedule::list(service.scheduler, &service.backends);
         let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
         let schedule = self.list(old[0], &schedule)?;
+        let pool = locals.iter().copied().collect();
         let locals = self.list(old[1], &locals)?;
         let value = shape::Service {
             address: service.address.ip().into(),
@@ -196,6 +198,7 @@ impl Balancer {
             known.open = true;
             known.schedule = schedule;
             known.locals = locals;
+            known.pool = pool;
             known.scheduler = Some(service.scheduler);
         }
         Ok(())

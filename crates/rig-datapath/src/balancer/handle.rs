@@ -19,6 +19,7 @@ use super::known::{Identity, Known};
 use super::load::Tables;
 use super::neighbors::Neighbors;
 use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, ways};
+use super::shortage::Watched;
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
@@ -31,6 +32,8 @@ pub struct Swept {
     pub freed: u32,
     /// Connections that go on.
     pub live: u32,
+    /// The table or local ports run short: it is to be swept as fast as can be.
+    pub short: bool,
 }
 
 /// A balancer as all threads see it, while one of them configures it; clones are cheap. It is of use for as
@@ -52,11 +55,12 @@ pub struct Handle {
 }
 
 /// How far sweeping has come.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Sweeping {
     /// Where the next partial sweep begins.
     next: u32,
     rounds: Rounds,
+    shortage: Watched,
 }
 
 /// Rounds of sweeping, counted from 1.
@@ -76,7 +80,7 @@ impl fmt::Debug for Handle {
 
 impl Handle {
     pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
-        let sweeping = Sweeping { next: slots.start, rounds: Rounds { now: 1, done: 0 } };
+        let sweeping = Sweeping { next: slots.start, rounds: Rounds { now: 1, done: 0 }, shortage: Watched::default() };
         let (object, tables) = (Arc::new(object), Arc::new(tables));
         Self {
             object,
@@ -154,8 +158,9 @@ impl Handle {
 
     /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
     /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
-    /// become free. While three quarters of the table are taken, connections that nobody has answered end after 3 s and those
-    /// that are closing after 7 s whatever their timeouts say. Connections of backends that their service does not keep them
+    /// become free. While more than three quarters of the table, or of the local ports for a backend, are taken, connections
+    /// (to that backend) that nobody has answered end after 3 s and those that are closing after 7 s whatever their timeouts
+    /// say; while a service or a backend has more than three quarters of its limit, its own that nobody has answered. Those of backends that their service does not keep them
     /// to end, too, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
     /// time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
@@ -185,14 +190,16 @@ impl Handle {
         self.sweeping().rounds
     }
 
-    fn sweep_on(&self, slots: u32, Sweeping { next, rounds }: &mut Sweeping) -> Result<Swept, Error> {
-        let (unanswered, closing) = if self.is_filling()? { (UNANSWERED, CLOSING) } else { (0, 0) };
-        let mut swept = Swept::default();
+    fn sweep_on(&self, slots: u32, sweeping: &mut Sweeping) -> Result<Swept, Error> {
+        let Sweeping { next, rounds, shortage } = sweeping;
+        let shortage = shortage.look(self, *next == self.slots.start)?;
+        let of_all =
+            Sweep { unanswered: UNANSWERED, closing: CLOSING, early: shortage.table.bits(), ..Sweep::default() };
+        let mut swept = Swept { short: shortage.is_of_all(), ..Swept::default() };
         let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
-            let sweep = Sweep { from: *next, count, round: rounds.now, unanswered, closing, ..Sweep::default() };
-            let sweep = self.run_sweep(sweep)?;
+            let sweep = self.run_sweep(Sweep { from: *next, count, round: rounds.now, ..of_all })?;
             swept.expired += sweep.expired;
             swept.freed += sweep.freed;
             swept.live += sweep.live;
@@ -204,11 +211,6 @@ impl Handle {
             }
         }
         Ok(swept)
-    }
-
-    /// Three quarters of the table are taken.
-    fn is_filling(&self) -> Result<bool, Error> {
-        Ok(self.occupancy()? * 4 > u64::from(self.sizes.connections) * 3)
     }
 
     /// Ends connections whether it is time or not: all, or those of a service, of a backend, of a backend of a service. Says
@@ -278,7 +280,7 @@ impl Handle {
     }
 }
 
-/// Ticks after which a silent connection that nobody has answered is forgotten while the table fills, 3 s: the first time
+/// Ticks after which a silent connection that nobody has answered is forgotten while something runs short, 3 s: the first time
 /// that TCP sends again is 1 s (RFC 6298, 2.1).
 const UNANSWERED: u32 = 23;
 /// The same of one that is closing, 7 s, which DPVS gives them always.

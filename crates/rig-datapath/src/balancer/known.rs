@@ -44,6 +44,8 @@ pub(crate) struct KnownService {
     pub(crate) open: bool,
     pub(crate) schedule: Part,
     pub(crate) locals: Part,
+    /// The numbers in it.
+    pub(crate) pool: BTreeSet<u32>,
     pub(crate) expire: Expire,
     /// As it was configured; not known of one that another control plane has left.
     pub(crate) scheduler: Option<Scheduler>,

@@ -41,6 +41,7 @@ pub(crate) struct Tables {
     pub(crate) loads: Map,
     pub(crate) held: Map,
     pub(crate) refusals: Map,
+    pub(crate) shortages: Map,
     pub(crate) cursors: Map,
     pub(crate) orders: Map,
     pub(crate) rests: Map,
@@ -81,6 +82,7 @@ impl Tables {
             loads: map("loads", size_of::<Load>())?,
             held: map("held", long)?,
             refusals: map("refusals", size_of::<shape::Refusals>())?,
+            shortages: map("shortages", number)?,
             cursors: map("cursors", long)?,
             orders: map("orders", size_of::<shape::Order>())?,
             rests: map("rests", size_of::<shape::Rest>())?,
@@ -111,7 +113,7 @@ impl Tables {
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 32] {
+    pub(crate) fn all(&self) -> [&Map; 33] {
         let [a, b, c] = &self.others;
         [
             &self.connections,
@@ -124,6 +126,7 @@ impl Tables {
             &self.loads,
             &self.held,
             &self.refusals,
+            &self.shortages,
             &self.cursors,
             &self.orders,
             &self.rests,
@@ -269,6 +272,11 @@ impl Balancer {
         self.keep_counting()
     }
 
+    /// Numbers of local addresses that a list has.
+    fn pool(&self, list: Part) -> Result<BTreeSet<u32>, Error> {
+        (list.offset..list.offset + list.length).map(|at| self.tables.lists.at(at)).collect()
+    }
+
     /// What the tables say, for a control plane that has been started anew.
     fn recall(&self) -> Result<Known, Error> {
         let mut known = Known::default();
@@ -285,6 +293,7 @@ impl Balancer {
                 open: open == Some(number),
                 schedule: Part::of_word(service.schedule),
                 locals: Part::of_word(service.locals),
+                pool: self.pool(Part::of_word(service.locals))?,
                 expire: Expire::of_number(service.expire),
                 scheduler: None,
             };
@@ -333,6 +342,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "path_mtus" => ("path_mtus", sizes.backends + 1),
         "backends" => ("backends", sizes.backends + 1),
         "loads" => ("loads", sizes.backends + 1),
+        "shortages" => ("shortages", sizes.backends + 1),
         "hops" => ("hops", sizes.cached_routes()),
         "next_hops" => ("next_hops", 2 * sizes.backends + 4096),
         "traffic" => ("traffic", sizes.backends + 1),

@@ -26,6 +26,7 @@ pub mod replay;
 mod room;
 mod schedule;
 mod shape;
+mod shortage;
 pub(crate) mod sizes;
 mod status;
 mod trace;

@@ -41,6 +41,7 @@ impl Balancer {
                 open: false,
                 schedule: Part::default(),
                 locals: Part::default(),
+                pool: BTreeSet::new(),
                 expire: service.expire,
                 scheduler: None,
             });

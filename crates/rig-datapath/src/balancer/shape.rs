@@ -294,7 +294,7 @@ plain! {
         frame: [u64; 32],
     }
 
-    pub(crate) struct Sweep: 48 {
+    pub(crate) struct Sweep: 52 {
         from: u32,
         count: u32,
         tick: u32,
@@ -307,6 +307,7 @@ plain! {
         closing: u32,
         service: u32,
         backend: u32,
+        early: u32,
     }
 
     pub(crate) struct Order: 16 {

@@ -138,7 +138,7 @@ impl Sizes {
         let bytes = |entries: u32, each: usize| u64::from(entries + 1) * each as u64;
         // What the kernel adds to an element of a hash (struct htab_elem) and its bucket.
         const HASHED: usize = 48 + 16;
-        let backend = size_of::<Backend>() + size_of::<Load>();
+        let backend = size_of::<Backend>() + size_of::<Load>() + size_of::<u32>();
         let backend_per_cpu = size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
             connections: Layout::of(self.homes(), self.overflow()).sets() * size_of::<Set>() as u64,

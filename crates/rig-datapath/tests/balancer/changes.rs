@@ -653,7 +653,11 @@ fn a_service_at_its_limit_leaves_room_for_others() {
     let limited = Service { limit: NonZeroU32::new(10), ..plan(&[backend("10.0.0.10:8080", 1)]) };
     let other = service("10.0.0.201:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.11:8080", 1)]);
     let Some(mut lab) = Lab::new(small(), &config(&[limited, other])) else { return };
-    (0..10).for_each(|n| drop(open(&lab, 5000 + n)));
+    for n in 0..10 {
+        open(&lab, 5000 + n);
+        // Answered, so that it does not end early.
+        talk(&lab, 5000 + n);
+    }
     for n in 0..100 {
         assert_eq!(lab.dropped(&tcp(SYN, &client(6000 + n), V).bytes()), Drop::ServiceFull);
     }

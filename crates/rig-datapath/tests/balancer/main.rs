@@ -10,6 +10,7 @@ mod forwarding;
 mod frames;
 mod handles;
 mod lab;
+mod short;
 mod strangers;
 mod timed;
 mod too_big;

@@ -4,6 +4,7 @@
 
 mod packet;
 mod places;
+mod shortage;
 mod state;
 mod strays;
 
@@ -242,7 +243,7 @@ impl Model {
 
     /// See `Balancer::sweep_all`.
     pub fn sweep(&mut self, tick: u32) {
-        let filling = (self.connections.len() + self.dead.len()) * 4 > self.capacity * 3;
+        let short: Vec<_> = (0..self.backends.len()).map(|backend| self.short(backend)).collect();
         self.dead.retain(|ended| tick - ended < 2);
         let (services, backends) = (&self.services, &self.backends);
         let (live, expired): (Vec<_>, Vec<_>) = self.connections.drain(..).partition(|connection| {
@@ -254,9 +255,9 @@ impl Model {
             let timeouts = service.timeouts.ticks();
             let unanswered = matches!(connection.state, State::None | State::SynReceived | State::UdpOneWay);
             let timeout = timeouts[connection.state as usize];
-            let timeout = match filling {
-                true if unanswered => timeout.min(UNANSWERED),
-                true if is_closing(connection.state) => timeout.min(CLOSING),
+            let timeout = match short[connection.backend] {
+                (true, _) if unanswered => timeout.min(UNANSWERED),
+                (_, true) if is_closing(connection.state) => timeout.min(CLOSING),
                 _ => timeout,
             };
             tick.saturating_sub(connection.seen) < timeout

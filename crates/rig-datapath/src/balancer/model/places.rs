@@ -10,6 +10,8 @@ use super::{Connection, Model};
 
 const PORT_LOW: u16 = 1024;
 const PORT_LEASES: u64 = 1008;
+/// Of a local address.
+pub(super) const PORTS: usize = 64_512;
 const PLACE_TRIES: u32 = 32;
 const NEAR_TRIES: u32 = 4;
 const LONGEST_LEAP: u64 = 1 << 10;

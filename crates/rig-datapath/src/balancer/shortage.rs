@@ -1,0 +1,170 @@
+//! What connections take, and what of it runs short: then those end early that can be spared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+use super::config::Protocol;
+use super::handle::Handle;
+use super::shape::{self, LEASE, Load};
+
+/// Which connections end early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(super) enum Early {
+    #[default]
+    None,
+    /// Those that nobody has answered, which is all that a flood comes to.
+    Unanswered,
+    /// Those that are closing, too.
+    Closing,
+}
+
+impl Early {
+    /// `enum early` of shape.h.
+    pub(super) fn bits(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Unanswered => 1,
+            Self::Closing => 3,
+        }
+    }
+
+    /// This, while more than three quarters are taken of what there is.
+    fn once_short(self, taken: u64, of: u64) -> Self {
+        if taken * 4 > of * 3 { self } else { Self::None }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Shortage {
+    /// Of all connections.
+    pub(super) table: Early,
+    /// Of those to a backend, by its number; the others have what they need.
+    backends: BTreeMap<u32, Early>,
+}
+
+impl Shortage {
+    /// Of what nobody has limited.
+    pub(super) fn is_of_all(&self) -> bool {
+        self.backends.values().chain([&self.table]).any(|early| *early == Early::Closing)
+    }
+
+    fn of(&self, backend: u32) -> Early {
+        self.backends.get(&backend).copied().unwrap_or_default()
+    }
+}
+
+/// Connections to one backend from one pool of local addresses.
+#[derive(Debug, Default)]
+struct Taken {
+    connections: u64,
+    /// The backend's numbers: it has one for each service.
+    numbers: Vec<u32>,
+}
+
+impl Handle {
+    /// How short each resource is that connections take. Who is at a limit is so by somebody's will, and perhaps always: then what
+    /// is closing has its time.
+    fn shortage(&self) -> Result<Shortage, Error> {
+        let known = self.known();
+        let last = |numbers: &mut dyn Iterator<Item = u32>| numbers.max().map_or(0, |last| last + 1);
+        let services = last(&mut known.services.values().map(|service| service.number));
+        let backends = last(&mut known.backends.values().map(|backend| backend.number));
+        let (mut loads, mut held) = (Vec::new(), Vec::new());
+        let (mut service_limits, mut backend_limits) = (Vec::new(), Vec::new());
+        self.tables.loads.first(backends, |load: Load| loads.push(u64::from(load.connections as u32)))?;
+        self.tables.backends.first(backends, |backend: shape::Backend| backend_limits.push(backend.limit))?;
+        self.tables.held.first(services, |count: u64| held.push(count))?;
+        self.tables.services.first(services, |service: shape::Service| service_limits.push(service.limit))?;
+        let of = |all: &[u64], number: u32| all.get(number as usize).copied().unwrap_or(0);
+        let limit = |all: &[u32], number: u32| match all.get(number as usize).copied().unwrap_or(0) {
+            0 => u64::MAX / 4,
+            limit => limit.into(),
+        };
+
+        let mut shortage = Shortage::default();
+        let mut ports: BTreeMap<(Protocol, SocketAddr), BTreeMap<&BTreeSet<u32>, Taken>> = BTreeMap::new();
+        for (identity, service) in &known.services {
+            let number = service.number;
+            let of_service = Early::Unanswered.once_short(of(&held, number), limit(&service_limits, number));
+            for (address, backend) in known.backends_of(number) {
+                let load = of(&loads, backend.number);
+                let of_backend = Early::Unanswered.once_short(load, limit(&backend_limits, backend.number));
+                shortage.backends.insert(backend.number, of_service.max(of_backend));
+                if identity.forward == shape::forward::FULL_NAT {
+                    let pools = ports.entry((identity.protocol, *address)).or_default();
+                    let taken = pools.entry(&service.pool).or_default();
+                    taken.connections += load;
+                    taken.numbers.push(backend.number);
+                }
+            }
+        }
+        for pools in ports.values() {
+            self.note_ports(pools, &mut shortage);
+        }
+        shortage.backends.retain(|_, early| *early != Early::None);
+        shortage.table = Early::Closing.once_short(self.occupancy()?, self.sizes.connections.into());
+        Ok(shortage)
+    }
+
+    /// Local ports towards one backend. A pool's addresses are taken in turn, so that pools which have some in common have their
+    /// parts of each other's.
+    fn note_ports(&self, pools: &BTreeMap<&BTreeSet<u32>, Taken>, shortage: &mut Shortage) {
+        let ports = u64::from(self.tuning.port_leases) * u64::from(LEASE);
+        let all: u64 = pools.values().map(|taken| taken.connections).sum();
+        for (pool, Taken { numbers, .. }) in pools {
+            let places = pool.len() as u64 * ports;
+            // Most often; and then none of the pools has to be compared.
+            if Early::Closing.once_short(all, places) == Early::None {
+                continue;
+            }
+            let part = |(other, taken): (&&BTreeSet<u32>, &Taken)| {
+                taken.connections * pool.intersection(other).count() as u64 / (other.len() as u64).max(1)
+            };
+            let early = Early::Closing.once_short(pools.iter().map(part).sum(), places);
+            for number in numbers {
+                let of = shortage.backends.entry(*number).or_default();
+                *of = early.max(*of);
+            }
+        }
+    }
+}
+
+/// The shortage that sweeps know of.
+#[derive(Debug, Default)]
+pub(super) struct Watched {
+    last: Option<(Instant, Shortage)>,
+}
+
+/// A look takes some system calls, and a slice of a sweep less than a millisecond.
+const LOOK: Duration = Duration::from_millis(100);
+
+impl Watched {
+    /// As it is, or was a moment ago, unless it is to be looked at now.
+    pub(super) fn look(&mut self, handle: &Handle, now: bool) -> Result<Shortage, Error> {
+        if let Some((at, shortage)) = &self.last
+            && !now
+            && at.elapsed() < LOOK
+        {
+            return Ok(shortage.clone());
+        }
+        let (table, shortage) = (&handle.tables.shortages, handle.shortage()?);
+        match &self.last {
+            // Whoever has had these tables before may have left something.
+            None => table.set_range(0, &vec![0_u32; table.entries() as usize])?,
+            Some((_, before)) => {
+                for number in before.backends.keys().filter(|number| !shortage.backends.contains_key(number)) {
+                    table.set(number, &0_u32)?;
+                }
+            }
+        }
+        let before = self.last.take().map(|(_, before)| before).unwrap_or_default();
+        for (number, early) in shortage.backends.iter().filter(|(number, early)| before.of(**number) != **early) {
+            table.set(number, &early.bits())?;
+        }
+        self.last = Some((Instant::now(), shortage.clone()));
+        Ok(shortage)
+    }
+}
