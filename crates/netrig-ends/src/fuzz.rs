@@ -92,7 +92,8 @@ fn sealed(seal: &mut Option<Seal>, json: &[u8]) -> Vec<u8> {
 fn reading(now_ns: u64) -> Reading {
     let ticks = now_ns / 20_000_000;
     let cpu = CpuTicks { user: ticks, idle: ticks, ..CpuTicks::default() };
-    let cpus = CpuReading { at_ns: now_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true };
+    let ticks = BTreeMap::from([(0, cpu)]);
+    let cpus = CpuReading { at_ns: now_ns, ticks, idle_clocked: true, ..CpuReading::default() };
     Reading { machine: cpus.into(), ..Reading::default() }
 }
 

@@ -5,6 +5,9 @@
 //! nodes' CPUs over the same interval, while the tool is in full swing. Tools that are not on PATH are named and left
 //! out. Run it with `cargo xtask bench stream [ROUNDS] [TOOL...]`, on a machine that
 //! does nothing else.
+//!
+//! `netrig stream` is what users run, once as it is, when both ends count CPU time exactly, and once without the
+//! capabilities for it. What the count takes from the throughput is the ratio of the two, round by round.
 
 mod support;
 
@@ -14,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode, TcpStream};
+use rig_stats::sample::Sample;
 use rig_testbed::UPLINK;
 use support::rounds::Failures;
 use support::{Field, Outcome, arguments, median, on_path, progress, table};
@@ -25,6 +29,12 @@ const WARM_UP: Duration = Duration::from_millis(800);
 const WINDOW: Duration = Duration::from_secs(2);
 /// What a peer is told to run for: its start, the warm-up, the window and a reserve.
 const PEER_SECONDS: &str = "6";
+const NETRIG: &str = env!("CARGO_BIN_EXE_netrig");
+/// Tools by the command line.
+const COUNTED: &str = "netrig stream";
+const UNCOUNTED: &str = "netrig stream, no exact CPU time";
+/// What counting needs (capabilities(7)), or includes it.
+const WITHOUT: &str = "-bpf,-perfmon,-sys_admin";
 
 fn main() -> Result<()> {
     let (rounds, wanted) = arguments(ROUNDS);
@@ -36,18 +46,50 @@ fn main() -> Result<()> {
     }
     let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
     let mut failures = Failures::default();
+    let mut by_round = vec![vec![None; present.len()]; rounds];
     for round in 1..=rounds {
-        for (tool, outcome) in present.iter().zip(&mut results) {
+        // What comes late in a round has another neighbour in the next.
+        let mut order: Vec<usize> = (0..present.len()).collect();
+        if round % 2 == 0 {
+            order.reverse();
+        }
+        for number in order {
+            let (tool, outcome) = (&present[number], &mut results[number]);
             progress(round, rounds, tool.name);
             if let Some((gbit, seconds_per_gb)) = failures.heed(round, tool.name, bench.measure(tool)) {
                 outcome.gbit.push(gbit);
                 outcome.cost.push(seconds_per_gb);
+                by_round[round - 1][number] = Some(gbit);
             }
         }
     }
     eprintln!();
-    println!("{}{}", report(&present, &results, rounds), failures.report());
+    let ratios = ratios(&present, &by_round);
+    println!("{}{ratios}{}", report(&present, &results, rounds), failures.report());
     Ok(())
+}
+
+/// Of `netrig stream`, round by round: with the exact count of CPU time to without, and both to the best of the peers.
+fn ratios(tools: &[Tool], by_round: &[Vec<Option<f64>>]) -> String {
+    let at = |name: &str| tools.iter().position(|tool| tool.name == name);
+    let is_peer = |tool: &Tool| matches!(tool.how, How::Peer { .. }) && !tool.name.starts_with("netrig");
+    let best = |round: &Vec<Option<f64>>| {
+        let peers = tools.iter().zip(round).filter(|(tool, _)| is_peer(tool));
+        peers.filter_map(|(_, gbit)| *gbit).reduce(f64::max)
+    };
+    let of = |number: Option<usize>| move |round: &Vec<Option<f64>>| number.and_then(|number| round[number]);
+    let mut text = String::new();
+    let mut say = |what: &str, one: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>, other: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>| {
+        let each: Sample = by_round.iter().filter_map(|round| Some(one(round)? / other(round)?)).collect();
+        if let (Some(middle), Some(least), Some(most)) = (each.median(), each.min(), each.max()) {
+            let _ = write!(text, "\n{what}: {middle:.3} x its throughput ({least:.3} .. {most:.3} by round).");
+        }
+    };
+    let (with, without) = (of(at(COUNTED)), of(at(UNCOUNTED)));
+    say("netrig stream with exact CPU time, to without", &with, &without);
+    say("netrig stream, to the best of the other tools in the same round", &with, &best);
+    say("The same without exact CPU time", &without, &best);
+    text
 }
 
 /// A tool with the way to run it.
@@ -84,6 +126,28 @@ fn tools() -> Vec<Tool> {
         copies("netrig, 16 connections", Engine::Blocking, 16),
         copies("netrig io_uring, 16 connections", uring, 16),
         netrig("netrig copy-free", Engine::Blocking, 1, SendMode::Splice, ReceiveMode::Discard),
+        peer(
+            COUNTED,
+            &[NETRIG, "serve", "--listen", "{}"],
+            &[NETRIG, "stream", "--client", "{}", "--message", "128k", "--time", PEER_SECONDS],
+        ),
+        peer(
+            UNCOUNTED,
+            &["setpriv", "--bounding-set", WITHOUT, NETRIG, "serve", "--listen", "{}"],
+            &[
+                "setpriv",
+                "--bounding-set",
+                WITHOUT,
+                NETRIG,
+                "stream",
+                "--client",
+                "{}",
+                "--message",
+                "128k",
+                "--time",
+                PEER_SECONDS,
+            ],
+        ),
         peer("iperf3", &["iperf3", "-s", "-1"], &["iperf3", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer("iperf3 -Z", &["iperf3", "-s", "-1"], &["iperf3", "-Z", "-c", "{}", "-l", "128K", "-t", PEER_SECONDS]),
         peer(

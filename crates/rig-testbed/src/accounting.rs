@@ -21,6 +21,8 @@ pub struct Accountant {
     /// Interrupts that an exact count does not see, by the names of their tracepoints.
     unseen: Vec<&'static str>,
     idle_clocked: bool,
+    /// Whether hard interrupts that meet a CPU at work are counted by themselves.
+    interrupts: bool,
     /// Whether each place that can be watched has somebody.
     taken: Vec<bool>,
 }
@@ -34,6 +36,8 @@ pub struct CpuReading {
     pub exact: Option<Arc<ExactReading>>,
     /// Whether the kernel reads idle time from a clock.
     pub idle_clocked: bool,
+    /// Whether an exact count has hard interrupts that met a CPU at work by themselves.
+    pub interrupts: bool,
 }
 
 impl Accountant {
@@ -51,6 +55,7 @@ impl Accountant {
             lack: None,
             unseen: Vec::new(),
             idle_clocked: counters::idle_is_clocked(),
+            interrupts: false,
             taken: vec![false; Place::MOST],
         }
     }
@@ -58,7 +63,11 @@ impl Accountant {
     /// Counts again, from nothing, and nobody apart.
     pub fn resume(&mut self) {
         self.pause();
-        match CpuTime::attach() {
+        let attached = CpuTime::attach().and_then(|mut exact| {
+            exact.count_interrupts(self.interrupts)?;
+            Ok(exact)
+        });
+        match attached {
             Ok(exact) => {
                 self.unseen = exact.missing().to_vec();
                 self.exact = Some(exact);
@@ -72,6 +81,24 @@ impl Accountant {
     pub fn pause(&mut self) {
         self.exact = None;
         self.taken.fill(false);
+    }
+
+    /// Counts hard interrupts by themselves where they meet a CPU at work, too, which costs more: who asks what CPU time went to
+    /// needs it.
+    ///
+    /// # Errors
+    /// When the programs cannot be told any more.
+    pub fn count_interrupts(&mut self) -> anyhow::Result<()> {
+        self.interrupts = true;
+        self.exact.as_mut().map_or(Ok(()), |exact| Ok(exact.count_interrupts(true)?))
+    }
+
+    /// Counts these CPUs alone exactly from now on: what others do is not delayed by the count, and is in no reading of it.
+    ///
+    /// # Errors
+    /// When the programs cannot be run any more.
+    pub fn count_on(&mut self, cpus: &[u32]) -> anyhow::Result<()> {
+        self.exact.as_mut().map_or(Ok(()), |exact| Ok(exact.count_on(Some(cpus))?))
     }
 
     /// Why the count is not exact; `None` when it is.
@@ -117,7 +144,8 @@ impl Accountant {
         let exact = self.exact.as_ref().map(CpuTime::read).transpose()?;
         let at_ns = monotonic_ns();
         let ticks = counters::cpu_ticks()?;
-        Ok(CpuReading { at_ns, ticks, exact: exact.map(Arc::new), idle_clocked: self.idle_clocked })
+        let (idle_clocked, interrupts) = (self.idle_clocked, self.interrupts);
+        Ok(CpuReading { at_ns, ticks, exact: exact.map(Arc::new), idle_clocked, interrupts })
     }
 }
 
@@ -140,7 +168,10 @@ impl CpuReading {
         let ticks = by_ticks(before, after);
         let elapsed = end.at_ns.saturating_sub(self.at_ns);
         Some(match self.exact_of(end, cpu) {
-            Some(times) => exactly(&times, &ticks, stolen_ns(before, after)),
+            Some(times) => CpuShares {
+                irq_met_idle: !(self.interrupts && end.interrupts),
+                ..exactly(&times, &ticks, stolen_ns(before, after))
+            },
             None if self.idle_clocked => by_idle_clock(before, after, elapsed, ticks),
             None => CpuShares { busy_by_ticks: None, ..ticks },
         })
@@ -259,6 +290,7 @@ fn exactly(times: &Times, ticks: &CpuShares, stolen: u64) -> CpuShares {
         accounting: Accounting::Exact,
         busy_by_ticks: ticks.busy_by_ticks,
         counting: Some(times.overhead() as f64 * 100.0 / whole as f64),
+        irq_met_idle: false,
     }
 }
 
@@ -269,7 +301,7 @@ mod tests {
     const ONE_S: u64 = 1_000_000_000;
 
     fn reading(at_ns: u64, cpu: CpuTicks) -> CpuReading {
-        CpuReading { at_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true }
+        CpuReading { at_ns, ticks: BTreeMap::from([(0, cpu)]), exact: None, idle_clocked: true, interrupts: false }
     }
 
     #[test]
@@ -354,6 +386,10 @@ mod tests {
         assert_eq!(shares.busy_by_ticks, Some(40.0));
         // 1000 runs of 50 ns.
         is(shares.counting.unwrap(), 0.005);
+        assert!(shares.irq_met_idle);
+        let by_themselves = |reading: CpuReading| CpuReading { interrupts: true, ..reading };
+        let shares = by_themselves(before).cpu_until(&by_themselves(after), 0).unwrap();
+        assert!(!shares.irq_met_idle && (shares.irq - 3.84).abs() < 1e-6, "{shares:?}");
     }
 
     #[test]

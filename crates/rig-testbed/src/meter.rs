@@ -44,8 +44,9 @@ impl MachineReading {
 
     /// What a CPU did until `end`; `None` when it was not online at both.
     pub fn cpu_until(&self, end: &Self, cpu: u32) -> Option<CpuUse> {
-        let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting } =
-            self.cpus.cpu_until(&end.cpus, cpu)?;
+        let shares = self.cpus.cpu_until(&end.cpus, cpu)?;
+        let CpuShares { user, system, softirq, irq, steal, idle, accounting, busy_by_ticks, counting, irq_met_idle } =
+            shares;
         let softnet = |softnet: &BTreeMap<u32, Softnet>| softnet.get(&cpu).copied().unwrap_or_default();
         let (before, after) = (softnet(&self.softnet[0]), softnet(&end.softnet[1]));
         Some(CpuUse {
@@ -62,6 +63,7 @@ impl MachineReading {
             accounting,
             busy_by_ticks,
             counting,
+            irq_met_idle,
         })
     }
 }

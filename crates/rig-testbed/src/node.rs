@@ -21,7 +21,8 @@ pub struct NodeRecord {
 /// CPU time that a node used and caused, percent of one CPU's: also where nodes share CPUs. Stolen time is in it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeShare {
-    /// Of its processes, outside of interrupts. Softirqs that a system call ends with are not in it.
+    /// Of its processes, outside of softirqs, also of those that a system call ends with, and with the hard interrupts that met
+    /// them, but where these are counted by themselves.
     pub processes: f64,
     /// Polls of its devices, by softirqs and by NAPI threads.
     pub network: f64,
@@ -97,6 +98,9 @@ pub struct CpuUse {
     /// What the exact count itself took, percent. It is in the other shares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counting: Option<f64>,
+    /// Whether `irq` is of hard interrupts alone that met an idle CPU, and others are counted to what they met.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub irq_met_idle: bool,
 }
 
 impl CpuUse {
@@ -124,6 +128,7 @@ pub struct CpuShares {
     pub accounting: Accounting,
     pub busy_by_ticks: Option<f64>,
     pub counting: Option<f64>,
+    pub irq_met_idle: bool,
 }
 
 impl CpuShares {

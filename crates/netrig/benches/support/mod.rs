@@ -97,7 +97,7 @@ impl Field {
         let address = self.address()?.to_string();
         let mut command = Command::new(words[0]);
         command.args(words[1..].iter().map(|word| word.replace("{}", &address)));
-        command.current_dir(self.litter.path());
+        command.current_dir(self.litter.path()).env("NETRIG_STORE", self.litter.path().join("runs.sqlite"));
         command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
         // A child inherits the affinity of the thread that starts it.
         cpus.apply()?;

@@ -46,11 +46,21 @@ struct watcher {
 	/* Its namespace of process numbers: the number of its file, and how many there are above it. */
 	__u32 namespace;
 	__u32 level;
+	/* Whether interrupts that meet a CPU at work are counted by themselves, not to what they meet. */
+	__u32 interrupts;
+	/* What two looks at the clock are apart at least, nanoseconds. */
+	__u32 clock;
 };
+
+/* What the programs that are run on a CPU say. */
+#define READ_DONE 0
+#define READ_FAILED 1
+/* They met a program that was at its work. */
+#define READ_AGAIN 2
 
 /* Nanoseconds. */
 struct place {
-	/* Of processes, outside of interrupts. */
+	/* Of processes, outside of softirqs, and of interrupts where these are counted by themselves. */
 	__u64 processes;
 	/* Receive softirqs and threads, on behalf of devices. */
 	__u64 network;

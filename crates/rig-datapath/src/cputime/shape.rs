@@ -23,6 +23,8 @@ pub enum Kind {
     KernelThread = 2,
     /// Threads that poll network devices in place of softirqs (`threaded`).
     NapiThread = 3,
+    /// Those that meet an idle CPU, and all others where they are counted by themselves
+    /// ([`CpuTime::count_interrupts`](super::CpuTime::count_interrupts)).
     HardInterrupt = 4,
     Timer = SOFTIRQ as u8 + 1,
     NetTransmit = SOFTIRQ as u8 + 2,
@@ -36,7 +38,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct PlaceTime {
-    /// Of processes, outside of interrupts.
+    /// Of processes, outside of softirqs, and of hard interrupts where these are counted by themselves.
     pub processes: u64,
     /// Receive softirqs and NAPI threads, for its devices.
     pub network: u64,
@@ -103,7 +105,8 @@ impl Times {
         self.places[place.index()]
     }
 
-    /// What the programs themselves took of this time, nanoseconds: runs by the mean of those that were measured.
+    /// What the programs themselves took of this time, nanoseconds: runs by the mean of those that were measured. The kernel's
+    /// way into them is not in it.
     pub fn overhead(&self) -> u64 {
         match self.measured {
             0 => 0,
@@ -157,4 +160,11 @@ pub(super) struct Watcher {
     /// `cputime_own` finds both.
     pub namespace: u32,
     pub level: u32,
+    /// Whether interrupts that meet a CPU at work are counted by themselves.
+    pub interrupts: u32,
+    /// What two looks at the clock are apart at least, nanoseconds; found by `cputime_own` too.
+    pub clock: u32,
 }
+
+/// What a program that was run on a CPU says when it met another one at its work, and changed nothing.
+pub(super) const AGAIN: u32 = 2;

@@ -40,7 +40,7 @@ fn nothing_is_left_of_a_process_that_is_killed() {
     child.kill().unwrap();
     child.wait().unwrap();
     let numbers: Vec<u32> = said.unwrap().split(' ').map(|number| number.parse().unwrap()).collect();
-    assert_eq!(numbers.len(), 8);
+    assert_eq!(numbers.len(), 9);
     let deadline = Instant::now() + Duration::from_secs(20);
     while ProgInfoIter::default().any(|program| numbers.contains(&program.id)) {
         assert!(Instant::now() < deadline, "programs {numbers:?} are still there");

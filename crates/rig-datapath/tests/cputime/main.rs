@@ -5,6 +5,7 @@ mod gone;
 mod known;
 mod receive;
 mod rights;
+mod rules;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -54,7 +54,9 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
 /// How the judge of the claims did where the answer is known.
 fn aa(view: &RunView) -> Option<Block> {
     let check = view.aa.as_ref()?;
-    let words = format!("{check}.");
+    let trials = view.scenarios.iter().filter(|scenario| scenario.id == check.scenario).flat_map(|one| &one.trials);
+    let cost = super::accounting::cost_of_both(trials).map_or_else(String::new, |cost| format!(" {cost}"));
+    let words = format!("{check}.{cost}");
     Some(if check.more_than_chance { Block::warning(words) } else { Block::paragraph(words) })
 }
 

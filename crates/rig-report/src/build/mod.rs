@@ -123,6 +123,8 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks.extend(headline::some_doubted(view));
     blocks.extend(claims::beside_the_study(view));
     blocks.extend(glance::chart(view));
+    let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    blocks.extend(accounting::cost_by_itself(trials).map(Block::paragraph));
     blocks.extend(checks::not_passed(view));
     // Who had stacks sampled asked for this.
     blocks.extend(layers::blocks(view));

@@ -420,6 +420,16 @@ fn an_aa_check_is_told_in_a_line() {
     let line = "A/A check: 2 figures of A compared with itself in 8 blocks: 0 were called different (by chance alone it may be \
                 5 % of them); 1 is the same to within 5 %.";
     assert!(document(&view).lead.contains(&Block::paragraph(line)));
+    for cpu in view.scenarios[0].trials.iter_mut().flat_map(|trial| &mut trial.nodes).flat_map(|node| &mut node.cpus) {
+        cpu.counting = Some(0.25);
+    }
+    let cost = "took 0.25 % of the CPUs' time, at most 0.25 % of one CPU: it is in these figures.";
+    let of_both = format!("{line} Counting CPU time exactly in both {cost}");
+    assert!(document(&view).lead.contains(&Block::paragraph(of_both)));
+    assert!(document(&view).lead.contains(&Block::paragraph(format!("Counting CPU time exactly {cost}"))));
+    for cpu in view.scenarios[0].trials.iter_mut().flat_map(|trial| &mut trial.nodes).flat_map(|node| &mut node.cpus) {
+        cpu.counting = None;
+    }
     check.figures[1].verdict = AaVerdict::Differs;
     check.more_than_chance = true;
     view.aa = Some(check);

@@ -398,6 +398,26 @@ fn what_else_differs_is_listed() {
 }
 
 #[test]
+fn a_run_that_counts_cpu_time_exactly_is_not_compared_with_another_without_a_word() {
+    let trial = |counting: Option<f64>| json!({"nodes": [{"cpus": [{"cpu": 0, "counting": counting}, {"cpu": 1}]}]});
+    let cost = |old: Option<f64>, new: Option<f64>| {
+        let (mut one, mut other) = (run(1, &FAST), run(2, &SLOW));
+        (one.scenarios[1].trials[0], other.scenarios[1].trials[0]) = (trial(old), trial(new));
+        let comparison = compared(&one, &other);
+        let found = comparison.differences.into_iter().find(|one| one.what.starts_with("Cost of counting CPU time"));
+        found.map(|found| {
+            assert!(found.what.contains("lowers rates") && found.what.contains("raises CPU figures"), "{}", found.what);
+            (found.old, found.new)
+        })
+    };
+    let said = |old: &str, new: &str| Some((old.to_owned(), new.to_owned()));
+    assert_eq!(cost(Some(0.84), None), said("up to 0.84 % of a CPU", "none, not counted exactly"));
+    assert_eq!(cost(None, Some(0.84)), said("none, not counted exactly", "up to 0.84 % of a CPU"));
+    assert_eq!(cost(Some(2.0), Some(0.84)), said("up to 2.00 % of a CPU", "up to 0.84 % of a CPU"));
+    assert_eq!((cost(Some(0.9), Some(0.84)), cost(None, None)), (None, None));
+}
+
+#[test]
 fn a_scenario_that_the_suite_defines_otherwise_is_named() {
     let (old, mut new) = (run(1, &FAST), run(2, &SLOW));
     let changed = |run: &mut RunData, from: &str, to: &str| {

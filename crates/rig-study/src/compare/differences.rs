@@ -123,6 +123,10 @@ pub(super) fn between(
         let of_server = settings(&still(&one.machine), &still(&other.machine)).into_iter();
         found.extend(of_server.map(|one| Difference { what: format!("Server: {}", one.what), ..one }));
     }
+    found.extend(counting(
+        scenarios.iter().map(|(old, _)| *old),
+        scenarios.iter().map(|(_, new)| *new),
+    ));
     found.extend(load(&old.environment, &new.environment));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
@@ -194,6 +198,37 @@ fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
     let gained = other.iter().filter(|(key, _)| !known.contains(key.as_str()));
     let gained = gained.map(|(key, value)| Difference { what: key.clone(), old: not_recorded(), new: value.clone() });
     changed.chain(gained).collect()
+}
+
+/// Costs of counting that differ by less of a CPU say nothing, percent.
+const COSTS_APART: f64 = 0.5;
+
+/// What the exact count of CPU time took of a CPU at most, percent; `None` where nothing was counted so.
+fn counting_of<'a>(scenarios: impl Iterator<Item = &'a ScenarioData>) -> Option<f64> {
+    let nodes = |trial: &'a Value| trial["nodes"].as_array().into_iter().flatten();
+    let cpus = |node: &'a Value| node["cpus"].as_array().into_iter().flatten();
+    let all = scenarios.flat_map(|scenario| &scenario.trials).flat_map(nodes).flat_map(cpus);
+    all.filter_map(|cpu| cpu["counting"].as_f64()).reduce(f64::max)
+}
+
+/// One run paid for an exact count of CPU time and the other did not, or less.
+fn counting<'a>(
+    old: impl Iterator<Item = &'a ScenarioData>,
+    new: impl Iterator<Item = &'a ScenarioData>,
+) -> Option<Difference> {
+    let (one, other) = (counting_of(old), counting_of(new));
+    let differs = match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() > COSTS_APART,
+        (one, other) => one.is_some() != other.is_some(),
+    };
+    let words = |cost: Option<f64>| {
+        cost.map_or_else(|| "none, not counted exactly".to_owned(), |percent| format!("up to {percent:.2} % of a CPU"))
+    };
+    differs.then(|| Difference {
+        what: "Cost of counting CPU time exactly, which lowers rates of full CPUs and raises CPU figures".to_owned(),
+        old: words(one),
+        new: words(other),
+    })
 }
 
 fn load(old: &Environment, new: &Environment) -> Option<Difference> {

@@ -221,7 +221,8 @@ fn shares<'a>(cpus: impl Iterator<Item = &'a CpuUse>, trial: &TrialRecord, end: 
         cpus.iter().map(|cpu| part(cpu)).sum()
     };
     let all: f64 = Kind::ALL.into_iter().map(of).sum();
-    let is_exact = all > 0.0 && cpus.iter().all(|cpu| cpu.accounting == Accounting::Exact);
+    let by_kind = |cpu: &&CpuUse| cpu.accounting == Accounting::Exact && !cpu.irq_met_idle;
+    let is_exact = all > 0.0 && cpus.iter().all(by_kind);
     if is_exact { Kind::ALL.into_iter().map(|kind| (Some(kind), of(kind) / all)).collect() } else { vec![(None, 1.0)] }
 }
 

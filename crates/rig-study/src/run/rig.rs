@@ -167,6 +167,7 @@ impl Rig {
     /// When the host cannot sample stacks, or the machine does not let them be sampled.
     pub fn divide_by(&mut self, map: Map) -> Result<()> {
         self.prepare_samples()?;
+        self.host.count_interrupts()?;
         self.trials.layers = Some(map);
         Ok(())
     }

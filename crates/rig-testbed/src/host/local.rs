@@ -69,6 +69,8 @@ impl Local {
 
     fn count_apart(&mut self) -> Result<()> {
         self.count_together();
+        let owned = self.nodes.nodes().iter().flat_map(|node| node.cpus().as_slice());
+        self.accountant.count_on(&owned.copied().collect::<Vec<u32>>())?;
         for node in self.nodes.nodes() {
             let members = node.places().iter().map(|place| Ok(Member::Namespace(place.ns.inode()?)));
             let members = members.collect::<Result<Vec<Member>>>()?;
@@ -144,6 +146,10 @@ impl Host for Local {
         Ok(mark)
     }
 
+    fn count_interrupts(&mut self) -> Result<()> {
+        self.accountant.count_interrupts()
+    }
+
     fn between(&self, begin: Mark, end: Mark) -> Result<Window> {
         let marks = self.marks.borrow();
         let marked =
@@ -181,6 +187,7 @@ impl Host for Local {
         self.marks.get_mut().clear();
         self.sampler.take();
         self.nodes = Namespaces::default();
-        Ok(())
+        // Until there are nodes again nobody asks.
+        self.accountant.count_on(&[])
     }
 }

@@ -77,6 +77,14 @@ pub trait Host: fmt::Debug {
     /// down.
     fn mark(&self) -> Result<Mark>;
 
+    /// From now on hard interrupts are counted by themselves, where CPU time is counted exactly: to divide it by what it went to.
+    ///
+    /// # Errors
+    /// [`NotOnThisHost`] where stacks cannot be sampled either.
+    fn count_interrupts(&mut self) -> Result<()> {
+        Err(NotOnThisHost { host: self.name().to_owned(), what: Ability::Stacks }.into())
+    }
+
     /// What the nodes did between two marks, in the order in which they were built.
     fn between(&self, begin: Mark, end: Mark) -> Result<Window>;
 

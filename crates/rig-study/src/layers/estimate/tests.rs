@@ -74,11 +74,16 @@ fn each_kind_of_time_is_divided_by_samples_of_its_own() {
     let part = |kind, layer, samples| LayerSamples { kind, layer, caller: layer, samples };
     // Ten times as many samples of softirqs as their time would have.
     layers.nodes[0].parts = vec![part(Kind::Task, 2, 100), part(Kind::Softirq, 3, 900), part(Kind::Softirq, 2, 100)];
-    let data = of_sender(&[record]);
+    let data = of_sender(&[record.clone()]);
     let share = |id: &str| data.parts.iter().find(|part| part.layer == id).unwrap().percent;
     assert!((share("copy") - (40.0 + 4.0)).abs() < 1e-9 && (share("socket") - 36.0).abs() < 1e-9, "{data:?}");
     // Of which the clock sees nothing.
     assert!((share("interrupts") - 20.0).abs() < 1e-9, "{data:?}");
+    // Where interrupts are counted to what they met, the time of each kind is not known.
+    record.nodes[0].cpus[0].irq_met_idle = true;
+    let data = of_sender(&[record]);
+    let of_copies = data.parts.iter().find(|part| part.layer == "copy").unwrap().percent;
+    assert!((of_copies - 100.0 * 200.0 / 1100.0).abs() < 1e-9, "{data:?}");
 }
 
 #[test]
