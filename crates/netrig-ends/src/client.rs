@@ -1,7 +1,7 @@
 //! The client: one control connection, one worker, one thread that waits for both.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +15,7 @@ use rig_load::record::Sample;
 use rig_study::record::Environment;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group};
+use rig_sys::socket::{AddressError, NamedAddress, resolve};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -46,16 +47,17 @@ pub struct Target {
 impl Target {
     fn addresses(&self) -> Result<Vec<SocketAddr>> {
         let Self { host, port, family, .. } = self;
-        let found = (host.trim_start_matches('[').trim_end_matches(']'), *port).to_socket_addrs();
-        let all: Vec<_> = match found {
-            Ok(found) => found.collect(),
-            Err(error) => {
+        let all = match resolve(host) {
+            Ok(all) => all,
+            Err(error @ AddressError::Unknown { .. }) => {
                 let with_port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
                 let hint = with_port.map(|(host, port)| format!(": write --client {host} --port {port}"));
-                bail!("cannot find the address of '{host}': {error}{}", hint.unwrap_or_default());
+                bail!("{error}{}", hint.unwrap_or_default());
             }
+            Err(error) => bail!("--client {host}: {error}"),
         };
-        let wanted: Vec<_> = all.iter().copied().filter(|address| family.has(address.ip())).collect();
+        let of_family = all.into_iter().filter(|address| family.has(address.ip()));
+        let wanted: Vec<_> = of_family.map(|address| address.at(*port)).collect();
         if wanted.is_empty() {
             let (kind, other) = if *family == Family::V4 { ("IPv4", "-6") } else { ("IPv6", "-4") };
             bail!("'{host}' has no {kind} address: try {other}, or neither");
@@ -128,14 +130,14 @@ pub fn run(
 fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
     let mut failures = Vec::new();
     for address in target.addresses()? {
+        let name = NamedAddress::from(address);
         match attempt(address, cancel) {
             Ok(Some(socket)) => return Ok(socket),
             Ok(None) => return Err(Stopped.into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                failures
-                    .push(format!("{address}: {error}: nothing listens there; start `netrig serve` on that machine"));
+                failures.push(format!("{name}: {error}: nothing listens there; start `netrig serve` on that machine"));
             }
-            Err(error) => failures.push(format!("{address}: {error}")),
+            Err(error) => failures.push(format!("{name}: {error}")),
         }
     }
     bail!("cannot connect to {}: {}", target.host, failures.join("; "))

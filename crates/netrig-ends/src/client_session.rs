@@ -9,6 +9,7 @@ use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_study::record::Environment;
+use rig_sys::socket::NamedAddress;
 
 use super::machine::{MachineUse, Reading};
 use super::records;
@@ -135,6 +136,8 @@ enum Trust {
 #[derive(Debug)]
 pub struct ClientSession {
     server: SocketAddr,
+    /// The same in words.
+    name: NamedAddress,
     test: Test,
     trust: Trust,
     lines: Lines,
@@ -148,7 +151,7 @@ impl ClientSession {
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
         let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
         let (deadline_ns, actions) = (after(now_ns, ANSWER_TIMEOUT), VecDeque::new());
-        Self { server, test, trust: Trust::Anybody, lines, state, deadline_ns, actions }
+        Self { server, name: server.into(), test, trust: Trust::Anybody, lines, state, deadline_ns, actions }
     }
 
     /// One that believes only a server that has the key. `nonce` is used for no other.
@@ -204,16 +207,16 @@ impl ClientSession {
                     Ok(Said::Welcome(server, line)) => self.welcomed(&server, &line, now_ns),
                     Ok(Said::Reply(reply)) => self.replied(*reply, now_ns),
                     Ok(Said::Broken(broken)) => {
-                        let why = format!("{} does not have the key, or somebody is in between: {broken}", self.server);
+                        let why = format!("{} does not have the key, or somebody is in between: {broken}", self.name);
                         self.fail(why);
                     }
                     Err((line, error)) => {
                         let said = wire::words(&String::from_utf8_lossy(&line[..line.len().min(100)]));
                         let why = wire::words(&error.to_string());
-                        self.fail(format!("{} does not speak netrig's protocol: {said:?}: {why}", self.server));
+                        self.fail(format!("{} does not speak netrig's protocol: {said:?}: {why}", self.name));
                     }
                 },
-                Err(too_long) => self.fail(format!("{} does not speak netrig's protocol: {too_long}", self.server)),
+                Err(too_long) => self.fail(format!("{} does not speak netrig's protocol: {too_long}", self.name)),
             }
         }
     }
@@ -297,13 +300,13 @@ impl ClientSession {
             }
             (Trust::Anybody, None) => own,
             (Trust::Anybody, Some(_)) => {
-                return self.fail(format!("the server at {} asks for its key: give it with --key-file", self.server));
+                return self.fail(format!("the server at {} asks for its key: give it with --key-file", self.name));
             }
             (_, None) => {
                 return self.fail(format!(
                     "the server at {} does not ask for a key, so it cannot prove who it is: start it with \
                      --key-file, or leave --key-file out here",
-                    self.server
+                    self.name
                 ));
             }
             (Trust::Sealed(_), Some(_)) => return self.fail("the server sent 'welcome' out of turn".into()),
@@ -425,7 +428,7 @@ impl ClientSession {
         match &mut self.state {
             State::Over => {}
             State::Failing(_) => self.lament(),
-            _ => self.leave(format!("the server at {} closed the control connection: {why}", self.server)),
+            _ => self.leave(format!("the server at {} closed the control connection: {why}", self.name)),
         }
     }
 
@@ -452,7 +455,7 @@ impl ClientSession {
         if now_ns < self.deadline_ns {
             return;
         }
-        let silent = format!("the server at {} did not answer within {ANSWER_TIMEOUT:?}", self.server);
+        let silent = format!("the server at {} did not answer within {ANSWER_TIMEOUT:?}", self.name);
         match &self.state {
             State::Greeting => self.fail(format!("{silent}: does netrig listen on that port?")),
             State::Introduced | State::Pinging { .. } => self.fail(silent),

@@ -183,7 +183,7 @@ fn assert_is_a_line(line: &[u8], longest: usize) {
 fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, limits: &Limits) {
     plan.validate().expect("a plan is checked before it is used");
     let Role::Listen { address, only_from } = plan.role else { panic!("a server does not connect") };
-    assert_eq!((address, only_from), (SocketAddr::new(local.ip(), 0), Some(peer.ip())));
+    assert_eq!((address, only_from), (SocketAddr::new(local.ip(), 0), Some(peer.into())));
     assert_eq!(plan.name, server_session::NAME);
     let ask = Ask { load: plan.load.clone(), phases: plan.phases, cpus: plan.cpus.clone() };
     limits.check(&ask).expect("what is beyond the limits is refused");

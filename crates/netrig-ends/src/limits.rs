@@ -1,10 +1,10 @@
 //! What a client may ask of a server.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use rig_load::plan::{Datagrams, Engine, Flow, Load, PlanError, ReceiveMode, Schedule, TcpStream, Transactions};
 use rig_stats::units::{BitRate, Bytes, Span};
+use rig_sys::socket::ZonedAddress;
 
 use super::wire::Ask;
 
@@ -216,11 +216,8 @@ impl Limits {
 
 /// Whom the limits for each address count as one: an IPv4 address, or the network that an IPv6 host can choose its
 /// addresses from.
-pub fn same_client(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) & (u128::MAX << (128 - OWN_BITS))).into()),
-        v4 => v4,
-    }
+pub fn same_client(address: ZonedAddress) -> ZonedAddress {
+    address.to_canonical().network(OWN_BITS)
 }
 
 fn demand(load: &Load) -> Result<Demand, Refusal> {

@@ -1,7 +1,5 @@
 //! The report of a test between two machines.
 
-use std::net::SocketAddr;
-
 use rig_load::plan::Load;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_report::build::{self, doubts};
@@ -16,6 +14,7 @@ use rig_study::record::{Environment, Flag, TrialRecord};
 use rig_study::run::suspicion;
 use rig_study::run::turns::Turns;
 use rig_study::view::RunView;
+use rig_sys::socket::NamedAddress;
 use serde_json::json;
 
 use super::client_session::{Ends, NAME, Test};
@@ -43,7 +42,7 @@ pub struct Outcome<'a> {
     pub planned: u32,
     pub started_unix_ms: i64,
     /// Where the server was found, and what its machine is.
-    pub server: Option<&'a (SocketAddr, Environment)>,
+    pub server: Option<&'a (NamedAddress, Environment)>,
     pub client: &'a Environment,
     /// The run that it took turns with.
     pub turns: Option<&'a Turns>,
@@ -328,7 +327,7 @@ fn data(outcome: &Outcome<'_>) -> TestData {
         started_unix_ms: Some(outcome.started_unix_ms),
         planned: Some(outcome.planned),
         host: outcome.host.to_owned(),
-        address: outcome.server.map(|(address, _)| *address),
+        address: outcome.server.map(|(address, _)| address.clone()),
         client: outcome.client.clone(),
         server: outcome.server.map(|(_, environment)| environment.clone()),
         load: Loads { client: client.clone(), server: server.clone() },

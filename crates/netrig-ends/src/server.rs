@@ -8,7 +8,7 @@ mod listen;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -22,6 +22,7 @@ use rig_load::protocol::Order;
 use rig_stats::units::counted;
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group, raise_file_limit};
+use rig_sys::socket::{NamedAddress, ZonedAddress};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -65,7 +66,7 @@ pub struct Server {
     clients: HashMap<u64, Client>,
     next_client: u64,
     /// Workers that were told to stop, with the client's address; until they have ended they count as tests.
-    ending: Vec<(IpAddr, Process)>,
+    ending: Vec<(ZonedAddress, Process)>,
     stop: Cancel,
     log: Log,
 }
@@ -199,7 +200,7 @@ impl Server {
         for id in ids {
             if let Some(client) = self.clients.get_mut(&id) {
                 if client.is_stuck(now_ns) {
-                    let peer = client.peer;
+                    let peer = NamedAddress::from(client.peer);
                     self.log.say(&format_args!("{peer}: gone, or takes no answers"));
                     self.remove(id);
                 } else if let Some(session) = &mut client.session {
@@ -230,9 +231,9 @@ impl Server {
     }
 
     fn welcome(&mut self, socket: std::net::TcpStream, peer: SocketAddr) {
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let same = same_client(peer.ip());
-        let of_address = self.clients.values().filter(|client| same_client(client.peer.ip()) == same).count();
+        let peer = ZonedAddress::from(peer).to_canonical().at(peer.port());
+        let same = same_client(peer.into());
+        let of_address = self.clients.values().filter(|client| same_client(client.peer.into()) == same).count();
         let admitted = self.limits.admit_client(count(self.clients.len()), count(of_address));
         let now_ns = monotonic_ns();
         let client = admitted.map_err(|refusal| refusal.to_string()).and_then(|()| {
@@ -253,7 +254,7 @@ impl Server {
                 }
             }
             Err(why) => {
-                self.log.say(&format_args!("{peer}: refused: {why}"));
+                self.log.say(&format_args!("{}: refused: {why}", NamedAddress::from(peer)));
                 // It has said nothing yet, so that nothing is lost by closing; and it fits into an empty buffer.
                 let _ = socket.set_nonblocking(true);
                 let _ = rustix::io::write(&socket, &wire::line(&Reply::Refused { why }));
@@ -280,7 +281,7 @@ impl Server {
             return self.carry_out(id);
         }
         if client.worker.is_some() {
-            let peer = client.peer;
+            let peer = NamedAddress::from(client.peer);
             self.log.say(&format_args!("{peer}: left during its test"));
         }
         self.remove(id);
@@ -338,9 +339,9 @@ impl Server {
 
     fn start(&mut self, id: u64, plan: WorkerPlan) {
         let Some(peer) = self.clients.get(&id).map(|client| client.peer) else { return };
-        let same = same_client(peer.ip());
+        let same = same_client(peer.into());
         let running = || {
-            let tests = self.clients.values().filter(|client| client.worker.is_some()).map(|client| client.peer.ip());
+            let tests = self.clients.values().filter(|client| client.worker.is_some()).map(|client| client.peer.into());
             tests.chain(self.ending.iter().map(|(address, _)| *address))
         };
         let of_address = running().filter(|address| same_client(*address) == same).count();
@@ -355,6 +356,7 @@ impl Server {
                 if let Some(former) = client.counted.replace(self.meter.watch(process)) {
                     self.meter.forget(&former);
                 }
+                let peer = NamedAddress::from(peer);
                 self.log.say(&format_args!("{peer}: {} for {:?}", plan.load.name(), plan.phases.total()));
                 client.worker = Some(worker);
                 if let Err(error) = client.order(&Order::Plan(Box::new(plan))) {
@@ -394,7 +396,7 @@ impl Server {
             let _ = epoll::delete(&self.epoll, fd);
         }
         if !worker.stop() {
-            self.ending.push((client.peer.ip(), worker));
+            self.ending.push((client.peer.into(), worker));
         }
     }
 
@@ -426,6 +428,7 @@ struct Log {
 
 impl Log {
     fn reply(&mut self, peer: SocketAddr, reply: &Reply) {
+        let peer = NamedAddress::from(peer);
         match reply {
             Reply::Refused { why } => self.say(&format_args!("{peer}: refused: {}", wire::words(why))),
             Reply::Failed { why } => self.say(&format_args!("{peer}: failed: {}", wire::words(why))),

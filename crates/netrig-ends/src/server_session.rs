@@ -262,7 +262,7 @@ impl ServerSession {
         let plan = WorkerPlan {
             name: NAME.into(),
             cpus: ask.cpus,
-            role: Role::Listen { address, only_from: Some(self.peer.ip()) },
+            role: Role::Listen { address, only_from: Some(self.peer.into()) },
             load: ask.load,
             phases: ask.phases,
             ceiling: self.limits.ceiling(),

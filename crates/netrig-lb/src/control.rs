@@ -13,6 +13,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::lock::Lock;
 use rig_cli::streams::{note, print};
 use rig_sys::netlink::Netlink;
+use rig_sys::socket::{NamedAddress, parse_address};
 
 use super::client::{AskError, ask};
 use super::daemon::keep::{lock, remove_all};
@@ -104,7 +105,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     workers: Option<NonZeroU32>,
     /// Serve metrics for Prometheus at http://ADDR/metrics, e.g. 127.0.0.1:9180, in place of the file's
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
 }
 
@@ -187,7 +188,7 @@ fn check(file: &Path) -> Result<Exit, Failure> {
         Workers::Cpus(cpus) => text.push_str(&format!("  workers on CPUs {cpus}\n")),
     }
     if let Some(metrics) = settings.start.metrics {
-        text.push_str(&format!("  metrics at http://{metrics}/metrics\n"));
+        text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }
     text.push_str(&daemon::services(&settings.rules));
     print(&text)?;

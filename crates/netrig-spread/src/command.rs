@@ -12,6 +12,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::help;
 use rig_cli::streams::{print, print_on};
 use rig_spread::Tuning;
+use rig_sys::socket::parse_address;
 use serde::Serialize;
 
 use crate::actuator::{self, Kind};
@@ -150,7 +151,7 @@ struct RunArgs {
     #[command(flatten)]
     changes: Changes,
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9401
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
     /// Record what the spreader sees in DIRECTORY/INTERFACE.jsonl
     #[arg(long, value_name = "DIRECTORY", hide_short_help = true)]

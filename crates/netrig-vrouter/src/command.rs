@@ -12,6 +12,7 @@ use rig_cli::help;
 use rig_cli::packet;
 use rig_cli::streams::{self, print};
 use rig_stats::units::Span;
+use rig_sys::socket::parse_address;
 use serde::Serialize;
 
 use crate::client::{AskError, Asked};
@@ -57,7 +58,7 @@ enum Command {
         #[arg(long)]
         fail_open: bool,
         /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9300
-        #[arg(long, value_name = "ADDRESS:PORT")]
+        #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
         metrics: Option<SocketAddr>,
     },
     /// Undo what a router has left behind that does not run any more: open the interfaces that it has closed; after

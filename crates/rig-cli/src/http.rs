@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rig_sys::socket::NamedAddress;
 
 use crate::ask::Crowd;
 
@@ -24,7 +25,8 @@ const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-
 /// # Errors
 /// When there is no such address here, or another one listens there.
 pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).with_context(|| format!("serve metrics at {address}: choose another address"))
+    let place = || format!("serve metrics at {}: choose another address", NamedAddress::from(address));
+    TcpListener::bind(address).with_context(place)
 }
 
 /// The metrics as text, each time that somebody asks for them; `None` when they cannot be had.

@@ -1,25 +1,27 @@
 //! Who may take part in a load.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rig_sys::socket::ZonedAddress;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
 
 /// Whether a peer may take part, when only one address may.
-pub(crate) fn is_welcome(peer: Option<IpAddr>, only_from: Option<IpAddr>) -> bool {
-    only_from.is_none_or(|only| peer.map(|peer| peer.to_canonical()) == Some(only.to_canonical()))
+pub(crate) fn is_welcome(peer: Option<SocketAddr>, only_from: Option<ZonedAddress>) -> bool {
+    let canonical = |peer| ZonedAddress::from(peer).to_canonical();
+    only_from.is_none_or(|only| peer.map(canonical) == Some(only.to_canonical()))
 }
 
 /// A listening TCP socket.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
-    only_from: Option<IpAddr>,
+    only_from: Option<ZonedAddress>,
 }
 
 impl Door {
-    pub(crate) fn new(listener: OwnedFd, only_from: Option<IpAddr>) -> Self {
+    pub(crate) fn new(listener: OwnedFd, only_from: Option<ZonedAddress>) -> Self {
         Self { listener, only_from }
     }
 
@@ -31,7 +33,7 @@ impl Door {
         loop {
             let (socket, peer) = acceptfrom_with(&self.listener, flags)?;
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            if is_welcome(peer.map(|peer| peer.ip()), self.only_from) {
+            if is_welcome(peer, self.only_from) {
                 return Ok(socket);
             }
         }
@@ -47,7 +49,7 @@ impl AsFd for Door {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
-    use std::net::TcpListener;
+    use std::net::{IpAddr, SocketAddrV6, TcpListener};
 
     use rustix::net::sockopt::set_socket_reuseaddr;
     use socket2::{Domain, Socket, Type};
@@ -56,10 +58,20 @@ mod tests {
 
     #[test]
     fn an_address_is_the_same_in_both_families() {
-        let v4 = Some("10.0.0.1".parse().unwrap());
-        let mapped = Some("::ffff:10.0.0.1".parse().unwrap());
-        assert!(is_welcome(v4, mapped) && is_welcome(mapped, v4) && is_welcome(v4, None) && is_welcome(None, None));
-        assert!(!is_welcome(Some("10.0.0.2".parse().unwrap()), v4) && !is_welcome(None, v4));
+        let peer = |text: &str| Some(text.parse().unwrap());
+        let only = |text: &str| Some(ZonedAddress::from(text.parse::<IpAddr>().unwrap()));
+        let (v4, mapped) = ("10.0.0.1:9", "[::ffff:10.0.0.1]:9");
+        assert!(is_welcome(peer(v4), only("::ffff:10.0.0.1")) && is_welcome(peer(mapped), only("10.0.0.1")));
+        assert!(is_welcome(peer(v4), None) && is_welcome(None, None));
+        assert!(!is_welcome(peer("10.0.0.2:9"), only("10.0.0.1")) && !is_welcome(None, only("10.0.0.1")));
+    }
+
+    #[test]
+    fn the_same_link_local_address_on_another_link_is_another_host() {
+        let of = |zone| SocketAddr::from(SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, zone));
+        let only = Some(ZonedAddress::from(of(2)));
+        assert!(is_welcome(Some(of(2)), only));
+        assert!(!is_welcome(Some(of(3)), only));
     }
 
     #[test]

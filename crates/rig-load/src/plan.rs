@@ -1,7 +1,7 @@
 //! What a worker process is asked to do. Plain values: they travel as JSON on the worker's standard input.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
@@ -12,6 +12,7 @@ pub use self::limits::PlanError;
 pub use self::packets::PacketsError;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
 use rig_packet::plan::Packets;
+use rig_sys::socket::ZonedAddress;
 
 pub(crate) mod batch;
 mod datagrams;
@@ -91,7 +92,7 @@ pub enum Role {
         address: SocketAddr,
         /// Takes connections from this address alone and closes all others unheard. `None`: from everywhere.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        only_from: Option<IpAddr>,
+        only_from: Option<ZonedAddress>,
     },
     /// Opens the connections.
     Connect { to: SocketAddr },

@@ -233,7 +233,7 @@ mod tests {
 
     fn order() -> impl Strategy<Value = Order> {
         let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(Into::into);
-        let only_from = option::of(any::<std::net::IpAddr>());
+        let only_from = option::of(any::<std::net::IpAddr>().prop_map(Into::into));
         let role = (any::<bool>(), address, only_from).prop_map(|(listens, address, only_from)| {
             if listens { Role::Listen { address, only_from } } else { Role::Connect { to: address } }
         });

@@ -1,10 +1,10 @@
 //! Tests between two machines, as their runs keep them beside the trials.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use rig_load::plan::{Engine, Load, Schedule};
 use rig_stats::units::{BitRate, counted};
+use rig_sys::socket::NamedAddress;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Peer {
     pub host: String,
     /// Where it was found; null where it was not recorded.
     #[schemars(with = "Option<String>")]
-    pub address: Option<SocketAddr>,
+    pub address: Option<NamedAddress>,
     pub machine: Environment,
 }
 
@@ -33,7 +33,7 @@ impl Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.host)?;
-        self.address.map_or(Ok(()), |address| write!(f, " ({})", address.ip()))
+        self.address.as_ref().map_or(Ok(()), |address| write!(f, " ({})", address.host()))
     }
 }
 

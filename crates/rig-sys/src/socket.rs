@@ -12,6 +12,7 @@ mod datagram;
 mod interface;
 mod option;
 mod zerocopy;
+mod zone;
 
 pub use self::datagram::{
     Arrived, LONGEST_MESSAGE, ReceiveBatch, SendBatch, set_coalescing, set_pacing_rate, set_segment_size,
@@ -19,6 +20,7 @@ pub use self::datagram::{
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
 pub use self::zerocopy::ZeroCopy;
+pub use self::zone::{AddressError, Known, NamedAddress, ZonedAddress, parse_address, resolve};
 
 /// One of a socket's two buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

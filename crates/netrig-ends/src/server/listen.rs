@@ -1,9 +1,10 @@
 //! The addresses a server listens on.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
 
 use anyhow::{Result, anyhow, bail};
+use rig_sys::socket::{NamedAddress, ZonedAddress};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Connections that the kernel holds until they are accepted.
@@ -43,10 +44,11 @@ const ATTEMPTS: u32 = 16;
 ///
 /// # Errors
 /// When the address is not this machine's or of another family, or the port is in use.
-pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) -> Result<Vec<TcpListener>> {
-    let all_v6 = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-    let all_v4 = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    if let Some(address) = address.filter(|address| !family.has(*address)) {
+pub fn listen(address: Option<ZonedAddress>, port: u16, family: Family, reach: Reach) -> Result<Vec<TcpListener>> {
+    let all_v6 = ZonedAddress::from(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let all_v4 = ZonedAddress::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    let [own_v6, own_v4] = loopback();
+    if let Some(address) = address.filter(|address| !family.has(address.ip())) {
         let option = if family == Family::V4 { "-4" } else { "-6" };
         bail!("{option} and --listen {address} exclude each other: leave one of them out");
     }
@@ -55,8 +57,8 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) 
         // All of both families, but where one was asked for.
         (Some(address), ..) => one(address, address != all_v6 || family == Family::V6),
         (None, Family::Any, Reach::OwnMachine) => listen_on_loopback(port),
-        (None, Family::V4, Reach::OwnMachine) => one(Ipv4Addr::LOCALHOST.into(), true),
-        (None, Family::V6, Reach::OwnMachine) => one(Ipv6Addr::LOCALHOST.into(), true),
+        (None, Family::V4, Reach::OwnMachine) => one(own_v4, true),
+        (None, Family::V6, Reach::OwnMachine) => one(own_v6, true),
         (None, Family::V4, Reach::Everybody) => one(all_v4, true),
         (None, Family::V6, Reach::Everybody) => one(all_v6, true),
         // One socket for both families, where the kernel has IPv6.
@@ -65,7 +67,8 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) 
             result => result,
         },
     };
-    let place = address.map_or_else(|| format!("port {port}"), |address| SocketAddr::new(address, port).to_string());
+    let place =
+        address.map_or_else(|| format!("port {port}"), |address| NamedAddress::from(address.at(port)).to_string());
     let refuse = |error: io::Error| {
         let next = match error.kind() {
             io::ErrorKind::AddrInUse => "`ss -ltnp` tells who listens there; --port takes another port",
@@ -77,12 +80,17 @@ pub fn listen(address: Option<IpAddr>, port: u16, family: Family, reach: Reach) 
     listeners.map_err(refuse)
 }
 
+/// Of IPv6 and of IPv4.
+fn loopback() -> [ZonedAddress; 2] {
+    [IpAddr::from(Ipv6Addr::LOCALHOST).into(), IpAddr::from(Ipv4Addr::LOCALHOST).into()]
+}
+
 /// Both families' loopback addresses, where the kernel has IPv6, on one port.
 fn listen_on_loopback(port: u16) -> io::Result<Vec<TcpListener>> {
-    let mut attempts = 0..ATTEMPTS;
+    let (mut attempts, [own_v6, own_v4]) = (0..ATTEMPTS, loopback());
     loop {
-        let v4 = listen_on(Ipv4Addr::LOCALHOST.into(), port, true)?;
-        match listen_on(Ipv6Addr::LOCALHOST.into(), v4.local_addr()?.port(), true) {
+        let v4 = listen_on(own_v4, port, true)?;
+        match listen_on(own_v6, v4.local_addr()?.port(), true) {
             Ok(v6) => return Ok(vec![v4, v6]),
             Err(error) if is_no_ipv6(&error) => return Ok(vec![v4]),
             // The port that the kernel chose for the one family need not be free for the other.
@@ -92,8 +100,8 @@ fn listen_on_loopback(port: u16) -> io::Result<Vec<TcpListener>> {
     }
 }
 
-fn listen_on(address: IpAddr, port: u16, only_v6: bool) -> io::Result<TcpListener> {
-    let address = SocketAddr::new(address, port);
+fn listen_on(address: ZonedAddress, port: u16, only_v6: bool) -> io::Result<TcpListener> {
+    let address = address.at(port);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         socket.set_only_v6(only_v6)?;
@@ -113,6 +121,8 @@ fn is_no_ipv6(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -122,14 +132,14 @@ mod tests {
             assert!(error.contains(option) && error.contains(address), "{error}");
         }
         for family in [Family::Any, Family::V4] {
-            listen(Some(Ipv4Addr::LOCALHOST.into()), 0, family, Reach::Everybody).unwrap();
+            listen(Some(loopback()[1]), 0, family, Reach::Everybody).unwrap();
         }
     }
 
     #[test]
     fn all_of_ipv6_is_all_of_ipv4_too_unless_one_was_asked_for() {
         let reached = |family: Family| {
-            let listeners = match listen(Some(Ipv6Addr::UNSPECIFIED.into()), 0, family, Reach::Everybody) {
+            let listeners = match listen(Some("::".parse().unwrap()), 0, family, Reach::Everybody) {
                 Ok(listeners) => listeners,
                 Err(error) => return rig_skip::skip(rig_skip::Lack::Ipv6, error),
             };

@@ -132,7 +132,7 @@ fn a_test_from_hello_to_done_and_another_one() {
         let actions = table.actions();
         let [Action::Start(plan)] = &actions[..] else { panic!("{actions:?}") };
         assert_eq!(plan.name, NAME);
-        let (address, only_from) = (([10, 0, 0, 2], 0).into(), Some([10, 0, 0, 1].into()));
+        let (address, only_from) = (([10, 0, 0, 2], 0).into(), Some("10.0.0.1".parse().unwrap()));
         assert_eq!(plan.role, Role::Listen { address, only_from });
         table.session.worker_said(Event::Listening { port: 7 }, table.now_ns);
         table.session.worker_said(Event::Connected, table.now_ns);

@@ -30,6 +30,7 @@ use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
 use rig_stats::units::counted;
+use rig_sys::socket::NamedAddress;
 
 use self::counts::Counts;
 use self::devices::Devices;
@@ -326,7 +327,7 @@ fn introduction(engine: &Engine, resumed: bool) -> String {
     let _ = writeln!(text, "  table for {}", memory_words(connections, engine.memory));
     text.push_str(&engine.devices.describe());
     if let Some(metrics) = engine.start.metrics {
-        let _ = writeln!(text, "  metrics at http://{metrics}/metrics");
+        let _ = writeln!(text, "  metrics at http://{}/metrics", NamedAddress::from(metrics));
     }
     text.push_str(&services(&engine.rules));
     for line in advice::advice(&engine.rules, engine.devices.drivers()) {

@@ -10,6 +10,7 @@ use rig_cli::mistakes::{self, FileError};
 use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
+use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
 
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
@@ -172,11 +173,14 @@ impl Reader<'_> {
 
     fn metrics(&self, file: &File) -> Result<Option<SocketAddr>> {
         let Some(metrics) = &file.metrics else { return Ok(None) };
-        let wrong = |_| {
-            let what = format!("'{}' is not an address with a port", metrics.get_ref());
-            self.error(metrics.span(), what, Some("write it as 127.0.0.1:9180 or [::1]:9180"))
+        let wrong = |error| match error {
+            AddressError::NotAnAddress(_) | AddressError::NoPort(_) => {
+                let what = format!("'{}' is not an address with a port", metrics.get_ref());
+                self.error(metrics.span(), what, Some("write it as 127.0.0.1:9180 or [::1]:9180"))
+            }
+            error => self.error(metrics.span(), error.to_string(), None),
         };
-        metrics.get_ref().parse().map(Some).map_err(wrong)
+        parse_address(metrics.get_ref()).map(Some).map_err(wrong)
     }
 
     fn timeouts(&self, said: &TimeoutsFile) -> Result<Said> {

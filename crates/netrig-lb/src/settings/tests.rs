@@ -97,6 +97,8 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("connections = 10".to_owned(), "lb.toml:1: a balancer cannot be made for 10 connections", ""),
         ("\n[room]\nbackends = 70000".to_owned(), "lb.toml:2: a balancer cannot be made for 70000 backends", ""),
         ("metrics = 'here'".to_owned(), "lb.toml:1: 'here' is not an address", "127.0.0.1"),
+        ("metrics = '[fe80::1]:9180'".to_owned(), "lb.toml:1: fe80::1 is a link-local address", "add %interface"),
+        ("metrics = '[fe80::1%nosuch0]:9180'".to_owned(), "lb.toml:1: fe80::1%nosuch0", "no interface 'nosuch0'"),
         ("[timeouts]\nestablished = '10ms'".to_owned(), "lb.toml:2: timeout 'established' of 10ms", "30 days"),
         ("[timeouts]\n\nopen = '10s'".to_owned(), "lb.toml:3: there is no timeout 'open'", "established"),
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{Expire, Policy, Sizes, Unhandled};
 use rig_stats::units::Span;
+use rig_sys::socket::NamedAddress;
 
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, scheduler_name};
@@ -47,7 +48,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
     }
     writeln!(out, "connections = {}", start.sizes.connections)?;
     if let Some(metrics) = start.metrics {
-        writeln!(out, "metrics = \"{metrics}\"")?;
+        writeln!(out, "metrics = \"{}\"", NamedAddress::from(metrics))?;
     }
     if let Some(limit) = settings.rules.service_limit {
         writeln!(out, "service_limit = {limit}")?;

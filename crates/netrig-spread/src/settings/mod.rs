@@ -19,6 +19,7 @@ pub use pattern::Pattern;
 use rig_cli::mistakes::{self, FileError};
 use rig_spread::Tuning;
 use rig_stats::units::Span;
+use rig_sys::socket::parse_address;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -124,9 +125,9 @@ impl Settings {
         let mut settings = Self::default();
         if let Some(metrics) = &letter.metrics {
             let hint = Some("write an address and a port: metrics = \"127.0.0.1:9401\"");
-            let address = metrics.as_ref().parse();
-            let what = || format!("'{}' is not an address to serve metrics at", metrics.as_ref());
-            settings.metrics = Some(address.map_err(|_| wrong(metrics.span(), what(), hint))?);
+            let what = |error| format!("'{}' is not an address to serve metrics at: {error}", metrics.as_ref());
+            let address = parse_address(metrics.as_ref());
+            settings.metrics = Some(address.map_err(|error| wrong(metrics.span(), what(error), hint))?);
         }
         if let Some(tick) = &letter.tick {
             let Span(asked) = *tick.as_ref();

@@ -67,6 +67,7 @@ fn mistakes_name_their_line_and_the_next_step() {
         ("[[interface]]\nname = \"eth0\"\ncpus = \"3-1\"\n", "3-1", 3),
         ("[[interface]]\nname = \"eth0\"\n[[interface]]\nname = \"eth0\"\n", "two rules for 'eth0'", 4),
         ("tick = \"0s\"\n[[interface]]\nname = \"eth0\"\n", "between 1 ms and 1 s", 1),
+        ("metrics = \"[fe80::1]:9401\"\n[[interface]]\nname = \"eth0\"\n", "add %interface", 1),
         ("metrics = \"here\"\n[[interface]]\nname = \"eth0\"\n", "not an address to serve metrics", 1),
         ("[[interface]]\nname = \"eth0\"\ntuning = { hi = 2.0 }\n", "hi is 2", 3),
     ];

@@ -323,6 +323,7 @@ fn what_is_refused_says_why() {
     bad("cps 1\n\ncps 2", 3, &["'cps'", "line 1"]);
     bad("lport_range 1 2\nclient_port_range 1 2", 2, &["line 1"]);
     bad("client_port_range 1 2\nlport_range 1 2", 2, &["line 1"]);
+    bad("port eth0 fe80::2%eth0 fe80::1", 1, &["packets carry no zone", "write fe80::2 without %eth0"]);
     bad("mode \u{e4}", 1, &["'ä'"]);
     bad("mode \u{1b}", 1, &["replace"]);
     bad(&format!("cpu {}", "0 ".repeat(32)), 1, &["32 words"]);

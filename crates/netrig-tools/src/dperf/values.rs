@@ -1,6 +1,6 @@
 //! The arguments of keywords. Errors say what is wrong with an argument; its keyword adds what it takes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -83,6 +83,11 @@ fn decimal(text: &str) -> Option<f64> {
 }
 
 pub fn address(text: &str) -> Result<IpAddr> {
+    if let Some((address, zone)) = text.split_once('%').filter(|(address, _)| address.parse::<Ipv6Addr>().is_ok()) {
+        return Err(format!(
+            "packets carry no zone, the line `port` has the interface: write {address} without %{zone}"
+        ));
+    }
     let address: Option<IpAddr> = text.parse().ok();
     let usable = address.filter(|address| !address.is_unspecified() && !address.is_multicast());
     usable.ok_or_else(|| format!("'{text}' is not the IPv4 or IPv6 address of a host"))

@@ -1,8 +1,9 @@
 //! Whose options a command line has: docs/decisions/ntttcp-dialects.md.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
+
+use rig_sys::socket::{AddressError, ZonedAddress};
 
 use super::options::{OptionError, bad};
 use super::{linux, windows};
@@ -113,7 +114,7 @@ fn whose(word: &str, value: Option<&str>, beyond: Option<&str>) -> Option<Dialec
             value => value.is_some(),
         },
         // Outstanding I/Os, or an address.
-        'a' => value.is_none_or(|text| text.parse::<IpAddr>().is_err()),
+        'a' => value.is_none_or(|text| matches!(text.parse::<ZonedAddress>(), Err(AddressError::NotAnAddress(_)))),
         // An array of packets, or a file.
         'x' => value.is_some_and(is_count),
         letter => !known_to_linux(letter) && windows::find(word).is_some(),

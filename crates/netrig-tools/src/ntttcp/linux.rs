@@ -8,7 +8,7 @@ use std::time::Duration;
 use rig_load::worker::embedded::Protocol;
 
 use super::Dialect;
-use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, scaled, small};
+use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, scaled, small, source};
 use super::test_plan::{LONGEST, Layout, Length, LinuxOutput, Mapping, Role, TestPlan};
 
 const PORTS: u32 = 512;
@@ -167,7 +167,7 @@ struct Reading {
     threads_per_port: Option<u32>,
     connections: Option<u32>,
     flags: Vec<&'static str>,
-    source: Option<std::net::IpAddr>,
+    source: Option<rig_sys::socket::ZonedAddress>,
     port: Option<u16>,
     source_port: Option<u16>,
     message: Option<u32>,
@@ -194,10 +194,7 @@ impl Reading {
                 }
             }
             "-P" => self.ports = Some(small(name, text, 1, PORTS)?),
-            "-a" => {
-                self.source =
-                    Some(text.parse().map_err(|_| bad(name, text, "it has to be an address of this machine"))?);
-            }
+            "-a" => self.source = Some(source(name, text)?),
             "-n" => self.threads_per_port = Some(small(name, text, 1, THREADS_PER_PORT)?),
             "-l" => self.connections = Some(small(name, text, 1, CONNECTIONS_PER_THREAD)?),
             "-p" => self.port = Some(number(name, text, 2, 65_535)? as u16),

@@ -19,13 +19,14 @@ mod windows_text;
 
 use std::env;
 use std::ffi::OsString;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use rig_load::driver::Cancel;
 use rig_sys::cpu::{self, CpuSet};
+use rig_sys::socket::{ZonedAddress, resolve};
 
 use self::console::Console;
 pub use self::dialect::Dialect;
@@ -120,34 +121,34 @@ fn run(plan: &TestPlan) -> Result<Exit, Failure> {
 }
 
 /// The addresses that the job's mappings name, one for each.
-fn hosts(plan: &TestPlan) -> Result<Vec<IpAddr>, Failure> {
-    plan.mappings.iter().map(|mapping| resolve(&mapping.host, plan.ipv6)).collect()
+fn hosts(plan: &TestPlan) -> Result<Vec<ZonedAddress>, Failure> {
+    plan.mappings.iter().map(|mapping| address_of(&mapping.host, plan.ipv6)).collect()
 }
 
-fn resolve(host: &str, ipv6: bool) -> Result<IpAddr, Failure> {
+fn address_of(host: &str, ipv6: bool) -> Result<ZonedAddress, Failure> {
     let (family, other) = if ipv6 { ("IPv6", "without -6") } else { ("IPv4", "with -6") };
-    let addresses = (host, 0).to_socket_addrs().with_context(|| format!("find the address of '{host}'"));
-    let address = addresses.or_exit(Exit::BadInput)?.map(|address| address.ip()).find(|ip| ip.is_ipv6() == ipv6);
+    let addresses = resolve(host).or_exit(Exit::BadInput)?;
+    let address = addresses.into_iter().find(|address| address.is_ipv6() == ipv6);
     let none = || anyhow!("'{host}' has no {family} address: give another, or try {other}");
     address.ok_or_else(none).or_exit(Exit::BadInput)
 }
 
 /// The receiver's data ports in order, each with the CPU of its threads.
-fn data_ports(plan: &TestPlan, hosts: &[IpAddr]) -> Vec<(SocketAddr, Option<u32>)> {
+fn data_ports(plan: &TestPlan, hosts: &[ZonedAddress]) -> Vec<(SocketAddr, Option<u32>)> {
     let each = plan
         .mappings
         .iter()
         .zip(hosts)
         .flat_map(|(mapping, &host)| (0..mapping.ports).map(move |_| (host, mapping.cpu)));
     // That the last is a port was found out when the options were read.
-    each.zip(plan.port..=u16::MAX).map(|((host, cpu), port)| (SocketAddr::new(host, port), cpu)).collect()
+    each.zip(plan.port..=u16::MAX).map(|((host, cpu), port)| (host.at(port), cpu)).collect()
 }
 
 /// Where the sync connections go: each receiver once, at the port below the data ports.
-fn sync_ports(plan: &TestPlan, hosts: &[IpAddr]) -> Vec<SocketAddr> {
+fn sync_ports(plan: &TestPlan, hosts: &[ZonedAddress]) -> Vec<SocketAddr> {
     let mut distinct: Vec<SocketAddr> = Vec::new();
     for &host in hosts {
-        let at = SocketAddr::new(host, plan.port - 1);
+        let at = host.at(plan.port - 1);
         if plan.sync && !distinct.contains(&at) {
             distinct.push(at);
         }

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use rig_sys::socket::{AddressError, ZonedAddress};
+
 use super::Dialect;
 use super::test_plan::Mapping;
 
@@ -116,6 +118,14 @@ pub fn mapping(text: &str, most: u32, cpus: &[u32]) -> Result<Mapping, OptionErr
         },
     };
     Ok(Mapping { ports, cpu, host: host.to_owned() })
+}
+
+/// An address of this machine that packets leave from.
+pub fn source(option: &str, text: &str) -> Result<ZonedAddress, OptionError> {
+    text.parse().map_err(|error: AddressError| match error {
+        AddressError::NotAnAddress(_) => bad(option, text, "it has to be an address of this machine"),
+        error => bad(option, text, error.to_string()),
+    })
 }
 
 /// A file that results go to. That it can be written is found out before the test.

@@ -11,6 +11,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_load::worker::embedded::{Counts, Port, Protocol, Receiver as Load, Receiving};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::socket::NamedAddress;
 
 use super::console::{Console, Progress};
 use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
@@ -50,7 +51,7 @@ pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, 
     load.notes().iter().for_each(|note| console.remark(note));
     let doors = sync_ports(plan, &hosts).into_iter().map(listen).collect::<Result<Vec<_>, _>>()?;
     console.info(&format!("{} threads created", plan.threads() as usize + usize::from(plan.sync)));
-    for at in load.addresses() {
+    for at in load.addresses().iter().copied().map(NamedAddress::from) {
         console.detail(&format!("ntttcp server is listening on {at}"));
     }
     // Before the sender comes: it takes longer than a test without synchronisation can wait.
@@ -94,7 +95,7 @@ fn listen(at: SocketAddr) -> Result<TcpListener, Failure> {
              another base port with -p at both ends, or do without synchronisation",
             at.port()
         ),
-        false => anyhow!("listen on {at} for synchronisation: {error}"),
+        false => anyhow!("listen on {} for synchronisation: {error}", NamedAddress::from(at)),
     })
     .or_exit(Exit::Failed)
 }
@@ -272,6 +273,7 @@ impl<'a> Host<'a> {
         }
         // Answers are small and awaited.
         let _ = stream.set_nodelay(true);
+        let address = NamedAddress::from(address);
         self.console.detail(&format!("Sync connection: {address} --> local:{}", self.plan.port - 1));
         let peer = Peer { stream, name: address.to_string(), since_ns: monotonic_ns(), decided: false };
         self.sync.connected(self.next);

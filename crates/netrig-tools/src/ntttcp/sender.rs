@@ -1,7 +1,7 @@
 //! The sender: agrees with its receivers, connects, and fills the connections.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use rig_load::driver::Cancel;
 use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
 use rig_load::worker::embedded::{Counts, Protocol, Sender as Load, Sending, Target};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::socket::{NamedAddress, ZonedAddress};
 use socket2::{Domain, Socket, Type};
 
 use super::console::{Console, Progress};
@@ -109,7 +110,7 @@ fn judge(
     }
 }
 
-fn sending(plan: &TestPlan, hosts: &[IpAddr]) -> Sending {
+fn sending(plan: &TestPlan, hosts: &[ZonedAddress]) -> Sending {
     let ports = data_ports(plan, hosts).into_iter();
     let targets = ports.flat_map(|(to, cpu)| (0..plan.threads_per_port).map(move |_| Target { to, cpu })).collect();
     Sending {
@@ -202,7 +203,7 @@ impl TestPlan {
 #[derive(Debug)]
 struct Line {
     stream: TcpStream,
-    to: SocketAddr,
+    to: NamedAddress,
     sync: Sync,
     hello: [u8; 4],
     events: std::collections::VecDeque<Event>,
@@ -210,10 +211,11 @@ struct Line {
 }
 
 impl Line {
-    fn connect(plan: &TestPlan, to: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
+    fn connect(plan: &TestPlan, at: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
+        let to = NamedAddress::from(at);
         let patience = Instant::now() + plan.patience;
         let stream = loop {
-            match dial(plan, to) {
+            match dial(plan, at) {
                 Ok(stream) => break stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     if Instant::now() >= patience {
@@ -306,7 +308,7 @@ fn dial(plan: &TestPlan, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
     socket.set_tcp_nodelay(true)?;
     if let Some(source) = plan.source {
-        socket.bind(&SocketAddr::new(source, 0).into())?;
+        socket.bind(&source.at(0).into())?;
     }
     socket.connect_timeout(&to.into(), plan.connect_timeout)?;
     socket.set_nonblocking(true)?;

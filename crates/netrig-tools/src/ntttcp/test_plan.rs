@@ -1,10 +1,10 @@
 //! What a command line of either dialect asks for, in one value that nothing checks again.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use rig_load::worker::embedded::Protocol;
+use rig_sys::socket::ZonedAddress;
 
 use super::sync::Cycle;
 
@@ -70,7 +70,7 @@ pub struct TestPlan {
     pub length: Length,
     /// Seconds.
     pub cool_down: u32,
-    pub source: Option<IpAddr>,
+    pub source: Option<ZonedAddress>,
     pub source_port: Option<u16>,
     /// The receiver waits for several senders.
     pub many: bool,

@@ -9,7 +9,7 @@ use rig_load::worker::embedded::Protocol;
 use rig_sys::cpu::CpuSet;
 
 use super::Dialect;
-use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, small};
+use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, small, source};
 use super::test_plan::{LONGEST, Layout, Length, Role, TestPlan, WindowsOutput};
 
 /// Threads of all mappings; with synchronisation one less, as in the original.
@@ -261,7 +261,7 @@ struct Reading {
     seconds: Option<u32>,
     warm_up: u32,
     cool_down: u32,
-    source: Option<std::net::IpAddr>,
+    source: Option<rig_sys::socket::ZonedAddress>,
     xml: Option<std::path::PathBuf>,
     node: Option<u32>,
     kilobytes: Option<u64>,
@@ -287,10 +287,7 @@ impl Reading {
             "-t" => self.seconds = Some(small(name, text, 1, LONGEST / 2)?),
             "-wu" => self.warm_up = small(name, text, 0, LONGEST / 4)?,
             "-cd" => self.cool_down = small(name, text, 0, LONGEST / 4)?,
-            "-nic" => {
-                self.source =
-                    Some(text.parse().map_err(|_| bad(name, text, "it has to be an address of this machine"))?);
-            }
+            "-nic" => self.source = Some(source(name, text)?),
             "-xml" => self.xml = Some(file(name, values.first().map_or("xml.txt", String::as_str))?),
             "-na" => self.node = Some(small(name, text, 0, 1023)?),
             "-thr" => self.kilobytes = Some(number(name, text, 1, 1 << 40)?),

@@ -14,7 +14,7 @@ use rig_cli::streams::{note, print};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_sys::cpu::CpuSet;
-use rig_sys::socket;
+use rig_sys::socket::{self, NamedAddress};
 
 pub use self::iperf3::of_iperf3;
 use self::kept::Kept;
@@ -83,6 +83,7 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
     let stop = cancel_on_signal()?;
     for listener in &listeners {
         let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
+        let address = NamedAddress::from(address);
         note(format_args!("netrig {} serves on {address}", env!("CARGO_PKG_VERSION")));
     }
     match (&key, serving.listen) {
@@ -91,7 +92,7 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
             "only this machine can reach it: --key-file FILE serves everybody who has the key, --listen ADDRESS (`::` for \
              all) everybody who reaches that address",
         ),
-        (None, Some(address)) if address.is_loopback() => {}
+        (None, Some(address)) if address.ip().is_loopback() => {}
         (None, Some(_)) => note(
             "without --key-file whoever reaches it can make this machine send and receive as much as the limits allow",
         ),

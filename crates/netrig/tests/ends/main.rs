@@ -9,3 +9,7 @@ mod hostile;
 mod kept;
 mod keys;
 mod lab;
+#[path = "../machine/world.rs"]
+#[allow(dead_code, reason = "made for more tests than these")]
+mod world;
+mod zones;

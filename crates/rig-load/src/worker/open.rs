@@ -3,12 +3,12 @@
 pub(super) mod datagram;
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_after, monotonic_ns};
-use rig_sys::socket::{self, Buffer};
+use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -108,7 +108,7 @@ pub(super) fn open<W: Write>(
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
-    only_from: Option<IpAddr>,
+    only_from: Option<ZonedAddress>,
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
@@ -122,16 +122,18 @@ fn accept<W: Write>(
         listener.set_nonblocking(true)?;
         listener.local_addr()
     };
-    let local = listen().map_err(|error| in_use(error, "ss -ltnp")).failing(|| format!("listen on {address}"))?;
+    let local = listen()
+        .map_err(|error| in_use(error, "ss -ltnp"))
+        .failing(|| format!("listen on {}", NamedAddress::from(address)))?;
     let port = local.as_socket().map_or(0, |local| local.port());
     control.report(&Event::Listening { port })?;
 
-    let what = |n| move || format!("accept connection {n} of {} on {address}", sockets.total);
+    let what = |n| move || format!("accept connection {n} of {} on {}", sockets.total, NamedAddress::from(address));
     let mut deadline = None;
     for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok((socket, remote)) if is_welcome(remote.as_socket().map(|remote| remote.ip()), only_from) => {
+                Ok((socket, remote)) if is_welcome(remote.as_socket(), only_from) => {
                     break (socket, remote);
                 }
                 Ok(_) => {}
@@ -155,13 +157,13 @@ fn accept<W: Write>(
 
 fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {
     if to.port() == 0 {
-        return Err("a listener's port is needed").failing(|| format!("connect to {to}"));
+        return Err("a listener's port is needed").failing(|| format!("connect to {}", NamedAddress::from(to)));
     }
     let mut opened = Opened::default();
     let deadline_ns = monotonic_after(OPEN_TIMEOUT);
     let refused_deadline_ns = monotonic_after(REFUSED_TIMEOUT);
     for n in 0..sockets.total {
-        let what = || format!("open connection {} of {} to {to}", n + 1, sockets.total);
+        let what = || format!("open connection {} of {} to {}", n + 1, sockets.total, NamedAddress::from(to));
         let socket = loop {
             let socket = new_socket(to, Type::STREAM, sockets, &mut opened.notes)?;
             match attempt(control, &socket, to, deadline_ns)? {
@@ -204,11 +206,12 @@ fn attempt<W: Write>(
 
 /// A socket with everything set that matters before the handshake. What the kernel does not grant becomes a note.
 fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
-    let socket =
-        Socket::new(Domain::for_address(peer), kind, None).failing(|| format!("create a socket for {peer}"))?;
+    let socket = Socket::new(Domain::for_address(peer), kind, None)
+        .failing(|| format!("create a socket for {}", NamedAddress::from(peer)))?;
     for (buffer, asked) in [(Buffer::Send, sockets.send_buffer), (Buffer::Receive, sockets.receive_buffer)] {
         let Some(asked) = asked else { continue };
-        let granted = socket::set_buffer(&socket, buffer, asked).failing(|| format!("prepare a socket for {peer}"))?;
+        let granted = socket::set_buffer(&socket, buffer, asked)
+            .failing(|| format!("prepare a socket for {}", NamedAddress::from(peer)))?;
         if granted < asked {
             let name = if buffer == Buffer::Send { "send" } else { "receive" };
             let note = format!("{name} buffer: {granted} bytes granted of {asked} asked; raise {}", buffer.limit());
@@ -219,10 +222,11 @@ fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<S
     }
     if sockets.no_delay {
         // A listening socket hands it on to the connections that it accepts.
-        socket.set_tcp_nodelay(true).failing(|| format!("prepare a socket for {peer}"))?;
+        socket.set_tcp_nodelay(true).failing(|| format!("prepare a socket for {}", NamedAddress::from(peer)))?;
     }
     if let Some(name) = &sockets.congestion_control {
-        socket::set_congestion_control(&socket, name).failing(|| format!("prepare a socket for {peer}"))?;
+        socket::set_congestion_control(&socket, name)
+            .failing(|| format!("prepare a socket for {}", NamedAddress::from(peer)))?;
     }
     Ok(socket)
 }
@@ -239,7 +243,9 @@ fn ready_made(
         Ok::<_, std::io::Error>((socket.local_addr()?, remote))
     };
     let (local, remote) = finish().failing(|| format!("prepare connection {}", index + 1))?;
-    let name = |address: SockAddr| address.as_socket().map_or_else(|| "?".into(), |address| address.to_string());
+    let name = |address: SockAddr| {
+        address.as_socket().map_or_else(|| "?".into(), |address| NamedAddress::from(address).to_string())
+    };
     Ok(Connection::new(OwnedFd::from(socket), index % sockets.threads, name(local), name(remote)))
 }
 

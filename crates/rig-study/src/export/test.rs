@@ -1,11 +1,10 @@
 //! A test between two machines for programs, and as the run that it is.
 
-use std::net::SocketAddr;
-
 use rig_load::plan::{Load, Phases};
 use rig_stats::confidence::Level;
 use rig_stats::units::counted;
 use rig_sys::cpu::CpuSet;
+use rig_sys::socket::NamedAddress;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -31,7 +30,7 @@ pub struct TestData {
     pub planned: Option<u32>,
     /// The server as the user named it, and where it was found.
     pub host: String,
-    pub address: Option<SocketAddr>,
+    pub address: Option<NamedAddress>,
     /// The machines.
     pub client: Environment,
     pub server: Option<Environment>,

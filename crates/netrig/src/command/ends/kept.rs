@@ -108,7 +108,7 @@ impl<'a> Kept<'a> {
             gate: false,
             turns: keeping.in_turn.clone(),
             ends: Some(BetweenEnds {
-                peer: Peer { host: (*host).to_owned(), address: Some(address), machine: machine.clone() },
+                peer: Peer { host: (*host).to_owned(), address: Some(address.into()), machine: machine.clone() },
                 load: Loads { client: test.client.clone(), server: test.server.clone() },
                 client_cpus: test.client_cpus.clone(),
                 server_cpus: test.server_cpus.clone(),
@@ -164,7 +164,7 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
         phases: options.timing.phases,
     };
     let id = run.summary.id.to_string();
-    let server = peer.address.map(|address| (address, peer.machine.clone()));
+    let server = peer.address.clone().map(|address| (address, peer.machine.clone()));
     let outcome = Outcome {
         host: &peer.host,
         run: Some(&id),

@@ -11,6 +11,7 @@ use rig_load::plan::Load;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, rate_at_a_glance};
 use rig_study::record::Environment;
+use rig_sys::socket::NamedAddress;
 
 /// Shows each interval once both ends have told of it.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Live {
     waiting: [Vec<Sample>; 2],
     /// All of the trial that runs.
     partial: Partial,
-    server: Option<(SocketAddr, Environment)>,
+    server: Option<(NamedAddress, Environment)>,
 }
 
 impl Live {
@@ -35,7 +36,7 @@ impl Live {
     }
 
     /// The server, once it has introduced itself.
-    pub fn server(&self) -> Option<&(SocketAddr, Environment)> {
+    pub fn server(&self) -> Option<&(NamedAddress, Environment)> {
         self.server.as_ref()
     }
 
@@ -83,6 +84,7 @@ impl Watch for Live {
         if self.server.is_some() {
             return Ok(());
         }
+        let address = NamedAddress::from(address);
         self.say(&format!("Connected to {address}: {} for {:.1} s", self.load.name(), self.seconds));
         self.server = Some((address, machine.clone()));
         Ok(())

@@ -1,6 +1,5 @@
 //! The options of `netrig stream`, `rr`, `udp` and `serve`, and the load that they describe.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_study::run::turns::Turns;
 use rig_study::store::Label;
 use rig_sys::cpu::CpuSet;
+use rig_sys::socket::ZonedAddress;
 
 use super::super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 
@@ -69,6 +69,8 @@ pub struct Which {
     #[arg(long, short)]
     pub server: bool,
     /// Be the client of the server on this host
+    ///
+    /// A name or an address; a link-local one with the interface that leads there: fe80::1%eth0.
     #[arg(long, short, value_name = "HOST")]
     pub client: Option<String>,
 }
@@ -113,8 +115,10 @@ impl Place {
 #[command(next_help_heading = SERVER)]
 pub struct Serving {
     /// Listen on this address alone, `::` for all [default: all with --key-file, else loopback]
+    ///
+    /// A link-local one with its interface: fe80::1%eth0.
     #[arg(long, value_name = "ADDRESS")]
-    pub listen: Option<IpAddr>,
+    pub listen: Option<ZonedAddress>,
     /// Longest test, warm-up and cool-down included
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = seconds)]
     max_time: Span,

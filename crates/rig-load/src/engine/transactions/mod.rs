@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use rig_sys::socket::NamedAddress;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
@@ -121,7 +122,7 @@ impl Source {
                 Ok(Self::Listener(Arc::new(listener)))
             }
             (Role::Listen { address, .. }, None) => {
-                let what = format!("go on listening on {address}");
+                let what = format!("go on listening on {}", NamedAddress::from(*address));
                 Err(Trouble { what, why: "its socket has been closed".into() })
             }
         }

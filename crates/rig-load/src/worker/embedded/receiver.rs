@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rig_sys::socket::{self, Buffer};
+use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -138,8 +138,8 @@ impl Receiver {
         let mut sockets = Vec::new();
         for port in &receiving.ports {
             let what = || match receiving.protocol {
-                Protocol::Tcp => format!("listen on {}", port.at),
-                Protocol::Udp => format!("receive datagrams on {}", port.at),
+                Protocol::Tcp => format!("listen on {}", NamedAddress::from(port.at)),
+                Protocol::Udp => format!("receive datagrams on {}", NamedAddress::from(port.at)),
             };
             let socket =
                 listen(receiving, port.at, &mut notes).map_err(|error| in_use(error, port.at)).failing(what)?;
@@ -320,7 +320,7 @@ fn in_use(error: io::Error, at: SocketAddr) -> io::Error {
             at.port()
         ),
         io::ErrorKind::AddrNotAvailable => {
-            format!("{} is the address of no interface here (see `ip address`)", at.ip())
+            format!("{} is the address of no interface here (see `ip address`)", ZonedAddress::from(at))
         }
         io::ErrorKind::PermissionDenied => format!("port {} needs privilege: choose one from 1024", at.port()),
         _ => return error,

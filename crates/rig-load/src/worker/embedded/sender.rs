@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rig_sys::socket::{self, Buffer};
+use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress};
 use rig_sys::{clock, cpu};
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -42,7 +42,7 @@ pub struct Sending {
     /// One for each of the stream's threads.
     pub targets: Vec<Target>,
     /// The address to send from. Its interface becomes the sockets' (SO_BINDTODEVICE) where that is allowed.
-    pub source: Option<IpAddr>,
+    pub source: Option<ZonedAddress>,
     /// The first connection's port; each further one has the next.
     pub source_port: Option<u16>,
     /// SO_MAX_PACING_RATE of each connection in bytes per second.
@@ -219,7 +219,7 @@ fn connect(
     notes: &mut Vec<String>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Socket, WorkerError> {
-    let what = || format!("connect to {to}");
+    let what = || format!("connect to {}", NamedAddress::from(to));
     let patience = Instant::now() + sending.patience.min(sending.timeout);
     loop {
         let socket = prepared(sending, to, index, notes).failing(what)?;
@@ -277,16 +277,18 @@ fn prepared(sending: &Sending, to: SocketAddr, index: usize, notes: &mut Vec<Str
     };
     if sending.source.is_some() || port != 0 {
         let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
-        let from = SocketAddr::new(sending.source.unwrap_or(any), port);
+        let from = sending.source.unwrap_or_else(|| any.into()).at(port);
         // Ports of the run before may still wait for their last packets.
         socket.set_reuse_address(true)?;
-        socket.bind(&from.into()).map_err(|error| io::Error::other(format!("from {from}: {error}")))?;
+        socket
+            .bind(&from.into())
+            .map_err(|error| io::Error::other(format!("from {}: {error}", NamedAddress::from(from))))?;
     }
     Ok(socket)
 }
 
 /// Two interfaces in one subnet: only the device says which one packets leave by.
-fn bind_device(socket: &Socket, source: IpAddr, notes: &mut Vec<String>) -> io::Result<()> {
+fn bind_device(socket: &Socket, source: ZonedAddress, notes: &mut Vec<String>) -> io::Result<()> {
     let Some(name) = socket::interface_of(source).map_err(io::Error::other)? else {
         return Err(io::Error::other(format!("{source} is the address of no interface here (see `ip address`)")));
     };
@@ -316,6 +318,8 @@ fn made(socket: Socket, thread: u32, stream: &TcpStream) -> Result<Connection, W
         Ok::<_, io::Error>((socket.local_addr()?, socket.peer_addr()?))
     };
     let (local, remote) = finish().failing(|| "prepare a connection".into())?;
-    let name = |address: SockAddr| address.as_socket().map_or_else(|| "?".into(), |address| address.to_string());
+    let name = |address: SockAddr| {
+        address.as_socket().map_or_else(|| "?".into(), |address| NamedAddress::from(address).to_string())
+    };
     Ok(Connection::new(OwnedFd::from(socket), thread, name(local), name(remote)))
 }

@@ -201,7 +201,7 @@ fn what_cannot_be_had_is_named() {
     assert!(error.contains(&at.to_string()) && error.contains("nothing listens"), "{error}");
     let error = Sender::open(&sending, &|| true).unwrap_err().to_string();
     assert!(error.contains("interrupted"), "{error}");
-    sending.source = Some(Ipv4Addr::new(192, 0, 2, 9).into());
+    sending.source = Some("192.0.2.9".parse().unwrap());
     let error = Sender::open(&sending, &|| false).unwrap_err().to_string();
     assert!(error.contains("192.0.2.9") && error.contains("no interface"), "{error}");
 }
@@ -211,7 +211,7 @@ fn connections_leave_from_the_address_and_ports_asked_for() {
     let receiver = receiver(1, Protocol::Tcp, None);
     let to = receiver.addresses()[0];
     let mut sending = sending(&[to], stream(1, 2, Engine::Blocking), Protocol::Tcp, None);
-    sending.source = Some(Ipv4Addr::LOCALHOST.into());
+    sending.source = Some("127.0.0.1".parse().unwrap());
     sending.pacing = Some(1_000_000);
     // Another program may have either port.
     let ports = [23_451, 24_561, 25_671, 26_781, 27_891].into_iter();

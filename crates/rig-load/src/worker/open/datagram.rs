@@ -5,11 +5,12 @@
 //! lost on the way is said again by the connecting end; the other end answers every repetition until the load starts.
 
 use std::io::{self, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::socket::{NamedAddress, ZonedAddress};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, recvfrom, send};
@@ -86,7 +87,7 @@ impl Doorman {
 fn accept<W: Write>(
     control: &mut Control<'_, W>,
     address: SocketAddr,
-    only_from: Option<IpAddr>,
+    only_from: Option<ZonedAddress>,
     sockets: &Sockets,
 ) -> Result<Opened, WorkerError> {
     let mut opened = Opened::default();
@@ -97,11 +98,13 @@ fn accept<W: Write>(
         door.set_reuse_address(true)?;
         door.local_addr()
     };
-    let local = bind().map_err(|error| in_use(error, "ss -lunp")).failing(|| format!("listen on {address}"))?;
+    let local = bind()
+        .map_err(|error| in_use(error, "ss -lunp"))
+        .failing(|| format!("listen on {}", NamedAddress::from(address)))?;
     let port = local.as_socket().map_or(0, |local| local.port());
     control.report(&Event::Listening { port })?;
 
-    let what = |n| move || format!("accept flow {} of {} on {address}", n + 1, sockets.total);
+    let what = |n| move || format!("accept flow {} of {} on {}", n + 1, sockets.total, NamedAddress::from(address));
     let mut deadline_ns = u64::MAX;
     let mut doorman: Option<Doorman> = None;
     for n in 0..sockets.total {
@@ -141,14 +144,14 @@ fn accept<W: Write>(
 
 /// The next greeting that waits on the listening socket, and who sent it. Other datagrams, and those of whoever may not
 /// take part, are thrown away.
-fn knock(door: &Socket, only_from: Option<IpAddr>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
+fn knock(door: &Socket, only_from: Option<ZonedAddress>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
     let mut bytes = [0; crate::greeting::LENGTH + 1];
     loop {
         match recvfrom(door, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, length, Some(peer))) => {
                 let hello = Greeting::decode(&bytes[..length]).filter(|greeting| greeting.kind == Kind::Hello);
                 if let (Some(hello), Ok(peer)) = (hello, SocketAddr::try_from(peer))
-                    && is_welcome(Some(peer.ip()), only_from)
+                    && is_welcome(Some(peer), only_from)
                 {
                     return Ok(Some((hello, peer.into())));
                 }
@@ -162,7 +165,7 @@ fn knock(door: &Socket, only_from: Option<IpAddr>) -> Result<Option<(Greeting, S
 
 fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {
     if to.port() == 0 {
-        return Err("a listener's port is needed").failing(|| format!("connect to {to}"));
+        return Err("a listener's port is needed").failing(|| format!("connect to {}", NamedAddress::from(to)));
     }
     let mut opened = Opened::default();
     let deadlines = Deadlines { all_ns: monotonic_after(OPEN_TIMEOUT), refusal_ns: monotonic_after(REFUSED_TIMEOUT) };
@@ -170,7 +173,7 @@ fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Soc
     for n in 0..sockets.total {
         let socket = new_socket(to, Type::DGRAM, sockets, &mut opened.notes)?;
         let hello = Greeting { kind: Kind::Hello, flow: n, token, values: (sockets.total.into(), 0) };
-        let what = || format!("open flow {} of {} to {to}", n + 1, sockets.total);
+        let what = || format!("open flow {} of {} to {}", n + 1, sockets.total, NamedAddress::from(to));
         socket.connect(&to.into()).failing(what)?;
         greet(control, &socket, &hello, &deadlines)?.failing(what)?;
         opened.connections.push(ready_made(socket, None, n, sockets)?);
