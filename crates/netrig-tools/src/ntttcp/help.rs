@@ -1,8 +1,8 @@
-//! `-h` in both dialects.
+//! `-h` in both dialects, and which version this is.
 
 use super::dialect::Dialect;
 use super::options::{Spec, Use, Value};
-use super::{linux, windows};
+use super::{linux, linux_text, windows};
 
 /// Columns of a terminal, and where the text after an option's name begins.
 const WIDTH: usize = 80;
@@ -36,6 +36,20 @@ pub fn text(dialect: Dialect) -> String {
         }
     });
     text
+}
+
+/// Whether nothing else is asked than which version this is. The original takes `-V` without a role for a receiver that tells
+/// details, which waits for ever.
+pub fn is_of_version(words: &[String]) -> bool {
+    let asks = |word: &String| {
+        let letters = word.strip_prefix('-').filter(|letters| !letters.is_empty());
+        word == "--version" || letters.is_some_and(|letters| letters.bytes().all(|letter| letter == b'V'))
+    };
+    !words.is_empty() && words.iter().all(asks)
+}
+
+pub fn version() -> String {
+    format!("{}\nBeside -r or -s, -V tells details of the test.\n", linux_text::TITLE)
 }
 
 fn line(spec: &Spec, help: &str) -> String {

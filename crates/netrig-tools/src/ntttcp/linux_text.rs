@@ -54,8 +54,11 @@ pub fn device(results: &Results<'_>) -> (u64, u64, u64, f64, f64) {
     (sent, received, interrupts, per_second, over((sent + received) as f64, interrupts as f64))
 }
 
+/// What stands above everything else.
+pub const TITLE: &str = concat!("NTTTCP for Linux 1.4.3 (netrig ", env!("CARGO_PKG_VERSION"), ")");
+
 pub fn opening(plan: &TestPlan, output: &LinuxOutput, console: &Console) {
-    console.plain(&format!("NTTTCP for Linux 1.4.3 (netrig {})", env!("CARGO_PKG_VERSION")));
+    console.plain(TITLE);
     console.plain(RULE);
     if plan.verbose {
         parameters(plan, output).iter().for_each(|line| console.plain(line));

@@ -80,6 +80,10 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
         word.to_str().map(str::to_owned).ok_or_else(|| OptionError::NotText(word.to_string_lossy().into()))
     };
     let words = arguments.iter().map(text).collect::<Result<Vec<_>, _>>().or_exit(Exit::BadInput)?;
+    if help::is_of_version(&words) {
+        streams::print(&help::version())?;
+        return Ok(Exit::Done);
+    }
     let allowed = CpuSet::allowed().or_exit(Exit::Failed)?;
     // Who speaks a name of Windows' speaks its dialect.
     let dialect = match called {

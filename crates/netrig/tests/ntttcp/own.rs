@@ -353,3 +353,20 @@ fn a_receiver_survives_a_sender_that_vanishes() {
     // Its test is over, long before its time.
     assert!(receiving.end().succeeded().bytes() > 0);
 }
+
+#[test]
+fn who_asks_for_the_version_gets_it_and_the_command_ends() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["ntttcp", "ntttcps", "ntttcpr"] {
+        let path = home.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_netrig"), &path).unwrap();
+        for options in ["-V", "-VV", "-V -V", "--version"] {
+            let said = Process::start(&mut Command::new(&path), options, home.path()).end().succeeded();
+            assert!(said.out.contains(concat!("(netrig ", env!("CARGO_PKG_VERSION"), ")")), "{options}: {said:#?}");
+            assert!(said.out.contains("-r"), "{options}: {said:#?}");
+        }
+    }
+    // Details of a test, as always.
+    let (receiving, _) = pair(1, "-r -P 1 -t 1 -V", "-s 127.0.0.1 -P 1 -n 1 -t 1 -V");
+    assert!(receiving.succeeded().out.contains("server address"));
+}
