@@ -64,7 +64,7 @@ enum Command {
     #[command(after_help = examples::SHOW)]
     Show {
         /// A built-in suite's name or a suite file's path
-        suite: String,
+        suite: OsString,
         /// Everything, of suites longer than a screen too: each scenario's testbed and load, each claim's expression
         #[arg(long)]
         all: bool,
@@ -118,7 +118,7 @@ enum Command {
     #[command(after_help = examples::UP)]
     Up {
         /// Which one, as SUITE/SCENARIO, e.g. layers/D
-        scenario: String,
+        scenario: OsString,
         /// Name for `shell` and `down`, so that several can be up
         #[arg(long, default_value = "testbed")]
         name: String,
@@ -136,7 +136,7 @@ enum Command {
         name: Option<String>,
         /// The command and its arguments; without it, $SHELL
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        command: Vec<String>,
+        command: Vec<OsString>,
     },
     /// Take testbeds down
     #[command(after_help = examples::DOWN)]
@@ -232,7 +232,7 @@ enum Command {
     /// Keeps a testbed open for `up`
     #[command(hide = true)]
     Hold {
-        scenario: String,
+        scenario: OsString,
         name: String,
         #[arg(long)]
         cpus: Option<CpuSet>,

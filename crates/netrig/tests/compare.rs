@@ -96,6 +96,9 @@ fn the_exit_status_is_for_scripts() {
         ends(home, status, &[&["compare", &files[old - 1], &files[new - 1]], more].concat()).0
     };
     assert!(compare(0, 1, 2, &[]).contains("are the same"));
+    // Nor has one to be there that is named.
+    assert!(compare(0, 1, 2, &["--store", "new.sqlite"]).contains("are the same"));
+    assert!(!home.join("new.sqlite").exists());
     assert!(compare(1, 1, 3, &[]).contains("Worse"));
     assert!(compare(0, 3, 1, &[]).contains("Better"));
     assert!(compare(0, 1, 4, &[]).contains("undecided: the interval spans"));

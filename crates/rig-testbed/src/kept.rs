@@ -90,6 +90,16 @@ impl Registry {
         Ok(())
     }
 
+    /// Forgets what the calling process holds and has published.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn withdraw(&self, name: &str) -> Result<()> {
+        let path = self.file(name)?;
+        let _lock = self.lock()?;
+        fs::remove_file(&path).with_context(|| format!("remove {}", path.display()))
+    }
+
     /// All testbeds of this user that stand, by name.
     pub fn list(&self) -> Result<Vec<Kept>> {
         let _lock = self.lock()?;

@@ -1,5 +1,6 @@
 //! `netrig compare`, and the comparison at the end of `netrig run --against`.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
 use anyhow::anyhow;
@@ -26,10 +27,10 @@ pub struct CompareArgs {
     /// The earlier run: a number or label in `netrig history`, `latest`, `latest~1` for the one before, or a file that `netrig
     /// report --format json` wrote
     #[arg(default_value = "latest~1")]
-    pub old: String,
+    pub old: OsString,
     /// The later run, named in the same way
     #[arg(default_value = "latest")]
-    pub new: String,
+    pub new: OsString,
     /// Only these scenarios, e.g. A,B,D
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub only: Vec<String>,
@@ -58,13 +59,13 @@ pub fn compare(args: &CompareArgs) -> Result<Exit, Failure> {
 
 /// Compares two runs of the store, or of files, by the names that the user gave them.
 pub(super) fn stored(
-    old: &str,
-    new: &str,
+    old: impl AsRef<OsStr>,
+    new: impl AsRef<OsStr>,
     options: &Options,
     fail_on_undecided: bool,
     store: &StoreArgs,
 ) -> Result<(Comparison, Exit), Failure> {
-    let (old, new) = (input(old, store)?, input(new, store)?);
+    let (old, new) = (input(old.as_ref(), store)?, input(new.as_ref(), store)?);
     let history = match compare::took_turns(&old.data, &new.data) {
         true => Vec::new(),
         false => history(store, &new.data.run.suite)?,
@@ -84,7 +85,7 @@ pub(super) struct Against {
 impl Against {
     /// The run that the user named, or `None` where none was; refuses what could not be compared in the end.
     pub fn choose(
-        against: Option<&str>,
+        against: Option<&OsStr>,
         judge: &JudgeArgs,
         store: &StoreArgs,
         suite: &str,
@@ -140,18 +141,18 @@ fn exit(comparison: &Comparison, fail_on_undecided: bool) -> Exit {
 }
 
 /// A run from the store, or from a file that a report was written to.
-fn input(name: &str, store: &StoreArgs) -> Result<Input, Failure> {
+fn input(name: &OsStr, store: &StoreArgs) -> Result<Input, Failure> {
+    let path = Path::new(name);
+    let name = name.to_string_lossy();
+    let from_file = || {
+        let data = export::read(path).or_exit(Exit::BadInput)?;
+        Ok(Input { name: name.clone().into_owned(), data })
+    };
     let run = match name.parse::<RunName>() {
         // A word may be a label or a file: the store's labels come first.
-        Ok(run @ RunName::Label(_)) if Path::new(name).is_file() && !has(store, &run) => {
-            let data = export::read(Path::new(name)).or_exit(Exit::BadInput)?;
-            return Ok(Input { name: name.to_owned(), data });
-        }
+        Ok(run @ RunName::Label(_)) if path.is_file() && !has(store, &run) => return from_file(),
         Ok(run) => run,
-        Err(_) if Path::new(name).exists() => {
-            let data = export::read(Path::new(name)).or_exit(Exit::BadInput)?;
-            return Ok(Input { name: name.to_owned(), data });
-        }
+        Err(_) if path.exists() => return from_file(),
         Err(error) => {
             let error = anyhow!("{error}, or a file that `netrig report --format json` wrote");
             return Err(Failure::new(Exit::BadInput, error));
@@ -169,9 +170,9 @@ fn has(store: &StoreArgs, run: &RunName) -> bool {
 }
 
 /// The most recent complete runs of a suite, for the noise floor. Without a store, as where two files are compared,
-/// there are none.
+/// there are none, also where one is named that is still to be made.
 fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
-    if args.store.is_none() && !report::path_of(args).is_ok_and(|path| path.exists()) {
+    if !report::path_of(args).is_ok_and(|path| path.exists()) {
         return Ok(Vec::new());
     }
     let store = report::open(args)?;

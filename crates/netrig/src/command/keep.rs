@@ -1,20 +1,24 @@
 //! `netrig up`, `shell` and `down`.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::print;
+use rig_cli::streams::{note, print};
 use rig_study::run::agents::Agents;
 use rig_study::run::{Lack, not_here};
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
-use rig_sys::process;
+use rig_sys::{process, signal};
 use rig_testbed::datapath::Machine;
 use rig_testbed::kept::{Kept, NameTaken, Registry};
 use rig_testbed::{Placement, Testbed};
@@ -24,8 +28,10 @@ use crate::doctor::Purpose;
 
 /// What the holder says when the testbed stands.
 const READY: &[u8] = b"ready\n";
+/// What the holder hears once `up` knows. A holder that hears nothing until `up` is gone takes the testbed down.
+const TAKEN: &[u8] = b"\n";
 
-pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
+pub fn up(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
     // Mistakes are found here, where the user sees them.
     find(scenario)?;
     usable_cpus(cpus)?;
@@ -35,7 +41,8 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
     }
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
     let mut command = Command::new(program);
-    command.args(["hold", scenario, name]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("hold").args([scenario, OsStr::new(name)]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if let Some(cpus) = cpus {
         command.args(["--cpus", &cpus.to_string()]);
     }
@@ -43,10 +50,23 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
         .spawn()
         .context("start the process that keeps the testbed")
         .or_exit(Exit::Failed)?;
+    let building = Arc::new(Mutex::new(Building::Goes));
+    let (seen, pid) = (building.clone(), holder.id());
+    signal::on_stop_signal(move || stop_building(&seen, pid)).context("catch Ctrl-C").or_exit(Exit::Failed)?;
     let mut said = Vec::new();
     if let Some(mut out) = holder.stdout.take() {
         out.read_to_end(&mut said).context("read from the process that keeps the testbed").or_exit(Exit::Failed)?;
     }
+    let mut state = locked(&building);
+    if *state == Building::Stopped {
+        holder.wait().context("wait for the process that keeps the testbed").or_exit(Exit::Failed)?;
+        // What it may have written down does not stand, and is forgotten by looking.
+        registry.find(name)?;
+        note("netrig: stopped while the testbed was built: nothing of it is left");
+        return Ok(Exit::Stopped);
+    }
+    *state = Building::Over;
+    drop(state);
     if said != READY {
         let mut why = String::new();
         if let Some(mut err) = holder.stderr.take() {
@@ -56,6 +76,10 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
         let same = [Exit::Lacking, Exit::BadInput].into_iter().find(|exit| status.code() == Some(*exit as i32));
         let exit = same.unwrap_or(Exit::Failed);
         return Err(Failure::new(exit, anyhow!("{}", why.trim().trim_start_matches("netrig: "))));
+    }
+    if let Some(mut line) = holder.stdin.take() {
+        // A holder that is gone has left nothing to find.
+        let _gone = line.write_all(TAKEN);
     }
     let kept = registry.find(name)?.with_context(|| format!("testbed '{name}' went away at once"))?;
     let mut text = format!("Testbed '{name}' is up: {}\n", kept.origin);
@@ -69,14 +93,63 @@ pub fn up(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Fai
     Ok(Exit::Done)
 }
 
+/// How far `up` has come, for whoever wants to stop it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Building {
+    Goes,
+    Stopped,
+    /// The testbed stands, or there will be none.
+    Over,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the holder, and with it all that it has built, unless it is done. It is a child, so its number is still its own.
+fn stop_building(building: &Mutex<Building>, holder: u32) {
+    let mut state = locked(building);
+    if *state == Building::Goes {
+        *state = Building::Stopped;
+        let _gone = process::kill(holder);
+    }
+}
+
+/// Ends this process, and with it all that it has built, when a signal asks for that, or `up` goes away before it has taken
+/// the testbed over. The value is true while the testbed is written down, which nobody else may change meanwhile.
+fn end_with_up(registry: &Arc<Registry>, name: &str) -> io::Result<Arc<Mutex<bool>>> {
+    let written = Arc::new(Mutex::new(false));
+    let (seen, registry, name) = (written.clone(), registry.clone(), name.to_owned());
+    let end = move || {
+        // Held to the end: nothing is written down any more.
+        let is_written = locked(&seen);
+        if *is_written {
+            // A file that stays does not stand, and is forgotten by who reads it next.
+            let _ = registry.withdraw(&name);
+        }
+        std::process::exit(Exit::Stopped as i32);
+    };
+    signal::on_stop_signal(end.clone())?;
+    let mut up = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let listen = move || {
+        if up.read_exact(&mut [0; TAKEN.len()]).is_err() {
+            end();
+        }
+    };
+    thread::Builder::new().name("up".into()).spawn(listen)?;
+    Ok(written)
+}
+
 /// Builds the testbed and stays until killed.
-pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
-    let registry = Registry::open().or_exit(Exit::Lacking)?;
+pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
+    let registry = Arc::new(Registry::open().or_exit(Exit::Lacking)?);
     let (suite, scenario_found) = find(scenario)?;
     let placement = Placement::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
     let scenario_found = scenario_found.on(&placement).or_exit(Exit::BadInput)?;
     let of_nodes = placement.of(&scenario_found.topology, scenario_found.dut).or_exit(Exit::Lacking)?;
     let rootless = gain_privilege()?;
+    // From here on, because a user namespace is entered before there are threads.
+    let written = end_with_up(&registry, name).context("watch over the building").or_exit(Exit::Failed)?;
     if let Some(Lack { found, remedy, .. }) =
         not_here(&scenario_found, &placement, rig_datapaths::ALL, Machine { rootless })
     {
@@ -91,20 +164,24 @@ pub fn hold(scenario: &str, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     let owned = CpuSet::new(of_nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
     let control = usable_cpus(cpus)?.without(&owned);
     let _at_work = Agents::attach(&scenario_found, &testbed, &control, rig_datapaths::ALL).or_exit(Exit::Failed)?;
-    registry.publish(name, scenario, rootless, &testbed).map_err(|error| {
+    let mut is_written = locked(&written);
+    registry.publish(name, &scenario.to_string_lossy(), rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };
         Failure::new(exit, error)
     })?;
+    *is_written = true;
+    drop(is_written);
     // Whoever reads that the testbed stands finds the terminal left already.
     let told = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
     process::close_standard_streams().context("leave the terminal").or_exit(Exit::Failed)?;
-    told.and_then(|mut out| out.write_all(READY)).context("tell that the testbed stands").or_exit(Exit::Failed)?;
+    // Where nobody hears it, `up` has gone, which the thread that listens sees.
+    let _unheard = told.and_then(|mut out| out.write_all(READY));
     loop {
         std::thread::park();
     }
 }
 
-pub fn shell(place: &str, name: Option<&str>, command: &[String]) -> Result<Exit, Failure> {
+pub fn shell(place: &str, name: Option<&str>, command: &[OsString]) -> Result<Exit, Failure> {
     let kept = choose(name)?;
     let Some(found) = kept.place(place) else {
         let names: Vec<&str> = kept.places.iter().map(|p| p.name.as_str()).collect();
@@ -112,11 +189,11 @@ pub fn shell(place: &str, name: Option<&str>, command: &[String]) -> Result<Exit
         return Err(Failure::new(Exit::BadInput, error));
     };
     kept.enter(found).or_exit(Exit::Failed)?;
-    let shell = std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".into());
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let default = [shell];
     let command = if command.is_empty() { &default[..] } else { command };
     let error = Command::new(&command[0]).args(&command[1..]).env("NETRIG_PLACE", place).exec();
-    Err(Failure::new(Exit::BadInput, anyhow!("cannot run '{}': {error}", command[0])))
+    Err(Failure::new(Exit::BadInput, anyhow!("cannot run '{}': {error}", command[0].display())))
 }
 
 pub fn down(name: Option<&str>) -> Result<Exit, Failure> {
@@ -164,10 +241,16 @@ fn known(registry: &Registry, name: &str) -> Result<Kept, Failure> {
 }
 
 /// The scenario that `SUITE/SCENARIO` names; the suite may be a path with slashes of its own.
-fn find(name: &str) -> Result<(Suite, Scenario), Failure> {
-    let Some((suite, scenario)) = name.rsplit_once('/') else {
-        let error =
-            anyhow!("'{name}' is not SUITE/SCENARIO: write for instance layers/B (see `netrig list --scenarios`)");
+fn find(name: &OsStr) -> Result<(Suite, Scenario), Failure> {
+    let bytes = name.as_bytes();
+    let slash = bytes.iter().rposition(|byte| *byte == b'/');
+    // A file may have any name, a scenario is named in its text.
+    let parts = slash.and_then(|at| Some((OsStr::from_bytes(&bytes[..at]), str::from_utf8(&bytes[at + 1..]).ok()?)));
+    let Some((suite, scenario)) = parts else {
+        let error = anyhow!(
+            "'{}' is not SUITE/SCENARIO: write for instance layers/B (see `netrig list --scenarios`)",
+            name.display()
+        );
         return Err(Failure::new(Exit::BadInput, error));
     };
     let suite = Suite::load(suite)?;

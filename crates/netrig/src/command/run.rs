@@ -1,5 +1,6 @@
 //! `netrig run`.
 
+use std::ffi::OsString;
 use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -39,7 +40,7 @@ use crate::doctor::Purpose;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// A built-in suite's name or a suite file's path
-    pub suite: String,
+    pub suite: OsString,
     /// A first look: short windows, few trials, wide intervals
     #[arg(long)]
     pub quick: bool,
@@ -89,7 +90,7 @@ pub struct RunArgs {
     ///
     /// Ends with status 1 if something is worse than in that earlier run.
     #[arg(long, help_heading = HEADING, value_name = "RUN")]
-    pub against: Option<String>,
+    pub against: Option<OsString>,
     #[command(flatten)]
     pub judge: JudgeArgs,
     #[command(flatten)]

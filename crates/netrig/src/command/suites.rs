@@ -1,5 +1,6 @@
 //! `netrig list` and `netrig show`.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 
 use rig_cli::exit::{Exit, Failure};
@@ -66,7 +67,7 @@ fn numbers(rows: &[Scenario]) -> String {
     workers.collect::<Vec<_>>().join(", ")
 }
 
-pub fn show(name: &str, all: bool) -> Result<Exit, Failure> {
+pub fn show(name: &OsStr, all: bool) -> Result<Exit, Failure> {
     let suite = Suite::load(name)?;
     suite.check_datapaths(rig_datapaths::ALL)?;
     let width = streams::width();
@@ -76,7 +77,7 @@ pub fn show(name: &str, all: bool) -> Result<Exit, Failure> {
         whole
     } else {
         let room = SCREEN.saturating_sub(head.lines().count() + AROUND);
-        format!("{head}{}", overview(&suite, &visible_line(name), room, width))
+        format!("{head}{}", overview(&suite, &visible_line(&name.to_string_lossy()), room, width))
     };
     print(&look::shown(&text))?;
     Ok(Exit::Done)

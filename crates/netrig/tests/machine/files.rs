@@ -1,11 +1,14 @@
 //! The files that a run uses: its store and its report.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
 use rig_study::store::{RunState, Store};
+use rig_sys::cpu::CpuSet;
 
 use crate::bench::{Bench, assert_whole, trials_told};
 use crate::world::{self, expect, netrig};
@@ -179,5 +182,45 @@ fn a_run_is_compared_with_the_one_before_it() {
         let may_differ = ["Load average", "Trials of", "Machine, by the same arithmetic"];
         assert!(what.iter().all(|what| may_differ.iter().any(|may| what.starts_with(may))), "{what:?}");
         world::assert_nothing_left("of two runs");
+    });
+}
+
+#[test]
+fn names_of_files_are_bytes_which_need_not_be_text() {
+    world::own(|| {
+        let bench = Bench::new();
+        let path = |name: &[u8]| bench.path("").join(OsStr::from_bytes(name));
+        let (suite, store, report) = (path(b"s\xff.toml"), path(b"s\xff.sqlite"), path(b"r\xff.json"));
+        fs::copy(bench.path("suite.toml"), &suite).unwrap();
+        let scenario = if CpuSet::allowed().unwrap().len() == 1 { "C" } else { "R" };
+        let command = |words: &[&OsStr]| {
+            let output = netrig().args(words).arg("--store").arg(&store).env("NETRIG_RUN", path(b"run\xff")).output();
+            expect(&output.unwrap(), 0)
+        };
+        let [run, json, write] = ["run", "--format=json", "--output"].map(OsStr::new);
+        let few = ["--trials=2", "--only", scenario, "--no-aa"].map(OsStr::new);
+        let (_, said) = command(&[&[run, suite.as_os_str(), json, write, report.as_os_str()], &few[..]].concat());
+        assert_eq!(trials_told(&said), 2, "{said}");
+        assert_eq!(Store::open_to_read(&store).unwrap().runs().unwrap().len(), 1);
+        // What a report wrote is a run to compare with, by name.
+        command(&[&[run, suite.as_os_str(), OsStr::new("--against"), report.as_os_str()], &few[..]].concat());
+        let (out, _) = command(&[OsStr::new("compare"), report.as_os_str(), OsStr::new("latest")]);
+        assert!(out.contains("r\u{fffd}.json"), "{out}");
+        let kept =
+            |words: &[&OsStr]| expect(&netrig().args(words).env("NETRIG_RUN", path(b"run\xff")).output().unwrap(), 0).0;
+        let [show, up, shell, down] = ["show", "up", "shell", "down"].map(OsStr::new);
+        assert!(kept(&[show, suite.as_os_str()]).contains("A short suite"));
+        let mut of_suite = suite.clone().into_os_string();
+        of_suite.push("/");
+        of_suite.push(scenario);
+        kept(&[up, &of_suite]);
+        let first = if scenario == "C" { "a/x" } else { "a" };
+        let echoed = kept(&[shell, OsStr::new(first), OsStr::new("ls"), OsStr::new("-b"), suite.as_os_str()]);
+        assert!(echoed.contains("s\\377.toml"), "{echoed}");
+        kept(&[down]);
+        // A mistake is told with the name as far as it is text.
+        let missing = netrig().arg("run").arg(path(b"missing\xff.toml")).output().unwrap();
+        let (_, said) = expect(&missing, 2);
+        assert!(said.contains("missing\u{fffd}.toml") && said.contains("No such file"), "{said}");
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -293,6 +294,66 @@ fn a_holder_that_is_killed_takes_its_testbed_with_it() {
     });
 }
 
+/// Both outputs are read, and all there is of it is gone.
+#[track_caller]
+fn assert_undone(user: &User, when: &str) {
+    world::assert_nothing_left(when);
+    assert_eq!(user.registered(), BTreeSet::new(), "{when}");
+}
+
+#[test]
+fn an_up_that_ends_while_it_builds_leaves_nothing() {
+    world::own(|| {
+        let user = User::new();
+        // As many as take a while to build.
+        let names: Vec<String> = (0..60).map(|number| format!("a/c{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let many = one_node(user.runtime.path(), "many", &names[..30], &names[30..]);
+        for signal in [Signal::KILL, Signal::TERM, Signal::INT, Signal::HUP] {
+            let mut command = user.command(&["up", &many]);
+            let up = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let begun = || (world::network_namespaces().len() > 3).then_some(());
+            world::until(Duration::from_secs(30), begun).expect("it builds");
+            kill_process(Pid::from_child(&up), signal).unwrap();
+            let output = up.wait_with_output().unwrap();
+            let when = format!("by {signal:?}");
+            if signal != Signal::KILL {
+                let (_, err) = expect(&output, 130);
+                assert!(err.contains("nothing of it is left"), "{err}");
+                assert_eq!(world::processes(), [], "{when}: the holder outlives `up`");
+                assert_eq!(user.registered(), BTreeSet::new(), "{when}");
+            }
+            assert_undone(&user, &when);
+        }
+        // The name is free.
+        user.netrig(0, &["up", &user.scenario]);
+        user.netrig(0, &["down"]);
+    });
+}
+
+#[test]
+fn a_testbed_that_nobody_takes_over_or_whose_holder_is_told_to_end_is_undone() {
+    world::own(|| {
+        let user = User::new();
+        // `up` is gone before it has taken the testbed over.
+        let mut command = user.command(&["hold", &user.scenario, "testbed"]);
+        let mut holder = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        holder.stdout.take().unwrap().read_to_string(&mut ready).unwrap();
+        assert_eq!(ready, "ready\n");
+        assert_eq!(user.registered(), BTreeSet::from(["testbed.json".to_owned()]));
+        drop(holder.stdin.take());
+        assert_eq!(holder.wait().unwrap().code(), Some(130));
+        assert_undone(&user, "by a testbed that nobody took over");
+        // It stands.
+        for signal in [Signal::TERM, Signal::INT] {
+            user.netrig(0, &["up", &user.scenario]);
+            kill_process(Pid::from_raw(world::processes()[0].pid as i32).unwrap(), signal).unwrap();
+            assert_undone(&user, &format!("by {signal:?} to the holder"));
+        }
+    });
+}
+
 #[test]
 fn an_up_that_is_killed_at_any_moment_leaves_a_testbed_or_nothing() {
     world::own(|| {
@@ -310,11 +371,12 @@ fn an_up_that_is_killed_at_any_moment_leaves_a_testbed_or_nothing() {
             // The holder may be on its way; it comes to stand or it ends.
             let settled = || {
                 let holders = world::processes();
-                let stands = user.registry().exists() && user.registered().contains("testbed.json");
-                (holders.is_empty() || stands).then_some(holders.len())
+                let known = user.registry().exists() && user.registered().contains("testbed.json");
+                (holders.is_empty() != known).then_some(holders.len())
             };
-            let holders = world::until(Duration::from_secs(10), settled)
-                .unwrap_or_else(|| panic!("a holder that nobody knows of stays {when}: {:?}", world::processes()));
+            let holders = world::until(Duration::from_secs(10), settled).unwrap_or_else(|| {
+                panic!("a holder that nobody knows of, or the file of none, stays {when}: {:?}", world::processes())
+            });
             assert!(holders <= 1, "{when}");
             user.netrig(0, &["down"]);
             world::assert_nothing_left(&when);

@@ -15,6 +15,7 @@ mod words;
 mod workers;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -500,26 +501,28 @@ impl Suite {
     }
 
     /// A built-in suite by its name, or a suite file by its path.
-    pub fn load(name_or_path: &str) -> Result<Self, SuiteError> {
-        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == name_or_path) {
+    pub fn load(name_or_path: impl AsRef<OsStr>) -> Result<Self, SuiteError> {
+        let name_or_path = name_or_path.as_ref();
+        if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| name_or_path == *name) {
             return Self::parse(&format!("{name}.toml"), text);
         }
         let path = FilePath::new(name_or_path);
+        let file = name_or_path.to_string_lossy();
         let text = mistakes::read_text(path).map_err(|error| {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             SuiteError {
-                file: name_or_path.to_owned(),
+                file: file.clone().into_owned(),
                 line: None,
                 what: format!("cannot read this suite: {error}"),
                 hint: Some(format!(
                     "{}name a built-in suite ({}) or the path of a suite file",
-                    mistakes::closest(name_or_path, names.iter().copied())
+                    mistakes::closest(&file, names.iter().copied())
                         .map_or_else(String::new, |meant| format!("did you mean {meant}? ")),
                     names.join(", ")
                 )),
             }
         })?;
-        Self::parse(name_or_path, &text)
+        Self::parse(&file, &text)
     }
 
     /// Reads and validates the text of a suite file; `file` is its name for messages.

@@ -33,7 +33,7 @@ const TIME: Duration = Duration::from_secs(300);
 #[derive(Debug, Args)]
 pub struct AbArgs {
     /// A suite's name or file, or a test: `stream`, `rr`, `udp`
-    pub suite: String,
+    pub suite: OsString,
     /// The server of the old side's test
     #[arg(long, value_name = "HOST")]
     pub old_client: Option<String>,
@@ -198,8 +198,10 @@ fn make(args: &AbArgs, at_most: AtMost, pair: &Pair, cancel: &Cancel) -> Result<
     let numbers = [&old, &new].map(|run| run.number.clone().unwrap_or_default());
     let [old_number, new_number] = &numbers;
     let mut progress = TurnsProgress::new(at_most, args.quiet);
-    progress
-        .note(&format!("Run {old_number} is the old variant, run {new_number} the new one: {} in turn", args.suite));
+    progress.note(&format!(
+        "Run {old_number} is the old variant, run {new_number} the new one: {} in turn",
+        args.suite.display()
+    ));
     let took = take_turns(at_most, [&mut old, &mut new], &mut progress);
     progress.finish();
     let ended = took.and_then(|()| old.end()).and_then(|()| new.end());

@@ -32,7 +32,7 @@ const OURS: [&str; 11] = [
 
 /// Whether a test is asked for, not a suite; refuses what the one of them does not have.
 pub(super) fn is_asked(args: &AbArgs) -> Result<bool, Failure> {
-    let is_test = TESTS.contains(&args.suite.as_str());
+    let is_test = TESTS.iter().any(|test| args.suite == *test);
     let refuse = |option: &str, why: &str| Err(Failure::new(Exit::BadInput, anyhow!("{option} {why}")));
     let of_suites =
         [("--only", !args.only.is_empty()), ("--layers", args.layers.is_some()), ("--seed", args.seed.is_some())];
@@ -45,7 +45,9 @@ pub(super) fn is_asked(args: &AbArgs) -> Result<bool, Failure> {
     ];
     let given = |options: &[(&'static str, bool)]| options.iter().find(|(_, given)| *given).map(|(name, _)| *name);
     match (is_test, given(&of_suites), given(&of_tests)) {
-        (true, Some(option), _) => refuse(option, &format!("is for suites: `netrig ab {}` has one load", args.suite)),
+        (true, Some(option), _) => {
+            refuse(option, &format!("is for suites: `netrig ab {}` has one load", args.suite.display()))
+        }
         (false, _, Some(option)) => {
             refuse(option, "is for `netrig ab stream`, `rr` and `udp`: a suite has its own ends")
         }

@@ -1,5 +1,6 @@
 //! The options of `netrig stream`, `rr`, `udp` and `serve`, and the load that they describe.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -241,7 +242,7 @@ pub struct Keeping {
     ///
     /// Ends with status 1 if something is worse than in that earlier run.
     #[arg(long, value_name = "RUN")]
-    pub against: Option<String>,
+    pub against: Option<OsString>,
     /// Take turns with another run, as whoever started both says on standard input
     #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND", conflicts_with = "against")]
     pub in_turn: Option<Turns>,
