@@ -47,6 +47,9 @@ pub(crate) fn would_do(settings: &Settings, node_name: &str) -> String {
         let written = writeln!(text, "  {words}");
         debug_assert!(written.is_ok(), "writing to a string");
     };
+    if settings.router.has_key {
+        line("labels and network identifiers are drawn from a key".to_owned());
+    }
     let bgp = settings.router.bgp.as_ref().filter(|_| node.bgp);
     if let Some(bgp) = bgp {
         let routes = announced::routes(settings, node_name).len();

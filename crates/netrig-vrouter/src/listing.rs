@@ -338,6 +338,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::ManyCopies => "Many Copies",
         Reason::ManyPieces => "Many Pieces",
         Reason::Claim => "Address Claim",
+        Reason::PeerInterface => "Peer Interface",
     }
 }
 

@@ -78,6 +78,7 @@ fn list(changed: u32) -> List {
 /// The first two interfaces are of one network.
 fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config {
     let underlay = Underlay {
+        strict: true,
         address: Ipv4Addr::new(198, 18, 0, 1),
         peers: (0..PEERS)
             .map(|number| (peer(number), Peer { interface: real[0], gateway: peer(number), mtu: 9000 }))

@@ -250,6 +250,7 @@ int from_underlay(struct __sk_buff *skb)
 	const struct control *c = controls_now();
 	const struct next_hop *nh = 0;
 	const struct interface *to;
+	const struct peer *peer;
 	struct outer o = {};
 	struct work *w = work_here();
 	struct packet *p = w ? &w->packet : 0;
@@ -262,9 +263,10 @@ int from_underlay(struct __sk_buff *skb)
 	if (!p || !c || pull(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN) || !parse_outer(skb, c, &o, &reason))
 		return TCX_NEXT;
 	__builtin_memset(p, 0, sizeof(*p));
-	if (!bpf_map_lookup_elem(&peers, &o.source)) {
+	peer = bpf_map_lookup_elem(&peers, &o.source);
+	if (!peer || (peer->comes_by && peer->comes_by != skb->ifindex)) {
 		set_v4(&p->key.source, o.source);
-		return drop(p, 0, REASON_NO_PEER);
+		return drop(p, 0, peer ? REASON_PEER_INTERFACE : REASON_NO_PEER);
 	}
 	if (reason)
 		return drop(p, 0, reason);

@@ -151,7 +151,8 @@ impl<'a> Compiler<'a> {
             }
         }
         if !all.is_empty() {
-            self.compiled.config.underlay = Some(datapath::Underlay { address: self.node.address, peers });
+            let strict = self.settings.router.strict_underlay;
+            self.compiled.config.underlay = Some(datapath::Underlay { address: self.node.address, peers, strict });
         }
     }
 

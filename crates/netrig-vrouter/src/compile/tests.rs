@@ -179,8 +179,11 @@ fn another_nodes_container_is_behind_a_tunnel_of_each_encapsulation() {
             assert_eq!(config.vnis, BTreeMap::from([(100, Vni::Vrf(red))]));
             assert_eq!(config.labels, BTreeMap::from([(101, NextHop::Interface(1))]));
             let peer = Peer { interface: 2, gateway: "192.0.2.2".parse().unwrap(), mtu: 1400 };
-            let underlay =
-                Underlay { address: "192.0.2.1".parse().unwrap(), peers: BTreeMap::from([(peer.gateway, peer)]) };
+            let underlay = Underlay {
+                address: "192.0.2.1".parse().unwrap(),
+                peers: BTreeMap::from([(peer.gateway, peer)]),
+                strict: true,
+            };
             assert_eq!(config.underlay, Some(underlay));
             // Nobody of blue is here.
             assert_eq!(config.vrfs.len(), 1);

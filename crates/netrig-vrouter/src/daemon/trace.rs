@@ -22,10 +22,16 @@ impl Engine {
         let (name, number) = self.interface_of(asked)?;
         let peer = asked.peer.as_ref().map(|peer| self.address_of(peer)).transpose()?;
         let plain = packet::frame(&asked.flow, config.mac)?;
-        let index = config.interfaces.get(&number).map_or(0, |interface| interface.index);
-        let (side, frame) = match peer {
-            None => (Side::Container, plain),
-            Some(peer) => (Side::Underlay, self.in_tunnel(asked, peer, name, &plain)?),
+        let (side, index, frame) = match peer {
+            None => {
+                let index = config.interfaces.get(&number).map_or(0, |interface| interface.index);
+                (Side::Container, index, plain)
+            }
+            Some(peer) => {
+                let known = config.underlay.as_ref().and_then(|underlay| underlay.peers.get(&peer));
+                // By the way that it is reached.
+                (Side::Underlay, known.map_or(0, |peer| peer.interface), self.in_tunnel(asked, peer, name, &plain)?)
+            }
         };
         let mut model = Model::new(2 * self.room as usize);
         model.apply(config);
@@ -106,6 +112,7 @@ impl Engine {
             underlay: Some(Underlay {
                 address: peer,
                 peers: BTreeMap::from([(own, Peer { interface: 1, gateway: own, mtu: u16::MAX })]),
+                strict: true,
             }),
             vrfs: BTreeMap::from([(1, Vrf { routes, ..Vrf::default() }.into())]),
             interfaces: BTreeMap::from([(

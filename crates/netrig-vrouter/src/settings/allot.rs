@@ -24,24 +24,27 @@ pub(super) struct Twice<T> {
     pub(super) span: Range<usize>,
 }
 
+/// 64 bits for a name.
+pub(super) type Draw<'a> = &'a dyn Fn(&str) -> u64;
+
 type Allotted<T> = Result<Vec<(String, T)>, Twice<T>>;
 
-pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Allotted<u32> {
+pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allotted<u32> {
     let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
     // There are more numbers than names: 2^20 labels and interfaces of one node.
     let candidates = |drawn: u64| (0..size).map(move |n| first + ((drawn % size + n) % size) as u32);
-    allot(asked, candidates)
+    allot(asked, draw, candidates)
 }
 
 /// As [`numbers`], where others who do not know all these names have to come to the same: two names that come to one number
 /// are told. Where nobody has asked for it, the span is empty.
-pub(super) fn agreed(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Allotted<u32> {
+pub(super) fn agreed(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allotted<u32> {
     let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
     let mut names: HashMap<u32, &Asked<u32>> = HashMap::new();
     let mut allotted = Vec::new();
     for one in asked {
         let said = one.number.as_ref();
-        let number = said.map_or_else(|| first + (drawn(&one.name) % size) as u32, |(_, number)| *number);
+        let number = said.map_or_else(|| first + (draw(&one.name) % size) as u32, |(_, number)| *number);
         if let Some(other) = names.insert(number, one) {
             let span = said.or(other.number.as_ref()).map_or(0..0, |(span, _)| span.clone());
             return Err(Twice { first: other.name.clone(), second: one.name.clone(), number, span });
@@ -58,10 +61,14 @@ pub(super) fn macs(asked: &[Asked<Mac>], router: Mac) -> Allotted<Mac> {
         Mac([0x02, a, b, c, d, e])
     };
     let candidates = |drawn: u64| (0..=u64::MAX).map(move |n| of(drawn.wrapping_add(n))).filter(|mac| *mac != router);
-    allot(asked, candidates)
+    allot(asked, &by_name, candidates)
 }
 
-fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(asked: &[Asked<T>], candidates: impl Fn(u64) -> I) -> Allotted<T> {
+fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(
+    asked: &[Asked<T>],
+    draw: Draw,
+    candidates: impl Fn(u64) -> I,
+) -> Allotted<T> {
     let mut taken = HashSet::new();
     for one in asked {
         let Some((span, number)) = &one.number else { continue };
@@ -75,14 +82,15 @@ fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(asked: &[Asked<T>], candida
     for one in asked {
         let number = match &one.number {
             Some((_, number)) => Some(*number),
-            None => candidates(drawn(&one.name)).find(|number| taken.insert(*number)),
+            None => candidates(draw(&one.name)).find(|number| taken.insert(*number)),
         };
         allotted.extend(number.map(|number| (one.name.clone(), number)));
     }
     Ok(allotted)
 }
 
-fn drawn(name: &str) -> u64 {
+/// What follows from the name alone, which everybody who knows the name knows.
+pub(super) fn by_name(name: &str) -> u64 {
     let digest = Sha256::digest(name.as_bytes());
     digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
 }
@@ -97,7 +105,7 @@ mod tests {
     }
 
     fn allotted(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Vec<u32> {
-        let Ok(allotted) = numbers(asked, range) else { panic!("nobody asks for anything") };
+        let Ok(allotted) = numbers(asked, range, &by_name) else { panic!("nobody asks for anything") };
         allotted.into_iter().map(|(_, number)| number).collect()
     }
 
@@ -122,14 +130,14 @@ mod tests {
 
     #[test]
     fn where_all_have_to_agree_nobody_gets_the_next_one() {
-        let Ok(two) = agreed(&asked(&["a", "b"]), 1..=LAST) else { panic!() };
-        let Ok(one) = agreed(&asked(&["b"]), 1..=LAST) else { panic!() };
+        let Ok(two) = agreed(&asked(&["a", "b"]), 1..=LAST, &by_name) else { panic!() };
+        let Ok(one) = agreed(&asked(&["b"]), 1..=LAST, &by_name) else { panic!() };
         assert_eq!(two[1], one[0]);
-        let Err(twice) = agreed(&asked(&["a", "b", "c"]), 1..=2) else { panic!("two numbers for three") };
+        let Err(twice) = agreed(&asked(&["a", "b", "c"]), 1..=2, &by_name) else { panic!("two numbers for three") };
         assert!(twice.span.is_empty() && [1, 2].contains(&twice.number));
         let mut said = asked(&["a", "b"]);
         said[0].number = Some((5..6, one[0].1));
-        let Err(twice) = agreed(&said, 1..=LAST) else { panic!("one number for two") };
+        let Err(twice) = agreed(&said, 1..=LAST, &by_name) else { panic!("one number for two") };
         assert_eq!((twice.first.as_str(), twice.second.as_str(), twice.span), ("a", "b", 5..6));
     }
 
@@ -138,7 +146,7 @@ mod tests {
     /// Nodes of different versions have to agree: these are for ever.
     #[test]
     fn what_is_drawn_from_a_name_stays() {
-        assert_eq!(drawn("web-1"), 0xc4719afa76fa448b);
+        assert_eq!(by_name("web-1"), 0xc4719afa76fa448b);
         assert_eq!(allotted(&asked(&["web-1"]), 16..=LAST), [465659]);
         let Ok(macs) = macs(&[Asked { name: "web-1".to_owned(), number: None }], Mac::default()) else { panic!() };
         assert_eq!(macs[0].1.to_string(), "02:fa:76:fa:44:8b");

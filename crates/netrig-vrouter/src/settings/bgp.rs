@@ -166,7 +166,7 @@ impl Reader<'_> {
         if router.bgp.is_none() {
             return Ok(BTreeMap::new());
         }
-        let ids = allot::agreed(&asked, 1..=u32::MAX).map_err(|twice| {
+        let ids = allot::agreed(&asked, 1..=u32::MAX, &allot::by_name).map_err(|twice| {
             let (one, other, id) = (twice.first, &twice.second, twice.number);
             let what = format!("security groups '{one}' and '{other}' have one id, {id}");
             let drawn = twice.span.is_empty().then(|| self.names.groups.get(other).cloned()).flatten();
@@ -188,7 +188,7 @@ impl Reader<'_> {
         }
         let all: Vec<Asked<u32>> = of_node.iter().map(|one| Asked { name: one.name.clone(), number: None }).collect();
         // Nobody asks for one, so no two do.
-        for (name, number) in allot::numbers(&all, 1..=most).unwrap_or_default() {
+        for (name, number) in allot::numbers(&all, 1..=most, &allot::by_name).unwrap_or_default() {
             if let Some(network) = name.strip_prefix(OF_NETWORK) {
                 settings.on_node(node, network).distinguisher = number as u16;
             } else if let Some(interface) = settings.interfaces.get_mut(&name) {

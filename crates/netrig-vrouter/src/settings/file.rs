@@ -50,6 +50,8 @@ pub(super) struct RouterFile {
     pub flows: Option<Spanned<u32>>,
     /// 0: none.
     pub most_flows: Option<u32>,
+    pub strict_underlay: Option<bool>,
+    pub key_file: Option<Spanned<String>>,
     #[serde(default)]
     pub timeouts: TimeoutsFile,
     pub bgp: Option<BgpFile>,

@@ -72,14 +72,16 @@ impl Reader<'_> {
         for (node, mut asked) in labels {
             asked.extend(networks_of(&node, file, settings));
             self.distinguish(&node, &asked, settings)?;
-            let labels = allot::numbers(&asked, FIRST_LABEL..=LAST_LABEL).map_err(|twice| {
-                let [one, other] = [twice.first, twice.second].map(|name| match name.strip_prefix(OF_NETWORK) {
-                    Some(network) => format!("network '{network}'"),
-                    None => format!("'{name}'"),
-                });
-                let what = format!("{one} and {other} of node '{node}' have one label, {}", twice.number);
-                self.error(twice.span, what, "give each its own, or leave it out")
-            })?;
+            let labels = allot::numbers(&asked, FIRST_LABEL..=LAST_LABEL, &|name| self.draw("label", name)).map_err(
+                |twice| {
+                    let [one, other] = [twice.first, twice.second].map(|name| match name.strip_prefix(OF_NETWORK) {
+                        Some(network) => format!("network '{network}'"),
+                        None => format!("'{name}'"),
+                    });
+                    let what = format!("{one} and {other} of node '{node}' have one label, {}", twice.number);
+                    self.error(twice.span, what, "give each its own, or leave it out")
+                },
+            )?;
             for (name, label) in labels {
                 if let Some(network) = name.strip_prefix(OF_NETWORK) {
                     settings.on_node(&node, network).label = label;

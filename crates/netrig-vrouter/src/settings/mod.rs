@@ -11,6 +11,7 @@ pub mod changes;
 mod check;
 mod file;
 mod interfaces;
+mod key;
 mod networks;
 mod read;
 mod rules;
@@ -64,6 +65,10 @@ pub struct Router {
     /// Of an interface that says nothing of it, 0 for no limit but the table's; without it that has a share of the table.
     pub most_flows: Option<u32>,
     pub timeouts: Timeouts,
+    /// Whether packets of another node are taken by the interface alone that the way back to it takes.
+    pub strict_underlay: bool,
+    /// Whether labels and network identifiers are drawn from a key, which is nowhere in these settings.
+    pub has_key: bool,
     /// How routes of other nodes come by BGP, where they do.
     pub bgp: Option<Bgp>,
 }
@@ -87,6 +92,8 @@ impl Default for Router {
             flows: 128 * 1024,
             most_flows: None,
             timeouts: Timeouts::default(),
+            strict_underlay: true,
+            has_key: false,
             bgp: None,
         }
     }
@@ -315,18 +322,19 @@ pub struct UnknownNode {
 }
 
 impl Settings {
-    /// Reads the text of `file`, which is only named.
+    /// Reads the text of `file`, which is only named. It cannot name a key's file.
     ///
     /// # Errors
     /// The first mistake, with its line and what to do about it.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        read::settings(file, text)
+        read::settings(file, text, &|_| Err(std::io::Error::other("other files are not read for a text alone")))
     }
 
     /// # Errors
-    /// When the file cannot be read, or the first mistake in it.
+    /// When the file, or its key's, cannot be read, or the first mistake in it.
     pub fn load(path: &std::path::Path) -> Result<Self, FileError> {
-        Self::parse(&path.display().to_string(), &mistakes::load_text(path)?)
+        let beside = |name: &str| key::read(&path.parent().unwrap_or(path).join(name));
+        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside)
     }
 
     /// How packets of a network go from one node to another: the first of its preferences that both can do.

@@ -30,7 +30,7 @@ impl Reader<'_> {
         }
         // Route targets are made of them, and other nodes' files may have other networks.
         let allot = if settings.router.bgp.is_some() { allot::agreed } else { allot::numbers };
-        let vnis = allot(&asked, 1..=LAST_VNI).map_err(|twice| {
+        let vnis = allot(&asked, 1..=LAST_VNI, &|name| self.draw("vni", name)).map_err(|twice| {
             let what = format!("networks '{}' and '{}' have one VNI, {}", twice.first, twice.second, twice.number);
             match twice.span.is_empty() {
                 true => {

@@ -1,6 +1,7 @@
 //! From the letter of `vrouter.toml` to [`Settings`]: every name looked up, every unit and range checked, once.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
 use super::file::{File, NodeFile, NotBuilt, RouterFile};
-use super::{Node, Router, Settings, check, is_mapped};
+use super::{Node, Router, Settings, allot, check, is_mapped, key};
 
 pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -22,11 +23,16 @@ const SMALLEST_MTU: u16 = 576;
 /// Each takes 336 bytes, both directions counted: 2^24 of them are 5.64 GB.
 const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
 
-pub(super) fn settings(file: &str, text: &str) -> Result<Settings> {
+/// The bytes of a file that is named, from the directory of the one that names it.
+pub(super) type Beside<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
+
+pub(super) fn settings(file: &str, text: &str, beside: Beside) -> Result<Settings> {
     let letter: File =
         toml::from_str(text).map_err(|error| FileError::of_serde(file, text, error.message(), error.span()))?;
     let source = Source { file, text };
-    let mut reader = Reader { source, names: Names::of(source, &letter)?, spans: Spans::default() };
+    let names = Names::of(source, &letter)?;
+    let drawn_from = source.drawn_from(&letter.router, beside)?;
+    let mut reader = Reader { source, names, spans: Spans::default(), drawn_from };
     let mut settings = Settings { router: reader.router(&letter.router)?, ..Settings::default() };
     for node in &letter.node {
         let (name, node) = reader.node(node.get_ref(), &settings)?;
@@ -51,6 +57,15 @@ pub(super) struct Source<'a> {
 }
 
 impl Source<'_> {
+    fn drawn_from(&self, router: &RouterFile, beside: Beside) -> Result<key::Source> {
+        let Some(said) = &router.key_file else { return Ok(key::Source::Name) };
+        let read = beside(said.get_ref()).map_err(|error| error.to_string());
+        read.and_then(|bytes| key::Key::of(&bytes)).map(key::Source::Key).map_err(|why| {
+            let hint = "make one with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)`, and give it to all nodes";
+            self.error(said.span(), format!("the key file '{}' is of no use: {why}", said.get_ref()), hint)
+        })
+    }
+
     pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
         let line = Some(mistakes::line(self.text, &span));
         FileError { file: self.file.to_owned(), line, what: what.into(), hint: Some(hint.into()) }
@@ -127,9 +142,18 @@ pub(super) struct Reader<'a> {
     pub(super) source: Source<'a>,
     pub(super) names: Names,
     pub(super) spans: Spans,
+    drawn_from: key::Source,
 }
 
 impl Reader<'_> {
+    /// 64 bits for the name of a thing of a kind.
+    pub(super) fn draw(&self, kind: &str, name: &str) -> u64 {
+        match &self.drawn_from {
+            key::Source::Name => allot::by_name(name),
+            key::Source::Key(key) => key.draw(kind, name),
+        }
+    }
+
     pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
         self.source.error(span, what, hint)
     }
@@ -165,6 +189,8 @@ impl Reader<'_> {
             router.encapsulation = self.encapsulations(encapsulation)?;
         }
         router.most_flows = file.most_flows;
+        router.has_key = file.key_file.is_some();
+        router.strict_underlay = file.strict_underlay.unwrap_or(router.strict_underlay);
         router.bgp = file.bgp.as_ref().map(|bgp| self.bgp(bgp)).transpose()?;
         if let Some(flows) = &file.flows {
             if !FLOWS.contains(flows.get_ref()) {

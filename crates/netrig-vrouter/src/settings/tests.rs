@@ -233,6 +233,11 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "[[security_group]]",
         ),
         (network("subnets = ['10.3.0.0/24']\npolicies = ['p']"), "33: there is no policy 'p'", "[[policy]]"),
+        (
+            "[router]\nkey_file = 'vrouter.key'\n".into(),
+            "31: the key file 'vrouter.key' is of no use: other files are not read for a text alone",
+            "head -c 32 /dev/urandom",
+        ),
         // Not built.
         ("[router]\ndhcp = true\n".into(), "31: answering DHCP is not supported", "remove this key"),
         (network("subnets = ['10.3.0.0/24']\ndns = '192.0.2.53'"), "33: answering DNS is not supported", "remove"),

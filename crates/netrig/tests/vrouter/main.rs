@@ -6,6 +6,7 @@ mod closed;
 mod flood;
 mod lab;
 mod loaded;
+mod trusted;
 mod watched;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
@@ -427,6 +428,16 @@ fn closed_interfaces_are_opened_for_whom_they_are_given_back_to() {
 #[test]
 fn a_filter_of_somebody_else_is_in_the_way_in_words() {
     with_lab(closed::with_anothers_filter);
+}
+
+#[test]
+fn packets_of_another_node_come_by_the_way_that_leads_back_to_it() {
+    with_lab(trusted::by_one_way_alone);
+}
+
+#[test]
+fn numbers_are_drawn_from_a_key_that_is_never_shown() {
+    with_lab(trusted::numbers_from_a_key);
 }
 
 #[test]

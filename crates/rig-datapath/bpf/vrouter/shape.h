@@ -99,12 +99,13 @@ struct members {
 };
 _Static_assert(sizeof(struct members) == 4096, "");
 
-/* Another router: where the next hop to it is. */
+/* Another router: where the next hop to it is, and by which interface alone packets of its are taken, 0 for any. */
 struct peer {
 	__u32 ifindex;
 	__be32 gateway;
+	__u32 comes_by;
 };
-_Static_assert(sizeof(struct peer) == 8, "");
+_Static_assert(sizeof(struct peer) == 12, "");
 
 enum interface_flag {
 	/* What it sends and receives is held against lists, and is of flows. */

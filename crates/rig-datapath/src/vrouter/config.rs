@@ -93,6 +93,8 @@ pub struct Underlay {
     pub address: Ipv4Addr,
     /// Other routers: packets from anybody else are of no tunnel.
     pub peers: BTreeMap<Ipv4Addr, Peer>,
+    /// Packets of a peer are taken by the interface alone that it is reached by.
+    pub strict: bool,
 }
 
 /// How another router is reached.

@@ -391,7 +391,11 @@ impl Router {
             known.vnis.insert(*vni, self.route(config, &next_hop)?.next_hop);
         }
         if let Some(underlay) = &config.underlay {
-            let peer = |peer: &Peer| shape::Peer { ifindex: peer.interface, gateway: v4(peer.gateway) };
+            let peer = |peer: &Peer| shape::Peer {
+                ifindex: peer.interface,
+                gateway: v4(peer.gateway),
+                comes_by: if underlay.strict { peer.interface } else { 0 },
+            };
             known.peers = underlay.peers.iter().map(|(address, known)| (*address, peer(known))).collect();
             known.underlay = underlay.peers.values().map(|peer| peer.interface).collect();
         }

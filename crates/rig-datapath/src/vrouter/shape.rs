@@ -92,9 +92,10 @@ plain! {
         pad: u16,
     }
 
-    pub(crate) struct Peer: 8 {
+    pub(crate) struct Peer: 12 {
         ifindex: u32,
         gateway: u32,
+        comes_by: u32,
     }
 
     pub(crate) struct Copied: 16 {

@@ -25,7 +25,7 @@ use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, r
 use crate::bytes::{Above, Inner, OuterWord, Spoil, address, framed, inner, mac, outer, spoil};
 use crate::cases;
 use crate::lab::{Lab, small};
-use crate::settings::{self, ANALYSERS, INTERFACES};
+use crate::settings::{self, ANALYSERS, INTERFACES, UNDERLAY};
 use rig_skip::{Lack, skip};
 
 /// Directions of flows: so few that the table is full now and then.
@@ -155,6 +155,10 @@ impl Pair<'_> {
         let mut config = self.configs[usize::from(config) % self.configs.len()].clone();
         for interface in config.interfaces.values_mut() {
             interface.index = self.indexes[interface.index as usize - 1];
+        }
+        let peers = config.underlay.iter_mut().flat_map(|underlay| underlay.peers.values_mut());
+        for peer in peers.filter(|peer| peer.interface == UNDERLAY) {
+            peer.interface = self.indexes[UNDERLAY as usize - 1];
         }
         self.router.apply(&config).unwrap();
         self.model.apply(&config);
@@ -289,7 +293,7 @@ impl Pair<'_> {
                 let packet = Inner { source, ..packet.clone() };
                 let mut frame = outer.wrap(&packet.bytes(), packet.is_v6);
                 spoil.apply(&mut frame);
-                self.packet(Side::Underlay, 5, &frame)
+                self.packet(Side::Underlay, UNDERLAY as u8, &frame)
             }
             Step::Known { flow, packet, outer } => self.known(*flow, packet, outer),
             Step::Arp { by, sender, target, operation, spoil } => {
@@ -305,13 +309,13 @@ impl Pair<'_> {
             Step::PeerAsks { outer, sender, target, operation, spoil } => {
                 let mut frame = outer.wrap_frame(&arp(outer.macs.1, *sender, *target, *operation));
                 spoil.apply(&mut frame);
-                self.packet(Side::Underlay, 5, &frame)
+                self.packet(Side::Underlay, UNDERLAY as u8, &frame)
             }
             Step::PeerSolicits { outer, from, target, hop_limit, options, spoil } => {
                 let question = solicitation(outer.macs.1, *from, *target, *hop_limit, (*options, false));
                 let mut frame = outer.wrap_frame(&question);
                 spoil.apply(&mut frame);
-                self.packet(Side::Underlay, 5, &frame)
+                self.packet(Side::Underlay, UNDERLAY as u8, &frame)
             }
             Step::Later { ticks } => {
                 self.tick += u32::from(*ticks);
@@ -371,7 +375,7 @@ impl Pair<'_> {
         let label = if outer.encapsulation == Encapsulation::Vxlan { 4242 } else { 99 };
         let label = if label == 99 { label + flow.interface } else { label };
         let outer = OuterWord { label, off: (0, 0), macs: (flow.interface as u8, 5), ..outer.clone() };
-        self.packet(Side::Underlay, 5, &outer.wrap(&packet.bytes(), is_v6))
+        self.packet(Side::Underlay, UNDERLAY as u8, &outer.wrap(&packet.bytes(), is_v6))
     }
 }
 

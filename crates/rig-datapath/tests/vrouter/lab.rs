@@ -188,7 +188,7 @@ impl Lab {
                 let address = underlay_of(node);
                 (address, Peer { interface, gateway: address, mtu: WIRE as u16 })
             });
-            Underlay { address: underlay_of(own), peers: peers.collect() }
+            Underlay { address: underlay_of(own), peers: peers.collect(), strict: true }
         });
         Config {
             mac: ROUTER_MAC,

@@ -221,14 +221,24 @@ fn flows_have_ports_of_their_own_outside() {
 fn what_comes_by_no_tunnel_of_a_peer_is_dropped_and_counted() {
     let inner = tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(1, 0), 80));
     for encapsulation in Encapsulation::ALL {
-        let Some(lab) = Lab::new(2, 1, encapsulation) else { return };
-        let node = &lab.nodes[1];
+        let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
         let good = wrapped(encapsulation, &inner, 64, 50000, 0);
+        // Where ways differ, the interface tells nothing.
+        lab.nodes[1].config.underlay.as_mut().unwrap().strict = false;
+        lab.nodes[1].apply();
+        let taken = lab.nodes[1].give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &good), "c0");
+        assert_eq!(taken.verdict, Verdict::Redirect);
+        lab.nodes[1].config.underlay.as_mut().unwrap().strict = true;
+        lab.nodes[1].apply();
+        let node = &lab.nodes[1];
         let drop =
             |outer: &[u8]| node.reason(|| node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), outer), "wire"));
         let mut stranger = good.clone();
         stranger[15] = 77;
         assert_eq!(drop(&stranger), Reason::NoPeer, "{encapsulation:?}");
+        // Whoever has a peer's address is not behind this interface.
+        let elsewhere = || node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &good), "c0");
+        assert_eq!(node.reason(elsewhere), Reason::PeerInterface, "{encapsulation:?}");
         // Label or network identifier, in the byte that has its lowest whole bits.
         let label = if encapsulation == Encapsulation::MplsOverGre {
             24

@@ -15,6 +15,8 @@ use crate::bytes::{address, mac};
 use crate::lab::{TO_ALL, underlay_of};
 
 pub const INTERFACES: u32 = 4;
+/// Of the interface that tunnels' packets come by.
+pub const UNDERLAY: u32 = INTERFACES + 1;
 pub const ANALYSERS: u8 = 2;
 
 fn tunnel() -> impl Strategy<Value = NextHop> {
@@ -102,8 +104,10 @@ pub fn config() -> impl Strategy<Value = Config> {
     let anycast = prop::collection::vec(way(), 2..4);
     let labels = prop::collection::vec(next_hop(), 6);
     let mtu = prop::sample::select(vec![1500_u16, 1500, 600, 1430]);
-    (interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu).prop_map(
-        |(interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, mtu)| {
+    // Of the peers one at most is reached by another interface than their packets come by.
+    let underlay = (mtu, any::<bool>(), prop_oneof![3 => Just(0_u8), 1 => Just(2)]);
+    (interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, underlay).prop_map(
+        |(interfaces, elsewhere, more, (macs, floods), lists, anycast, labels, (mtu, strict, apart))| {
             let mut vrfs: BTreeMap<u32, Vrf> = (1..4).map(|vrf| (vrf, Vrf::default())).collect();
             for (number, table) in &mut vrfs {
                 for is_v6 in [false, true] {
@@ -154,11 +158,12 @@ pub fn config() -> impl Strategy<Value = Config> {
             let own = (100..).zip(1..=INTERFACES).map(|(label, number)| (label, NextHop::Interface(number)));
             let peers = (1..3).map(|peer| {
                 let address = underlay_of(peer);
-                (address, Peer { interface: 77, gateway: address, mtu })
+                let interface = if peer == usize::from(apart) { 77 } else { UNDERLAY };
+                (address, Peer { interface, gateway: address, mtu })
             });
             Config {
                 mac: ROUTER_MAC,
-                underlay: Some(Underlay { address: underlay_of(0), peers: peers.collect() }),
+                underlay: Some(Underlay { address: underlay_of(0), peers: peers.collect(), strict }),
                 vrfs: vrfs.into_iter().map(|(number, vrf)| (number, vrf.into())).collect(),
                 interfaces: described.collect(),
                 labels: own.chain((200..).zip(labels)).collect(),

@@ -17,6 +17,8 @@ use super::super::trial::{Side, Verdict};
 use super::Model;
 
 const FLOWS: usize = 32;
+/// Of the interface that a script's packets from other routers come by.
+const UNDERLAY: u32 = (b'u' - b'0') as u32;
 const OWN: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 const OTHER_PEER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 3);
@@ -76,7 +78,8 @@ fn config() -> Config {
     Config {
         underlay: Some(Underlay {
             address: OWN,
-            peers: [PEER, OTHER_PEER].map(|peer| (peer, Peer { interface: 9, gateway: peer, mtu: 600 })).into(),
+            peers: [PEER, OTHER_PEER].map(|peer| (peer, Peer { interface: UNDERLAY, gateway: peer, mtu: 600 })).into(),
+            strict: true,
         }),
         vrfs: BTreeMap::from([(1, Arc::new(vrf))]),
         interfaces: BTreeMap::from([(1, interface(1, Some(policy))), (2, interface(2, None))]),

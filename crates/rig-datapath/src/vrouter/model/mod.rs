@@ -230,7 +230,7 @@ impl Model {
         self.flows.steps.clear();
         let sent = match side {
             Side::Container => self.container_sends(index, frame, tick, None).map(Some),
-            Side::Underlay => self.underlay_brings(frame, tick),
+            Side::Underlay => self.underlay_brings(index, frame, tick),
         };
         self.outcome(frame, sent)
     }
@@ -483,11 +483,12 @@ impl Model {
     }
 
     /// `None` is the host's own.
-    fn underlay_brings(&mut self, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
+    fn underlay_brings(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
         let Some(underlay) = &self.config.underlay else { return Ok(None) };
         let Some(outer) = Outer::parse(frame, underlay.address) else { return Ok(None) };
-        if !underlay.peers.contains_key(&outer.source) {
-            return Err(refused(0)(Reason::NoPeer));
+        let peer = underlay.peers.get(&outer.source).ok_or_else(|| refused(0)(Reason::NoPeer))?;
+        if underlay.strict && peer.interface != index {
+            return Err(refused(0)(Reason::PeerInterface));
         }
         let label = outer.label.map_err(refused(0))?;
         let (peer, encapsulation) = (outer.source, outer.encapsulation);
