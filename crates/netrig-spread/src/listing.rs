@@ -10,7 +10,7 @@ use rig_stats::units::counted;
 use rig_sys::counters::NamespaceCounters;
 
 use crate::actuator::{Probed, Prospect};
-use crate::message::{Happened, Interface, Logged, Status};
+use crate::message::{Happened, Interface, Logged, PastQueues, Status};
 use crate::settings::Settings;
 
 /// Writing into a string does not fail.
@@ -55,6 +55,9 @@ fn of_interface(text: &mut String, interface: &Interface) {
         moves.undone,
         moves.failed
     );
+    if let Some(PastQueues { packets_per_s, why }) = &interface.past_queues {
+        line!(text, "  {} packets/s come past its receive queues: {why}", short(*packets_per_s));
+    }
     if let Some(hurried) = moves.hurried.filter(|hurried| *hurried > 0) {
         line!(
             text,
@@ -100,7 +103,10 @@ fn of_interface(text: &mut String, interface: &Interface) {
 
 fn waiting(text: &mut String, status: &Status) {
     for waiting in &status.waiting {
-        line!(text, "{}: not taken", waiting.interface);
+        match &waiting.why {
+            Some(why) => line!(text, "{}: not taken: {why}", waiting.interface),
+            None => line!(text, "{}: not taken", waiting.interface),
+        }
         for lack in &waiting.lacks {
             line!(text, "  {}: {}", lack.kind, lack.why);
         }
@@ -180,6 +186,9 @@ pub(crate) fn probed(probed: &Probed) -> String {
     }
     for lack in &probed.lacks {
         line!(text, "  not {}: {}", lack.kind, lack.why);
+    }
+    if let Some(why) = &probed.past_queues {
+        line!(text, "  packets with segmentation may come past its receive queues: {why}");
     }
     text
 }

@@ -77,6 +77,17 @@ pub struct Own {
 pub struct Waiting {
     pub interface: String,
     pub lacks: Vec<Lack>,
+    /// Where it is none of these.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+/// Packets that an interface has received by none of its receive queues, so that nothing here sees or moves them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PastQueues {
+    /// Of the last second.
+    pub packets_per_s: f64,
+    pub why: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -115,6 +126,9 @@ pub struct Interface {
     pub entries: Vec<Entry>,
     pub cpus: Vec<Cpu>,
     pub received: Received,
+    /// Where that is most of what it received in the last second.
+    #[serde(default)]
+    pub past_queues: Option<PastQueues>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -30,7 +30,8 @@ pub fn between(before: &Reading, now: &Reading) -> Sample {
                 .map(|waiting| {
                     let lacks: Vec<String> =
                         waiting.lacks.iter().map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
-                    format!("{}: {}", waiting.interface, lacks.join("; "))
+                    let why = waiting.why.clone().unwrap_or_else(|| lacks.join("; "));
+                    format!("{}: {why}", waiting.interface)
                 })
                 .collect(),
         }

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use netrig_spread::message::PastQueues;
 use rig_cli::packet::Protocol;
 use rig_spread::{Mode, Situation, Why};
 use schemars::JsonSchema;
@@ -136,6 +137,8 @@ pub struct Spread {
     pub moves_now: u64,
     pub undone: u64,
     pub refused: u64,
+    /// Packets that come by none of its receive queues, where they are most.
+    pub past_queues: Option<PastQueues>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]

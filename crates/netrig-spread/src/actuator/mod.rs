@@ -160,6 +160,25 @@ impl Device {
         self.sysfs.read(&self.name, "carrier").is_ok_and(|carrier| carrier == "1")
     }
 
+    /// How packets come past its receive queues (veth_xmit of drivers/net/veth.c), for who finds that they do.
+    pub(crate) fn past_queues(&self) -> String {
+        match self.segments_late() {
+            Some(why) => why,
+            None => "which way they come the kernel does not tell".to_owned(),
+        }
+    }
+
+    /// Where its kind of interface lets packets pass its queues that are still to be segmented.
+    pub(crate) fn segments_late(&self) -> Option<String> {
+        let name = &self.name;
+        self.is_veth().then(|| {
+            format!(
+                "a veth handles what its peer has not segmented where that was sent: `ethtool -K PEER tso off` on its peer \
+                 has it use its queues, and so does `--actuator cpumap` for {name}"
+            )
+        })
+    }
+
     /// Why there is nothing to move or to look at.
     fn without_queues(&self) -> String {
         let name = &self.name;

@@ -33,6 +33,8 @@ pub struct Probed {
     /// The most preferred first.
     pub prospects: Vec<Prospect>,
     pub lacks: Vec<Lack>,
+    /// Why some packets may not come by its receive queues, so that most kinds do not see them.
+    pub past_queues: Option<String>,
 }
 
 impl Probed {
@@ -52,7 +54,12 @@ pub fn probe(interface: &str) -> anyhow::Result<Probed> {
         .index(interface)
         .with_context(|| format!("there is no interface {interface} in this network namespace: see `ip link`"))?;
     let device = Device { sysfs: Arc::new(ns.sysfs()?), ns: Arc::new(ns), name: interface.to_owned() };
-    let mut probed = Probed { interface: interface.to_owned(), prospects: Vec::new(), lacks: Vec::new() };
+    let mut probed = Probed {
+        interface: interface.to_owned(),
+        prospects: Vec::new(),
+        lacks: Vec::new(),
+        past_queues: device.segments_late(),
+    };
     for kind in Kind::ALL {
         match entries(kind, &device) {
             Ok(entries) => probed.prospects.push(Prospect {

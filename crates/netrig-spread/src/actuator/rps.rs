@@ -163,7 +163,9 @@ impl Before {
             }
         };
         let sysfs = ns.sysfs()?;
-        for (queue, mask) in self.masks.iter().enumerate() {
+        // Queues that it has no more have no masks.
+        let there = |(queue, _): &(usize, &String)| sysfs.read(&self.interface, &file(*queue)).is_ok();
+        for (queue, mask) in self.masks.iter().enumerate().filter(there) {
             keep(sysfs.write(&self.interface, &file(queue), mask));
         }
         if self.switched_gro {

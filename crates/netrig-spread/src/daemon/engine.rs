@@ -59,6 +59,8 @@ pub(super) struct Engine {
     kept: Kept,
     ports: BTreeMap<String, Port>,
     waiting: BTreeMap<String, Vec<Lack>>,
+    /// Interfaces that could be had and were not, and why.
+    failed: BTreeMap<String, String>,
     losses: Losses,
     log: Log,
     records: Option<PathBuf>,
@@ -107,6 +109,7 @@ impl Engine {
             kept,
             ports: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            failed: BTreeMap::new(),
             losses: Losses::default(),
             log: Log::default(),
             records,
@@ -164,6 +167,7 @@ impl Engine {
             self.leave(&name, "gone, down, or with other queues");
         }
         self.waiting.retain(|name, _| names.contains(name));
+        self.failed.retain(|name, _| names.contains(name));
         for name in names {
             if self.ports.contains_key(&name) {
                 continue;
@@ -199,6 +203,7 @@ impl Engine {
         match port {
             Ok((mut port, told)) => {
                 self.waiting.remove(name);
+                self.failed.remove(name);
                 if let Some(directory) = &self.records {
                     // A trace can begin anew: what is taken again goes on in its file.
                     let record = if self.recorded.contains(name) {
@@ -221,7 +226,9 @@ impl Engine {
             }
             Err(error) => {
                 let _ = self.kept.give_back(index);
-                self.tell(name, Happened::Said(format!("not taken: {}", in_words(&error))));
+                let why = in_words(&error);
+                self.failed.insert(name.to_owned(), why.clone());
+                self.tell(name, Happened::Said(format!("not taken: {why}")));
             }
         }
     }
@@ -343,6 +350,7 @@ impl Engine {
         let others = online != self.online;
         self.online = online;
         self.configure(|port| port.learn_receiver() || others);
+        let mut told = Vec::new();
         for (name, port) in &mut self.ports {
             let received = self.losses.interface(name).map(|counted| Received {
                 packets: counted.rx_packets,
@@ -350,7 +358,10 @@ impl Engine {
                 dropped: counted.rx_dropped,
                 ..Received::default()
             });
-            port.roll(over, received);
+            told.extend(port.roll(over, received).map(|what| (name.clone(), what)));
+        }
+        for (name, what) in told {
+            self.tell(&name, what);
         }
         let cpu = own_cpu_ns();
         self.own.share = cpu.saturating_sub(self.own.cpu_before) as f64 / over.as_nanos().max(1) as f64;
@@ -443,10 +454,31 @@ impl Engine {
         lines
     }
 
+    /// Interfaces that it was told to take and has not.
+    fn not_taken(&self) -> Vec<Waiting> {
+        let lacking = self.waiting.iter().map(|(interface, lacks)| Waiting {
+            interface: interface.clone(),
+            lacks: lacks.clone(),
+            why: None,
+        });
+        let because = |interface: &str, why: &str| Waiting {
+            interface: interface.to_owned(),
+            lacks: Vec::new(),
+            why: Some(why.to_owned()),
+        };
+        let failed = self.failed.iter().filter(|(name, _)| !self.waiting.contains_key(*name));
+        let named: BTreeSet<String> =
+            self.settings.rules.iter().filter(|rule| rule.name.is_name()).map(|rule| rule.name.to_string()).collect();
+        let is_there = |name: &String| self.losses.names().any(|there| there == name);
+        let absent = named.iter().filter(|name| !self.ports.contains_key(*name) && !is_there(name));
+        lacking
+            .chain(failed.map(|(name, why)| because(name, why)))
+            .chain(absent.map(|name| because(name, "there is no interface of this name in this network namespace")))
+            .collect()
+    }
+
     pub(super) fn status(&self) -> Status {
         let now = self.now();
-        let waiting =
-            |(interface, lacks): (&String, &Vec<Lack>)| Waiting { interface: interface.clone(), lacks: lacks.clone() };
         let cpu = |(cpu, (busy, share)): (usize, &(Duration, f64))| CpuLoad {
             cpu: cpu as u32,
             busy_ns: busy.as_nanos() as u64,
@@ -458,7 +490,7 @@ impl Engine {
             uptime_ms: now.as_millis() as u64,
             at_ns: self.reading.at,
             interfaces: self.ports.values().map(|port| port.status(now)).collect(),
-            waiting: self.waiting.iter().map(waiting).collect(),
+            waiting: self.not_taken(),
             cpus: self.busy.iter().enumerate().map(cpu).filter(|load| online.contains(load.cpu)).collect(),
             own: Own {
                 cpu_ns: own_cpu_ns(),

@@ -100,11 +100,16 @@ impl Kept {
 impl Taken {
     /// The interface may be gone, and another one have its name.
     fn put_back(&self) -> Result<()> {
-        let name = self.before.interface();
-        if Netlink::here()?.index(name).ok() != Some(self.index) {
+        let netlink = Netlink::here()?;
+        let is_gone = || netlink.index(self.before.interface()).ok() != Some(self.index);
+        if is_gone() {
             return Ok(());
         }
-        self.before.restore(&NetNs::of_current_thread()?)
+        match self.before.restore(&NetNs::of_current_thread()?) {
+            // It went meanwhile, and what it had with it.
+            Err(_) if is_gone() => Ok(()),
+            outcome => outcome,
+        }
     }
 }
 

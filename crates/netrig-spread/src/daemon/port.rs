@@ -10,7 +10,7 @@ use super::losses::Losses;
 use super::machine::machine;
 use super::record::Record;
 use crate::actuator::{Actuator, Device, Lack, Placing, spreads};
-use crate::message::{Cpu, Entry, Happened, Interface, Moves, Received};
+use crate::message::{Cpu, Entry, Happened, Interface, Moves, PastQueues, Received};
 use crate::settings::Rule;
 
 /// An interface that was taken.
@@ -39,6 +39,8 @@ pub(super) struct Port {
     /// Whether entries are left to the CPUs that packets reach first, and which of them each was on last.
     in_place: bool,
     polled_by: Vec<Option<u32>>,
+    /// Whether it was told that packets come past the queues.
+    told_past: bool,
 }
 
 /// A second with fewer packets says nothing about the CPU that receives.
@@ -78,6 +80,8 @@ struct Rates {
     entries: Vec<(f64, Option<f64>)>,
     cpus: BTreeMap<u32, [f64; 4]>,
     received: [f64; 3],
+    /// Packets that no queue had, where they are most.
+    past: Option<f64>,
 }
 
 /// Things that happened, for the log.
@@ -124,6 +128,7 @@ impl Port {
             receiver_spreads,
             in_place: false,
             polled_by: Vec::new(),
+            told_past: false,
         };
         let mut told = vec![Happened::Said(port.words())];
         port.place_all(&mut told, now);
@@ -365,8 +370,8 @@ impl Port {
         true
     }
 
-    /// A second is over.
-    pub(super) fn roll(&mut self, over: Duration, received: Option<Received>) {
+    /// A second is over. Says so once, when most packets came past the queues.
+    pub(super) fn roll(&mut self, over: Duration, received: Option<Received>) -> Option<Happened> {
         if let Some(received) = received {
             if self.totals.received == Received::default() {
                 // What it had before it was taken is no rate of now.
@@ -396,6 +401,11 @@ impl Port {
             (cpu, shares)
         };
         let (got, had) = (now.received, then.received);
+        let of_queues = |totals: &Totals| totals.entries.iter().map(|entry| entry.packets).sum::<u64>();
+        let seen = of_queues(now).saturating_sub(of_queues(then));
+        let all = got.packets.saturating_sub(had.packets);
+        // Both were not read at the very same time.
+        let past = (all >= TELLING && seen < all / 2).then(|| (all - seen) as f64 / seconds);
         self.rates = Rates {
             entries: now.entries.iter().enumerate().map(entry).collect(),
             cpus: now.cpus.iter().map(cpu).collect(),
@@ -404,8 +414,14 @@ impl Port {
                 per_second(got.bytes, had.bytes) * 8.0,
                 per_second(got.dropped, had.dropped),
             ],
+            past,
         };
         self.before = self.totals.clone();
+        if past.is_none() || std::mem::replace(&mut self.told_past, true) {
+            return None;
+        }
+        let why = self.device.past_queues();
+        Some(Happened::Said(format!("packets come past its receive queues, which nothing here sees or moves: {why}")))
     }
 
     /// When to look again.
@@ -472,6 +488,10 @@ impl Port {
             entries: self.totals.entries.iter().enumerate().map(entry).collect(),
             cpus: self.config.machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect(),
             received: Received { packets_per_s, bits_per_s, dropped_per_s, ..self.totals.received },
+            past_queues: self
+                .rates
+                .past
+                .map(|packets_per_s| PastQueues { packets_per_s, why: self.device.past_queues() }),
         }
     }
 }

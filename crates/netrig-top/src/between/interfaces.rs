@@ -120,6 +120,7 @@ fn spread(
         moves_now: was.map_or(0, |(was, _)| moves(taken).saturating_sub(moves(was))),
         undone: taken.moves.undone,
         refused: taken.moves.failed,
+        past_queues: taken.past_queues.clone(),
     });
 }
 

@@ -91,6 +91,7 @@ fn spreader(n: u64) -> Status {
         entries: vec![entry(0), entry(1)],
         cpus: vec![cpu(0), cpu(1)],
         received: message::Received { dropped_per_s: 9.0, ..message::Received::default() },
+        past_queues: None,
     };
     Status {
         process: 7,

@@ -70,6 +70,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
             moves_now: 0,
             undone: 1,
             refused: 0,
+            past_queues: None,
         }),
     };
     Sample {

@@ -3,6 +3,7 @@
 use super::{Cell, Column, Note, Side, Table, Tone, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{CountedBy, Cpu, Interface, InterfaceCpu, Sample, Spread};
+use netrig_spread::message::PastQueues;
 use rig_cli::words::{ago, short};
 use rig_stats::units::counted;
 
@@ -68,6 +69,10 @@ fn about(view: &mut View, interface: &Interface) {
         }
     }
     view.notes.push(Note::new(Tone::Plain, text));
+    if let Some(PastQueues { packets_per_s, why }) = &spread.past_queues {
+        let text = format!("{} packets/s come past its receive queues: {why}", short(*packets_per_s));
+        view.notes.push(Note::new(Tone::Alarm, text));
+    }
     for difference in &spread.differences {
         let tone = if difference.of_default { Tone::Faint } else { Tone::Alarm };
         view.notes.push(Note::new(tone, format!("{} (for {})", difference.words, ago(difference.since_ms))));

@@ -3,6 +3,7 @@
 
 mod lab;
 mod load;
+mod past;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;
