@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use netrig_lb::Service;
 use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
+use rig_datapath::balancer::{Balancer as Programs, Generic, Sizes};
+use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netns::NetNs;
 use rig_testbed::datapath::{
     Asked, BackendState, Command, Counters, Datapath, Live, Machine, Missing, Mistake, ServiceState, Settings, Site,
     State,
@@ -19,6 +22,9 @@ use super::stands_between;
 /// XDP programs on the wires to clients and servers.
 #[derive(Debug)]
 pub(crate) struct Balancer;
+
+/// The smallest tables that there can be.
+const SMALL: Sizes = Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1 };
 
 impl Datapath for Balancer {
     fn name(&self) -> &'static str {
@@ -32,6 +38,19 @@ impl Datapath for Balancer {
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("XDP programs need root", "run netrig as root"))
+    }
+
+    /// Attaches them to a veth interface that is made for it, in a namespace of its own.
+    fn try_out(&self) -> Result<()> {
+        let [here, there] = [NetNs::create()?, NetNs::create()?];
+        let mut link = Netlink::open(&here)?;
+        link.add_veth(&VethPair { name: "lb", peer: "peer", peer_ns: &there, queues: 1, mtu: 1500 })?;
+        let index = link.index("lb")?;
+        here.run(|| -> Result<()> {
+            let mut programs = Programs::load(SMALL)?;
+            programs.attach(index, Generic::Refused).map(drop)?;
+            Ok(())
+        })?
     }
 
     fn commands(&self) -> &'static [Command] {

@@ -39,6 +39,10 @@ impl Datapath for Spinning {
         machine.rootless.then(|| Missing::new("eBPF programs on interfaces need root", "run netrig as root"))
     }
 
+    fn try_out(&self) -> Result<()> {
+        Ok(Spin::load(Duration::from_nanos(*Spin::TIME_NS.start())).map(drop)?)
+    }
+
     fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
         let own: Own = read_settings(settings)?;
         let links = site.interfaces();

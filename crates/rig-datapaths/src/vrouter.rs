@@ -78,6 +78,10 @@ impl Datapath for Vrouter {
         machine.rootless.then(|| Missing::new("tc programs need root", "run netrig as root"))
     }
 
+    fn try_out(&self) -> Result<()> {
+        Router::load(Sizes::default()).map(drop).context("load the vRouter's programs")
+    }
+
     fn commands(&self) -> &'static [Command] {
         commands::ALL
     }

@@ -23,7 +23,7 @@ use rig_study::suite::Suite;
 use rig_sys::{netns, process};
 use rig_testbed::host::{self, Local};
 
-use crate::doctor::{Purpose, in_the_way_of};
+use crate::doctor::{Obstacles, Purpose};
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {
@@ -60,9 +60,9 @@ pub(crate) fn cancel_on_signal() -> Result<Cancel, Failure> {
     Cancel::on_stop_signal().context("catch Ctrl-C").or_exit(Exit::Failed)
 }
 
-/// Refuses a suite that this machine lacks something for, before anything of it is built. Privileges have to be there already.
+/// Refuses a suite that this machine lacks something for, before a testbed of it is built. Privileges have to be there already.
 pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), Failure> {
-    let lacks = in_the_way_of(suite, purpose);
+    let lacks = Obstacles::look_for(&suite.scenarios, purpose).of(&suite.scenarios);
     if lacks.is_empty() {
         return Ok(());
     }

@@ -21,11 +21,13 @@ use rig_study::record::{Environment, TrialRecord};
 use rig_study::run::budget::{FirstBlocks, Forecast, Learnt};
 use rig_study::run::turns::{InTurn, Said, Starter, Turns};
 use rig_study::run::{
-    self, Execute, Options, Outcome, Plan, Progress, Rig, Settled, leave_out, why_not_here, why_not_on,
+    self, Execute, LeftOut, NothingLeft, Options, Outcome, Plan, Progress, Rig, Settled, TriedOut, Unmade, Without,
+    add, leave_out, why_not_here, why_not_on,
 };
 use rig_study::store::{Ending, Label, NewRun, Store};
 use rig_study::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
+use rig_sys::perf;
 use rig_testbed::Placement;
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::{Host, Local, Remote};
@@ -33,9 +35,9 @@ use rig_testbed::host::{Host, Local, Remote};
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::compare::Against;
 use super::output::Output;
-use super::{cancel_on_signal, gain_privilege, refuse_if_lacking, report, usable_cpus};
+use super::{cancel_on_signal, gain_privilege, report, usable_cpus};
 use crate::BUILD;
-use crate::doctor::Purpose;
+use crate::doctor::{Obstacles, Purpose};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -134,15 +136,16 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let host = args.host.start(&program).or_exit(Exit::Failed)?;
     let cores = host.facts().or_exit(Exit::Failed)?.cores;
     let placement = Placement::new(&cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
-    let left_out = leave_out(&mut suite, &|scenario| {
+    let obstacles = Obstacles::look_for(&suite.scenarios, Purpose::Run);
+    let tried_out = TriedOut::new(rig_datapaths::ALL);
+    let mut left_out = leave_out(&mut suite, &|scenario| {
         why_not_on(scenario, host.as_ref())
             .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, Machine { rootless }))
+            .or_else(|| obstacles.why_not(scenario))
+            .or_else(|| scenario.profile.then(perf::probe)?.err().map(|error| format!("sample stacks: {error}")))
+            .or_else(|| tried_out.why_not(scenario))
     });
-    if suite.scenarios.is_empty() {
-        let reasons: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
-        return Err(Failure::new(Exit::Lacking, anyhow!("no scenario can be run here:{reasons}")));
-    }
-    refuse_if_lacking(&suite, Purpose::Run)?;
+    refuse_nothing(&suite, &left_out)?;
     let mut past = past(args, &suite)?;
     // What cannot be planned at all is refused before anything is built.
     plan(args, &suite, asked_timing, &past)?;
@@ -161,7 +164,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     }
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
-    past = first_blocks(args, &suite, asked_timing, past, &mut rig, seed)?;
+    past = first_blocks(args, &mut suite, asked_timing, past, &mut rig, (seed, &mut left_out))?;
+    refuse_nothing(&suite, &left_out)?;
     let (mut timing, mut forecast) = plan(args, &suite, asked_timing, &past)?;
     let mut aa = None;
     let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
@@ -215,14 +219,15 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         progress.note(&format!("Not in this run: {one}"));
     }
     let mut settled = Vec::new();
+    let mut without = Without::of(&mut store, id, &mut left_out);
     let plan = Plan { suite: &suite, timing: &timing, seed, rests: args.in_turn.is_none() };
     let result = match args.in_turn {
-        None => measure(&plan, &mut store, id, &mut rig, &mut progress, &mut settled),
+        None => measure(&plan, id, &mut rig, &mut progress, &mut settled, &mut without),
         Some(_) => {
             let starter = Starter { from: stdin().lock(), to: stdout().lock(), cancel };
             let mut in_turn = InTurn { execute: &mut rig, starter };
             let told = in_turn.starter.say(&Said::Run(id.to_string()));
-            told.and_then(|()| measure(&plan, &mut store, id, &mut in_turn, &mut progress, &mut settled))
+            told.and_then(|()| measure(&plan, id, &mut in_turn, &mut progress, &mut settled, &mut without))
         }
     };
     progress.finish();
@@ -231,6 +236,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         Err(error) if error.is::<Stopped>() => Ending::Interrupted,
         Err(error) => Ending::Failed { reason: in_words(error) },
     };
+    suite.scenarios.retain(|scenario| !without.has(&scenario.id));
     let measured = settled.iter().any(|settled| settled.trials > 0);
     let goals =
         serde_json::to_value(with_unfinished(&suite, settled)).context("describe the run").or_exit(Exit::Failed)?;
@@ -241,7 +247,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         if args.in_turn.is_some() && error.is::<Stopped>() {
             return Ok(Exit::Stopped);
         }
-        let failure = Failure::from(error);
+        let failure = match error.is::<NothingLeft>() {
+            true => Failure::new(Exit::Lacking, error),
+            false => Failure::from(error),
+        };
         return Err(if measured { failure.with_next(format!("finished trials are kept: {again}")) } else { failure });
     }
     finished.or_exit(Exit::Failed)?;
@@ -290,18 +299,23 @@ fn next(id: &str, store: &StoreArgs, compared: Option<&Comparison>) -> String {
 
 fn measure(
     plan: &Plan<'_>,
-    store: &mut Store,
     id: rig_study::store::RunId,
     rig: &mut dyn Execute,
     progress: &mut Progress,
     settled: &mut Vec<Settled>,
+    without: &mut Without<'_>,
 ) -> anyhow::Result<()> {
     progress.note("Measuring what the rig itself costs, without load");
-    if let Some(scenario) = plan.suite.scenarios.iter().max_by_key(|scenario| scenario.topology.nodes().len()) {
-        let cost = rig.rig_cost(scenario, plan.timing)?;
-        store.set_rig_cost(id, &cost)?;
+    run::rig_cost(plan, id, rig, progress, without)?;
+    run::run(plan, id, rig, progress, settled, without)
+}
+
+/// Refuses a run of which everything was left out.
+fn refuse_nothing(suite: &Suite, left_out: &[LeftOut]) -> Result<(), Failure> {
+    match suite.scenarios.is_empty() {
+        true => Err(Failure::new(Exit::Lacking, NothingLeft(left_out.to_vec()))),
+        false => Ok(()),
     }
-    run::run(plan, store, id, rig, progress, settled)
 }
 
 /// The map from functions to layers, where costs by layer are asked for.
@@ -370,14 +384,14 @@ fn past(args: &RunArgs, suite: &Suite) -> Result<Past, Failure> {
 }
 
 /// Short blocks where nothing is known, so that a first run, too, plans by how this machine scatters. They are no part of the run, nor
-/// of its time: the plan was chosen by them.
+/// of its time: the plan was chosen by them. What cannot be made is taken out of the suite.
 fn first_blocks(
     args: &RunArgs,
-    suite: &Suite,
+    suite: &mut Suite,
     asked: Timing,
     past: Past,
     rig: &mut Rig,
-    seed: u64,
+    (seed, left_out): (u64, &mut Vec<LeftOut>),
 ) -> Result<Past, Failure> {
     // Of two runs that take turns neither may be at work while the other is.
     let is_wanted = past.learnt == Learnt::Nothing && args.in_turn.is_none();
@@ -395,11 +409,20 @@ fn first_blocks(
         }
         for index in order(seed, block, suite.scenarios.len()) {
             let scenario = &suite.scenarios[index];
+            if left_out.iter().any(|one| one.scenarios.contains(&scenario.id)) {
+                continue;
+            }
             let record = rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ());
+            let unmade = record.as_ref().err().and_then(|error| error.downcast_ref::<Unmade>());
+            if let (0, Some(unmade)) = (block, unmade) {
+                add(left_out, &scenario.id, unmade.reason());
+                continue;
+            }
             let record = record.with_context(|| format!("first block {} of {}", block + 1, scenario.id))?;
             trials.push(TrialRecord { block: Some(block + 1), ..record });
         }
     }
+    suite.scenarios.retain(|scenario| !left_out.iter().any(|one| one.scenarios.contains(&scenario.id)));
     let learnt = Learnt::FirstBlocks(trials.len());
     Ok(Past { trials, learnt })
 }

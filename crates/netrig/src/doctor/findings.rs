@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_stats::units::Bytes;
-use rig_study::suite::{Scenario, Suite};
+use rig_study::suite::Scenario;
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{
@@ -37,20 +37,20 @@ pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> 
     .collect()
 }
 
-/// What `suite` is made of and these facts say is not to be had: the lacks of [`findings`] that are in its way.
-pub fn in_the_way_of(suite: &Suite, purpose: Purpose, facts: &Facts) -> Vec<Lack> {
+/// What scenarios are made of and these facts say is not to be had: the lacks of [`findings`] that are in their way.
+pub fn in_the_way_of(scenarios: &[Scenario], purpose: Purpose, facts: &Facts) -> Vec<Lack> {
     let Facts { privileges, namespaces, .. } = facts;
-    let mut states: Vec<State> = pieces_of(suite)
+    let mut states: Vec<State> = pieces_of(scenarios)
         .into_iter()
         .flat_map(|feature| PIECES.iter().filter(move |piece| piece.feature == feature))
         .map(|piece| piece.state(namespaces, privileges))
         .collect();
-    if suite.scenarios.iter().any(|scenario| scenario.topology.path().is_of_three()) {
+    if scenarios.iter().any(|scenario| scenario.topology.path().is_of_three()) {
         states.push(placing());
     }
     match purpose {
         Purpose::Build => {}
-        Purpose::Run => states.extend(loads_of(suite, facts)),
+        Purpose::Run => states.extend(loads_of(scenarios, facts)),
     }
     let lack = |state| match state {
         State::Lacking(lack) | State::Missing(lack) => Some(lack),
@@ -59,14 +59,14 @@ pub fn in_the_way_of(suite: &Suite, purpose: Purpose, facts: &Facts) -> Vec<Lack
     states.into_iter().filter_map(lack).collect()
 }
 
-/// How it stands with what the loads of `suite` ask for.
-fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
+/// How it stands with what the loads of scenarios ask for.
+fn loads_of(scenarios: &[Scenario], facts: &Facts) -> Vec<State> {
     let Facts { machine, privileges, sockets, .. } = facts;
     let load = load_generator(machine, sockets, privileges);
     let of_load = |name| load.iter().filter(move |(of, _)| *of == name).map(|(_, state)| state.clone());
     let mut states: Vec<State> =
-        congestion_controls_of(suite).into_iter().map(|name| named_congestion_control(name, machine)).collect();
-    let loads = || suite.scenarios.iter().flat_map(Scenario::loads);
+        congestion_controls_of(scenarios).into_iter().map(|name| named_congestion_control(name, machine)).collect();
+    let loads = || scenarios.iter().flat_map(Scenario::loads);
     let streams = |asks: fn(&TcpStream) -> bool| loads().any(|load| matches!(load, Load::TcpStream(s) if asks(s)));
     let datagrams = |asks: fn(&Datagrams) -> bool| loads().any(|load| matches!(load, Load::UdpStream(d) if asks(d)));
     if streams(|stream| matches!(stream.engine, Engine::Uring { .. })) {
@@ -84,9 +84,9 @@ fn loads_of(suite: &Suite, facts: &Facts) -> Vec<State> {
     states
 }
 
-/// The parts that the testbeds of `suite` are made of.
-fn pieces_of(suite: &Suite) -> BTreeSet<Feature> {
-    suite.scenarios.iter().flat_map(|scenario| scenario.topology.plan(&[]).features()).collect()
+/// The parts that the testbeds of scenarios are made of.
+fn pieces_of(scenarios: &[Scenario]) -> BTreeSet<Feature> {
+    scenarios.iter().flat_map(|scenario| scenario.topology.plan(&[]).features()).collect()
 }
 
 /// Whether the receiving threads of client, DUT and server can be placed.

@@ -2,8 +2,8 @@
 //!
 //! [`Facts`] come from rig-sys; what they mean to a user of netrig is decided here, by pure functions of the facts.
 
-mod balancer;
 mod cpu_time;
+mod datapaths;
 mod findings;
 mod packets;
 mod print;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use rig_load::plan::{Load, TcpStream, Transactions};
 use rig_study::run::Lack;
 use rig_study::store::{Store, StoreError};
-use rig_study::suite::{Scenario, Suite};
+use rig_study::suite::Scenario;
 use rig_sys::probe::{Facts, Packets, try_congestion_control};
 use rig_testbed::datapath::Machine;
 use serde::Serialize;
@@ -45,6 +45,7 @@ pub enum Area {
     LoadGenerator,
     PacketLoad,
     Balancer,
+    Vrouter,
     Store,
     OtherLoad,
     Tools,
@@ -112,7 +113,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     let mut all = findings(&facts, &store);
     // After the facts: now the process is what a run would be.
     all.extend(packets::findings(&facts.machine.kernel, &Packets::try_out()));
-    all.push(balancer::finding(&balancer::try_out()));
+    all.extend(datapaths::findings());
     all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
     let cycles = rig_sys::cpu::CpuSet::allowed().and_then(|cpus| rig_sys::perf::cycles(&cpus));
     all.push(profile::finding(&rig_sys::perf::probe(), &cycles));
@@ -134,28 +135,47 @@ pub enum Purpose {
     Build,
 }
 
-/// What the machine lacks of that which `suite` is made of.
-///
-/// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
-pub fn in_the_way_of(suite: &Suite, purpose: Purpose) -> Vec<Lack> {
-    if purpose == Purpose::Run {
-        for name in congestion_controls_of(suite) {
-            // The list that is read next tells what came of it.
-            let _ = try_congestion_control(name);
-        }
-    }
-    findings::in_the_way_of(suite, purpose, &Facts::gather(Duration::ZERO))
+/// What there is of that which scenarios are made of.
+#[derive(Debug)]
+pub struct Obstacles {
+    purpose: Purpose,
+    facts: Facts,
 }
 
-/// The congestion controls that the loads of `suite` name.
-fn congestion_controls_of(suite: &Suite) -> BTreeSet<&str> {
+impl Obstacles {
+    /// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
+    pub fn look_for(scenarios: &[Scenario], purpose: Purpose) -> Self {
+        if purpose == Purpose::Run {
+            for name in congestion_controls_of(scenarios) {
+                // The list that is read next tells what came of it.
+                let _ = try_congestion_control(name);
+            }
+        }
+        Self { purpose, facts: Facts::gather(Duration::ZERO) }
+    }
+
+    /// What the machine lacks of that which these are made of.
+    pub fn of(&self, scenarios: &[Scenario]) -> Vec<Lack> {
+        findings::in_the_way_of(scenarios, self.purpose, &self.facts)
+    }
+
+    /// Why a scenario cannot be made on this machine, and what to do about it; `None` when nothing speaks against it.
+    pub fn why_not(&self, scenario: &Scenario) -> Option<String> {
+        let lacks = self.of(std::slice::from_ref(scenario));
+        let words: Vec<String> = lacks.iter().map(|lack| format!("{}: {}", lack.found, lack.remedy)).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+}
+
+/// The congestion controls that the loads of scenarios name.
+fn congestion_controls_of(scenarios: &[Scenario]) -> BTreeSet<&str> {
     let named = |load| match load {
         &Load::TcpStream(TcpStream { ref congestion_control, .. })
         | &Load::TcpRr(Transactions { ref congestion_control, .. })
         | &Load::TcpCrr(Transactions { ref congestion_control, .. }) => congestion_control.as_deref(),
         Load::UdpStream(_) | Load::UdpRr(_) | Load::Packets(_) | Load::Idle => None,
     };
-    suite.scenarios.iter().flat_map(Scenario::loads).filter_map(named).collect()
+    scenarios.iter().flat_map(Scenario::loads).filter_map(named).collect()
 }
 
 /// `findings` for a reader.

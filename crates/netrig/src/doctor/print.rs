@@ -38,6 +38,7 @@ impl Area {
             Self::LoadGenerator => "Load generator",
             Self::PacketLoad => "Packet load",
             Self::Balancer => "Balancer",
+            Self::Vrouter => "vRouter",
             Self::Store => "Store",
             Self::OtherLoad => "Other load",
             Self::Tools => "Tools to compare with",

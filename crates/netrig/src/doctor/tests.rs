@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use rig_study::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Owner, Privileges, Refusal, Sockets};
 
@@ -280,14 +281,14 @@ fn a_congestion_control_that_a_scenario_names_has_to_be_there() {
     let layers = Suite::load("layers").unwrap();
     let mut facts = good();
     facts.machine.congestion_controls = vec!["reno".to_owned(), "bbr".to_owned()];
-    let found = findings::in_the_way_of(&layers, Purpose::Run, &facts);
+    let found = findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts);
     let [lack] = &found[..] else { panic!("named once, however many scenarios name it: {found:?}") };
     assert!(lack.found.contains("'cubic'"), "{lack:?}");
     assert!(lack.remedy.contains("modprobe tcp_cubic") && lack.remedy.contains("reno, bbr"), "{lack:?}");
-    assert_eq!(findings::in_the_way_of(&layers, Purpose::Build, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Build, &facts), []);
     // Where the kernel does not tell, the attempt will.
     facts.machine.congestion_controls.clear();
-    assert_eq!(findings::in_the_way_of(&layers, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts), []);
 }
 
 #[test]
@@ -349,20 +350,20 @@ fn only_what_a_suite_is_made_of_is_in_its_way() {
     // Neither is in any scenario of `layers`.
     lacking(Feature::Macvlan, &mut facts);
     lacking(Feature::TokenBucket, &mut facts);
-    assert_eq!(findings::in_the_way_of(&layers, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts), []);
 
     lacking(Feature::Vxlan, &mut facts);
     facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
-    let found = findings::in_the_way_of(&layers, Purpose::Run, &facts);
+    let found = findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts);
     let effects: Vec<&str> = found.iter().map(|lack| lack.effect.as_str()).collect();
     assert_eq!(effects, ["no path vxlan", "no load with several operations outstanding"]);
     assert!(found[0].remedy.contains("modprobe vxlan"), "{found:?}");
     // A testbed alone does without its loads.
-    assert_eq!(findings::in_the_way_of(&layers, Purpose::Build, &facts), found[..1]);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Build, &facts), found[..1]);
 
     // Scenario A is neither an overlay nor asynchronous.
     let raw = layers.only(&["A".into()]).unwrap();
-    assert_eq!(findings::in_the_way_of(&raw, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&raw.scenarios, Purpose::Run, &facts), []);
 }
 
 #[test]

@@ -43,6 +43,11 @@ impl<'a> Deciding<'a> {
         Some(Self { budget, level, scenarios, claims, trials: Vec::new(), spent: BTreeMap::new() })
     }
 
+    /// Asks nothing about scenarios that the run goes without.
+    pub fn go_without(&mut self, is_left_out: &dyn Fn(&str) -> bool) {
+        self.claims.retain(|claim| !claim.figures().iter().any(|figure| is_left_out(&figure.scenario)));
+    }
+
     pub fn add(&mut self, record: TrialRecord) {
         let (us, trials) = self.spent.entry(record.scenario.clone()).or_default();
         *us += record.total_us;

@@ -1,5 +1,9 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use rig_cli::exit::in_words;
 use rig_testbed::datapath::{Machine, Registry};
 use rig_testbed::host::Host;
 use rig_testbed::{Dut, Placement};
@@ -9,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::{Options, not_here, not_on};
 use crate::claim::Claim;
 use crate::record::TrialRecord;
+use crate::store::{RunId, Store, StoreError};
 use crate::suite::{Scenario, Suite};
 
 /// What a machine has not.
@@ -85,6 +90,28 @@ pub fn why_not_here(
         .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
 }
 
+/// Datapaths that were tried out on this machine, each once, and why it does not take them.
+#[derive(Debug)]
+pub struct TriedOut {
+    datapaths: Registry,
+    refused: RefCell<BTreeMap<String, Option<String>>>,
+}
+
+impl TriedOut {
+    pub fn new(datapaths: Registry) -> Self {
+        Self { datapaths, refused: RefCell::default() }
+    }
+
+    /// Why a datapath of the scenario is not taken; `None` when all are. Asked of a scenario that nothing else speaks against.
+    pub fn why_not(&self, scenario: &Scenario) -> Option<String> {
+        let mut refused = self.refused.borrow_mut();
+        scenario.datapaths.iter().filter_map(|setup| self.datapaths.find(&setup.name)).find_map(|datapath| {
+            let tried = || datapath.try_out().err().map(|error| Unmade::new(error).reason());
+            refused.entry(datapath.name().to_owned()).or_insert_with(tried).clone()
+        })
+    }
+}
+
 /// Why the scenario cannot be made with its nodes on `host`, and what to do about it; `None` when it can.
 pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
     not_on(scenario, host).map(|lack| format!("{lack}: run it on this machine, without --host"))
@@ -92,17 +119,84 @@ pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
 
 /// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.
 pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<LeftOut> {
-    let mut all: Vec<LeftOut> = Vec::new();
+    let mut all = Vec::new();
     suite.scenarios.retain(|scenario| {
         let Some(reason) = why_not(scenario) else { return true };
-        match all.iter_mut().find(|left_out| left_out.reason == reason) {
-            Some(left_out) => left_out.scenarios.push(scenario.id.clone()),
-            None => all.push(LeftOut { scenarios: vec![scenario.id.clone()], reason }),
-        }
+        add(&mut all, &scenario.id, reason);
         false
     });
     all
 }
+
+/// Adds a scenario to those that a run goes without.
+pub fn add(all: &mut Vec<LeftOut>, id: &str, reason: String) {
+    match all.iter_mut().find(|left_out| left_out.reason == reason) {
+        Some(left_out) => left_out.scenarios.push(id.to_owned()),
+        None => all.push(LeftOut { scenarios: vec![id.to_owned()], reason }),
+    }
+}
+
+/// A scenario's testbed, or what was to run on its nodes, that the machine did not let be made. It is no fault of a load: a run
+/// goes without the scenario.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", in_words(.0))]
+pub struct Unmade(anyhow::Error);
+
+/// The longest reason that is told; what a program's verifier says has no end.
+const MOST: usize = 400;
+
+impl Unmade {
+    pub fn new(error: anyhow::Error) -> Self {
+        Self(error)
+    }
+
+    /// Why, in one line.
+    pub fn reason(&self) -> String {
+        let words = in_words(&self.0);
+        let line = words.lines().next().unwrap_or_default();
+        match line.char_indices().nth(MOST) {
+            None => line.to_owned(),
+            Some((end, _)) => format!("{} ...", &line[..end]),
+        }
+    }
+}
+
+/// Scenarios that a run goes without, stored with it as they become known.
+#[derive(Debug)]
+pub struct Without<'a> {
+    store: &'a mut Store,
+    run: RunId,
+    all: &'a mut Vec<LeftOut>,
+}
+
+impl<'a> Without<'a> {
+    /// `all` are those that were known when the run was begun.
+    pub fn of(store: &'a mut Store, run: RunId, all: &'a mut Vec<LeftOut>) -> Self {
+        Self { store, run, all }
+    }
+
+    pub fn has(&self, id: &str) -> bool {
+        self.all.iter().any(|one| one.scenarios.iter().any(|other| other == id))
+    }
+
+    pub fn add(&mut self, id: &str, reason: String) -> Result<(), StoreError> {
+        add(self.all, id, reason);
+        self.store.set_left_out(self.run, &*self.all)
+    }
+
+    pub(super) fn store(&mut self) -> &mut Store {
+        self.store
+    }
+
+    pub fn all(&self) -> &[LeftOut] {
+        self.all
+    }
+}
+
+/// No scenario of a suite can be made here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no scenario can be run here:{}", .0.iter().map(|one| format!("\n  {one}")).collect::<String>())]
+pub struct NothingLeft(pub Vec<LeftOut>);
 
 /// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
 /// a device under test had to share CPUs with the load, so that the figures are not those of so many workers.

@@ -33,12 +33,15 @@ use crate::claim::Metric;
 use crate::ends::BetweenEnds;
 use crate::figures::reading;
 use crate::record::{RigCost, TrialRecord};
-use crate::store::{Label, RunId, Store};
+use crate::store::{Label, RunId};
 use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, described, environment, gibibytes};
-pub use left_out::{Lack, LeftOut, NoVerdict, leave_out, no_verdict, why_not_here, why_not_on};
+pub use left_out::{
+    Lack, LeftOut, NoVerdict, NothingLeft, TriedOut, Unmade, Without, add, leave_out, no_verdict, why_not_here,
+    why_not_on,
+};
 pub use progress::{AtMost, Progress, TurnsProgress, minutes};
 pub use rig::{Rig, Trials};
 pub use under_load::track;
@@ -60,7 +63,8 @@ pub trait Execute {
     /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
     ///
     /// # Errors
-    /// [`rig_cli::exit::Stopped`] when the user stopped it; anything else says what the machine or a worker refused.
+    /// [`rig_cli::exit::Stopped`] when the user stopped it, [`Unmade`] when the machine did not let its testbed be made; anything
+    /// else says what the machine or a worker refused.
     fn trial(
         &mut self,
         scenario: &Scenario,
@@ -70,6 +74,9 @@ pub trait Execute {
     ) -> Result<TrialRecord>;
 
     /// Measures a trial of `scenario`'s testbed that carries no load.
+    ///
+    /// # Errors
+    /// As [`Self::trial`].
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost>;
 }
 
@@ -171,6 +178,7 @@ pub trait Observer {
     fn interim(&mut self, _worker: &str, _sample: &Interim) {}
     fn trial_done(&mut self, _record: &TrialRecord) {}
     fn settled(&mut self, _settled: &Settled) {}
+    fn left_out(&mut self, _left_out: &LeftOut) {}
 }
 
 impl Observer for () {}
@@ -186,23 +194,79 @@ pub struct Plan<'a> {
     pub rests: bool,
 }
 
-/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
-/// every scenario that the run came to, also one that it did not finish.
+/// Measures what the testbed itself costs, with that of the suite's scenarios that has the most nodes and can be made. Those that
+/// cannot are left out.
 ///
 /// # Errors
-/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it.
+/// As of [`run`].
+pub fn rig_cost(
+    plan: &Plan<'_>,
+    run: RunId,
+    execute: &mut dyn Execute,
+    observer: &mut dyn Observer,
+    without: &mut Without<'_>,
+) -> Result<()> {
+    let mut scenarios: Vec<&Scenario> = plan.suite.scenarios.iter().collect();
+    scenarios.sort_by_key(|scenario| scenario.topology.nodes().len());
+    for scenario in scenarios.into_iter().rev() {
+        match execute.rig_cost(scenario, plan.timing) {
+            Ok(cost) => {
+                without.store().set_rig_cost(run, &cost)?;
+                break;
+            }
+            Err(error) => leave_out_unmade(error, &[&scenario.id], observer, without)?,
+        }
+    }
+    refuse_nothing(plan.suite, without)
+}
+
+/// Goes without scenarios whose testbed was not made; anything else that went wrong is given back.
+fn leave_out_unmade(
+    error: anyhow::Error,
+    ids: &[&str],
+    observer: &mut dyn Observer,
+    without: &mut Without<'_>,
+) -> Result<()> {
+    let Some(reason) = error.downcast_ref::<Unmade>().map(Unmade::reason) else { return Err(error) };
+    let scenarios: Vec<String> = ids.iter().filter(|id| !without.has(id)).map(|id| (*id).to_owned()).collect();
+    scenarios.iter().try_for_each(|id| without.add(id, reason.clone()))?;
+    observer.left_out(&LeftOut { scenarios, reason });
+    Ok(())
+}
+
+fn refuse_nothing(suite: &Suite, without: &Without<'_>) -> Result<()> {
+    match suite.scenarios.iter().all(|scenario| without.has(&scenario.id)) {
+        true => Err(NothingLeft(without.all().to_vec()).into()),
+        false => Ok(()),
+    }
+}
+
+/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
+/// every scenario that the run came to, also one that it did not finish, but for those that it goes `without`: a scenario whose
+/// testbed the machine does not let be made at its first trial joins them.
+///
+/// # Errors
+/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it;
+/// [`NothingLeft`] where no scenario can be made.
 pub fn run(
     plan: &Plan<'_>,
-    store: &mut Store,
     run: RunId,
     execute: &mut dyn Execute,
     observer: &mut dyn Observer,
     settled: &mut Vec<Settled>,
+    without: &mut Without<'_>,
 ) -> Result<()> {
     let Plan { suite, timing, seed, rests } = *plan;
     let mut all: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
+    for entry in &mut all {
+        entry.is_open = !without.has(&entry.scenario.id);
+    }
     let mut usual = Usual::default();
     let mut deciding = Deciding::of(suite, timing.repeat);
+    let known = |without: &Without<'_>, deciding: &mut Option<Deciding<'_>>| {
+        deciding.as_mut().into_iter().for_each(|deciding| deciding.go_without(&|id| without.has(id)));
+    };
+    known(without, &mut deciding);
     let mut settle = |entry: &mut Progressing<'_>, outcome: Outcome, observer: &mut dyn Observer| {
         entry.is_open = false;
         let done = entry.settled(outcome);
@@ -223,12 +287,29 @@ pub fn run(
             }
             let scenario = entry.scenario;
             observer.trial_started(scenario, entry.trials + 1);
-            let record = execute
+            let made = execute
                 .trial(scenario, entry.trials + 1, timing, &mut |worker, sample| observer.interim(worker, sample))
-                .with_context(|| format!("trial {} of scenario {}", entry.trials + 1, scenario.id))?;
+                .with_context(|| format!("trial {} of scenario {}", entry.trials + 1, scenario.id));
+            let record = match made {
+                Ok(record) => record,
+                Err(error) => {
+                    // A scenario and its twin have one testbed. One that was made before can be made here.
+                    let family = scenario.family();
+                    let is_first = all.iter().filter(|one| one.scenario.family() == family).all(|one| one.trials == 0);
+                    if !is_first {
+                        return Err(error);
+                    }
+                    let own = suite.scenarios.iter().filter(|one| one.family() == family);
+                    let own: Vec<&str> = own.map(|one| one.id.as_str()).collect();
+                    leave_out_unmade(error, &own, observer, without)?;
+                    all.iter_mut().filter(|one| one.scenario.family() == family).for_each(|one| one.is_open = false);
+                    known(without, &mut deciding);
+                    return refuse_nothing(suite, without);
+                }
+            };
             let mut record = TrialRecord { block: Some(block), ..record };
             usual.flag(&mut record);
-            store.add_trial(run, &record)?;
+            without.store().add_trial(run, &record)?;
             observer.trial_done(&record);
             entry.add(&record);
             if let Some(deciding) = &mut deciding {

@@ -13,7 +13,7 @@ use rig_load::plan::Flow;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, counted, rate_at_a_glance};
 
-use super::{Observer, Outcome, Settled};
+use super::{LeftOut, Observer, Outcome, Settled};
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind, figure};
 use crate::record::{Flag, TrialRecord};
@@ -296,6 +296,12 @@ impl Observer for Progress {
         for text in first_of_their_kind(&mut self.named, &record.flags) {
             self.lines.say(&text);
         }
+    }
+
+    fn left_out(&mut self, left_out: &LeftOut) {
+        let spared = left_out.scenarios.len() as u64 * u64::from(self.repeat.most());
+        self.lines.bar.set_length(self.lines.bar.length().unwrap_or(0).saturating_sub(spared));
+        self.lines.say(&format!("Not in this run: {left_out}"));
     }
 
     fn settled(&mut self, settled: &Settled) {

@@ -14,10 +14,10 @@ use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Registry;
 use rig_testbed::host::{Ability, ClockOffset, Host, Local, Mark};
+use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{Placement, Testbed};
 
-use super::Execute;
 use super::agents::{Agents, Observed};
 use super::calibration::gauge;
 use super::pairs::{longer_lead, pairs_of};
@@ -25,6 +25,7 @@ use super::programme::{Outcome, carry_out};
 use super::search::{offered, search, with_opening};
 use super::suspicion::flags;
 use super::under_load::{self, Latest, OnTestbed};
+use super::{Execute, Unmade};
 use crate::figures::node_of;
 use crate::flame::{Profiler, Sampled};
 use crate::layers::{HERTZ, Map};
@@ -370,7 +371,7 @@ impl Trials {
         let all = self.placement.of(topology, scenario.dut)?;
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build_on(host, &bare.topology, &shares);
-        let testbed = testbed.context("build the testbed of the generator's limit")?;
+        let testbed = testbed.context("build the testbed of the generator's limit").map_err(unmade)?;
         let agents = Agents::none();
         let stage = Stage::of(&testbed, &agents)?;
         let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
@@ -526,8 +527,13 @@ impl Trials {
         })
     }
 
-    /// The testbed, and the agents on its nodes, which are to go first.
+    /// [`Self::stand`]; what the machine does not let be made is [`Unmade`].
     fn build<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
+        self.stand(host, scenario).map_err(unmade)
+    }
+
+    /// The testbed, and the agents on its nodes, which are to go first.
+    fn stand<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
         let shares = self.placement.of(&scenario.topology, scenario.dut)?;
         let owned = owned(&shares);
         host.keep_off(&owned)?;
@@ -538,6 +544,11 @@ impl Trials {
         let agents = Agents::attach(scenario, &testbed, &self.allowed.without(&owned), self.datapaths)?;
         Ok((testbed, agents))
     }
+}
+
+/// Networks that are not apart are no lack of the machine.
+fn unmade(error: anyhow::Error) -> anyhow::Error {
+    if error.is::<Unfit>() || error.is::<Stopped>() { error } else { Unmade::new(error).into() }
 }
 
 /// All CPUs of the nodes.

@@ -9,7 +9,9 @@ use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure};
 
 use super::*;
-use crate::store::{Ending, NewRun, RunState};
+use crate::store::{Ending, NewRun, RunState, Store};
+
+mod unmade;
 
 /// One by which the first of two scenarios comes first.
 fn seed() -> u64 {
@@ -122,8 +124,18 @@ impl Bench {
     ) -> (Result<()>, Vec<Settled>) {
         let mut settled = Vec::new();
         let plan = Plan { suite, timing, seed: seed(), rests: true };
-        let result = run(&plan, &mut self.store, self.id, execute, observer, &mut settled);
+        let mut left_out = Vec::new();
+        let mut without = Without::of(&mut self.store, self.id, &mut left_out);
+        let result = run(&plan, self.id, execute, observer, &mut settled, &mut without);
         (result, settled)
+    }
+
+    /// Each scenario that the stored run goes without, with the reason.
+    fn left_out(&self) -> Vec<String> {
+        let options = self.store.run(self.id).unwrap().options;
+        let left_out = options.get("left_out").cloned().unwrap_or_default();
+        let left_out: Option<Vec<LeftOut>> = serde_json::from_value(left_out).unwrap();
+        left_out.into_iter().flatten().map(|one| one.to_string()).collect()
     }
 
     fn stored(&self) -> Vec<String> {

@@ -319,6 +319,15 @@ impl Store {
         self.update_open(run, "UPDATE run SET rig_cost = ?2 WHERE id = ?1 AND ending IS NULL", params![run.0, cost])
     }
 
+    /// Which scenarios the run goes without, as its options say it.
+    pub fn set_left_out(&mut self, run: RunId, left_out: &impl Serialize) -> Result<()> {
+        let left_out = serde_json::to_value(left_out).and_then(|value| serde_json::to_string(&value));
+        let what = || "the scenarios that were left out".to_owned();
+        let left_out = left_out.map_err(|source| StoreError::Unstorable { what: what(), source })?;
+        let sql = "UPDATE run SET options = json_set(options, '$.left_out', json(?2)) WHERE id = ?1 AND ending IS NULL";
+        self.update_open(run, sql, params![run.0, left_out])
+    }
+
     /// Closes a run: `goals` is what each scenario reached of the confidence asked for.
     pub fn finish_run(&mut self, run: RunId, ending: &Ending, goals: Option<&Value>, unix_ms: i64) -> Result<()> {
         let goals = goals.map(|goals| storable("the scenarios' goals", goals)).transpose()?;

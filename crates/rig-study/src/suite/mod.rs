@@ -256,6 +256,11 @@ impl Scenario {
         self.traffic.connect.clone()
     }
 
+    /// What it has in common with its twin, which is made of the same testbed.
+    pub fn family(&self) -> &str {
+        self.twin_of.as_deref().unwrap_or(&self.id)
+    }
+
     /// What all rows of its list are called; its own name where it stands alone.
     pub fn list_name(&self) -> &str {
         let row = self.row_of.as_ref().and_then(|_| self.name.rsplit_once(", "));

@@ -48,6 +48,15 @@ pub trait Datapath: fmt::Debug + Sync {
         None
     }
 
+    /// Has the machine take what it is made of, its programs above all, and lets it go: what a kernel refuses is known before a
+    /// testbed is built. Takes no longer than a second or two.
+    ///
+    /// # Errors
+    /// What was refused.
+    fn try_out(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// What its agents can be told while they work.
     fn commands(&self) -> &'static [Command] {
         &[]
