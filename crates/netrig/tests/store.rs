@@ -254,3 +254,45 @@ fn records_of_former_versions_stay_readable() {
     assert_eq!(read[0].nodes[1].cpus[0].softirq, 31.5);
     assert_eq!(read[0].workers[1].bytes(), 12_500_000_000);
 }
+
+/// netrig with a store, and what it says on both outputs.
+fn netrig(store: &Path, arguments: &[&str]) -> (String, String) {
+    let mut netrig = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    let output = netrig.args(arguments).arg("--store").arg(store).output().expect("netrig can be started");
+    let text = |bytes| String::from_utf8(bytes).expect("what netrig says is text");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    (text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn a_damaged_run_is_named_the_others_are_shown_and_it_is_dropped_when_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runs.sqlite");
+    for _ in 0..3 {
+        write_trials(&path, 1).unwrap();
+    }
+    let history = |arguments: &[&str]| netrig(&path, &[&["history"], arguments].concat()).0;
+    assert!(history(&["--repair"]).starts_with("Nothing is damaged: 3 runs"), "{}", history(&["--repair"]));
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("PRAGMA ignore_check_constraints = ON").unwrap();
+    connection.execute("UPDATE run SET planned_trials = -1 WHERE id = 2", []).unwrap();
+    drop(connection);
+
+    let why = "run 2: its planned_trials is -1";
+    let said = history(&[]);
+    assert!(said.contains(&format!("Damaged and left out: {why}")), "{said}");
+    assert_eq!(said.matches("layers").count(), 2, "{said}");
+    let json: serde_json::Value = serde_json::from_str(&history(&["--json"])).unwrap();
+    assert_eq!(json["damaged"], json!([{ "run": 2, "why": "its planned_trials is -1" }]));
+    assert_eq!(json["runs"].as_array().unwrap().len(), 2);
+
+    let said = history(&["--repair"]);
+    assert!(said.contains(&format!("Damaged: {why}")) && said.contains("2 runs would be kept"), "{said}");
+    assert!(history(&[]).contains(why), "nothing was dropped before it was asked for");
+    let said = history(&["--repair", "--yes"]);
+    assert!(said.contains(&format!("Dropped: {why}")) && said.contains("runs.sqlite.damaged-1"), "{said}");
+    assert!(!history(&[]).contains("Damaged"));
+    assert!(
+        Store::open_to_read(&dir.path().join("runs.sqlite.damaged-1")).unwrap().check().unwrap().damaged.len() == 1
+    );
+}

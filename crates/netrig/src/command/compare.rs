@@ -177,6 +177,7 @@ fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
     }
     let store = report::open(args)?;
     let mut runs = store.runs().or_exit(Exit::Failed)?;
+    report::tell_unread(&store);
     runs.retain(|run| run.suite == suite && run.state == RunState::Complete);
     runs.drain(..runs.len().saturating_sub(HISTORY));
     // A run that this netrig cannot read says nothing about noise, and is no reason to compare nothing.

@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::look;
-use rig_cli::streams::print;
+use rig_cli::streams::{note, print};
 use rig_report::document::{Claim, Document};
 use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
@@ -20,7 +20,7 @@ use rig_study::export::{ClaimData, HistoryData, HistoryRun, set_apart};
 use rig_study::judge::{AaData, Rule, Ruling, judge};
 use rig_study::record::TrialRecord;
 use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, missed_words, no_verdict};
-use rig_study::store::{Run, RunId, RunState, Store};
+use rig_study::store::{Run, RunId, RunState, Store, UnreadRuns};
 use rig_study::suite::{Repeat, Suite};
 use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
 use rig_sys::cpu::CpuSet;
@@ -136,6 +136,12 @@ pub struct HistoryArgs {
     /// Remove this run for good, by its number, label, `latest` or `latest~1`; its number is not used again
     #[arg(long, value_name = "RUN")]
     pub delete: Option<String>,
+    /// Say which runs are damaged, and would be dropped
+    #[arg(long, conflicts_with_all = ["delete", "json"])]
+    pub repair: bool,
+    /// With --repair: drop them; the store as it was stays beside the new one
+    #[arg(long, requires = "repair")]
+    pub yes: bool,
     /// Print them as docs/schema/history.json describes it
     #[arg(long, conflicts_with = "delete")]
     pub json: bool,
@@ -147,15 +153,22 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
     if let Some(name) = &args.delete {
         return delete(name, &args.store);
     }
+    if args.repair {
+        return repair(args);
+    }
     let store = open(&args.store)?;
-    let runs = store.runs().or_exit(Exit::Failed)?;
-    let data = HistoryData::of(&runs, &store.calibrated().or_exit(Exit::Failed)?);
+    let mut runs = store.runs().or_exit(Exit::Failed)?;
+    let calibrated = store.calibrated().or_exit(Exit::Failed)?;
+    let unread = store.unread();
+    // What shows in its trials only.
+    runs.retain(|run| !unread.iter().any(|unread| unread.what == UnreadRuns::One(run.id)));
+    let data = HistoryData::of(&runs, &calibrated).with_unread(&unread);
     if args.json {
         let text = serde_json::to_string_pretty(&data).context("write the history").or_exit(Exit::Failed)?;
         print(&format!("{text}\n"))?;
         return Ok(Exit::Done);
     }
-    if runs.is_empty() {
+    if runs.is_empty() && unread.is_empty() {
         print("No run is stored yet: try `netrig run layers --quick`.\n")?;
         return Ok(Exit::Done);
     }
@@ -190,9 +203,52 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
         let machine = table.column_mut(7);
         machine.into_iter().for_each(|column| _ = column.set_constraint(ColumnConstraint::Hidden));
     }
-    let text: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).chain(note).collect();
+    let text = table.lines().map(|line| line.trim_end().to_owned()).chain(note);
+    let damaged = unread.iter().map(|unread| format!("Damaged and left out: {unread}"));
+    let next =
+        (!unread.is_empty()).then(|| format!("What would be dropped: netrig history --repair{}", args.store.words()));
+    let text: Vec<String> = text.chain(damaged).chain(next).collect();
     print(&look::shown(&(text.join("\n") + "\n")))?;
     Ok(Exit::Done)
+}
+
+/// Says which runs cannot be read, and drops them where that is asked for.
+fn repair(args: &HistoryArgs) -> Result<Exit, Failure> {
+    let path = open(&args.store)?.path().to_owned();
+    let done = if args.yes { Store::repair(&path).or_exit(Exit::Failed)? } else { None };
+    let checked = match &done {
+        Some((checked, _)) => checked.clone(),
+        None => open(&args.store)?.check().or_exit(Exit::Failed)?,
+    };
+    let kept = counted(checked.whole.len(), "run", "runs");
+    if checked.damaged.is_empty() {
+        print(&format!("Nothing is damaged: {kept} can be read.\n"))?;
+        return Ok(Exit::Done);
+    }
+    let what = if done.is_some() { "Dropped" } else { "Damaged" };
+    let mut text: String = checked.damaged.iter().map(|one| format!("{what}: {one}\n")).collect();
+    text += &match &done {
+        Some((_, was)) => format!("{kept} kept; the store as it was is {}\n", was.display()),
+        None => {
+            format!("{kept} would be kept. Drop what is damaged: netrig history --repair --yes{}\n", args.store.words())
+        }
+    };
+    print(&look::shown(&text))?;
+    Ok(Exit::Done)
+}
+
+/// The most damaged runs that are named beside an answer.
+const NAMED: usize = 3;
+
+/// Names the runs that an answer goes without, because they cannot be read.
+pub(super) fn tell_unread(store: &Store) {
+    let unread = store.unread();
+    for one in unread.iter().take(NAMED) {
+        note(format_args!("Damaged and left out: {one}"));
+    }
+    if unread.len() > NAMED {
+        note(format_args!("{} more are: see `netrig history`", unread.len() - NAMED));
+    }
 }
 
 /// The longest state of a run that a line of the list has room for.
@@ -247,7 +303,9 @@ pub(super) fn path_of(args: &StoreArgs) -> Result<PathBuf, Failure> {
 pub(super) fn view_among_others(store: &Store, id: RunId) -> Result<RunView, Failure> {
     let calibrated = store.calibrated().or_exit(Exit::Failed)?;
     let set_apart = set_apart(&calibrated).remove(&id);
-    Ok(RunView { set_apart, ..view(&store.run(id).or_exit(Exit::BadInput)?)? })
+    let run = store.run(id).or_exit(Exit::BadInput)?;
+    tell_unread(store);
+    Ok(RunView { set_apart, ..view(&run)? })
 }
 
 /// A stored run by itself.

@@ -7,12 +7,22 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{SetApart, is_apart};
-use crate::store::{Calibrated, RunId, RunState, RunSummary};
+use crate::store::{Calibrated, RunId, RunState, RunSummary, Unread, UnreadRuns};
 
 /// All runs of a store, the oldest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HistoryData {
     pub runs: Vec<HistoryRun>,
+    /// What of the store is damaged, and not among the runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub damaged: Vec<DamagedData>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DamagedData {
+    /// Its number, where that is known.
+    pub run: Option<i64>,
+    pub why: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -53,7 +63,17 @@ impl HistoryData {
             calibration_us: calibrated.get(&run.id).map(|calibrated| calibrated.work_ns / 1e3),
             set_apart: apart.get(&run.id).copied(),
         };
-        Self { runs: runs.iter().map(run).collect() }
+        Self { runs: runs.iter().map(run).collect(), damaged: Vec::new() }
+    }
+
+    /// With what could not be read.
+    #[must_use]
+    pub fn with_unread(self, unread: &[Unread]) -> Self {
+        let damaged = unread.iter().map(|one| match one.what {
+            UnreadRuns::One(run) => DamagedData { run: Some(run.get()), why: one.why.clone() },
+            _ => DamagedData { run: None, why: one.to_string() },
+        });
+        Self { damaged: damaged.collect(), ..self }
     }
 
     /// What is said below a list of them; `None` where no run is set apart.

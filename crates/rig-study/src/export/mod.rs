@@ -34,7 +34,7 @@ pub use comparison::{
     ModesData, NoiseData, NoiseRun, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
-pub use history::{HistoryData, HistoryRun, set_apart};
+pub use history::{DamagedData, HistoryData, HistoryRun, set_apart};
 pub use test::{TestData, TestKind};
 
 /// What the JSON of every report begins with.

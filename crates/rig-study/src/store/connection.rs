@@ -53,6 +53,7 @@ pub(super) fn open_to_read(path: &Path, steps: &[&str]) -> Result<Connection, St
         // Without the right to make the -shm file a write-ahead log cannot be read, but where there is no log there
         // is no writer either, and the file alone is the whole store (https://sqlite.org/wal.html, "Read-only").
         Err(StoreError::NoPermission { .. }) if !has_log(path) => open_unchanging(path, steps)?,
+        Err(StoreError::Corrupt { .. }) => open_damaged(path, steps)?,
         other => other?,
     };
     if version == newest(steps) {
@@ -65,6 +66,18 @@ pub(super) fn open_to_read(path: &Path, steps: &[&str]) -> Result<Connection, St
         }
         e => e,
     })
+}
+
+/// A file that is shorter than it says: what is there of it can be read.
+fn open_damaged(path: &Path, steps: &[&str]) -> Result<(Connection, u32), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let fail = |e| StoreError::from_sqlite(path, e);
+    let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+    connection.busy_timeout(PATIENCE).map_err(fail)?;
+    // Has SQLite go on where the number of pages is wrong; nothing is written by this connection.
+    connection.pragma_update(None, "writable_schema", true).map_err(fail)?;
+    let version = identify(&connection, path, steps)?;
+    Ok((connection, version))
 }
 
 fn open_unchanging(path: &Path, steps: &[&str]) -> Result<(Connection, u32), StoreError> {

@@ -21,7 +21,8 @@ pub enum StoreError {
     #[error("{} is not a netrig store ({detail}): leave it be and name another with --store FILE", path.display())]
     NotAStore { path: PathBuf, detail: String },
     #[error(
-        "the store {path} is damaged ({detail}): move it away and the next run makes a new one; what is readable of it, \
+        "the store {path} is damaged ({detail}): `netrig history --repair` says which runs can be read and keeps them; \
+         where there are none, move it away and the next run makes a new one; what else is readable of it, \
          `sqlite3 '{path}' .recover | sqlite3 rescued.sqlite` rescues where sqlite3 was built with .recover, \
          then use --store rescued.sqlite",
         path = path.display()
@@ -69,6 +70,8 @@ pub enum StoreError {
     NoRuns { path: PathBuf },
     #[error("latest~{back} is not in the store {}, which has {runs} runs: see `netrig history`", path.display())]
     TooFarBack { path: PathBuf, back: u32, runs: usize },
+    #[error("run {run} in the store {} is damaged: {why}; `netrig history --repair` says what it would drop", path.display())]
+    DamagedRun { path: PathBuf, run: RunId, why: String },
     #[error("run {run} has ended already: its record is closed")]
     Ended { run: RunId },
     #[error("trial {ordinal} of scenario {scenario} is in run {run} already")]
@@ -85,6 +88,16 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What is damaged, where the error is one of the store's contents; other errors are given back.
+    pub(super) fn damage(self) -> Result<String, Self> {
+        match self {
+            Self::DamagedRun { why, .. } => Ok(why),
+            Self::Corrupt { detail, .. } => Ok(detail),
+            Self::Unreadable { what, source, .. } => Ok(format!("{what} is not understood ({source})")),
+            other => Err(other),
+        }
+    }
+
     /// Gives an error of SQLite the store's name and, where it is known, the next step.
     pub(super) fn from_sqlite(path: &Path, source: rusqlite::Error) -> Self {
         let path = path.to_owned();

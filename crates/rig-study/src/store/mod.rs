@@ -16,23 +16,29 @@
 
 mod connection;
 mod error;
+mod listing;
+mod repair;
 mod runner;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rig_stats::sample::Sample;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::error::Category;
 
 pub use self::error::StoreError;
+pub use self::listing::{Calibrated, Unread, UnreadRuns};
+use self::listing::{Fault, column};
+pub use self::repair::Checked;
 use self::runner::Runner;
-use crate::record::{Calibration, Environment, RigCost, TrialRecord};
+use crate::record::{Environment, RigCost, TrialRecord};
 
 type Result<T> = std::result::Result<T, StoreError>;
 
@@ -201,15 +207,6 @@ pub struct RunSummary {
     pub stored_trials: u32,
 }
 
-/// What the calibration around a run's trials says of its machine.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Calibrated {
-    /// The median over the trials, nanoseconds.
-    pub work_ns: f64,
-    /// How netrig was built, without from which sources.
-    pub build_kind: String,
-}
-
 /// A run with everything that a report needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
@@ -230,6 +227,8 @@ pub struct Run {
 pub struct Store {
     connection: Connection,
     path: PathBuf,
+    /// What could not be read up to now.
+    unread: RefCell<BTreeMap<UnreadRuns, String>>,
 }
 
 impl Store {
@@ -246,7 +245,7 @@ impl Store {
             std::fs::create_dir_all(parent)
                 .map_err(|source| StoreError::Directory { path: parent.to_owned(), source })?;
         }
-        Ok(Self { connection: connection::open_to_write(path, connection::STEPS)?, path: path.to_owned() })
+        Ok(Self::on(connection::open_to_write(path, connection::STEPS)?, path))
     }
 
     /// Opens a store that is there for reading, also where this user may not write.
@@ -255,7 +254,11 @@ impl Store {
             return Err(StoreError::Missing { path: path.to_owned() });
         }
         refuse_directory(path)?;
-        Ok(Self { connection: connection::open_to_read(path, connection::STEPS)?, path: path.to_owned() })
+        Ok(Self::on(connection::open_to_read(path, connection::STEPS)?, path))
+    }
+
+    fn on(connection: Connection, path: &Path) -> Self {
+        Self { connection, path: path.to_owned(), unread: RefCell::default() }
     }
 
     pub fn path(&self) -> &Path {
@@ -343,72 +346,35 @@ impl Store {
         )
     }
 
-    /// All runs, the oldest first.
-    pub fn runs(&self) -> Result<Vec<RunSummary>> {
-        let mut statement = self.connection.prepare(&format!("{HEADS} ORDER BY id")).map_err(|e| self.fail(e))?;
-        let rows = statement.query_map([], summary).map_err(|e| self.fail(e))?;
-        rows.collect::<rusqlite::Result<_>>().map_err(|e| self.fail(e))
-    }
-
-    /// The calibration of each run that recorded any.
-    pub fn calibrated(&self) -> Result<BTreeMap<RunId, Calibrated>> {
-        let sql = "SELECT run.id, run.environment ->> '$.netrig_build', trial.record -> '$.calibration' \
-                   FROM trial JOIN run ON run.id = trial.run WHERE trial.record ->> '$.calibration' IS NOT NULL";
-        let mut statement = self.connection.prepare(sql).map_err(|e| self.fail(e))?;
-        let mut rows = statement.query([]).map_err(|e| self.fail(e))?;
-        let mut runs: BTreeMap<RunId, (String, Vec<f64>)> = BTreeMap::new();
-        while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
-            let texts = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-            let (id, build, calibration): (i64, Option<String>, String) = texts().map_err(|e| self.fail(e))?;
-            let calibration: Calibration = self.parse(&calibration, || format!("a calibration of run {id}"))?;
-            let kind = build.as_deref().and_then(|build| build.split_once(", ")).map_or("", |(_, kind)| kind);
-            let (_, times) = runs.entry(RunId(id)).or_insert_with(|| (kind.to_owned(), Vec::new()));
-            times.extend(calibration.work_ns());
-        }
-        let median = |(id, (build_kind, times)): (RunId, (String, Vec<f64>))| {
-            Some((id, Calibrated { work_ns: Sample::from(times).median()?, build_kind }))
-        };
-        Ok(runs.into_iter().filter_map(median).collect())
-    }
-
     /// The run that was begun last.
     pub fn latest(&self) -> Result<RunId> {
-        let id: Option<i64> =
-            self.connection.query_row("SELECT max(id) FROM run", [], |row| row.get(0)).map_err(|e| self.fail(e))?;
-        id.map(RunId).ok_or_else(|| StoreError::NoRuns { path: self.path.clone() })
+        self.ids()?.last().copied().ok_or_else(|| StoreError::NoRuns { path: self.path.clone() })
     }
 
     fn before_latest(&self, back: u32) -> Result<RunId> {
-        let sql = "SELECT id FROM run ORDER BY id DESC LIMIT 1 OFFSET ?1";
-        let id = self.connection.query_row(sql, [back], |row| row.get(0)).optional().map_err(|e| self.fail(e))?;
-        match id {
-            Some(id) => Ok(RunId(id)),
-            None => Err(StoreError::TooFarBack { path: self.path.clone(), back, runs: self.runs()?.len() }),
-        }
-    }
-
-    /// The latest run of that label.
-    fn labelled(&self, label: &Label) -> Result<RunId> {
-        let sql = "SELECT max(id) FROM run WHERE options ->> '$.label' = ?1";
-        let id: Option<i64> = self.connection.query_row(sql, [&label.0], |row| row.get(0)).map_err(|e| self.fail(e))?;
-        id.map(RunId).ok_or_else(|| StoreError::NoSuchLabel { path: self.path.clone(), label: label.clone() })
+        let ids = self.ids()?;
+        let found = ids.iter().rev().nth(back as usize).copied();
+        found.ok_or_else(|| StoreError::TooFarBack { path: self.path.clone(), back, runs: ids.len() })
     }
 
     /// Removes a run with its trials, for good, and says what it was.
     ///
     /// # Errors
-    /// Where there is no such run, and where it is going on.
+    /// Where there is no such run, where it is going on, and where it is damaged.
     pub fn delete(&mut self, run: RunId) -> Result<RunSummary> {
         let deleted = self.write(|transaction| {
-            let sql = format!("{HEADS} WHERE id = ?1");
-            let found = transaction.query_row(&sql, [run.0], summary).optional()?;
+            let found = match listing::head(transaction, run) {
+                Ok(found) => found.map(|(summary, _)| summary),
+                Err(Fault::Sqlite(error)) => return Err(error),
+                Err(fault) => return Ok(Err(fault)),
+            };
             if found.as_ref().is_some_and(|found| found.state != RunState::Running) {
                 // Its trials go with it, see the schema.
                 transaction.execute("DELETE FROM run WHERE id = ?1", [run.0])?;
             }
-            Ok(found)
+            Ok(Ok(found))
         })?;
-        match deleted {
+        match deleted.map_err(|fault| self.fault(run, fault))? {
             None => Err(self.no_such_run(run)),
             Some(going_on) if going_on.state == RunState::Running => Err(StoreError::GoingOn { run }),
             Some(deleted) => Ok(deleted),
@@ -431,9 +397,8 @@ impl Store {
     pub fn run(&self, id: RunId) -> Result<Run> {
         // One read transaction, or a run that is being written would change between head and trials.
         let snapshot = self.connection.unchecked_transaction().map_err(|e| self.fail(e))?;
-        let head = snapshot
-            .query_row(&format!("{HEADS} WHERE id = ?1"), [id.0], |row| Ok((summary(row)?, Texts::from_row(row)?)));
-        let (summary, texts) = head.optional().map_err(|e| self.fail(e))?.ok_or_else(|| self.no_such_run(id))?;
+        let head = listing::head(&snapshot, id).map_err(|fault| self.fault(id, fault))?;
+        let (summary, texts) = head.ok_or_else(|| self.no_such_run(id))?;
         Ok(Run {
             summary,
             options: self.parse(&texts.options, || format!("options of run {id}"))?,
@@ -447,15 +412,33 @@ impl Store {
     }
 
     fn trials(&self, snapshot: &Transaction<'_>, id: RunId) -> Result<Vec<TrialRecord>> {
+        let failed = |error| self.fault(id, Fault::Sqlite(error));
         let mut statement = snapshot
             .prepare("SELECT scenario, ordinal, record FROM trial WHERE run = ?1 ORDER BY id")
-            .map_err(|e| self.fail(e))?;
-        let mut rows = statement.query([id.0]).map_err(|e| self.fail(e))?;
+            .map_err(failed)?;
+        let mut rows = statement.query([id.0]).map_err(failed)?;
         let mut trials = Vec::new();
-        while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
-            let texts = || Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-            let (scenario, ordinal, record): (String, u32, String) = texts().map_err(|e| self.fail(e))?;
-            trials.push(self.parse(&record, || format!("trial {ordinal} of scenario {scenario} of run {id}"))?);
+        while let Some(row) = rows.next().map_err(failed)? {
+            let texts = || Ok((column(row, "scenario")?, column(row, "ordinal")?, column(row, "record")?));
+            let in_a_trial = |fault| match fault {
+                Fault::Column(why) => Fault::Column(format!("of a trial {why}")),
+                other => other,
+            };
+            let texts: std::result::Result<(String, u32, String), Fault> = texts();
+            let (scenario, ordinal, record) = texts.map_err(|fault| self.fault(id, in_a_trial(fault)))?;
+            let trial = || format!("trial {ordinal} of scenario {scenario}");
+            // What is no JSON no version understands.
+            match serde_json::from_str(&record) {
+                Ok(record) => trials.push(record),
+                Err(source) if source.classify() == Category::Data => {
+                    let (path, what) = (self.path.clone(), format!("{} of run {id}", trial()));
+                    return Err(StoreError::Unreadable { path, what, source });
+                }
+                Err(error) => {
+                    let why = format!("{} is no JSON ({error})", trial());
+                    return Err(StoreError::DamagedRun { path: self.path.clone(), run: id, why });
+                }
+            }
         }
         Ok(trials)
     }
@@ -507,57 +490,6 @@ impl Store {
         what: impl FnOnce() -> String,
     ) -> Result<Option<T>> {
         json.map(|json| self.parse(json, what)).transpose()
-    }
-}
-
-const HEADS: &str = "SELECT *, options ->> '$.label' AS label, (SELECT count(*) FROM trial WHERE trial.run = run.id) AS stored_trials FROM run";
-
-fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
-    let ending: Option<String> = row.get("ending")?;
-    let state = match ending.as_deref() {
-        Some("complete") => RunState::Complete,
-        Some("failed") => RunState::Failed { reason: row.get("failure")? },
-        Some(_) => RunState::Interrupted,
-        None => {
-            let start = row.get::<_, i64>("runner_start")? as u64;
-            let runner = Runner { pid: row.get("runner_pid")?, start, boot: row.get("runner_boot")? };
-            if runner.is_alive() { RunState::Running } else { RunState::Interrupted }
-        }
-    };
-    Ok(RunSummary {
-        id: RunId(row.get("id")?),
-        label: row.get::<_, Option<String>>("label")?.map(Label),
-        suite: row.get("suite")?,
-        title: row.get("title")?,
-        netrig_version: row.get("netrig_version")?,
-        started_unix_ms: row.get("started_unix_ms")?,
-        ended_unix_ms: row.get("ended_unix_ms")?,
-        state,
-        planned_trials: row.get("planned_trials")?,
-        stored_trials: row.get("stored_trials")?,
-    })
-}
-
-/// The text columns of a run's row.
-struct Texts {
-    suite_file: String,
-    suite_text: String,
-    options: String,
-    environment: String,
-    rig_cost: Option<String>,
-    goals: Option<String>,
-}
-
-impl Texts {
-    fn from_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self {
-            suite_file: row.get("suite_file")?,
-            suite_text: row.get("suite_text")?,
-            options: row.get("options")?,
-            environment: row.get("environment")?,
-            rig_cost: row.get("rig_cost")?,
-            goals: row.get("goals")?,
-        })
     }
 }
 

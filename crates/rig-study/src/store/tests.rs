@@ -6,6 +6,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::record::{Calibration, CpuUse, Flag, Gauge, InterfaceDelta, NodeRecord, ProtocolDelta};
 
+mod damaged;
+
 fn store() -> (TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("deep/er/runs.sqlite")).unwrap();
