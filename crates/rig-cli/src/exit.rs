@@ -60,8 +60,17 @@ impl fmt::Display for Failure {
     }
 }
 
-/// An error with its causes, each once: those of libraries name their cause themselves.
+/// An error with its causes, each once: those of libraries name their cause themselves. Where it is one of a limit or of rights,
+/// what to do about that is added.
 pub fn in_words(error: &anyhow::Error) -> String {
+    let words = causes(error);
+    match rig_sys::advice::in_words(&words) {
+        Some(advice) if !words.contains(&advice) => format!("{words}: {advice}"),
+        _ => words,
+    }
+}
+
+fn causes(error: &anyhow::Error) -> String {
     let mut words = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string).filter(|cause| !cause.is_empty()) {
         if !words.contains(&cause) {
@@ -103,6 +112,10 @@ mod tests {
         let error = Err::<(), _>(rig_sys::Error::new("create vxlan vxlan0", kernel())).context("build the testbed");
         let failure = Failure::new(Exit::Failed, error.unwrap_err());
         assert_eq!(failure.to_string(), format!("build the testbed: create vxlan vxlan0: {}", kernel()));
+        let many = anyhow::Error::new(io::Error::from_raw_os_error(24)).context("create a network namespace");
+        let said = in_words(&many);
+        assert!(said.contains("files open: raise the limit"), "{said}");
+        assert_eq!(in_words(&anyhow::Error::msg(said.clone())), said, "advice is given once");
         let plain = Failure::new(Exit::Failed, anyhow::Error::new(kernel()).context("write it"));
         assert_eq!(plain.to_string(), format!("write it: {}", kernel()));
     }

@@ -1,7 +1,7 @@
 //! Mistakes in files and words that users hand in, told so that the next step is clear.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
@@ -78,10 +78,39 @@ pub fn line(text: &str, span: &Range<usize>) -> usize {
 
 /// The text of a file; of one that holds none, where it ends to be text.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    String::from_utf8(std::fs::read(path)?).map_err(|error| {
+    text(std::fs::read(path)?)
+}
+
+fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("it is not text: byte {} is not UTF-8", at + 1))
     })
+}
+
+/// As [`read_text()`], of no more bytes than `most`.
+///
+/// # Errors
+/// As there, and when there are more.
+pub fn read_text_of(path: &Path, most: u64) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let what = format!("it has more than {} MiB", most >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    text(bytes)
+}
+
+/// How many names a message has room for.
+const NAMED: usize = 24;
+
+/// Names for a message: all, or the first and how many more there are.
+pub fn some(names: &[&str]) -> String {
+    match names.len().checked_sub(NAMED) {
+        Some(more @ 1..) => format!("{} and {more} more", names[..NAMED].join(", ")),
+        _ => names.join(", "),
+    }
 }
 
 /// As [`read_text()`], with the file in the error.

@@ -19,8 +19,10 @@ pub struct RunDirectory {
 /// Why a directory is not used. None of the ways out removes anything: a running balancer's socket may be in there.
 #[derive(Debug, thiserror::Error)]
 pub enum RunDirectoryError {
-    #[error("cannot make {}: {source}: run as root, or name another directory in NETRIG_RUN", .path.display())]
+    #[error("cannot make {}: {source}: {}name another directory in NETRIG_RUN", .path.display(), or_root(.source))]
     Make { path: PathBuf, source: io::Error },
+    #[error("cannot write to {}: {source}: {}name another directory in NETRIG_RUN", .path.display(), or_root(.source))]
+    Write { path: PathBuf, source: io::Error },
     #[error("cannot look at {}: {source}: name another directory in NETRIG_RUN", .path.display())]
     Look { path: PathBuf, source: io::Error },
     #[error(
@@ -38,6 +40,14 @@ pub enum RunDirectoryError {
         .path.display(), .mode & 0o7777, .path.display()
     )]
     OpenToOthers { path: PathBuf, mode: u32 },
+}
+
+/// To be root helps those who are not, where it is a matter of rights.
+fn or_root(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied if process::user_id() != 0 => "run as root, or ",
+        _ => "",
+    }
 }
 
 /// What decides about the place.
@@ -113,6 +123,16 @@ impl RunDirectory {
     pub fn make(&self) -> Result<&Path, RunDirectoryError> {
         make_private(&self.path)?;
         Ok(&self.path)
+    }
+
+    /// Makes the directory where it is missing, for something that is written down there.
+    ///
+    /// # Errors
+    /// As of [`Self::make`], and when nothing can be written to it, as on a file system that is read-only.
+    pub fn make_to_write(&self) -> Result<&Path, RunDirectoryError> {
+        let path = self.make()?;
+        process::may_write(path).map_err(|source| RunDirectoryError::Write { path: path.into(), source })?;
+        Ok(path)
     }
 
     /// The same of a directory in it.

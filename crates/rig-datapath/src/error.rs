@@ -2,20 +2,19 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use rig_sys::advice;
+
 /// An error of a datapath.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error(
-        "the kernel does not let this process load eBPF programs: run as root, or give it CAP_BPF, CAP_NET_ADMIN and \
-         CAP_PERFMON"
-    )]
+    #[error("the kernel does not let this process load eBPF programs: {}", advice::rights(advice::PROGRAMS))]
     NotPermitted(#[source] std::io::Error),
     #[error(
         "the kernel does not tell its types (/sys/kernel/btf/vmlinux), which takes one built with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes(#[source] std::io::Error),
-    #[error("the kernel refuses the program `{program}`: it needs Linux 6.1 or later with BTF")]
+    #[error("the kernel refuses the program `{program}`{}", needed(.source))]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]
     Map { map: &'static str, operation: &'static str, source: libbpf_rs::Error },
@@ -52,6 +51,16 @@ pub enum Error {
     Config(#[from] ConfigError),
 }
 
+/// What a program that is refused needs: a kernel that has what it is made of, unless a limit stands in the way, which is told by
+/// whoever puts the error in words.
+fn needed(source: &libbpf_rs::Error) -> &'static str {
+    let words = format!("{source:#}");
+    match advice::in_words(&words) {
+        Some(_) => "",
+        None => ": it needs Linux 6.1 or later with BTF",
+    }
+}
+
 /// A configuration that cannot be carried out, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -82,4 +91,22 @@ pub enum ConfigError {
     Timeout { service: SocketAddr, name: &'static str },
     #[error("{0}")]
     Vrouter(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_not_told_as_the_kernels_version() {
+        let load = |errno| {
+            let source = libbpf_rs::Error::from_raw_os_error(errno);
+            Error::Load { program: "from_container", source }.to_string()
+        };
+        assert!(load(22).contains("Linux 6.1 or later"), "{}", load(22));
+        // Too many open files, a file system that is read-only.
+        for errno in [24, 30] {
+            assert_eq!(load(errno), "the kernel refuses the program `from_container`");
+        }
+    }
 }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use netrig_lb::Service;
 use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
 use rig_datapath::balancer::{Balancer as Programs, Generic, Sizes};
+use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_testbed::datapath::{
@@ -37,7 +38,7 @@ impl Datapath for Balancer {
     }
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
-        machine.rootless.then(|| Missing::new("XDP programs need root", "run netrig as root"))
+        machine.rootless.then(|| Missing::new("XDP programs need root", rights(NAMESPACES)))
     }
 
     /// Attaches them to a veth interface that is made for it, in a namespace of its own.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rig_datapath::spin::Spin;
+use rig_sys::advice::{NAMESPACES, rights};
 use rig_testbed::datapath::{
     Asked, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand, read_settings,
 };
@@ -36,7 +37,7 @@ impl Datapath for Spinning {
     }
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
-        machine.rootless.then(|| Missing::new("eBPF programs on interfaces need root", "run netrig as root"))
+        machine.rootless.then(|| Missing::new("eBPF programs on interfaces need root", rights(NAMESPACES)))
     }
 
     fn try_out(&self) -> Result<()> {

@@ -9,6 +9,7 @@ use netrig_spread::settings::{Changes, Rule, Settings as Rules};
 use netrig_spread::{Body, Service};
 use rig_spread::history::{History, Moved};
 use rig_spread::{Order, Tuning};
+use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{
@@ -63,7 +64,7 @@ impl Datapath for Spreader {
     }
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
-        machine.rootless.then(|| Missing::new("moving receive work between CPUs needs root", "run netrig as root"))
+        machine.rootless.then(|| Missing::new("moving receive work between CPUs needs root", rights(NAMESPACES)))
     }
 
     fn commands(&self) -> &'static [Command] {

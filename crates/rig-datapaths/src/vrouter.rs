@@ -15,6 +15,7 @@ use netrig_vrouter::compile::{self, Numbers, compile};
 use netrig_vrouter::routes::{RouteSource, RouteTable};
 use netrig_vrouter::settings::Settings as Nodes;
 use rig_datapath::vrouter::{Action, Config, Encapsulation, Router, Sizes};
+use rig_sys::advice::{NAMESPACES, rights};
 use rig_testbed::datapath::{
     Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, read_settings,
 };
@@ -75,7 +76,7 @@ impl Datapath for Vrouter {
     }
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
-        machine.rootless.then(|| Missing::new("tc programs need root", "run netrig as root"))
+        machine.rootless.then(|| Missing::new("tc programs need root", rights(NAMESPACES)))
     }
 
     fn try_out(&self) -> Result<()> {

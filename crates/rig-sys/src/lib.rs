@@ -1,6 +1,7 @@
 //! The Linux kernel as netrig uses it. The only crate of the project's userspace with `unsafe`; each block says why it
 //! is sound.
 
+pub mod advice;
 pub mod clock;
 pub mod counters;
 pub mod cpu;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use crate::netns::NetNs;
@@ -132,6 +133,12 @@ pub fn kill_started(pid: u32, start_time: u64) -> io::Result<()> {
 /// The real user that the process runs for, as seen from its own user namespace.
 pub fn user_id() -> u32 {
     rustix::process::getuid().as_raw()
+}
+
+/// Whether the process may make files in this directory.
+pub fn may_write(directory: &Path) -> io::Result<()> {
+    use rustix::fs::{Access, access};
+    Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
 /// Connects standard input, output and error to /dev/null, for a process that stays on after its starter has gone.

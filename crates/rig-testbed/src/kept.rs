@@ -64,6 +64,12 @@ impl Registry {
         Ok(Self { directory })
     }
 
+    /// As [`Self::open`], for a testbed that will be written down: what stands in the way is known before it is built.
+    pub fn open_to_write() -> Result<Self, RunDirectoryError> {
+        let directory = RunDirectory::of_user().make_to_write()?.to_owned();
+        Ok(Self { directory })
+    }
+
     /// Writes down what the calling process holds. The file appears whole or not at all.
     pub fn publish(&self, name: &str, origin: &str, rootless: bool, testbed: &Testbed<'_>) -> Result<()> {
         let pid = std::process::id();

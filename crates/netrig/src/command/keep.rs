@@ -35,7 +35,7 @@ pub fn up(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     // Mistakes are found here, where the user sees them.
     find(scenario)?;
     usable_cpus(cpus)?;
-    let registry = Registry::open().or_exit(Exit::Lacking)?;
+    let registry = Registry::open_to_write().or_exit(Exit::Lacking)?;
     if registry.find(name).or_exit(Exit::BadInput)?.is_some() {
         return Err(Failure::new(Exit::BadInput, NameTaken(name.to_owned())));
     }

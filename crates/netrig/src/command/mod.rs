@@ -20,7 +20,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_study::suite::Suite;
-use rig_sys::{netns, process};
+use rig_sys::{advice, netns, process};
 use rig_testbed::host::{self, Local};
 
 use crate::doctor::{Obstacles, Purpose};
@@ -42,15 +42,19 @@ pub fn host() -> Result<Exit, Failure> {
 /// Makes sure that this process may create namespaces, by way of a user namespace if need be, and hold many of them
 /// open. Tells whether the user namespace was needed. Must be called while the process has one thread.
 pub(crate) fn gain_privilege() -> Result<bool, Failure> {
+    advice::remember();
     process::raise_file_limit();
     if netns::may_create_namespaces() {
         return Ok(false);
     }
     netns::enter_user_namespace()
-        .context(
-            "not root, and this kernel does not let you create a user namespace instead: run netrig as root, or see \
-             `netrig doctor` for the setting that forbids it",
-        )
+        .with_context(|| {
+            format!(
+                "not root, and this kernel does not let you create a user namespace instead: {}, or see `netrig doctor` for the \
+                 setting that forbids it",
+                advice::rights(advice::NAMESPACES)
+            )
+        })
         .or_exit(Exit::Lacking)?;
     Ok(true)
 }

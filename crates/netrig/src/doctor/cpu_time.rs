@@ -4,6 +4,7 @@ use anyhow::Result;
 use rig_cli::exit::in_words;
 use rig_datapath::cputime::CpuTime;
 use rig_study::record::Accounting;
+use rig_sys::advice::{self, Capability};
 use rig_sys::counters::idle_is_clocked;
 use rig_testbed::accounting::exact_words;
 
@@ -19,8 +20,10 @@ pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {
                 "CPU figures are by {}; what a node used by itself is not known",
                 if idle_is_clocked() { Accounting::IdleClock.words() } else { Accounting::Ticks.words() }
             ),
-            remedy: "run netrig as root, or with CAP_BPF and CAP_PERFMON, on a kernel with CONFIG_DEBUG_INFO_BTF"
-                .to_owned(),
+            remedy: format!(
+                "{}; the kernel has to have CONFIG_DEBUG_INFO_BTF",
+                advice::rights(&[Capability::Bpf, Capability::Perfmon])
+            ),
         }),
     };
     Finding { area: Area::Cpus, name: "CPU time", state }

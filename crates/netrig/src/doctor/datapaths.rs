@@ -3,6 +3,7 @@
 use anyhow::Result;
 use rig_cli::exit::in_words;
 use rig_datapath::Error;
+use rig_sys::advice;
 
 use super::{Area, Finding, Lack, State};
 
@@ -48,13 +49,11 @@ fn finding(tried: &Tried, outcome: &Result<()>) -> Finding {
             found: in_words(error),
             effect: tried.effect.to_owned(),
             remedy: match error.downcast_ref() {
-                Some(Error::NotPermitted(_)) => {
-                    "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and for this trial, which makes \
-                     namespaces, CAP_SYS_ADMIN"
-                }
-                _ => "use a kernel with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF",
-            }
-            .to_owned(),
+                // Loading needs less, but this trial makes namespaces.
+                Some(Error::NotPermitted(_)) => advice::rights(&[advice::PROGRAMS, advice::NAMESPACES].concat()),
+                _ => advice::in_words(&in_words(error))
+                    .unwrap_or_else(|| "use a kernel with CONFIG_BPF_SYSCALL and CONFIG_DEBUG_INFO_BTF".to_owned()),
+            },
         }),
     };
     Finding { area: tried.area, name: tried.name, state }

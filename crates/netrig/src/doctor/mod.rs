@@ -109,6 +109,7 @@ const WATCH: Duration = Duration::from_millis(200);
 pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // Before the user namespace, in which other users' files are nobody's.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
+    rig_sys::advice::remember();
     let facts = Facts::gather(WATCH);
     let mut all = findings(&facts, &store);
     // After the facts: now the process is what a run would be.

@@ -1,5 +1,7 @@
 //! Whether it can be seen here where CPUs spend their time.
 
+use rig_sys::advice::{Capability, rights};
+
 use super::{Area, Finding, Lack, State};
 
 /// What came of attempts to sample stacks, and to count cycles.
@@ -14,7 +16,10 @@ pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Fin
         Err(error) => State::Lacking(Lack {
             found: error.to_string(),
             effect: "reports have no flame graphs and no costs by layer".to_owned(),
-            remedy: "run netrig as root, or give it CAP_PERFMON; a kernel with CONFIG_PERF_EVENTS is needed".to_owned(),
+            remedy: format!(
+                "{}; CAP_PERFMON and a kernel with CONFIG_PERF_EVENTS are needed",
+                rights(&[Capability::Perfmon])
+            ),
         }),
     };
     Finding { area: Area::Cpus, name: "sampled stacks", state }

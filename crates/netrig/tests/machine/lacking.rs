@@ -1,6 +1,7 @@
 //! What the machine lacks is said with its remedy before anything is built.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use rig_skip::{Lack, skip};
@@ -73,4 +74,155 @@ fn a_testbed_that_cannot_be_built_here_is_refused_with_the_remedy() {
         assert_eq!(err.matches("netrig: ").count(), 1, "{err}");
         world::assert_nothing_left("by what was refused");
     });
+}
+
+/// Two scenarios between nodes, of which the second has more than the first.
+fn suite_of_two(first: &str, second: &str) -> String {
+    format!(
+        "name = \"lacking\"\ntitle = \"Lacking\"\n\
+         [defaults]\nwindow = \"100ms\"\nwarm_up = \"0s\"\ncool_down = \"0s\"\n\
+         [defaults.load]\nkind = \"tcp-stream\"\nmessage = \"128k\"\n\
+         [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{}}\n\
+         [[scenario]]\nid = \"A\"\nname = \"A\"\ntestbed = \"two\"\n{first}\n\
+         [[scenario]]\nid = \"D\"\nname = \"D\"\ntestbed = \"two\"\n{second}\n\
+         [[claim]]\ntext = \"D is slower.\"\nholds = \"D.throughput <= A.throughput\"\n"
+    )
+}
+
+const RAW: &str = "path = \"raw\"\nfrom = \"a\"\nto = \"b\"";
+
+fn assert_without_d(out: &str, err: &str, json: &serde_json::Value, why: &str) {
+    assert!(err.contains("Not in this run: D: ") && err.contains(why), "'{err}' lacks '{why}'");
+    assert!(out.contains("1 scenario is left out") && out.contains(why), "'{out}' lacks '{why}'");
+    let run = &json["data"];
+    assert_eq!(run["left_out"][0]["scenarios"], serde_json::json!(["D"]), "{json}");
+    assert!(run["left_out"][0]["reason"].as_str().unwrap().contains(why), "{json}");
+    let scenarios = run["scenarios"].as_array().unwrap();
+    let ids: Vec<&str> = scenarios.iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(ids, ["A"], "{json}");
+    let claims = json["data"]["claims"].as_array().unwrap();
+    assert!(claims.len() == 1 && claims[0]["verdict"] == "undecided", "{json}");
+    assert!(json.to_string().contains("D was left out: "), "{json}");
+}
+
+/// Starts netrig by `how`, with `arguments`, and gives what it says where it ends with `status`.
+fn refused(how: &[&str], arguments: &[&str], run: &Path, status: i32) -> String {
+    let mut netrig = Command::new(how[0]);
+    netrig.args(&how[1..]).arg(env!("CARGO_BIN_EXE_netrig")).args(arguments).env("NETRIG_RUN", run);
+    expect(&netrig.output().unwrap(), status).1
+}
+
+fn has_program(program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        skip(Lack::Program("util-linux"), format!("no {program}"));
+    }
+    there
+}
+
+#[test]
+fn a_limit_of_open_files_is_not_told_as_a_kernel_that_is_too_old() {
+    world::own(|| {
+        let Some(directory) = place() else { return };
+        if !has_program("prlimit") {
+            return;
+        }
+        let file = directory.path().join("suite.toml");
+        fs::write(&file, suite("bridge", "")).unwrap();
+        let scenario = format!("{}/A", file.display());
+        let mut told = 0;
+        for most in [8, 12, 16, 20, 30] {
+            let limit = format!("--nofile={most}:{most}");
+            let mut netrig = Command::new("prlimit");
+            netrig.arg(&limit).arg(env!("CARGO_BIN_EXE_netrig")).args(["up", &scenario, "--name"]);
+            let output = netrig.arg(format!("t{most}")).env("NETRIG_RUN", directory.path()).output().unwrap();
+            let said = world::text(&output.stderr);
+            assert!(!said.contains("Linux 6.1"), "with {most}: {said}");
+            if !output.status.success() && said.contains("os error 24") {
+                assert!(said.contains(&format!("{most} files open: raise the limit")), "with {most}: {said}");
+                told += 1;
+            }
+        }
+        assert!(told > 0, "no limit was too low");
+        expect(&netrig().arg("down").env("NETRIG_RUN", directory.path()).output().unwrap(), 0);
+        world::assert_nothing_left("by testbeds of few files");
+    });
+}
+
+#[test]
+fn root_that_lacks_a_capability_is_not_told_to_be_root() {
+    world::own(|| {
+        let Some(directory) = place() else { return };
+        if !world::is_root() || !has_program("setpriv") {
+            return;
+        }
+        let file = directory.path().join("suite.toml");
+        fs::write(&file, suite("vrouter", "")).unwrap();
+        let store = directory.path().join("runs.sqlite");
+        let [file, store] = [&file, &store].map(|path| path.to_str().unwrap());
+        let how = ["setpriv", "--bounding-set=-sys_admin,-bpf,-perfmon"];
+        let said = refused(&how, &["run", file, "--store", store], directory.path(), 3);
+        assert!(said.contains("root lacks CAP_SYS_ADMIN") && !said.contains("as root"), "{said}");
+    });
+}
+
+#[test]
+fn a_directory_that_is_read_only_is_named_before_anything_is_built() {
+    world::own(|| {
+        let Some(directory) = place() else { return };
+        let [file, run] = ["suite.toml", "run"].map(|name| directory.path().join(name));
+        fs::write(&file, suite("bridge", "")).unwrap();
+        fs::create_dir(&run).unwrap();
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "ro,mode=700", "tmpfs"]).arg(&run).output().unwrap();
+        if !mount.status.success() {
+            return skip(Lack::Mounts, world::text(&mount.stderr));
+        }
+        let scenario = format!("{}/A", file.display());
+        let said = refused(&["env"], &["up", &scenario], &run, 3);
+        assert!(said.contains("Read-only file system") && said.contains("in NETRIG_RUN"), "{said}");
+        assert!(said.contains(run.to_str().unwrap()) && !said.contains("as root"), "{said}");
+        world::assert_nothing_left("by what was refused");
+    });
+}
+
+/// Runs a plain wire and a vRouter with as few open files as the first of `limits` at which the vRouter is left out because of
+/// `what`: its programs and tables are more files than a wire and its load.
+fn without_vrouter(limits: &[u32], what: &str) {
+    world::own(|| {
+        if !world::is_root() || !has_program("prlimit") {
+            return;
+        }
+        let Some(directory) = place() else { return };
+        let file = directory.path().join("suite.toml");
+        let second = "path = \"vrouter\"\nfrom = \"a/sender\"\nto = \"b/receiver\"";
+        fs::write(&file, suite_of_two(RAW, second)).unwrap();
+        let mut said = String::new();
+        for most in limits {
+            let store = directory.path().join(format!("{most}.sqlite"));
+            let mut run = Command::new("prlimit");
+            run.arg(format!("--nofile={most}:{most}")).arg(env!("CARGO_BIN_EXE_netrig")).arg("run").arg(&file);
+            let output = run.args(["--trials", "2", "--no-aa", "--store"]).arg(&store).output().unwrap();
+            let err = world::text(&output.stderr);
+            if output.status.success() && err.contains(&format!("Not in this run: D: {what}")) {
+                let json = netrig().args(["report", "--format", "json", "--store"]).arg(&store).output().unwrap();
+                let json = serde_json::from_str(&expect(&json, 0).0).unwrap();
+                let why = format!("{most} files open: raise the limit");
+                assert_without_d(&world::text(&output.stdout), &err, &json, &why);
+                return world::assert_nothing_left("by what was left out");
+            }
+            said += &format!("with {most}: {err}\n");
+        }
+        panic!("no limit was too low for that alone:\n{said}");
+    });
+}
+
+#[test]
+fn a_scenario_whose_programs_are_refused_is_left_out_and_the_rest_is_measured() {
+    without_vrouter(&[32, 36, 40, 44, 48, 56], "load the vRouter's programs");
+}
+
+#[test]
+fn a_scenario_that_cannot_be_set_up_is_left_out_and_the_rest_is_measured() {
+    without_vrouter(&[136, 148, 160, 180, 200], "start the vRouter");
 }

@@ -54,7 +54,7 @@ pub(super) struct SuiteFile {
     /// Nodes and what joins them, by the name that scenarios use.
     #[serde(default)]
     pub testbed: std::collections::BTreeMap<String, TestbedFile>,
-    /// What is measured.
+    /// What is measured: 1,000 at most, each row of a list of workers counted.
     #[serde(default)]
     #[schemars(length(min = 1))]
     pub scenario: Vec<ScenarioFile>,

@@ -4,6 +4,7 @@ mod datapaths;
 mod file;
 mod full_speed;
 mod keys;
+mod limits;
 mod load;
 mod packets;
 mod programme;
@@ -513,7 +514,7 @@ impl Suite {
         }
         let path = FilePath::new(name_or_path);
         let file = name_or_path.to_string_lossy();
-        let text = mistakes::read_text(path).map_err(|error| {
+        let text = mistakes::read_text_of(path, limits::SIZE_MAX).map_err(|error| {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             SuiteError {
                 file: file.clone().into_owned(),
@@ -560,7 +561,7 @@ impl Suite {
             file: built_in.map_or(&*self.file, |(name, _)| name).to_owned(),
             line: None,
             what: format!("no scenario '{unknown}'"),
-            hint: Some(format!("{hint}the suite's scenarios are {}", known.join(", "))),
+            hint: Some(format!("{hint}the suite's scenarios are {}", mistakes::some(&known))),
         }
     }
 

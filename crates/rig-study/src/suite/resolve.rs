@@ -216,6 +216,7 @@ impl<'a> Resolver<'a> {
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
         let defaults = self.default_load();
         defaults.check().map_err(|e| self.load_error(defaults.span(), e))?;
+        self.not_too_many(file)?;
         let all = self.said(file);
         let mut ids = BTreeSet::new();
         let mut scenarios = Vec::with_capacity(all.len());
@@ -399,7 +400,7 @@ impl<'a> Resolver<'a> {
         let id = |other: &'s Said<'_, 'a>| other.scenario.id.get_ref();
         let Some(other) = all.iter().find(|other| id(other) == of.get_ref()) else {
             let known: Vec<&str> = all.iter().map(|other| id(other).as_str()).collect();
-            let hint = format!("the suite's scenarios are {}", known.join(", "));
+            let hint = format!("the suite's scenarios are {}", mistakes::some(&known));
             return Err(self.error(of.span(), format!("no scenario '{}'", of.get_ref()), Some(&hint)));
         };
         if other.load.is_none() {
@@ -602,7 +603,7 @@ impl<'a> Resolver<'a> {
             return Ok(());
         }
         let list: Vec<&str> = known.iter().copied().collect();
-        let hint = format!("the suite's scenarios are {}", list.join(", "));
+        let hint = format!("the suite's scenarios are {}", mistakes::some(&list));
         Err(self.error(id.span(), format!("no scenario '{}'", id.get_ref()), Some(&hint)))
     }
 

@@ -641,3 +641,42 @@ fn mistakes_in_tables_are_named_with_their_line() {
         assert_eq!(error.line, Some(line), "{table}\n{error}");
     }
 }
+
+/// So many scenarios that are alike, each with more.
+fn suite_of(scenarios: usize, more: &str) -> String {
+    let mut text = "name = 's'\ntitle = 'S'\n[defaults]\nwindow = '1s'\nwarm_up = '100ms'\ncool_down = '50ms'\n\
+                    confidence = { level = '95%', width = '5%', min = 3, max = 10 }\n\
+                    [defaults.load]\nkind = 'tcp-stream'\nmessage = '1k'\n\
+                    [testbed.two]\nnodes = ['a', 'b']\nwire = {}\n"
+        .to_owned();
+    for n in 0..scenarios {
+        text += &format!(
+            "[[scenario]]\nid = 'A{n}'\nname = 'A'\ntestbed = 'two'\npath = 'raw'\nfrom = 'a'\nto = 'b'\n{more}"
+        );
+    }
+    text
+}
+
+#[test]
+fn more_scenarios_than_a_suite_may_have_are_refused_before_they_are_made() {
+    let workers: Vec<String> = (1..=600).map(|n: u32| n.to_string()).collect();
+    let rows = format!("workers = [{}]\n", workers.join(", "));
+    for (scenarios, more) in [(1001, ""), (2, rows.as_str())] {
+        let said = Suite::parse("s.toml", &suite_of(scenarios, more)).unwrap_err().to_string();
+        assert!(said.contains("more than 1000 scenarios, those of lists of workers included"), "{said}");
+        assert!(said.len() < 300, "{said}");
+    }
+}
+
+#[test]
+fn a_scenario_that_is_not_there_is_not_told_by_all_that_are() {
+    let suite = Suite::parse("s.toml", &suite_of(900, "")).unwrap();
+    let said = suite.no_scenario("Z").to_string();
+    assert!(said.len() < 400 && said.contains("A23") && said.ends_with("and 876 more"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_too_long_is_not_read_to_its_end() {
+    let said = Suite::load("/dev/zero").unwrap_err().to_string();
+    assert!(said.contains("more than 4 MiB") && said.len() < 400, "{said}");
+}

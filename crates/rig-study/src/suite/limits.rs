@@ -1,0 +1,29 @@
+//! How much a suite may be: what is read is bounded before anything is made of it.
+
+use toml::Spanned;
+
+use super::file::{SuiteFile, WorkersFile};
+use super::resolve::{Resolver, Result};
+
+/// The longest suite file, bytes.
+pub(super) const SIZE_MAX: u64 = 4 << 20;
+/// Scenarios of a suite, each row of a list of workers counted.
+const SCENARIOS_MAX: usize = 1000;
+
+impl Resolver<'_> {
+    /// Before anything is made of them: each is a testbed, a load and figures.
+    pub(super) fn not_too_many(&self, file: &SuiteFile) -> Result<()> {
+        let mut wanted = 0;
+        for scenario in &file.scenario {
+            wanted += match scenario.workers.as_ref().map(Spanned::get_ref) {
+                Some(WorkersFile::List(list)) => list.len(),
+                Some(WorkersFile::One(_)) | None => 1,
+            };
+            if wanted > SCENARIOS_MAX {
+                let what = format!("more than {SCENARIOS_MAX} scenarios, those of lists of workers included");
+                return Err(self.error(scenario.id.span(), what, Some("divide them among several suites")));
+            }
+        }
+        Ok(())
+    }
+}
