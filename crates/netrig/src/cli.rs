@@ -100,8 +100,9 @@ enum Command {
     /// Measure two variants in turn, and compare them
     ///
     /// A trial of one, the same trial of the other, so that what the machine does meanwhile is done to both: two settings of this
-    /// machine, or two builds of netrig. Both are stored as runs of their own. Each command is run by `sh` before each trial
-    /// of its variant, outside the testbed.
+    /// machine or of the testbed, or two builds of netrig. Both are stored as runs of their own. Each command is run by `sh` before
+    /// each trial of its variant: those of --old and --new outside the testbed, those of --old-in and --new-in inside one of its
+    /// nodes.
     ///
     /// Exit status: as of `netrig compare`; 3 the machine lacks something; 130 stopped by Ctrl-C.
     #[command(after_help = examples::AB)]
@@ -229,6 +230,9 @@ enum Command {
     /// A host of nodes, asked by another netrig process over standard input and output
     #[command(hide = true)]
     Host,
+    /// A command before a trial, in the network namespace that this process is started in
+    #[command(hide = true)]
+    Inside { command: String },
     /// Keeps a testbed open for `up`
     #[command(hide = true)]
     Hold {
@@ -273,6 +277,7 @@ impl Cli {
             Command::Man { directory } => manual::write(help::on_a_screen(Self::command()), &directory),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
+            Command::Inside { command } => command::inside(&command),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }
     }

@@ -1,11 +1,13 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
+mod before;
 mod clocks;
 mod layers;
 mod next_step;
 
 use std::fmt;
 
+pub use self::before::Before;
 pub use self::clocks::Clocks;
 pub use self::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::programme::Which;
@@ -81,6 +83,9 @@ pub struct TrialRecord {
     /// The server's clock as the client knew it, of a test between two machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<Clocks>,
+    /// What was run in its nodes first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<Before>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -272,6 +277,7 @@ impl TrialRecord {
             limit: None,
             host: self.host.clone(),
             layers: None,
+            before: Vec::new(),
             calibration: None,
             clocks: None,
             flags: Vec::new(),

@@ -39,6 +39,29 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Gives the children that this process starts from now on a process namespace: the first of them, which has to be started by this
+/// function, is its first process, with whose end all that it left running is killed (pid_namespaces(7)). The calling process
+/// must have one thread, and cannot start another one afterwards. Needs CAP_SYS_ADMIN in its user namespace.
+///
+/// # Errors
+/// The kernel's.
+pub fn start_alone(command: &mut Command) -> io::Result<std::process::Child> {
+    // SAFETY: the flag changes nothing of this process, only where its next children are.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWPID) }?;
+    // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(|| {
+            // A parent that died before has number 0 here, as one that lives.
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        })
+    }
+    .spawn()
+}
+
 /// Makes `command`'s process the leader of a session of its own, so that no terminal's signals reach it.
 pub fn in_own_session(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.

@@ -64,9 +64,6 @@ pub struct TopologyError {
     pub hint: String,
 }
 
-/// Columns of the text of a testbed: with an indent on a terminal of 80.
-const DESCRIBED: usize = 76;
-
 impl TopologyError {
     pub fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { what: what.into(), hint: hint.into() }
@@ -74,6 +71,8 @@ impl TopologyError {
 }
 
 impl Topology {
+    /// Columns of the text of a testbed: with an indent on a terminal of 80.
+    pub const DESCRIBED: usize = 76;
     /// Containers that one node may have.
     pub const CONTAINERS_MAX: usize = 250;
     /// Nodes that a testbed may have: between each two of them there is a wire.
@@ -264,7 +263,7 @@ impl Topology {
     /// [`Self::draw`], and below it what else is set and the kernel would not have by itself.
     pub fn describe(&self, cpus: &[CpuSet]) -> String {
         let plan = self.plan(cpus);
-        let set = plan.settings().into_iter().map(|text| rig_cli::look::wrapped(&text, "set: ", "  ", DESCRIBED));
+        let set = plan.settings().into_iter().map(|text| rig_cli::look::wrapped(&text, "set: ", "  ", Self::DESCRIBED));
         plan.draw() + &set.collect::<String>()
     }
 

@@ -58,6 +58,7 @@ Examples:
   netrig ab layers --only B,D --new-program ./netrig-new
   netrig ab layers --only B --old 'echo 0 > /proc/sys/net/core/busy_poll' \\
       --new 'echo 50 > /proc/sys/net/core/busy_poll'
+  netrig ab layers --only B --new-in b 'ethtool -K eth0 gro off'
   netrig ab stream --old-client NODE --new-client POD -- --key-file key";
 
 pub const CALIBRATE: &str = "\

@@ -15,6 +15,8 @@ pub mod schema;
 pub mod suites;
 
 use std::io;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
@@ -37,6 +39,21 @@ pub fn host() -> Result<Exit, Failure> {
     let mut host = Local::new().or_exit(Exit::Failed)?;
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
+}
+
+/// The body of the hidden `inside` subcommand: a shell command with the interfaces of this network namespace below /sys. What it
+/// leaves running ends with it.
+pub fn inside(command: &str) -> Result<Exit, Failure> {
+    netns::remount_sysfs().or_exit(Exit::Lacking)?;
+    let said = io::stdout().as_fd().try_clone_to_owned().context("find standard output").or_exit(Exit::Failed)?;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stderr(said);
+    let status = process::start_alone(&mut shell).and_then(|mut shell| shell.wait());
+    let status = status.context("start sh").or_exit(Exit::Failed)?;
+    match status.success() {
+        true => Ok(Exit::Done),
+        false => Err(Failure::new(Exit::Failed, anyhow!("`{command}` failed: {status}"))),
+    }
 }
 
 /// Makes sure that this process may create namespaces, by way of a user namespace if need be, and hold many of them

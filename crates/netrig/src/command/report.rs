@@ -315,7 +315,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         return Ok(RunView { status: status(run), options: options.words(), ..view });
     }
     let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
-    let mut suite = suite.again(&options.again)?;
+    let mut suite = suite.with_before(&options.inside)?.again(&options.again)?;
     if options.quick {
         suite.hasten();
     }
@@ -345,7 +345,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
             name: scenario.name.clone(),
             about: scenario.about.clone(),
             notes: scenario.notes.clone(),
-            topology: scenario.topology.describe(&cpus(&scenario.id)),
+            topology: scenario.describe(&cpus(&scenario.id)),
             load: load_text(scenario),
             plan: scenario.plan(),
             checks: scenario.checks,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
@@ -17,7 +17,7 @@ use rig_stats::units::Span;
 use rig_study::claim::Verdict;
 use rig_study::compare::Comparison;
 use rig_study::layers::Map;
-use rig_study::record::{Environment, TrialRecord};
+use rig_study::record::{Before, Environment, TrialRecord};
 use rig_study::run::budget::{FirstBlocks, Forecast, Learnt};
 use rig_study::run::turns::{InTurn, Said, Starter, Turns};
 use rig_study::run::{
@@ -82,6 +82,12 @@ pub struct RunArgs {
     /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
+    /// Run a shell command in a node before each trial
+    #[arg(
+        long = "in", num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true,
+        hide_short_help = true
+    )]
+    pub inside: Vec<String>,
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
@@ -198,6 +204,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
                 gate,
                 turns: args.in_turn.clone(),
                 ends: None,
+                inside: before(&args.inside),
             })
             .context("describe the run")
             .or_exit(Exit::Failed)?,
@@ -338,7 +345,14 @@ fn choose(args: &RunArgs) -> Result<(Suite, Timing), Failure> {
     if !args.only.is_empty() {
         suite = suite.only(&args.only)?;
     }
+    let suite = suite.with_before(&before(&args.inside))?;
     timed(suite.again(&args.again)?, args.quick, args.window, args.trials)
+}
+
+/// Commands in nodes, as the command line has them: node and command in turn.
+pub(super) fn before(said: &[String]) -> Vec<Before> {
+    let one = |[node, command]: &[String; 2]| Before { node: node.clone(), command: command.clone() };
+    said.as_chunks().0.iter().map(one).collect()
 }
 
 /// The suite, with the timing that is asked for.

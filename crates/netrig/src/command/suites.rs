@@ -193,7 +193,7 @@ fn details(suite: &Suite, width: usize) -> String {
         );
         facts.extend(scenario.notes.iter().map(|note| format!("Note: {note}")));
         facts.iter().filter(|fact| !fact.is_empty()).for_each(|fact| say(&mut text, "   ", fact, width));
-        for line in scenario.topology.describe(&[]).lines() {
+        for line in scenario.describe(&[]).lines() {
             let _ = writeln!(text, "   {line}");
         }
     }

@@ -8,6 +8,7 @@ mod bench;
 mod dut;
 mod files;
 mod host;
+mod inside;
 mod kept;
 mod killed;
 mod lacking;

@@ -6,7 +6,7 @@ use super::{Difference, Doubt, Flagged};
 use crate::claim::{Metric, Side};
 use crate::ends::Peer;
 use crate::export::{PhasesData, RunData, ScenarioData};
-use crate::record::Environment;
+use crate::record::{Before, Environment};
 use crate::run::described;
 use crate::suite::{Scenario, Suite};
 use serde_json::Value;
@@ -26,6 +26,8 @@ pub struct Conditions {
     ends: Option<(Peer, Vec<Value>)>,
     /// The device under test, by scenario.
     duts: BTreeMap<String, BTreeSet<String>>,
+    /// What was run in nodes before trials, by scenario.
+    inside: BTreeMap<String, BTreeSet<String>>,
     /// What the calibration of its CPUs took, of all its trials: known once, since there are many.
     pub(super) work_ns: Option<f64>,
 }
@@ -44,6 +46,7 @@ impl Conditions {
                 .iter()
                 .map(|scenario| (scenario.id.clone(), systems(scenario).into_iter().map(str::to_owned).collect()))
                 .collect(),
+            inside: run.scenarios.iter().map(|scenario| (scenario.id.clone(), inside(scenario))).collect(),
             work_ns: super::machine::work_ns(run),
         }
     }
@@ -70,6 +73,7 @@ impl Conditions {
             && self.cpus == other.cpus
             && self.environment == other.environment
             && self.duts.get(scenario) == other.duts.get(scenario)
+            && self.inside.get(scenario) == other.inside.get(scenario)
             && match &self.ends {
                 Some(own) => other.ends.as_ref() == Some(own),
                 None => self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own)),
@@ -84,7 +88,9 @@ fn still(environment: &Environment) -> Environment {
 
 /// The scenario without the words about it, and without what ends its repetition.
 fn bare(scenario: Scenario) -> Scenario {
-    Scenario { name: String::new(), about: String::new(), notes: Vec::new(), watched: Vec::new(), ..scenario }
+    // Its trials say what was run before them, also what the suite does not know of.
+    let (notes, watched, before) = Default::default();
+    Scenario { name: String::new(), about: String::new(), notes, watched, before, ..scenario }
 }
 
 /// All that differs, what decides most first.
@@ -109,6 +115,11 @@ pub(super) fn between(
     note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
     note("Host of the nodes", host(old), host(new));
     note("Command before each trial", command(old), command(new));
+    note(
+        "Commands in nodes before each trial",
+        all_inside(scenarios.iter().map(|(old, _)| *old)),
+        all_inside(scenarios.iter().map(|(_, new)| *new)),
+    );
     note("Repetition", one.repetition.clone(), other.repetition.clone());
     note(
         "Costs by layer",
@@ -151,6 +162,19 @@ fn host(run: &RunData) -> String {
 fn command(run: &RunData) -> String {
     let command = run.run.turns.as_ref().map_or("", |turns| turns.command.as_str());
     if command.is_empty() { "none".to_owned() } else { command.to_owned() }
+}
+
+/// What was run in nodes before the trials of a scenario.
+fn inside(scenario: &ScenarioData) -> BTreeSet<String> {
+    let commands = scenario.trials.iter().filter_map(|trial| trial["before"].as_array()).flatten();
+    let one = |command: &Value| serde_json::from_value::<Before>(command.clone()).ok().map(|one| one.to_string());
+    commands.filter_map(one).collect()
+}
+
+/// The same of several scenarios together.
+fn all_inside<'a>(scenarios: impl Iterator<Item = &'a ScenarioData>) -> String {
+    let all: BTreeSet<String> = scenarios.flat_map(inside).collect();
+    if all.is_empty() { "none".to_owned() } else { all.into_iter().collect::<Vec<_>>().join("; ") }
 }
 
 /// Whether any stacks were sampled: a comparison names layers only where both runs did.

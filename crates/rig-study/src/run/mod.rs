@@ -2,6 +2,7 @@
 //! they come.
 
 pub mod agents;
+mod before;
 pub mod budget;
 mod by_layer;
 pub mod calibration;
@@ -32,7 +33,7 @@ use self::turns::Turns;
 use crate::claim::Metric;
 use crate::ends::BetweenEnds;
 use crate::figures::reading;
-use crate::record::{RigCost, TrialRecord};
+use crate::record::{Before, RigCost, TrialRecord};
 use crate::store::{Label, RunId};
 use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
@@ -116,6 +117,9 @@ pub struct Options {
     /// Of a test between two machines, what it was; `None` of a suite's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<BetweenEnds>,
+    /// Commands that were run in nodes before each trial, besides those of the suite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<Before>,
 }
 
 impl Options {
@@ -144,6 +148,7 @@ impl Options {
             words.push(format!("the {side} side of A/B run {pair}"));
             words.extend((!command.is_empty()).then(|| format!("before each trial: {command}")));
         }
+        words.extend(self.inside.iter().map(|one| format!("before each trial {one}")));
         words.join("; ")
     }
 }

@@ -19,6 +19,7 @@ use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{Placement, Testbed};
 
 use super::agents::{Agents, Observed};
+use super::before;
 use super::calibration::gauge;
 use super::pairs::{longer_lead, pairs_of};
 use super::programme::{Outcome, carry_out};
@@ -279,6 +280,7 @@ impl Trials {
             workers: observed.workers,
             throttled_us: observed.throttled_us,
             layers: None,
+            before: Vec::new(),
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
@@ -575,10 +577,11 @@ impl Execute for Rig {
         let generator = trials.generator_limit(host, scenario, timing)?;
         let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
         let is_here = host.lacks(Ability::Enter).is_none();
-        let before = is_here.then(|| gauge(&cpus));
+        let gauged = is_here.then(|| gauge(&cpus));
         let building = Instant::now();
         let (testbed, agents) = trials.build(host, scenario)?;
         let setup = building.elapsed();
+        before::carry_out(testbed.host(), &scenario.before, &trials.cancel)?;
         let stage = Stage::of(&testbed, &agents)?;
         let record = trials.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
         if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
@@ -592,9 +595,10 @@ impl Execute for Rig {
         agents.detach()?;
         testbed.tear_down()?;
         let teardown = closing.elapsed();
-        let calibration = before.map(|before| Calibration { before, after: gauge(&cpus) });
+        let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
         Ok(TrialRecord {
             calibration,
+            before: scenario.before.clone(),
             started_unix_ms,
             setup_us: setup.as_micros() as u64,
             teardown_us: teardown.as_micros() as u64,

@@ -477,6 +477,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         aa: None,
         turns: None,
         ends: None,
+        inside: Vec::new(),
         host: None,
         label: None,
         gate: false,

@@ -227,6 +227,14 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
+    /// Commands that `sh` runs in nodes or containers before each trial, by the name of each; without it none. One that fails ends
+    /// the run; what it leaves running is ended with it.
+    #[serde(default)]
+    #[schemars(
+        with = "std::collections::BTreeMap<String, CommandsFile>",
+        example = serde_json::json!({ "b": "ethtool -K eth0 gro off" })
+    )]
+    pub before: std::collections::BTreeMap<String, Spanned<CommandsFile>>,
     /// A second load that runs at the same time; without it none.
     #[schemars(with = "Option<UnderFile>")]
     pub under: Option<Spanned<UnderFile>>,
@@ -279,6 +287,23 @@ fn paths(_: &mut SchemaGenerator) -> Schema {
 pub(super) enum WorkersFile {
     One(u32),
     List(Vec<u32>),
+}
+
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected a command such as \"ethtool -K eth0 gro off\", or a list of them")]
+#[schemars(rename = "Commands")]
+pub(super) enum CommandsFile {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl CommandsFile {
+    pub fn list(&self) -> &[String] {
+        match self {
+            Self::One(command) => std::slice::from_ref(command),
+            Self::Many(commands) => commands,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]

@@ -1,5 +1,6 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
+mod before;
 mod datapaths;
 mod file;
 mod full_speed;
@@ -44,7 +45,7 @@ use crate::checks::Procedure;
 use crate::claim::{Claim, Metric, Side};
 use crate::figures::Kind;
 use crate::programme::{LIMIT_WINDOW, Programme};
-use crate::record::Searched;
+use crate::record::{Before, Searched};
 
 /// The suites that are compiled in, by name.
 const BUILT_IN: [(&str, &str); 7] = [
@@ -238,6 +239,8 @@ pub struct Scenario {
     pub twin_of: Option<String>,
     /// Where the number of trials is fixed, no more than so many.
     pub trials_max: Option<u32>,
+    /// What is run in its nodes before each trial.
+    pub before: Vec<Before>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.

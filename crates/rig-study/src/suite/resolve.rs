@@ -349,6 +349,7 @@ impl<'a> Resolver<'a> {
         self.check_shared(scenario, &traffic, under.as_ref())?;
         let programme = self.programme(scenario, &traffic, under.as_ref(), &datapaths)?;
         self.note_commands(scenario, &mut datapaths);
+        let before = self.before(&scenario.before, &topology)?;
         let checks = scenario.checks.as_ref().map(|checks| *checks.get_ref());
         let profile = !path.has_dut() && scenario.profile.as_ref().is_some_and(|profile| *profile.get_ref());
         let mut resolved = Scenario {
@@ -363,6 +364,7 @@ impl<'a> Resolver<'a> {
             row_of: None,
             twin_of: None,
             trials_max: None,
+            before,
             watched: traffic.goal(),
             traffic,
             under,

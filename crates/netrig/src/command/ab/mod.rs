@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{ArgAction, Args};
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
@@ -52,6 +52,15 @@ pub struct AbArgs {
     /// Shell command that makes the machine the new variant
     #[arg(long, value_name = "COMMAND")]
     pub new: Option<String>,
+    /// Shell command in a node of the old variant's testbed
+    #[arg(
+        long, num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true,
+        hide_short_help = true
+    )]
+    pub old_in: Vec<String>,
+    /// Shell command in a node of the new variant's testbed
+    #[arg(long, num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true)]
+    pub new_in: Vec<String>,
     /// Shell command at the end, however the runs end
     #[arg(long, value_name = "COMMAND", hide_short_help = true)]
     pub after: Option<String>,
@@ -167,6 +176,9 @@ fn trials_of_suite(args: &AbArgs) -> Result<u32, Failure> {
     if !args.only.is_empty() {
         suite = suite.only(&args.only)?;
     }
+    for inside in [&args.old_in, &args.new_in] {
+        suite.clone().with_before(&run::before(inside))?;
+    }
     let (suite, timing) = run::timed(suite, args.quick, args.window, args.trials)?;
     Ok(suite.most_trials(timing.repeat))
 }
@@ -259,6 +271,10 @@ fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
         run.args(args.quick.then_some("--quick"));
         run.args(args.trials.map(|trials| format!("--trials={trials}")));
         run.args(args.window.map(|window| format!("--window={window}")));
+        let inside = if side == Side::Old { &args.old_in } else { &args.new_in };
+        for one in inside.chunks(2) {
+            run.arg("--in").args(one);
+        }
     }
     run.arg("--store").arg(&pair.store);
     if !args.only.is_empty() {

@@ -34,8 +34,13 @@ const OURS: [&str; 11] = [
 pub(super) fn is_asked(args: &AbArgs) -> Result<bool, Failure> {
     let is_test = TESTS.iter().any(|test| args.suite == *test);
     let refuse = |option: &str, why: &str| Err(Failure::new(Exit::BadInput, anyhow!("{option} {why}")));
-    let of_suites =
-        [("--only", !args.only.is_empty()), ("--layers", args.layers.is_some()), ("--seed", args.seed.is_some())];
+    let of_suites = [
+        ("--only", !args.only.is_empty()),
+        ("--layers", args.layers.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--old-in", !args.old_in.is_empty()),
+        ("--new-in", !args.new_in.is_empty()),
+    ];
     let of_tests = [
         ("--old-client", args.old_client.is_some()),
         ("--new-client", args.new_client.is_some()),

@@ -107,6 +107,7 @@ impl<'a> Kept<'a> {
             label: keeping.label.clone(),
             gate: false,
             turns: keeping.in_turn.clone(),
+            inside: Vec::new(),
             ends: Some(BetweenEnds {
                 peer: Peer { host: (*host).to_owned(), address: Some(address.into()), machine: machine.clone() },
                 load: Loads { client: test.client.clone(), server: test.server.clone() },

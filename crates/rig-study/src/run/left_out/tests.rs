@@ -96,6 +96,7 @@ fn claims_about_what_is_not_there_have_no_verdict() {
         aa: None,
         turns: None,
         ends: None,
+        inside: Vec::new(),
         host: None,
         label: None,
         gate: false,
