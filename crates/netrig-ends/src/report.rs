@@ -77,6 +77,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
         workers: vec![ends.client.clone(), ends.server.clone()],
         throttled_us: None,
         layers: None,
+        set: Vec::new(),
         before: Vec::new(),
         flags: Vec::new(),
     };

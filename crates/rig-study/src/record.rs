@@ -83,6 +83,9 @@ pub struct TrialRecord {
     /// The server's clock as the client knew it, of a test between two machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<Clocks>,
+    /// What its scenario had set on the testbed, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
     /// What was run in its nodes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<Before>,
@@ -277,6 +280,7 @@ impl TrialRecord {
             limit: None,
             host: self.host.clone(),
             layers: None,
+            set: Vec::new(),
             before: Vec::new(),
             calibration: None,
             clocks: None,

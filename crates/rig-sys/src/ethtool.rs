@@ -1,5 +1,7 @@
 //! Offload features, queues and receive-side scaling of an interface, by the ethtool ioctl (linux/ethtool.h).
 
+mod features;
+
 use std::io;
 
 use rustix::net::{AddressFamily, SocketType, socket};
@@ -8,6 +10,8 @@ use std::os::fd::AsRawFd;
 
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
+
+pub use features::set_features;
 
 /// An offload that can be switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -282,7 +286,8 @@ fn ioctl<T>(interface: &str, value: &mut T) -> io::Result<()> {
     request.ifr_ifru.ifru_data = std::ptr::from_mut(value).cast();
     // SAFETY: SIOCETHTOOL reads and writes the command's structure behind ifr_data; both structures outlive the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // Setting features, it tells by bits what was not as asked.
+    if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

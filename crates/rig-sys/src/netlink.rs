@@ -339,6 +339,18 @@ impl Netlink {
             .during(|| format!("limit {name} to {} bytes per second", bucket.rate))
     }
 
+    /// Has `name` send through a queueing discipline of this kind, with the kernel's settings of it.
+    ///
+    /// # Errors
+    /// ENOENT when the kernel has none of this kind; what it says of one that cannot do without settings.
+    pub fn set_qdisc(&mut self, name: &str, kind: &str) -> Result<()> {
+        let mut message = TcMessage::with_index(self.index(name)? as i32);
+        message.header.parent = TcHandle::ROOT;
+        message.attributes = vec![TcAttribute::Kind(kind.into())];
+        self.request(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE)
+            .during(|| format!("set qdisc {kind} of {name}"))
+    }
+
     /// What the queueing discipline through which `name` sends has done since it was made. These drops are not in the
     /// interface's own counters.
     pub fn queue_stats(&self, name: &str) -> Result<QueueStats> {

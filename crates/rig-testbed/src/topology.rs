@@ -1,6 +1,7 @@
 //! What a testbed consists of, as a value: validated once, then built or drawn as often as wanted.
 
 pub(crate) mod address;
+mod chosen;
 mod endpoint;
 mod family;
 mod lanes;
@@ -13,6 +14,7 @@ mod wire;
 use std::collections::BTreeSet;
 
 pub use address::{NextHop, Pool};
+pub use chosen::{Chosen, Rps};
 pub use endpoint::{Endpoint, check_name};
 pub use family::Family;
 pub use lanes::{client_link, server_link, uplink, uplink_to};
@@ -54,6 +56,8 @@ pub struct Topology {
     lanes: u32,
     receiver_has_all: bool,
     networks: u32,
+    /// What users chose to be set besides.
+    chosen: Vec<Chosen>,
 }
 
 /// An impossible topology, with what to do about it.
@@ -128,7 +132,8 @@ impl Topology {
             networks::populate(&mut nodes, networks)?;
         }
         let family = Family::Ipv4;
-        Self { nodes, wire, path, family, lanes: 1, receiver_has_all: false, networks }.with_family(family)
+        Self { nodes, wire, path, family, lanes: 1, receiver_has_all: false, networks, chosen: Vec::new() }
+            .with_family(family)
     }
 
     /// The smallest testbed in which `path` joins two ends, which come with it.
@@ -244,7 +249,9 @@ impl Topology {
     pub fn plan(&self, cpus: &[CpuSet]) -> Plan {
         let mut draft = Draft::new(self, cpus);
         self.path.definition().plan(&mut draft);
-        draft.finish()
+        let mut plan = draft.finish();
+        self.choose(&mut plan);
+        plan
     }
 
     /// What is added to [`Self::plan`] for endpoints that make their packets themselves: the kernels on the way route to

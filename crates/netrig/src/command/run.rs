@@ -168,6 +168,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
         }
         None => {}
     }
+    rig.rehearse(&suite).or_exit(Exit::Lacking)?;
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     past = first_blocks(args, &mut suite, asked_timing, past, &mut rig, (seed, &mut left_out))?;

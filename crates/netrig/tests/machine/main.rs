@@ -20,6 +20,7 @@ mod packets;
 mod paths;
 mod programme;
 mod rootless;
+mod set;
 mod spin;
 mod spreader;
 mod turns;

@@ -282,6 +282,13 @@ fn definition(old: &ScenarioData, new: &ScenarioData, suites: &(Conditions, Cond
             if switch(&one) != switch(&other) {
                 return differ("Segmentation offload", switch(&one).to_owned(), switch(&other).to_owned());
             }
+            let set = |scenario: &Scenario| match scenario.topology.chosen() {
+                [] => "nothing beside the path's".to_owned(),
+                all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            };
+            if set(&one) != set(&other) {
+                return differ("What is set on the testbed", set(&one), set(&other));
+            }
             let words = |scenario: &Scenario| scenario.topology.path().to_string();
             if words(&one) != words(&other) {
                 return differ("Path", words(&one), words(&other));

@@ -12,6 +12,7 @@ mod left_out;
 mod pairs;
 mod programme;
 mod progress;
+mod rehearse;
 mod rig;
 mod search;
 pub mod suspicion;

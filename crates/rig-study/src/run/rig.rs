@@ -280,6 +280,7 @@ impl Trials {
             workers: observed.workers,
             throttled_us: observed.throttled_us,
             layers: None,
+            set: Vec::new(),
             before: Vec::new(),
             flags: Vec::new(),
         };
@@ -598,6 +599,7 @@ impl Execute for Rig {
         let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
         Ok(TrialRecord {
             calibration,
+            set: scenario.topology.chosen().iter().map(ToString::to_string).collect(),
             before: scenario.before.clone(),
             started_unix_ms,
             setup_us: setup.as_micros() as u64,

@@ -340,6 +340,7 @@ mod tests {
             dut: None,
             host: None,
             layers: None,
+            set: Vec::new(),
             before: Vec::new(),
             flags: Vec::new(),
         }

@@ -77,6 +77,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         dut: None,
         host: None,
         layers: None,
+        set: Vec::new(),
         before: Vec::new(),
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }

@@ -10,6 +10,7 @@ use toml::Spanned;
 
 use super::load::{LoadFile, UnderFile};
 use super::programme::PhaseFile;
+use super::set::SetFile;
 use crate::checks::Procedure;
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -227,6 +228,11 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
+    /// What is set on the testbed: offloads, queueing disciplines, receive packet steering, threaded NAPI, sysctls. Lists of values make
+    /// variants of the scenario.
+    #[serde(default)]
+    #[schemars(with = "Vec<SetFile>")]
+    pub set: Vec<Spanned<SetFile>>,
     /// Commands that `sh` runs in nodes or containers before each trial, by the name of each; without it none. One that fails ends
     /// the run; what it leaves running is ended with it.
     #[serde(default)]
@@ -311,6 +317,15 @@ impl CommandsFile {
 pub(super) enum OneOrMany {
     One(String),
     Many(Vec<String>),
+}
+
+impl OneOrMany {
+    pub fn list(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Many(list) => list,
+        }
+    }
 }
 
 // Which keys a table has depends on its layout; [`super::tables`] refuses those of another.

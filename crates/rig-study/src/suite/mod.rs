@@ -11,6 +11,7 @@ mod packets;
 mod programme;
 mod resolve;
 mod schema;
+mod set;
 mod tables;
 mod twin;
 mod words;

@@ -231,8 +231,9 @@ impl<'a> Resolver<'a> {
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
             let (one, duts) = self.scenario(file, &all, said)?;
-            for row in self.rows(one, duts) {
-                if row.row_of.is_some() && !ids.insert(row.id.clone()) {
+            let variants = self.with_set(one, &said.scenario.set)?;
+            for row in variants.into_iter().flat_map(|variant| self.rows(variant, &duts)) {
+                if row.id != *id.get_ref() && !ids.insert(row.id.clone()) {
                     let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
                     return Err(self.error(id.span(), what, Some("give one of them another id")));
                 }
@@ -544,10 +545,7 @@ impl<'a> Resolver<'a> {
     }
 
     fn endpoints(&self, names: &Spanned<OneOrMany>) -> Result<Vec<Endpoint>> {
-        let list = match names.get_ref() {
-            OneOrMany::One(name) => std::slice::from_ref(name),
-            OneOrMany::Many(list) => list,
-        };
+        let list = names.get_ref().list();
         if list.is_empty() {
             return Err(self.error(names.span(), "an empty list of endpoints", Some("name at least one")));
         }

@@ -185,21 +185,21 @@ impl Resolver<'_> {
     }
 
     /// The scenario once for each dut: rows have the scenario's id and name with their workers.
-    pub(super) fn rows(&self, scenario: Scenario, duts: Duts) -> Vec<Scenario> {
-        let row = |dut: Dut| {
+    pub(super) fn rows(&self, scenario: Scenario, duts: &Duts) -> Vec<Scenario> {
+        let row = |dut: &Dut| {
             let workers = dut.workers;
             Scenario {
                 id: format!("{}-{workers}", scenario.id),
                 name: format!("{}, {}", scenario.name, counted(workers, "worker", "workers")),
-                dut: Some(dut),
+                dut: Some(*dut),
                 row_of: Some(scenario.id.clone()),
                 ..scenario.clone()
             }
         };
         match duts {
             Duts::None => vec![scenario],
-            Duts::One(dut) => vec![Scenario { dut: Some(dut), ..scenario }],
-            Duts::Rows(duts) => duts.into_iter().map(row).collect(),
+            Duts::One(dut) => vec![Scenario { dut: Some(*dut), ..scenario }],
+            Duts::Rows(duts) => duts.iter().map(row).collect(),
         }
     }
 

@@ -56,6 +56,7 @@ impl Namespaces {
         // From here on kernels send by themselves. What asks for a neighbour over a wire that does not carry yet, or that has
         // no address yet, asks again after a second.
         self.all(plan, &[Place::add_addresses, Place::set_others_up, Place::add_routes, Place::place_receiving])?;
+        self.all(plan, &[Place::set_chosen])?;
         self.wait_until_operational(plan, Link::has_carrier)
     }
 

@@ -186,6 +186,50 @@ impl Place {
         Ok(())
     }
 
+    /// Sets what users chose, on what stands: it may replace what the steps before have set.
+    pub(super) fn set_chosen(&mut self, space: &Space) -> Result<()> {
+        let name = self.name.clone();
+        let here = |error: Error| Error::new(format!("{} in {name}", error.operation), error.source);
+        for own in &space.interfaces {
+            if !own.features.is_empty() {
+                ethtool::set_features(&self.ns, &own.name, &own.features).map_err(here)?;
+            }
+            if let Some(threaded) = own.threaded {
+                let word = if threaded { "1" } else { "0" };
+                self.ns.sysfs()?.write(&own.name, "threaded", word).map_err(|error| {
+                    let operation = format!("switch threaded NAPI of {}", own.name);
+                    // Without it a veth interface has no queue of its own that a thread could serve.
+                    let why = match error.source.raw_os_error() {
+                        Some(EOPNOTSUPP) => {
+                            io::Error::other("it has no receive queues of its own; a veth has with GRO on")
+                        }
+                        _ => error.source,
+                    };
+                    here(Error::new(operation, why))
+                })?;
+            }
+            if let Some(kind) = &own.qdisc {
+                self.netlink.set_qdisc(&own.name, kind).map_err(|error| match error.source.kind() {
+                    io::ErrorKind::NotFound => {
+                        here(Error::new(error.operation, io::Error::other("the kernel has no qdisc of this kind")))
+                    }
+                    _ => here(error),
+                })?;
+            }
+        }
+        if space.chosen.is_empty() {
+            return Ok(());
+        }
+        let chosen: Vec<_> = space.chosen.iter().map(|own| (own.key.as_str(), own.value.as_str())).collect();
+        self.ns.sysctls(&chosen).map_err(|error| match error.source.kind() {
+            io::ErrorKind::NotFound => {
+                let why = "a network namespace has none of this name: it is the whole machine's, or there is none";
+                here(Error::new(error.operation, io::Error::other(why)))
+            }
+            _ => here(error),
+        })
+    }
+
     /// Makes these CPUs process what `interface` receives. A veth hands its packets to the backlog of the CPU that sent them
     /// unless receive packet steering names others (Documentation/networking/scaling.rst).
     fn steer(&self, interface: &str, queues: u32, cpus: &CpuSet) -> Result<()> {
@@ -217,6 +261,9 @@ impl Place {
         self.netlink.queue_stats(interface)
     }
 }
+
+/// What the kernel says of an interface that cannot do a thing.
+const EOPNOTSUPP: i32 = 95;
 
 /// That of an interface of which a plan says nothing, bytes.
 const MTU: u32 = 1500;

@@ -57,6 +57,9 @@ pub struct Space {
     /// Set before there is any interface but `lo`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sysctls: Vec<Sysctl>,
+    /// Chosen by users, and set when all else is there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<Sysctl>,
     /// In the order in which they are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interfaces: Vec<Interface>,
@@ -99,6 +102,12 @@ pub struct Interface {
     /// Offloads that have to be on or off.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub offloads: BTreeMap<Offload, bool>,
+    /// What users choose besides, by the kernel's or ethtool's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub features: BTreeMap<String, bool>,
+    /// Kind of the queueing discipline that it sends through; without one the kernel's default, or that of its rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qdisc: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Cidr>,
     /// Answers at once who asks by ARP for an address that the namespace has a route to by another interface.
@@ -110,6 +119,9 @@ pub struct Interface {
     /// Threads that process what it receives, one for each queue (threaded NAPI).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
+    /// Whether threads process what it receives, wherever the kernel runs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threaded: Option<bool>,
 }
 
 /// What an interface is made as.
@@ -237,9 +249,12 @@ impl Plan {
                 });
                 let given = [
                     (interface.rate.is_some(), Feature::TokenBucket),
-                    (!interface.offloads.is_empty(), Feature::Offloads),
+                    (!interface.offloads.is_empty() || !interface.features.is_empty(), Feature::Offloads),
                     (interface.steering.is_some(), Feature::ReceiveSteering),
-                    (interface.steering.is_some() || interface.threads.is_some(), Feature::Sysfs),
+                    (
+                        interface.steering.is_some() || interface.threads.is_some() || interface.threaded.is_some(),
+                        Feature::Sysfs,
+                    ),
                     (interface.addresses.iter().any(|own| own.address.is_ipv6()), Feature::Ipv6),
                 ];
                 features.extend(given.into_iter().filter(|(given, _)| *given).map(|(_, feature)| feature));
@@ -276,10 +291,13 @@ impl Interface {
             bridge: None,
             rate: None,
             offloads: BTreeMap::new(),
+            features: BTreeMap::new(),
+            qdisc: None,
             addresses: Vec::new(),
             proxy_arp: false,
             steering: None,
             threads: None,
+            threaded: None,
         }
     }
 }

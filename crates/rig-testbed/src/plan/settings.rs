@@ -13,13 +13,14 @@ use super::{Interface, Link, Node, Plan};
 const NAMED: usize = 4;
 
 impl Plan {
-    /// One text for each kind of setting: queues, receive processing, offloads, sysctls.
+    /// One text for each kind of setting: queues, receive processing, offloads, queueing disciplines, sysctls.
     pub fn settings(&self) -> Vec<String> {
         let mut texts = Vec::new();
         texts.extend(self.queues());
         texts.extend(self.steering());
         texts.extend(self.threads());
         texts.extend(self.offloads());
+        texts.extend(self.qdiscs());
         texts.extend(self.sysctls());
         texts
     }
@@ -63,7 +64,7 @@ impl Plan {
     }
 
     fn threads(&self) -> Option<String> {
-        let mut each = self.interfaces().filter_map(|(_, space, interface)| {
+        let placed = self.interfaces().filter_map(|(_, space, interface)| {
             let threads = interface.threads.as_ref()?;
             let urgency = match threads.urgency {
                 Urgency::Normal => String::new(),
@@ -72,8 +73,13 @@ impl Plan {
             let cpus = on(&CpuSet::new(threads.cpus.iter().copied()));
             Some(format!("{space} {} on {cpus}{urgency}", interface.name))
         });
-        let first = each.next()?;
-        Some(format!("threaded NAPI: {}", std::iter::once(first).chain(each).collect::<Vec<_>>().join(", ")))
+        let chosen = |on: bool| {
+            let at: Vec<_> = self.interfaces().filter(|(.., interface)| interface.threaded == Some(on)).collect();
+            let word = if on { "on" } else { "off" };
+            (!at.is_empty()).then(|| format!("{word} at {}", names(at.iter().map(|(_, space, own)| (*space, *own)))))
+        };
+        let all: Vec<String> = placed.chain([true, false].into_iter().filter_map(chosen)).collect();
+        (!all.is_empty()).then(|| format!("threaded NAPI: {}", all.join(", ")))
     }
 
     fn offloads(&self) -> Option<String> {
@@ -88,6 +94,9 @@ impl Plan {
                 };
                 by_setting.entry((name, *is_on)).or_default().push((space, interface));
             }
+            for (name, is_on) in &interface.features {
+                by_setting.entry((name, *is_on)).or_default().push((space, interface));
+            }
         }
         let each = by_setting.into_iter().map(|((name, is_on), interfaces)| {
             format!("{name} {} at {}", if is_on { "on" } else { "off" }, names(interfaces.into_iter()))
@@ -96,10 +105,22 @@ impl Plan {
         (!each.is_empty()).then(|| each.join("; "))
     }
 
+    fn qdiscs(&self) -> Option<String> {
+        let mut by_kind: BTreeMap<&str, Vec<(&str, &Interface)>> = BTreeMap::new();
+        for (_, space, interface) in self.interfaces() {
+            if let Some(kind) = &interface.qdisc {
+                by_kind.entry(kind).or_default().push((space, interface));
+            }
+        }
+        let each = by_kind.into_iter().map(|(kind, at)| format!("{kind} at {}", names(at.into_iter())));
+        let each: Vec<String> = each.collect();
+        (!each.is_empty()).then(|| format!("qdisc: {}", each.join("; ")))
+    }
+
     fn sysctls(&self) -> Option<String> {
         let mut by_setting: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
         for space in self.nodes.iter().flat_map(|node| &node.spaces) {
-            for sysctl in &space.sysctls {
+            for sysctl in space.sysctls.iter().chain(&space.chosen) {
                 by_setting.entry(format!("{}={}", sysctl.key, sysctl.value)).or_default().insert(&space.name);
             }
         }
