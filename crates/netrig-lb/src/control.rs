@@ -12,9 +12,11 @@ use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::lock::Lock;
 use rig_cli::streams::{note, print};
+use rig_stats::units::{PerSecond, Span};
 use rig_sys::netlink::Netlink;
 use rig_sys::socket::{NamedAddress, parse_address};
 
+use super::capacity::{Load, Need};
 use super::client::{AskError, ask};
 use super::daemon::keep::{lock, remove_all};
 use super::daemon::{self, Overlay, Run};
@@ -34,11 +36,18 @@ pub enum Control {
     Run(RunArgs),
     /// Check a configuration file and show what it would do; changes nothing
     ///
-    /// Ends with status 2 when the file is wrong, and with 3 when it is correct and names devices that are not there.
-    #[command(after_help = "Examples:\n  netrig lb check lb.toml")]
+    /// Ends with status 2 when the file is wrong, with 1 when its tables, local addresses or limits are too small for the rate that is
+    /// asked for, and with 3 when it names devices that are not there.
+    #[command(after_help = "Examples:\n  netrig lb check lb.toml\n  netrig lb check --rate 100k --lasts 2s lb.toml")]
     Check {
         /// The configuration file
         file: PathBuf,
+        /// Also check its sizes against this many new connections a second, over all services alike, e.g. 100k
+        #[arg(long, value_name = "N")]
+        rate: Option<PerSecond>,
+        /// How long a connection lasts until both ends have closed it, e.g. 2s [default: 0s]
+        #[arg(long, value_name = "SPAN", requires = "rate")]
+        lasts: Option<Span>,
     },
     /// Make the running balancer read its file again: no connection is lost, and a bad file changes nothing
     #[command(after_help = "Examples:\n  netrig lb reload")]
@@ -119,7 +128,10 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
             let overlay = Overlay { devices, generic, connections, workers, metrics };
             daemon::run(&Run { file, name: which.chosen()?, persist, overlay })
         }
-        Control::Check { file } => check(&file),
+        Control::Check { file, rate, lasts } => {
+            let lasts = lasts.map_or(Duration::ZERO, |lasts| lasts.0);
+            check(&file, rate.map(|rate| Load { rate: rate.get(), lasts }))
+        }
         Control::Reload { which } => done(ask(&which.chosen()?, &Request::Reload)?),
         Control::Flush { which, service, backend, all } => {
             let service = service_of(&service)?;
@@ -160,7 +172,7 @@ fn done(reply: Reply) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn check(file: &Path) -> Result<Exit, Failure> {
+fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     let settings = Settings::load(file, Completeness::Required)?;
     let sizes = settings.start.sizes;
     let memory = sizes.memory_here().or_exit(Exit::Failed)?.total();
@@ -191,8 +203,13 @@ fn check(file: &Path) -> Result<Exit, Failure> {
         text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }
     text.push_str(&daemon::services(&settings.rules));
+    text.extend(load.map(|load| load.words(&settings)));
     print(&text)?;
-    Ok(if missing == 0 { Exit::Done } else { Exit::Lacking })
+    Ok(match load {
+        Some(load) if !load.needs(&settings).iter().all(Need::is_met) => Exit::Refuted,
+        _ if missing == 0 => Exit::Done,
+        _ => Exit::Lacking,
+    })
 }
 
 fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capacity;
 pub mod client;
 pub mod command;
 pub mod control;

@@ -295,7 +295,7 @@ fn refused(error: rig_datapath::Error, name: &Name) -> Failure {
 }
 
 /// `8,000,000`.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let head = digits.len() % 3;
     let mut text = digits[..head].to_owned();

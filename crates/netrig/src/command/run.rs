@@ -84,7 +84,7 @@ pub struct RunArgs {
     pub layers: Option<Option<PathBuf>>,
     /// Run a shell command in a node before each trial
     #[arg(
-        long = "in", num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true,
+        long = "in", num_args = 2, value_names = ["NODE", "SH"], action = ArgAction::Append, allow_hyphen_values = true,
         hide_short_help = true
     )]
     pub inside: Vec<String>,

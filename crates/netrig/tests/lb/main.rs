@@ -617,3 +617,32 @@ fn a_file_is_checked_without_privileges() {
     assert_eq!(status, Some(2));
     assert!(said.contains("lb.toml:4: there is no way to forward 'natt'"), "{said}");
 }
+
+#[test]
+fn a_file_is_checked_against_the_rate_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lb.toml");
+    let check = |connections: u32, local: &str, options: &[&str]| {
+        let text = format!(
+            "devices = ['lo']\nconnections = {connections}\n[[service]]\nlisten = '192.0.2.1:80'\nlocal = '{local}'\n\
+             backend = ['10.0.0.1', '10.0.0.2']\n"
+        );
+        fs::write(&path, text).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_netrig")).args(["lb", "check"]).args(options).arg(&path).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    // 100,000 a second stay for 8 s; half of them at each backend, from 64,512 ports of each local address.
+    let (status, said, _) = check(1 << 20, "10.0.0.200-10.0.0.206", &["--rate", "100k"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("connections: 1,048,576, and 800,000 are needed\n"), "{said}");
+    let (status, said, _) = check(1 << 19, "10.0.0.200-10.0.0.201", &["--rate", "100k/s"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("connections: 524,288, and 800,000 are needed: TOO SMALL"), "{said}");
+    assert!(said.contains("129,024, and 400,000 are needed: TOO SMALL, write 7 addresses or more"), "{said}");
+    let (status, said, _) = check(1 << 20, "10.0.0.200-10.0.0.206", &["--rate", "100k", "--lasts", "3s"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("each is kept for 11s: 3s + time_wait 7s + 1s until it is swept"), "{said}");
+    let (status, _, said) = check(1 << 20, "10.0.0.200", &["--lasts", "3s"]);
+    assert!(status == Some(2) && said.contains("--rate"), "{said}");
+}

@@ -44,7 +44,7 @@ pub use handle::{Handle, Swept};
 pub use neighbors::release_kept_neighbors;
 pub use reason::{Drop, Pass};
 pub use shape::State;
-pub use sizes::{Memory, Sizes};
+pub use sizes::{LOCAL_PORTS, Memory, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use trace::{Begun, Direction, Found, Kind, Trace};
 pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};

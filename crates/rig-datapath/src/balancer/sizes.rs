@@ -43,6 +43,8 @@ const LEAST_BUCKETS: u64 = 1024;
 
 /// Local ports: all but the well-known ones (RFC 6335, 6).
 const PORT_LOW: u16 = 1024;
+/// How many there are of each address and backend.
+pub const LOCAL_PORTS: u32 = 1 + u16::MAX as u32 - PORT_LOW as u32;
 
 /// Bytes of the maps as asked for; the kernel's own headers come on top, for arrays some hundred bytes each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

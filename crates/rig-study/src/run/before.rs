@@ -73,10 +73,9 @@ fn heard(mut pipe: File) -> Receiver<String> {
         let (mut kept, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
             match pipe.read(&mut buffer) {
-                Ok(0) => break,
-                Ok(length) => kept.extend_from_slice(&buffer[..length]),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => break,
+                Ok(0) | Err(_) => break,
+                Ok(length) => kept.extend_from_slice(&buffer[..length]),
             }
             kept.drain(..kept.len().saturating_sub(KEPT));
         }

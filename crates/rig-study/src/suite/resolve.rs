@@ -231,7 +231,7 @@ impl<'a> Resolver<'a> {
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
             let (one, duts) = self.scenario(file, &all, said)?;
-            let variants = self.with_set(one, &said.scenario.set)?;
+            let variants = self.with_set(&one, &said.scenario.set)?;
             for row in variants.into_iter().flat_map(|variant| self.rows(variant, &duts)) {
                 if row.id != *id.get_ref() && !ids.insert(row.id.clone()) {
                     let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());

@@ -241,7 +241,7 @@ impl Resolver<'_> {
     }
 
     /// The scenario once for each variant of what is set on its testbed.
-    pub(super) fn with_set(&self, scenario: Scenario, sets: &[Spanned<SetFile>]) -> Result<Vec<Scenario>> {
+    pub(super) fn with_set(&self, scenario: &Scenario, sets: &[Spanned<SetFile>]) -> Result<Vec<Scenario>> {
         let one = |Variant { id, name, chosen }: Variant| {
             let topology = self.chosen(&scenario.topology, sets, chosen)?;
             let (id, name) = (format!("{}{id}", scenario.id), format!("{}{name}", scenario.name));

@@ -54,12 +54,12 @@ pub struct AbArgs {
     pub new: Option<String>,
     /// Shell command in a node of the old variant's testbed
     #[arg(
-        long, num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true,
+        long, num_args = 2, value_names = ["NODE", "SH"], action = ArgAction::Append, allow_hyphen_values = true,
         hide_short_help = true
     )]
     pub old_in: Vec<String>,
     /// Shell command in a node of the new variant's testbed
-    #[arg(long, num_args = 2, value_names = ["NODE", "COMMAND"], action = ArgAction::Append, allow_hyphen_values = true)]
+    #[arg(long, num_args = 2, value_names = ["NODE", "SH"], action = ArgAction::Append, allow_hyphen_values = true)]
     pub new_in: Vec<String>,
     /// Shell command at the end, however the runs end
     #[arg(long, value_name = "COMMAND", hide_short_help = true)]
