@@ -16,7 +16,7 @@ const SUITES: &str = "suites";
 const LONGEST_EXAMPLE: usize = 60;
 
 /// The tables of a suite file in the order in which one writes them, each with its head in TOML; other tables follow by name.
-const FIRST: [(&str, &str); 16] = [
+const FIRST: [(&str, &str); 17] = [
     ("Defaults", "[defaults]"),
     ("Goal", "[defaults] confidence = { ... }"),
     ("Quick", "[quick]"),
@@ -27,6 +27,7 @@ const FIRST: [(&str, &str); 16] = [
     ("Load", "[scenario.load], [defaults.load]"),
     ("LoadUnder", "[scenario.under.load]"),
     ("Datapath", "[[scenario.datapath]]"),
+    ("Set", "[[scenario.set]]"),
     ("Phase", "[[scenario.phase]]"),
     ("Command", "[[scenario.phase.command]]"),
     ("Claim", "[[claim]]"),

@@ -79,7 +79,9 @@ fn ratios(tools: &[Tool], by_round: &[Vec<Option<f64>>]) -> String {
     };
     let of = |number: Option<usize>| move |round: &Vec<Option<f64>>| number.and_then(|number| round[number]);
     let mut text = String::new();
-    let mut say = |what: &str, one: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>, other: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>| {
+    let mut say = |what: &str,
+                   one: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>,
+                   other: &dyn Fn(&Vec<Option<f64>>) -> Option<f64>| {
         let each: Sample = by_round.iter().filter_map(|round| Some(one(round)? / other(round)?)).collect();
         if let (Some(middle), Some(least), Some(most)) = (each.median(), each.min(), each.max()) {
             let _ = write!(text, "\n{what}: {middle:.3} x its throughput ({least:.3} .. {most:.3} by round).");

@@ -48,7 +48,7 @@ pub struct JudgeArgs {
     /// Confidence of the comparison's intervals [default: 95%]
     #[arg(long, help_heading = HEADING, value_name = "PERCENT", hide_short_help = true)]
     pub level: Option<Level>,
-    /// End with status 5 if nothing is worse but a figure is undecided
+    /// Status 5 where the worst is an undecided figure
     #[arg(long, help_heading = HEADING)]
     pub fail_on_undecided: bool,
 }

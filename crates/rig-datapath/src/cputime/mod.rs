@@ -32,8 +32,8 @@ use crate::object::program;
 use crate::rights::check_may_trace;
 use crate::said;
 
-pub use shape::{Kind, PlaceTime, Times};
 use shape::{AGAIN, Watched, WatchedKind, Watcher};
+pub use shape::{Kind, PlaceTime, Times};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";

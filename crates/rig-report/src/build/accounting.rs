@@ -109,8 +109,7 @@ mod tests {
     }
 
     fn trial(nodes: [NodeRecord; 2], offset_ns: Option<i64>) -> TrialRecord {
-        let clocks =
-            |offset_ns| Clocks { offset_ns, bound_ns: 10, round_trips: 1, shortest_ns: 20, longest_ns: 20 };
+        let clocks = |offset_ns| Clocks { offset_ns, bound_ns: 10, round_trips: 1, shortest_ns: 20, longest_ns: 20 };
         let mut trial = rig_study::fixture::trial(&rig_study::fixture::TrialOptions::default());
         (trial.nodes, trial.clocks) = (nodes.into(), offset_ns.map(clocks));
         trial

@@ -134,10 +134,7 @@ pub(super) fn between(
         let of_server = settings(&still(&one.machine), &still(&other.machine)).into_iter();
         found.extend(of_server.map(|one| Difference { what: format!("Server: {}", one.what), ..one }));
     }
-    found.extend(counting(
-        scenarios.iter().map(|(old, _)| *old),
-        scenarios.iter().map(|(_, new)| *new),
-    ));
+    found.extend(counting(scenarios.iter().map(|(old, _)| *old), scenarios.iter().map(|(_, new)| *new)));
     found.extend(load(&old.environment, &new.environment));
     found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));

@@ -53,7 +53,14 @@ pub(super) fn open_to_read(path: &Path, steps: &[&str]) -> Result<Connection, St
         // Without the right to make the -shm file a write-ahead log cannot be read, but where there is no log there
         // is no writer either, and the file alone is the whole store (https://sqlite.org/wal.html, "Read-only").
         Err(StoreError::NoPermission { .. }) if !has_log(path) => open_unchanging(path, steps)?,
-        Err(StoreError::Corrupt { .. }) => open_damaged(path, steps)?,
+        Err(corrupt @ StoreError::Corrupt { .. }) => {
+            let (connection, version) = open_damaged(path, steps)?;
+            // Where not even its tables are left, the first error says more than that one is missing.
+            if connection.prepare("SELECT 1 FROM run, trial").is_err() {
+                return Err(corrupt);
+            }
+            (connection, version)
+        }
         other => other?,
     };
     if version == newest(steps) {

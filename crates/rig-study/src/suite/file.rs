@@ -229,7 +229,7 @@ pub(super) struct ScenarioFile {
     #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
     /// What is set on the testbed: offloads, queueing disciplines, receive packet steering, threaded NAPI, sysctls. Lists of values make
-    /// variants of the scenario.
+    /// variants of the scenario; without it only what the path sets.
     #[serde(default)]
     #[schemars(with = "Vec<SetFile>")]
     pub set: Vec<Spanned<SetFile>>,

@@ -76,7 +76,7 @@ pub struct AbArgs {
     /// Measure for this long in all, e.g. 10m [default: 5m]
     #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
     pub budget: Option<Span>,
-    /// Make exactly this many trials of each scenario and variant
+    /// Exactly this many trials of each scenario and side
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub trials: Option<u32>,
     /// A first look: short windows, few trials
