@@ -13,7 +13,7 @@ use rig_packet::search::Purpose;
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Registry;
-use rig_testbed::host::{Ability, ClockOffset, Host, Local, Mark};
+use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost, Mark};
 use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{Placement, Testbed};
@@ -549,9 +549,10 @@ impl Trials {
     }
 }
 
-/// Networks that are not apart are no lack of the machine.
+/// Networks that are not apart are no lack of the machine, and a host that is lost refuses nothing.
 fn unmade(error: anyhow::Error) -> anyhow::Error {
-    if error.is::<Unfit>() || error.is::<Stopped>() { error } else { Unmade::new(error).into() }
+    let is_fault = error.is::<Unfit>() || error.is::<Stopped>() || error.is::<LostHost>();
+    if is_fault { error } else { Unmade::new(error).into() }
 }
 
 /// All CPUs of the nodes.

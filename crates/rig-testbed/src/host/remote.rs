@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
-use super::{Ability, Facts, Host, Mark, NotOnThisHost, Program, Sampled, Window};
+use super::{Ability, Facts, Host, LostHost, Mark, NotOnThisHost, Program, Sampled, Window};
 use crate::namespaces::Place;
 use crate::plan::Plan;
 use crate::sampler::NodeSample;
@@ -137,7 +137,9 @@ impl Remote {
     fn hear(&self, patience: Duration) -> Result<Said> {
         match self.answers.recv_timeout(patience) {
             Ok(said) => Ok(said),
-            Err(RecvTimeoutError::Timeout) => bail!("host {} does not answer within {patience:?}", self.name),
+            Err(RecvTimeoutError::Timeout) => {
+                Err(LostHost(format!("host {} does not answer within {patience:?}", self.name)).into())
+            }
             Err(RecvTimeoutError::Disconnected) => Err(self.why_gone()),
         }
     }
@@ -146,7 +148,7 @@ impl Remote {
         let why = self.link.state().gone.clone().unwrap_or_default();
         let ended = wait_for(&mut self.program.borrow_mut(), Duration::from_secs(1));
         let how = ended.map_or_else(String::new, |status| format!(" ({status})"));
-        anyhow!("host {} is gone{how}: {why}", self.name)
+        LostHost(format!("host {} is gone{how}: {why}", self.name)).into()
     }
 
     fn ask(&self, question: Question) -> Result<Answer> {
@@ -159,7 +161,7 @@ impl Remote {
         }
         match self.hear(PATIENCE)? {
             Said::Answer(to, answer) if to == number => answer.map_err(|why| anyhow!("{why}")),
-            said => bail!("host {} does not speak the protocol: {said:?}", self.name),
+            said => Err(LostHost(format!("host {} does not speak the protocol: {said:?}", self.name)).into()),
         }
     }
 
