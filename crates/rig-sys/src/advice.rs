@@ -143,7 +143,8 @@ pub fn in_words(words: &str) -> Option<String> {
     let numbers = words.split("(os error ").skip(1).filter_map(|rest| rest.split(')').next()?.parse().ok());
     let had = Had::here();
     if words.contains("namespace") && words.contains(&format!("(os error {})", libc::ENOSPC)) {
-        return Some("the user may have no more namespaces: raise the sysctl user.max_net_namespaces".to_owned());
+        let kind = if words.contains("user namespace:") { "user" } else { "net" };
+        return Some(format!("the user may have no more namespaces: raise the sysctl user.max_{kind}_namespaces"));
     }
     numbers.into_iter().find_map(|errno| had.errno(errno))
 }
@@ -189,6 +190,8 @@ mod tests {
         assert_eq!(in_words("(os error many)"), None);
         let no_more = in_words("create a network namespace: No space left on device (os error 28)").unwrap();
         assert!(no_more.contains("user.max_net_namespaces"), "{no_more}");
+        let no_more = in_words("create a user namespace: No space left on device (os error 28)").unwrap();
+        assert!(no_more.contains("user.max_user_namespaces"), "{no_more}");
         assert_eq!(in_words("write the page: No space left on device (os error 28)"), None);
     }
 }

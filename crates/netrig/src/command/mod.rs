@@ -67,8 +67,8 @@ pub(crate) fn gain_privilege() -> Result<bool, Failure> {
     netns::enter_user_namespace()
         .with_context(|| {
             format!(
-                "not root, and this kernel does not let you create a user namespace instead: {}, or see `netrig doctor` for the \
-                 setting that forbids it",
+                "this process may create no namespaces, and no user namespace instead: {}, or see `netrig doctor` for the setting \
+                 that forbids it",
                 advice::rights(advice::NAMESPACES)
             )
         })

@@ -327,7 +327,7 @@ fn without_privilege_it_says_what_it_lacks_and_takes_nothing() {
         let output = in_namespace(&mut command, &lab.receiver).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{said}");
-        assert!(said.contains("run as root, or give it CAP_BPF"), "{said}");
+        assert!(said.contains("run netrig as root, or give it CAP_BPF"), "{said}");
         assert_eq!(lab.as_it_is("in0"), before);
     });
 }
