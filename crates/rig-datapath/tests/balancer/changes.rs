@@ -247,6 +247,9 @@ fn ports_of_connections_that_last_are_passed_over() {
 fn the_only_free_port_is_found() {
     let Some(mut lab) = one_address(100_000) else { return };
     open_many(&lab, 0..PORTS);
+    // Those without an answer would end early where no port is left.
+    let answered = |lab: &Lab, n: u32| drop(lab.send(&tcp(ACK, &one_of_many(n), V).bytes()));
+    (0..PORTS).for_each(|n| answered(&lab, n));
     for n in [40_000, 3] {
         // Nothing rests after a reset: 10 s are 75 ticks.
         lab.send(&tcp(RST, &one_of_many(n), V).bytes());
@@ -255,6 +258,7 @@ fn the_only_free_port_is_found() {
         let syn = tcp(SYN, &one_of_many(100_000 + n), V).bytes();
         let refused = (0..16).take_while(|_| lab.send(&syn).verdict == Verdict::Drop).count();
         assert!(refused < 16, "not found: {:?}", lab.drops());
+        answered(&lab, 100_000 + n);
         assert_eq!(lab.dropped(&tcp(SYN, "10.0.0.60:5000", V).bytes()), Drop::NoLocalPort);
     }
     // Who asks for more finds that enough was searched: it costs next to nothing.
