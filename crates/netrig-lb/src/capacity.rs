@@ -7,7 +7,7 @@ use std::time::Duration;
 use rig_datapath::balancer::{LOCAL_PORTS, Scheduler};
 use rig_stats::units::Span;
 
-use super::daemon::grouped;
+use super::daemon::{ROUND, grouped};
 use super::message::{Forward, Protocol};
 use super::settings::{Backend, Rules, Service, Settings, Shown};
 
@@ -37,8 +37,6 @@ impl Need {
     }
 }
 
-/// Expired connections are found by a sweep each second.
-const SWEEP: Duration = Duration::from_secs(1);
 /// A backend that closed first keeps a connection's ports for so long (TIME-WAIT of Linux).
 const TIME_WAIT: f64 = 60.0;
 /// Needs of one kind that are told one by one.
@@ -59,7 +57,7 @@ impl Load {
             (Protocol::Tcp, Some(Forward::Route | Forward::Tunnel)) => ("fin_wait", timeouts.fin_wait),
             (Protocol::Tcp, _) => ("time_wait", timeouts.time_wait),
         };
-        (self.lasts + timeout + SWEEP, name, timeout)
+        (self.lasts + timeout + ROUND, name, timeout)
     }
 
     /// Records of one service at a time.
@@ -164,7 +162,7 @@ impl Load {
                     "    each is kept for {}: {lasts}{name} {} + {} until it is swept\n",
                     Span(stay),
                     Span(timeout),
-                    Span(SWEEP)
+                    Span(ROUND)
                 )
             })
             .collect();

@@ -17,6 +17,8 @@ mod status;
 mod trace;
 mod workers;
 
+pub(super) use self::pace::ROUND;
+
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Places of a slice, in which its CPU handles no packet: some 30 ns for each connection, 200 where it ends.
 const SLICE: u32 = 1 << 12;
 /// A round that takes less is not needed: timeouts are seconds.
-const ROUND: Duration = Duration::from_secs(1);
+pub(crate) const ROUND: Duration = Duration::from_secs(1);
 /// The share of a CPU that sweeping may take is one over this.
 const SHARE: u32 = 4;
 

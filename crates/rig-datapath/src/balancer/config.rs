@@ -28,7 +28,7 @@ pub struct Policy {
     pub strays: Option<NonZeroU32>,
 }
 
-/// At 5 us each, which the kernel takes to receive one and to answer, 5 % of a CPU.
+/// 5 % of a CPU where the kernel takes 5 us to receive one and to answer, which is assumed.
 const STRAYS: u32 = 10_000;
 
 impl Default for Policy {

@@ -148,15 +148,7 @@ impl Balancer {
             }
         };
         // In place before numbers are given to backends, so that nobody else gets this one.
-        let entry = self.known.services.entry(identity).or_insert_with(|| KnownService {
-            number,
-            open: false,
-            schedule: Part::default(),
-            locals: Part::default(),
-            pool: BTreeSet::new(),
-            expire: service.expire,
-            scheduler: None,
-        });
+        let entry = self.known.services.entry(identity).or_insert_with(|| KnownService::new(number, service.expire));
         let was_open = entry.open;
         entry.expire = service.expire;
         let locals =

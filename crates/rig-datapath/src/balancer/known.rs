@@ -51,6 +51,21 @@ pub(crate) struct KnownService {
     pub(crate) scheduler: Option<Scheduler>,
 }
 
+impl KnownService {
+    /// One that has its number, and takes no connection yet.
+    pub(crate) fn new(number: u32, expire: Expire) -> Self {
+        Self {
+            number,
+            open: false,
+            schedule: Part::default(),
+            locals: Part::default(),
+            pool: BTreeSet::new(),
+            expire,
+            scheduler: None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KnownBackend {
     pub(crate) number: u32,

@@ -7,7 +7,7 @@ use crate::Error;
 
 use super::config::Config;
 use super::control::{Balancer, identity};
-use super::known::{Identity, Known, KnownService, Part, within};
+use super::known::{Identity, Known, KnownService, within};
 use super::schedule;
 
 impl Balancer {
@@ -35,16 +35,9 @@ impl Balancer {
         let mut known = Known { resting: Vec::new(), ..self.known.clone() };
         for (at, service) in config.services.iter().enumerate() {
             let schedule = schedule::list(service.scheduler, &service.backends);
-            let mut entry = known.services.get(&identity(service)).cloned().unwrap_or(KnownService {
-                // Nobody asks for the number.
-                number: u32::MAX - at as u32,
-                open: false,
-                schedule: Part::default(),
-                locals: Part::default(),
-                pool: BTreeSet::new(),
-                expire: service.expire,
-                scheduler: None,
-            });
+            // Nobody asks for the number of one that is new.
+            let new = || KnownService::new(u32::MAX - at as u32, service.expire);
+            let mut entry = known.services.get(&identity(service)).cloned().unwrap_or_else(new);
             let backend = |place: &usize| {
                 let address = service.backends.get(*place)?.address;
                 known.backends.get(&(entry.number, address)).map(|known| known.number)

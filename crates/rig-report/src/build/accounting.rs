@@ -22,14 +22,15 @@ pub fn way<'a>(trials: impl IntoIterator<Item = &'a TrialRecord> + Clone) -> Opt
     if met_idle {
         text += " Interrupts that met work are counted with it: irq is of those that met an idle CPU.";
     }
-    if let Some(cost) = cost(trials) {
+    if let Some(cost) = cost("Counting it", trials) {
         text = format!("{text} {cost}");
     }
     Some(text)
 }
 
 /// What the exact count itself took, which every CPU figure contains and the load had not; `None` where nothing was counted so.
-pub fn cost<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
+/// The sentence begins with `what`.
+fn cost<'a>(what: &str, trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
     let (mut all, mut both) = (Vec::new(), false);
     for trial in trials {
         let mut of_cpus: BTreeMap<(usize, u32), f64> = BTreeMap::new();
@@ -46,8 +47,10 @@ pub fn cost<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<Str
     }
     let most = all.iter().copied().reduce(f64::max)?;
     let mean = all.iter().sum::<f64>() / all.len() as f64;
-    let who = if both { "Counting it, which both ends do on this machine," } else { "Counting it" };
-    Some(format!("{who} took {mean:.2} % of the CPUs' time, at most {most:.2} % of one CPU: it is in these figures."))
+    let who = if both { ", which both ends do on this machine," } else { "" };
+    Some(format!(
+        "{what}{who} took {mean:.2} % of the CPUs' time, at most {most:.2} % of one CPU: it is in these figures."
+    ))
 }
 
 /// Whether both ends of a test have one clock, which no two machines have.
@@ -57,12 +60,12 @@ fn on_one_machine(trial: &TrialRecord) -> bool {
 
 /// For the first lines of a report, beside the figures that they tell.
 pub fn cost_by_itself<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
-    cost(trials).map(|text| text.replacen("Counting it", "Counting CPU time exactly", 1))
+    cost("Counting CPU time exactly", trials)
 }
 
 /// For a comparison of a scenario with itself: what neither side of it was without.
 pub fn cost_of_both<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Option<String> {
-    cost(trials).map(|text| text.replacen("Counting it", "Counting CPU time exactly in both", 1))
+    cost("Counting CPU time exactly in both", trials)
 }
 
 /// What each end used and caused by itself, which differs from its machine's CPU time where that does other work, too.
@@ -118,7 +121,7 @@ mod tests {
     #[test]
     fn what_the_count_took_stands_beside_its_way() {
         let counted = || [node("client", &[Some(0.2), Some(0.4)]), node("server", &[Some(0.1), Some(0.3)])];
-        let said = |offset_ns| cost(&[trial(counted(), offset_ns)]).unwrap();
+        let said = |offset_ns| cost("Counting it", &[trial(counted(), offset_ns)]).unwrap();
         let alone = "Counting it took 0.25 % of the CPUs' time, at most 0.40 % of one CPU: it is in these figures.";
         assert_eq!(said(None), alone);
         assert_eq!(said(Some(-11)), alone, "two machines");
@@ -134,7 +137,7 @@ mod tests {
     #[test]
     fn what_is_not_counted_exactly_costs_nothing_and_says_nothing() {
         let by_clock = [node("a", &[None]), node("b", &[None])];
-        assert_eq!(cost(&[trial(by_clock.clone(), None)]), None);
+        assert_eq!(cost("Counting it", &[trial(by_clock.clone(), None)]), None);
         assert!(way(&[trial(by_clock, None)]).is_some_and(|way| !way.contains("Counting")));
     }
 

@@ -9,6 +9,7 @@ use rig_sys::napi;
 use rig_sys::netlink::{self, Netlink, QueueStats, TokenBucket, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
+use rustix::io::Errno;
 
 use crate::plan::{Interface, Link, Space};
 
@@ -199,8 +200,8 @@ impl Place {
                 self.ns.sysfs()?.write(&own.name, "threaded", word).map_err(|error| {
                     let operation = format!("switch threaded NAPI of {}", own.name);
                     // Without it a veth interface has no queue of its own that a thread could serve.
-                    let why = match error.source.raw_os_error() {
-                        Some(EOPNOTSUPP) => {
+                    let why = match Errno::from_io_error(&error.source) {
+                        Some(Errno::OPNOTSUPP) => {
                             io::Error::other("it has no receive queues of its own; a veth has with GRO on")
                         }
                         _ => error.source,
@@ -261,9 +262,6 @@ impl Place {
         self.netlink.queue_stats(interface)
     }
 }
-
-/// What the kernel says of an interface that cannot do a thing.
-const EOPNOTSUPP: i32 = 95;
 
 /// That of an interface of which a plan says nothing, bytes.
 const MTU: u32 = 1500;
