@@ -151,7 +151,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
             .or_else(|| scenario.profile.then(perf::probe)?.err().map(|error| format!("sample stacks: {error}")))
             .or_else(|| tried_out.why_not(scenario))
     });
-    refuse_nothing(&suite, &left_out)?;
+    NothingLeft::refuse(&suite, &left_out).or_exit(Exit::Lacking)?;
     let mut past = past(args, &suite)?;
     // What cannot be planned at all is refused before anything is built.
     plan(args, &suite, asked_timing, &past)?;
@@ -172,7 +172,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let cpu_time = Some(rig.accounting().or_exit(Exit::Failed)?);
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     past = first_blocks(args, &mut suite, asked_timing, past, &mut rig, (seed, &mut left_out))?;
-    refuse_nothing(&suite, &left_out)?;
+    NothingLeft::refuse(&suite, &left_out).or_exit(Exit::Lacking)?;
     let (mut timing, mut forecast) = plan(args, &suite, asked_timing, &past)?;
     let mut aa = None;
     let twin = suite.twin(&timing).map(|scenario| scenario.id.clone());
@@ -313,17 +313,9 @@ fn measure(
     settled: &mut Vec<Settled>,
     without: &mut Without<'_>,
 ) -> anyhow::Result<()> {
-    progress.note("Measuring what the rig itself costs, without load");
+    progress.note("Measuring what netrig itself costs, without load");
     run::rig_cost(plan, id, rig, progress, without)?;
     run::run(plan, id, rig, progress, settled, without)
-}
-
-/// Refuses a run of which everything was left out.
-fn refuse_nothing(suite: &Suite, left_out: &[LeftOut]) -> Result<(), Failure> {
-    match suite.scenarios.is_empty() {
-        true => Err(Failure::new(Exit::Lacking, NothingLeft(left_out.to_vec()))),
-        false => Ok(()),
-    }
 }
 
 /// The map from functions to layers, where costs by layer are asked for.

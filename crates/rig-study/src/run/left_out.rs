@@ -176,7 +176,7 @@ impl<'a> Without<'a> {
     }
 
     pub fn has(&self, id: &str) -> bool {
-        self.all.iter().any(|one| one.scenarios.iter().any(|other| other == id))
+        has(self.all, id)
     }
 
     pub fn add(&mut self, id: &str, reason: String) -> Result<(), StoreError> {
@@ -197,6 +197,23 @@ impl<'a> Without<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no scenario can be run here:{}", .0.iter().map(|one| format!("\n  {one}")).collect::<String>())]
 pub struct NothingLeft(pub Vec<LeftOut>);
+
+impl NothingLeft {
+    /// Refuses a run of a suite of which `left_out` has every scenario that is not taken away already.
+    ///
+    /// # Errors
+    /// Itself.
+    pub fn refuse(suite: &Suite, left_out: &[LeftOut]) -> Result<(), Self> {
+        match suite.scenarios.iter().all(|scenario| has(left_out, &scenario.id)) {
+            true => Err(Self(left_out.to_vec())),
+            false => Ok(()),
+        }
+    }
+}
+
+fn has(left_out: &[LeftOut], id: &str) -> bool {
+    left_out.iter().any(|one| one.scenarios.iter().any(|other| other == id))
+}
 
 /// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
 /// a device under test had to share CPUs with the load, so that the figures are not those of so many workers.

@@ -223,7 +223,7 @@ pub fn rig_cost(
             Err(error) => leave_out_unmade(error, &[&scenario.id], observer, without)?,
         }
     }
-    refuse_nothing(plan.suite, without)
+    Ok(NothingLeft::refuse(plan.suite, without.all())?)
 }
 
 /// Goes without scenarios whose testbed was not made; anything else that went wrong is given back.
@@ -238,13 +238,6 @@ fn leave_out_unmade(
     scenarios.iter().try_for_each(|id| without.add(id, reason.clone()))?;
     observer.left_out(&LeftOut { scenarios, reason });
     Ok(())
-}
-
-fn refuse_nothing(suite: &Suite, without: &Without<'_>) -> Result<()> {
-    match suite.scenarios.iter().all(|scenario| without.has(&scenario.id)) {
-        true => Err(NothingLeft(without.all().to_vec()).into()),
-        false => Ok(()),
-    }
 }
 
 /// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
@@ -310,7 +303,7 @@ pub fn run(
                     leave_out_unmade(error, &own, observer, without)?;
                     all.iter_mut().filter(|one| one.scenario.family() == family).for_each(|one| one.is_open = false);
                     known(without, &mut deciding);
-                    return refuse_nothing(suite, without);
+                    return Ok(NothingLeft::refuse(suite, without.all())?);
                 }
             };
             let mut record = TrialRecord { block: Some(block), ..record };

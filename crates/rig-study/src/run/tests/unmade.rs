@@ -83,6 +83,22 @@ fn a_run_of_which_nothing_can_be_made_ends_with_the_reasons() {
     assert_eq!(bench.left_out().len(), 2);
 }
 
+/// Those that a run goes without may be in the suite still, or taken away from it.
+#[test]
+fn a_run_is_refused_once_everything_is_left_out() {
+    let left_out = |ids: &[&str]| {
+        let scenarios = ids.iter().map(|id| (*id).to_owned()).collect();
+        [LeftOut { scenarios, reason: "no CPUs".into() }]
+    };
+    let two = suite(&["A", "B"]);
+    let none = Suite { scenarios: Vec::new(), ..two.clone() };
+    assert_eq!(NothingLeft::refuse(&two, &left_out(&["A"])), Ok(()));
+    let all = left_out(&["A", "B"]);
+    for refused in [&two, &none] {
+        assert_eq!(NothingLeft::refuse(refused, &all), Err(NothingLeft(all.to_vec())));
+    }
+}
+
 #[test]
 fn the_testbeds_cost_is_measured_with_the_largest_that_can_be_made() {
     struct Costly(Vec<String>);
