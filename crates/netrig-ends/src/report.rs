@@ -10,9 +10,9 @@ use rig_study::claim::{FigureRef, Metric, Side};
 use rig_study::ends::{Loads, words};
 use rig_study::export::{TestData, TestKind};
 use rig_study::figures;
-use rig_study::record::{Environment, Flag, TrialRecord};
-use rig_study::run::suspicion;
+use rig_study::record::{Accounting, Environment, Flag, OfEnds, TrialRecord};
 use rig_study::run::turns::Turns;
+use rig_study::run::{LOAD_AVERAGE, described, suspicion};
 use rig_study::view::RunView;
 use rig_sys::socket::NamedAddress;
 use serde_json::json;
@@ -106,13 +106,25 @@ pub fn view(outcome: &Outcome<'_>) -> RunView {
 fn summary(outcome: &Outcome<'_>) -> Vec<String> {
     let window = Span(outcome.test.phases.window);
     let done = counted(outcome.trials.len(), "trial", "trials");
-    let mut lines = vec![
-        format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)),
-        words(&outcome.test.client),
-        format!("Client: {}", build::machine(outcome.client)),
-    ];
-    lines.extend(outcome.server.map(|(address, machine)| format!("Server {address}: {}", build::machine(machine))));
+    let mut lines =
+        vec![format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)), words(&outcome.test.client)];
+    let client = build::machine(outcome.client);
+    match outcome.server {
+        Some((address, _)) if is_one_machine(outcome) => lines.push(format!("Client and server {address}: {client}")),
+        server => {
+            lines.push(format!("Client: {client}"));
+            lines.extend(server.map(|(address, machine)| format!("Server {address}: {}", build::machine(machine))));
+        }
+    }
     lines
+}
+
+/// Whether both ends are one machine: by the clocks, or where no trial compared them by the address.
+fn is_one_machine(outcome: &Outcome<'_>) -> bool {
+    match outcome.trials.iter().any(|trial| trial.clocks.is_some()) {
+        true => outcome.trials.iter().all(TrialRecord::is_on_one_machine),
+        false => outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()),
+    }
 }
 
 fn blocks(outcome: &Outcome<'_>) -> Vec<Block> {
@@ -136,51 +148,20 @@ fn blocks(outcome: &Outcome<'_>) -> Vec<Block> {
         blocks.push(Block::Table(interim(&outcome.test.client, partial, done + 1)));
     }
     blocks.extend(notices(trials));
-    if outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()) {
+    if is_one_machine(outcome) {
         blocks.push(Block::info("Both ends are this machine: the CPU figures of each contain the other's work."));
     }
     blocks.extend(skew(outcome.trials).map(Block::info));
     blocks
 }
 
-/// What makes the reader doubt trials: each kind and end once, as the trial has it in which it is worst, with how many have it.
+/// What makes the reader doubt trials.
 fn notices(trials: &[TrialRecord]) -> Vec<Block> {
-    let mut worst: Vec<(&Flag, usize)> = Vec::new();
-    for trial in trials {
-        // A trial counts once, also where two threads of an end are flagged.
-        let mut counted_in: Vec<usize> = Vec::new();
-        for flag in &trial.flags {
-            let index = worst.iter().position(|(known, _)| doubts::is_same(known, flag)).unwrap_or_else(|| {
-                worst.push((flag, 0));
-                worst.len() - 1
-            });
-            let (known, count) = &mut worst[index];
-            if doubts::weight(flag) > doubts::weight(known) {
-                *known = flag;
-            }
-            if !counted_in.contains(&index) {
-                counted_in.push(index);
-                *count += 1;
-            }
-        }
-    }
-    let notice = |(flag, count): (&Flag, usize)| {
-        let of = match (trials.len(), count) {
-            (1, _) => String::new(),
-            (all, 1) => format!(" (1 of {all} trials)"),
-            (all, count) => format!(" ({count} of {all} trials; the worst)"),
-        };
-        let text = format!("{}{of}", of_ends(flag));
+    let notice = |(flag, text): (&Flag, String)| {
         // It says how other tools count, and takes nothing from the figures.
         if matches!(flag, Flag::TicksDiffer { .. }) { Block::info(text) } else { Block::warning(text) }
     };
-    worst.into_iter().map(notice).collect()
-}
-
-/// The words of a flag, in which ends are no nodes of a testbed.
-fn of_ends(flag: &Flag) -> String {
-    let words = |text: String, (end, _): (&str, Side)| text.replace(&format!("node {end}"), &format!("the {end}"));
-    ENDS.into_iter().fold(flag.to_string(), words).replace("the node may be the limit", "it may be the limit")
+    doubts::of(trials, |flag| OfEnds(flag).to_string()).into_iter().map(notice).collect()
 }
 
 fn role(direction: Direction) -> &'static str {
@@ -210,25 +191,28 @@ fn results(load: &Load, trials: &[TrialRecord]) -> Table {
         table.columns.push(Column::number(label, None));
     }
     let Ok(level) = Level::new(LEVEL) else { return table };
-    for metric in Metric::ALL {
+    // What was asked for first, then what it cost.
+    let (rates, others): (Vec<_>, Vec<_>) =
+        Metric::ALL.into_iter().partition(|metric| matches!(metric, Metric::Throughput | Metric::Transactions));
+    for metric in rates.into_iter().chain(others) {
         let number = |side| has(load, side, metric).then(|| build::mean_of(trials, side, metric, level)).flatten();
         let numbers = ENDS.map(|(_, side)| number(side));
         if numbers.iter().all(Option::is_none) {
             continue;
         }
-        let cell = |number: Option<_>| number.map_or_else(|| Cell::missing("this end does not have it"), Cell::from);
-        let (label, unit) = match metric {
-            Metric::CpusUsed => ("CPUs with receive work".to_owned(), None),
-            _ => (build::name(metric).to_owned(), Some(build::unit(metric).to_owned())),
-        };
-        table.rows.push(Row { label, unit, cells: numbers.map(cell).into() });
+        let cell = |number: Option<_>| number.map_or_else(|| Cell::missing("not measured at this end"), Cell::from);
+        table.rows.push(Row {
+            label: build::name(metric).to_owned(),
+            unit: Some(build::unit(metric).to_owned()),
+            cells: numbers.map(cell).into(),
+        });
     }
     if trials.len() > 1 {
         table.notes.push(format!("Means over the trials; ± is their {LEVEL} % confidence interval."));
     }
     table.notes.push("CPU is that of the whole machine, and so is the CPU time in the service demand.".into());
     table.notes.extend(build::accounting::shares(trials));
-    table.notes.extend(build::accounting::way(trials));
+    table.notes.extend(build::accounting::way_of_sums(trials));
     table
 }
 
@@ -261,8 +245,8 @@ fn skew(trials: &[TrialRecord]) -> Option<String> {
     let (worst, clocks) = all.max_by_key(|(apart, clocks)| apart.saturating_add(clocks.bound_ns))?;
     let us = |ns: u64| ns as f64 / 1e3;
     Some(format!(
-        "The ends' windows were at most {:.0} µs apart; their clocks are known to each other to ±{:.0} µs (shortest of \
-         {} round trips: {:.0} µs).",
+        "Client and server began and ended measuring at most {:.0} µs apart, by clocks compared to ±{:.0} µs (shortest of {} \
+         round trips: {:.0} µs).",
         us(worst),
         us(clocks.bound_ns),
         clocks.round_trips,
@@ -280,7 +264,6 @@ fn details(outcome: &Outcome<'_>) -> Vec<Block> {
     blocks.push(Block::heading(2, "How it was measured"));
     let phases = &outcome.test.phases;
     let pairs = [
-        ("Load", words(&outcome.test.client)),
         ("Warm-up", Span(phases.warm_up).to_string()),
         ("Window", Span(phases.window).to_string()),
         ("Cool-down", Span(phases.cool_down).to_string()),
@@ -288,14 +271,26 @@ fn details(outcome: &Outcome<'_>) -> Vec<Block> {
     ];
     let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
     blocks.push(Block::KeyValues { caption: None, pairs });
-    blocks.push(Block::heading(2, "Machines"));
-    let machine = |caption: &str, environment: &Environment| {
-        let pairs = rig_study::run::described(environment);
-        Block::KeyValues { caption: Some(caption.to_owned()), pairs }
-    };
-    blocks.push(machine("Client", outcome.client));
-    blocks.extend(outcome.server.map(|(_, environment)| machine("Server", environment)));
+    blocks.extend(machines(outcome));
     blocks
+}
+
+fn machines(outcome: &Outcome<'_>) -> Vec<Block> {
+    let table = |caption: &str, pairs| Block::KeyValues { caption: Some(caption.to_owned()), pairs };
+    // The exact way of counting CPU time stands by the figures; what keeps a machine from it stands here alone.
+    let is_new = |pair: &(String, String)| pair.1 != Accounting::Exact.words();
+    let described = |machine: &Environment| -> Vec<_> { described(machine).into_iter().filter(is_new).collect() };
+    let client = described(outcome.client);
+    let server = outcome.server.map(|(_, environment)| described(environment));
+    if !is_one_machine(outcome) {
+        let server = server.map(|pairs| table("Server", pairs));
+        return [Block::heading(2, "Machines"), table("Client", client)].into_iter().chain(server).collect();
+    }
+    // Namespaces of one machine have settings of their own, and its load is that of another moment.
+    let differs = |pair: &(String, String)| pair.0 != LOAD_AVERAGE && !client.contains(pair);
+    let differing: Vec<_> = server.into_iter().flatten().filter(differs).collect();
+    let server = (!differing.is_empty()).then(|| table("Server, where it differs", differing));
+    [Block::heading(2, "Machine"), table("Client and server", client)].into_iter().chain(server).collect()
 }
 
 fn over_time(trial: &TrialRecord) -> Option<Chart> {

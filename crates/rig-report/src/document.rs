@@ -487,7 +487,8 @@ impl fmt::Display for Mark {
     }
 }
 
-/// `Throughput (Mbit/s)`, but `Avg. CPU %`, and `connections (thousand)`: what the label counts it says itself.
+/// `Throughput (Mbit/s)`, but `Avg. CPU %`, `connections (thousand)` and `CPUs with receive work`: what the label counts it says
+/// itself.
 pub fn with_unit(label: &str, unit: Option<&str>) -> String {
     let unit = unit.map(|unit| match unit.strip_suffix(label) {
         Some(rest) if rest.is_empty() || rest.ends_with(' ') => rest.trim_end(),
@@ -495,6 +496,7 @@ pub fn with_unit(label: &str, unit: Option<&str>) -> String {
     });
     match unit {
         None | Some("") => label.to_owned(),
+        Some(unit) if label.split_once(' ').is_some_and(|(first, _)| first == unit) => label.to_owned(),
         Some("%") => format!("{label} %"),
         Some(unit) => format!("{label} ({unit})"),
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rig_load::plan::{Engine, Load, Schedule};
+use rig_load::plan::{Engine, Load, ReceiveMode, Schedule, SendMode};
 use rig_stats::units::{BitRate, counted};
 use rig_sys::socket::NamedAddress;
 use schemars::JsonSchema;
@@ -56,6 +56,9 @@ pub struct Loads {
     pub server: Load,
 }
 
+/// What [`suite`] says of tests.
+pub const SUITES: [&str; 3] = ["stream", "rr", "udp"];
+
 /// The command that makes tests of such a load, which stands for the suite of their runs. The load's own name, which also says the
 /// way that payload goes, stands for the scenario.
 pub fn suite(load: &Load) -> &'static str {
@@ -72,16 +75,24 @@ pub fn words(load: &Load) -> String {
     let (threads, connections) = load.shape();
     let mut words = vec![
         load.name().to_owned(),
-        counted(threads as usize, "thread", "threads"),
-        format!("{} each", counted(connections as usize, "connection", "connections")),
+        format!(
+            "{} with {}{}",
+            counted(threads as usize, "thread", "threads"),
+            counted(connections as usize, "connection", "connections"),
+            if threads == 1 { "" } else { " each" }
+        ),
     ];
     let total = |throttle: u64| BitRate(throttle.saturating_mul(8).saturating_mul(threads.into()));
-    let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}", total(throttle)));
+    let rate = |throttle: Option<u64>| throttle.map(|throttle| format!("at most {}/s", total(throttle)));
     let (send_buffer, receive_buffer) = match load {
         Load::TcpStream(stream) => {
             words.push(format!("messages of {}", bytes(stream.message)));
             words.extend(rate(stream.throttle));
-            words.push(format!("sending {}, receiving {}", stream.send_mode, stream.receive_mode));
+            // Else as every other program sends and receives.
+            words.extend((stream.send_mode != SendMode::Copy).then(|| format!("sent by {}", stream.send_mode)));
+            words.extend(
+                (stream.receive_mode != ReceiveMode::Copy).then(|| format!("received by {}", stream.receive_mode)),
+            );
             if let Engine::Uring { outstanding } = stream.engine {
                 words.push(format!("io_uring with {outstanding} outstanding"));
             }
@@ -91,9 +102,9 @@ pub fn words(load: &Load) -> String {
         }
         Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
             words.push(format!("requests of {}, responses of {}", bytes(rr.request), bytes(rr.response)));
-            words.push(format!("{} in flight", rr.in_flight));
+            words.push(format!("{} in flight on a connection", rr.in_flight));
             if let Schedule::Open { rate, .. } = rr.schedule {
-                words.push(format!("{rate} per second scheduled"));
+                words.push(format!("{rate} a second as scheduled"));
             }
             words.extend(rr.no_delay.then(|| "TCP_NODELAY".into()));
             words.extend(rr.congestion_control.clone());
@@ -115,4 +126,46 @@ pub fn words(load: &Load) -> String {
     words.extend(send_buffer.map(|size| format!("send buffer {}", bytes(size))));
     words.extend(receive_buffer.map(|size| format!("receive buffer {}", bytes(size))));
     words.join(", ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+    use crate::record::{Flag, OfEnds};
+
+    #[test]
+    fn a_load_says_what_is_not_as_everywhere() {
+        let load = |changes: serde_json::Value| -> Load {
+            let mut load = serde_json::to_value(crate::fixture::loads::tcp_stream("forward", 131_072)).unwrap();
+            load.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            serde_json::from_value(load).unwrap()
+        };
+        let plain = load(serde_json::json!({}));
+        assert_eq!(words(&plain), "tcp-stream, 1 thread with 1 connection, messages of 128KiB");
+        let changes =
+            serde_json::json!({"threads": 2, "throttle": 1_000_000, "send_mode": "splice", "receive_mode": "discard"});
+        assert_eq!(
+            words(&load(changes)),
+            "tcp-stream, 2 threads with 1 connection each, messages of 128KiB, at most 16Mbit/s, sent by splice, received by discard, \
+             MSG_TRUNC"
+        );
+    }
+
+    #[test]
+    fn flags_name_ends_as_machines() {
+        let end = || "client".to_owned();
+        let said = [
+            (Flag::OtherLoad { node: end(), percent: 9.0 }, "other programs used 9.0 % of the client's CPU time"),
+            (
+                Flag::Saturated { node: end(), percent: 99.0 },
+                "the client's CPUs were 99.0 % busy: they may be the limit, not the path",
+            ),
+            (Flag::Unanswered { worker: end(), requests: 2 }, "2 requests of the client without an answer"),
+            (Flag::NotGranted { worker: end(), what: "no".into() }, "the client: no"),
+        ];
+        for (flag, words) in said {
+            assert_eq!(OfEnds(&flag).to_string(), words);
+        }
+    }
 }

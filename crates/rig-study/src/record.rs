@@ -247,6 +247,11 @@ impl TrialRecord {
         self.workers.iter().filter(move |w| w.direction == direction)
     }
 
+    /// Whether both ends of a test between two machines have one clock, which no two machines have.
+    pub fn is_on_one_machine(&self) -> bool {
+        self.clocks.is_some_and(|clocks| clocks.offset_ns.unsigned_abs() <= clocks.bound_ns)
+    }
+
     pub fn seconds(&self) -> f64 {
         self.window_end_ns.saturating_sub(self.window_begin_ns) as f64 / 1e9
     }
@@ -476,26 +481,50 @@ fn time(microseconds: u64) -> String {
     }
 }
 
+/// Of a testbed's trial: `node a`, and workers by their names.
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "node ", "")
+    }
+}
+
+/// A flag of a test between two machines, in words: nodes and workers are `the client` and `the server`.
+#[derive(Debug, Clone, Copy)]
+pub struct OfEnds<'a>(pub &'a Flag);
+
+impl fmt::Display for OfEnds<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, "the ", "the ")
+    }
+}
+
+impl Flag {
+    /// `a_node` and `a_worker` stand before their names.
+    fn write(&self, f: &mut fmt::Formatter<'_>, a_node: &str, a_worker: &str) -> fmt::Result {
         match self {
             Self::ReceiveElsewhere { node, percent } => {
-                write!(f, "{percent:.1} % of node {node}'s receive processing ran on CPUs that it does not own")
+                write!(f, "{percent:.1} % of {a_node}{node}'s receive processing ran on CPUs that it does not own")
             }
             Self::Stolen { node, percent } => {
-                write!(f, "the hypervisor took {percent:.1} % of node {node}'s CPU time")
+                write!(f, "the hypervisor took {percent:.1} % of {a_node}{node}'s CPU time")
             }
             Self::OtherLoad { node, percent } => {
-                write!(f, "other programs used {percent:.1} % of node {node}'s CPU time")
+                write!(f, "other programs used {percent:.1} % of {a_node}{node}'s CPU time")
             }
             Self::Saturated { node, percent } => {
-                write!(f, "node {node}'s CPUs were {percent:.1} % busy: the node may be the limit, not the path")
+                write!(f, "{a_node}{node}'s CPUs were {percent:.1} % busy: they may be the limit, not the path")
             }
             Self::SaturatedCpu { node, cpu, percent } => {
-                write!(f, "CPU {cpu} of node {node} was {percent:.1} % busy: that CPU may be the limit, not the path")
+                write!(
+                    f,
+                    "CPU {cpu} of {a_node}{node} was {percent:.1} % busy: that CPU may be the limit, not the path"
+                )
             }
             Self::SaturatedThread { worker, percent } => {
-                write!(f, "a load thread of {worker} was {percent:.1} % busy: the load generator may be the limit")
+                write!(
+                    f,
+                    "a load thread of {a_worker}{worker} was {percent:.1} % busy: the load generator may be the limit"
+                )
             }
             Self::SharedCore { nodes, cpus } => {
                 write!(f, "nodes {} share a core (CPUs {cpus}) and slow each other down", nodes.join(" and "))
@@ -513,20 +542,24 @@ impl fmt::Display for Flag {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")
             }
             Self::WindowSkew { worker, microseconds } => {
-                write!(f, "{worker} began or ended its measuring {} too early or too late", time(*microseconds))
+                write!(
+                    f,
+                    "{a_worker}{worker} began or ended its measuring {} too early or too late",
+                    time(*microseconds)
+                )
             }
-            Self::NotGranted { worker, what } => write!(f, "{worker}: {what}"),
+            Self::NotGranted { worker, what } => write!(f, "{a_worker}{worker}: {what}"),
             Self::Unanswered { worker, requests } => {
                 let requests = counted(*requests, "request", "requests");
-                write!(f, "{requests} of {worker} without an answer")
+                write!(f, "{requests} of {a_worker}{worker} without an answer")
             }
             Self::NotConnected { worker, attempts } => {
                 let attempts = counted(*attempts, "attempt", "attempts");
-                write!(f, "{attempts} of {worker} to connect failed")
+                write!(f, "{attempts} of {a_worker}{worker} to connect failed")
             }
             Self::Behind { worker, transactions } => {
                 let transactions = counted(*transactions, "transaction", "transactions");
-                write!(f, "{worker} was {transactions} behind its schedule at the window's end")
+                write!(f, "{a_worker}{worker} was {transactions} behind its schedule at the window's end")
             }
             Self::GeneratorBound { percent } => {
                 write!(f, "generator-bound: the limit is {percent:.0} % of the generator's own over a bare wire")
@@ -534,18 +567,18 @@ impl fmt::Display for Flag {
             Self::GeneratorBusy { worker, percent } => {
                 write!(
                     f,
-                    "{worker}'s busiest packet thread had work for {percent:.1} % of the time: it may be the limit"
+                    "{a_worker}{worker}'s busiest packet thread had work for {percent:.1} % of the time: it may be the limit"
                 )
             }
             Self::FailedConnections { worker, connections } => {
-                write!(f, "{} of {worker} failed", counted(*connections, "connection", "connections"))
+                write!(f, "{} of {a_worker}{worker} failed", counted(*connections, "connection", "connections"))
             }
             Self::SentAgain { worker, packets } => {
-                write!(f, "{worker} sent {} again", counted(*packets, "segment", "segments"))
+                write!(f, "{a_worker}{worker} sent {} again", counted(*packets, "segment", "segments"))
             }
             Self::Late { worker, begins } => {
                 let begins = counted(*begins, "connection or request", "connections or requests");
-                write!(f, "{begins} of {worker} began more than a millisecond late")
+                write!(f, "{begins} of {a_worker}{worker} began more than a millisecond late")
             }
             Self::NoLimit { why } => write!(f, "the search found no limit: {why}"),
             Self::NotReached { phase, condition, microseconds } => {
@@ -565,7 +598,7 @@ impl fmt::Display for Flag {
             Self::TicksDiffer { node, percent, by_ticks } => {
                 write!(
                     f,
-                    "node {node}'s CPUs were {percent:.1} % busy; by clock ticks, as other tools count, {by_ticks:.1} %"
+                    "{a_node}{node}'s CPUs were {percent:.1} % busy; by clock ticks, as other tools count, {by_ticks:.1} %"
                 )
             }
         }

@@ -55,6 +55,11 @@ impl Accounting {
         }
     }
 
+    /// Of the sum, where its parts are not shown.
+    pub fn whole(self) -> &'static str {
+        self.words().split("; ").next().unwrap_or_default()
+    }
+
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
     fn is_ticks(&self) -> bool {
         *self == Self::Ticks

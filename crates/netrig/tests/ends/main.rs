@@ -9,6 +9,7 @@ mod hostile;
 mod kept;
 mod keys;
 mod lab;
+mod words;
 #[path = "../machine/world.rs"]
 #[allow(dead_code, reason = "made for more tests than these")]
 mod world;

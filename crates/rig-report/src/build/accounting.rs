@@ -1,31 +1,49 @@
 //! How CPU time was counted, in sentences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rig_study::record::{Accounting, NodeRecord, NodeShare, TrialRecord};
+use rig_study::record::{Accounting, CpuUse, NodeRecord, NodeShare, TrialRecord};
 
-/// The way, and what it cost; nothing of trials of older versions, which say nothing else than clock ticks.
+/// The way, of which each CPU figure and its parts are; nothing of trials of older versions, which say nothing else than clock ticks.
 pub fn way<'a>(trials: impl IntoIterator<Item = &'a TrialRecord> + Clone) -> Option<String> {
-    let mut ways: Vec<Accounting> = Vec::new();
-    let mut met_idle = false;
-    for cpu in trials.clone().into_iter().flat_map(|trial| &trial.nodes).flat_map(|node| &node.cpus) {
-        if !ways.contains(&cpu.accounting) {
-            ways.push(cpu.accounting);
-        }
-        met_idle |= cpu.irq_met_idle;
-    }
-    if ways.iter().all(|way| *way == Accounting::Ticks) {
-        return None;
-    }
-    let words: Vec<&str> = ways.iter().map(|way| way.words()).collect();
-    let mut text = format!("CPU time: {}.", words.join("; or "));
-    if met_idle {
-        text += " Interrupts that met work are counted with it: irq is of those that met an idle CPU.";
-    }
-    if let Some(cost) = cost("Counting it", trials) {
-        text = format!("{text} {cost}");
+    let mut text = said(trials.clone(), Accounting::words)?;
+    if cpus(trials).any(|(_, cpu)| cpu.irq_met_idle) {
+        text += " irq is the time of interrupts that came while a CPU was idle; others count to the work that they interrupted.";
     }
     Some(text)
+}
+
+/// The way and what it cost, where parts of CPU time are not shown.
+pub fn way_of_sums(trials: &[TrialRecord]) -> Option<String> {
+    let way = said(trials, Accounting::whole)?;
+    let cost = cost("Counting it", trials).map_or_else(String::new, |cost| format!(" {cost}"));
+    Some(way + &cost)
+}
+
+fn cpus<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> impl Iterator<Item = (&'a str, &'a CpuUse)> {
+    let nodes = trials.into_iter().flat_map(|trial| &trial.nodes);
+    nodes.flat_map(|node| node.cpus.iter().map(|cpu| (node.name.as_str(), cpu)))
+}
+
+fn said<'a>(
+    trials: impl IntoIterator<Item = &'a TrialRecord>,
+    words: fn(Accounting) -> &'static str,
+) -> Option<String> {
+    let mut ways: Vec<(Accounting, BTreeSet<&str>)> = Vec::new();
+    for (node, cpu) in cpus(trials) {
+        match ways.iter_mut().find(|(known, _)| *known == cpu.accounting) {
+            Some((_, nodes)) => drop(nodes.insert(node)),
+            None => ways.push((cpu.accounting, BTreeSet::from([node]))),
+        }
+    }
+    if ways.iter().all(|(way, _)| *way == Accounting::Ticks) {
+        return None;
+    }
+    let of = |(way, nodes): &(Accounting, BTreeSet<&str>)| match ways.len() {
+        1 => words(*way).to_owned(),
+        _ => format!("of {} {}", nodes.iter().copied().collect::<Vec<_>>().join(", "), words(*way)),
+    };
+    Some(format!("CPU time: {}.", ways.iter().map(of).collect::<Vec<_>>().join("; ")))
 }
 
 /// What the exact count itself took, which every CPU figure contains and the load had not; `None` where nothing was counted so.
@@ -34,7 +52,7 @@ fn cost<'a>(what: &str, trials: impl IntoIterator<Item = &'a TrialRecord>) -> Op
     let (mut all, mut both) = (Vec::new(), false);
     for trial in trials {
         let mut of_cpus: BTreeMap<(usize, u32), f64> = BTreeMap::new();
-        let same = on_one_machine(trial);
+        let same = trial.is_on_one_machine();
         for (number, node) in trial.nodes.iter().enumerate() {
             for cpu in &node.cpus {
                 let Some(percent) = cpu.counting else { continue };
@@ -51,11 +69,6 @@ fn cost<'a>(what: &str, trials: impl IntoIterator<Item = &'a TrialRecord>) -> Op
     Some(format!(
         "{what}{who} took {mean:.2} % of the CPUs' time, at most {most:.2} % of one CPU: it is in these figures."
     ))
-}
-
-/// Whether both ends of a test have one clock, which no two machines have.
-fn on_one_machine(trial: &TrialRecord) -> bool {
-    trial.clocks.is_some_and(|clocks| clocks.offset_ns.unsigned_abs() <= clocks.bound_ns)
 }
 
 /// For the first lines of a report, beside the figures that they tell.
@@ -78,7 +91,7 @@ pub fn shares(trials: &[TrialRecord]) -> Option<String> {
         let mean = |part: fn(&NodeShare) -> f64| found.iter().map(part).sum::<f64>() / found.len() as f64;
         (!found.is_empty()).then(|| {
             format!(
-                "{name}: processes {:.1} %, polling its devices {:.1} %, packets queued to CPUs (backlog) {:.1} %",
+                "{name}: processes {:.1} %, NAPI polling of its interfaces {:.1} %, the CPUs' backlogs (loopback, veth, RPS) {:.1} %",
                 mean(|share| share.processes),
                 mean(|share| share.network),
                 mean(|share| share.queues)
@@ -86,12 +99,12 @@ pub fn shares(trials: &[TrialRecord]) -> Option<String> {
         })
     };
     let words: Vec<String> = names.filter_map(of_node).collect();
-    (!words.is_empty()).then(|| format!("Of that, by this test, in percent of one CPU: {}.", words.join("; ")))
+    (!words.is_empty()).then(|| format!("Of that this test took, in percent of one CPU: {}.", words.join("; ")))
 }
 
 #[cfg(test)]
 mod tests {
-    use rig_study::record::{Clocks, CpuUse};
+    use rig_study::record::Clocks;
 
     use super::*;
 
@@ -130,8 +143,13 @@ mod tests {
             "Counting it, which both ends do on this machine, took 0.50 % of the CPUs' time, at most 0.70 % of one CPU: it is in \
              these figures."
         );
-        let way = way(&[trial(counted(), None)]).unwrap();
-        assert!(way.starts_with("CPU time: exact") && way.ends_with(alone) && !way.contains("idle"), "{way}");
+        let trials = [trial(counted(), None)];
+        assert_eq!(
+            way_of_sums(&trials).unwrap(),
+            format!("CPU time: exact, counted by eBPF at each task switch, softirq and interrupt. {alone}")
+        );
+        let way = way(&trials).unwrap();
+        assert!(way.ends_with("; user and system are split by clock ticks."), "what it cost stands elsewhere: {way}");
     }
 
     #[test]
@@ -142,10 +160,18 @@ mod tests {
     }
 
     #[test]
+    fn machines_that_count_in_other_ways_are_told_apart() {
+        let nodes = [node("client", &[None]), node("server", &[Some(0.1)])];
+        let way = way_of_sums(&[trial(nodes, None)]).unwrap();
+        let begin = "CPU time: of client the kernel's clock of idle time, to 10 ms; of server exact, counted by eBPF";
+        assert!(way.starts_with(begin), "{way}");
+    }
+
+    #[test]
     fn interrupts_that_are_counted_to_what_they_meet_are_told() {
         let mut nodes = [node("a", &[Some(0.1)]), node("b", &[Some(0.1)])];
         nodes[0].cpus[0].irq_met_idle = true;
         let way = way(&[trial(nodes, None)]).unwrap();
-        assert!(way.contains("irq is of those that met an idle CPU. Counting it took 0.10 %"), "{way}");
+        assert!(way.contains(" irq is the time of interrupts that came while a CPU was idle"), "{way}");
     }
 }

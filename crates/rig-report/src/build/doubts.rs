@@ -1,7 +1,9 @@
 //! Flags of trials, gathered.
 
-use rig_study::record::Flag;
+use rig_study::record::{Flag, TrialRecord};
 use rig_study::view::{RunView, ScenarioView};
+
+use super::capitalised;
 
 use crate::document::{Align, Cell, Column, Label, Row, Table};
 
@@ -41,9 +43,9 @@ pub(crate) fn in_words(flag: &str) -> String {
     let words = match flag {
         "receive-elsewhere" => "packets were processed on CPUs of other nodes",
         "stolen" => "the hypervisor took CPU time",
-        "other-load" => "other programs used the nodes' CPUs",
-        "saturated" => "a node's CPUs were all busy",
-        "saturated-cpu" => "one CPU of a node was busy all the time",
+        "other-load" => "other programs used the CPUs that were measured",
+        "saturated" => "a node's or machine's CPUs were all busy",
+        "saturated-cpu" => "one CPU was busy all the time",
         "saturated-thread" => "a thread of the load was busy all the time",
         "shared-core" => "nodes shared a CPU core",
         "shared-cpu" => "the device under test shared CPUs with the load",
@@ -97,13 +99,8 @@ fn place(flag: &Flag) -> String {
     }
 }
 
-/// Whether two flags are the same doubt, maybe in another degree.
-pub fn is_same(one: &Flag, other: &Flag) -> bool {
-    kind(one) == kind(other) && place(one) == place(other)
-}
-
 /// How bad it is, among flags of the same kind.
-pub fn weight(flag: &Flag) -> f64 {
+fn weight(flag: &Flag) -> f64 {
     match flag {
         Flag::ReceiveElsewhere { percent, .. }
         | Flag::Stolen { percent, .. }
@@ -212,15 +209,16 @@ const fn is_from_outside(flag: &Flag) -> bool {
     matches!(flag, Flag::OtherLoad { .. } | Flag::Stolen { .. } | Flag::Throttled { .. })
 }
 
-/// The doubts of one scenario, each once, with the trials that carry it and the worst case.
-pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
+/// The doubts about trials of the same thing, each once, with the trials that carry it and the worst case, of which `words` are
+/// the words.
+pub fn of<'a>(trials: &'a [TrialRecord], words: impl Fn(&Flag) -> String) -> Vec<(&'a Flag, String)> {
     struct Doubt<'a> {
         worst: &'a Flag,
         worst_in: u32,
         trials: Vec<u32>,
     }
     let mut doubts: Vec<Doubt<'_>> = Vec::new();
-    for trial in &scenario.trials {
+    for trial in trials {
         for flag in &trial.flags {
             let same = |known: &&mut Doubt<'_>| kind(known.worst) == kind(flag) && place(known.worst) == place(flag);
             let Some(known) = doubts.iter_mut().find(same) else {
@@ -236,14 +234,18 @@ pub(super) fn of(scenario: &ScenarioView) -> Vec<String> {
             }
         }
     }
-    let all = scenario.trials.len();
-    let words = |Doubt { worst, worst_in, trials }: Doubt<'_>| match (trials.len(), all) {
-        (1, 1) => worst.to_string(),
-        (1, _) => format!("Trial {worst_in} of {all}: {worst}"),
-        (n, _) if n == all => format!("Each of the {all} trials, at worst trial {worst_in}: {worst}"),
-        (n, _) => format!("{n} of {all} trials ({}), at worst trial {worst_in}: {worst}", ranges(&trials)),
+    let all = trials.len();
+    let told = |Doubt { worst: flag, worst_in, trials }: Doubt<'a>| {
+        let worst = words(flag);
+        let text = match (trials.len(), all) {
+            (1, 1) => capitalised(&worst),
+            (1, _) => format!("Trial {worst_in} of {all}: {worst}"),
+            (n, _) if n == all => format!("Each of the {all} trials, at worst trial {worst_in}: {worst}"),
+            (n, _) => format!("{n} of {all} trials ({}), at worst trial {worst_in}: {worst}", ranges(&trials)),
+        };
+        (flag, text)
     };
-    doubts.into_iter().map(words).collect()
+    doubts.into_iter().map(told).collect()
 }
 
 /// `1-3, 5` of ascending numbers.

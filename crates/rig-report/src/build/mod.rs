@@ -87,6 +87,12 @@ pub fn machine(environment: &Environment) -> String {
     parts.join(" · ")
 }
 
+/// A sentence of words that begin small.
+pub fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+}
+
 pub fn time(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| format!("{unix_ms} ms after 1970"), |t| t.strftime("%Y-%m-%d %H:%M UTC").to_string())
@@ -239,9 +245,6 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     if !view.options.is_empty() {
         pairs.push(("Options", view.options.clone()));
     }
-    if let Some(cost) = results::rig_cost(view) {
-        pairs.push(("The rig's own cost", cost));
-    }
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -311,7 +314,7 @@ pub fn name(metric: Metric) -> &'static str {
         Metric::DutConnections => "DUT, connections",
         Metric::DutCpu => "DUT, CPU",
         Metric::DutDrops => "DUT, drops",
-        Metric::CpusUsed => "CPUs that receive",
+        Metric::CpusUsed => "CPUs with receive work",
         Metric::T95 => "Time to 95 %",
     }
 }

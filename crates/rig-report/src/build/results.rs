@@ -338,7 +338,7 @@ pub(super) fn flames(view: &RunView) -> Vec<Block> {
 
 /// `Without load, netrig's own processes used 0.3 % of node a's CPU time and 0.2 % of node b's; everything on the machine together
 /// used 1.1 % of node a's CPU time and 0.9 % of node b's.`
-pub(super) fn rig_cost(view: &RunView) -> Option<String> {
+fn rig_cost(view: &RunView) -> Option<String> {
     let cost = view.rig_cost.as_ref()?;
     let mut text = format!("Without load, netrig's own processes used {}", shares(&cost.nodes)?);
     if let Some(busy) = shares(&cost.busy) {

@@ -45,7 +45,8 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
         blocks.push(Block::Figure(Chart::Lines(chart)));
     }
     blocks.extend(phases::blocks(scenario, level));
-    let doubts = doubts::of(scenario);
+    let doubts: Vec<String> =
+        doubts::of(&scenario.trials, Flag::to_string).into_iter().map(|(_, words)| words).collect();
     if !doubts.is_empty() {
         blocks.push(Block::heading(4, "Doubts"));
         blocks.push(Block::List { items: doubts });

@@ -4,7 +4,7 @@ mod netperf;
 use rig_study::fixture::loads::{histogram, netperf_view, request_response, transactions, two_way, udp_stream};
 use rig_study::fixture::{TrialOptions, run_view};
 use rig_study::judge::{AaData, AaFigure, AaVerdict};
-use rig_study::record::SetApart;
+use rig_study::record::{Accounting, Flag, SetApart};
 use rig_study::suite::Form;
 
 use super::*;
@@ -70,6 +70,21 @@ fn what_the_reader_must_know_stands_by_the_tables() {
 }
 
 #[test]
+fn what_was_spent_on_measuring_is_said_once() {
+    let mut view = run_view();
+    for cpu in
+        view.scenarios.iter_mut().flat_map(|s| &mut s.trials).flat_map(|t| &mut t.nodes).flat_map(|n| &mut n.cpus)
+    {
+        (cpu.accounting, cpu.counting) = (Accounting::Exact, Some(0.25));
+    }
+    let Document { lead, blocks, details, .. } = document(&view);
+    let said = serde_json::to_string(&[lead, blocks, details]).unwrap();
+    for words in ["took 0.25 % of the CPUs' time", "exact, counted by eBPF", "netrig's own processes used 0.3 %"] {
+        assert_eq!(said.matches(words).count(), 1, "{words}");
+    }
+}
+
+#[test]
 fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     let view = run_view();
     let document = document(&view);
@@ -91,10 +106,11 @@ fn doubts_are_counted_by_trial_and_shown_at_their_worst() {
     let shown: Vec<_> = turned.rows.iter().map(|row| (row.label.as_str(), row.cells[column].clone())).collect();
     assert_eq!(shown[..2], [("B", Cell::text("")), ("D", Cell::text("2/3"))]);
     let d = view.scenarios.iter().find(|s| s.id == "D").unwrap();
+    let doubts: Vec<String> = doubts::of(&d.trials, Flag::to_string).into_iter().map(|(_, words)| words).collect();
     assert_eq!(
-        doubts::of(d),
+        doubts,
         [
-            "Each of the 3 trials, at worst trial 3: node b's CPUs were 98.5 % busy: the node may be the limit, not the path",
+            "Each of the 3 trials, at worst trial 3: node b's CPUs were 98.5 % busy: they may be the limit, not the path",
             "2 of 3 trials (2, 3), at worst trial 3: 51 packets dropped at b:eth0",
         ]
     );

@@ -394,7 +394,7 @@ fn what_else_differs_is_listed() {
     }
     assert_eq!(comparison.differences.len(), 8, "{:?}", comparison.differences);
     new.environment.load_average_hundredths = 151;
-    assert_eq!(difference(&compared(&old, &new), "Load average at the begin"), Some(("0.00", "1.51")));
+    assert_eq!(difference(&compared(&old, &new), "Load average at the start"), Some(("0.00", "1.51")));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::claim::{Metric, Side};
 use crate::ends::Peer;
 use crate::export::{PhasesData, RunData, ScenarioData};
 use crate::record::{Before, Environment};
-use crate::run::described;
+use crate::run::{LOAD_AVERAGE, described};
 use crate::suite::{Scenario, Suite};
 use serde_json::Value;
 
@@ -256,7 +256,7 @@ fn load(old: &Environment, new: &Environment) -> Option<Difference> {
     let (one, other) = (old.load_average_hundredths, new.load_average_hundredths);
     let show = |load: u32| format!("{:.2}", f64::from(load) / 100.0);
     (one.abs_diff(other) > LOAD_APART).then(|| Difference {
-        what: "Load average at the begin".to_owned(),
+        what: LOAD_AVERAGE.to_owned(),
         old: show(one),
         new: show(other),
     })

@@ -115,6 +115,9 @@ fn mitigations(directory: &Path) -> Vec<(String, String)> {
     found
 }
 
+/// What [`described`] calls what differs from minute to minute.
+pub const LOAD_AVERAGE: &str = "Load average at the start";
+
 /// What of a machine and its settings a reader is told: name and value.
 pub fn described(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
@@ -129,7 +132,7 @@ pub fn described(environment: &Environment) -> Vec<(String, String)> {
         ("Clock source", environment.clock_source.clone()),
         ("Congestion control, default", environment.congestion_control.clone()),
         ("Privileges", privileges.to_owned()),
-        ("Load average at the begin", format!("{load:.2} over one minute")),
+        (LOAD_AVERAGE, format!("{load:.2} over one minute")),
     ];
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
     // Runs of older versions did not record these.

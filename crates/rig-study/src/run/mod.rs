@@ -39,7 +39,7 @@ use crate::store::{Label, RunId};
 use crate::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
 pub use agents::{impossible, not_here, not_on};
-pub use environment::{Build, described, environment, gibibytes};
+pub use environment::{Build, LOAD_AVERAGE, described, environment, gibibytes};
 pub use left_out::{
     Lack, LeftOut, NoVerdict, NothingLeft, TriedOut, Unmade, Without, add, leave_out, no_verdict, why_not_here,
     why_not_on,

@@ -84,7 +84,9 @@ pub fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
     let of_node = |node| {
         [stolen(node), ticks_differ(trial, node), other_load(trial, node), saturated(node)].into_iter().flatten()
     };
-    let nodes = trial.nodes.iter().flat_map(of_node);
+    // Where both ends are on one machine, the same would be said twice.
+    let machines = if trial.is_on_one_machine() { 1 } else { trial.nodes.len() };
+    let nodes = trial.nodes.iter().take(machines).flat_map(of_node);
     nodes.chain(trial.workers.iter().flat_map(|worker| of_worker(trial, worker))).collect()
 }
 
@@ -210,7 +212,7 @@ fn other_load(trial: &TrialRecord, node: &NodeRecord) -> Option<Flag> {
     let own_ns: u64 = trial
         .workers
         .iter()
-        .filter(|worker| node_of(&worker.name) == node.name)
+        .filter(|worker| trial.is_on_one_machine() || node_of(&worker.name) == node.name)
         .map(|worker| worker.process_cpu.user_ns + worker.process_cpu.system_ns)
         .sum();
     let own = own_ns as f64 * 100.0 / window_ns / node.cpus.len() as f64;
@@ -384,6 +386,41 @@ mod tests {
     fn time_that_belongs_to_nobody_is_other_load() {
         let busy = node(CpuUse { user: 40.0, idle: 60.0, ..Default::default() }, 0);
         assert_eq!(flags(&trial(busy), &raw(true), &[]), [Flag::OtherLoad { node: "b".into(), percent: 40.0 }]);
+    }
+
+    /// Each end's CPUs are the other's, too: what the other end did is no other program's work, and is said of neither twice.
+    #[test]
+    fn ends_on_one_machine_are_doubted_once() {
+        let mut ends = crate::fixture::trial(&crate::fixture::TrialOptions::default());
+        let window_ns = ends.window_end_ns - ends.window_begin_ns;
+        let names = ["client".to_owned(), "server".to_owned()];
+        for ((node, worker), name) in ends.nodes.iter_mut().zip(&mut ends.workers).zip(&names) {
+            let busy = CpuUse { user: 20.0, system: 80.0, ..Default::default() };
+            node.cpus = vec![busy];
+            (node.name, worker.name) = (name.clone(), name.clone());
+            worker.process_cpu.user_ns = 0;
+            worker.process_cpu.system_ns = window_ns * 2 / 5;
+            worker.threads.clear();
+        }
+        let clocks = |offset_ns| crate::record::Clocks {
+            offset_ns,
+            bound_ns: 10,
+            round_trips: 1,
+            shortest_ns: 20,
+            longest_ns: 20,
+        };
+        let mut told = |offset_ns| {
+            ends.clocks = Some(clocks(offset_ns));
+            without_testbed(&ends)
+        };
+        let both = |name: &String, other| {
+            [
+                Flag::OtherLoad { node: name.clone(), percent: other },
+                Flag::Saturated { node: name.clone(), percent: 100.0 },
+            ]
+        };
+        assert_eq!(told(9), both(&names[0], 20.0));
+        assert_eq!(told(11), [both(&names[0], 60.0), both(&names[1], 60.0)].concat(), "two machines");
     }
 
     #[test]

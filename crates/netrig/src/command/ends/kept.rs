@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use jiff::Timestamp;
 use netrig_ends::client::Watch;
 use netrig_ends::client_session::{Ends, Test};
+use netrig_ends::machine::Meter;
 use netrig_ends::report::{self, Outcome, trial};
 use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
@@ -62,7 +63,7 @@ impl<'a> Kept<'a> {
             planned,
             keeping,
             live,
-            environment: run::environment(false, BUILD),
+            environment: Environment { cpu_time: accounting(), ..run::environment(false, BUILD) },
             started_unix_ms,
             trials: Vec::new(),
             store,
@@ -152,6 +153,11 @@ impl Watch for Kept<'_> {
         self.trials.push(record);
         Ok(())
     }
+}
+
+/// How this machine counts CPU time, as a server says of its own.
+fn accounting() -> Option<String> {
+    Meter::new().ok().map(|mut meter| meter.accounting())
 }
 
 /// The report and the view of a stored test; `None` of a suite's run.

@@ -76,8 +76,8 @@ fn what_disturbed_both_runs_is_told() {
     assert_eq!(difference(&comparison, "Trials of B flagged saturated"), Some(("0 of 4", "4 of 4")));
     let text = in_markdown(&document(&comparison));
     assert!(text.contains("Doubts about both") && text.contains("B: the hypervisor took CPU time"), "{text}");
-    assert!(text.contains("; in how many trials a node's CPUs were all busy (B)."), "{text}");
-    assert!(text.contains("Trials of B in which a node's CPUs were all busy"), "{text}");
+    assert!(text.contains("; in how many trials a node's or machine's CPUs were all busy (B)."), "{text}");
+    assert!(text.contains("Trials of B in which a node's or machine's CPUs were all busy"), "{text}");
     assert!(!text.contains("flagged"), "{text}");
     assert!(compared(&run(1, &FAST), &with(2, &["stolen"])).doubts.is_empty());
 }
