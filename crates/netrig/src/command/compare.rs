@@ -19,8 +19,10 @@ use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
 use super::output::Output;
 use super::report;
 
-/// Runs from which a noise floor is learnt at most: the most recent, since a machine changes.
+/// Undisturbed runs from which a noise floor is learnt at most: the most recent, since a machine changes.
 const HISTORY: usize = 20;
+/// Runs that are read for them at most, which takes time.
+const READ: usize = 200;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -169,8 +171,8 @@ fn has(store: &StoreArgs, run: &RunName) -> bool {
     report::open(store).is_ok_and(|store| store.resolve(run).is_ok())
 }
 
-/// The most recent complete runs of a suite, for the noise floor. Without a store, as where two files are compared,
-/// there are none, also where one is named that is still to be made.
+/// The most recent complete runs of a suite, for the noise floor, with those among them that were disturbed. Without a store, as where
+/// two files are compared, there are none, also where one is named that is still to be made.
 fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
     if !report::path_of(args).is_ok_and(|path| path.exists()) {
         return Ok(Vec::new());
@@ -179,8 +181,37 @@ fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
     let mut runs = store.runs().or_exit(Exit::Failed)?;
     report::tell_unread(&store);
     runs.retain(|run| run.suite == suite && run.state == RunState::Complete);
-    runs.drain(..runs.len().saturating_sub(HISTORY));
     // A run that this netrig cannot read says nothing about noise, and is no reason to compare nothing.
     let readable = |id| report::view(&store.run(id).ok()?).ok();
-    Ok(runs.iter().filter_map(|run| readable(run.id)).map(|view| data(&view)).collect())
+    let latest_first = runs.iter().rev().take(READ).filter_map(|run| readable(run.id)).map(|view| data(&view));
+    Ok(enough(latest_first, compare::is_undisturbed))
+}
+
+/// Runs until [`HISTORY`] of them are sound, the earliest first.
+fn enough<T>(latest_first: impl Iterator<Item = T>, is_sound: impl Fn(&T) -> bool) -> Vec<T> {
+    let mut sound = 0;
+    let mut runs = Vec::new();
+    for run in latest_first {
+        sound += usize::from(is_sound(&run));
+        runs.push(run);
+        if sound == HISTORY {
+            break;
+        }
+    }
+    runs.reverse();
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_noise_floor_is_learnt_from_as_many_undisturbed_runs_however_many_were_disturbed_since() {
+        let all = || 0..100_usize;
+        let since = |disturbed: std::ops::Range<usize>| enough(all().rev(), |run| !disturbed.contains(run));
+        assert_eq!(since(0..0), (80..100).collect::<Vec<_>>());
+        assert_eq!(since(75..95), (60..100).collect::<Vec<_>>(), "those in between are told as disturbed");
+        assert_eq!(since(5..100), all().collect::<Vec<_>>(), "there are no more");
+    }
 }

@@ -154,7 +154,13 @@ fn two_ways_to_one_peer_take_turns() {
     let ratio = said.split("Throughput, receiver: ").nth(1).unwrap_or_else(|| panic!("{said}"));
     assert!(ratio.lines().next().unwrap().ends_with(')'), "{said}");
     let compared = netrig(store, &["compare", "way-old", "way-new", "--format", "json"]);
-    let comparison = serde_json::from_slice::<Value>(&compared.stdout).unwrap()["data"].clone();
+    let compared = serde_json::from_slice::<Value>(&compared.stdout).unwrap();
+    // Every form begins with the ratios, also of whoever asks later.
+    let lead = &compared["lead"];
+    assert!(lead[0]["text"].as_str().unwrap().starts_with("New as a ratio of old"), "{lead}");
+    let items: Vec<&str> = lead[1]["items"].as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect();
+    assert!(!items.is_empty() && items.iter().all(|item| said.contains(&format!("- {item}\n"))), "{items:?} {said}");
+    let comparison = compared["data"].clone();
     assert_eq!(comparison["blocks"], 3);
     let differences = comparison["differences"].as_array().unwrap();
     let server_of = |one: &Value| one["what"] == "Server" && one["new"] == "localhost (127.0.0.1)";

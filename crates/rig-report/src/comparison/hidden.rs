@@ -21,13 +21,21 @@ pub(super) fn apart(comparison: &Comparison) -> usize {
     comparison.figures.iter().filter(is_apart).count()
 }
 
+/// Disturbed runs that are named at most; all are in the data.
+const NAMED: usize = 8;
+
 /// Runs that the noise floor goes without because they were disturbed.
 pub(super) fn disturbed(comparison: &Comparison) -> Option<String> {
     let runs = &comparison.noise.disturbed;
+    let more = match runs.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
     (!runs.is_empty()).then(|| {
         format!(
-            "Not in the noise floor, since most trials of a scenario were disturbed from outside: run {}.",
-            runs.join(", ")
+            "Not in the noise floor, since most trials of a scenario were disturbed from outside: {} {}{more}.",
+            if runs.len() == 1 { "run" } else { "runs" },
+            runs.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ")
         )
     })
 }

@@ -10,10 +10,11 @@ use rig_stats::sample::Bound;
 use rig_stats::units::counted;
 use rig_study::claim::{Metric, Statistic};
 use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
+use rig_study::ends::SUITES;
 use rig_study::record::pace;
 
 use crate::build::doubts::in_words;
-use crate::build::{decimals, name, shown as in_unit, time, unit};
+use crate::build::{capitalised, decimals, name, shown as in_unit, time, unit};
 use crate::document::{Block, Cell, Column, Document, Headline, Interval, Label, Number, Row, Table};
 
 /// The whole report of a comparison.
@@ -23,15 +24,19 @@ pub fn document(comparison: &Comparison) -> Document {
         title: format!("{} against {}", capitalised(&new.name), old.name),
         headline: Some(Headline { question: None, answer: answer(comparison), caution: caution(comparison) }),
         summary: summary(comparison),
-        lead: changes(comparison, 2),
+        lead: ratios(comparison).into_iter().chain(changes(comparison, 2)).collect(),
         blocks: blocks(comparison, 2),
         details: details(comparison, 2),
         data: serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON"),
     }
 }
 
-/// What the new run has of the old one's results and costs, as ratios with their intervals: for runs of a few figures.
-pub fn ratios(comparison: &Comparison) -> Option<Block> {
+/// What the new run has of the old one's results and costs, as ratios with their intervals, of tests between two machines that took
+/// turns: they have a few figures, and ask for nothing else.
+fn ratios(comparison: &Comparison) -> Vec<Block> {
+    if comparison.blocks.is_none() || !SUITES.contains(&comparison.new.suite.as_str()) {
+        return Vec::new();
+    }
     let is_told = |metric| {
         use Statistic::{P50, P99};
         matches!(
@@ -55,7 +60,12 @@ pub fn ratios(comparison: &Comparison) -> Option<Block> {
         Some(format!("{}, {}: {sign}{:.3}{ends}", name(metric), figure.side, effect.value))
     };
     let items: Vec<String> = comparison.figures.iter().filter_map(ratio).collect();
-    (!items.is_empty()).then_some(Block::List { items })
+    if items.is_empty() {
+        return Vec::new();
+    }
+    let level = comparison.method.confidence_level_percent;
+    let words = format!("New as a ratio of old, with its {level} % confidence interval:");
+    vec![Block::paragraph(words), Block::List { items }]
 }
 
 /// Adds a comparison to the report of its new run.
@@ -109,11 +119,6 @@ fn caution(comparison: &Comparison) -> Option<String> {
     let left_out = left_out(comparison).map(|runs| format!("Not in the noise floor: {runs}."));
     let words: Vec<String> = unknown.into_iter().chain(left_out).chain(hidden::disturbed(comparison)).collect();
     (!words.is_empty()).then(|| words.join(" "))
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn run(which: &str, run: &RunRef) -> String {
@@ -252,7 +257,12 @@ fn undecided(comparison: &Comparison) -> Vec<(String, String)> {
 
 /// `latency p99.9` of `latency_p99_9`.
 fn words(metric: &str) -> String {
-    metric.replace("p99_", "p99.").replace('_', " ")
+    match metric.parse::<Metric>() {
+        // Of these two, what programs call it is no word of people.
+        Ok(metric @ Metric::CpusUsed) => name(metric).to_owned(),
+        Ok(Metric::TransactionDemand) => words(Metric::ServiceDemand.name()),
+        _ => metric.replace("p99_", "p99.").replace('_', " "),
+    }
 }
 
 fn differences(comparison: &Comparison) -> Vec<Block> {

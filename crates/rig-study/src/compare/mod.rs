@@ -21,6 +21,7 @@ use rig_stats::units::Percent;
 
 pub use self::differences::Conditions;
 pub use self::exercise::exercise;
+pub use self::noise::is_undisturbed;
 pub use self::policy::{Policy, policy};
 use self::turns::Blocks;
 pub use self::turns::took_turns;

@@ -21,6 +21,11 @@ pub(super) fn is_sound(scenario: &ScenarioData) -> bool {
     2 * disturbed <= scenario.trials.len()
 }
 
+/// Whether that is so of each scenario of the run.
+pub fn is_undisturbed(run: &RunData) -> bool {
+    run.scenarios.iter().all(is_sound)
+}
+
 /// What each run measured of a figure, without its disturbed trials.
 pub(super) fn runs(runs: &[&RunData], scenario: &str, (side, metric): (Side, Metric)) -> Vec<NoiseRun> {
     let of = |run: &&RunData| {

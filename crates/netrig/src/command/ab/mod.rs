@@ -15,7 +15,6 @@ use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_report::Format;
-use rig_report::document::Block;
 use rig_stats::units::Span;
 use rig_study::run::turns::{Side, Turns};
 use rig_study::run::{AtMost, TurnsProgress};
@@ -152,11 +151,6 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     after.or_exit(Exit::Failed)?;
     let (comparison, exit) = compare::stored(&old, &new, &options, args.judge.fail_on_undecided, &args.store)?;
     let mut document = rig_report::comparison::document(&comparison);
-    if is_test && let Some(ratios) = rig_report::comparison::ratios(&comparison) {
-        let level = comparison.method.confidence_level_percent;
-        let words = format!("New as a ratio of old, with its {level} % confidence interval:");
-        document.lead.splice(0..0, [Block::paragraph(words), ratios]);
-    }
     let at = args.store.words();
     let again = format!("netrig compare {old} {new} --all{at}");
     if args.output.format == Format::Terminal {

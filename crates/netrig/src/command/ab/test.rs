@@ -5,12 +5,11 @@ use std::process::Command;
 
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure};
+use rig_study::ends::SUITES;
 use rig_study::run::turns::Side;
 
 use super::AbArgs;
 
-/// The commands that make tests between two machines.
-const TESTS: [&str; 3] = ["stream", "rr", "udp"];
 /// Of a first look.
 const QUICK: [&str; 3] = ["--time=1s", "--warm-up=300ms", "--trials=5"];
 /// More than a time is enough for.
@@ -32,7 +31,7 @@ const OURS: [&str; 11] = [
 
 /// Whether a test is asked for, not a suite; refuses what the one of them does not have.
 pub(super) fn is_asked(args: &AbArgs) -> Result<bool, Failure> {
-    let is_test = TESTS.iter().any(|test| args.suite == *test);
+    let is_test = SUITES.iter().any(|test| args.suite == *test);
     let refuse = |option: &str, why: &str| Err(Failure::new(Exit::BadInput, anyhow!("{option} {why}")));
     let of_suites = [
         ("--only", !args.only.is_empty()),
