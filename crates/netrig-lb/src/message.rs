@@ -124,6 +124,9 @@ pub struct ServiceOptions {
     /// Whether packets from the middle of an unknown connection begin one.
     #[serde(default)]
     pub sloppy_tcp: Option<bool>,
+    /// Where a client's next connection from the address and port of one that is over goes: `reschedule`, `keep`.
+    #[serde(default)]
+    pub reuse: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,6 +228,9 @@ pub struct ServiceEntry {
     /// Whether packets from the middle of an unknown connection begin one.
     #[serde(default)]
     pub sloppy_tcp: bool,
+    /// Where a client's next connection from the address and port of one that is over goes: `reschedule`, `keep`.
+    #[serde(default)]
+    pub reuse: String,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.

@@ -15,7 +15,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use rig_datapath::balancer::ladder::{self, Flows, Rung};
-use rig_datapath::balancer::{Backend, Clock, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{
+    Backend, Clock, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts,
+};
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
 use rig_wire::tcp::flags::{ACK, SYN};
@@ -83,6 +85,7 @@ fn main() {
         timeouts: Timeouts::default(),
         expire: Expire::Never,
         sloppy_tcp: false,
+        reuse: Reuse::Reschedule,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

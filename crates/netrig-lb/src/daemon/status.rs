@@ -15,7 +15,7 @@ use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Refused, Reply, ServiceEntry,
     ServiceKey, Status, TableStatus,
 };
-use crate::settings::{Service, expire_name, protocol, scheduler_name};
+use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name};
 
 /// Entries that are handed on at once.
 const BATCH: usize = 1000;
@@ -178,6 +178,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         limit_said: service.limit,
         expire: expire_name(service.expire).to_owned(),
         sloppy_tcp: service.sloppy_tcp,
+        reuse: reuse_name(service.reuse).to_owned(),
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
@@ -208,6 +209,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         limit_said: None,
         expire: String::new(),
         sloppy_tcp: false,
+        reuse: String::new(),
         open: false,
         lacks: None,
         counters,

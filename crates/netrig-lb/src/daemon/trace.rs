@@ -141,7 +141,7 @@ fn steps(traced: &Traced) -> Vec<String> {
                 Span(tenths(connection.expires)),
             ));
             if found.ends {
-                steps.push("that has closed, and its backend gets no new ones: it would end".into());
+                steps.push("that would end, and another one begin in its place".into());
             }
         }
         None if traced.kind == Kind::Flow => steps.push("of no connection that is known".into()),
@@ -151,7 +151,10 @@ fn steps(traced: &Traced) -> Vec<String> {
         steps.push(format!("for service {}", begun.service));
         if let Some(backend) = begun.backend {
             let by = begun.scheduler.map_or_else(String::new, |scheduler| format!("{} ", scheduler_name(scheduler)));
-            steps.push(format!("{by}chooses backend {backend}"));
+            steps.push(match begun.stays {
+                true => format!("reuse = \"keep\": backend {backend} again"),
+                false => format!("{by}chooses backend {backend}"),
+            });
         }
         if let Some(local) = begun.local {
             steps.push(format!("which sees it come from {local}, the next local port of CPU {}", traced.cpu));

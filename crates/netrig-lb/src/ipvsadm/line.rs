@@ -11,7 +11,7 @@ use crate::listing::{Listing, What};
 use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
 use crate::names::Book;
 use crate::place::Name;
-use crate::settings::{EXPIRES, SCHEDULERS};
+use crate::settings::{EXPIRES, REUSES, SCHEDULERS};
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +87,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
     use Key::*;
     match verb {
         Verb::AddService | Verb::EditService => {
-            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp]
+            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp, Reuse]
         }
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer | Verb::EditServer => {
@@ -113,7 +113,7 @@ impl Said {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN or --sloppy-tcp on|off"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off or --reuse HOW"));
                 }
                 edit(Edit::EditService { service: self.service()?, options })
             }
@@ -225,12 +225,14 @@ impl Said {
             return Err(UsageError::new(error, format!("choose one of {known}{near}")));
         }
         let expire = self.one_of(Key::Expire, "--expire", &EXPIRES.map(|(name, _)| name))?.map(str::to_owned);
+        let reuse = self.one_of(Key::Reuse, "--reuse", &REUSES.map(|(name, _)| name))?.map(str::to_owned);
         Ok(ServiceOptions {
             scheduler,
             timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)?,
             limit: self.number(Key::Limit, "--limit", 0, u32::MAX)?,
             expire,
             sloppy_tcp: self.one_of(Key::SloppyTcp, "--sloppy-tcp", &["on", "off"])?.map(|said| said == "on"),
+            reuse,
         })
     }
 

@@ -35,6 +35,7 @@ pub enum Key {
     Limit,
     Expire,
     SloppyTcp,
+    Reuse,
     Server,
     Gateway,
     Tunnel,
@@ -73,8 +74,7 @@ enum Meaning {
 use Meaning::{Flag, Refused, Value, Verb as Does};
 
 const NO_MARKS: &str = "a service is an address, a port and a protocol: add one for each with -t or -u";
-const NO_PERSISTENCE: &str =
-    "there is no persistence: scheduler sh already sends a client's connections to one server, by its address";
+const NO_PERSISTENCE: &str = "there is no persistence: scheduler sh already sends a client's connections to one server, by its address, and --reuse keep those from one port";
 const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
 const NO_SYNC: &str = "connections are not synchronised between balancers: run them beside each other with ECMP";
 const NO_TUNNEL_KIND: &str = "tunnels are IP in IP only: leave it out";
@@ -107,6 +107,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("limit", None, Value(Key::Limit)),
     ("expire", None, Value(Key::Expire)),
     ("sloppy-tcp", None, Value(Key::SloppyTcp)),
+    ("reuse", None, Value(Key::Reuse)),
     ("real-server", Some('r'), Value(Key::Server)),
     ("gatewaying", Some('g'), Flag(Key::Gateway)),
     ("ipip", Some('i'), Flag(Key::Tunnel)),

@@ -36,6 +36,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if service.sloppy_tcp {
         lines += " --sloppy-tcp on";
     }
+    if !matches!(service.reuse.as_str(), "" | "reschedule") {
+        lines += &format!(" --reuse {}", service.reuse);
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");

@@ -46,14 +46,16 @@ fn services_are_added_changed_and_removed() {
         limit: Some(0),
         expire: Some("removed".to_owned()),
         sloppy_tcp: Some(true),
+        reuse: Some("keep".to_owned()),
         ..ServiceOptions::default()
     };
     let service = tcp("192.0.2.1:80");
-    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on";
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep";
     assert_eq!(edit(line), Edit::EditService { service, options });
     for (line, what) in [
         ("-E -t 192.0.2.1:80 --expire later", "choose one of never, removed, quiescent"),
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
+        ("-A -t 192.0.2.1:80 --reuse maybe", "choose one of reschedule, keep"),
         ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
     ] {
         let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();

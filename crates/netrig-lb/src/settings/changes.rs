@@ -3,7 +3,7 @@
 use rig_datapath::balancer::{Expire, Timeouts, Unhandled};
 use rig_stats::units::{Span, counted};
 
-use super::rules::{Backend, Rules, Service, Shown, expire_name, forward_name, scheduler_name};
+use super::rules::{Backend, Rules, Service, Shown, expire_name, forward_name, reuse_name, scheduler_name};
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
@@ -86,6 +86,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     }
     if old.sloppy_tcp != new.sloppy_tcp {
         said.push(format!("sloppy_tcp is now {}", new.sloppy_tcp));
+    }
+    if old.reuse != new.reuse {
+        said.push(format!("reuse is now {}", reuse_name(new.reuse)));
     }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));

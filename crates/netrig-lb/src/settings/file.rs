@@ -88,6 +88,7 @@ pub(super) struct ServiceFile {
     pub expire: Option<Spanned<String>>,
     #[serde(default)]
     pub sloppy_tcp: bool,
+    pub reuse: Option<Spanned<String>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOr<BackendFile>>>,
 }

@@ -24,8 +24,8 @@ use rig_sys::cpu::CpuSet;
 
 pub use changes::changes;
 pub use rules::{
-    Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, Rules, SCHEDULERS, Service, Shown, expire_name,
-    forward_name, protocol, scheduler_name,
+    Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, Shown, expire_name,
+    forward_name, protocol, reuse_name, scheduler_name,
 };
 pub use timeouts::Said;
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use rig_cli::forms::{TextOr, each};
 use rig_cli::mistakes::{self, FileError};
-use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Sizes};
+use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Reuse, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{AddressError, parse_address};
@@ -15,7 +15,7 @@ use toml::Spanned;
 
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, TooMany};
-use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, Rules, SCHEDULERS, Service};
+use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, HandOver, Said, Settings, Start, Workers};
 use crate::message::{Forward, Protocol, ServiceKey};
 
@@ -236,6 +236,11 @@ impl Reader<'_> {
             Some(name) => rules::expire(name.get_ref())
                 .ok_or_else(|| self.unknown("way to expire", name, &EXPIRES.map(|(name, _)| name)))?,
         };
+        let reuse = match &service.reuse {
+            None => Reuse::default(),
+            Some(name) => rules::reuse(name.get_ref())
+                .ok_or_else(|| self.unknown("way to reuse ports", name, &REUSES.map(|(name, _)| name)))?,
+        };
         let timeouts = self.timeouts(&service.timeouts)?;
         let mut services = Vec::new();
         for (span, text) in each(&service.listen) {
@@ -252,7 +257,8 @@ impl Reader<'_> {
                 let backends = self.backends(key, &service.backend)?;
                 let (local, timeouts) = (local.clone(), timeouts.clone());
                 let (limit, sloppy_tcp) = (service.limit, service.sloppy_tcp);
-                let service = Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, backends };
+                let service =
+                    Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, reuse, backends };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{self as datapath, Expire, Policy, Scheduler, Timeouts};
+use rig_datapath::balancer::{self as datapath, Expire, Policy, Reuse, Scheduler, Timeouts};
 
 use super::timeouts::Said;
 use crate::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
@@ -34,6 +34,7 @@ pub struct Service {
     pub timeouts: Said,
     pub expire: Expire,
     pub sloppy_tcp: bool,
+    pub reuse: Reuse,
     pub backends: Vec<Backend>,
 }
 
@@ -99,6 +100,17 @@ pub fn expire_name(expire: Expire) -> &'static str {
     EXPIRES.iter().find(|(_, known)| *known == expire).map_or("?", |(name, _)| name)
 }
 
+/// Where a connection goes that begins on the ports of one that is over, by the names that files have for it.
+pub const REUSES: [(&str, Reuse); 2] = [("reschedule", Reuse::Reschedule), ("keep", Reuse::Keep)];
+
+pub fn reuse(name: &str) -> Option<Reuse> {
+    REUSES.iter().find(|(known, _)| *known == name).map(|(_, reuse)| *reuse)
+}
+
+pub fn reuse_name(reuse: Reuse) -> &'static str {
+    REUSES.iter().find(|(_, known)| *known == reuse).map_or("?", |(name, _)| name)
+}
+
 pub fn protocol(protocol: Protocol) -> datapath::Protocol {
     match protocol {
         Protocol::Tcp => datapath::Protocol::Tcp,
@@ -131,6 +143,7 @@ impl Service {
             timeouts: Said::default(),
             expire: Expire::Never,
             sloppy_tcp: false,
+            reuse: Reuse::default(),
             backends: Vec::new(),
         }
     }
@@ -170,6 +183,7 @@ impl Service {
             timeouts: self.timeouts.over(defaults),
             expire: self.expire,
             sloppy_tcp: self.sloppy_tcp,
+            reuse: self.reuse,
         })
     }
 
@@ -197,6 +211,8 @@ pub enum EditError {
     Scheduler(String),
     #[error("connections do not expire '{0}'")]
     Expire(String),
+    #[error("there is no way '{0}' to reuse ports")]
+    Reuse(String),
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
@@ -217,6 +233,7 @@ impl EditError {
             Self::LocalExists(..) => "nothing has to be done",
             Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
             Self::Expire(_) => "choose one of never, removed, quiescent",
+            Self::Reuse(_) => "choose one of reschedule, keep",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::Port(_) => "give the destination's port",
@@ -325,6 +342,9 @@ impl Service {
         }
         if let Some(name) = &options.expire {
             self.expire = expire(name).ok_or_else(|| EditError::Expire(name.clone()))?;
+        }
+        if let Some(name) = &options.reuse {
+            self.reuse = reuse(name).ok_or_else(|| EditError::Reuse(name.clone()))?;
         }
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);

@@ -104,6 +104,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
         (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
         (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
+        (with("reuse = 'maybe'"), "lb.toml:4: there is no way to reuse ports 'maybe'", "reschedule, keep"),
         (with("forward = 'dr'"), "lb.toml:4: there is no way to forward 'dr'", "route"),
         (
             with("backend = ['10.0.0.1:80']"),
@@ -321,6 +322,7 @@ prop_compose! {
         service.limit = (most != 1).then_some(most);
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         service.sloppy_tcp = shuffled;
+        service.reuse = REUSES[most as usize % REUSES.len()].1;
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
             weight,

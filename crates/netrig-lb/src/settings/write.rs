@@ -5,12 +5,12 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Expire, Policy, Sizes, Unhandled};
+use rig_datapath::balancer::{Expire, Policy, Reuse, Sizes, Unhandled};
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
 use super::ranges::{shorten, shorten_endpoints};
-use super::rules::{Backend, Service, expire_name, forward_name, scheduler_name};
+use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
 use super::{HandOver, Said, Settings, Workers};
 use crate::message::{Forward, Protocol};
 
@@ -116,6 +116,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     }
     if service.sloppy_tcp {
         writeln!(out, "sloppy_tcp = true")?;
+    }
+    if service.reuse != Reuse::default() {
+        writeln!(out, "reuse = {}", quoted(reuse_name(service.reuse)))?;
     }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();

@@ -300,8 +300,11 @@ __noinline int insert_outward(__u32 slot)
  * which on the client's packets find it.
  */
 
-/* The slot, or a negative reason for a drop. */
-__noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
+/*
+ * The slot, or a negative reason for a drop. `before` is the backend of the connection that this one takes the place of; 0 where
+ * there is none.
+ */
+__noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
 {
 	const struct service *s = service_at(number);
 	struct connection *c;
@@ -312,7 +315,12 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 tick)
 		return -DROP_INTERNAL;
 	if (!enter_service(s, number))
 		return -DROP_SERVICE_FULL;
-	backend = schedule(number, &p->tuple, hash);
+	if (stays(s, number, before)) {
+		NOTE(anew, ANEW_THERE);
+		backend = before;
+	} else {
+		backend = schedule(number, &p->tuple, hash);
+	}
 	if (backend < 0) {
 		leave_service(number);
 		return backend;
@@ -401,9 +409,9 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 	return slot;
 }
 
-static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 tick)
+static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
 {
-	int slot = reserve(p, hash, number, tick), reason;
+	int slot = reserve(p, hash, number, before, tick), reason;
 
 	if (slot < 0)
 		return slot;
@@ -431,9 +439,9 @@ static always_inline int is_over(enum state state, int blind)
 /*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
  * still closes, or that asks again for one that has not come to be, goes on with the same backend, unless that one gets no new
- * connections. The old connection ends here.
+ * connections. The old connection ends here; `before` is its backend.
  */
-static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 tick)
+static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
 {
 	struct connection *c;
 	struct service *s;
@@ -449,6 +457,7 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 		return 0;
 	live = *(volatile __u64 *)&c->live;
 	state = STATE(live);
+	*before = c->backend;
 	s = service_at(c->service);
 	b = backend_at(c->backend);
 	if (!s || !b)
@@ -523,7 +532,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	int opens = is_opening(packet, kind);
 	__u32 *number = 0;
 	__u64 hash;
-	__u32 tick, entry;
+	__u32 tick, entry, before = 0;
 
 	if (!control)
 		return XDP_PASS;
@@ -551,8 +560,8 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	tick = now_tick(control);
 	if (DRY && entry)
 		entry = copy_of(entry);
-	if (entry && starts_anew(packet, kind, entry, tick)) {
-		NOTE(anew, 1);
+	if (entry && starts_anew(packet, kind, entry, &before, tick)) {
+		NOTE(anew, ANEW_ELSEWHERE);
 		entry = 0;
 	}
 	if (!entry) {
@@ -567,7 +576,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		if (!may_begin(packet, *number))
 			return stray(ctx, packet, tick);
 		NOTE(service, *number);
-		made = begin(ctx, packet, hash, *number, tick);
+		made = begin(ctx, packet, hash, *number, before, tick);
 		if (made < 0)
 			return refuse(*number, -made);
 		entry = made;

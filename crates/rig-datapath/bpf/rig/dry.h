@@ -42,6 +42,16 @@ static always_inline struct trace *noted(void)
 	return bpf_map_lookup_elem(&traces, &key);
 }
 
+/*
+ * Whether the connection that would have ended, and whose place a traced packet's takes, has this in a field: it is counted and
+ * found still.
+ */
+#define HAS_ENDED(field, what)                                                                                         \
+	({                                                                                                             \
+		struct trace *note = noted();                                                                          \
+		note && note->anew && note->field == (what);                                                           \
+	})
+
 #define NOTE(field, what)                                                                                              \
 	do {                                                                                                           \
 		struct trace *note = noted();                                                                          \
@@ -49,6 +59,7 @@ static always_inline struct trace *noted(void)
 			note->field = (what);                                                                          \
 	} while (0)
 #else
+#define HAS_ENDED(field, what) 0
 #define NOTE(field, what)                                                                                              \
 	do {                                                                                                           \
 	} while (0)

@@ -26,8 +26,8 @@ static always_inline __u32 list_at(__u64 list, __u32 at)
 	return number ? *number : 0;
 }
 
-/* Counts a connection towards the backend, unless that is at its limit. */
-static always_inline int admit(__u32 number)
+/* Counts a connection towards the backend, unless that is at its limit. A function of its own, since it is in a loop. */
+__noinline int admit(__u32 number)
 {
 	struct backend *b = backend_at(number);
 	struct load *load = bpf_map_lookup_elem(&loads, &number);
@@ -35,12 +35,23 @@ static always_inline int admit(__u32 number)
 	if (!b || !load || !b->weight)
 		return 0;
 
-	__u64 before = fetch_and_add(&load->connections, 1);
+	__u64 before = fetch_and_add(&load->connections, 1) - HAS_ENDED(copy.backend, number);
 
 	if (!b->limit || (__u32)before < b->limit)
 		return 1;
 	fetch_and_add(&load->connections, -1);
 	return 0;
+}
+
+/*
+ * Counts a connection towards the backend of the one that it takes the place of, where the service has it so; 0 where there is
+ * none, or it is another service's, or takes no more.
+ */
+static always_inline int stays(const struct service *s, __u32 number, __u32 before)
+{
+	const struct backend *b = before && s->reuse == KEEP ? backend_at(before) : 0;
+
+	return b && b->service == number && admit(before);
 }
 
 struct least {
@@ -63,7 +74,7 @@ static long least_of(__u32 i, struct least *least)
 	if (!b || !load || !b->weight)
 		return 0;
 
-	__u64 both = load->connections;
+	__u64 both = load->connections - HAS_ENDED(copy.backend, number);
 
 	if (b->limit && (__u32)both >= b->limit)
 		return 0;

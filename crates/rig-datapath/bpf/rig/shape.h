@@ -63,6 +63,9 @@ enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
 
 enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4 };
 
+/* Where a connection goes that takes the place of one that is over. */
+enum reuse { RESCHEDULE = 0, KEEP = 1 };
+
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
 	FREE = 0,
@@ -172,7 +175,8 @@ struct service {
 	__u8 sloppy;
 	/* For the control plane, which may have been started anew: when connections end with their backend. */
 	__u8 expire;
-	__u8 pad;
+	/* enum reuse */
+	__u8 reuse;
 	__u64 schedule;
 	__u64 locals;
 	/* Ticks by state. */
@@ -340,6 +344,8 @@ struct worker_queue {
 };
 _Static_assert(sizeof(struct worker_queue) == 8, "");
 
+enum anew { ANEW_ELSEWHERE = 1, ANEW_THERE = 2 };
+
 /* What became of a traced packet; 0 is none everywhere. */
 struct trace {
 	/* enum kind, and 1. */
@@ -347,7 +353,7 @@ struct trace {
 	/* Slot and direction of the connection that it belongs to, and its `live`. */
 	__u32 found;
 	__u64 live;
-	/* That connection ends, and another one takes its place. */
+	/* enum anew: that connection ends, and another one takes its place. */
 	__u32 anew;
 	/* For a new connection: numbers of service and backend, and whether it comes to be. */
 	__u32 service, backend, begun;

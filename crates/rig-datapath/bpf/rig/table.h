@@ -281,6 +281,7 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	struct bucket *own = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
 	struct locking lock = { .bucket = own };
+	__u32 taken;
 
 	if (!own || !t)
 		return NO_ROOM;
@@ -292,7 +293,8 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	 * No tuple is both a client's and a backend's: no local address is a service's. A traced packet has found no
 	 * connection before, or one that would have ended.
 	 */
-	if (live ? !DRY && find_each(t, hash) : find_indexed(t, hash, 1)) {
+	taken = !live ? find_indexed(t, hash, 1) : DRY ? 0 : find_each(t, hash);
+	if (taken && !HAS_ENDED(found, SLOT(taken))) {
 		result = EXISTS;
 		goto unlock;
 	}
@@ -480,7 +482,7 @@ static always_inline int enter_service(const struct service *s, __u32 number)
 
 	if (!count)
 		return 0;
-	if (fetch_and_add(count, 1) < (s->limit ?: ~0U))
+	if (fetch_and_add(count, 1) - HAS_ENDED(copy.service, number) < (s->limit ?: ~0U))
 		return 1;
 	fetch_and_add(count, -1);
 	return 0;

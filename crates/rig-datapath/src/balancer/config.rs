@@ -84,6 +84,27 @@ pub struct Service {
     /// Whether packets from the middle of a TCP connection that is not known begin one, as IPVS's `sloppy_tcp` has it:
     /// where other balancers may have had its first.
     pub sloppy_tcp: bool,
+    pub reuse: Reuse,
+}
+
+/// Where a client's connection goes that begins with the address and port of one that is over, as long as that one is remembered.
+/// It is counted and limited like any other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reuse {
+    /// Where the scheduler sends it, as with IPVS's `conn_reuse_mode=1`.
+    #[default]
+    Reschedule,
+    /// To the backend of the one before, unless that takes no new ones, as with `conn_reuse_mode=0`.
+    Keep,
+}
+
+impl Reuse {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Reschedule => 0,
+            Self::Keep => 1,
+        }
+    }
 }
 
 /// When connections end with their backend, whatever comes for them: within a round of sweeping.
@@ -378,6 +399,7 @@ mod tests {
             timeouts: Timeouts::default(),
             expire: Expire::Never,
             sloppy_tcp: false,
+            reuse: Reuse::Reschedule,
         }
     }
 

@@ -177,6 +177,7 @@ impl Balancer {
             limit: service.limit.map_or(0, std::num::NonZero::get),
             sloppy: service.sloppy_tcp.into(),
             expire: service.expire.number(),
+            reuse: service.reuse.number(),
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;

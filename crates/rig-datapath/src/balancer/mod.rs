@@ -36,7 +36,7 @@ mod workers;
 
 pub use attach::{Attachment, Back, Generic, Mode, release};
 pub use config::{
-    Backend, Config, Expire, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Scheduler, Service, Timeouts,
+    Backend, Config, Expire, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Reuse, Scheduler, Service, Timeouts,
     Unhandled,
 };
 pub use control::{Balancer, Clock};

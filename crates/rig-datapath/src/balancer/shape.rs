@@ -157,7 +157,7 @@ plain! {
         scheduler: u8,
         sloppy: u8,
         expire: u8,
-        pad: u8,
+        reuse: u8,
         schedule: u64,
         locals: u64,
         timeout: [u32; STATES],

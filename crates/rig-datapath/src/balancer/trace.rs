@@ -22,6 +22,8 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 const PROGRAM: &str = "trace";
 /// Of an entry of the index: the packet is from the backend.
 const OUTWARD: u32 = 1 << 31;
+/// In place of the connection before: the new one goes to its backend.
+const ANEW_THERE: u32 = 2;
 /// Maps that the traced packet has for itself.
 const OWN: [&str; 6] = ["hops", "traffic", "drops", "passes", "tellings", "searches"];
 
@@ -52,7 +54,7 @@ pub struct Found {
     /// As it was before.
     pub connection: Connection,
     pub direction: Direction,
-    /// It has closed, its backend gets no new ones, and the packet would begin another one elsewhere.
+    /// It is over, or its backend gets no new ones, and the packet would begin another one.
     pub ends: bool,
 }
 
@@ -64,6 +66,8 @@ pub struct Begun {
     /// Which chooses the backend. Not known before a control plane that has taken over has configured the service.
     pub scheduler: Option<Scheduler>,
     pub backend: Option<SocketAddr>,
+    /// The backend is that of the connection before, and the scheduler is not asked.
+    pub stays: bool,
     /// Where the backend's packets would come to, with FullNAT; the next one of this CPU. Another packet may take it.
     pub local: Option<SocketAddr>,
     /// Whether it would come to be. Otherwise [`Trace::drop`] says why not.
@@ -218,6 +222,7 @@ impl Handle {
             service: socket(service.address, service.port),
             scheduler,
             backend: backend.map(|backend| socket(backend.address, backend.port)),
+            stays: notes.anew == ANEW_THERE,
             local: names.local(&notes.copy).filter(|_| has_local),
             complete: notes.begun != 0,
         })

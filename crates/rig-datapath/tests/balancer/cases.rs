@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    Backend, Config, Drop, Expire, Forward, Pass, Protocol, Scheduler, Service, Sizes, Timeouts,
+    Backend, Config, Drop, Expire, Forward, Pass, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -75,6 +75,7 @@ pub fn config() -> Config {
                     timeouts: Timeouts::default(),
                     expire: Expire::Never,
                     sloppy_tcp: false,
+                    reuse: Reuse::Reschedule,
                 });
             }
         }

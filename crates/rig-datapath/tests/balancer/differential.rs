@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Scheduler, Service, Unhandled,
+    Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Reuse, Scheduler, Service, Unhandled,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -118,6 +118,10 @@ fn with(scheduler: Scheduler, service: Service) -> Service {
     Service { scheduler, ..service }
 }
 
+fn keep(service: Service) -> Service {
+    Service { reuse: Reuse::Keep, ..service }
+}
+
 fn tunnel(local: &[&str]) -> Forward {
     Forward::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
@@ -134,11 +138,11 @@ fn everything() -> Vec<Service> {
         Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
         with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
-        with(
+        keep(with(
             Scheduler::LeastConnections,
             service("10.0.0.201:80", Forward::Nat, &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)]),
-        ),
-        with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", Forward::Route, &same)),
+        )),
+        keep(with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", Forward::Route, &same))),
         with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         udp_service("[fd00::205]:53", Forward::Nat, &v6),
@@ -158,6 +162,7 @@ fn configs() -> Vec<Config> {
     fewer.truncate(4);
     fewer[0].backends.truncate(1);
     fewer[0].expire = Expire::Removed;
+    fewer[0].reuse = Reuse::Keep;
     fewer[1].expire = Expire::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
     let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };

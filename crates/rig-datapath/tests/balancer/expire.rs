@@ -4,7 +4,7 @@ use std::fs;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{Backend, BackendStatus, Balancer, Expire, Pass, Protocol, Service, Traffic};
-use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
+use rig_wire::tcp::flags::{ACK, SYN};
 
 use crate::changes::BpfFs;
 use crate::frames::{see, tcp, udp};
@@ -103,52 +103,6 @@ fn a_first_packet_that_is_sent_again_is_scheduled_anew() {
         assert_eq!([syn(&lab, 5000), syn(&lab, 5001)], [ELEVEN, TEN]);
         assert_eq!(lab.connections().len(), 2);
     }
-}
-
-/// Clients that use few ports reach a backend that was added, are counted, and find limits in force.
-#[test]
-fn a_port_that_is_used_again_is_a_new_connection() {
-    let two = [backend(TEN, 1), backend(ELEVEN, 1)];
-    let Some(mut lab) = Lab::new(small(), &config(&plan(Expire::Never, &[backend(TEN, 1)]))) else { return };
-    let from_client = |lab: &Lab, flags| see(&lab.sent(&tcp(flags, &client(5000), T).bytes()));
-    let opens = |lab: &Lab| {
-        let seen = from_client(lab, SYN);
-        (seen.source.to_string(), seen.destination.to_string())
-    };
-    let by_reset = |lab: &Lab, _: &(String, String)| drop(from_client(lab, RST));
-    let by_both = |lab: &Lab, (local, backend): &(String, String)| {
-        lab.sent(&tcp(SYN | ACK, backend, local).bytes());
-        [ACK, FIN | ACK].iter().for_each(|flags| drop(from_client(lab, *flags)));
-        lab.sent(&tcp(FIN | ACK, backend, local).bytes());
-    };
-    let first = opens(&lab);
-    assert_eq!(first.1, TEN);
-    // One that still closes is the same.
-    from_client(&lab, FIN | ACK);
-    assert_eq!(opens(&lab), first);
-    lab.balancer.apply(&config(&plan(Expire::Never, &two))).unwrap();
-    let (mut now, mut reached) = (first, Vec::new());
-    for round in 0..8 {
-        if round % 2 == 0 {
-            by_reset(&lab, &now);
-        } else {
-            by_both(&lab, &now);
-        }
-        // Nothing begins with these, nor ends by them.
-        lab.send(&tcp(SYN | RST, &client(5000), T).bytes());
-        assert_eq!(lab.connections().len(), 1);
-        now = opens(&lab);
-        reached.push(now.1.clone());
-    }
-    assert_eq!([TEN, ELEVEN].map(|of| reached.iter().filter(|backend| *backend == of).count()), [4, 4], "{reached:?}");
-    let counted = |lab: &Lab| lab.balancer.services().unwrap()[0].traffic.connections;
-    assert_eq!((counted(&lab), lab.connections().len()), (9, 1));
-    // A service that is full takes it only because the old one is gone.
-    let full = plan(Expire::Never, &two).map(|service| Service { limit: NonZeroU32::new(1), ..service });
-    lab.balancer.apply(&config(&full)).unwrap();
-    by_reset(&lab, &now);
-    opens(&lab);
-    lab.dropped(&tcp(SYN, &client(5001), T).bytes());
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod forwarding;
 mod frames;
 mod handles;
 mod lab;
+mod reuse;
 mod short;
 mod strangers;
 mod timed;
@@ -22,7 +23,7 @@ mod ways;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
 
 pub fn small() -> Sizes {
     Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
@@ -49,6 +50,7 @@ pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service
         timeouts: Timeouts::default(),
         expire: Expire::Never,
         sloppy_tcp: false,
+        reuse: Reuse::Reschedule,
     }
 }
 

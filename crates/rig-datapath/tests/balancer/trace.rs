@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rig_datapath::balancer::{
-    Direction, Drop, Forward, Kind, Pass, Protocol, Scheduler, Service, Sizes, Spreading, State, Trace,
+    Backend, Direction, Drop, Forward, Kind, Pass, Protocol, Reuse, Scheduler, Service, Sizes, Spreading, State, Trace,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -190,6 +191,42 @@ fn packets_of_a_connection_are_foreseen() {
     assert_eq!(found.connection.backend.to_string(), "10.0.0.10:8080");
     assert_eq!(begun.backend.unwrap().to_string(), "10.0.0.11:8080");
     assert_eq!(trace.state, Some(State::SynReceived));
+}
+
+/// Room that the old connection would leave is there, although nothing has ended.
+#[test]
+fn a_port_that_is_used_again_is_foreseen() {
+    let (client, address) = ("10.0.0.60:5000", "10.0.0.200:80");
+    let two = [limited("10.0.0.10:80", 1), limited("10.0.0.11:80", 1)];
+    for forward in [full_nat(&["10.0.0.100"]), Forward::Nat, Forward::Route, tunnel("10.0.0.100")] {
+        for (reuse, reached) in [(Reuse::Reschedule, ["10", "11", "11"]), (Reuse::Keep, ["10", "10", "11"])] {
+            for scheduler in [Scheduler::RoundRobin, Scheduler::WeightedLeastConnections] {
+                let of = |backends: &[Backend]| {
+                    let limit = NonZeroU32::new(1);
+                    config(&[Service { reuse, scheduler, limit, ..service(address, forward.clone(), backends) }])
+                };
+                let Some(mut traced) = Traced::new(&of(&two[..1]).services) else { return };
+                let mut seen = Vec::new();
+                // Alone, with one more, and drained.
+                let drained = [backend("10.0.0.10:80", 0), two[1]];
+                for backends in [&two[..1], &two, &drained] {
+                    traced.lab.balancer.apply(&of(backends)).unwrap();
+                    let trace = traced.trace(&tcp(SYN, client, address).bytes());
+                    let begun = trace.begun.unwrap();
+                    assert_eq!((begun.complete, trace.drop), (true, None), "{forward:?} {backends:?}");
+                    assert_eq!(trace.found.is_some_and(|found| found.ends), !seen.is_empty());
+                    let kept = reuse == Reuse::Keep && seen.len() == 1;
+                    assert_eq!(begun.stays, kept);
+                    seen.push(begun.backend.unwrap().ip().to_string());
+                    traced.lab.sent(&tcp(RST, client, address).bytes());
+                }
+                // The least loaded is the first where neither has any.
+                let first = scheduler == Scheduler::WeightedLeastConnections;
+                let expected = if first { ["10", "10", "11"] } else { reached };
+                assert_eq!(seen, expected.map(|host| format!("10.0.0.{host}")), "{forward:?} {reuse:?} {scheduler:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ mod web;
 
 use std::net::{IpAddr, SocketAddr};
 
-use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
 
 /// Addresses that clients ask for. Nobody has them but backends that are to answer for them directly.
 pub const V4: &str = "10.9.0.1";
@@ -48,6 +48,7 @@ pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -
         timeouts: Timeouts::default(),
         expire: Expire::Never,
         sloppy_tcp: false,
+        reuse: Reuse::Reschedule,
     }
 }
 

@@ -10,7 +10,7 @@ use toml::Table;
 
 /// Keys of the file itself, of each of its services, and of each backend.
 const OF_FILE: [&str; 6] = ["connections", "room", "service_limit", "policy", "timeouts", "hand_over"];
-const OF_SERVICE: [&str; 5] = ["scheduler", "forward", "limit", "expire", "sloppy_tcp"];
+const OF_SERVICE: [&str; 6] = ["scheduler", "forward", "limit", "expire", "sloppy_tcp", "reuse"];
 const OF_BACKEND: [&str; 1] = ["weight"];
 
 /// What holds where a suite says nothing: the study's figures, which are DPVS's, and a testbed's needs.
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn settings_are_those_of_the_file_with_its_mistakes() {
         check(
-            json!({"scheduler": "mh", "expire": "quiescent", "limit": 7, "sloppy_tcp": true, "connections": 4096,
+            json!({"scheduler": "mh", "expire": "quiescent", "limit": 7, "sloppy_tcp": true, "reuse": "keep", "connections": 4096,
                      "timeouts": {"established": "10m"}, "hand_over": {"queue": 1}, "weight": 0}),
             Some(50),
         )

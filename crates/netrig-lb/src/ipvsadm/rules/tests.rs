@@ -57,6 +57,7 @@ fn made_by(edits: &[Edit]) -> Vec<ServiceEntry> {
                     limit_said: options.limit,
                     expire: options.expire.unwrap_or("never".to_owned()),
                     sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
+                    reuse: options.reuse.unwrap_or("reschedule".to_owned()),
                     ..of(service, scheduler, timeout, Forward::Route, Vec::new(), Vec::new())
                 });
             }
@@ -95,6 +96,7 @@ fn of(
         limit_said: None,
         expire: "never".to_owned(),
         sloppy_tcp: false,
+        reuse: "reschedule".to_owned(),
         open: true,
         lacks: None,
         counters,
@@ -135,6 +137,7 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                     limit_said: (port % 3 > 0).then_some(more / 3),
                     expire: ["never", "removed", "quiescent"][usize::from(port % 3)].to_owned(),
                     sloppy_tcp: port % 2 == 0,
+                    reuse: ["reschedule", "keep"][usize::from(port % 2)].to_owned(),
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }
             })

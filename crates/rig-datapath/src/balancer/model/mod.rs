@@ -17,7 +17,7 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{Config, Forward, Policy, Protocol, Scheduler, Service};
+use super::config::{Config, Forward, Policy, Protocol, Reuse, Scheduler, Service};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_LOOKED_AT};
 use super::shape::State;
@@ -325,6 +325,7 @@ impl Model {
             }
         };
         let mut found = self.find(packet.tuple);
+        let mut before = None;
         if let (Some((at, Direction::Inward)), Kind::Flow { tcp_flags }) = (found, packet.kind) {
             let connection = &self.connections[at];
             let gone = self.backends[connection.backend].weight == 0;
@@ -338,12 +339,13 @@ impl Model {
                 let ended = self.connections.remove(at);
                 self.let_rest(&ended);
                 self.dead.push(tick);
+                before = Some(ended.backend);
                 found = None;
             }
         }
         let (at, direction) = match found {
             Some(found) => found,
-            None => (self.begin(&packet, frame, tick)?, Direction::Inward),
+            None => (self.begin(&packet, frame, before, tick)?, Direction::Inward),
         };
         self.forward(&packet, frame, at, direction, tick)
     }
@@ -442,7 +444,8 @@ impl Model {
         tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
     }
 
-    fn begin(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<usize, Refused> {
+    /// `before`: the backend of the connection that it takes the place of.
+    fn begin(&mut self, packet: &Packet, frame: &[u8], before: Option<usize>, tick: u32) -> Result<usize, Refused> {
         let to = packet.tuple.destination.ip();
         let Kind::Flow { tcp_flags } = packet.kind else {
             return Err(self.leave_alone(to, Pass::IcmpUnknown, tick));
@@ -474,7 +477,12 @@ impl Model {
         if self.connections.iter().filter(of).count() >= limit {
             return Err(Drop::ServiceFull.into());
         }
-        let backend = self.schedule(service, client)?;
+        let keeps = self.services[service.0].service.reuse == Reuse::Keep;
+        let stays = |at: &usize| keeps && self.backends[*at].service == service && self.admits(*at);
+        let backend = match before.filter(stays) {
+            Some(before) => before,
+            None => self.schedule(service, client)?,
+        };
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
