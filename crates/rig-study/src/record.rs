@@ -310,6 +310,9 @@ pub struct AgentRecord {
     pub counters: Counters,
     /// At the window's end.
     pub state: State,
+    /// Connections that began from before the load's first packet to after its last, where it is between the ends and counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<u64>,
 }
 
 /// The node between the client's and the server's over the window.
@@ -456,6 +459,8 @@ pub enum Flag {
     GeneratorBound { percent: f64 },
     /// A worker of a packet load had hardly a moment without work: it may be the limit.
     GeneratorBusy { worker: String, percent: f64 },
+    /// A datapath between the ends counted other connections than the ends opened, over the whole load.
+    ConnectionsDiffer { agent: String, counted: u64, opened: u64 },
     /// Connections of a packet load were given up, reset or cut short, or could not be opened.
     FailedConnections { worker: String, connections: u64 },
     /// A packet load sent segments again.
@@ -569,6 +574,10 @@ impl Flag {
                     f,
                     "{a_worker}{worker}'s busiest packet thread had work for {percent:.1} % of the time: it may be the limit"
                 )
+            }
+            Self::ConnectionsDiffer { agent, counted: there, opened } => {
+                let opened = counted(*opened, "connection", "connections");
+                write!(f, "{agent} counted {there} of the {opened} that the load opened")
             }
             Self::FailedConnections { worker, connections } => {
                 write!(f, "{} of {a_worker}{worker} failed", counted(*connections, "connection", "connections"))

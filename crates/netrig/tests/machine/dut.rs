@@ -4,7 +4,7 @@ use std::fs;
 
 use rig_load::record::End;
 use rig_skip::{Lack, skip};
-use rig_study::record::TrialRecord;
+use rig_study::record::{Flag, TrialRecord};
 use rig_study::run::{Execute, Rig, not_here};
 use rig_study::suite::{Scenario, Suite};
 use rig_sys::napi;
@@ -20,15 +20,15 @@ const DUT: Dut = Dut { workers: 1, service_addresses: 2, local_addresses: 2, pro
 /// a veth's ring of 256 frames, and none is lost however long a busy machine keeps a node from its CPU.
 const OPENED: u64 = 45;
 
-/// One scenario over `path`.
-fn suite(path: Path, family: &str, load: &str) -> Suite {
+/// One scenario over `path`, with `more` of its tables.
+fn suite(path: Path, family: &str, load: &str, more: &str) -> Suite {
     let text = format!(
         "name = \"dut\"\ntitle = \"DUT\"\n\
          [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
          [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{}}\n\
          [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"{path}\"\nfamily = \"{family}\"\n\
          from = \"client\"\nto = \"server\"\n\
-         load = {{ kind = \"packets\", connections_per_second = 100, client_addresses = 3, server_addresses = 3, {load} }}\n"
+         load = {{ kind = \"packets\", connections_per_second = 100, client_addresses = 3, server_addresses = 3, {load} }}\n{more}"
     );
     let mut suite = Suite::parse("dut.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     suite.scenarios[0].dut = path.has_dut().then_some(DUT);
@@ -76,7 +76,7 @@ fn each(paths: impl IntoIterator<Item = Path>, load: &str, check: impl Fn(&Trial
         let Some(mut rig) = world::rig() else { return };
         for path in paths {
             for family in ["ipv4", "ipv6"] {
-                let suite = suite(path, family, load);
+                let suite = suite(path, family, load, "");
                 let scenario = &suite.scenarios[0];
                 let what = format!("{path}, {family}");
                 if is_lacking(scenario, &rig) {
@@ -119,7 +119,37 @@ fn every_path_carries_connections_without_a_failure_in_both_families() {
         let [agent] = &record.agents[..] else { panic!("{what}: {:?}", record.agents) };
         assert_eq!((agent.name.as_str(), agent.node.as_str()), (path.name(), "lb"), "{what}");
         assert_eq!((&agent.version, &agent.state.services), (&dut.system, &dut.services), "{what}");
+        // Who counts connections has begun as many as the clients have opened.
+        assert_eq!(agent.begun, (path.name() == "balancer").then_some(opened), "{what}");
         println!("{what}: {}, {:?} connections", dut.system, dut.connections);
+    });
+}
+
+/// A balancer that forgets connections, and takes what goes on for new ones, counts more than there are.
+#[test]
+fn a_balancer_that_counts_connections_twice_is_doubted() {
+    let path: Path = "balancer".parse().unwrap();
+    let mut suite = suite(
+        path,
+        "ipv4",
+        &format!("{TCP}, requests = 100, interval = \"5ms\""),
+        "\
+         [[scenario.datapath]]\nname = \"balancer\"\nsloppy_tcp = true\n\
+         [[scenario.phase]]\nname = \"before\"\ntime = \"100ms\"\n\
+         [[scenario.phase]]\nname = \"flushed\"\ncommand = [{ datapath = \"balancer\", name = \"flush\" }]\n",
+    );
+    suite.scenarios[0].dut = Some(DUT);
+    as_root(|| {
+        let Some(mut rig) = world::rig() else { return };
+        let scenario = &suite.scenarios[0];
+        if is_lacking(scenario, &rig) {
+            return;
+        }
+        let record = rig.trial(scenario, 1, &suite.timing, &mut |_, _| ()).unwrap();
+        let (opened, counted) = (total(&record, End::Connect, "skOpen"), record.agents[0].begun.unwrap());
+        assert!(counted > opened, "{counted} of {opened}: {:#?}", record.phases);
+        let doubt = Flag::ConnectionsDiffer { agent: "balancer on lb".into(), counted, opened };
+        assert!(record.flags.contains(&doubt), "{:?}", record.flags);
     });
 }
 
@@ -151,7 +181,7 @@ pub fn allowed(thread: u32) -> String {
 fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
     as_root(|| {
         let Some(rig) = world::rig() else { return };
-        let suite = suite("balancer".parse().unwrap(), "ipv4", TCP);
+        let suite = suite("balancer".parse().unwrap(), "ipv4", TCP, "");
         let topology = &suite.scenarios[0].topology;
         let testbed = Testbed::build(topology, &rig.placement().of(topology, Some(DUT)).unwrap()).unwrap();
         let threads = |node, link| napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
@@ -171,7 +201,7 @@ fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
 fn what_a_node_receives_is_processed_on_its_own_cpus() {
     as_root(|| {
         let Some(rig) = world::rig() else { return };
-        let suite = suite("nftables".parse().unwrap(), "ipv4", TCP);
+        let suite = suite("nftables".parse().unwrap(), "ipv4", TCP, "");
         let topology = &suite.scenarios[0].topology;
         let shares = rig.placement().of(topology, Some(DUT)).unwrap();
         let mut testbed = Testbed::build(topology, &shares).unwrap();

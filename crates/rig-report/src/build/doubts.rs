@@ -28,6 +28,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::Behind { .. } => "Behind the schedule",
         Flag::GeneratorBound { .. } => "Generator-bound",
         Flag::GeneratorBusy { .. } => "Packet worker busy",
+        Flag::ConnectionsDiffer { .. } => "Connections counted differ",
         Flag::FailedConnections { .. } => "Connections failed",
         Flag::SentAgain { .. } => "Retransmissions",
         Flag::Late { .. } => "Started late",
@@ -59,6 +60,7 @@ pub(crate) fn in_words(flag: &str) -> String {
         "behind" => "the rate asked for was not reached",
         "generator-bound" => "the limit was that of the load generator",
         "generator-busy" => "a thread of the load generator was nearly always busy",
+        "connections-differ" => "the datapath counted other connections than the load opened",
         "failed-connections" => "connections failed",
         "sent-again" => "segments were sent again",
         "late" => "connections or requests began late",
@@ -93,6 +95,7 @@ fn place(flag: &Flag) -> String {
         | Flag::FailedConnections { worker, .. }
         | Flag::SentAgain { worker, .. }
         | Flag::Late { worker, .. } => worker.clone(),
+        Flag::ConnectionsDiffer { agent, .. } => agent.clone(),
         Flag::OtherMachine { what, .. } => what.clone(),
         Flag::NotReached { phase, .. } => phase.clone(),
         Flag::NotGranted { worker, what } => format!("{worker}: {what}"),
@@ -117,6 +120,7 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::FailedConnections { connections: count, .. }
         | Flag::SentAgain { packets: count, .. }
         | Flag::Late { begins: count, .. } => *count as f64,
+        Flag::ConnectionsDiffer { counted, opened, .. } => counted.abs_diff(*opened) as f64,
         Flag::NotOneSegment { bytes_per_packet, .. } => *bytes_per_packet,
         Flag::TicksDiffer { percent, by_ticks, .. } => (percent - by_ticks).abs(),
         Flag::OtherMachine { percent, .. } => percent.abs(),
@@ -276,7 +280,7 @@ mod tests {
         let table = manual.split_once("| flag | raised when").unwrap().1.split_once("\n\n").unwrap().0;
         let heads = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
         let flags: Vec<&str> = heads.flat_map(|head| head.split('`').skip(1).step_by(2)).collect();
-        assert_eq!(flags.len(), 25, "{flags:?}");
+        assert_eq!(flags.len(), 26, "{flags:?}");
         for flag in flags {
             assert!(!in_words(flag).starts_with("there was the flag"), "{flag} has no words");
         }

@@ -44,6 +44,9 @@ impl Flag {
             Self::GeneratorBound { .. } | Self::GeneratorBusy { .. } => {
                 "read the figure as `at least`; more `workers` raise it"
             }
+            Self::ConnectionsDiffer { .. } => {
+                "read the load's own count; connections that begin twice or not at all show in the datapath's drops and listings"
+            }
             Self::NoLimit { .. } => "change `start`, `most` or `precision` of the search",
             Self::NotReached { .. } => "see the course of the phase (`netrig series`), or give it a longer deadline",
             Self::OtherMachine { .. } => {

@@ -22,6 +22,9 @@ use crate::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
 use crate::run::Lack;
 use crate::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 
+/// What datapaths call the count of connections that have begun.
+const CONNECTIONS: &str = "connections";
+
 /// All agents of a scenario.
 #[derive(Debug)]
 pub struct Agents(Vec<Agent>);
@@ -267,6 +270,18 @@ impl Agents {
         self.0.iter().map(|agent| Ok((agent.name.as_str(), agent.on.as_str(), of(agent)?))).collect()
     }
 
+    /// The connections that each has counted, where it is between the ends of the load and counts them.
+    ///
+    /// # Errors
+    /// When one does not tell.
+    pub(super) fn connections(&self) -> Result<Vec<Option<u64>>> {
+        let of = |agent: &Agent| match agent.is_between {
+            true => Ok(agent.live.borrow().counters()?.counts.get(CONNECTIONS).copied()),
+            false => Ok(None),
+        };
+        self.0.iter().map(of).collect()
+    }
+
     /// Tells the agents of a datapath, on all nodes or on one, to do something; their answers with their nodes' names.
     ///
     /// # Errors
@@ -345,6 +360,7 @@ impl Agent {
             settings: live.settings(),
             counters: counters.since(begin).only_drops_that_occurred(),
             state: live.state()?,
+            begun: None,
         })
     }
 

@@ -446,6 +446,7 @@ impl Trials {
             pairs.extend(pairs_of((testbed, clock), &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
         }
         let workers = under_load::Worker::all(&pairs, measured);
+        let before = agents.connections()?;
         let latest = Latest::default();
         let seen = latest.clone();
         let mut running = Driver::new(&self.cancel)
@@ -510,7 +511,11 @@ impl Trials {
         let phases = named.map(phase).collect::<Result<_>>()?;
         marks.iter().try_for_each(|mark| host.forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
-        let (agents, dut) = Observed::records(observed);
+        let after = agents.connections()?;
+        let (mut agents, dut) = Observed::records(observed);
+        for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
+            agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+        }
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
         let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
         for worker in &mut workers[measured..] {

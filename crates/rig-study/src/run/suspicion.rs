@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rig_load::record::{PacketRecord, TransactionRecord, WorkerRecord};
+use rig_load::record::{End, PacketRecord, TransactionRecord, WorkerRecord};
 use rig_packet::search::{BOUND, Ending, GeneratorBound};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::topology::Topology;
@@ -11,7 +11,7 @@ use rig_testbed::{UPLINK, split_cores};
 use super::rig::UNDER;
 use crate::figures::node_of;
 use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
-use crate::record::{CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord};
+use crate::record::{AgentRecord, CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -47,6 +47,7 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], 
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
     flags.extend(trial.phases.iter().filter_map(in_vain));
+    flags.extend(connections_differ(trial));
     let shared = trial.dut.as_ref().map(|dut| CpuSet::new(dut.shared.iter().copied()));
     flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
     let of_three = topology.shares_cpus();
@@ -77,6 +78,28 @@ pub(super) fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], 
         flags.extend(of_worker(trial, worker).into_iter().filter(|flag| !by_intention(flag)));
     }
     flags
+}
+
+/// Who stands between the ends counts the connections that these open: each of them, and each once. Those that came to nothing may
+/// have ended before it or behind it. What nobody answers (datagrams, floods) has no end either, and may begin another connection
+/// there without one here.
+fn connections_differ(trial: &TrialRecord) -> Vec<Flag> {
+    let clients = trial.workers.iter().filter(|worker| worker.end() == End::Connect);
+    let Some(clients) = clients.map(|worker| worker.packets.as_ref()).collect::<Option<Vec<_>>>() else {
+        return Vec::new();
+    };
+    let total = |name: &str, of: &PacketRecord| of.total.get(name).copied().unwrap_or(0);
+    let sum = |name: &str| clients.iter().map(|client| total(name, client)).sum::<u64>();
+    if clients.iter().any(|client| total("synRx", client) == 0) {
+        return Vec::new();
+    }
+    let opened = sum("skOpen");
+    let least = opened.saturating_sub(sum("skErr") + sum("skUnfinished"));
+    let of = |agent: &AgentRecord| {
+        let counted = agent.begun.filter(|counted| !(least..=opened).contains(counted))?;
+        Some(Flag::ConnectionsDiffer { agent: format!("{} on {}", agent.name, agent.node), counted, opened })
+    };
+    trial.agents.iter().filter_map(of).collect()
 }
 
 /// The suspicions that need no knowledge of how the machines are joined.
@@ -504,6 +527,44 @@ mod tests {
         assert_eq!(saturated_thread(&worker, &worker.name), None);
         worker.window_end_ns = worker.window_begin_ns;
         assert_eq!(saturated_thread(&worker, &worker.name), None);
+    }
+
+    #[test]
+    fn connections_that_are_counted_otherwise_than_opened_are_noticed() {
+        let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+        let workers = serde_json::from_str::<TrialRecord>(text).unwrap().workers;
+        let agent = |begun| AgentRecord {
+            name: "balancer".into(),
+            node: "lb".into(),
+            version: String::new(),
+            cpus: Vec::new(),
+            settings: Default::default(),
+            counters: Default::default(),
+            state: Default::default(),
+            begun,
+        };
+        let with = |begun, counters: &[(&str, u64)]| {
+            let mut trial = trial(node(CpuUse::default(), 0));
+            (trial.workers, trial.agents) = (workers.clone(), vec![agent(begun)]);
+            let client = trial.workers.iter_mut().find(|worker| worker.end() == End::Connect).unwrap();
+            let total = &mut client.packets.as_mut().unwrap().total;
+            total.extend(counters.iter().map(|(name, count)| ((*name).to_owned(), *count)));
+            connections_differ(&trial)
+        };
+        let differs = |counted| [Flag::ConnectionsDiffer { agent: "balancer on lb".into(), counted, opened: 550 }];
+        assert_eq!(with(Some(549), &[]), differs(549));
+        assert_eq!(with(Some(551), &[]), differs(551));
+        // What failed, or was waited for at the end, may have been seen there or not.
+        let failed = [("skErr", 2), ("skUnfinished", 1)];
+        assert_eq!(with(Some(546), &failed), differs(546));
+        assert_eq!(with(Some(551), &failed), differs(551));
+        for (begun, counters) in
+            [(Some(550), &[][..]), (Some(547), &failed), (Some(550), &failed), (None, &[]), (Some(1), &[("synRx", 0)])]
+        {
+            assert_eq!(with(begun, counters), [], "{begun:?} {counters:?}");
+        }
+        let said = differs(551)[0].to_string();
+        assert_eq!(said, "balancer on lb counted 551 of the 550 connections that the load opened");
     }
 
     #[test]

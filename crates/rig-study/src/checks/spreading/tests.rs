@@ -128,6 +128,7 @@ impl Story {
             settings: [("tuning".to_owned(), serde_json::to_value(Tuning::default()).unwrap())].into_iter().collect(),
             counters: Counters { counts: total.clone(), drops: Vec::new() },
             state,
+            begun: None,
         };
         let mut trial = fixture::run_view().scenarios.remove(0).trials.remove(0);
         (trial.window_begin_ns, trial.window_end_ns) = (0, 11 * LENGTH_NS);
