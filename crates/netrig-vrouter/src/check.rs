@@ -28,15 +28,27 @@ pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
         let why = probe(&bgp.gobgp).err()?;
         Some(format!("speaker {}: {why}", bgp.gobgp))
     });
+    let otherwise = settings.interfaces_of(node).filter_map(|(name, interface)| {
+        let mac = found.site.interfaces.get(name)?.mac?;
+        interface.foreign(name, mac)
+    });
+    let otherwise: Vec<String> = otherwise.collect();
     let lacking = missing.chain(unreached).chain(found.site.notes.iter().cloned()).chain(unheard);
     let lacking: Vec<String> = lacking.collect();
-    let verdict = if lacking.is_empty() { "correct" } else { "correct, but not all of it is here" };
+    let verdict = match (lacking.is_empty(), otherwise.is_empty()) {
+        (true, true) => "correct",
+        (true, false) => "correct, but not all of it is so here",
+        (false, _) => "correct, but not all of it is here",
+    };
     let mut text = format!("{}: {verdict}\n{}", file.display(), would_do(&settings, node));
     for what in &lacking {
         text.push_str(&format!("not here: {what}\n"));
     }
+    for what in &otherwise {
+        text.push_str(&format!("otherwise here: {what}\n"));
+    }
     print(&text)?;
-    Ok(if lacking.is_empty() { Exit::Done } else { Exit::Lacking })
+    Ok(if lacking.is_empty() && otherwise.is_empty() { Exit::Done } else { Exit::Lacking })
 }
 
 /// What the router of a node would do.
@@ -57,8 +69,9 @@ pub(crate) fn would_do(settings: &Settings, node_name: &str) -> String {
     }
     for (name, interface) in settings.interfaces_of(node_name) {
         let addresses: Vec<String> = interface.all_addresses().map(|address| address.to_string()).collect();
-        let Interface { network, mac, label, .. } = interface;
+        let Interface { network, mac, any_mac, label, .. } = interface;
         let place = at(&interface.place);
+        let mac = if *any_mac { format!("any MAC address, others are told {mac}") } else { format!("{mac} alone") };
         line(format!("interface {name}: {place}; network {network}, {}, {mac}, label {label}", addresses.join(", ")));
         if !interface.security_groups.is_empty() {
             let groups: Vec<&str> = interface.security_groups.iter().map(String::as_str).collect();

@@ -23,6 +23,9 @@ pub fn status() -> Status {
         device: there.then(|| format!("veth-{name}")),
         device_index: there.then_some(10 + number),
         mac: format!("02:00:00:00:00:{number:02x}"),
+        any_mac: there,
+        known_mac: Some(if there { "02:42:0a:01:00:0b" } else { "02:00:00:00:00:02" }.to_owned()),
+        foreign_mac: (!there).then(|| "02:42:0a:01:00:0c".to_owned()),
         addresses: vec![[10, 1, 0, 10 + number as u8].into(), "fd00:1::11".parse().unwrap()],
         label: 100 + number,
         next_hop: there.then_some(number),
@@ -39,6 +42,7 @@ pub fn status() -> Status {
         out_bytes: 945_944,
         flooded_frames: 4,
         flooded_copies: 12,
+        foreign_frames: u64::from(number),
         drops: vec![ReasonCount::of(Reason::Policy, 2), ReasonCount::of(Reason::NoRoute, 1)],
     };
     let hop = |number, references, leads| NextHopEntry { number, references, leads };

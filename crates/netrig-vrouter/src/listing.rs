@@ -50,7 +50,7 @@ pub fn interface(interface: &InterfaceEntry, next_hops: &[NextHopEntry]) -> Stri
 const INDENT: &str = "            ";
 
 fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[NextHopEntry]) {
-    let InterfaceEntry { number, name, network, vrf, mac, .. } = interface;
+    let InterfaceEntry { number, name, network, vrf, mac, known_mac, foreign_mac, foreign_frames, .. } = interface;
     let device = interface.device.as_deref().unwrap_or("(not there)");
     let next_hop = interface.next_hop.map(|next_hop| format!(" NH: {next_hop}")).unwrap_or_default();
     let policy = if interface.policy { "P" } else { "" };
@@ -59,11 +59,15 @@ fn one_interface(text: &mut String, interface: &InterfaceEntry, next_hops: &[Nex
         next_hops.iter().find(|hop| Some(hop.number) == interface.next_hop).map_or(0, |hop| hop.references);
     let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
     line!(text, "{:<12}OS: {device}{next_hop}", format!("vif0/{number}"));
-    line!(text, "{INDENT}Type:Virtual HWaddr:{mac} IPaddr:{}", addresses.join(","));
+    let known = known_mac.as_ref().unwrap_or(mac);
+    let told = if known == mac { String::new() } else { format!(" Told:{mac}") };
+    line!(text, "{INDENT}Type:Virtual HWaddr:{known}{told} IPaddr:{}", addresses.join(","));
     line!(text, "{INDENT}Vrf:{vrf} Flags:{policy}{mirrored}L3L2 Ref:{references} Name:{name} Network:{network}");
     line!(text, "{INDENT}RX packets:{}  bytes:{}", interface.in_packets, interface.in_bytes);
     line!(text, "{INDENT}TX packets:{}  bytes:{}", interface.out_packets, interface.out_bytes);
     line!(text, "{INDENT}Flooded packets:{}  copies:{}", interface.flooded_frames, interface.flooded_copies);
+    let last = foreign_mac.as_ref().map(|mac| format!("  last:{mac}")).unwrap_or_default();
+    line!(text, "{INDENT}Foreign MAC packets:{foreign_frames}{last}");
     let limit = interface.most_flows.map(|most| format!("  limit:{most}")).unwrap_or_default();
     line!(text, "{INDENT}Flows:{}{limit}  ended early:{}", interface.connections, interface.ended_early);
     line!(text, "{INDENT}Drops:{}", interface.drops.iter().map(|drop| drop.packets).sum::<u64>());
@@ -339,6 +343,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::ManyPieces => "Many Pieces",
         Reason::Claim => "Address Claim",
         Reason::PeerInterface => "Peer Interface",
+        Reason::ForeignMac => "Foreign MAC",
     }
 }
 
@@ -371,6 +376,23 @@ pub fn logged(entry: &LogEntry) -> String {
         "{time:.3} {verdict} {protocol}{of_icmp} {source} > {destination}; {name} (vif0/{interface}), '{list}', rule {rule}: \
          {action}, {text}\n"
     )
+}
+
+/// What is not as one would think of an interface's MAC addresses.
+fn addresses_of(interface: &InterfaceEntry) -> Option<String> {
+    let InterfaceEntry { mac, any_mac, known_mac, foreign_mac, foreign_frames, .. } = interface;
+    match (known_mac, foreign_mac) {
+        (_, Some(foreign)) if !any_mac => Some(format!(
+            "its MAC address is {mac} by the file: {foreign_frames} packets from others dropped, the last from {foreign}"
+        )),
+        (Some(known), _) if known != mac && *foreign_frames > 0 => Some(format!(
+            "its container has MAC address {known}, others are told {mac}; {foreign_frames} packets came from another one than before"
+        )),
+        (Some(known), _) if known != mac => {
+            Some(format!("its container has MAC address {known}, others are told {mac}"))
+        }
+        _ => None,
+    }
 }
 
 /// `status`.
@@ -414,6 +436,9 @@ pub fn overview(status: &Status) -> String {
             "interface {name}, vif0/{number}: {device}, network {network}; packets from it {in_packets}, to it {out_packets}, \
              dropped {drops}; {connections} connections{limit}{early}"
         );
+        if let Some(addresses) = addresses_of(interface) {
+            line!(text, "  {addresses}");
+        }
     }
     for drop in status.drops.iter().filter(|drop| drop.packets > 0) {
         line!(text, "dropped {}: {} ({}); {}", drop.packets, drop.reason, drop.text, drop.remedy);

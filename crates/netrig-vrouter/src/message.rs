@@ -246,8 +246,18 @@ pub struct InterfaceEntry {
     pub device: Option<String>,
     /// The kernel's number of it.
     pub device_index: Option<u32>,
-    /// Of the container.
+    /// Of the container, as others are told.
     pub mac: String,
+    /// Whether the container may have any other MAC address, too. If not, frames from others are dropped.
+    #[serde(default)]
+    pub any_mac: bool,
+    /// The MAC address that frames for the container go to: `mac`, or, where any will do, the one that its last frame came from; none
+    /// before the first.
+    #[serde(default)]
+    pub known_mac: Option<String>,
+    /// Where any will not do, the other MAC address that a frame came from last.
+    #[serde(default)]
+    pub foreign_mac: Option<String>,
     pub addresses: Vec<IpAddr>,
     pub label: u32,
     pub next_hop: Option<u32>,
@@ -278,6 +288,9 @@ pub struct InterfaceEntry {
     pub flooded_frames: u64,
     #[serde(default)]
     pub flooded_copies: u64,
+    /// From the container, from another MAC address than the one that was known: dropped, or, where any will do, a change of it.
+    #[serde(default)]
+    pub foreign_frames: u64,
     /// Reasons for which packets were dropped.
     pub drops: Vec<ReasonCount>,
 }

@@ -92,6 +92,8 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
     text.add("counter", "vrouter_interface_flooded", "", help, &labels, interface.flooded_frames as f64);
     let help = "Copies that frames to all and to groups from the interface's container have become.";
     text.add("counter", "vrouter_interface_flooded_copies", "", help, &labels, interface.flooded_copies as f64);
+    let help = "Frames from another MAC address than the interface's: dropped, or, where any will do, changes of it.";
+    text.add("counter", "vrouter_interface_foreign_frames", "", help, &labels, interface.foreign_frames as f64);
     for drop in &interface.drops {
         let [node, interface, network] = labels;
         let labels = [node, interface, network, ("reason", drop.reason.as_str())];

@@ -223,6 +223,7 @@ fn tables_are_made_for_what_the_settings_have() {
             addresses: [address.into()].into(),
             allowed_addresses: Default::default(),
             mac: Mac([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]]),
+            any_mac: true,
             label: 16 + number,
             vni: None,
             distinguisher: 0,

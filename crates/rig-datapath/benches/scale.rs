@@ -103,6 +103,7 @@ fn config(networks: u32, interfaces: u32, routes: u32, real: [u32; 2]) -> Config
                 index,
                 vrf,
                 mac,
+                any_mac: true,
                 gateway,
                 gateway6: None,
                 policy,

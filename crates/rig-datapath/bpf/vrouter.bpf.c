@@ -9,6 +9,7 @@
 #include "vrouter/mirror.h"
 #include "vrouter/mss.h"
 #include "vrouter/replay.h"
+#include "vrouter/source.h"
 #include "vrouter/sweep.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
@@ -33,12 +34,11 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 
 	struct ethhdr *ethernet = (void *)(long)skb->data;
 
-	if (!keeps_macs) {
-		if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
-			return drop(p, nh->number, REASON_PULL);
-		set_mac(ethernet->h_dest, nh->mac);
+	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
+		return drop(p, nh->number, REASON_PULL);
+	set_receiver(ethernet->h_dest, nh);
+	if (!keeps_macs)
 		set_mac(ethernet->h_source, c->mac);
-	}
 	/* The kernel has looked whom the frame was for before this program changed that. */
 	if (skb->pkt_type)
 		bpf_skb_change_type(skb, 0);
@@ -49,7 +49,7 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 
 /* Makes an IP packet of a container go where `to` says. */
 static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
-				 const struct control *c, struct traffic *t, int is_routed)
+				 const struct control *c, struct traffic *t)
 {
 	const struct next_hop *nh = next_hop_at(to->route.next_hop);
 	struct ethhdr inner;
@@ -64,7 +64,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 			count_hop(t, p, HOP_RECEIVE);
 		return verdict;
 	}
-	if (is_routed && p->ttl <= 1)
+	if (p->is_routed && p->ttl <= 1)
 		return tell(skb, p, number, 0);
 	if (nh->kind == TO_TUNNEL && p->tcp_flags & TCP_SYN && on_the_wire(skb, p) <= nh->mtu)
 		lower_mss(skb, p, nh->mtu);
@@ -82,7 +82,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	} else if (nh->kind != TO_INTERFACE) {
 		return drop(p, number, REASON_INVALID_NH);
 	}
-	if (is_routed) {
+	if (p->is_routed) {
 		if (p->ipv6)
 			((struct ipv6hdr *)(data + ETH_HLEN))->hop_limit--;
 		else
@@ -90,9 +90,9 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		p->ttl--;
 	}
 	if (nh->kind == TO_INTERFACE)
-		return deliver(skb, p, nh, c, t, !is_routed);
-	set_mac(inner.h_dest, is_routed ? nh->mac : ((struct ethhdr *)data)->h_dest);
-	set_mac(inner.h_source, is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
+		return deliver(skb, p, nh, c, t, !p->is_routed);
+	set_mac(inner.h_dest, p->is_routed ? nh->mac : ((struct ethhdr *)data)->h_dest);
+	set_mac(inner.h_source, p->is_routed ? c->mac : ((struct ethhdr *)data)->h_source);
 	inner.h_proto = p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 
 	int reason = encapsulate(skb, p, nh, to->route.label, to->tunnel_port, &inner);
@@ -136,7 +136,7 @@ int from_container(struct __sk_buff *skb)
 	struct traffic *t;
 	struct way to = {};
 	struct ethhdr *ethernet;
-	int reason, is_routed, is_held, is_cut = 0;
+	int reason, is_held;
 	__be16 type;
 
 	if (!p || !c)
@@ -152,12 +152,13 @@ int from_container(struct __sk_buff *skb)
 		reason = become_piece(skb);
 		if (reason)
 			return drop(p, number, reason);
-		is_cut = 1;
+		p->is_cut = 1;
 		t = traffic_of(number);
 	} else if (is_copy(skb)) {
 		t = traffic_of(number);
 	} else {
 		t = count_in(number, skb->len);
+		look_at_source(skb, p, number);
 	}
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
@@ -166,14 +167,15 @@ int from_container(struct __sk_buff *skb)
 		return drop(p, number, REASON_INVALID_PACKET);
 	type = ethernet->h_proto;
 	if (type == bpf_htons(ETH_P_ARP))
-		return answer_arp(skb, p, at, number, c);
-	is_routed = is_mac(ethernet->h_dest, c->mac);
+		return p->foreign ? drop(p, number, p->foreign) : answer_arp(skb, p, at, number, c);
+	p->is_routed = is_mac(ethernet->h_dest, c->mac);
 	if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6)) {
 		p->key.source_port = type;
 		return drop(p, number, REASON_INVALID_PROTOCOL);
 	}
 	p->vrf = at->vrf;
-	reason = pull_and_parse_ip(skb, p, ETH_HLEN, type);
+	/* Only now, so that the note of a frame from a foreign address says whose packet it was. */
+	reason = pull_and_parse_ip(skb, p, ETH_HLEN, type) ?: p->foreign;
 	if (reason)
 		return drop(p, number, reason);
 	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
@@ -181,7 +183,7 @@ int from_container(struct __sk_buff *skb)
 	reason = is_for_router_alone(p, at->flags & SERVES_DHCP);
 	if (reason)
 		return drop(p, number, reason);
-	if (!is_routed) {
+	if (!p->is_routed) {
 		struct mac_key key = { .vrf = at->vrf };
 		const struct route *r;
 
@@ -204,7 +206,7 @@ int from_container(struct __sk_buff *skb)
 		p->key.at = AT(number, p->protocol);
 		hash = hash_of_packet(p);
 		to.route = bridged;
-		reason = is_routed ? resolve(at->vrf, &p->key.destination, hash, &to.route) : 0;
+		reason = p->is_routed ? resolve(at->vrf, &p->key.destination, hash, &to.route) : 0;
 		if (reason)
 			return drop(p, number, reason);
 		to.tunnel_port = tunnel_port(hash);
@@ -225,11 +227,11 @@ int from_container(struct __sk_buff *skb)
 		if (reason)
 			return drop(p, number, reason);
 		/* Rules were those for whom the packet's address names, of the gateway's none; its frame's must not name another. */
-		if (!is_routed && (bridged.next_hop != to.route.next_hop || bridged.label != to.route.label) &&
+		if (!p->is_routed && (bridged.next_hop != to.route.next_hop || bridged.label != to.route.label) &&
 		    !lead_to_one_node(bridged.next_hop, to.route.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
 		/* Of what was cut the analyser has the whole. */
-		if (to.mirror && !is_cut) {
+		if (to.mirror && !p->is_cut) {
 			ethernet = (void *)(long)skb->data;
 			if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)
 				return drop(p, number, REASON_PULL);
@@ -239,9 +241,9 @@ int from_container(struct __sk_buff *skb)
 			mirror(skb, ifindex, &to, 0, &frame);
 		}
 	}
-	if (!is_routed)
+	if (!p->is_routed)
 		to.route = bridged;
-	return forward(skb, p, number, &to, c, t, is_routed);
+	return forward(skb, p, number, &to, c, t);
 }
 
 SEC("tcx/ingress")
@@ -361,8 +363,8 @@ int from_underlay(struct __sk_buff *skb)
 		if (reason)
 			return drop(p, number, reason);
 		if (own.mirror) {
+			set_receiver(inner.h_dest, nh);
 			if (!keeps_macs) {
-				set_mac(inner.h_dest, nh->mac);
 				set_mac(inner.h_source, c->mac);
 				inner.h_proto = type;
 			}

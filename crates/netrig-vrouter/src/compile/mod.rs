@@ -189,9 +189,8 @@ impl<'a> Compiler<'a> {
                 self.note(format!("interface '{name}' is the same of the kernel's as '{other}', and is left out"));
                 continue;
             }
-            if let Some(mac) = found.mac.filter(|mac| *mac != interface.mac) {
-                let says = interface.mac;
-                self.note(format!("interface '{name}' has MAC address {mac}, and other nodes are told {says}"));
+            if let Some(note) = found.mac.and_then(|mac| interface.foreign(name, mac)) {
+                self.note(note);
             }
             self.present.insert(name, (number, interface));
             self.compiled.config.labels.insert(interface.label, NextHop::Interface(number));
@@ -199,6 +198,7 @@ impl<'a> Compiler<'a> {
                 index: found.index,
                 vrf: self.numbers.vrfs.get(&interface.network).unwrap_or(0),
                 mac: interface.mac,
+                any_mac: interface.any_mac,
                 gateway: self.gateways(interface).find_map(|gateway| match gateway {
                     IpAddr::V4(v4) => Some(v4),
                     IpAddr::V6(_) => None,

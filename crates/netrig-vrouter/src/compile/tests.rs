@@ -530,7 +530,8 @@ fn what_is_not_there_is_left_out_and_told() {
     let notes: Vec<&str> = compiled.notes.iter().map(String::as_str).collect();
     let expected = [
         "interface 'blue-b' is not there yet",
-        "interface 'red-b' has MAC address 02:00:00:00:00:77, and other nodes are told 02:00:00:00:00:0b",
+        "interface 'red-b' has MAC address 02:00:00:00:00:77, and the file says 02:00:00:00:00:0b: frames from \
+         02:00:00:00:00:77 are dropped",
         "node 'a': there is no way to 192.0.2.1, and so none to its containers",
     ];
     assert_eq!(notes, expected);

@@ -11,12 +11,13 @@ use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::note;
 use rig_datapath::vrouter::Router;
 
+use super::addresses::Addresses;
 use super::finder::{Finder, Found};
 use super::logging::Logging;
 use super::persistence::{self, Begun};
 use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
-use super::{Ask, Event, REST, refused};
+use super::{Ask, Event, REST, addresses, refused};
 use crate::compile::{Compiled, Numbers, compile};
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
@@ -48,6 +49,7 @@ pub(super) struct Engine {
     /// Connections that the table was made for.
     pub(super) room: u32,
     finder: Finder,
+    addresses: Addresses,
     pub(super) begun: Instant,
     /// What was last in the way of putting something in force.
     pub(super) trouble: Option<String>,
@@ -90,6 +92,7 @@ impl Engine {
             sweeping: sweeping.context("start a thread").or_exit(Exit::Failed)?,
             logging: logging.context("start a thread").or_exit(Exit::Failed)?,
             finder: Finder::here().or_exit(Exit::Failed)?,
+            addresses: Addresses::default(),
             begun: Instant::now(),
             trouble: None,
             file,
@@ -144,6 +147,21 @@ impl Engine {
                 if self.trouble.is_some() || self.found.lacks_something() {
                     self.look_again();
                 }
+                self.tell_addresses();
+            }
+        }
+    }
+
+    /// Of containers that have other MAC addresses than before, or than the file says.
+    fn tell_addresses(&mut self) {
+        // What cannot be read now can be the next time.
+        let Ok(sources) = self.router.sources() else { return };
+        for (number, before, now) in self.addresses.news(&sources, Instant::now()) {
+            let name = self.numbers.interfaces.iter().find(|(_, known)| *known == number).map(|(name, _)| name);
+            let known = name.and_then(|name| Some((name, self.settings.interfaces.get(name)?)));
+            let line = known.and_then(|(name, interface)| addresses::words(name, interface, before, now));
+            if let Some(line) = line.filter(|line| !self.compiled.notes.contains(line)) {
+                note(line);
             }
         }
     }

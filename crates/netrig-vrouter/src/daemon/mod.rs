@@ -4,6 +4,7 @@
 //! lock ─ settings ─ programs ─ Finder ─ compile ─ apply, attach ─ socket ─ Engine::work ─ all of it is taken off
 //! ```
 
+mod addresses;
 mod engine;
 mod engines;
 pub(crate) mod finder;

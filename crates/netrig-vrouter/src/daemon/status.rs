@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::vrouter::{self as datapath, Reason, Taken, Traffic};
+use rig_datapath::vrouter::{self as datapath, Reason, Source, Taken, Traffic};
 use rig_wire::ethernet::Mac;
 
 use super::engine::Engine;
@@ -48,13 +48,15 @@ impl Engine {
         };
         let (mut taken, mut discards) = (BTreeMap::new(), BTreeMap::<u32, u64>::new());
         let mut interfaces = Vec::new();
+        let sources = self.router.sources()?;
         for (name, number) in self.numbers.interfaces.iter() {
             let traffic = self.router.traffic(number)?;
             taken.insert(number, traffic.taken);
             // There is a call for each reason, and most interfaces have dropped nothing.
             let of_interface = if traffic.drops > 0 { self.drops_of(number)? } else { Vec::new() };
             add(&of_interface);
-            let entry = self.interface(name, number, traffic, &of_interface)?;
+            let source = sources.get(&number).copied().unwrap_or_default();
+            let entry = self.interface(name, number, (traffic, source), &of_interface)?;
             let discarded = of_interface.iter().find(|(reason, _)| *reason == Reason::Discard);
             let discarded = discarded.map_or(0, |(_, cpus)| cpus.iter().sum::<u64>());
             if let Some(entry) = &entry {
@@ -107,7 +109,7 @@ impl Engine {
         &self,
         name: &str,
         number: u32,
-        traffic: Traffic,
+        (traffic, source): (Traffic, Source),
         drops: &[(Reason, Vec<u64>)],
     ) -> anyhow::Result<Option<InterfaceEntry>> {
         let Some(interface) = self.settings.interfaces.get(name) else { return Ok(None) };
@@ -122,6 +124,9 @@ impl Engine {
             device: present.and_then(|_| self.found.devices.get(name).cloned()),
             device_index: present.map(|present| present.index),
             mac: interface.mac.to_string(),
+            any_mac: interface.any_mac,
+            known_mac: source.mac.map(|mac| mac.to_string()),
+            foreign_mac: source.foreign.map(|mac| mac.to_string()),
             addresses: interface.all_addresses().collect(),
             label: interface.label,
             next_hop: self.router.next_hop_of(number),
@@ -145,6 +150,7 @@ impl Engine {
             out_bytes,
             flooded_frames: copied.frames,
             flooded_copies: copied.copies,
+            foreign_frames: traffic.foreign,
             drops: counts(drops),
         }))
     }

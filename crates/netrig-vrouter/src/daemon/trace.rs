@@ -21,7 +21,12 @@ impl Engine {
         let config = &self.compiled.config;
         let (name, number) = self.interface_of(asked)?;
         let peer = asked.peer.as_ref().map(|peer| self.address_of(peer)).transpose()?;
-        let plain = packet::frame(&asked.flow, config.mac)?;
+        let mut plain = packet::frame(&asked.flow, config.mac)?;
+        let sources = self.router.sources()?;
+        let known = sources.get(&number).and_then(|source| source.mac);
+        if let Some(mac) = known.or_else(|| config.interfaces.get(&number).map(|interface| interface.mac)) {
+            plain.get_mut(6..12).into_iter().for_each(|source| source.copy_from_slice(&mac.0));
+        }
         let (side, index, frame) = match peer {
             None => {
                 let index = config.interfaces.get(&number).map_or(0, |interface| interface.index);
@@ -36,6 +41,7 @@ impl Engine {
         let mut model = Model::new(2 * self.room as usize);
         model.apply(config);
         model.remember(self.router.flows().into_iter().map(Known::from), 0);
+        model.remember_sources(sources);
         let outcome = model.packet(side, index, &frame, 0);
         let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
         for copy in model.mirrored() {
@@ -121,6 +127,7 @@ impl Engine {
                     index: 1,
                     vrf: 1,
                     mac,
+                    any_mac: true,
                     gateway: None,
                     gateway6: None,
                     policy: None,

@@ -57,15 +57,16 @@ impl Reader<'_> {
             }
             let asked = Asked { name: name.clone(), number: asked_number(said.label.as_ref()) };
             labels.entry(interface.node.clone()).or_default().push(asked);
-            if let Some(text) = &said.mac {
+            let mac = said.mac.as_ref().filter(|text| text.get_ref() != "any");
+            interface.any_mac = mac.is_none();
+            if let Some(text) = mac {
                 interface.mac = self.mac(text)?;
                 if interface.mac == settings.router.mac {
                     let what = format!("{} is the router's MAC address", interface.mac);
                     return Err(self.error(text.span(), what, "choose another one, or leave it out"));
                 }
             }
-            let asked =
-                Asked { name: name.clone(), number: said.mac.as_ref().map(|text| (text.span(), interface.mac)) };
+            let asked = Asked { name: name.clone(), number: mac.map(|text| (text.span(), interface.mac)) };
             macs.entry(interface.network.clone()).or_default().push(asked);
             settings.interfaces.insert(name, interface);
         }
@@ -167,6 +168,7 @@ impl Reader<'_> {
             addresses: BTreeSet::new(),
             allowed_addresses: BTreeSet::new(),
             mac: Mac::default(),
+            any_mac: true,
             label: 0,
             vni: None,
             distinguisher: 0,

@@ -199,7 +199,10 @@ pub struct Interface {
     pub addresses: BTreeSet<IpAddr>,
     /// That it may have, too, and may share with other interfaces.
     pub allowed_addresses: BTreeSet<IpAddr>,
+    /// As others are told.
     pub mac: Mac,
+    /// Whether the container may have any other MAC address, too, which is learned from its frames.
+    pub any_mac: bool,
     /// Its MPLS label, which names it on its node.
     pub label: u32,
     /// Its own VXLAN network identifier on its node, by which others send to it in place of the network's.
@@ -218,6 +221,15 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// What there is to say of it, by its name, when its container has this MAC address: nothing where it may have it.
+    pub fn foreign(&self, name: &str, mac: Mac) -> Option<String> {
+        let says = self.mac;
+        let what = format!(
+            "interface '{name}' has MAC address {mac}, and the file says {says}: frames from {mac} are dropped"
+        );
+        (mac != says && !self.any_mac).then_some(what)
+    }
+
     /// All addresses that it may have.
     pub fn all_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().chain(&self.allowed_addresses).copied()

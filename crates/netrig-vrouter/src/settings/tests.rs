@@ -148,7 +148,7 @@ via = ["blue-1"]
     assert_eq!(other.place, Place::Namespace { name: "blue1".to_owned(), device: "veth0".to_owned() });
     assert_eq!((one.label, one.mac.to_string(), one.most_flows), (1000, "02:00:00:00:00:01".to_owned(), Some(0)));
     assert_eq!((one.addresses.len(), one.all_addresses().count(), other.most_flows), (2, 3, Some(5000)));
-    assert_eq!(other.mac.0[0], 2);
+    assert_eq!((one.any_mac, other.any_mac, other.mac.0[0]), (false, true, 2));
     let web = &settings.security_groups["web"];
     assert_eq!(web.inward[0].packets, Packets { protocol: Some(6), ports: vec![80..=80, 8000..=8010] });
     assert_eq!(web.inward[1].remote, Remote::Prefix("10.0.0.0/8".parse().unwrap()));

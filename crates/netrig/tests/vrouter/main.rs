@@ -1,6 +1,7 @@
 //! `netrig vrouter` as a service: two nodes, containers that talk, a changing file, and its end.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod addresses;
 mod bgp;
 mod closed;
 mod flood;
@@ -92,6 +93,16 @@ fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
         lab.plug_web();
         exchange(&mut lab.connect());
     });
+}
+
+#[test]
+fn the_address_of_a_container_is_enforced_or_learned() {
+    with_lab(addresses::an_address_is_enforced_or_learned);
+}
+
+#[test]
+fn a_check_compares_the_addresses_of_containers() {
+    with_lab(addresses::a_check_compares_addresses);
 }
 
 #[test]

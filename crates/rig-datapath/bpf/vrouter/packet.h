@@ -50,6 +50,11 @@ struct packet {
 	__u8 header;
 	/* How many tables its route has led on from, and whether it was one of several ways. */
 	__u8 passed;
+	/*
+	 * Of a container's frame, here, where the verifier does not follow what they are: whether it is for the router's MAC address, a
+	 * piece of a larger packet, and why it is dropped by the address that it came from, 0 for not at all.
+	 */
+	__u8 is_routed, is_cut, foreign;
 	/* The same in all pieces of a packet. */
 	__u32 identification;
 };

@@ -20,7 +20,7 @@
 #define OF_IPV4 (1U << 31)
 #define LABELS (1 << 20)
 /* Reasons for drops have numbers below. */
-#define REASONS 80
+#define REASONS 96
 /* Dropped packets that are remembered for each CPU. */
 #define LOGGED 256
 /* A tick is 2^27 ns, 134 ms. */
@@ -112,6 +112,8 @@ enum interface_flag {
 	HAS_POLICY = 1,
 	/* It may answer as a DHCP server. */
 	SERVES_DHCP = 2,
+	/* Its frames may come from any MAC address; those for it go to the one that the last of them came from. */
+	ANY_MAC = 4,
 };
 
 struct interface {
@@ -126,11 +128,17 @@ struct interface {
 	__u8 flags;
 	/* The analyser of all its flows; 0 for none. */
 	__u8 mirror;
-	__u64 pad;
+	/*
+	 * The MAC address that frames come from and go to, as word_of_mac() has it: `mac`, or with ANY_MAC the one that was learned, 0 before
+	 * the first frame.
+	 */
+	__u64 known_mac;
+	/* Without ANY_MAC: the other one that a frame came from last; 0 for none. */
+	__u64 foreign_mac;
 	/* The router's own addresses there, IPv4 and IPv6; 0 where it has none. */
 	struct address gateway[2];
 };
-_Static_assert(sizeof(struct interface) == 80, "");
+_Static_assert(sizeof(struct interface) == 88, "");
 
 /*
  * Rules in their order, each a bit. Of a packet's remote address and of its protocol and port each, a row has the bits of the
@@ -280,8 +288,10 @@ struct traffic {
 	__u64 drops;
 	/* Of packets from the container, and of those that come to it by tunnels. */
 	__u64 hops[HOPS];
+	/* From another MAC address than the one that was known. */
+	__u64 foreign;
 };
-_Static_assert(sizeof(struct traffic) == 104, "");
+_Static_assert(sizeof(struct traffic) == 112, "");
 
 /* Who gets copies of packets. */
 struct analyser {

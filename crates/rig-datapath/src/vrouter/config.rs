@@ -216,8 +216,11 @@ pub struct Interface {
     /// The kernel's number of it.
     pub index: u32,
     pub vrf: u32,
-    /// The container's MAC address.
+    /// The container's MAC address, as others are told.
     pub mac: Mac,
+    /// Whether its frames may come from other addresses, too; those for it go to the one that the last of them came from then. Else such
+    /// frames are dropped.
+    pub any_mac: bool,
     /// The router's own IPv4 address there, from which it says what became of packets; without it nobody is told.
     pub gateway: Option<Ipv4Addr>,
     /// As `gateway`.

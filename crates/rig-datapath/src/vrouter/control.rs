@@ -25,7 +25,7 @@ use super::load::{self, Purpose, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
 use super::shape::{
-    self, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route,
+    self, ANY_MAC, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route,
     SERVES_DHCP, kind, v4,
 };
 use super::sizes::Sizes;
@@ -243,7 +243,7 @@ impl Router {
         for (number, interface) in &known.interfaces {
             let old = before.interfaces.get(number);
             if old != Some(interface) {
-                tables.interfaces.set(number, interface)?;
+                tables.interfaces.set(number, &with_macs(tables, *number, old, interface)?)?;
             }
             if old.map(|old| old.ifindex) != Some(interface.ifindex) {
                 tables.interface_of.set(&interface.ifindex, number)?;
@@ -576,13 +576,31 @@ fn describe(
         mac: interface.mac.0,
         mirror: interface.mirror.unwrap_or(0),
         flags: if interface.policy.is_some() { HAS_POLICY } else { 0 }
-            | if interface.serves_dhcp { SERVES_DHCP } else { 0 },
+            | if interface.serves_dhcp { SERVES_DHCP } else { 0 }
+            | if interface.any_mac { ANY_MAC } else { 0 },
+        known_mac: if interface.any_mac { 0 } else { shape::word_of_mac(interface.mac) },
         gateway: [
             interface.gateway.map(IpAddr::from).map(Into::into).unwrap_or_default(),
             interface.gateway6.map(IpAddr::from).map(Into::into).unwrap_or_default(),
         ],
         ..shape::Interface::default()
     }
+}
+
+/// An interface as it goes into the table, with the MAC addresses that the one before it has met, where it is the same device under the
+/// same rule.
+fn with_macs(
+    tables: &Tables,
+    number: u32,
+    before: Option<&shape::Interface>,
+    now: &shape::Interface,
+) -> Result<shape::Interface, Error> {
+    let rule = |one: &shape::Interface| (one.ifindex, one.mac, one.flags & ANY_MAC);
+    if before.is_none_or(|before| rule(before) != rule(now)) {
+        return Ok(*now);
+    }
+    let met: shape::Interface = tables.interfaces.at(number)?;
+    Ok(shape::Interface { known_mac: met.known_mac, foreign_mac: met.foreign_mac, ..*now })
 }
 
 /// An analyser as the table has it; one without a way is none.

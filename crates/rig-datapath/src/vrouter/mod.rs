@@ -38,7 +38,7 @@ pub use control::Router;
 pub use log::{Log, LogCounts, Logged};
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{Copied, Dropped, Flow, Mirrored, Taken, Traffic};
+pub use status::{Copied, Dropped, Flow, Mirrored, Source, Taken, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

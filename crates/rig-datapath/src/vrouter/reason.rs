@@ -37,6 +37,7 @@ reasons! {
         ManyPieces = 77, "many_pieces", "larger than the tunnel takes, from a sender whose packets would be cut into more than 100,000 pieces a second, or 500 at once", "lower the container's MTU";
         Claim = 78, "claim", "a message that would tell other containers whose an address is or who the router is: a neighbor or router advertisement, a redirect, a query for groups, or a DHCP server's answer", "find out who sends it; a DHCP server's interface needs `dhcp_server = true`";
         PeerInterface = 79, "peer_interface", "a tunnel's packet from another node by an interface that the way back to it does not take", "find out who forges it; where the underlay's ways are asymmetric, set `strict_underlay = false`";
+        ForeignMac = 80, "foreign_mac", "a frame from another MAC address than the only one that its interface may have", "give the container the address that the file says, or say another one or `mac = \"any\"` there";
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
+use rig_wire::ethernet::Mac;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::plain::{Address, plain};
@@ -18,7 +19,7 @@ const VRF_BITS: u32 = 32;
 /// Of the number of a VRF, before prefixes of IPv4.
 const OF_IPV4: u32 = 1 << 31;
 /// Reasons for drops have numbers below.
-pub(crate) const REASONS: u32 = 80;
+pub(crate) const REASONS: u32 = 96;
 /// Dropped packets that are remembered for each CPU.
 pub(crate) const LOGGED: u32 = 256;
 pub(crate) const TICK_SHIFT: u32 = 27;
@@ -39,6 +40,7 @@ pub(crate) mod kind {
 /// Of `flags` of an interface.
 pub(crate) const HAS_POLICY: u8 = 1;
 pub(crate) const SERVES_DHCP: u8 = 2;
+pub(crate) const ANY_MAC: u8 = 4;
 /// Of `flags` of a flow.
 pub(crate) const FORWARD: u8 = 1;
 pub(crate) const DENIED: u8 = 2;
@@ -103,7 +105,7 @@ plain! {
         copies: u64,
     }
 
-    pub(crate) struct Interface: 80 {
+    pub(crate) struct Interface: 88 {
         ifindex: u32,
         vrf: u32,
         next_hop: u32,
@@ -113,7 +115,8 @@ plain! {
         mac: [u8; 6],
         flags: u8,
         mirror: u8,
-        pad: u64,
+        known_mac: u64,
+        foreign_mac: u64,
         gateway: [Address; 2],
     }
 
@@ -199,13 +202,14 @@ plain! {
         failed: u64,
     }
 
-    pub(crate) struct Traffic: 104 {
+    pub(crate) struct Traffic: 112 {
         in_packets: u64,
         in_bytes: u64,
         out_packets: u64,
         out_bytes: u64,
         drops: u64,
         hops: [u64; HOPS],
+        foreign: u64,
     }
 
     pub(crate) struct Dropped: 56 {
@@ -268,6 +272,17 @@ pub(crate) type Members = [Route; MAX_MEMBERS];
 /// An IPv4 address as it stands in a packet.
 pub(crate) fn v4(address: Ipv4Addr) -> u32 {
     u32::from_ne_bytes(address.octets())
+}
+
+/// A MAC address as interfaces have it, 0 for none.
+pub(crate) fn word_of_mac(mac: Mac) -> u64 {
+    let [a, b, c, d, e, f] = mac.0;
+    u64::from(u32::from_ne_bytes([a, b, c, d])) | u64::from(u16::from_ne_bytes([e, f])) << 32
+}
+
+pub(crate) fn mac_of_word(word: u64) -> Option<Mac> {
+    let ([a, b, c, d], [e, f]) = ((word as u32).to_ne_bytes(), ((word >> 32) as u16).to_ne_bytes());
+    (word != 0).then_some(Mac([a, b, c, d, e, f]))
 }
 
 /// Bits of a prefix in an address as tables have it.

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use libbpf_rs::MapCore;
+use rig_wire::ethernet::Mac;
 
 use crate::maps::Map;
 use crate::{Error, maps};
@@ -28,6 +29,18 @@ pub struct Traffic {
     /// Dropped, for whatever reason.
     pub drops: u64,
     pub taken: Taken,
+    /// Of `in_packets`, those from another MAC address than the one that was known: see [`Source`].
+    pub foreign: u64,
+}
+
+/// From which MAC addresses an interface's frames come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Source {
+    /// The known one, which frames for it go to: the configuration's, or, where any will do, the one that its last frame came from; none
+    /// before the first.
+    pub mac: Option<Mac>,
+    /// Where the configuration's is the only one: the other one that a frame came from last, which was dropped.
+    pub foreign: Option<Mac>,
 }
 
 /// What has taken packets from containers, and those that came by tunnels: an interface's are those that it has sent, and those
@@ -177,7 +190,22 @@ impl Router {
             out_bytes: sum.out_bytes + one.out_bytes,
             drops: sum.drops + one.drops,
             taken: sum.taken.and(one.hops.into()),
+            foreign: sum.foreign + one.foreign,
         }))
+    }
+
+    /// From which MAC addresses frames of the interfaces come, by their numbers.
+    pub fn sources(&self) -> Result<BTreeMap<u32, Source>, Error> {
+        let count = self.known.interfaces.keys().max().map_or(0, |most| most + 1);
+        let (mut all, mut number) = (BTreeMap::new(), 0);
+        self.tables.interfaces.first(count, |one: shape::Interface| {
+            let mac = shape::mac_of_word(one.known_mac);
+            if self.known.interfaces.contains_key(&number) {
+                all.insert(number, Source { mac, foreign: shape::mac_of_word(one.foreign_mac) });
+            }
+            number += 1;
+        })?;
+        Ok(all)
     }
 
     /// What has taken packets of each VRF, by its number: of the interfaces that are in it, and of those that were. `of` has what

@@ -36,9 +36,10 @@ const STEPS: usize = 120;
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// By an interface, one more than there are.
+    /// By an interface, one more than there are; from the address that it has, or from another one.
     Send {
         by: u8,
+        from: Option<u8>,
         to: u8,
         packet: Inner,
         spoil: Spoil,
@@ -108,7 +109,9 @@ fn step() -> impl Strategy<Value = Step> {
     let hop_limit = prop_oneof![5 => Just(255_u8), 1 => any::<u8>()];
     let operation = || prop_oneof![6 => Just(1_u8), 1 => any::<u8>()];
     prop_oneof![
-        20 => (by(), to, inner(), spoil()).prop_map(|(by, to, packet, spoil)| Step::Send { by, to, packet, spoil }),
+        20 => (by(), prop::option::weighted(0.1, 0_u8..13), to, inner(), spoil()).prop_map(|(by, from, to, packet, spoil)| {
+            Step::Send { by, from, to, packet, spoil }
+        }),
         12 => (outer(), inner(), spoil()).prop_map(|(outer, packet, spoil)| Step::Tunnelled { outer, packet, spoil }),
         12 => (any::<u16>(), inner(), outer()).prop_map(|(flow, packet, outer)| Step::Known { flow, packet, outer }),
         2 => (by(), 0_u8..13, 0_u8..13, operation(), spoil())
@@ -269,6 +272,7 @@ impl Pair<'_> {
             let connections = self.router.connections(interface).unwrap();
             prop_assert_eq!(connections, self.model.connections(interface) as u64, "{}", self.text);
         }
+        prop_assert_eq!(&self.router.sources().unwrap(), self.model.sources(), "{}", self.text);
         for interface in 0..=INTERFACES {
             let copied = self.router.copied(interface).unwrap();
             prop_assert_eq!(copied, self.model.copied(interface), "interface {}\n{}", interface, self.text);
@@ -279,11 +283,11 @@ impl Pair<'_> {
     fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         let _ = write!(self.text, "{step:?} -> ");
         match step {
-            Step::Send { by, to, packet, spoil } => {
+            Step::Send { by, from, to, packet, spoil } => {
                 // Nearly all send from their own addresses.
                 let source = if (1..=4).contains(&packet.source) { *by } else { packet.source };
                 let packet = Inner { source, ..packet.clone() };
-                let mut frame = framed(mac(*to), mac(*by), &packet.bytes(), packet.is_v6);
+                let mut frame = framed(mac(*to), mac(from.unwrap_or(*by)), &packet.bytes(), packet.is_v6);
                 spoil.apply(&mut frame);
                 self.packet(Side::Container, *by, &frame)
             }

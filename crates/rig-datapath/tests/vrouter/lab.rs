@@ -172,6 +172,7 @@ impl Lab {
                     index,
                     vrf: VRF,
                     mac: mac_of(own as u8, container),
+                    any_mac: true,
                     gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: Some("fd07::1".parse().unwrap()),
                     policy: Some(Policy::default()),
@@ -205,7 +206,7 @@ impl Lab {
 }
 
 impl Node {
-    fn add_container(&mut self, container: usize, mtu: u32) {
+    pub fn add_container(&mut self, container: usize, mtu: u32) {
         let ns = NetNs::create().unwrap();
         let name = format!("c{container}");
         let mut netlink = Netlink::open(&self.ns).unwrap();

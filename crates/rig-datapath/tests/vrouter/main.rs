@@ -17,6 +17,7 @@ mod packets;
 mod pieces;
 mod settings;
 mod shares;
+mod sources;
 mod told;
 mod traffic;
 mod watched;

@@ -146,6 +146,7 @@ pub fn config() -> impl Strategy<Value = Config> {
                     index: number,
                     vrf,
                     mac: mac(number as u8),
+                    any_mac: told != (number % 2 == 0),
                     gateway: told.then_some(Ipv4Addr::new(10, 7, 0, 1)),
                     gateway6: told.then_some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
                     mirror: mirror.filter(|_| policy.is_some()),

@@ -64,6 +64,7 @@ fn interface(topology: &Topology, (node, own): (&Planned, &Space), space: &Space
         addresses: end.addresses.iter().map(|address| address.address).collect(),
         allowed_addresses: BTreeSet::new(),
         mac: Mac(end.mac?.0),
+        any_mac: true,
         label,
         vni: None,
         distinguisher: 0,

@@ -68,6 +68,7 @@ fn config() -> Config {
         index: number.into(),
         vrf: 1,
         mac: mac(9 + number),
+        any_mac: number == 2,
         gateway: Some(Ipv4Addr::new(10, 7, 0, 1)),
         gateway6: Some(Ipv6Addr::new(0xfd07, 0, 0, 0, 0, 0, 0, 1)),
         policy,

@@ -11,6 +11,7 @@ mod flow;
 mod mss;
 mod packet;
 mod route;
+mod source;
 mod steps;
 mod tunnel;
 
@@ -22,7 +23,7 @@ use rig_wire::ethernet::{self, Mac, ethertype};
 use super::config::{Config, Encapsulation, NextHop, Tunnel, Vni};
 use super::control::LARGEST;
 use super::reason::Reason;
-use super::status::{Copied, Traffic};
+use super::status::{Copied, Source, Traffic};
 use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
 use answer::Became;
@@ -128,6 +129,8 @@ pub struct Model {
     drops: BTreeMap<(u32, Reason), u64>,
     /// Frames to all, by the interface that they came from, 0 for tunnels.
     copied: BTreeMap<u32, Copied>,
+    /// By the interfaces that there are.
+    sources: BTreeMap<u32, Source>,
     /// Of the frame that came last.
     copies: Vec<Sent>,
     mirrored: Vec<Copy>,
@@ -160,6 +163,7 @@ impl Model {
             traffic: BTreeMap::new(),
             drops: BTreeMap::new(),
             copied: BTreeMap::new(),
+            sources: BTreeMap::new(),
             copies: Vec::new(),
             mirrored: Vec::new(),
         }
@@ -167,6 +171,7 @@ impl Model {
 
     /// See [`Router::apply`](super::Router::apply). The configuration is a valid one.
     pub fn apply(&mut self, config: &Config) {
+        self.sources = self.sources_under(config);
         self.config = config.clone();
         self.flows.turn_over();
     }
@@ -272,6 +277,7 @@ impl Model {
     ) -> Result<Sent, Refused> {
         let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
         let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
+        let mut foreign = None;
         let cut;
         let frame = match piece {
             Some((place, eights)) => {
@@ -282,6 +288,9 @@ impl Model {
                 let traffic = self.traffic.entry(number).or_default();
                 traffic.in_packets += 1;
                 traffic.in_bytes += frame.len() as u64;
+                if frame.len() >= ETHERNET {
+                    foreign = self.meet(number, mac_at(frame, 6));
+                }
                 frame
             }
         };
@@ -289,6 +298,9 @@ impl Model {
         let Some(kind) = word(frame, 12) else { return Err(refused(Reason::InvalidPacket)) };
         let interface = &self.config.interfaces[&number];
         let vrf = interface.vrf;
+        if let Some(reason) = foreign.filter(|_| kind == ethertype::ARP) {
+            return Err(refused(reason));
+        }
         if kind == ethertype::ARP {
             let (asked, answer) = answer::arp(frame, self.config.mac).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
@@ -298,6 +310,9 @@ impl Model {
             return Err(refused(Reason::InvalidProtocol));
         }
         let mut p = Packet::parse(&frame[ETHERNET..], kind == ethertype::IPV6).map_err(&refused)?;
+        if let Some(reason) = foreign {
+            return Err(refused(reason));
+        }
         if answer::is_solicitation(&p) {
             let asked = answer::asked_for(frame, &p).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
@@ -473,15 +488,6 @@ impl Model {
         Refused { interface: number, reason, told }
     }
 
-    /// To a container: from the router, but for what is bridged.
-    fn delivered(&self, mut frame: Vec<u8>, to: u32, bridged: bool) -> Sent {
-        if !bridged {
-            frame[..6].copy_from_slice(&self.config.interfaces[&to].mac.0);
-            frame[6..12].copy_from_slice(&self.config.mac.0);
-        }
-        (Out::Interface(to), frame)
-    }
-
     /// `None` is the host's own.
     fn underlay_brings(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
         let Some(underlay) = &self.config.underlay else { return Ok(None) };
@@ -529,10 +535,8 @@ impl Model {
             let by = By::Peer(outer.source);
             let way = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
             if let Some(analyser) = way.mirror {
-                let (to, from) = match bridged {
-                    true => (mac_at(frame, outer.inner), mac_at(frame, outer.inner + 6)),
-                    false => (self.config.interfaces[&number].mac, self.config.mac),
-                };
+                let from = if bridged { mac_at(frame, outer.inner + 6) } else { self.config.mac };
+                let to = self.receiver_of(number);
                 let kind = tunnel::kind_of(&p).to_be_bytes();
                 let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
                 self.mirrored.push(Copy { analyser, frame });

@@ -56,6 +56,7 @@ mod tests {
             index,
             vrf: index,
             mac: Mac([2, 0, 0, 0, 0, index as u8]),
+            any_mac: true,
             gateway: None,
             gateway6: None,
             policy,
