@@ -32,7 +32,7 @@ Examples:
 
 /// The receive spreader
 #[derive(Debug, Parser)]
-#[command(name = "netrig spread", bin_name = "netrig spread", max_term_width = 110, after_help = EXAMPLES)]
+#[command(version, name = "netrig spread", bin_name = "netrig spread", max_term_width = 110, after_help = EXAMPLES)]
 struct Spread {
     #[command(subcommand)]
     command: Command,

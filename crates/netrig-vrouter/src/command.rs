@@ -29,7 +29,7 @@ Examples:
 
 /// The overlay router of containers
 #[derive(Debug, Parser)]
-#[command(name = "netrig vrouter", bin_name = "netrig vrouter", max_term_width = 110, after_help = EXAMPLES)]
+#[command(version, name = "netrig vrouter", bin_name = "netrig vrouter", max_term_width = 110, after_help = EXAMPLES)]
 struct Vrouter {
     #[command(subcommand)]
     command: Command,

@@ -210,7 +210,7 @@ enum Command {
     /// namespace, or all its interfaces where none runs. docs/TOP.md describes the screen; ? lists the keys. Exit status: 0
     /// done; 2 bad input, or no terminal and no --json; 3 what was asked for does not run here; 4 it ended, or the kernel does
     /// not tell.
-    #[command(after_help = examples::TOP)]
+    #[command(version, display_name = "netrig top", after_help = examples::TOP)]
     Top(netrig_top::command::TopArgs),
     /// Completions of command lines, for a shell
     #[command(after_help = examples::COMPLETIONS)]

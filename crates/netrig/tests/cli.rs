@@ -246,9 +246,13 @@ fn stored(home: &Path) -> PathBuf {
 }
 
 /// Commands that print, from the store of [`stored`].
-const PRINTING: [&[&str]; 13] = [
+const PRINTING: [&[&str]; 17] = [
     &["--help"],
     &["--version"],
+    &["lb", "--version"],
+    &["vrouter", "--version"],
+    &["spread", "--version"],
+    &["top", "--version"],
     &["list"],
     &["show", "layers"],
     &["history"],
@@ -301,6 +305,19 @@ fn an_output_that_cannot_be_written_is_a_failure() {
         let output = plain(home.path()).args(arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
         assert_eq!(output.status.code(), Some(4), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains("No space left"), "{arguments:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn commands_that_run_for_long_say_their_version() {
+    let home = tempfile::tempdir().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    for command in ["vrouter", "spread", "top"] {
+        for option in ["--version", "-V"] {
+            let assert = netrig(home.path()).args([command, option]).assert().success();
+            let said = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+            assert_eq!(said, format!("netrig {command} {version}\n"), "{option}");
+        }
     }
 }
 
