@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -79,6 +79,30 @@ impl Wire {
         let told = self.ends[end].run(|| command.output()).unwrap().unwrap();
         String::from_utf8_lossy(&told.stdout).contains("xdp")
     }
+
+    /// Frames that have come to the server's end or left it.
+    fn frames(&self) -> u64 {
+        // A line of it: the name, eight numbers of what was received, eight of what was sent.
+        let all = self.ends[1].run(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
+        let line = all.lines().find(|line| line.trim_start().starts_with("dp1:")).unwrap();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        [words[2], words[10]].iter().map(|count| count.parse::<u64>().unwrap()).sum()
+    }
+
+    #[track_caller]
+    fn record(&self, name: &str) -> Value {
+        let text = fs::read_to_string(self.home.path().join(name)).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}: '{text}'"))
+    }
+}
+
+#[track_caller]
+fn wait_until(mut so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !so() {
+        assert!(begin.elapsed() < PATIENCE, "it never happens");
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 const CLIENT: &str = "mode client\ncpu 0\nport dp0 10.99.0.1 10.99.0.2\nclient 10.99.1.1 10\nserver 10.99.2.1 2\nwait 1\n\
@@ -107,7 +131,9 @@ fn place(text: &str) -> String {
 /// A process whose output is collected; killed when the test fails.
 struct Running {
     child: Child,
-    collectors: Vec<thread::JoinHandle<String>>,
+    /// Standard output and standard error, so far.
+    texts: [Arc<Mutex<Vec<u8>>>; 2],
+    collectors: [thread::JoinHandle<()>; 2],
 }
 
 struct Ended {
@@ -118,15 +144,24 @@ struct Ended {
 
 impl Running {
     fn of(mut child: Child) -> Self {
-        fn collect(mut from: impl Read + Send + 'static) -> thread::JoinHandle<String> {
+        fn collect(mut from: impl Read + Send + 'static, to: &Arc<Mutex<Vec<u8>>>) -> thread::JoinHandle<()> {
+            let to = Arc::clone(to);
             thread::spawn(move || {
-                let mut text = String::new();
-                let _ = from.read_to_string(&mut text);
-                text
+                let mut some = [0; 4096];
+                while let Ok(length @ 1..) = from.read(&mut some) {
+                    to.lock().unwrap().extend_from_slice(&some[..length]);
+                }
             })
         }
-        let collectors = vec![collect(child.stdout.take().unwrap()), collect(child.stderr.take().unwrap())];
-        Self { child, collectors }
+        let texts = <[Arc<Mutex<Vec<u8>>>; 2]>::default();
+        let (out, said) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let collectors = [collect(out, &texts[0]), collect(said, &texts[1])];
+        Self { child, texts, collectors }
+    }
+
+    /// What it has written to standard output, so far.
+    fn out(&self) -> String {
+        String::from_utf8_lossy(&self.texts[0].lock().unwrap()).into_owned()
     }
 
     fn signal(&self, signal: Signal) {
@@ -143,8 +178,12 @@ impl Running {
             assert!(begin.elapsed() < PATIENCE, "it does not end");
             thread::sleep(Duration::from_millis(10));
         };
-        let mut texts = self.collectors.drain(..).map(|collector| collector.join().unwrap());
-        Ended { status, out: texts.next().unwrap(), said: texts.next().unwrap() }
+        while !self.collectors.iter().all(thread::JoinHandle::is_finished) {
+            assert!(begin.elapsed() < PATIENCE, "its output does not end");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let [out, said] = self.texts.each_ref().map(|text| String::from_utf8(text.lock().unwrap().clone()).unwrap());
+        Ended { status, out, said }
     }
 
     #[track_caller]
@@ -197,7 +236,7 @@ fn a_thousand_connections(driver: &str) {
     assert!(client.out.contains("netrig dperf Test Finished") && client.out.contains("seconds 0 "), "{}", client.out);
     assert!(client.out.contains("latency(us)") && client.out.contains("handshake"), "{}", client.out);
     for (name, mode) in [("client.json", "client"), ("server.json", "server")] {
-        let record: Value = serde_json::from_slice(&fs::read(wire.home.path().join(name)).unwrap()).unwrap();
+        let record = wire.record(name);
         let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/dperf.json");
         let schema: Value = serde_json::from_str(&fs::read_to_string(published).unwrap()).unwrap();
         let validator = jsonschema::validator_for(&schema).unwrap();
@@ -258,7 +297,7 @@ fn several_workers_share_a_port() {
     let server = server.ends_with(0);
     assert_eq!((client.total("skOpen"), client.total("skErr")), (400, 0), "{}", client.out);
     assert_eq!(server.total("skOpen"), 400, "{}", server.out);
-    let record: Value = serde_json::from_slice(&fs::read(wire.home.path().join("c.json")).unwrap()).unwrap();
+    let record = wire.record("c.json");
     let workers = record["total"]["workers"].as_array().unwrap();
     let opened: Vec<_> = workers.iter().map(|worker| worker["counters"]["skOpen"].as_u64()).collect();
     assert_eq!(opened, [Some(200), Some(200)], "each its half");
@@ -291,7 +330,7 @@ fn who_has_no_answer_ends_with_status_1() {
     let client = wire.client(&["--json", "client.json"], "cps 20").ends_with(1);
     assert_eq!((client.total("skOpen"), client.total("skCon")), (20, 20), "{}", client.out);
     assert!(client.said.contains("20 connections were without an answer"), "{}", client.said);
-    let record: Value = serde_json::from_slice(&fs::read(wire.home.path().join("client.json")).unwrap()).unwrap();
+    let record = wire.record("client.json");
     assert_eq!(record["failures"].as_array().map(Vec::len), Some(1), "{record}");
     drop(server);
 
@@ -308,12 +347,8 @@ fn a_signal_ends_a_run_with_its_totals() {
     let server = wire.server(&["--json", "server.json"], "duration 1h");
     let client = wire.client(&["--json", "client.json"], "cps 100\nduration 1h\nquiet");
     let json = wire.home.path().join("client.json");
-    let begin = Instant::now();
     // The file is made when the run begins; then some seconds for connections.
-    while !json.exists() {
-        assert!(begin.elapsed() < PATIENCE);
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| json.exists());
     thread::sleep(Duration::from_secs(4));
     client.signal(Signal::INT);
     let client = client.ends_with(0);
@@ -351,11 +386,14 @@ fn one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface() {
 #[test]
 fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
     let Some(wire) = Wire::new() else { return };
-    let client = wire.client(&[], "cps 10");
-    thread::sleep(Duration::from_secs(2));
-    client.signal(Signal::INT);
-    let client = client.ends_with(130);
-    assert!(client.said.contains("10.99.0.2 (dp0)"), "{}", client.said);
+    for how in [&[][..], &["--search", "loss-free"]] {
+        let client = wire.client(&[how, &["--json", "c.json"]].concat(), "cps 10");
+        thread::sleep(Duration::from_secs(2));
+        client.signal(Signal::INT);
+        let client = client.ends_with(130);
+        assert!(client.said.contains("10.99.0.2 (dp0)"), "{}", client.said);
+        assert!(!wire.home.path().join("c.json").exists(), "an empty file is no JSON");
+    }
 }
 
 #[test]
@@ -381,6 +419,36 @@ fn the_highest_rate_without_loss_is_searched() {
 }
 
 #[test]
+fn a_search_is_stopped_in_any_step_with_what_is_known() {
+    let Some(wire) = Wire::new() else { return };
+    let server = wire.server(&[], "duration 1h");
+    let file = wire.file("endless.conf", &place(&format!("{CLIENT}cps 50\n")));
+    let steps_in = |out: &str| out.lines().filter(|line| line.contains("connections/s  ")).count();
+    for after in [0, 2] {
+        let before = wire.frames();
+        let name = format!("stopped-{after}.json");
+        let search = wire.start(0, &["--search", "loss-free", "--json", &name], &file);
+        // More than questions for addresses: connections.
+        wait_until(|| wire.frames() >= before + 20 && steps_in(&search.out()) >= after);
+        search.signal(Signal::INT);
+        let ended = search.ends_with(1);
+        let record = wire.record(&name);
+        let steps = record["search"]["steps"].as_array().unwrap();
+        assert_eq!(steps.len(), steps_in(&ended.out), "{record}");
+        assert!(if after == 0 { steps.is_empty() } else { steps.len() >= after }, "{record}");
+        assert_eq!(
+            (&record["search"]["ending"], &record["interrupted"]),
+            (&"stopped".into(), &true.into()),
+            "{record}"
+        );
+        assert!(count(&record, "skOpen") > 0, "{record}");
+        assert!(ended.said.contains("the search was stopped before "), "{}", ended.said);
+        assert_eq!(record["failures"].as_array().map(Vec::len), Some(1), "{record}");
+    }
+    drop(server);
+}
+
+#[test]
 fn a_search_whose_server_ends_before_says_so() {
     let Some(wire) = Wire::new() else { return };
     let server = wire.server(&[], "duration 1h");
@@ -395,6 +463,7 @@ fn a_search_whose_server_ends_before_says_so() {
     // On a machine without time for it, perhaps none.
     assert!(ended.said.contains("; until then ") && ended.said.contains(" carried"), "{}", ended.said);
     assert!(!ended.said.contains("waiting for the gateway"), "{}", ended.said);
+    assert!(!wire.home.path().join("c.json").exists(), "an empty file is no JSON");
 }
 
 /// Both ends with more lines, the client's for a second; they end well, and each leaves its JSON.
@@ -406,8 +475,7 @@ fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(Ended, Value)
     let statuses = [client.status.code(), server.status.code()];
     let told = format!("{shape}\n{}\n{}\n{}\n{}", client.out, client.said, server.out, server.said);
     assert_eq!(statuses, [Some(0), Some(0)], "{told}");
-    let record = |name: &str| serde_json::from_slice(&fs::read(wire.home.path().join(name)).unwrap()).unwrap();
-    [(client, record("client.json")), (server, record("server.json"))]
+    [(client, wire.record("client.json")), (server, wire.record("server.json"))]
 }
 
 /// A counter that was sent again by nobody's fault is as good: what a slow machine repeats comes on top.

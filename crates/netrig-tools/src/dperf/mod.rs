@@ -89,6 +89,14 @@ impl DperfArgs {
         }
         arguments
     }
+
+    /// Takes away the file that was made to see that it can be, when a run leaves no record.
+    fn remove_empty_json(&self) {
+        let is_empty = |path: &&PathBuf| fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
+        if let Some(path) = self.json.as_ref().filter(is_empty) {
+            let _ = fs::remove_file(path);
+        }
+    }
 }
 
 /// The options as the whole command line of a link named `dperf`.
@@ -147,12 +155,14 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
         // Not after an hour.
         fs::write(json, "").with_context(|| format!("write {}", json.display())).or_exit(Exit::BadInput)?;
     }
-    let mut console = Console::new(&plan)?;
+    let mut console = Console::new(&plan).inspect_err(|_| options.remove_empty_json())?;
     if plan.daemon && env::var_os(IN_BACKGROUND).is_none() {
-        return crate::go_into_background("dperf", &options.arguments(path), IN_BACKGROUND);
+        let gone = crate::go_into_background("dperf", &options.arguments(path), IN_BACKGROUND);
+        return gone.inspect_err(|_| options.remove_empty_json());
     }
     warnings.iter().for_each(|warning| console.warn(&format!("{}: {warning}", path.display())));
-    match perform(options, path, text, &plan, &mut console) {
+    let done = perform(options, path, text, &plan, &mut console).inspect_err(|_| options.remove_empty_json());
+    match done {
         // Who is in the background has nobody else to tell.
         Err(failure) if plan.daemon => {
             console.error(&failure.to_string());
@@ -204,7 +214,7 @@ fn perform(
             mode: if plan.is_client() { Mode::Client } else { Mode::Server },
             total: Total::new(finished.span.as_secs_f64(), &finished.outcome, finished.nic),
             seconds: if search.is_some() { Vec::new() } else { finished.seconds },
-            interrupted: finished.interrupted,
+            interrupted: finished.interrupted || search.as_ref().is_some_and(|search| search.ending == "stopped"),
             ports: finished.ports,
             notes: std::mem::take(&mut console.notes),
             search,

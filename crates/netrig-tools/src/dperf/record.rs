@@ -39,7 +39,7 @@ pub struct Record {
     pub notes: Vec<String>,
     /// A row for each second, from when all gateways were known; empty of a search.
     pub seconds: Vec<Second>,
-    /// The whole run; of a search its last step.
+    /// The whole run; of a search the last step that was over, or the first as far as it came.
     pub total: Total,
     /// The search, when one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -30,6 +30,7 @@ pub struct Found {
     pub outcome: Outcome,
     /// Whether the rate held is the generator's own limit.
     pub bound: Option<GeneratorBound>,
+    /// The last step that was over, or the first, interrupted.
     pub last: Finished,
 }
 
@@ -47,7 +48,7 @@ fn of(client: &Client) -> Result<&'static str, Failure> {
 }
 
 /// Searches from the file's own rate on; each rate is offered for some seconds, the result for `hold`. `None`: stopped before the
-/// first step was over. Later, what was found until then is known.
+/// gateways were known. Later, what was found until then is known, if only that the first step was under way.
 pub fn search(
     plan: &LoadPlan,
     hold: Duration,
@@ -85,9 +86,13 @@ pub fn search(
             }
             (finished, _) => finished?,
         };
-        let Some(finished) = finished.filter(|finished| !finished.interrupted) else {
-            finder.stop();
-            break;
+        let finished = match finished {
+            Some(finished) if !finished.interrupted => finished,
+            stopped => {
+                finder.stop();
+                last = last.or(stopped);
+                break;
+            }
         };
         gateways = Gateways::Answered;
         if silence.lasts(&packets.service, &finished.outcome.totals.counters) {
