@@ -508,6 +508,13 @@ fn every_shape_of_a_load_comes_from_the_file_to_the_wire() {
         assert!((longer - f64::from(more)).abs() < 2.0, "{shape}: {longer} bytes, {asked}");
     }
 
+    // The line `port` has the interface, and with it the zone.
+    let hosts = "client fe80::1:1 10\nserver fe80::2:1 2";
+    let client = format!("port dp0 fe80::1 fe80::2\n{hosts}\ncps 300");
+    let [(_, asked), _] = both(&wire, "link-local", &client, &format!("port dp1 fe80::2 fe80::1\n{hosts}"));
+    assert_eq!([count(&asked, "skOpen"), count(&asked, "tcpRsp").max(count(&asked, "http2XX"))], [300; 2], "{asked}");
+    assert_eq!(asked["total"]["servers"]["[fe80::2:2]:80"]["responses"], 150, "{asked}");
+
     let flood = "protocol udp\nflood\npps 1k\nchange_dip 10.99.2.2 1 1\npayload_size 100";
     let [(_, sent), (_, came)] = both(&wire, "flood", flood, "protocol udp");
     assert_eq!([count(&sent, "udpTx"), count(&came, "udpRx")], [1000; 2], "{sent}\n{came}");
