@@ -62,7 +62,9 @@ const TASKS: [Task; 5] = [
         answer: &["| Trial  ", "| Limit without loss", "| Connections"],
         more: "The packet generator's own limit over a bare wire, and what it carried at half of that; `>=` says that the generator was \
                the limit. `netrig dperf -c FILE --search loss-free` searches through whatever \
-               stands between two machines ([DPERF.md](docs/DPERF.md)).",
+               stands between two machines ([DPERF.md](docs/DPERF.md); \
+               [HOWTO.md](docs/HOWTO.md#-test-my-own-device-between-my-own-two-interfaces) does it step by step with a device of your \
+               own).",
     },
     Task {
         question: "Can it stand in for ntttcp, dperf and ipvsadm?",
