@@ -1,9 +1,15 @@
 //! A balancer's status for tests of what is printed.
 
+use std::net::SocketAddr;
+
 use super::message::{
-    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Protocol, Rates, ReasonCount, Refused,
-    ServiceEntry, ServiceKey, Status, TableStatus,
+    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Hop, NextHop, NextHopState, Protocol, Rates,
+    ReasonCount, Refused, ServiceEntry, ServiceKey, Status, TableStatus,
 };
+
+fn parsed(address: &str) -> SocketAddr {
+    address.parse().unwrap_or_else(|_| unreachable!("{address}"))
+}
 
 /// Two services, one of each family and protocol, in an order that is not the listings'.
 pub fn status() -> Status {
@@ -16,8 +22,13 @@ pub fn status() -> Status {
     };
     let rates =
         Rates { connections: 1021.4, in_packets: 102_142.0, out_packets: 99_999.6, in_bytes: 8.1e6, out_bytes: 1.2e8 };
+    let next_hop = |address: &str, weight| {
+        let state = if weight > 1 { NextHopState::NoNeighbor } else { NextHopState::Ok };
+        let hops = vec![Hop { address: parsed(address).ip(), device: "eth0".to_owned(), state }];
+        NextHop { state, state_ms: 75_000, hops }
+    };
     let backend = |address: &str, weight, active| BackendEntry {
-        address: address.parse().unwrap_or_else(|_| unreachable!("{address}")),
+        address: parsed(address),
         weight,
         limit: (weight > 1).then_some(50_000),
         leaving: false,
@@ -26,11 +37,9 @@ pub fn status() -> Status {
         counters,
         total: Counters { connections: 2_000_000, ..counters },
         rates,
+        next_hop: Some(next_hop(address, weight)),
     };
-    let service = |protocol, address: &str| ServiceKey {
-        protocol,
-        address: address.parse().unwrap_or_else(|_| unreachable!("{address}")),
-    };
+    let service = |protocol, address: &str| ServiceKey { protocol, address: parsed(address) };
     let reason = |number, key: &str, text: &str, remedy: &str, packets| ReasonCount {
         number,
         key: key.to_owned(),
@@ -105,12 +114,20 @@ pub fn status() -> Status {
         up_ms: 3_723_000,
         persist: true,
         file: Some("/etc/netrig/lb.toml".to_owned()),
-        devices: vec![DeviceStatus {
-            name: "eth0".to_owned(),
-            mode: "native".to_owned(),
-            queues: 4,
-            placement: "each queue's interrupts come to one of the workers' CPUs".to_owned(),
-        }],
+        devices: vec![
+            DeviceStatus {
+                name: "eth0".to_owned(),
+                mode: "native".to_owned(),
+                queues: 4,
+                placement: "each queue's interrupts come to one of the workers' CPUs".to_owned(),
+            },
+            DeviceStatus {
+                name: "eth1".to_owned(),
+                mode: "absent".to_owned(),
+                queues: 0,
+                placement: "there is no such interface now".to_owned(),
+            },
+        ],
         workers: vec![0, 1, 2, 3],
         table: TableStatus { capacity: 8_650_752, connections: 1_234_567, memory_bytes: 1_040_000_000, sweep_ms: 120 },
         timeouts: DefaultTimeouts { tcp: 90, tcp_fin: 7, udp: 300 },

@@ -9,9 +9,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::message::{
-    BackendEntry, ConnectionEntry, Counters, Filter, Forward, Protocol, Rates, ServiceEntry, ServiceKey, Status,
+    BackendEntry, ConnectionEntry, Counters, Filter, Forward, Hop, NextHop, NextHopState, Protocol, Rates,
+    ServiceEntry, ServiceKey, Status,
 };
 use super::names::Names;
+use super::overview::duration;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +32,7 @@ pub enum What {
     Stats,
     Rate,
     Thresholds,
+    NextHops,
     Timeout,
     Connections(Filter),
 }
@@ -41,6 +44,8 @@ pub enum Style {
     Stats,
     Rate,
     Thresholds,
+    /// Neither ipvsadm nor DPVS has it.
+    NextHops,
 }
 
 /// ipvsadm shows its kernel's version here and DPVS its own; of three numbers, for those who parse it.
@@ -62,6 +67,7 @@ fn title(style: Style) -> String {
         Style::Thresholds => {
             format!("{:<10} {:<10} {:<10} {:<10}", "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
         }
+        Style::NextHops => format!("{:<11} {:<11} NextHop", "State", "For"),
     };
     format!("{:<33} {columns}\n  -> RemoteAddress:Port\n", "Prot LocalAddress:Port")
 }
@@ -120,7 +126,7 @@ fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &s
         }
         Style::Stats => *text += &format!("{name:<33}{}", counters(&service.counters, exact)),
         Style::Rate => *text += &format!("{name:<33}{}", rates(&service.rates, exact)),
-        Style::Thresholds => *text += &format!("{name} {}", service.scheduler),
+        Style::Thresholds | Style::NextHops => *text += &format!("{name} {}", service.scheduler),
     }
     text.push('\n');
 }
@@ -135,8 +141,36 @@ fn backend_row(text: &mut String, style: Style, forward: Forward, backend: &Back
         Style::Thresholds => {
             format!(" {:<10} {:<10} {active:<10} {inactive:<10}", backend.limit.unwrap_or(0), 0)
         }
+        Style::NextHops => match &backend.next_hop {
+            None => format!(" {:<11} {:<11} -", "unknown", "-"),
+            Some(hop) => format!(" {:<11} {:<11} {}", state_name(hop.state), duration(hop.state_ms), hops(hop)),
+        },
     };
     *text += &format!("  -> {name:<28}{columns}\n");
+}
+
+/// As in JSON, and as drops have it for their reason.
+pub fn state_name(state: NextHopState) -> &'static str {
+    match state {
+        NextHopState::Ok => "ok",
+        NextHopState::NoNeighbor => "no_neighbor",
+        NextHopState::DeviceDown => "device_down",
+        NextHopState::Local => "local",
+        NextHopState::NoRoute => "no_route",
+    }
+}
+
+/// In the words of ip-neighbour(8); each with its state where there are several.
+fn hops(next_hop: &NextHop) -> String {
+    let several = next_hop.hops.len() > 1;
+    let hop = |Hop { address, device, state }: &Hop| match several {
+        true => format!("{address} dev {device} {}", state_name(*state)),
+        false => format!("{address} dev {device}"),
+    };
+    match next_hop.hops.as_slice() {
+        [] => "-".to_owned(),
+        hops => hops.iter().map(hop).collect::<Vec<_>>().join(", "),
+    }
 }
 
 pub fn forward_name(forward: Forward) -> &'static str {

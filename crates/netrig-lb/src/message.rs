@@ -178,10 +178,10 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceStatus {
     pub name: String,
-    /// `native` or `generic`.
+    /// `native`, `generic`, or `absent` while the balancer is not on it.
     pub mode: String,
     pub queues: u32,
-    /// How packets come to the workers' CPUs: a sentence.
+    /// How packets come to the workers' CPUs, or why the balancer is not on it.
     pub placement: String,
 }
 
@@ -269,6 +269,43 @@ pub struct BackendEntry {
     /// As the service's.
     pub total: Counters,
     pub rates: Rates,
+    /// Whether packets to it can go on from the balancer: looked at each second, without waiting for one. `null` until then.
+    #[serde(default)]
+    pub next_hop: Option<NextHop>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NextHop {
+    /// The worst of its hops'.
+    pub state: NextHopState,
+    /// For how long the state has been that, milliseconds; since the control plane began at most.
+    pub state_ms: u64,
+    /// Several where the route has several. Where the route went with its device, those that it had.
+    pub hops: Vec<Hop>,
+}
+
+/// Packets for a backend whose state is not `ok` are dropped, where the route has several hops some of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NextHopState {
+    /// The kernel knows its link-layer address.
+    Ok,
+    /// It has not answered yet, or no more.
+    NoNeighbor,
+    /// Its device is set down, without carrier or gone.
+    DeviceDown,
+    /// The backend's address is one of the balancer's machine.
+    Local,
+    /// The kernel has no route to the backend.
+    NoRoute,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Hop {
+    pub address: IpAddr,
+    /// The network device.
+    pub device: String,
+    pub state: NextHopState,
 }
 
 /// In: from clients. Out: from backends. Bytes are those of IP packets.

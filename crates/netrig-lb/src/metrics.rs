@@ -2,8 +2,8 @@
 
 use rig_cli::openmetrics::Exposition;
 
-use super::listing::{forward_name, protocol};
-use super::message::{BackendEntry, Counters, ReasonCount, ServiceEntry, Status};
+use super::listing::{forward_name, protocol, state_name};
+use super::message::{BackendEntry, Counters, NextHopState, ReasonCount, ServiceEntry, Status};
 
 /// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
 /// never a sum of both.
@@ -75,6 +75,8 @@ fn devices(text: &mut Exposition, status: &Status) {
     for device in &status.devices {
         let labels = [("balancer", status.name.as_str()), ("device", &device.name), ("mode", &device.mode)];
         text.add("gauge", "lb_device_queues", "", "Receive queues of the device.", &labels, device.queues.into());
+        let help = "1 if the balancer is attached to the device; 0 while there is no such device, or attaching fails.";
+        text.add("gauge", "lb_device_attached", "", help, &labels[..2], f64::from(device.mode != "absent"));
     }
 }
 
@@ -127,6 +129,15 @@ fn of_backend(text: &mut Exposition, labels: [(&str, &str); 4], backend: &Backen
     gauge("lb_backend_leaving", help, f64::from(backend.leaving));
     if let Some(limit) = backend.limit {
         gauge("lb_backend_limit", "Connections at which the backend gets no more.", limit.into());
+    }
+    if let Some(next_hop) = &backend.next_hop {
+        let help = "1 if packets to the backend can go on from here; 0 if they are dropped, or some of them.";
+        gauge("lb_backend_next_hop_ok", help, f64::from(next_hop.state == NextHopState::Ok));
+        let [balancer, protocol, service, backend] = labels;
+        let labels = [balancer, protocol, service, backend, ("state", state_name(next_hop.state))];
+        let help = "For how long the backend's next hop has been in its state.";
+        let seconds = next_hop.state_ms as f64 / 1000.0;
+        text.add("gauge", "lb_backend_next_hop_state", "seconds", help, &labels, seconds);
     }
     counters(text, OF_BACKEND, &labels, &backend.total);
 }

@@ -1,16 +1,19 @@
 //! What `netrig lb status` prints: the balancer on one screen.
 
+use std::collections::BTreeSet;
+
 use rig_cli::packet::wrapped;
 use rig_stats::units::counted;
 
 use super::listing::{forward_name, order, protocol};
-use super::message::{BackendEntry, Rates, ReasonCount, ServiceEntry, Status};
+use super::message::{BackendEntry, NextHop, NextHopState, Rates, ReasonCount, ServiceEntry, Status};
 
 /// `width` is that of the terminal, columns.
 pub fn write(status: &Status, width: usize) -> String {
     let Status { name, netrig_version, process, persist, .. } = status;
     let ends = if *persist { "stays when it ends" } else { "ends with it" };
-    let mut text = format!("{name}: netrig {netrig_version}, process {process} for {}, {ends}\n", up(status.up_ms));
+    let mut text =
+        format!("{name}: netrig {netrig_version}, process {process} for {}, {ends}\n", duration(status.up_ms));
     let mut line = |what: &str, value: &str| {
         text += &wrapped(value, &format!("{what:<10}"), "          ", width);
     };
@@ -33,6 +36,12 @@ pub fn write(status: &Status, width: usize) -> String {
     let timeouts = status.timeouts;
     line("timeouts", &format!("tcp {} s, after a FIN {} s, udp {} s", timeouts.tcp, timeouts.tcp_fin, timeouts.udp));
     line("drops", &drops(&status.drops));
+    let backends = || status.services.iter().flat_map(|service| &service.backends);
+    let missing = backends().filter(|backend| missing(backend).is_some()).count();
+    if missing > 0 {
+        let all = counted(backends().count(), "backend", "backends");
+        line("next hops", &format!("missing for {missing} of {all}: see NEXT HOP MISSING below"));
+    }
     let mut services: Vec<&ServiceEntry> = status.services.iter().collect();
     services.sort_by_key(|service| order(service.key));
     if services.is_empty() {
@@ -105,8 +114,33 @@ fn service_rows(service: &ServiceEntry) -> String {
         };
         let name = format!("  {}{state}", backend.address);
         text += &row(&name, cells(&backend.rates, backend.active.into(), backend.inactive.into()));
+        if let Some(next_hop) = missing(backend) {
+            text += &format!("    NEXT HOP MISSING for {}: {}\n", duration(next_hop.state_ms), why(next_hop));
+        }
     }
     text
+}
+
+fn missing(backend: &BackendEntry) -> Option<&NextHop> {
+    backend.next_hop.as_ref().filter(|next_hop| next_hop.state != NextHopState::Ok)
+}
+
+/// What is missing, and of several next hops which ones.
+fn why(next_hop: &NextHop) -> String {
+    let hops = next_hop.hops.iter().filter(|hop| hop.state == next_hop.state);
+    match next_hop.state {
+        NextHopState::Ok => "ok".to_owned(),
+        NextHopState::NoRoute => "no route".to_owned(),
+        NextHopState::Local => "an address of this machine".to_owned(),
+        NextHopState::NoNeighbor => {
+            let hops: Vec<_> = hops.map(|hop| format!("{} dev {}", hop.address, hop.device)).collect();
+            format!("no answer from {}", hops.join(", "))
+        }
+        NextHopState::DeviceDown => {
+            let devices: BTreeSet<_> = hops.map(|hop| hop.device.as_str()).collect();
+            format!("{} down", devices.into_iter().collect::<Vec<_>>().join(", "))
+        }
+    }
 }
 
 fn cells(rates: &Rates, active: u64, inactive: u64) -> [String; 7] {
@@ -151,7 +185,7 @@ fn count(value: f64) -> String {
     format!("{scaled:.digits$}{unit}")
 }
 
-fn up(ms: u64) -> String {
+pub fn duration(ms: u64) -> String {
     let seconds = ms / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
@@ -206,7 +240,7 @@ mod tests {
     fn figures_are_short() {
         let counts = [0.0, 0.4, 999.0, 1000.0, 9_996.0, 45_600.0, 99_999.6, 999_600.0, 7_891_234.0, 9e10].map(count);
         assert_eq!(counts, ["0", "0", "999", "1.00k", "10.0k", "45.6k", "100k", "1.00M", "7.89M", "90.0G"]);
-        assert_eq!([900, 61_000, 3_660_000, 90_000_000].map(up), ["0 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+        assert_eq!([900, 61_000, 3_660_000, 90_000_000].map(duration), ["0 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!([&[0, 1, 2, 5][..], &[3], &[]].map(ranges), ["0-2,5", "3", ""]);
     }
 }

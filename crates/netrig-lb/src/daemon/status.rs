@@ -6,14 +6,14 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::SyncSender;
 
 use rig_datapath::balancer::{
-    self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, ServiceStatus,
+    self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, NextHops, ServiceStatus,
 };
 
 use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, Refusal};
 use crate::message::{
-    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Protocol, Refused, Reply, ServiceEntry,
-    ServiceKey, Status, TableStatus,
+    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Hop, NextHop, NextHopState, Protocol, Refused,
+    Reply, ServiceEntry, ServiceKey, Status, TableStatus,
 };
 use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name};
 
@@ -57,6 +57,10 @@ impl Engine {
                 services.push(leaving(status, &view));
             }
         }
+        let next_hops = self.balancer.next_hops();
+        for backend in services.iter_mut().flat_map(|service| &mut service.backends) {
+            backend.next_hop = next_hops.get(&backend.address.ip()).map(next_hop);
+        }
         let timeouts = self.rules.default_timeouts();
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -83,6 +87,26 @@ impl Engine {
             passes: view.passes(),
             rate_span_ms: view.span().as_millis() as u64,
         })
+    }
+}
+
+fn next_hop(NextHops { state, since, hops }: &NextHops) -> NextHop {
+    let hop =
+        |hop: &datapath::Hop| Hop { address: hop.address, device: hop.device.to_string(), state: state_of(hop.state) };
+    NextHop {
+        state: state_of(*state),
+        state_ms: since.elapsed().as_millis() as u64,
+        hops: hops.iter().map(hop).collect(),
+    }
+}
+
+fn state_of(state: datapath::NextHopState) -> NextHopState {
+    match state {
+        datapath::NextHopState::Ok => NextHopState::Ok,
+        datapath::NextHopState::NoNeighbor => NextHopState::NoNeighbor,
+        datapath::NextHopState::DeviceDown => NextHopState::DeviceDown,
+        datapath::NextHopState::Local => NextHopState::Local,
+        datapath::NextHopState::NoRoute => NextHopState::NoRoute,
     }
 }
 
@@ -161,6 +185,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
             counters,
             total,
             rates,
+            next_hop: None,
         });
     }
     let gone = alive
@@ -237,5 +262,6 @@ fn leaving_backend(
         counters,
         total,
         rates,
+        next_hop: None,
     }
 }

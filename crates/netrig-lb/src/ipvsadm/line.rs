@@ -97,8 +97,8 @@ fn keys_of(verb: Verb) -> &'static [Key] {
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
         Verb::ListLocal => &[TcpService, UdpService, Json],
         Verb::List => &[
-            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, Timeout, Exact, Sort, NoSort, Json,
-            Client, Backend, Most,
+            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, NextHops, Timeout, Exact, Sort,
+            NoSort, Json, Client, Backend, Most,
         ],
         Verb::Save => &[Numeric],
         Verb::Clear | Verb::Set | Verb::Restore | Verb::Version | Verb::Help => &[],
@@ -344,6 +344,7 @@ impl Said {
             (Key::Stats, "--stats"),
             (Key::Rate, "--rate"),
             (Key::Thresholds, "--thresholds"),
+            (Key::NextHops, "--next-hops"),
             (Key::Timeout, "--timeout"),
             (Key::Connection, "-c"),
         ];
@@ -359,6 +360,7 @@ impl Said {
             Some(Key::Stats) => What::Stats,
             Some(Key::Rate) => What::Rate,
             Some(Key::Thresholds) => What::Thresholds,
+            Some(Key::NextHops) => What::NextHops,
             Some(Key::Timeout) => What::Timeout,
             Some(_) => What::Connections(self.filter(service)?),
             None => What::Rules,

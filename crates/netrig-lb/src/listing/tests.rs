@@ -76,6 +76,19 @@ TCP  192.0.2.1:80 wlc
     assert!(text.contains(expected), "{text}");
 }
 
+#[test]
+fn next_hops_have_their_states() {
+    let mut status = fixture::status();
+    let [udp, tcp] = &mut status.services[..2] else { panic!("{:?}", status.services) };
+    udp.backends[0].next_hop = None;
+    let several = tcp.backends[0].next_hop.as_mut().unwrap();
+    let hop = |address: &str, state| Hop { address: address.parse().unwrap(), device: "eth1".to_owned(), state };
+    several.state = NextHopState::DeviceDown;
+    several.hops = vec![hop("10.0.1.1", NextHopState::Ok), hop("fe80::1", NextHopState::DeviceDown)];
+    let text = services(&status, &asked(What::NextHops), Style::NextHops, Names::Numeric);
+    insta::assert_snapshot!(text);
+}
+
 /// As ipvsadm does, which sorts only when it is not told otherwise, and has no version line for a single service.
 #[test]
 fn order_and_choice() {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod lab;
+mod next_hops;
 mod reuse;
 mod run_directory;
 mod strays;

@@ -1,7 +1,8 @@
 //! What any thread may do with a loaded balancer, at any time: look at it and sweep it.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -18,6 +19,7 @@ use super::hash::Hasher;
 use super::known::{Identity, Known};
 use super::load::Tables;
 use super::neighbors::Neighbors;
+use super::next_hops::NextHops;
 use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, ways};
 use super::shortage::Watched;
 use super::sizes::{Memory, Sizes};
@@ -130,6 +132,12 @@ impl Handle {
     /// The first next hop that could not be found or asked for, when all have been tried.
     pub fn ask_for_neighbors(&self) -> Result<usize, Error> {
         self.neighbors().tend(self)
+    }
+
+    /// The next hops of backends, by their addresses, as the last [`ask_for_neighbors`](Self::ask_for_neighbors) has found them:
+    /// whether or not any packet has gone there. A backend that nobody has looked at yet is not among them.
+    pub fn next_hops(&self) -> BTreeMap<IpAddr, NextHops> {
+        self.neighbors().next_hops().clone()
     }
 
     /// As on a kernel that has no managed neighbours. For tests.

@@ -21,6 +21,7 @@ pub mod ladder;
 mod load;
 pub mod model;
 mod neighbors;
+mod next_hops;
 mod reason;
 pub mod replay;
 mod room;
@@ -42,6 +43,7 @@ pub use config::{
 pub use control::{Balancer, Clock};
 pub use handle::{Handle, Swept};
 pub use neighbors::release_kept_neighbors;
+pub use next_hops::{Hop, NextHopState, NextHops};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, Sizes};

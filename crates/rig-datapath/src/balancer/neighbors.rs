@@ -17,6 +17,7 @@ use zerocopy::FromBytes;
 use crate::Error;
 
 use super::handle::Handle;
+use super::next_hops::{self, NextHops};
 use super::shape::{self, Address, ways};
 use super::watch::{Routes, Watch};
 
@@ -46,6 +47,7 @@ pub(super) struct Neighbors {
     watch: Option<Watch>,
     /// Up to where changes of routes have been looked at.
     stirs: u64,
+    next_hops: next_hops::Table,
     /// As if the kernel managed no neighbours.
     pub(super) unmanaged: bool,
 }
@@ -55,6 +57,8 @@ struct Routed {
     looked: Instant,
     /// Its route may be another one since.
     due: bool,
+    /// If not, the kernel had no route when it was last looked at, and the hops are those of before.
+    has_route: bool,
     hops: Vec<NextHop>,
 }
 
@@ -77,7 +81,11 @@ impl Neighbors {
         // Without it programs ask for ways more often; neighbours are to be known all the same.
         let watched = match &self.watch {
             Some(watch) if watch.goes_on() => Ok(()),
-            _ => Watch::start(Arc::clone(&routes)).map(|watch| self.watch = Some(watch)),
+            _ => {
+                // Nobody has listened for a while.
+                routes.hear(None);
+                Watch::start(Arc::clone(&routes)).map(|watch| self.watch = Some(watch))
+            }
         };
         let Some(netlink) = self.netlink.take() else { return Ok(0) };
         let tended = self.tend_by(&netlink, handle, &routes);
@@ -104,7 +112,7 @@ impl Neighbors {
         let mut check: BTreeSet<NextHop> = BTreeSet::new();
         let mut again: Vec<(Instant, u32)> = Vec::new();
         for (number, routed) in &self.backends {
-            if routed.due || now >= routed.looked + AGAIN {
+            if routed.due || !routed.has_route || now >= routed.looked + AGAIN {
                 again.push((routed.looked, *number));
             }
         }
@@ -117,13 +125,13 @@ impl Neighbors {
                 Ok(hops) => {
                     let noted = (number, first_hop())..(number + 1, first_hop());
                     check.extend(hops.iter().copied().chain(self.noted.range(noted).map(|((_, hop), _)| *hop)));
-                    self.backends.insert(number, Routed { address, looked: now, due: false, hops });
+                    self.backends.insert(number, Routed { address, looked: now, due: false, has_route: true, hops });
                 }
                 Err(error) => {
-                    // As it was, if it was.
-                    if let Some(routed) = self.backends.get_mut(&number) {
-                        (routed.looked, routed.due) = (now, false);
-                    }
+                    let none = Routed { address, looked: now, due: false, has_route: false, hops: Vec::new() };
+                    let routed = self.backends.entry(number).or_insert(none);
+                    // What packets went to before is kept, for when the route comes back.
+                    (routed.looked, routed.due, routed.has_route) = (now, false, false);
                     trouble = trouble.or(Some(failed(address)(error)));
                 }
             }
@@ -132,6 +140,7 @@ impl Neighbors {
             asked += usize::from(ask(hop).is_ok());
         });
 
+        let checked = check.clone();
         for hop in check {
             let upkeep = if self.unmanaged { Ok(Upkeep::Nobody) } else { netlink.manage_neighbor(hop) };
             match upkeep {
@@ -153,6 +162,11 @@ impl Neighbors {
             }
         }
         self.let_go(netlink, handle)?;
+        let changed = routes.take_heard().map(|heard| &heard | &checked);
+        let found = self.backends.values();
+        let found = found.map(|at| next_hops::Route { to: at.address, there: at.has_route, hops: &at.hops });
+        let found: Vec<_> = found.collect();
+        self.next_hops.look(netlink, &found, changed.as_ref(), now);
         self.tell_ways(netlink, routes, now)?;
         trouble.map_or(Ok(asked), Err)
     }
@@ -235,6 +249,11 @@ impl Neighbors {
             return Ok(());
         }
         routes.set_ways(ways, self.stirs)
+    }
+
+    /// By backends' addresses.
+    pub(super) fn next_hops(&self) -> &BTreeMap<IpAddr, NextHops> {
+        self.next_hops.backends()
     }
 
     /// There is a backend to which nobody has looked at the routes yet.

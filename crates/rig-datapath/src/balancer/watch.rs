@@ -42,13 +42,18 @@ struct Now {
     /// How often what routes to backends say may have changed.
     stirs: u64,
     backends: BTreeSet<IpAddr>,
+    /// Neighbours of which the kernel has said something since they were last taken; none where that may be any.
+    heard: Option<BTreeSet<NextHop>>,
 }
+
+/// Neighbours that are noted one by one. On a link with more of them than that all are looked at.
+const MOST_HEARD: usize = 1 << 14;
 
 impl Routes {
     /// Goes on from what was told before.
     pub(super) fn new(tables: Arc<Tables>) -> Result<Self, Error> {
         let told = tables.routings.at(0)?;
-        Ok(Self { tables, now: Mutex::new(Now { told, stirs: 0, backends: BTreeSet::new() }) })
+        Ok(Self { tables, now: Mutex::new(Now { told, stirs: 0, backends: BTreeSet::new(), heard: None }) })
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
@@ -57,6 +62,20 @@ impl Routes {
 
     pub(super) fn stirs(&self) -> u64 {
         self.now().stirs
+    }
+
+    /// See [`Now::heard`].
+    pub(super) fn take_heard(&self) -> Option<BTreeSet<NextHop>> {
+        self.now().heard.replace(BTreeSet::new())
+    }
+
+    /// `None` if it may be any.
+    pub(super) fn hear(&self, hop: Option<NextHop>) {
+        let mut now = self.now();
+        now.heard = now.heard.take().zip(hop).and_then(|(mut heard, hop)| {
+            heard.insert(hop);
+            (heard.len() <= MOST_HEARD).then_some(heard)
+        });
     }
 
     /// Whether ways depend on more than the backend.
@@ -236,6 +255,11 @@ fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Erro
         let Ok(happened) = events.wait(pace.rest(now)) else { return Ok(()) };
         let mut stirred = false;
         for event in happened {
+            match event {
+                Event::Neighbor { hop, .. } => routes.hear(Some(hop)),
+                Event::Lost => routes.hear(None),
+                _ => {}
+            }
             match event {
                 Event::Neighbor { hop, ref link_layer } if !heard.is_new(hop, link_layer.as_deref()) => continue,
                 Event::Neighbor { .. } | Event::Interface => {}

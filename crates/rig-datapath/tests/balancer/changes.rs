@@ -12,30 +12,28 @@ use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Mode, Sche
 use rig_datapath::test_run::Verdict;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
-use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
-use rig_sys::process;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use crate::frames::{Frame, L4, see, tcp, udp};
 use crate::lab::{Lab, until};
 use crate::{backend, config, full_nat, limited, service, small, udp_service};
 
-const V: &str = "10.0.0.200:80";
+pub const V: &str = "10.0.0.200:80";
 
-fn client(port: u16) -> String {
+pub fn client(port: u16) -> String {
     format!("10.0.0.60:{port}")
 }
 
 /// Where a new connection's packet goes.
 #[track_caller]
-fn open(lab: &Lab, port: u16) -> String {
+pub fn open(lab: &Lab, port: u16) -> String {
     see(&lab.sent(&tcp(SYN, &client(port), V).bytes())).destination.to_string()
 }
 
 /// Where an established connection's packet goes, there and back.
 #[track_caller]
-fn talk(lab: &Lab, port: u16) -> String {
+pub fn talk(lab: &Lab, port: u16) -> String {
     let seen = see(&lab.sent(&tcp(ACK, &client(port), V).payload(b"to").bytes()));
     let back =
         see(&lab.sent(&tcp(ACK, &seen.destination.to_string(), &seen.source.to_string()).payload(b"fro").bytes()));
@@ -43,7 +41,7 @@ fn talk(lab: &Lab, port: u16) -> String {
     seen.destination.to_string()
 }
 
-fn plan(backends: &[rig_datapath::balancer::Backend]) -> Service {
+pub fn plan(backends: &[rig_datapath::balancer::Backend]) -> Service {
     service(V, full_nat(&["10.0.0.100", "10.0.0.101"]), backends)
 }
 
@@ -407,99 +405,6 @@ impl std::ops::Drop for BpfFs {
         let unmounted = Command::new("umount").arg("-l").arg(self.0.path()).status();
         assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
-}
-
-#[test]
-fn an_unknown_backend_is_asked_for() {
-    let backends = [backend("10.0.0.14:8080", 1)];
-    let Some(lab) = Lab::new(small(), &config(&[plan(&backends)])) else { return };
-    let syn = tcp(SYN, &client(5000), V).bytes();
-    assert_eq!(lab.dropped(&syn), Drop::NoNeighbor);
-    until("the backend", || {
-        lab.balancer.ask_for_neighbors().unwrap();
-        lab.send(&syn).verdict == Verdict::Transmit
-    });
-    assert_eq!(lab.balancer.ask_for_neighbors().unwrap(), 0);
-    assert_eq!(open(&lab, 5001), "10.0.0.14:8080");
-}
-
-/// Clients behind another interface than the one that their packets come in by: on its link, and behind routers there.
-#[test]
-fn next_hops_to_clients_are_asked_for() {
-    let backends = ["10.0.0.10:8080", "[fd00::10]:8080"].map(|address| backend(address, 1));
-    let services = [plan(&backends[..1]), service("[fd00::200]:80", full_nat(&["fd00::100"]), &backends[1..])];
-    let Some(lab) = Lab::new(small(), &config(&services)) else { return };
-    let here = NetNs::of_current_thread().unwrap();
-    // An address that is being tried out is none to ask from.
-    here.sysctl("net.ipv6.conf.default.accept_dad", "0").unwrap();
-    let mut netlink = Netlink::open(&here).unwrap();
-    netlink.add_veth(&VethPair { name: "lb1", peer: "far1", peer_ns: &lab.far_ns, queues: 1, mtu: 1500 }).unwrap();
-    let ip = |ns: &NetNs, arguments: &str| {
-        let mut command = Command::new("ip");
-        let done = process::in_namespace(command.args(arguments.split(' ')), ns).status().unwrap();
-        assert!(done.success(), "ip {arguments}");
-    };
-    ip(&here, "address add 10.1.0.1/24 dev lb1");
-    ip(&here, "link set lb1 up");
-    ip(&lab.far_ns, "link set far1 up");
-    for address in ["10.1.0.60/24", "10.1.0.99/24", "fe80::99/64"] {
-        let nodad = if address.contains(':') { " nodad" } else { "" };
-        ip(&lab.far_ns, &format!("address add {address} dev far1{nodad}"));
-    }
-    ip(&here, "route add 192.0.2.0/24 via 10.1.0.99");
-    ip(&here, "route add fd02::/64 via fe80::99 dev lb1");
-    until("the link", || netlink.is_operational("lb1").unwrap());
-    let asked = || lab.balancer.ask_for_neighbors().unwrap();
-    assert_eq!(asked(), 2, "the backends");
-    let neighbors = || {
-        let mut command = Command::new("ip");
-        let shown = process::in_namespace(command.args(["neigh", "show", "dev", "lb1"]), &here).output().unwrap();
-        String::from_utf8(shown.stdout).unwrap()
-    };
-    for (client, to, next_hop) in [
-        ("10.1.0.60:5000", V, "10.1.0.60"),
-        ("192.0.2.5:5000", V, "10.1.0.99"),
-        ("[fd02::5]:5000", "[fd00::200]:80", "fe80::99"),
-    ] {
-        let seen = see(&lab.sent(&tcp(SYN, client, to).bytes()));
-        let answer = tcp(SYN | ACK, &seen.destination.to_string(), &seen.source.to_string()).bytes();
-        assert_eq!(asked(), 0, "{client}: nothing was to be sent there yet");
-        let known = |text: String| text.lines().any(|line| line.starts_with(next_hop) && line.contains("lladdr"));
-        // Something of IPv6 may have told the router's.
-        ip(&here, "neigh flush dev lb1");
-        // Tracing it asks for nobody.
-        assert_eq!(lab.balancer.trace(&answer, Some(lab.interface)).unwrap().drop, Some(Drop::NoNeighbor));
-        assert_eq!(asked(), 0);
-        for _ in 0..2 {
-            assert_eq!(lab.dropped(&answer), Drop::NoNeighbor, "{client}");
-        }
-        assert_eq!((asked(), asked()), (1, 0), "{client}: asked for once, and forgotten");
-        until("the neighbour", || known(neighbors()));
-        let back = lab.send(&answer);
-        assert_eq!(back.verdict, Verdict::Redirect, "{client}");
-        assert_eq!(see(&back.frame).destination.to_string(), client);
-    }
-    // One on the link that its packets come from is reached without.
-    open(&lab, 5001);
-    talk(&lab, 5001);
-    assert_eq!(asked(), 0);
-}
-
-#[test]
-fn a_new_backend_is_asked_for_before_the_first_packet() {
-    let backends = ["10.0.0.14:8080", "10.0.0.15:8080"].map(|address| backend(address, 1));
-    let Some(mut lab) = Lab::new(small(), &config(&[plan(&backends[..1])])) else { return };
-    let asked = |lab: &Lab| lab.balancer.ask_for_neighbors().unwrap();
-    assert_eq!((asked(&lab), asked(&lab)), (1, 0));
-    lab.balancer.apply(&config(&[plan(&backends)])).unwrap();
-    assert_eq!((asked(&lab), asked(&lab)), (1, 0));
-    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
-    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
-    lab.balancer.apply(&config(&[plan(&backends[..1])])).unwrap();
-    assert_eq!(asked(&lab), 0);
-    // It was gone, so it is new again.
-    lab.balancer.apply(&config(&[plan(&backends)])).unwrap();
-    assert_eq!(asked(&lab), 1);
 }
 
 #[test]

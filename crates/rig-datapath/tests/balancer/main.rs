@@ -10,6 +10,7 @@ mod forwarding;
 mod frames;
 mod handles;
 mod lab;
+mod neighbors;
 mod reuse;
 mod short;
 mod strangers;

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::NLM_F_REQUEST;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use super::Netlink;
@@ -21,6 +21,10 @@ pub struct Link {
     pub mac: Option<[u8; 6]>,
     /// Bytes.
     pub mtu: u32,
+    /// It is set up and has a carrier.
+    pub up: bool,
+    /// Packets go out by it without the neighbour's link-layer address: there is one neighbour at most, or none has an address.
+    pub without_neighbors: bool,
     pub far: Option<Far>,
 }
 
@@ -34,7 +38,16 @@ pub struct Far {
 
 impl Link {
     fn of(message: &LinkMessage) -> Self {
-        let mut link = Self { index: message.header.index, name: String::new(), mac: None, mtu: 0, far: None };
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            mac: None,
+            mtu: 0,
+            up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+            without_neighbors: flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
+            far: None,
+        };
         let (mut far, mut namespace) = (None, None);
         for attribute in &message.attributes {
             match attribute {

@@ -100,15 +100,28 @@ impl Netlink {
         }
     }
 
+    /// Whether the kernel knows the neighbour's link-layer address, or that it has none (`NUD_VALID`). One that does not answer is
+    /// asked for again and again, so whether it is asked for at the moment says little.
+    pub fn is_resolved(&self, hop: NextHop) -> Result<bool> {
+        use NeighbourState::{Delay, Noarp, Permanent, Probe, Reachable, Stale};
+        let state = self.entry(hop)?.map(|entry| entry.header.state);
+        Ok(matches!(state, Some(Permanent | Noarp | Reachable | Probe | Stale | Delay)))
+    }
+
+    /// `None` where there is no entry.
+    fn entry(&self, hop: NextHop) -> Result<Option<NeighbourMessage>> {
+        match self.exchange(RouteNetlinkMessage::GetNeighbour(neighbor(hop)), NLM_F_REQUEST) {
+            Ok(Some(RouteNetlinkMessage::NewNeighbour(entry))) => Ok(Some(entry)),
+            Err(error) if error.raw_os_error() != Some(ENOENT) => {
+                Err(Error::new(format!("look up neighbour {}", hop.address), error))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// `None` where there is no entry.
     fn upkeep(&self, hop: NextHop) -> Result<Option<Upkeep>> {
-        let entry = match self.exchange(RouteNetlinkMessage::GetNeighbour(neighbor(hop)), NLM_F_REQUEST) {
-            Ok(Some(RouteNetlinkMessage::NewNeighbour(entry))) => entry,
-            Err(error) if error.raw_os_error() != Some(ENOENT) => {
-                return Err(Error::new(format!("look up neighbour {}", hop.address), error));
-            }
-            _ => return Ok(None),
-        };
+        let Some(entry) = self.entry(hop)? else { return Ok(None) };
         let managed = entry.attributes.iter().any(|attribute| match attribute {
             NeighbourAttribute::ExtFlags(flags) => flags.contains(NeighbourExtFlags::Managed),
             _ => false,

@@ -109,7 +109,18 @@ fn of(
 
 fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {
     let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
-    BackendEntry { address, weight, limit, leaving: false, active: 0, inactive: 0, counters, total, rates }
+    BackendEntry {
+        address,
+        weight,
+        limit,
+        leaving: false,
+        active: 0,
+        inactive: 0,
+        counters,
+        total,
+        rates,
+        next_hop: None,
+    }
 }
 
 fn address(six: bool) -> BoxedStrategy<std::net::IpAddr> {
