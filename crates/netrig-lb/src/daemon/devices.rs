@@ -40,7 +40,7 @@ pub(super) struct Devices {
 
 struct On {
     device: Device,
-    /// `None` while there is no such interface.
+    /// `None` while there is no such interface, or it is refused.
     attached: Option<Attached>,
     /// Why it could not be attached to when it came.
     refused: Trouble,
@@ -148,6 +148,9 @@ impl Devices {
                 said.push(format!("device {name} has gone; the balancer attaches to it again when it comes back"));
                 self.on[n].attached = None;
             }
+            if now.is_none() {
+                self.on[n].refused.now(None);
+            }
             if self.on[n].attached.is_none() && now.is_some() {
                 let device = self.on[n].device.clone();
                 match self.attach(balancer, &device) {
@@ -157,8 +160,8 @@ impl Devices {
                         said.push(format!("device {name} is back: attached"));
                     }
                     Err(error) => {
-                        let trouble = format!("device {name}: {}", in_words(&error));
-                        said.extend(self.on[n].refused.now(Some(trouble)).map(str::to_owned));
+                        let refused = self.on[n].refused.now(Some(in_words(&error)));
+                        said.extend(refused.map(|refused| format!("device {name}: {refused}")));
                     }
                 }
             }
@@ -365,7 +368,8 @@ impl Devices {
         let status = |on: &On| {
             let name = on.device.name.clone();
             let Some(Attached { attachment, queues, .. }) = &on.attached else {
-                let placement = "there is no such interface now".to_owned();
+                let refused = on.refused.last().and_then(|refused| refused.lines().next());
+                let placement = refused.unwrap_or("there is no such interface now").to_owned();
                 return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
             };
             let mode = match attachment.mode() {

@@ -96,6 +96,10 @@ impl Trouble {
         self.0 = trouble;
         self.0.as_deref()
     }
+
+    pub(super) fn last(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
 }
 
 /// What the command line says beside the file, which holds at each reload.

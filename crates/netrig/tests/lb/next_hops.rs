@@ -56,7 +56,7 @@ fn a_missing_next_hop_is_told_before_a_client_comes() {
 }
 
 #[test]
-fn a_device_that_has_gone_is_not_attached() {
+fn a_device_that_is_not_attached_to_is_told_with_the_reason() {
     with_lab(|lab| {
         let _running = lab.run(&[&lab.file(FIRST)]);
         let attached = |name: &str, value: u8| {
@@ -68,5 +68,15 @@ fn a_device_that_has_gone_is_not_attached() {
         attached("lb0", 0);
         told(lab, &["status"], "device    lb0 absent, 0 queues: there is no such interface now\n");
         attached("lb1", 1);
+        // One of the name whose driver has no XDP.
+        lab.ip("link add lb0 type bridge");
+        told(lab, &["status"], "device    lb0 absent, 0 queues: attach to lb0: ");
+        attached("lb0", 0);
+        lab.ip("link delete lb0");
+        told(lab, &["status"], "device    lb0 absent, 0 queues: there is no such interface now\n");
+        lab.plug();
+        attached("lb0", 1);
+        let shown = lab.netrig(0, &["status"]).0;
+        assert!(!shown.contains("next hops") && !shown.contains("NEXT HOP"), "{shown}");
     });
 }
