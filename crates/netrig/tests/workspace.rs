@@ -42,6 +42,27 @@ fn tests_are_skipped_in_one_way_only() {
     assert!(found.is_empty(), "use rig_skip::skip in:\n{}", found.join("\n"));
 }
 
+/// Root may lack rights, too, and who says so by himself forgets that: `rig_sys::advice` knows who asks.
+#[test]
+fn what_to_do_about_a_lack_of_rights_is_said_in_one_place() {
+    let Some(files) = files() else {
+        return rig_skip::skip(rig_skip::Lack::Repository, "not a git repository, no list of files");
+    };
+    let advice = root().join("crates/rig-sys/src/advice.rs");
+    let is_source = |file: &&PathBuf| {
+        let inside = file.strip_prefix(root().join("crates")).ok().and_then(|inside| inside.to_str());
+        inside.is_some_and(|inside| inside.contains("/src/") && inside.ends_with(".rs")) && **file != advice
+    };
+    let mut found = Vec::new();
+    for file in files.iter().filter(is_source) {
+        let Ok(text) = fs::read_to_string(file) else { continue };
+        let told = |line: &&str| line.contains("run netrig as root") || line.contains("needs root, or");
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//")).filter(told);
+        found.extend(lines.map(|line| format!("{}: {line}", file.display())));
+    }
+    assert!(found.is_empty(), "use rig_sys::advice::rights in:\n{}", found.join("\n"));
+}
+
 #[test]
 fn no_file_names_a_place_on_somebodys_machine() {
     let Some(files) = files() else {

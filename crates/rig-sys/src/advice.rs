@@ -23,6 +23,8 @@ use Capability::{Bpf, NetAdmin, NetRaw, Perfmon, SysAdmin, SysNice};
 const ALL: [Capability; 6] = [SysAdmin, NetAdmin, NetRaw, SysNice, Bpf, Perfmon];
 /// What loads programs and has them count.
 pub const PROGRAMS: &[Capability] = &[Bpf, NetAdmin, Perfmon];
+/// What opens AF_XDP sockets and attaches the programs that go with them.
+pub const XDP: &[Capability] = &[Bpf, NetAdmin, NetRaw];
 /// What makes namespaces, and all that is in them.
 pub const NAMESPACES: &[Capability] = &[SysAdmin, NetAdmin];
 
@@ -90,8 +92,10 @@ impl Had {
 
     /// What to do about a lack of rights: to be root, or what root lacks.
     pub fn rights(&self, wanted: &[Capability]) -> String {
-        let all = wanted.iter().map(|one| one.name()).collect();
-        match self.lacks(wanted) {
+        let mut once: Vec<Capability> = Vec::new();
+        wanted.iter().for_each(|one| once.extend((!once.contains(one)).then_some(one)));
+        let all = once.iter().map(|one| one.name()).collect();
+        match self.lacks(&once) {
             lacks if self.user == 0 && !lacks.is_empty() => {
                 let names = listed(lacks);
                 format!("root lacks {names} here, as in a container: start it with that (`docker run --privileged`)")
@@ -181,6 +185,12 @@ mod tests {
         assert!(said.contains("CAP_SYS_ADMIN, CAP_NET_ADMIN") && said.contains("and CAP_PERFMON"), "{said}");
         let said = had(1000, 0).rights(PROGRAMS);
         assert_eq!(said, "run netrig as root, or give it CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON");
+    }
+
+    #[test]
+    fn what_two_things_need_is_named_once() {
+        let said = had(1000, 0).rights(&[XDP, NAMESPACES].concat());
+        assert_eq!(said, "run netrig as root, or give it CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and CAP_SYS_ADMIN");
     }
 
     #[test]

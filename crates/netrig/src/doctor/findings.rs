@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_stats::units::Bytes;
 use rig_study::suite::Scenario;
+use rig_sys::advice::{Capability, NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};
 use rig_sys::probe::{
@@ -93,10 +94,10 @@ fn pieces_of(scenarios: &[Scenario]) -> BTreeSet<Feature> {
 pub(super) fn placing() -> State {
     let remedy = match napi::may_place() {
         Ok(()) => return ok("receiving threads can be put onto CPUs"),
-        Err(NotPlaceable::UserNamespace) => "run netrig as root of the machine",
-        Err(NotPlaceable::Capability) => "run netrig as root, or give the container CAP_SYS_NICE",
+        Err(NotPlaceable::UserNamespace) => "run as root of the machine, outside of user namespaces".to_owned(),
+        Err(NotPlaceable::Capability) => rights(&[Capability::SysNice]),
         Err(NotPlaceable::ProcessNamespace) => {
-            "start the container with the machine's processes: `docker run --pid=host`"
+            "start the container with the machine's processes: `docker run --pid=host`".to_owned()
         }
     };
     let why = napi::may_place().map_or_else(|why| why.to_string(), |()| String::new());
@@ -131,7 +132,8 @@ fn access(access: &Access, privileges: &Privileges) -> State {
 
 /// The one switch that is known to stand in the way, or else root.
 fn access_remedy(refusal: &Refusal, privileges: &Privileges) -> String {
-    let or_allow = |switch: &str| format!("run netrig as root, or allow user namespaces: `sudo sysctl -w {switch}`");
+    let or_allow =
+        |switch: &str| format!("{}, or allow user namespaces: `sudo sysctl -w {switch}`", rights(NAMESPACES));
     if privileges.filtered {
         CONTAINER.to_owned()
     } else if refusal.is_unsupported() {
@@ -143,7 +145,7 @@ fn access_remedy(refusal: &Refusal, privileges: &Privileges) -> String {
     } else if privileges.restricted_by_apparmor == Some(1) {
         or_allow("kernel.apparmor_restrict_unprivileged_userns=0")
     } else {
-        "run netrig as root".to_owned()
+        rights(NAMESPACES)
     }
 }
 
@@ -237,9 +239,9 @@ impl Piece {
                 CONTAINER.to_owned()
             }
             (false, _) if self.feature == Feature::ReceiveSteering => {
-                "run netrig as root, or on Linux 6.4 or newer".to_owned()
+                format!("use Linux 6.4 or newer; {}", rights(NAMESPACES))
             }
-            (false, _) => "run netrig as root".to_owned(),
+            (false, _) => rights(NAMESPACES),
         }
     }
 }

@@ -1,63 +1,90 @@
 //! By which ways packets can go here that no socket makes.
 
-use rig_sys::probe::{Outcome, Packets};
+use rig_sys::advice::{self, Capability, XDP};
+use rig_sys::probe::{Outcome, Packets, Refusal};
 
 use super::{Area, Finding, Lack, State};
+
+/// One of the ways.
+struct Way<'a> {
+    name: &'static str,
+    outcome: &'a Outcome,
+    effect: &'static str,
+    /// The trial makes namespaces, too.
+    rights: &'static [Capability],
+    since: (u32, u32),
+    /// What else may be missing.
+    otherwise: &'static str,
+}
+
+const NEW_ENOUGH: &str = "look at the reason found: the kernel is new enough";
 
 /// What the ways of `packets` mean to a user of netrig, who has this `kernel`.
 pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
     let Packets { xdp, xdp_generic, live_frames, packet_sockets } = packets;
-    let rights = "run netrig as root, or with CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW";
-    let rights = &match is_older(kernel, (5, 9)) {
-        true => format!("{rights}; Linux 5.9 or newer is needed"),
-        false => rights.to_owned(),
-    };
-    let live = match (xdp, is_older(kernel, (6, 7))) {
-        (_, true) => "use Linux 6.7 or newer, as root",
-        // They are sent by such ports.
-        (Err(_), false) => rights,
-        (Ok(()), false) => "look at the reason found: the kernel is new enough",
-    };
-    [
-        ("AF_XDP", xdp, "packet load goes through packet sockets, which are slower", &**rights),
-        (
-            "AF_XDP, generic",
-            xdp_generic,
-            "interfaces whose driver has no XDP are driven through packet sockets",
-            rights,
-        ),
-        (
-            "AF_XDP, live frames",
-            live_frames,
-            "packet load over veth pairs makes a socket buffer for each frame: about a third of the rate",
-            live,
-        ),
-        (
-            "packet sockets",
-            packet_sockets,
-            "no packet load where AF_XDP is not possible",
-            "run netrig as root, or allow user namespaces; a kernel with CONFIG_PACKET is needed",
-        ),
-    ]
-    .map(|(name, outcome, effect, remedy)| Finding {
-        area: Area::PacketLoad,
-        name,
-        state: state(outcome, effect, remedy),
-    })
-    .into()
+    let ways = [
+        Way {
+            name: "AF_XDP",
+            outcome: xdp,
+            effect: "packet load goes through packet sockets, which are slower",
+            rights: XDP,
+            since: (5, 9),
+            otherwise: NEW_ENOUGH,
+        },
+        Way {
+            name: "AF_XDP, generic",
+            outcome: xdp_generic,
+            effect: "interfaces whose driver has no XDP are driven through packet sockets",
+            rights: XDP,
+            since: (5, 9),
+            otherwise: NEW_ENOUGH,
+        },
+        Way {
+            name: "AF_XDP, live frames",
+            outcome: live_frames,
+            effect: "packet load over veth pairs makes a socket buffer for each frame: about a third of the rate",
+            rights: XDP,
+            since: (6, 7),
+            otherwise: NEW_ENOUGH,
+        },
+        Way {
+            name: "packet sockets",
+            outcome: packet_sockets,
+            effect: "no packet load where AF_XDP is not possible",
+            rights: &[Capability::NetRaw],
+            since: (0, 0),
+            otherwise: "use a kernel with CONFIG_PACKET",
+        },
+    ];
+    ways.map(|way| Finding { area: Area::PacketLoad, name: way.name, state: way.state(kernel) }).into()
+}
+
+impl Way<'_> {
+    fn state(&self, kernel: &str) -> State {
+        match self.outcome {
+            Ok(()) => State::Ok { found: "works".to_owned() },
+            Err(refusal) => State::Lacking(Lack {
+                found: refusal.to_string(),
+                effect: self.effect.to_owned(),
+                remedy: self.remedy(kernel, refusal),
+            }),
+        }
+    }
+
+    fn remedy(&self, kernel: &str, refusal: &Refusal) -> String {
+        let (major, minor) = self.since;
+        let newer = is_older(kernel, self.since).then(|| format!("use Linux {major}.{minor} or newer"));
+        let rights = refusal.is_denied().then(|| advice::rights(&[self.rights, advice::NAMESPACES].concat()));
+        match (newer, rights) {
+            (Some(newer), Some(rights)) => format!("{newer}; {rights}"),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => self.otherwise.to_owned(),
+        }
+    }
 }
 
 /// Whether a kernel's release, such as "6.18.44-cloud x86_64", is before this one; not where it does not tell.
 fn is_older(kernel: &str, than: (u32, u32)) -> bool {
     let mut numbers = kernel.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < than)
-}
-
-fn state(outcome: &Outcome, effect: &str, remedy: &str) -> State {
-    match outcome {
-        Ok(()) => State::Ok { found: "works".to_owned() },
-        Err(refusal) => {
-            State::Lacking(Lack { found: refusal.to_string(), effect: effect.to_owned(), remedy: remedy.to_owned() })
-        }
-    }
 }

@@ -17,6 +17,7 @@ use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, SampleFlag, Sampler};
 use serde::{Deserialize, Serialize};
 
+use crate::advice::{self, Capability};
 use crate::cpu::CpuSet;
 use crate::error::{During, Error, Result};
 
@@ -200,7 +201,8 @@ fn reason(errno: Option<i32>) -> String {
     };
     match errno {
         Some(libc::EACCES | libc::EPERM) => {
-            format!(" (run as root, give CAP_PERFMON, or set {} below 1)", sysctl("perf_event_paranoid"))
+            let rights = advice::rights(&[Capability::Perfmon]);
+            format!(" ({rights}, or set {} below 1)", sysctl("perf_event_paranoid"))
         }
         Some(libc::ENODEV | libc::ENXIO) => " (there is no such CPU, or it is switched off)".into(),
         Some(libc::EINVAL) => {
@@ -224,7 +226,8 @@ mod tests {
         let no_such = Sampling::start(&CpuSet::new([CpuSet::MAX]), 99).unwrap_err();
         assert!(no_such.to_string().contains("CPU 1023"), "{no_such}");
         let why = reason(Some(libc::EACCES));
-        assert!(why.contains("kernel.perf_event_paranoid (now") && why.contains("CAP_PERFMON"), "{why}");
+        assert!(why.contains("kernel.perf_event_paranoid (now"), "{why}");
+        assert!(why.contains(&advice::rights(&[Capability::Perfmon])), "{why}");
     }
 
     #[test]

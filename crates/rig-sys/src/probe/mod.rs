@@ -81,6 +81,11 @@ impl Refusal {
         )
     }
 
+    /// True when this process lacks rights.
+    pub fn is_denied(&self) -> bool {
+        matches!(self.errno, Some(libc::EPERM | libc::EACCES))
+    }
+
     /// True when the place is mounted read-only.
     pub fn is_read_only(&self) -> bool {
         self.errno == Some(libc::EROFS)
@@ -113,6 +118,6 @@ mod tests {
         assert_eq!(refusal.to_string(), "create bridge br0: Operation not supported");
         assert!(refusal.is_unsupported());
         let denied = Refusal::new("create bridge br0", &std::io::Error::from_raw_os_error(libc::EPERM));
-        assert!(!denied.is_unsupported());
+        assert!(!denied.is_unsupported() && denied.is_denied());
     }
 }

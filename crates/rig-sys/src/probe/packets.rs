@@ -96,8 +96,15 @@ fn outcome<T>(opened: &Result<T, OpenError>) -> Outcome {
 fn refusal(error: &OpenError) -> Refusal {
     match error {
         OpenError::Failed(error) => Refusal::new(error.operation.clone(), &error.source),
+        // What to do about that is the reader's to say.
+        OpenError::NotPermitted { operation } => Refusal::new(operation, &not_permitted()),
+        OpenError::NoPacketSocket => Refusal::new("making a packet socket", &not_permitted()),
         error => other("open a port", error.to_string()),
     }
+}
+
+fn not_permitted() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPERM)
 }
 
 fn other(operation: &str, reason: String) -> Refusal {

@@ -1,5 +1,6 @@
 //! Why a port cannot be opened.
 
+use crate::advice::{Capability, XDP, rights};
 use crate::error::Error;
 
 #[derive(Debug, thiserror::Error)]
@@ -8,14 +9,9 @@ pub enum OpenError {
     NoInterface(String),
     #[error("interface {interface} has no queue {queue}: {advice}")]
     NoQueue { interface: String, queue: u32, advice: String },
-    #[error(
-        "{operation} is not allowed: XDP needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW outside of user \
-         namespaces; ports of driver `packet` do without"
-    )]
+    #[error("{operation} is not allowed: {}; ports of driver `packet` do without", rights(XDP))]
     NotPermitted { operation: String },
-    #[error(
-        "making a packet socket is not allowed: it needs root, or CAP_NET_RAW in the user namespace of the interface"
-    )]
+    #[error("making a packet socket is not allowed: {}", rights(&[Capability::NetRaw]))]
     NoPacketSocket,
     #[error(
         "interface {interface} has an XDP program of somebody else{program}: see `ip link show {interface}`; stop the \
