@@ -8,6 +8,7 @@ mod claims;
 mod copies;
 mod differential;
 mod flood;
+mod flows;
 #[path = "../balancer/frames.rs"]
 #[allow(dead_code, reason = "the balancer's tests need more of them")]
 mod frames;
