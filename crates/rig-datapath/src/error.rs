@@ -14,7 +14,7 @@ pub enum Error {
         "the kernel does not tell its types (/sys/kernel/btf/vmlinux), which takes one built with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes(#[source] std::io::Error),
-    #[error("the kernel refuses the program `{program}`{}", needed(.source))]
+    #[error("the kernel refuses the program `{program}`{}", needed(.program, .source))]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]
     Map { map: &'static str, operation: &'static str, source: libbpf_rs::Error },
@@ -53,13 +53,16 @@ pub enum Error {
 
 /// What a program that is refused needs: a kernel that has what it is made of, unless a limit stands in the way, which is told by
 /// whoever puts the error in words.
-fn needed(source: &libbpf_rs::Error) -> &'static str {
-    let words = format!("{source:#}");
-    match advice::in_words(&words) {
-        Some(_) => "",
-        None => ": it needs Linux 6.1 or later with BTF",
+fn needed(program: &str, source: &libbpf_rs::Error) -> String {
+    if advice::in_words(&format!("{source:#}")).is_some() {
+        return String::new();
     }
+    let kernel = if NEWER.contains(&program) { "6.6" } else { "6.1" };
+    format!(": it needs Linux {kernel} or later with BTF")
 }
+
+/// What is attached by tcx.
+const NEWER: [&str; 2] = ["vrouter", "spin"];
 
 /// A configuration that cannot be carried out, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -99,14 +102,17 @@ mod tests {
 
     #[test]
     fn a_limit_is_not_told_as_the_kernels_version() {
-        let load = |errno| {
+        let load = |program, errno| {
             let source = libbpf_rs::Error::from_raw_os_error(errno);
-            Error::Load { program: "from_container", source }.to_string()
+            Error::Load { program, source }.to_string()
         };
-        assert!(load(22).contains("Linux 6.1 or later"), "{}", load(22));
+        for (program, kernel) in [("balancer", "6.1"), ("vrouter", "6.6"), ("spin", "6.6")] {
+            let said = load(program, 22);
+            assert!(said.contains(&format!("Linux {kernel} or later")), "{said}");
+        }
         // Too many open files, a file system that is read-only.
         for errno in [24, 30] {
-            assert_eq!(load(errno), "the kernel refuses the program `from_container`");
+            assert_eq!(load("vrouter", errno), "the kernel refuses the program `vrouter`");
         }
     }
 }

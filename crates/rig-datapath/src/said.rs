@@ -6,7 +6,7 @@ use libbpf_rs::{ErrorExt as _, Object, OpenObject, PrintLevel, set_print};
 
 use crate::Error;
 
-/// Lines beyond these say the same again, or are the log of the kernel's verifier.
+/// Lines beyond these say the same again.
 const MOST: usize = 3;
 
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -22,10 +22,19 @@ pub(crate) fn listen() {
         set_print(Some((PrintLevel::Warn, |_, line| {
             let mut said = said();
             if said.len() < MOST {
-                said.push(line.lines().next().unwrap_or_default().trim().to_owned());
+                said.push(in_a_line(&line));
             }
         })));
     });
+}
+
+/// The first line; in place of the log of the kernel's verifier what it refused, the last that it found.
+fn in_a_line(message: &str) -> String {
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let Some(of) = first.strip_suffix("-- BEGIN PROG LOAD LOG --") else { return first.to_owned() };
+    let is_found = |line: &&str| !["-- END PROG LOAD LOG --", "processed "].iter().any(|other| line.starts_with(other));
+    format!("{of}{}", lines.rfind(is_found).unwrap_or("refused"))
 }
 
 /// Does something with libbpf. When the kernel refuses it, the error has what libbpf says of that; what it says for another thread
@@ -41,4 +50,20 @@ pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::
 /// Loads an object.
 pub(crate) fn load(open: OpenObject, program: &'static str) -> Result<Object, Error> {
     with(|| open.load()).map_err(|source| Error::Load { program, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_verifiers_log_the_line_is_told_that_ends_it() {
+        let log = "prog 'closed': -- BEGIN PROG LOAD LOG --\n0: R1=ctx() R10=fp0\n; return 2; @ closed.h:9\n\
+                   0: (85) call unknown#100000\ninvalid func unknown#100000\n\
+                   processed 1 insns (limit 1000000) max_states_per_insn 0\n-- END PROG LOAD LOG --\n";
+        assert_eq!(in_a_line(log), "prog 'closed': invalid func unknown#100000");
+        assert_eq!(in_a_line("prog 'a': -- BEGIN PROG LOAD LOG --\n-- END PROG LOAD LOG --\n"), "prog 'a': refused");
+        assert_eq!(in_a_line("prog 'a': failed to load: -22\n"), "prog 'a': failed to load: -22");
+        assert_eq!(in_a_line(""), "");
+    }
 }

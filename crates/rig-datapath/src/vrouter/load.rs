@@ -14,6 +14,8 @@ use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
+/// Of all programs together.
+const NAME: &str = "vrouter";
 /// What packets of containers come to, and what those of tunnels do.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
@@ -150,11 +152,12 @@ const MARKS: u64 = !1;
 /// Loads the programs with empty tables, but for those that are kept in a directory.
 pub(super) fn load(sizes: &Sizes, purpose: Purpose, kept: Option<&Path>) -> Result<(Object, Tables), Error> {
     check_may_load()?;
-    let program = FROM_CONTAINER;
+    // Which of them it is that the kernel refuses libbpf says.
+    let program = NAME;
     let failed = |source| Error::Load { program, source };
     let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
     let mut builder = ObjectBuilder::default();
-    builder.name("vrouter").map_err(failed)?;
+    builder.name(NAME).map_err(failed)?;
     let mut open = builder.open_memory(OBJECT).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
