@@ -83,22 +83,25 @@ pub fn cost_of_both<'a>(trials: impl IntoIterator<Item = &'a TrialRecord>) -> Op
 
 /// What each end used and caused by itself, which differs from its machine's CPU time where that does other work, too.
 pub fn shares(trials: &[TrialRecord]) -> Option<String> {
-    let names = trials.first()?.nodes.iter().map(|node| node.name.as_str());
-    let of_node = |name: &str| {
-        let nodes = trials.iter().flat_map(|trial| &trial.nodes);
-        let found: Vec<NodeShare> =
-            nodes.filter(|node: &&NodeRecord| node.name == name).filter_map(|node| node.share).collect();
-        let mean = |part: fn(&NodeShare) -> f64| found.iter().map(part).sum::<f64>() / found.len() as f64;
-        (!found.is_empty()).then(|| {
-            format!(
-                "{name}: processes {:.1} %, NAPI polling of its interfaces {:.1} %, the CPUs' backlogs (loopback, veth, RPS) {:.1} %",
-                mean(|share| share.processes),
-                mean(|share| share.network),
-                mean(|share| share.queues)
-            )
-        })
+    // The CPUs' backlogs are then the same ones, which both ends have counted.
+    let same = trials.iter().all(TrialRecord::is_on_one_machine);
+    let of = |is_of: &dyn Fn(&NodeRecord) -> bool, part: fn(&NodeShare) -> f64| {
+        let nodes = trials.iter().flat_map(|trial| &trial.nodes).filter(|node| is_of(node));
+        let found: Vec<f64> = nodes.filter_map(|node| node.share.as_ref().map(part)).collect();
+        (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     };
-    let words: Vec<String> = names.filter_map(of_node).collect();
+    let backlogs = |mean: f64| format!("the CPUs' backlogs (loopback, veth, RPS) {mean:.1} %");
+    let of_node = |name: &str| {
+        let mean = |part| of(&|node| node.name == name, part);
+        let (processes, network, queues) =
+            (mean(|share| share.processes)?, mean(|share| share.network)?, mean(|share| share.queues)?);
+        let queues = if same { String::new() } else { format!(", {}", backlogs(queues)) };
+        Some(format!("{name}: processes {processes:.1} %, NAPI polling of its interfaces {network:.1} %{queues}"))
+    };
+    let mut words: Vec<String> = trials.first()?.nodes.iter().filter_map(|node| of_node(&node.name)).collect();
+    if same {
+        words.extend(of(&|_| true, |share| share.queues).map(|mean| format!("both together: {}", backlogs(mean))));
+    }
     (!words.is_empty()).then(|| format!("Of that this test took, in percent of one CPU: {}.", words.join("; ")))
 }
 
@@ -157,6 +160,32 @@ mod tests {
         let by_clock = [node("a", &[None]), node("b", &[None])];
         assert_eq!(cost("Counting it", &[trial(by_clock.clone(), None)]), None);
         assert!(way(&[trial(by_clock, None)]).is_some_and(|way| !way.contains("Counting")));
+    }
+
+    #[test]
+    fn what_both_ends_of_one_machine_have_counted_is_told_once() {
+        let nodes = || {
+            let share = |processes, queues| Some(NodeShare { processes, network: 0.5, queues });
+            [("client", share(40.0, 24.6)), ("server", share(30.0, 24.8))]
+                .map(|(name, share)| NodeRecord { share, ..node(name, &[]) })
+        };
+        let said = |offset_ns| shares(&[trial(nodes(), offset_ns)]).unwrap();
+        let begin = "Of that this test took, in percent of one CPU: client: processes 40.0 %, NAPI polling of its interfaces 0.5 %";
+        assert_eq!(
+            said(Some(-11)),
+            format!(
+                "{begin}, the CPUs' backlogs (loopback, veth, RPS) 24.6 %; server: processes 30.0 %, NAPI polling of its \
+                 interfaces 0.5 %, the CPUs' backlogs (loopback, veth, RPS) 24.8 %."
+            )
+        );
+        assert_eq!(
+            said(Some(-10)),
+            format!(
+                "{begin}; server: processes 30.0 %, NAPI polling of its interfaces 0.5 %; both together: the CPUs' \
+                 backlogs (loopback, veth, RPS) 24.7 %."
+            )
+        );
+        assert_eq!(shares(&[trial([node("client", &[]), node("server", &[])], Some(-10))]), None);
     }
 
     #[test]

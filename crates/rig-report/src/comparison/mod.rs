@@ -172,11 +172,13 @@ fn changes(comparison: &Comparison, level: u8) -> Vec<Block> {
     let undecided = undecided(comparison);
     if !undecided.is_empty() {
         let n = comparison.totals.undecided;
-        let why = match undecided.as_slice() {
-            [(reason, _)] => format!(": {reason}"),
-            _ => String::new(),
+        let (why, items) = match undecided.as_slice() {
+            [(reason, places)] => (format!(": {reason}"), vec![places.clone()]),
+            several => {
+                let of = |(reason, places): &(String, String)| format!("{}. {places}", capitalised(reason));
+                (String::new(), several.iter().map(of).collect())
+            }
         };
-        let items = undecided.iter().map(|(reason, places)| format!("{}. {places}", capitalised(reason))).collect();
         blocks.push(Block::Folded {
             summary: format!(
                 "{} {} undecided{why}",

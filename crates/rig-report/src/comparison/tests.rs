@@ -306,6 +306,16 @@ fn missing_and_single_values_are_undecided_with_the_reason() {
 }
 
 #[test]
+fn the_one_reason_of_all_that_is_undecided_is_told_once() {
+    let single = compared(&run(1, &FAST), &run(2, &[8e8]));
+    let [(reason, places)] = <[_; 1]>::try_from(undecided(&single)).unwrap();
+    let said = text(&document(&single)).to_lowercase();
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(said.matches(&reason.to_lowercase()).count(), 1, "{said}");
+    assert!(said.contains(&format!("undecided: {} - {}", reason.to_lowercase(), places.to_lowercase())), "{said}");
+}
+
+#[test]
 fn repetitions_under_the_same_conditions_make_the_noise_floor() {
     let (old, new) = (run(1, &FAST), run(2, &SLOW));
     // Runs of 1.0, 1.1 and 0.9 Gbit/s, as the old one is: a fifth less is what this machine does by itself.
