@@ -1,6 +1,7 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
 
 mod events;
+mod filters;
 mod links;
 mod neighbors;
 

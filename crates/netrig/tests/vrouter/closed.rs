@@ -109,6 +109,61 @@ pub fn without_a_router(lab: &Lab) {
     is_open(lab);
 }
 
+/// Whether the node's end has a queueing discipline for filters.
+fn has_clsact(lab: &Lab) -> bool {
+    tc(lab, "qdisc show dev toclient").contains("clsact")
+}
+
+#[track_caller]
+fn tc(lab: &Lab, arguments: &str) -> String {
+    let mut command = Command::new("tc");
+    let output = in_namespace(command.args(arguments.split(' ')), &lab.nodes[0]).output().unwrap();
+    assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// It goes where the router has made it and it is empty, by whatever way the interface is opened.
+pub fn leaves_no_qdisc(lab: &Lab) {
+    let file = lab.file("8080");
+    let release = || lab.netrig(0, 0, &["release", "--node", "a"]);
+    let close = || {
+        // Twice, as the second router finds the first one's filter.
+        for _ in 0..2 {
+            lab.start(0, &file).kill();
+            assert!(tc(lab, "filter show dev toclient ingress").contains("closed"));
+        }
+    };
+    close();
+    release();
+    assert!(!has_clsact(lab));
+
+    // Another's filter there, in either direction.
+    for direction in ["ingress", "egress"] {
+        close();
+        tc(lab, &format!("filter add dev toclient {direction} pref 7 protocol all u32 match u32 0 0 classid 1:1"));
+        release();
+        let shown = tc(lab, &format!("filter show dev toclient {direction}"));
+        assert!(shown.contains("u32") && !shown.contains("closed"), "{shown}");
+        tc(lab, "qdisc del dev toclient clsact");
+    }
+
+    // Another's that is empty.
+    tc(lab, "qdisc add dev toclient clsact");
+    close();
+    release();
+    assert!(has_clsact(lab));
+    tc(lab, "qdisc del dev toclient clsact");
+
+    // An interface that is not the file's any more.
+    let a = lab.start(0, &file);
+    assert!(has_clsact(lab));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("name = \"client\"\nnode = \"a\"", "name = \"client\"\nnode = \"b\"")).unwrap();
+    lab.netrig(0, 0, &["reload", "--node", "a"]);
+    assert!(!has_clsact(lab));
+    drop(stop(a));
+}
+
 pub fn opened_again(lab: &Lab) {
     serve(lab);
     let file = lab.file("8080");

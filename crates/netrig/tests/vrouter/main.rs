@@ -432,6 +432,11 @@ fn interfaces_stay_closed_without_a_router() {
 }
 
 #[test]
+fn an_interface_that_is_opened_again_has_no_empty_qdisc() {
+    with_lab(closed::leaves_no_qdisc);
+}
+
+#[test]
 fn closed_interfaces_are_opened_for_whom_they_are_given_back_to() {
     with_lab(closed::opened_again);
 }

@@ -36,30 +36,53 @@ impl Closing {
     }
 
     /// Of a filter on an interface; the program matters where one is put there.
-    fn hook(&self, program: BorrowedFd<'_>, interface: u32) -> TcHook {
+    fn hook(&self, program: BorrowedFd<'_>, interface: u32, is_our_qdisc: bool) -> TcHook {
         let mut builder = TcHookBuilder::new(program);
-        builder.ifindex(interface as i32).replace(true).handle(self.handle).priority(PREFERENCE);
+        let handle = if is_our_qdisc { self.handle | OUR_QDISC } else { self.handle };
+        builder.ifindex(interface as i32).replace(true).handle(handle).priority(PREFERENCE);
         builder.hook(TC_INGRESS)
     }
 
     /// Puts it on, also in place of one that is there.
     fn close(&mut self, program: BorrowedFd<'_>, interface: u32) -> Result<(), Error> {
-        let mut hook = self.hook(program, interface);
-        said::with(|| hook.create().and_then(|mut hook| hook.attach()))
-            .map_err(|source| Error::Close { interface, source })?;
+        let is_there = self.hook(program, interface, true).query().is_ok();
+        let failed = |source| Error::Close { interface, source };
+        let is_our_qdisc = is_there
+            || Netlink::here()
+                .and_then(|mut netlink| netlink.add_clsact(interface))
+                .map_err(|error| failed(io::Error::other(error).into()))?;
+        let mut hook = self.hook(program, interface, is_our_qdisc);
+        if let Err(source) = said::with(|| hook.attach()) {
+            if is_our_qdisc {
+                remove_empty_qdisc(interface);
+            }
+            return Err(failed(source));
+        }
         self.closed.insert(interface);
         Ok(())
     }
 
     /// Takes it off; says whether it was there.
     fn open(&mut self, interface: u32) -> Result<bool, Error> {
+        self.closed.remove(&interface);
+        let is_open = [true, false].map(|is_our_qdisc| self.take_off(interface, is_our_qdisc));
+        let [ours, other] = is_open;
+        Ok(ours? | other?)
+    }
+
+    fn take_off(&self, interface: u32, is_our_qdisc: bool) -> Result<bool, Error> {
         // Any file does: none is put on.
         let none = io::stderr();
-        let mut hook = self.hook(none.as_fd(), interface);
-        self.closed.remove(&interface);
+        let mut hook = self.hook(none.as_fd(), interface, is_our_qdisc);
         let failed = |source| Error::Open { interface, source };
         match hook.query() {
-            Ok(_) => said::with(|| hook.detach()).map(|()| true).map_err(failed),
+            Ok(_) => {
+                said::with(|| hook.detach()).map_err(failed)?;
+                if is_our_qdisc {
+                    remove_empty_qdisc(interface);
+                }
+                Ok(true)
+            }
             // None by the handle, another kind of filter in its place, or no queueing discipline for filters.
             Err(error) if [ErrorKind::NotFound, ErrorKind::InvalidInput].contains(&error.kind()) => Ok(false),
             Err(_) if Netlink::here().is_ok_and(|netlink| netlink.link_at(interface).is_err()) => Ok(false),
@@ -68,11 +91,19 @@ impl Closing {
     }
 }
 
-/// FNV-1a of the name. With the upper bit, which none has that the kernel chooses.
+/// What the filter needed, unless others have filters there by now. One that stays is in nobody's way.
+fn remove_empty_qdisc(interface: u32) {
+    let _ = Netlink::here().and_then(|mut netlink| netlink.remove_empty_clsact(interface));
+}
+
+/// Of a filter's handle: the queueing discipline that it is in was made for it.
+const OUR_QDISC: u32 = 1 << 30;
+
+/// FNV-1a of the name, without [`OUR_QDISC`]. With the upper bit, which none has that the kernel chooses.
 fn handle_of(node: &str) -> u32 {
     const UPPER: u32 = 1 << 31;
     let hash = node.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    hash | UPPER
+    (hash | UPPER) & !OUR_QDISC
 }
 
 /// Opens the interfaces of the calling thread's network namespace that a router of this node has [closed](Router::close_behind).
@@ -136,7 +167,7 @@ mod tests {
     #[test]
     fn each_node_has_a_handle_of_its_own() {
         // As its authors' tables have them.
-        assert_eq!(handle_of("a"), 0xe40c_292c);
+        assert_eq!(handle_of("a"), 0xe40c_292c & !OUR_QDISC);
         assert_eq!(handle_of("foobar"), 0xbf9c_f968);
         assert_ne!(handle_of("node-1"), handle_of("node-2"));
         assert!(handle_of("") >= 1 << 31 && handle_of("b") >= 1 << 31);

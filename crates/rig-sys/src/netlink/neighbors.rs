@@ -147,7 +147,7 @@ impl Netlink {
     }
 
     /// The many answers to one request.
-    fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+    pub(super) fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut sequence = self.sequence.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *sequence = sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
