@@ -6,8 +6,8 @@
 #include "flow.h"
 
 /*
- * How long a flow may be silent in both directions, in ticks, and one that nobody has answered where the table or its interface's share runs short; and how many
- * there were.
+ * How long a flow may be silent in both directions, in ticks, and one that nobody has answered where the table or its interface's
+ * share runs short; and how many there were.
  */
 struct sweep {
 	__u32 established, opening, closed, other, unanswered;
