@@ -2,8 +2,13 @@
 //!
 //!     cargo xtask bench cpu [ROUNDS]
 //!
+//! One TCP stream between two nodes of a CPU each runs all the time, while the count is switched off and on in short slices: what
+//! other guests of the machine take is then alike for neighbouring slices.
+//!
 //! Loads over loopback run with and without the count in turn, as one second each. A third run of each has the kernel count
 //! what the programs take (BPF_ENABLE_STATS), which costs something itself.
+
+mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,12 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use comfy_table::{Table, presets};
 use rig_datapath::cputime::{CpuTime, Kind};
+use rig_load::plan::{Engine, Load, Phases, ReceiveMode, SendMode};
+use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns, sleep_until};
 use rig_sys::process::die_with_parent;
+use support::{CONGESTION_CONTROL, Field};
 
 const ROUNDS: usize = 11;
 const LENGTH: Duration = Duration::from_secs(1);
@@ -28,6 +36,15 @@ const RATE: u64 = 10_000;
 /// Runs of `netrig rr`, and how far each may be from the middle of all.
 const RUNS: usize = 4;
 const AGREE: f64 = 0.05;
+/// A slice of the stream, and what passes between a switch and it.
+const SLICE: Duration = Duration::from_millis(250);
+const SETTLE: Duration = Duration::from_millis(50);
+/// One with all that belongs to it: programs take a tenth of a second to attach.
+const LONGEST_SLICE: Duration = Duration::from_secs(2);
+/// Rounds of slices for each round of the loads.
+const SLICES: usize = 5;
+/// Counts at once by slice: none, one, and two as of a server and a client that count for themselves.
+const COUNTS: [usize; 3] = [0, 1, 2];
 
 #[derive(Debug, Clone, Copy)]
 enum Work {
@@ -235,6 +252,55 @@ fn overhead(rounds: usize) -> Result<Table> {
     Ok(table)
 }
 
+/// What the count takes from the throughput of a stream that fills both its CPUs.
+fn throughput(rounds: usize) -> Result<String> {
+    let field = Field::new(CONGESTION_CONTROL)?;
+    let cpus: Vec<u32> = (0..2).flat_map(|node| field.testbed.cpus(node).as_slice().to_vec()).collect();
+    let window = LONGEST_SLICE * (COUNTS.len() * rounds) as u32;
+    let second = Duration::from_secs(1);
+    let phases = Phases { warm_up: second, window, cool_down: second, interval: second };
+    let load = Load::TcpStream(support::stream(Engine::Blocking, 1, SendMode::Copy, ReceiveMode::Copy));
+    let mut running = field.start_netrig(&load, phases)?;
+    running.wait_until(running.window().0)?;
+    let mut ratios = [Sample::default(), Sample::default()];
+    for round in 0..rounds {
+        let mut rates = [0.0; COUNTS.len()];
+        for slice in 0..COUNTS.len() {
+            let number = (slice + round) % COUNTS.len();
+            let counting = (0..COUNTS[number]).map(|_| {
+                let mut counting = CpuTime::attach()?;
+                counting.count_on(Some(&cpus))?;
+                Ok(counting)
+            });
+            let _counting = counting.collect::<Result<Vec<_>>>()?;
+            thread::sleep(SETTLE);
+            let (begin, before) = (Instant::now(), field.sent_bytes()?);
+            thread::sleep(SLICE);
+            let (end, after) = (Instant::now(), field.sent_bytes()?);
+            if after == before {
+                bail!("the stream stands still");
+            }
+            rates[number] = (after - before) as f64 / (end - begin).as_secs_f64();
+        }
+        let [without, one, two] = rates;
+        for (ratio, with) in ratios.iter_mut().zip([one, two]) {
+            ratio.push((with / without).ln());
+        }
+    }
+    let level = Level::new(95.0)?;
+    let words = |ratio: &Sample| {
+        let interval = level.mean_interval(ratio).context("too few rounds for an interval")?;
+        let middle = ratio.mean().unwrap_or(f64::NAN).exp();
+        anyhow::Ok(format!("{middle:.4} ({:.4} to {:.4})", interval.low.exp(), interval.high.exp()))
+    };
+    let [one, two] = &ratios;
+    Ok(format!(
+        "TCP stream, throughput with the count to without: {}; with two counts: {} (geometric means of {rounds} rounds, 95 %)",
+        words(one)?,
+        words(two)?,
+    ))
+}
+
 /// A server of netrig's on loopback, ended with this.
 struct Server(Child);
 
@@ -280,6 +346,7 @@ fn agreement() -> Result<Vec<f64>> {
 
 fn main() -> Result<()> {
     let rounds = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(ROUNDS);
+    println!("{}\n", throughput(rounds * SLICES)?);
     println!("{}", overhead(rounds)?);
     println!("Medians of {rounds} rounds, in which all take turns.\n");
     let found = agreement()?;

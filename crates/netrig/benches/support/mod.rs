@@ -13,14 +13,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
-use rig_load::plan::{Load, Phases, Role, WorkerPlan};
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
 use rig_testbed::topology::{Endpoint, Topology, WireOptions};
-use rig_testbed::{Place, Testbed, partition_cpus};
+use rig_testbed::{Place, Testbed, UPLINK, partition_cpus};
 
+/// Of bulk streams.
+const MESSAGE: u32 = 128 * 1024;
+pub const CONGESTION_CONTROL: &str = "reno";
 const PORT: u16 = 5001;
 /// USER_HZ, the unit of /proc/stat, is 100 on every architecture that Linux runs netrig on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -68,6 +71,12 @@ impl Field {
         let busy = |t: &CpuTicks| t.user + t.nice + t.system + t.irq + t.softirq;
         let owned = (0..2).flat_map(|node| self.testbed.cpus(node).as_slice());
         Ok(owned.filter_map(|cpu| ticks.get(cpu)).map(busy).sum::<u64>() as f64 / TICKS_PER_SECOND)
+    }
+
+    /// Bytes that the sender's wire interface has transmitted.
+    pub fn sent_bytes(&self) -> Result<u64> {
+        let interfaces = self.place(&self.sender)?.0.counters.interfaces()?;
+        Ok(interfaces.get(UPLINK).context("the sender has no wire")?.tx_bytes)
     }
 
     /// Starts netrig's own load from the sender to the receiver.
@@ -129,6 +138,24 @@ impl Field {
             std::thread::sleep(Duration::from_millis(20));
         }
         bail!("no server listens");
+    }
+}
+
+/// A bulk stream of one thread.
+pub fn stream(engine: Engine, connections: u32, send_mode: SendMode, receive_mode: ReceiveMode) -> TcpStream {
+    TcpStream {
+        flow: Flow::Forward,
+        threads: 1,
+        connections,
+        message: MESSAGE,
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: false,
+        throttle: None,
+        congestion_control: Some(CONGESTION_CONTROL.into()),
+        engine,
+        send_mode,
+        receive_mode,
     }
 }
 
