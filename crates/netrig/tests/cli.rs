@@ -76,7 +76,7 @@ load = { kind = "tcp-stream", message = "128k" }
 fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("mine.toml");
-    let cases: [(&str, &str, usize, &[&str]); 15] = [
+    let cases: [(&str, &str, usize, &[&str]); 17] = [
         (
             "title = \"Small\"",
             "title = \"Small\"\ncolour = \"red\"",
@@ -97,6 +97,18 @@ fn mistakes_in_a_suite_file_are_named_with_file_line_and_next_step() {
         ("to = \"b\"", "to = \"c\"", 15, &["unknown node", "a, b"]),
         ("from = \"a\"", "from = \"a b\"", 16, &["'a b' is not a name", "letters"]),
         ("message = \"128k\"", "message = \"0\"", 18, &["the message is 0", "from 1 to 67108864"]),
+        (
+            "message = \"128k\"",
+            "message = \"1k\", throttle = \"1KB/s\"",
+            18,
+            &["a message leaves each 1.000s", "none may fall into the window of 100ms", "measure for longer"],
+        ),
+        (
+            "kind = \"tcp-stream\", message = \"128k\"",
+            "kind = \"tcp-rr\", rate = \"1Mbit\"",
+            18,
+            &["write for example `10k`; `throttle` is what limits streams"],
+        ),
     ];
     for (line, replacement, number, expected) in cases {
         assert!(SUITE.contains(line), "the suite has no {line}");
@@ -176,6 +188,11 @@ fn values_out_of_range_are_refused_with_the_range() {
     run("--window", "5parsec", &["parsec", "15s"]);
     run("--window", "1ms", &["--window", "too short", "100ms"]);
     run("--window", "90m", &["--window", "hour", "60m"]);
+    let slow =
+        SUITE.replace("window = \"100ms\"", "window = \"2s\"").replace("\"128k\"", "\"1k\", throttle = \"1KB/s\"");
+    fs::write(home.path().join("slow.toml"), slow).unwrap();
+    let nothing = ["--window: slow.toml: scenario 'A'", "a message leaves each 1.000s", "window of 900ms"];
+    refused(home.path(), 2, &["run", "slow.toml", "--window", "900ms"], &nothing);
     run("--trials", "0", &["--trials", "1..=1000"]);
     run("--trials", "many", &["--trials", "many"]);
     run("--cpus", "3-1", &["--cpus", "'3-1' is not a CPU list", "0-3,6"]);

@@ -20,7 +20,9 @@ pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 
 /// What serde says of a file with a hint of its own: of many names that it expects, the one that was meant is enough.
 pub fn of_serde(message: &str) -> (String, Option<String>) {
-    let message = message.trim().replace('\n', "; ");
+    // A message may have been put together of several, each with an end of its own.
+    let parts = message.lines().map(|line| line.trim_matches(|c: char| c == ';' || c.is_whitespace()));
+    let message = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
     let Some((what, expected)) = message.split_once(", expected ") else { return (message, None) };
     if !what.starts_with("unknown field `") && !what.starts_with("unknown variant `") {
         return (message, None);
@@ -155,6 +157,8 @@ mod tests {
             of_serde(message),
             ("unknown field `mesage`".to_owned(), Some("did you mean `message`?".to_owned()))
         );
+        let (what, _) = of_serde("`1Mbit` is not a rate; write `10k`\n; `throttle` limits streams\n");
+        assert_eq!(what, "`1Mbit` is not a rate; write `10k`; `throttle` limits streams");
         let (_, hint) = of_serde("unknown variant `zzz`, expected `tcp` or `udp`");
         assert_eq!(hint.unwrap(), "it is one of `tcp`, `udp`");
         for other in

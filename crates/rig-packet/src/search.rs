@@ -152,7 +152,7 @@ pub enum Ending {
     Found,
     /// The highest rate allowed was held: the limit is above it.
     Ceiling,
-    /// No rate was held, down to a thousandth of the first.
+    /// No rate was held, down to a thousandth of the first, or to one of which nothing falls into a step.
     Nothing,
     /// Too many steps were made.
     Exhausted,
@@ -286,6 +286,11 @@ impl Finder {
     /// Ends it with what is known.
     pub fn stop(&mut self) {
         self.ended = self.ended.or(Some((Ending::Stopped, self.held)));
+    }
+
+    /// Ends it where the rate that is next cannot be told from none.
+    pub fn give_up(&mut self) {
+        self.ended = self.ended.or(Some((Ending::Nothing, None)));
     }
 
     /// What was found; `None` while the search goes on.

@@ -366,6 +366,7 @@ pub(super) fn timed(
     }
     if let Some(window) = window {
         timing = timing.with_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
+        suite.check_window(window.0).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
     }
     if let Some(trials) = trials {
         suite.scenarios.iter_mut().for_each(|scenario| scenario.trials_max = None);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rig_packet::Client;
+
 use super::packets::{self, PacketsError};
 use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, Schedule, SendMode, TcpStream, WorkerPlan};
 
@@ -47,7 +49,7 @@ pub enum PlanError {
     #[error("UDP has no congestion control: '{0}' has to be left out")]
     CongestionOfUdp(String),
     #[error(
-        "at this rate {what} leaves each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {change}"
+        "at this rate {what} each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {change}"
     )]
     NothingFalls { what: &'static str, every: Duration, window: Duration, change: &'static str },
     #[error(transparent)]
@@ -79,7 +81,7 @@ impl WorkerPlan {
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |
-    /// | distance of two messages, datagrams or scheduled transactions at their rate | | the window |
+    /// | distance of two messages, datagrams, scheduled transactions, connections or requests of packets at their rate | | the window |
     ///
     /// The modes that belong to the other end (how this receiver's peer sends) are not looked at.
     ///
@@ -119,33 +121,42 @@ impl WorkerPlan {
             Load::UdpStream(datagrams) => datagrams.validate(self.direction()),
             Load::Packets(packets) => Ok(packets::validate(packets, self.end())?),
         }?;
-        self.something_falls()
+        self.load.falls_into(self.phases.window, |packets| packets.service.client())
     }
+}
 
-    /// Whether at least one of what is sent at a rate falls into the window, wherever it begins.
-    fn something_falls(&self) -> Result<(), PlanError> {
+impl<P> Load<P> {
+    /// Whether at least one of what is sent at a rate falls into the window, wherever it begins; `client` is who opens in a load
+    /// of packets.
+    ///
+    /// # Errors
+    /// When the time between two of them is longer.
+    pub fn falls_into(&self, window: Duration, client: impl FnOnce(&P) -> Option<&Client>) -> Result<(), PlanError> {
         // Threads of a stream of datagrams take turns, those of a TCP stream do not.
-        let (what, seconds, change) = match &self.load {
-            Load::TcpStream(TcpStream { throttle: Some(rate), message, .. }) => {
-                ("a message", f64::from(*message) / *rate as f64, "raise the rate or lower the message")
+        let (what, seconds, change) = match self {
+            Self::TcpStream(TcpStream { throttle: Some(rate), message, .. }) => {
+                ("a message leaves", f64::from(*message) / *rate as f64, "raise the rate or lower the message")
             }
-            Load::UdpStream(Datagrams { throttle: Some(rate), message, segments, threads, .. }) => {
+            Self::UdpStream(Datagrams { throttle: Some(rate), message, segments, threads, .. }) => {
                 let (rate, together) = (*rate as f64 * f64::from(*threads), f64::from(*message) * f64::from(*segments));
                 if *segments > 1 {
-                    ("a message of several segments", together / rate, "raise the rate or lower the segments")
+                    ("a message of several segments leaves", together / rate, "raise the rate or lower the segments")
                 } else {
-                    ("a datagram", together / rate, "raise the rate or lower the message")
+                    ("a datagram leaves", together / rate, "raise the rate or lower the message")
                 }
             }
-            Load::TcpRr(l) | Load::TcpCrr(l) | Load::UdpRr(l) => match l.schedule {
-                Schedule::Open { rate, .. } => ("a transaction", 1.0 / rate, "raise the rate"),
+            Self::TcpRr(l) | Self::TcpCrr(l) | Self::UdpRr(l) => match l.schedule {
+                Schedule::Open { rate, .. } => ("a transaction leaves", 1.0 / rate, "raise the rate"),
                 Schedule::Closed => return Ok(()),
             },
-            Load::TcpStream(_) | Load::UdpStream(_) | Load::Packets(_) | Load::Idle => return Ok(()),
+            Self::Packets(load) => match client(load).and_then(packets::every) {
+                Some(every) => every,
+                None => return Ok(()),
+            },
+            Self::TcpStream(_) | Self::UdpStream(_) | Self::Idle => return Ok(()),
         };
         // Longer than any window; a duration cannot hold all that a division makes.
-        let every = Duration::from_secs_f64(seconds.min(1e9));
-        let window = self.phases.window;
+        let every = Duration::try_from_secs_f64(seconds.min(1e9)).unwrap_or_default();
         if every > window { Err(PlanError::NothingFalls { what, every, window, change }) } else { Ok(()) }
     }
 }
@@ -239,6 +250,9 @@ pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most:
 
 #[cfg(test)]
 mod tests {
+    use rig_packet::plan::{Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+    use rig_packet::{Answer, Payload, Repeat, Service, UdpClient, Walk};
+
     use super::super::{Flow, Role};
     use super::*;
 
@@ -340,6 +354,61 @@ mod tests {
         refused(&datagrams(|l| l.throttle = Some(249)), "a datagram leaves each 1.004s");
         refused(&datagrams(|l| (l.throttle, l.segments) = (Some(999), 4)), "lower the segments");
         datagrams(|l| (l.throttle, l.threads) = (Some(125), 2)).validate().unwrap();
+        let every = |seconds| Repeat::every(Duration::from_millis((seconds * 1e3) as u64));
+        let packets = |change: &dyn Fn(&mut Client)| {
+            let load = rig_packet::Load::new(1000.0);
+            let mut client =
+                Client { ports: 1..=2000, server_ports: 80..=80, load, repeat: None, walk: Walk::Ports, flood: None };
+            change(&mut client);
+            let request = Payload::Filler(8);
+            let service = Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) });
+            let range = |first| vec![Range { first, count: 1 }];
+            let port = PortPlan {
+                interface: "eth0".into(),
+                driver: Driver::Auto,
+                address: [192, 0, 2, 1].into(),
+                gateway: GatewayPlan::Mac([2; 6]),
+                vlan: None,
+                vxlan: None,
+                local: range([192, 0, 2, 1].into()),
+                remote: range([192, 0, 2, 2].into()),
+                threads: vec![Place { cpu: None, queue: 0, response: None }],
+                mtu: 1500,
+                live: true,
+                burst: 64,
+                take: Take::Own,
+                answer: Answer::All,
+                hop_limit: 64,
+                tos: 0,
+            };
+            let course = Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain: Duration::ZERO };
+            let load = Packets { ports: vec![port], service, capacity: None, course };
+            WorkerPlan { load: Load::Packets(Box::new(load)), ..plan(connect(), |_| ()) }
+        };
+        type Change<'c> = &'c dyn Fn(&mut Client);
+        let cases: [(Change<'_>, Option<&str>); 10] = [
+            (&|c| c.load.rate = 1.0, None),
+            (&|c| c.load.rate = 0.8, Some("a connection leaves each 1.250s")),
+            (&|c| (c.load.rate, c.load.launch) = (10.0, Some(11)), Some("opened together leave each 1.100s")),
+            // Connections that stay ask again, however seldom others are opened.
+            (&|c| (c.load.rate, c.repeat) = (0.1, Some(every(1.0))), None),
+            (&|c| (c.load.rate, c.repeat) = (0.8, Some(every(2.0))), Some("a connection leaves each 1.250s")),
+            (&|c| (c.load.rate, c.repeat) = (0.1, Some(Repeat { requests: Some(3), ..every(0.1) })), Some("10.000s")),
+            (&|c| (c.load.rate, c.repeat) = (0.1, Some(every(0.0))), None),
+            // What is held opens no more, but asks.
+            (&|c| (c.load.hold, c.repeat) = (Some(4), Some(every(4.0))), None),
+            (&|c| (c.load.hold, c.repeat) = (Some(4), Some(every(6.0))), Some("a request leaves each 1.500s")),
+            (&|c| (c.load.hold, c.repeat) = (Some(4), Some(Repeat { rate: Some(0.5), ..every(0.0) })), Some("2.000s")),
+        ];
+        for (change, word) in cases {
+            match word {
+                None => packets(change).validate().unwrap(),
+                Some(word) => {
+                    refused(&packets(change), word);
+                    refused(&packets(change), nothing);
+                }
+            }
+        }
     }
 
     #[test]

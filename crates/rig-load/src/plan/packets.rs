@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use rig_packet::DivideError;
 use rig_packet::fleet::check_plan;
 use rig_packet::plan::Packets;
+use rig_packet::{Client, DivideError};
 
 use super::End;
 
@@ -55,4 +55,31 @@ pub(super) fn validate(packets: &Packets, end: End) -> Result<(), PacketsError> 
     // What the interfaces are does not matter to whether the load can be divided: a pair's ends mirror each other.
     check_plan(packets)?;
     Ok(())
+}
+
+/// What of a client's packets is the most frequent, the longest time between two of them in seconds, and what to change if that is
+/// too long; `None` where each follows the answer to the one before.
+pub(super) fn every(client: &Client) -> Option<(&'static str, f64, &'static str)> {
+    let load = &client.load;
+    let opening = match load.launch {
+        Some(launch) if launch > 1 => (
+            "connections that are opened together leave",
+            f64::from(launch) / load.rate,
+            "raise the rate or lower 'launch'",
+        ),
+        _ => ("a connection leaves", 1.0 / load.rate, "raise the rate"),
+    };
+    let Some(repeat) = client.repeat else { return Some(opening) };
+    if let Some(rate) = repeat.rate {
+        return Some(("a request leaves", 1.0 / rate, "raise the rate"));
+    }
+    let held = load.hold.unwrap_or(1);
+    let asking = ("a request leaves", repeat.interval.as_secs_f64() / f64::from(held.max(1)), "shorten the interval");
+    match (load.hold, repeat.requests) {
+        (None, Some(_)) => Some(opening),
+        _ if repeat.interval.is_zero() => None,
+        // Each that is opened asks for ever.
+        (None, None) if opening.1 < asking.1 => Some(opening),
+        _ => Some(asking),
+    }
 }

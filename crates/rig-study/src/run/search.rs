@@ -48,6 +48,11 @@ fn steps<O>(
         let warm_up = phases.warm_up.min(window);
         let offered = offered(scenario, plan.of, offer.rate);
         let phases = with_opening(&offered, plan.of, Phases { window, interval, warm_up, ..phases });
+        if offered.traffic.falls_into(window).is_err() {
+            // Of nothing that is sent nothing is lost.
+            finder.give_up();
+            break;
+        }
         let observed = observe(&offered, phases, offer.purpose)?;
         let lost = lost(&observed);
         if offer.purpose == Purpose::Confirm && lost.is_empty() {

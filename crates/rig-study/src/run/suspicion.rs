@@ -135,7 +135,7 @@ fn is_polled(trial: &TrialRecord, node: &NodeRecord) -> bool {
 fn of_search(search: &SearchRecord) -> Option<Flag> {
     let no_limit = |why: &str| Some(Flag::NoLimit { why: why.to_owned() });
     match (search.outcome.ending, search.bound) {
-        (Ending::Nothing, _) => no_limit("every rate lost something, down to a thousandth of the first"),
+        (Ending::Nothing, _) => no_limit("every rate that was tried lost something"),
         (Ending::Exhausted, _) => no_limit("too many steps were needed: raise the first rate or the precision"),
         (Ending::Ceiling, _) => no_limit("the highest rate allowed was carried: raise `most`"),
         (Ending::Found, Some(GeneratorBound::Limit(share))) => Some(Flag::GeneratorBound { percent: share * 100.0 }),

@@ -25,6 +25,8 @@ pub(super) use self::table::LoadTable;
 
 /// Of a load that does not say after how long it gives up waiting for a response.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest that a worker takes.
+const ANY_WINDOW: Duration = Duration::from_secs(24 * 3600);
 
 /// What is wrong with a load, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,7 +218,8 @@ fn datagrams(
     })
 }
 
-/// Has each end's plan check its ranges.
+/// Has each end's plan check its ranges; what a window asks for is known when there is one
+/// ([`Traffic::falls_into`](super::Traffic::falls_into)).
 pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let (connecting, listening) = (Role::Connect { to: anywhere }, Role::Listen { address: anywhere, only_from: None });
@@ -232,7 +235,7 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
             cpus: Vec::new(),
             role,
             load: load.clone(),
-            phases: Phases { warm_up: second, window: second, cool_down: second, interval: second },
+            phases: Phases { warm_up: second, window: ANY_WINDOW, cool_down: second, interval: second },
             ceiling: None,
         };
         plan.validate().map_err(|e| LoadError::plain(format!("{place}{e}")))?;

@@ -14,6 +14,7 @@ mod schema;
 mod set;
 mod tables;
 mod twin;
+mod windows;
 mod words;
 mod workers;
 

@@ -345,7 +345,7 @@ impl<'a> Resolver<'a> {
             let what = "a search under another load";
             return Err(self.error(of.span.clone(), what, Some("search with the scenario's own load")));
         }
-        let under = under.map(|(under, _)| under);
+        let (under, of_under) = under.unzip();
         let mut datapaths = self.datapaths(scenario, &topology)?;
         self.check_shared(scenario, &traffic, under.as_ref())?;
         let programme = self.programme(scenario, &traffic, under.as_ref(), &datapaths)?;
@@ -375,6 +375,7 @@ impl<'a> Resolver<'a> {
         if let Some(checks) = &scenario.checks {
             self.check_procedure(checks, &resolved)?;
         }
+        self.check_windows(file, &resolved, &of, of_under.as_ref())?;
         for watch in &scenario.watch {
             let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
                 .parse()
@@ -469,7 +470,7 @@ impl<'a> Resolver<'a> {
 
     /// The error at the line of what caused it: of the load, or of a default without which it would not be. What the load
     /// says itself comes first. `again` tries another load with other defaults.
-    fn blame(
+    pub(super) fn blame(
         &self,
         of: &Blamed<'_, 'a>,
         error: LoadError,
@@ -630,13 +631,13 @@ impl<'a> Resolver<'a> {
 }
 
 /// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
-struct Blamed<'d, 'a> {
+pub(super) struct Blamed<'d, 'a> {
     span: Range<usize>,
     own: LoadTable<'a>,
     defaults: &'d LoadTable<'a>,
 }
 
-fn loaded(
+pub(super) fn loaded(
     load: &LoadTable<'_>,
     defaults: &LoadTable<'_>,
     pairs: Vec<(Endpoint, Endpoint)>,

@@ -98,3 +98,22 @@ fn steps_of_rates_have_the_suites_own_phases() {
     steps(&scenario, &plan, PHASES, observe, lost).unwrap();
     assert!(warm_ups.iter().all(|warm_up| *warm_up == PHASES.warm_up));
 }
+
+#[test]
+fn a_rate_of_which_nothing_falls_into_a_step_is_not_tried() {
+    let mut scenario = scenario("pps-direct");
+    let mut plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
+    (plan.of, plan.options.start, plan.options.most, plan.step) = (Searched::Connections, 8.0, None, PHASES.window);
+    let AskedLoad::Packets(packets) = &mut scenario.traffic.connect else { panic!("{:?}", scenario.traffic) };
+    (packets.client.load.hold, packets.client.repeat) = (None, None);
+    let mut rates = Vec::new();
+    let observe = |offered: &Scenario, _, _| {
+        let AskedLoad::Packets(packets) = &offered.traffic.connect else { panic!("{:?}", offered.traffic) };
+        rates.push(packets.client.load.rate);
+        Ok(())
+    };
+    let lost = |_: &()| vec![Loss { counter: "local udpRt".into(), count: 1 }];
+    let found = steps(&scenario, &plan, PHASES, observe, lost).unwrap();
+    assert_eq!((found.outcome.ending, found.outcome.held), (Ending::Nothing, None));
+    assert!(rates.len() > 3 && rates.iter().all(|rate| *rate >= 1.0), "{rates:?}");
+}
