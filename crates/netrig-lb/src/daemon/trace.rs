@@ -176,3 +176,60 @@ fn steps(traced: &Traced) -> Vec<String> {
     }
     steps
 }
+
+#[cfg(test)]
+mod tests {
+    use rig_datapath::balancer::{Begun, Connection, Found, Protocol, Scheduler, State};
+
+    use super::*;
+
+    /// A SYN from the port of a connection that is over.
+    fn port_used_again(stays: bool) -> Traced {
+        let [client, service, backend] =
+            ["198.51.100.9:40000", "192.0.2.1:80", "10.0.0.1:80"].map(|address| address.parse().unwrap());
+        let connection = Connection {
+            protocol: Protocol::Tcp,
+            state: State::TimeWait,
+            client,
+            service,
+            local: None,
+            backend,
+            expires: Duration::from_millis(1234),
+        };
+        Traced {
+            kind: Kind::Flow,
+            cpu: 0,
+            hash: 0,
+            worker: None,
+            found: Some(Found { connection, direction: Direction::Inward, ends: true }),
+            begun: Some(Begun {
+                protocol: Protocol::Tcp,
+                service,
+                scheduler: Some(Scheduler::RoundRobin),
+                backend: Some(backend),
+                stays,
+                local: None,
+                complete: true,
+            }),
+            state: Some(State::SynReceived),
+            verdict: Verdict::Transmit,
+            drop: None,
+            pass: None,
+            tunnel_from: None,
+            interface: None,
+            mtu: None,
+            frame: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_port_that_is_used_again_begins_another_connection() {
+        let said = steps(&port_used_again(true));
+        assert!(said[0].ends_with("at backend 10.0.0.1:80: TIME_WAIT, expires in 1.3s"), "{said:?}");
+        let behind = |said: &[String]| said[1..4].to_vec();
+        let [ends, service] = ["that would end, and another one begin in its place", "for service 192.0.2.1:80"];
+        assert_eq!(behind(&said), [ends, service, "reuse = \"keep\": backend 10.0.0.1:80 again"]);
+        let said = steps(&port_used_again(false));
+        assert_eq!(behind(&said), [ends, service, "rr chooses backend 10.0.0.1:80"]);
+    }
+}

@@ -105,17 +105,28 @@ fn keys_of(verb: Verb) -> &'static [Key] {
     }
 }
 
+/// Refuses what services of this protocol do not have.
+fn of_service(service: ServiceKey, options: &ServiceOptions) -> Result<(), UsageError> {
+    options.check(service.protocol).map_err(|error| UsageError::new(error.to_string(), error.hint()))
+}
+
 impl Said {
     fn command(&self) -> Result<Command, UsageError> {
         let edit = |edit| Ok(Command::Edit { edit, device: None });
         match self.verb {
-            Verb::AddService => edit(Edit::AddService { service: self.service()?, options: self.service_options()? }),
+            Verb::AddService => {
+                let (service, options) = (self.service()?, self.service_options()?);
+                of_service(service, &options)?;
+                edit(Edit::AddService { service, options })
+            }
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
                     return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off or --reuse HOW"));
                 }
-                edit(Edit::EditService { service: self.service()?, options })
+                let service = self.service()?;
+                of_service(service, &options)?;
+                edit(Edit::EditService { service, options })
             }
             Verb::DeleteService => edit(Edit::DeleteService { service: self.service()? }),
             Verb::AddServer => {

@@ -57,6 +57,9 @@ fn services_are_added_changed_and_removed() {
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
         ("-A -t 192.0.2.1:80 --reuse maybe", "choose one of reschedule, keep"),
         ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
+        ("-A -u 192.0.2.1:53 --reuse keep", "--reuse does not belong to a UDP service"),
+        ("-E -u 192.0.2.1:53 --reuse reschedule", "--reuse does not belong to a UDP service"),
+        ("-A -u 192.0.2.1:53 --sloppy-tcp on", "--sloppy-tcp does not belong to a UDP service"),
     ] {
         let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");

@@ -86,8 +86,7 @@ pub(super) struct ServiceFile {
     #[serde(default)]
     pub timeouts: TimeoutsFile,
     pub expire: Option<Spanned<String>>,
-    #[serde(default)]
-    pub sloppy_tcp: bool,
+    pub sloppy_tcp: Option<Spanned<bool>>,
     pub reuse: Option<Spanned<String>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOr<BackendFile>>>,

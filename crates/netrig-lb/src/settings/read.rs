@@ -242,9 +242,26 @@ impl Reader<'_> {
                 .ok_or_else(|| self.unknown("way to reuse ports", name, &REUSES.map(|(name, _)| name)))?,
         };
         let timeouts = self.timeouts(&service.timeouts)?;
-        let mut services = Vec::new();
+        let mut listens = Vec::new();
         for (span, text) in each(&service.listen) {
-            for key in self.keys(text, &span)? {
+            let keys = self.keys(text, &span)?;
+            listens.push((span, text, keys));
+        }
+        let is_tcp = |key: &ServiceKey| key.protocol == Protocol::Tcp;
+        let of_tcp = [
+            ("reuse", service.reuse.as_ref().map(Spanned::span)),
+            ("sloppy_tcp", service.sloppy_tcp.as_ref().map(Spanned::span)),
+        ];
+        if !listens.iter().flat_map(|(.., keys)| keys).any(is_tcp)
+            && self.completeness == Completeness::Required
+            && let Some((key, span)) = of_tcp.into_iter().find_map(|(key, span)| Some((key, span?)))
+        {
+            let hint = "remove it: it is about TCP connections, and no `listen` of the service is tcp";
+            return Err(self.error(span, format!("'{key}' of a UDP service"), Some(hint)));
+        }
+        let mut services = Vec::new();
+        for (span, text, keys) in listens {
+            for key in keys {
                 // Each service has a list of its own.
                 let room = self.left.list_entries as usize;
                 TooMany::unless_within(local.len() as u64, room)
@@ -256,7 +273,10 @@ impl Reader<'_> {
                 }
                 let backends = self.backends(key, &service.backend)?;
                 let (local, timeouts) = (local.clone(), timeouts.clone());
-                let (limit, sloppy_tcp) = (service.limit, service.sloppy_tcp);
+                let limit = service.limit;
+                // Of a list of both, what is TCP's holds for TCP.
+                let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
+                let reuse = if is_tcp(&key) { reuse } else { Reuse::default() };
                 let service =
                     Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, reuse, backends };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)

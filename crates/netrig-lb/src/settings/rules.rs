@@ -213,6 +213,8 @@ pub enum EditError {
     Expire(String),
     #[error("there is no way '{0}' to reuse ports")]
     Reuse(String),
+    #[error("{0} does not belong to a UDP service")]
+    OfTcp(&'static str),
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
@@ -234,6 +236,7 @@ impl EditError {
             Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Reuse(_) => "choose one of reschedule, keep",
+            Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::Port(_) => "give the destination's port",
@@ -335,8 +338,20 @@ impl Rules {
     }
 }
 
+impl ServiceOptions {
+    /// What cannot be said of a service of this protocol.
+    pub fn check(&self, protocol: Protocol) -> Result<(), EditError> {
+        let of_tcp = [("--sloppy-tcp", self.sloppy_tcp.is_some()), ("--reuse", self.reuse.is_some())];
+        match of_tcp.into_iter().find(|(_, said)| *said) {
+            Some((option, _)) if protocol == Protocol::Udp => Err(EditError::OfTcp(option)),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Service {
     fn set(&mut self, options: &ServiceOptions) -> Result<(), EditError> {
+        options.check(self.key.protocol)?;
         if let Some(name) = &options.scheduler {
             self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
         }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{Policy, Unhandled};
+use rig_datapath::balancer::{Policy, Reuse, Unhandled};
 
 use super::*;
 use crate::message::{Forward, Protocol, ServiceKey};
@@ -78,6 +78,19 @@ fn backends_are_short_or_long() {
 }
 
 #[test]
+fn what_is_of_tcp_alone_holds_for_the_tcp_services_of_a_list() {
+    let settings =
+        parse("[[service]]\nlisten = ['udp 192.0.2.1:53', 'tcp 192.0.2.1:53']\nreuse = 'keep'\nsloppy_tcp = true");
+    let held = settings.rules.services.iter().map(|service| (service.key.protocol, service.reuse, service.sloppy_tcp));
+    let expected = [(Protocol::Udp, Reuse::Reschedule, false), (Protocol::Tcp, Reuse::Keep, true)];
+    assert_eq!(held.collect::<Vec<_>>(), expected);
+    // What runs since before this was told goes on.
+    let text = "[[service]]\nlisten = 'udp 192.0.2.1:53'\nreuse = 'keep'";
+    let kept = Settings::parse("kept", text, Completeness::Optional).unwrap();
+    assert_eq!(kept.rules.services[0].reuse, Reuse::Reschedule);
+}
+
+#[test]
 fn mistakes_are_named_with_their_line_and_the_next_step() {
     let service = "[[service]]\nlisten = 'tcp 192.0.2.1:80'\n";
     let with = |more: &str| format!("\n{service}{more}");
@@ -105,6 +118,16 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
         (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
         (with("reuse = 'maybe'"), "lb.toml:4: there is no way to reuse ports 'maybe'", "reschedule, keep"),
+        (
+            "[[service]]\nlisten = ['udp 192.0.2.1:53', 'udp 192.0.2.2:53']\nreuse = 'keep'".to_owned(),
+            "lb.toml:3: 'reuse' of a UDP service",
+            "no `listen` of the service is tcp",
+        ),
+        (
+            "[[service]]\nlisten = 'udp 192.0.2.1:53'\nsloppy_tcp = false".to_owned(),
+            "lb.toml:3: 'sloppy_tcp' of a UDP service",
+            "remove it",
+        ),
         (with("forward = 'dr'"), "lb.toml:4: there is no way to forward 'dr'", "route"),
         (
             with("backend = ['10.0.0.1:80']"),
@@ -321,8 +344,10 @@ prop_compose! {
         service.timeouts = timeouts;
         service.limit = (most != 1).then_some(most);
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
-        service.sloppy_tcp = shuffled;
-        service.reuse = REUSES[most as usize % REUSES.len()].1;
+        if !udp {
+            service.sloppy_tcp = shuffled;
+            service.reuse = REUSES[most as usize % REUSES.len()].1;
+        }
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
             weight,

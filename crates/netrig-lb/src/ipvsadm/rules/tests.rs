@@ -147,8 +147,8 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                 ServiceEntry {
                     limit_said: (port % 3 > 0).then_some(more / 3),
                     expire: ["never", "removed", "quiescent"][usize::from(port % 3)].to_owned(),
-                    sloppy_tcp: port % 2 == 0,
-                    reuse: ["reschedule", "keep"][usize::from(port % 2)].to_owned(),
+                    sloppy_tcp: port % 2 == 0 && protocol == Protocol::Tcp,
+                    reuse: ["reschedule", "keep"][usize::from(port % 2 > 0 && protocol == Protocol::Tcp)].to_owned(),
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }
             })
