@@ -183,15 +183,15 @@ fn history(args: &StoreArgs, suite: &str) -> Result<Vec<RunData>, Failure> {
     runs.retain(|run| run.suite == suite && run.state == RunState::Complete);
     // A run that this netrig cannot read says nothing about noise, and is no reason to compare nothing.
     let readable = |id| report::view(&store.run(id).ok()?).ok();
-    let latest_first = runs.iter().rev().take(READ).filter_map(|run| readable(run.id)).map(|view| data(&view));
+    let latest_first = runs.iter().rev().map(|run| readable(run.id).map(|view| data(&view)));
     Ok(enough(latest_first, compare::is_undisturbed))
 }
 
-/// Runs until [`HISTORY`] of them are sound, the earliest first.
-fn enough<T>(latest_first: impl Iterator<Item = T>, is_sound: impl Fn(&T) -> bool) -> Vec<T> {
+/// Runs until [`HISTORY`] of them are sound or [`READ`] were tried, the earliest first; `None` is one that cannot be read.
+fn enough<T>(latest_first: impl Iterator<Item = Option<T>>, is_sound: impl Fn(&T) -> bool) -> Vec<T> {
     let mut sound = 0;
     let mut runs = Vec::new();
-    for run in latest_first {
+    for run in latest_first.take(READ).flatten() {
         sound += usize::from(is_sound(&run));
         runs.push(run);
         if sound == HISTORY {
@@ -209,9 +209,18 @@ mod tests {
     #[test]
     fn a_noise_floor_is_learnt_from_as_many_undisturbed_runs_however_many_were_disturbed_since() {
         let all = || 0..100_usize;
-        let since = |disturbed: std::ops::Range<usize>| enough(all().rev(), |run| !disturbed.contains(run));
+        let since = |disturbed: std::ops::Range<usize>| enough(all().rev().map(Some), |run| !disturbed.contains(run));
         assert_eq!(since(0..0), (80..100).collect::<Vec<_>>());
         assert_eq!(since(75..95), (60..100).collect::<Vec<_>>(), "those in between are told as disturbed");
         assert_eq!(since(5..100), all().collect::<Vec<_>>(), "there are no more");
+    }
+
+    #[test]
+    fn no_more_runs_are_read_than_takes_long() {
+        let all = || 0..250_usize;
+        assert_eq!(enough(all().rev().map(Some), |_| false), (50..250).collect::<Vec<_>>());
+        // Those that cannot be read were tried, too.
+        let odd = |run: usize| (run % 2 == 1).then_some(run);
+        assert_eq!(enough(all().rev().map(odd), |_| false), (50..250).filter_map(odd).collect::<Vec<_>>());
     }
 }

@@ -1,6 +1,18 @@
 //! What is read by somebody who knows other tools of the kind.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use super::lab::{SHORT, Server};
+
+/// Keeps a CPU busy until it is dropped, so that a machine is doubted.
+struct Busy<'a>(&'a AtomicBool);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Of a test over loopback, whose ends are one machine.
 #[track_caller]
@@ -16,7 +28,16 @@ fn report(arguments: &[&str]) -> String {
 #[test]
 fn a_report_of_one_machine_says_each_thing_once() {
     for test in [&["stream"][..], &["rr", "--connections", "2"], &["udp", "--rate", "16mbit"]] {
-        let said = report(&[test, &["--client", "127.0.0.1"]].concat());
+        let over = AtomicBool::new(false);
+        let said = thread::scope(|scope| {
+            let _busy = Busy(&over);
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            report(&[test, &["--client", "127.0.0.1"]].concat())
+        });
         let times = |words: &str| said.matches(words).count();
         assert_eq!(times("Client and server 127.0.0.1:"), 1, "{said}");
         assert_eq!(times("| Kernel build "), 1, "the machine is described once: {said}");
@@ -36,6 +57,7 @@ fn a_report_of_one_machine_says_each_thing_once() {
         assert!(first.starts_with(rate), "what was asked for comes first: {first}");
         // What is doubted of a machine is doubted once, in whole sentences.
         let doubts: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("> ")).collect();
+        assert!(!doubts.is_empty(), "a machine with another busy program is doubted: {said}");
         assert!(!doubts.iter().any(|doubt| doubt.contains("the server's CPU")), "{doubts:?}");
         let begins = |doubt: &&str| doubt.starts_with(|first: char| !first.is_lowercase());
         assert!(doubts.iter().all(begins), "{doubts:?}");
