@@ -314,7 +314,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
     if let Some((_, view)) = ends::document_of(run, &options) {
         return Ok(RunView { status: status(run), options: options.words(), ..view });
     }
-    let suite = Suite::parse(&run.suite_file, &run.suite_text)?;
+    let suite = Suite::parse_stored(&run.suite_file, &run.suite_text)?;
     let mut suite = suite.with_before(&options.inside)?.again(&options.again)?;
     if options.quick {
         suite.hasten();

@@ -40,7 +40,7 @@ impl Conditions {
             ends: run.run.peer.as_ref().map(|peer| (peer.with(still), plans())),
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
-            suite: Suite::parse(&run.run.suite_file, &run.run.suite_text).ok(),
+            suite: Suite::parse_stored(&run.run.suite_file, &run.run.suite_text).ok(),
             duts: run
                 .scenarios
                 .iter()

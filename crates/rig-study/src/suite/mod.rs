@@ -538,7 +538,13 @@ impl Suite {
 
     /// Reads and validates the text of a suite file; `file` is its name for messages.
     pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
-        resolve::resolve(file, text)
+        resolve::resolve(file, text, resolve::Purpose::Run)
+    }
+
+    /// Reads the text of a suite that was run: windows that [`Self::parse`] refuses, because nothing of a load may fall into them,
+    /// are in runs of older versions, and in a suite's `[quick]` that the run did not use.
+    pub fn parse_stored(file: &str, text: &str) -> Result<Self, SuiteError> {
+        resolve::resolve(file, text, resolve::Purpose::Report)
     }
 
     /// How sure its figures and claims have to be.

@@ -27,14 +27,22 @@ use crate::figures::dut::check as check_dut;
 use crate::figures::phases::check_phase;
 use crate::record::Searched;
 
-pub(super) fn resolve(file: &str, text: &str) -> Result<Suite, SuiteError> {
+pub(super) fn resolve(file: &str, text: &str, purpose: Purpose) -> Result<Suite, SuiteError> {
     let wrong = |error: toml::de::Error| {
         let (what, hint) = mistakes::of_serde(error.message());
         SuiteError { file: file.to_owned(), line: error.span().map(|span| mistakes::line(text, &span)), what, hint }
     };
     let tables = DeTable::parse(text).map_err(wrong)?;
     let read = SuiteFile::deserialize(toml::Deserializer::from(tables.clone())).map_err(wrong)?;
-    Resolver { file, text, tables: tables.into_inner() }.suite(read)
+    Resolver { file, text, tables: tables.into_inner(), purpose }.suite(read)
+}
+
+/// What a suite is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Run,
+    /// It was run: what only keeps a run from being made is no fault.
+    Report,
 }
 
 pub(super) struct Resolver<'a> {
@@ -42,6 +50,7 @@ pub(super) struct Resolver<'a> {
     text: &'a str,
     /// All that the file says, with its places.
     tables: DeTable<'a>,
+    purpose: Purpose,
 }
 
 pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
@@ -375,7 +384,9 @@ impl<'a> Resolver<'a> {
         if let Some(checks) = &scenario.checks {
             self.check_procedure(checks, &resolved)?;
         }
-        self.check_windows(file, &resolved, &of, of_under.as_ref())?;
+        if self.purpose == Purpose::Run {
+            self.check_windows(file, &resolved, &of, of_under.as_ref())?;
+        }
         for watch in &scenario.watch {
             let figure: FigureRef = format!("{}.{}", resolved.id, watch.get_ref())
                 .parse()

@@ -91,15 +91,18 @@ impl<'a> Resolver<'a> {
 mod tests {
     use super::*;
 
-    fn suite(quick: &str, load: &str) -> Result<Suite> {
-        let text = format!(
+    fn text(quick: &str, load: &str) -> String {
+        format!(
             "name = 's'\ntitle = 'S'\n[defaults]\nwindow = '1s'\nwarm_up = '100ms'\ncool_down = '0s'\n\
              confidence = {{ level = '95%', width = '5%', min = 3, max = 10 }}\n\
              [quick]\nwarm_up = '100ms'\ncool_down = '0s'\ntrials = 3\nwindow = {quick}\n\
              [testbed.two]\nnodes = ['a', 'b']\nwire = {{}}\n\
              [[scenario]]\nid = 'A'\nname = 'A'\ntestbed = 'two'\npath = 'raw'\nfrom = 'a'\nto = 'b'\n{load}\n"
-        );
-        Suite::parse("s.toml", &text)
+        )
+    }
+
+    fn suite(quick: &str, load: &str) -> Result<Suite> {
+        Suite::parse("s.toml", &text(quick, load))
     }
 
     #[test]
@@ -145,6 +148,7 @@ mod tests {
                 Some(words) => {
                     let said = read.unwrap_err();
                     assert!(said.contains(words) && said.contains("none may fall"), "{load}: {said}");
+                    Suite::parse_stored("s.toml", &text(quick, &load)).expect("runs of older versions are reported");
                 }
             }
         }
