@@ -443,6 +443,7 @@ fn a_search_is_stopped_in_any_step_with_what_is_known() {
         );
         assert!(count(&record, "skOpen") > 0, "{record}");
         assert!(ended.said.contains("the search was stopped before "), "{}", ended.said);
+        assert!(!ended.said.contains("slow start"), "the file has none: {}", ended.said);
         assert_eq!(record["failures"].as_array().map(Vec::len), Some(1), "{record}");
     }
     drop(server);

@@ -22,6 +22,8 @@ pub const ATTEMPTS: u32 = 2;
 pub const STEPS: usize = 100;
 /// The lowest rate that is tried, as a part of the first.
 const LOWEST: f64 = 1.0 / 1024.0;
+/// No rate below this is tried either, unless the first is: per second, so that a step of a few seconds offers something.
+const SLOWEST: f64 = 1.0;
 /// A limit from this part of the generator's own on says nothing of what was to be measured, and so does a generator
 /// that was busy for this part of its time.
 pub const BOUND: f64 = 0.9;
@@ -152,7 +154,7 @@ pub enum Ending {
     Found,
     /// The highest rate allowed was held: the limit is above it.
     Ceiling,
-    /// No rate was held, down to a thousandth of the first, or to one of which nothing falls into a step.
+    /// No rate was held, down to a thousandth of the first, to one per second, or to one of which nothing falls into a step.
     Nothing,
     /// Too many steps were made.
     Exhausted,
@@ -265,7 +267,8 @@ impl Finder {
         if self.ended.is_some() {
             return;
         }
-        if self.aim().0 < self.search.start * LOWEST {
+        let start = self.search.start;
+        if self.aim().0 < (start * LOWEST).max(SLOWEST.min(start)) {
             self.ended = Some((Ending::Nothing, None));
         } else if self.steps.len() >= STEPS {
             self.ended = Some((Ending::Exhausted, self.held));

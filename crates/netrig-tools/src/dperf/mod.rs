@@ -37,6 +37,7 @@ use self::language::Warning;
 use self::record::{FORMAT, Mode, Record, SearchRecord, Total, VERSION};
 use self::resolve::LoadPlan;
 use self::run::Gateways;
+use self::search::per_second;
 
 /// Set for the process that `daemon` leaves in the background.
 const IN_BACKGROUND: &str = "NETRIG_DPERF_IN_BACKGROUND";
@@ -182,22 +183,25 @@ fn perform(
 ) -> Result<Exit, Failure> {
     let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
     let started = Timestamp::now();
-    let (finished, search) = match options.search {
-        None => (run::run(plan, &plan.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?, None),
+    let (finished, search, failures) = match options.search {
+        None => {
+            run::announce(&plan.packets, console);
+            let finished =
+                run::run(plan, &plan.packets, Gateways::Unknown, &cancel, console)?.ok_or_else(run::stopped)?;
+            let failures = run::failures(&plan.packets.service, &finished.outcome);
+            (finished, None, failures)
+        }
         Some(Goal::LossFree) => {
             // Each step says for itself what came of it.
             console.quiet = true;
             let Span(hold) = options.hold;
             let found = search::search(plan, hold, &cancel, console)?.ok_or_else(run::stopped)?;
             let record = SearchRecord::new(&found, hold.as_secs_f64());
-            (found.last, Some(record))
+            let failures = search::failures(&found.outcome, found.of, record.hold_s);
+            (found.last, Some(record), failures)
         }
     };
     plan.packets.service.doubts(&finished.outcome.totals.counters).iter().for_each(|doubt| console.warn(doubt));
-    let failures = match &search {
-        None => run::failures(&plan.packets.service, &finished.outcome),
-        Some(search) => search_failures(search),
-    };
     console.print(&match &search {
         None => run::totals(plan.layout, &finished, console.terminal, console.columns()),
         Some(search) => found(search),
@@ -242,46 +246,24 @@ fn load(path: &Path) -> Result<Loaded, Failure> {
     Ok(Loaded { text, plan, warnings })
 }
 
-fn search_failures(search: &SearchRecord) -> Vec<String> {
-    match search.held {
-        Some(_) => Vec::new(),
-        None if search.ending == "stopped" => {
-            let clean = search.steps.iter().filter(|step| step.losses.is_empty()).map(|step| step.rate);
-            let known = match clean.reduce(f64::max) {
-                Some(rate) => format!("{} {}/s were carried for a shorter time", thousands(rate), search.of),
-                None => "no rate was carried".to_owned(),
-            };
-            vec![format!("the search was stopped before a rate was held for {} s: until then {known}", search.hold_s)]
-        }
-        None if search.generator_late => {
-            vec![
-                "the generator was behind its own schedule at every rate, so that nothing is known of what it drives"
-                    .into(),
-            ]
-        }
-        None => vec![format!("no rate was without loss for {} s", search.hold_s)],
-    }
-}
-
-fn thousands(rate: f64) -> String {
-    statistics::thousands(rate.round() as u64)
-}
-
 /// What a search found, in words.
 fn found(search: &SearchRecord) -> String {
     let SearchRecord { of, hold_s, held, lost, generator_bound, generator_late, .. } = search;
-    let rate = thousands;
     let limit = match (held, lost) {
         (Some(held), Some(lost)) if *generator_late => format!(
             "\nat least {} {of}/s: held without loss for {hold_s} s; at {} the generator was behind its own schedule\n",
-            rate(*held),
-            rate(*lost)
+            per_second(*held),
+            per_second(*lost)
         ),
         (Some(held), Some(lost)) => {
-            format!("\n{} {of}/s held without loss for {hold_s} s; {} lost something\n", rate(*held), rate(*lost))
+            format!(
+                "\n{} {of}/s held without loss for {hold_s} s; {} lost something\n",
+                per_second(*held),
+                per_second(*lost)
+            )
         }
         (Some(held), None) => {
-            format!("\n{} {of}/s held without loss for {hold_s} s, and no more was tried\n", rate(*held))
+            format!("\n{} {of}/s held without loss for {hold_s} s, and no more was tried\n", per_second(*held))
         }
         (None, _) => String::new(),
     };

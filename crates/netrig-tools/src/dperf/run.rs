@@ -167,9 +167,6 @@ impl Course {
     ) -> Result<Finished, Failure> {
         let course = &packets.course;
         let whole = course.wait.saturating_add(course.duration);
-        if let Some(text) = announcement(course.wait, ramp(&packets.service), course.duration) {
-            console.info(&text);
-        }
         let stretch = whole.as_secs_f64();
         let progress = |seconds: f64| {
             let filled = (seconds / stretch * 20.0).clamp(0.0, 20.0) as usize;
@@ -291,6 +288,13 @@ impl Course {
 
 fn ramp(service: &Service) -> Duration {
     service.client().map_or(Duration::ZERO, |client| client.load.ramp)
+}
+
+/// Says at the beginning how long a run takes; the steps of a search have times of their own.
+pub fn announce(packets: &Packets, console: &mut Console) {
+    if let Some(text) = announcement(packets.course.wait, ramp(&packets.service), packets.course.duration) {
+        console.info(&text);
+    }
 }
 
 /// How long a run takes where that is not what `duration` says: a file without `slow_start` has 30 s of it. `duration` here has the ramp

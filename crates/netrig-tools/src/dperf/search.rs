@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_packet::search::{Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, is_late_alone, losses};
+use rig_packet::search::{Ending, Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, is_late_alone, losses};
 use rig_packet::{Client, Counters, Service};
 
 use super::console::Console;
@@ -20,6 +20,8 @@ const STEP: Duration = Duration::from_secs(2);
 /// Said once, where a step ends so for the first time.
 const LATE: &str = "         the generator was behind its own schedule, which is no loss of what it drives: give it a CPU that nobody \
                     else uses (`cpu` in the file)\n";
+const LATE_THROUGHOUT: &str =
+    "the generator was behind its own schedule at every rate, so that nothing is known of what it drives";
 /// In each run, so that not all of a rate comes at once.
 const RAMP: Duration = Duration::from_millis(200);
 
@@ -103,7 +105,7 @@ pub fn search(
         let lost = lost(&finished, goal.late);
         let words: Vec<String> = lost.iter().map(ToString::to_string).collect();
         let verdict = if words.is_empty() { "carried".to_owned() } else { words.join(", ") };
-        let rate = thousands(offer.rate.round() as u64);
+        let rate = per_second(offer.rate);
         console.print(&format!("{:<8} {rate:>15} {of}/s  {verdict}\n", purpose(offer.purpose)));
         if is_late_alone(&lost) && !was_late {
             was_late = true;
@@ -142,12 +144,30 @@ impl Silence {
     }
 }
 
+/// A rate: in whole ones, where that says enough.
+pub fn per_second(rate: f64) -> String {
+    if rate < 10.0 { format!("{}", (rate * 100.0).round() / 100.0) } else { thousands(rate.round() as u64) }
+}
+
+/// Why a search found nothing.
+pub fn failures(outcome: &Outcome, of: &str, hold_s: f64) -> Vec<String> {
+    match (outcome.held, outcome.ending) {
+        (Some(_), _) => Vec::new(),
+        (None, Ending::Stopped) => {
+            let known = so_far(&outcome.steps, of);
+            vec![format!("the search was stopped before a rate was held for {hold_s} s: {known}")]
+        }
+        (None, _) if outcome.is_late() => vec![LATE_THROUGHOUT.to_owned()],
+        (None, _) => vec![format!("no rate was without loss for {hold_s} s")],
+    }
+}
+
 /// What a search that cannot go on has found, in words.
 fn so_far(steps: &[Step], of: &str) -> String {
     match steps.iter().filter(|step| step.is_clean()).map(|step| step.rate).reduce(f64::max) {
-        Some(rate) => {
-            format!("until then {} {of}/s were carried, which is not a limit", thousands(rate.round() as u64))
-        }
+        Some(rate) => format!("until then {} {of}/s were carried, which is not a limit", per_second(rate)),
+        None if steps.is_empty() => "until then no rate had been offered to its end".to_owned(),
+        None if steps.iter().all(|step| is_late_alone(&step.losses)) => format!("until then {LATE_THROUGHOUT}"),
         None => "until then no rate was carried".to_owned(),
     }
 }
@@ -192,5 +212,28 @@ mod tests {
         let steps = [step(1000.0, &[]), step(2000.0, &[]), step(4000.0, &[loss])];
         assert_eq!(so_far(&steps, "connections"), "until then 2,000 connections/s were carried, which is not a limit");
         assert_eq!(so_far(&steps[2..], "connections"), "until then no rate was carried");
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_takes_no_lateness_for_a_loss() {
+        let stopped = |steps: &[&[&str]]| {
+            let loss = |counter: &&str| Loss { counter: (*counter).to_owned(), count: 9 };
+            let losses = steps.iter().map(|step| step.iter().map(loss).collect());
+            let step = |losses| Step { rate: 500.0, purpose: Purpose::Raise, attempt: 1, losses };
+            let steps = losses.map(step).collect();
+            let outcome = Outcome { ending: Ending::Stopped, held: None, lost: None, steps };
+            let [why] = failures(&outcome, "connections", 10.0).try_into().unwrap();
+            why.strip_prefix("the search was stopped before a rate was held for 10 s: until then ").unwrap().to_owned()
+        };
+        assert_eq!(stopped(&[]), "no rate had been offered to its end");
+        assert_eq!(stopped(&[&["client late"], &["client late"]]), LATE_THROUGHOUT);
+        assert_eq!(stopped(&[&["client late"], &["client late", "client synRt"]]), "no rate was carried");
+        assert_eq!(stopped(&[&[], &["client late"]]), "500 connections/s were carried, which is not a limit");
+    }
+
+    #[test]
+    fn a_slow_rate_is_not_written_as_none() {
+        let written = [0.4883, 1.0, 1.5625, 9.999, 10.4, 5000.0].map(per_second);
+        assert_eq!(written, ["0.49", "1", "1.56", "10", "10", "5,000"]);
     }
 }

@@ -58,7 +58,10 @@ fn a_highest_rate_that_is_held_ends_the_search() {
 fn what_carries_nothing_is_given_up() {
     let found = run(search(1000.0), |_| true);
     assert_eq!((found.ending, found.held), (Ending::Nothing, None));
-    assert!(found.steps.iter().all(|step| step.rate >= 1000.0 / 1024.0));
+    assert!(found.steps.iter().all(|step| step.rate >= 1.0));
+    let lowest = |start| run(search(start), |_| true).steps.last().map(|step| step.rate);
+    assert_eq!(lowest(1024.0 * 1024.0), Some(1024.0));
+    assert_eq!([lowest(50.0), lowest(0.5)], [Some(50.0 / 32.0), Some(0.5)], "a step of a few seconds offers something");
 }
 
 #[test]
@@ -219,7 +222,7 @@ proptest! {
         growth in 1.05f64..16.0,
         precision in 0.001f64..0.5,
     ) {
-        prop_assume!(limit >= start * growth / 1024.0 && (limit / start).ln() / growth.ln() < 60.0);
+        prop_assume!(limit >= growth * (start / 1024.0).max(1.0) && (limit / start).ln() / growth.ln() < 60.0);
         let found = run(Search { growth, precision, ..search(start) }, |offer| offer.rate > limit);
         if found.ending == Ending::Exhausted {
             // Only a growth of a few percent over a long way takes so many steps.
