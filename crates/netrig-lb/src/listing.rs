@@ -13,7 +13,6 @@ use super::message::{
     ServiceEntry, ServiceKey, Status,
 };
 use super::names::Names;
-use super::overview::duration;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -292,6 +291,17 @@ pub fn locals(services: &[ServiceLocals]) -> String {
         }
     }
     text
+}
+
+pub fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, ..) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
 }
 
 #[cfg(test)]

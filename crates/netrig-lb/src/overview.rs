@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rig_cli::packet::wrapped;
 use rig_stats::units::counted;
 
-use super::listing::{forward_name, order, protocol};
+use super::listing::{duration, forward_name, order, protocol};
 use super::message::{BackendEntry, NextHop, NextHopState, Rates, ReasonCount, ServiceEntry, Status};
 
 /// `width` is that of the terminal, columns.
@@ -183,17 +183,6 @@ fn count(value: f64) -> String {
         _ => 0,
     };
     format!("{scaled:.digits$}{unit}")
-}
-
-pub fn duration(ms: u64) -> String {
-    let seconds = ms / 1000;
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, ..) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
 }
 
 /// `0-3,6`.
