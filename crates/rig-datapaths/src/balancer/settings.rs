@@ -123,10 +123,13 @@ mod tests {
         settings
     }
 
-    fn check(value: Value, local: Option<u32>) -> Result<(), Mistake> {
+    fn check_for(protocol: Protocol, value: Value, local: Option<u32>) -> Result<(), Mistake> {
         let settings = settings(value);
-        let services = Some(ServicesAsked { protocol: Protocol::Udp, addresses: 8, local });
-        validate(&Asked { settings: &settings, services })
+        validate(&Asked { settings: &settings, services: Some(ServicesAsked { protocol, addresses: 8, local }) })
+    }
+
+    fn check(value: Value, local: Option<u32>) -> Result<(), Mistake> {
+        check_for(Protocol::Udp, value, local)
     }
 
     #[test]
@@ -160,7 +163,8 @@ mod tests {
 
     #[test]
     fn settings_are_those_of_the_file_with_its_mistakes() {
-        check(
+        check_for(
+            Protocol::Tcp,
             json!({"scheduler": "mh", "expire": "quiescent", "limit": 7, "sloppy_tcp": true, "reuse": "keep", "connections": 4096,
                      "timeouts": {"established": "10m"}, "hand_over": {"queue": 1}, "weight": 0}),
             Some(50),
@@ -170,6 +174,8 @@ mod tests {
         for (wrong, key, word) in [
             (json!({"weight": 1, "scheduler": "xx"}), "scheduler", "choose one of rr"),
             (json!({"connections": 3}), "connections", "3"),
+            (json!({"reuse": "keep"}), "reuse", "UDP"),
+            (json!({"sloppy_tcp": true}), "sloppy_tcp", "UDP"),
             (json!({"forward": "route"}), "forward", "full-nat or nat"),
             (json!({"forward": "sideways"}), "forward", "sideways"),
             (json!({"limit": "many"}), "limit", "many"),
