@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub use self::datagrams::{Datagrams, Pacing};
 pub use self::limits::PlanError;
 pub use self::packets::PacketsError;
+#[cfg(test)]
+pub(crate) use self::packets::with_one_port;
 pub use self::transactions::{Arrivals, Schedule, Transactions};
 use rig_packet::plan::Packets;
 use rig_sys::socket::ZonedAddress;

@@ -97,14 +97,14 @@ mod tests {
 
     use proptest::option;
     use proptest::prelude::*;
-    use rig_packet::plan::{Answer, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+    use rig_packet::plan::{Driver, GatewayPlan, Packets, Place, Range};
     use rig_packet::{Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
 
     use super::*;
     use crate::command::What;
     use crate::plan::{
         Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
-        Transactions,
+        Transactions, with_one_port,
     };
 
     fn engine() -> impl Strategy<Value = Engine> {
@@ -160,26 +160,14 @@ mod tests {
         (service, addresses, any::<Duration>(), "\\PC*").prop_map(|(service, addresses, drain, interface)| {
             let (own, far, count, cpu, mac) = addresses;
             let range = |first| vec![Range { first, count }];
-            let port = PortPlan {
-                interface,
-                driver: Driver::XdpGeneric,
-                address: own,
-                gateway: GatewayPlan::Mac(mac),
-                vlan: None,
-                vxlan: None,
-                local: range(own),
-                remote: range(far),
-                threads: vec![Place { cpu, queue: count, response: None }],
-                mtu: 1500,
-                live: true,
-                burst: 64,
-                take: Take::Own,
-                answer: Answer::All,
-                hop_limit: 64,
-                tos: 0,
-            };
-            let course = Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain };
-            Packets { ports: vec![port], service, capacity: None, course }
+            let mut packets = with_one_port(service);
+            let port = &mut packets.ports[0];
+            (port.interface, port.driver, port.address) = (interface, Driver::XdpGeneric, own);
+            port.gateway = GatewayPlan::Mac(mac);
+            (port.local, port.remote) = (range(own), range(far));
+            port.threads = vec![Place { cpu, queue: count, response: None }];
+            packets.course.drain = drain;
+            packets
         })
     }
 

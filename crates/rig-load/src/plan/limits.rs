@@ -250,8 +250,7 @@ pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most:
 
 #[cfg(test)]
 mod tests {
-    use rig_packet::plan::{Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
-    use rig_packet::{Answer, Payload, Repeat, Service, UdpClient, Walk};
+    use rig_packet::{Payload, Repeat, Service, UdpClient, Walk};
 
     use super::super::{Flow, Role};
     use super::*;
@@ -362,28 +361,7 @@ mod tests {
             change(&mut client);
             let request = Payload::Filler(8);
             let service = Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) });
-            let range = |first| vec![Range { first, count: 1 }];
-            let port = PortPlan {
-                interface: "eth0".into(),
-                driver: Driver::Auto,
-                address: [192, 0, 2, 1].into(),
-                gateway: GatewayPlan::Mac([2; 6]),
-                vlan: None,
-                vxlan: None,
-                local: range([192, 0, 2, 1].into()),
-                remote: range([192, 0, 2, 2].into()),
-                threads: vec![Place { cpu: None, queue: 0, response: None }],
-                mtu: 1500,
-                live: true,
-                burst: 64,
-                take: Take::Own,
-                answer: Answer::All,
-                hop_limit: 64,
-                tos: 0,
-            };
-            let course = Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain: Duration::ZERO };
-            let load = Packets { ports: vec![port], service, capacity: None, course };
-            WorkerPlan { load: Load::Packets(Box::new(load)), ..plan(connect(), |_| ()) }
+            WorkerPlan { load: Load::Packets(Box::new(packets::with_one_port(service))), ..plan(connect(), |_| ()) }
         };
         type Change<'c> = &'c dyn Fn(&mut Client);
         let cases: [(Change<'_>, Option<&str>); 10] = [

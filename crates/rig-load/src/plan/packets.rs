@@ -83,3 +83,33 @@ pub(super) fn every(client: &Client) -> Option<(&'static str, f64, &'static str)
         _ => Some(asking),
     }
 }
+
+/// An end with one port, for tests.
+#[cfg(test)]
+pub(crate) fn with_one_port(service: rig_packet::Service) -> Packets {
+    use std::time::Duration;
+
+    use rig_packet::plan::{Answer, Driver, GatewayPlan, Place, PortPlan, Range, Take, Timeline};
+
+    let range = |last| vec![Range { first: IpAddr::from([192, 0, 2, last]), count: 1 }];
+    let port = PortPlan {
+        interface: "eth0".into(),
+        driver: Driver::Auto,
+        address: [192, 0, 2, 1].into(),
+        gateway: GatewayPlan::Mac([2; 6]),
+        vlan: None,
+        vxlan: None,
+        local: range(1),
+        remote: range(2),
+        threads: vec![Place { cpu: None, queue: 0, response: None }],
+        mtu: 1500,
+        live: true,
+        burst: 64,
+        take: Take::Own,
+        answer: Answer::All,
+        hop_limit: 64,
+        tos: 0,
+    };
+    let course = Timeline { wait: Duration::ZERO, duration: Duration::ZERO, drain: Duration::ZERO };
+    Packets { ports: vec![port], service, capacity: None, course }
+}
