@@ -1,4 +1,4 @@
-//! Compiles bpf/*.bpf.c to eBPF objects in OUT_DIR.
+//! Compiles bpf/*/*.bpf.c to eBPF objects in OUT_DIR.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -7,8 +7,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const PROGRAMS: &[&str] =
-    &["balancer", "cputime", "known_softirq", "receive", "spin", "spread", "steer", "trace", "unsent", "vrouter"];
+/// By folder and name; the object has the name alone.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("balancer", "balancer"),
+    ("balancer", "spread"),
+    ("balancer", "trace"),
+    ("balancer", "unsent"),
+    ("measure", "cputime"),
+    ("measure", "known_softirq"),
+    ("measure", "receive"),
+    ("measure", "spin"),
+    ("spreader", "steer"),
+    ("vrouter", "vrouter"),
+];
 
 /// As xtask/src/packages.rs has it, which tests that.
 const NEEDED: &str = "what the build needs:
@@ -18,8 +29,8 @@ const NEEDED: &str = "what the build needs:
 fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
-    for program in PROGRAMS {
-        if let Err(error) = compile(program) {
+    for (folder, program) in PROGRAMS {
+        if let Err(error) = compile(folder, program) {
             eprintln!("{error}");
             return ExitCode::FAILURE;
         }
@@ -32,17 +43,18 @@ fn main() -> ExitCode {
 fn hash() -> String {
     let directory = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
-    for program in PROGRAMS {
+    for (_, program) in PROGRAMS {
         program.hash(&mut hasher);
         fs::read(directory.join(format!("{program}.bpf.o"))).unwrap_or_default().hash(&mut hasher);
     }
     format!("{:016x}", hasher.finish())
 }
 
-fn compile(program: &str) -> Result<(), String> {
+fn compile(folder: &str, program: &str) -> Result<(), String> {
     let variable = |name: &str| env::var_os(name).ok_or_else(|| format!("cargo does not say {name}"));
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let object = Path::new(&variable("OUT_DIR")?).join(format!("{program}.bpf.o"));
+    let source = format!("bpf/{folder}/{program}.bpf.c");
     let mut command = Command::new(&clang);
     command.args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-Wall", "-Wextra", "-Werror", "-Wshadow"]);
     // The same sources make the same object, wherever they lie.
@@ -58,10 +70,10 @@ fn compile(program: &str) -> Result<(), String> {
     if multiarch.exists() {
         command.arg("-idirafter").arg(multiarch);
     }
-    command.arg("-c").arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(object);
+    command.arg("-c").arg(&source).arg("-o").arg(object);
     let status = command.status().map_err(|error| {
         let clang = Path::new(&clang).display();
         format!("cannot run `{clang}`, which compiles the eBPF programs: {error}\nset CLANG, or install {NEEDED}")
     })?;
-    if status.success() { Ok(()) } else { Err(format!("bpf/{program}.bpf.c does not compile: see above")) }
+    if status.success() { Ok(()) } else { Err(format!("{source} does not compile: see above")) }
 }

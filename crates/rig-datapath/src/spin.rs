@@ -1,4 +1,4 @@
-//! A known time spent on each packet that interfaces receive (bpf/spin.bpf.c).
+//! A known time spent on each packet that interfaces receive (bpf/measure/spin.bpf.c).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use crate::{Error, said};
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
 const SPIN: &str = "spin";
 
-/// As bpf/rig/spin.h has it.
+/// As bpf/measure/spin.h has it.
 #[derive(Debug, Clone, Copy, FromBytes)]
 #[repr(C)]
 struct Count {

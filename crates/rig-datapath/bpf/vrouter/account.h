@@ -5,7 +5,7 @@
 
 #include <linux/pkt_cls.h>
 
-#include "../rig/tc.h"
+#include "lib/tc.h"
 #include "packet.h"
 
 static always_inline struct traffic *traffic_of(__u32 interface)

@@ -6,7 +6,7 @@
 #ifndef VROUTER_SHAPE_H
 #define VROUTER_SHAPE_H
 
-#include "address.h"
+#include "lib/address.h"
 
 /* Rules of a list, a bit each. */
 #define RULE_WORDS 16

@@ -1,5 +1,5 @@
-//! The hash that chooses a connection's places in the table and its worker: bpf/rig/hash.h and
-//! bpf/rig/multilinear.h in Rust.
+//! The hash that chooses a connection's places in the table and its worker: bpf/balancer/hash.h and
+//! bpf/lib/multilinear.h in Rust.
 
 use std::net::SocketAddr;
 

@@ -28,7 +28,7 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o")
 const TUNING: &str = ".rodata.tuning";
 const KEPT_TUNING: &str = "tuning";
 
-/// The maps, by their names in bpf/rig/maps.h.
+/// The maps, by their names in bpf/balancer/maps.h.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) connections: Map,

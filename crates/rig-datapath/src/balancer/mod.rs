@@ -1,4 +1,4 @@
-//! The layer-4 balancer: XDP programs in bpf/balancer.bpf.c and what configures, watches and sweeps them.
+//! The layer-4 balancer: XDP programs in bpf/balancer/balancer.bpf.c and what configures, watches and sweeps them.
 //!
 //! ```text
 //! Config --validate--> Balancer::apply --maps--> program `balance` on each packet
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A connection is a record in an array and an index entry for each direction; its layout and memory are described in
-//! bpf/rig/shape.h. Numbers of services, backends and local addresses stay what they are while a connection refers to
+//! bpf/balancer/shape.h. Numbers of services, backends and local addresses stay what they are while a connection refers to
 //! them, so that no change of the configuration breaks one: what is removed gets no new connections and goes with its
 //! last.
 

@@ -74,7 +74,7 @@ mod tests {
 
     /// Names and numbers of an enum of reason.h with a prefix.
     fn in_c(prefix: &str) -> Vec<(String, u32)> {
-        let header = include_str!("../../bpf/rig/reason.h");
+        let header = include_str!("../../bpf/balancer/reason.h");
         let entries = header.lines().filter_map(|line| line.trim().strip_suffix(',')?.split_once(" = "));
         let ours = entries.filter_map(|(name, number)| {
             Some((name.strip_prefix(prefix)?.to_lowercase(), number.parse::<u32>().ok()?))

@@ -1,4 +1,4 @@
-//! The lists that schedulers go by: what the program does with them is in bpf/rig/schedule.h.
+//! The lists that schedulers go by: what the program does with them is in bpf/balancer/schedule.h.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -142,7 +142,7 @@ fn maglev(backends: &[(usize, SocketAddr, u64)]) -> Vec<usize> {
     }
 }
 
-/// The program's hash of an address and a port (bpf/rig/schedule.h, `hash_place`).
+/// The program's hash of an address and a port (bpf/balancer/schedule.h, `hash_place`).
 pub(crate) fn hash_place(place: SocketAddr) -> u32 {
     let words = Address::from(place.ip()).words();
     let mut hash = words[0]
@@ -153,7 +153,7 @@ pub(crate) fn hash_place(place: SocketAddr) -> u32 {
     (hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
-/// Which entry of a list the program's hash of a client chooses (bpf/rig/schedule.h, `hash_source`).
+/// Which entry of a list the program's hash of a client chooses (bpf/balancer/schedule.h, `hash_source`).
 pub(crate) fn hash_source(client: SocketAddr, with_port: bool) -> u32 {
     hash_place(if with_port { client } else { SocketAddr::new(client.ip(), 0) })
 }

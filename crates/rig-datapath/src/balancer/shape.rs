@@ -1,4 +1,4 @@
-//! The values in the balancer's maps, as bpf/rig/shape.h has them. What each field means is said there.
+//! The values in the balancer's maps, as bpf/balancer/shape.h has them. What each field means is said there.
 
 use std::net::SocketAddr;
 
@@ -90,7 +90,7 @@ pub(crate) mod ways {
     pub(crate) const BY_PORTS: u16 = 2;
 }
 
-/// Of tables that are kept; see bpf/rig/shape.h.
+/// Of tables that are kept; see bpf/balancer/shape.h.
 pub(crate) const SHAPE_VERSION: u32 = 2;
 
 /// In place of a service's number in a sweep.

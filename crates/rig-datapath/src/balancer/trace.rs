@@ -228,7 +228,7 @@ impl Handle {
         })
     }
 
-    /// As `spread` chooses it (bpf/spread.bpf.c).
+    /// As `spread` chooses it (bpf/balancer/spread.bpf.c).
     fn worker(&self, notes: &shape::Trace) -> Option<u32> {
         let Spreading::Queues { workers, receiver, .. } = &self.known().spreading else { return None };
         let worker = workers.get((((notes.hash & 0xffff_ffff) * workers.len() as u64) >> 32) as usize)?;

@@ -1,4 +1,4 @@
-//! The values in the maps, as bpf/rig/cputime.h has them.
+//! The values in the maps, as bpf/measure/cputime.h has them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

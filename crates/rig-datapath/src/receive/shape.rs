@@ -1,4 +1,4 @@
-//! The values in the maps, as bpf/rig/receive.h has them.
+//! The values in the maps, as bpf/measure/receive.h has them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

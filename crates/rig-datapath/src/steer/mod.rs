@@ -2,7 +2,7 @@
 //! (a CPU map) to the CPUs.
 //!
 //! A bucket moves without that its packets overtake each other: it goes on to its old CPU until that one has nothing of it
-//! any more. bpf/steer.bpf.c says how that is known, [`model`] is the same in plain Rust.
+//! any more. bpf/spreader/steer.bpf.c says how that is known, [`model`] is the same in plain Rust.
 //!
 //! Behind such a queue a packet has lost what its driver knew of it: that its checksum is correct, its hash, and a VLAN tag that
 //! the device has taken off. Segments that a device would have merged come one by one, and are merged after the queue.

@@ -1,4 +1,4 @@
-//! The values in the maps, as bpf/rig/steer.h has them.
+//! The values in the maps, as bpf/spreader/steer.h has them.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -1,4 +1,4 @@
-//! The overlay vRouter: tc programs in bpf/vrouter.bpf.c and what configures and watches them.
+//! The overlay vRouter: tc programs in bpf/vrouter/vrouter.bpf.c and what configures and watches them.
 //!
 //! ```text
 //! Config --validate--> Router::apply --maps--> `from_container`, `from_underlay` on each packet

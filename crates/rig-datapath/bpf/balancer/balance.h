@@ -1,0 +1,597 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A packet's way through the balancer, from the frame that arrives to the one that leaves. */
+#ifndef BALANCER_BALANCE_H
+#define BALANCER_BALANCE_H
+
+#include "places.h"
+#include "state.h"
+#include "stray.h"
+#include "too_big.h"
+#include "translate.h"
+#include "tunnel.h"
+#include "route.h"
+
+static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
+{
+	struct traffic *t = bpf_map_lookup_elem(&traffic, &backend);
+
+	if (!t)
+		return;
+	if (direction == INWARD) {
+		t->in_packets++;
+		t->in_bytes += bytes;
+	} else {
+		t->out_packets++;
+		t->out_bytes += bytes;
+	}
+}
+
+static always_inline int is_blind(const struct service *s)
+{
+	return s->forward == ROUTE || s->forward == TUNNEL;
+}
+
+/* Notes the packet in the connection. What another CPU notes at the same moment is not lost: the last try decides. */
+static always_inline void touch(struct connection *c, const struct service *s, const struct packet *p,
+				enum direction direction, __u32 tick)
+{
+	for (int i = 0; i < 4; i++) {
+		__u64 live = *(volatile __u64 *)&c->live;
+		__u64 next = LIVE(next_state(live, p, direction, is_blind(s)), tick);
+		enum state old = STATE(live), new = STATE(next);
+
+		if (old >= RESERVED || live == next)
+			return;
+		if (__sync_val_compare_and_swap(&c->live, live, next) != live)
+			continue;
+		if (old == ESTABLISHED && new != ESTABLISHED)
+			add_load(c->backend, 0, -1);
+		else if (old != ESTABLISHED && new == ESTABLISHED)
+			add_load(c->backend, 0, 1);
+		return;
+	}
+}
+
+/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
+static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
+				   int kind, enum direction direction, const struct control *control)
+{
+	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
+	struct translation t;
+	int reason;
+
+	if ((direction == INWARD && !b) || !translation_of(c, s, b, direction, &t))
+		return DROP_INTERNAL;
+	reason = decrement_ttl(ctx, p);
+	if (reason)
+		return reason;
+	if (kind == FLOW)
+		return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
+	return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
+}
+
+/* A function of its own as `ask_route`. */
+static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c,
+				       const struct service *s, enum direction direction)
+{
+	const struct control *control = settings();
+
+	return control ? translate(ctx, p, c, s, ERROR, direction, control) : DROP_INTERNAL;
+}
+
+/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_route`. */
+static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const struct connection *c, int kind,
+				    enum direction direction)
+{
+	const struct control *control = settings();
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	const struct address *local;
+	int reason;
+
+	if (!control || !s || !b)
+		return DROP_INTERNAL;
+	reason = decrement_ttl(ctx, p);
+	if (!reason && kind == FLOW)
+		reason = complete_flow(ctx, p, control);
+	if (reason || s->forward != TUNNEL || direction != INWARD)
+		return reason;
+	local = local_at(c->local);
+	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+}
+
+/* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
+__noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 entry, __u32 tick)
+{
+	struct connection *c = connection_at(SLOT(entry));
+	const enum direction direction = DIRECTION(entry);
+	const struct control *control = settings();
+	struct service *s;
+	struct route route = {};
+	__u32 outer = 0;
+	int reason;
+
+	if (!c || !p || !control)
+		return drop(DROP_INTERNAL);
+	s = service_at(c->service);
+	if (!s)
+		return drop(DROP_INTERNAL);
+	if (p->ttl <= 1)
+		return drop(DROP_TTL);
+	if (kind == FLOW)
+		touch(c, s, p, direction, tick);
+
+	/* The route out first: a packet that cannot leave is not written to. */
+	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
+	if (reason)
+		return drop(reason);
+	if (direction == INWARD && s->forward == TUNNEL) {
+		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+		route.mtu = through_tunnel(c->backend, route.mtu, tick);
+	}
+	NOTE(mtu, route.mtu ? route.mtu - outer : 0);
+	NOTE(ifindex, route.ifindex);
+	/* With a tunnel's header it may be more than 16 bits have room for. */
+	if (route.mtu && p->l3_length + outer > route.mtu) {
+		/* With NAT the backend talks with the client, for whom nobody else may speak. */
+		const struct address *from =
+			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
+
+		return kind == FLOW ? too_big(ctx, p, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
+	}
+	if (is_blind(s))
+		reason = forward_whole(ctx, p, c, kind, direction);
+	else if (kind == FLOW)
+		reason = translate(ctx, p, c, s, FLOW, direction, control);
+	else
+		reason = translate_quoted(ctx, p, c, s, direction);
+	reason = reason ?: set_link(ctx, route.source, route.destination);
+	if (reason)
+		return drop(reason);
+	count(c->backend, direction, p->l3_length);
+	return leave_by(ctx, p, route.ifindex, control);
+}
+
+/*
+ * Asks for the bucket that a connection's second entry will most likely go to, ahead of the look-up: the memory of both is
+ * waited for at once then, and not one after the other. Nothing depends on it, so it may be wrong when others are quicker.
+ */
+__noinline int ask_early(__u32 number, const struct tuple *client, __u64 hash)
+{
+	const struct service *s = service_at(number);
+	const struct address *to = client ? &client->source : 0;
+	struct tuple t = {};
+	struct local l = {};
+	struct backend *b;
+	struct bucket *bucket;
+	__u64 *cursor;
+	__u32 key;
+
+	if (!s || !client)
+		return 0;
+	l.port = client->source_port;
+	b = backend_at(due(s, number, client, hash));
+	if (!b)
+		return 0;
+	if (s->forward == FULLNAT) {
+		key = cursor_of(b);
+		cursor = bpf_map_lookup_elem(&cursors, &key);
+		/* Which lease is next is not known before it is taken. */
+		if (!cursor || *cursor % LEASE == 0 || !local_of(s, *cursor, &l))
+			return 0;
+		to = local_at(l.address);
+	} else if (s->forward != NAT) {
+		return 0;
+	}
+	if (!to)
+		return 0;
+	backends_tuple(&t, s, b, to, l.port);
+	bucket = bucket_at(hash_tuple(&t), 0);
+	return bucket ? *(volatile __u32 *)&bucket->head : 0;
+}
+
+/* Gives a connection its backend's nth place, and puts in the entry for it: INSERTED, EXISTS... or -1 without any address. */
+__noinline int insert_at(__u32 slot, __u64 nth)
+{
+	struct connection *c = connection_at(slot);
+	struct service *s;
+	struct tuple t = {};
+	struct local l;
+
+	if (!c)
+		return -1;
+	s = service_at(c->service);
+	if (!s || !local_of(s, nth, &l))
+		return -1;
+	c->local = l.address;
+	c->local_port = l.port;
+	if (!tuple_of(c, OUTWARD, &t))
+		return -1;
+	return insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
+}
+
+/* A place of its own; 0 or a reason for a drop. */
+__noinline int insert_translated(__u32 slot)
+{
+	struct connection *c = connection_at(slot);
+	struct backend *b;
+	__u64 *cursor, next, taken = 0;
+	__u32 key;
+	int result;
+
+	if (!c)
+		return DROP_INTERNAL;
+	b = backend_at(c->backend);
+	if (!b)
+		return DROP_INTERNAL;
+	key = cursor_of(b);
+	cursor = bpf_map_lookup_elem(&cursors, &key);
+	if (!cursor)
+		return DROP_INTERNAL;
+	next = *cursor;
+	for (int i = 0; i < PLACE_TRIES; i++) {
+		/* Many that are taken are those of connections that last: ever longer leaps pass over them. */
+		__u32 leap = i < NEAR_TRIES ? 0 : i - NEAR_TRIES;
+
+		if (i >= NEAR_TRIES || next % LEASE == 0) {
+			next = take_lease(c->service, c->backend, leap ? 1 << (leap < LEAP_SHIFT ? leap : LEAP_SHIFT) : 0, taken);
+			if (DRY)
+				taken = next + LEASE;
+		}
+		result = insert_at(slot, next++);
+		if (result != EXISTS && result != NO_ROOM)
+			goto done;
+	}
+	next = search_place(c->service, c->backend);
+	if (!next)
+		return DROP_NO_LOCAL_PORT;
+	result = insert_at(slot, next - 1);
+done:
+	if (!DRY)
+		*cursor = next;
+	if (result < 0)
+		return DROP_NO_LOCAL_ADDRESS;
+	return result == INSERTED ? 0 : result == CONTENDED ? DROP_CONTENDED : DROP_NO_LOCAL_PORT;
+}
+
+/* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
+__noinline int insert_outward(__u32 slot)
+{
+	struct connection *c = connection_at(slot);
+	struct service *s;
+	struct tuple t = {};
+
+	if (!c)
+		return DROP_INTERNAL;
+	s = service_at(c->service);
+	if (!s)
+		return DROP_INTERNAL;
+	if (s->forward == FULLNAT)
+		return insert_translated(slot);
+	if (s->forward == TUNNEL) {
+		__u32 addresses = LENGTH(s->locals);
+
+		/* A flow's outer source stays, and flows have different ones. */
+		if (!addresses)
+			return DROP_NO_LOCAL_ADDRESS;
+		c->local = list_at(s->locals, hash_place(&c->client, c->client_port) % addresses);
+		return 0;
+	}
+	if (s->forward != NAT)
+		return 0;
+	/* The client's own port is what there is. */
+	if (!tuple_of(c, OUTWARD, &t))
+		return DROP_INTERNAL;
+	switch (insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0)) {
+	case INSERTED:
+		return 0;
+	case CONTENDED:
+		return DROP_CONTENDED;
+	case EXISTS:
+		return DROP_NAT_CLASH;
+	default:
+		return DROP_INDEX_FULL;
+	}
+}
+
+/*
+ * A new connection takes three steps, which are functions of their own because frames of called functions add up: a
+ * reserved record with a backend; the entry for the backend's packets, with the local address and port; the state, from
+ * which on the client's packets find it.
+ */
+
+/*
+ * The slot, or a negative reason for a drop. `before` is the backend of the connection that this one takes the place of; 0 where
+ * there is none.
+ */
+__noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
+{
+	const struct service *s = service_at(number);
+	struct connection *c;
+	__u32 slot;
+	int backend, shard;
+
+	if (!p || !s)
+		return -DROP_INTERNAL;
+	if (!enter_service(s, number))
+		return -DROP_SERVICE_FULL;
+	if (stays(s, number, before)) {
+		NOTE(anew, ANEW_THERE);
+		backend = before;
+	} else {
+		backend = schedule(number, &p->tuple, hash);
+	}
+	if (backend < 0) {
+		leave_service(number);
+		return backend;
+	}
+	shard = enter_shard();
+	if (shard < 0) {
+		leave_service(number);
+		add_load(backend, -1, 0);
+		return -DROP_TABLE_FULL;
+	}
+	slot = take_slot(hash, tick);
+	c = connection_at(slot);
+	if (!slot || !c) {
+		leave_shard(shard);
+		leave_service(number);
+		add_load(backend, -1, 0);
+		return -DROP_INDEX_FULL;
+	}
+	NOTE(backend, backend);
+	c->tag = hash >> 32;
+	c->client = p->tuple.source;
+	c->client_port = p->tuple.source_port;
+	c->service = number;
+	c->backend = backend;
+	c->shard = shard;
+	c->local = 0;
+	c->local_port = 0;
+	c->route = 0;
+	return slot;
+}
+
+/* Gives up a record before any packet of the client could find it. */
+static always_inline int give_up(__u32 slot, __u32 tick, int reason)
+{
+	struct connection *c = connection_at(slot);
+
+	if (c) {
+		add_load(c->backend, -1, 0);
+		leave_service(c->service);
+		c->live = LIVE(DEAD, tick);
+	}
+	return -reason;
+}
+
+/* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */
+__noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 slot, __u32 tick)
+{
+	struct connection *c = connection_at(slot);
+	struct translation t;
+	struct service *s;
+	struct backend *b;
+	int result;
+
+	if (!c || !p)
+		return -DROP_INTERNAL;
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return give_up(slot, tick, DROP_INTERNAL);
+	if (!is_blind(s) && translation_of(c, s, b, INWARD, &t))
+		set_deltas(c, &p->tuple, &t);
+
+	struct ethhdr *ethernet = (void *)(long)ctx->data;
+
+	if (!is_blind(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
+		remember_arrival(ctx, c, ethernet, tick);
+
+	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_blind(s)), tick));
+	if (result != INSERTED) {
+		struct tuple back = {};
+
+		if (tuple_of(c, OUTWARD, &back))
+			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
+		give_up(slot, tick, 0);
+		if (result == EXISTS)
+			return SLOT(find_each(&p->tuple, hash)) ?: -DROP_CONTENDED;
+		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
+	}
+
+	__u32 key = c->backend;
+	struct traffic *counters = bpf_map_lookup_elem(&traffic, &key);
+
+	if (counters)
+		counters->connections++;
+	NOTE(begun, 1);
+	return slot;
+}
+
+static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
+{
+	int slot = reserve(p, hash, number, before, tick), reason;
+
+	if (slot < 0)
+		return slot;
+	reason = insert_outward(slot);
+	if (reason)
+		return give_up(slot, tick, reason);
+	return publish(ctx, p, hash, slot, tick);
+}
+
+/* A client's first packet of TCP. */
+static always_inline int is_opening(const struct packet *p, enum kind kind)
+{
+	return kind == FLOW && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+/*
+ * Whether a connection is over, so that who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
+ * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
+ */
+static always_inline int is_over(enum state state, int blind)
+{
+	return state == TIME_WAIT || state == CLOSE || (blind && state == FIN_WAIT);
+}
+
+/*
+ * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
+ * still closes, or that asks again for one that has not come to be, goes on with the same backend, unless that one gets no new
+ * connections. The old connection ends here; `before` is its backend.
+ */
+static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
+{
+	struct connection *c;
+	struct service *s;
+	struct backend *b;
+	enum state state;
+	__u64 live;
+
+	/* No connection begins with these: a forged one must not end what a reset has not. */
+	if (!is_opening(p, kind) || p->tcp_flags & (TCP_RST | TCP_FIN) || DIRECTION(entry) == OUTWARD)
+		return 0;
+	c = connection_at(SLOT(entry));
+	if (!c)
+		return 0;
+	live = *(volatile __u64 *)&c->live;
+	state = STATE(live);
+	*before = c->backend;
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return 0;
+	return (is_over(state, is_blind(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
+	       end_connection(SLOT(entry), live, tick);
+}
+
+/* How far a packet goes: the ladder of the benchmark stops on its rungs. */
+enum rung { PARSED, FOUND, THROUGH };
+
+/* The entry of a copy of the connection, which a traced packet may change; 0 when there is none. */
+static always_inline __u32 copy_of(__u32 entry)
+{
+#if DRY
+	struct connection *c = connection_at(SLOT(entry));
+	struct trace *t = noted();
+
+	if (!c || !t)
+		return 0;
+	t->found = entry;
+	t->live = c->live;
+	t->copy = *c;
+	return COPY_AT_HOME | (__u32)DIRECTION(entry) << 31;
+#endif
+	return entry;
+}
+
+/* Whether workers share such packets. */
+static always_inline int is_spread(const struct packet *p, enum kind kind)
+{
+	return (kind == FLOW || kind == ERROR) &&
+	       (is_owned(&p->tuple.destination, OWNED_TO) || is_owned(&p->tuple.source, OWNED_FROM));
+}
+
+static always_inline __u32 *service_for(const struct tuple *t)
+{
+	struct service_key key = { .address = t->destination,
+				   .port = t->destination_port,
+				   .protocol = t->protocol };
+
+	return bpf_map_lookup_elem(&service_of, &key);
+}
+
+static always_inline int refuse(__u32 service, enum drop reason)
+{
+	struct refusals *r = DRY ? 0 : bpf_map_lookup_elem(&refusals, &service);
+
+	if (r)
+		r->of[reason % 32]++;
+	return drop(reason);
+}
+
+/* Whether a packet of no known connection begins one. */
+static always_inline int may_begin(const struct packet *p, __u32 number)
+{
+	const struct service *s = service_at(number);
+
+	if (p->tuple.protocol != IPPROTO_TCP)
+		return 1;
+	if (p->tcp_flags & TCP_RST)
+		return 0;
+	if (p->tcp_flags & TCP_SYN)
+		return !(p->tcp_flags & TCP_ACK);
+	return s && s->sloppy;
+}
+
+/* What `parse` has made of it. */
+static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
+{
+	const struct control *control = settings();
+	int opens = is_opening(packet, kind);
+	__u32 *number = 0;
+	__u64 hash;
+	__u32 tick, entry, before = 0;
+
+	if (!control)
+		return XDP_PASS;
+	if (kind == LEAVE)
+		return pass(packet->reason);
+	if (kind == FRAGMENT || kind == OPTIONS) {
+		__u8 policy = kind == FRAGMENT ? control->fragments : control->options;
+
+		if (policy == POLICY_DROP && is_owned(&packet->tuple.destination, OWNED_TO))
+			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
+		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+	}
+	if (rung == PARSED)
+		return XDP_PASS;
+	hash = hash_tuple(&packet->tuple);
+	if (opens && rung == THROUGH) {
+		number = service_for(&packet->tuple);
+		if (number)
+			ask_early(*number, &packet->tuple, hash);
+	}
+	entry = find(&packet->tuple, hash);
+	if (rung == FOUND)
+		return entry ? XDP_TX : XDP_PASS;
+	NOTE(hash, hash);
+	tick = now_tick(control);
+	if (DRY && entry)
+		entry = copy_of(entry);
+	if (entry && starts_anew(packet, kind, entry, &before, tick)) {
+		NOTE(anew, ANEW_ELSEWHERE);
+		entry = 0;
+	}
+	if (!entry) {
+		int made;
+
+		if (kind != FLOW)
+			return leave_alone(ctx, packet, PASS_ICMP_UNKNOWN, tick);
+		if (!opens)
+			number = service_for(&packet->tuple);
+		if (!number)
+			return leave_alone(ctx, packet, PASS_NO_SERVICE, tick);
+		if (!may_begin(packet, *number))
+			return stray(ctx, packet, tick);
+		NOTE(service, *number);
+		made = begin(ctx, packet, hash, *number, before, tick);
+		if (made < 0)
+			return refuse(*number, -made);
+		entry = made;
+	}
+	if (kind == OUTER_ERROR)
+		return outer_error(ctx, packet, entry, tick);
+	return forward(ctx, packet, kind, entry, tick);
+}
+
+static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
+{
+	struct packet packet = {};
+	enum kind kind = parse(ctx, &packet);
+
+	return balance_parsed(ctx, &packet, kind, rung);
+}
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
+#include "balance.h"
+#include "ladder.h"
+#include "replay.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+SEC("xdp.frags")
+int balance(struct xdp_md *ctx)
+{
+	return balance_to(ctx, THROUGH);
+}
+
+/* Notes that the local address is one that a record names. */
+static always_inline void meet_local(const struct connection *c, __u32 round)
+{
+	__u32 number = c->local, *met = number ? bpf_map_lookup_elem(&locals_met, &number) : 0;
+
+	if (met && *met != round)
+		*met = round;
+}
+
+/* Whether a connection ends, silent or not: it is flushed, or its service does not keep those of such a backend. */
+static always_inline int is_to_end(const struct sweep *s, const struct connection *c)
+{
+	const struct backend *b = backend_at(c->backend);
+
+	return s->service || s->backend || (b && b->ends);
+}
+
+/* Ticks of silence after which a connection in this state ends. */
+static always_inline __u32 patience(const struct sweep *s, const struct service *service, __u32 backend,
+				    enum state state)
+{
+	const __u32 *shortage = bpf_map_lookup_elem(&shortages, &backend);
+	__u32 early = s->early | (shortage ? *shortage : 0), most = service->timeout[state];
+
+	if (early & EARLY_UNANSWERED && is_unanswered(state) && s->unanswered < most)
+		most = s->unanswered;
+	if (early & EARLY_CLOSING && is_closing(state) && s->closing < most)
+		most = s->closing;
+	return most;
+}
+
+static long sweep_one(__u32 i, struct sweep *s)
+{
+	__u32 slot = s->from + i;
+	struct connection *c = connection_at(slot);
+	struct service *service;
+	__u64 live;
+	__u32 age;
+
+	if (!c)
+		return 1;
+	live = *(volatile __u64 *)&c->live;
+	age = s->tick - TICK(live);
+	if (STATE(live) == FREE || (s->backend && s->backend != c->backend) ||
+	    (s->service && s->service != ANY_SERVICE && s->service != c->service))
+		return 0;
+	meet_local(c, s->round);
+	switch (STATE(live)) {
+	case RESERVED:
+		return 0;
+	case DEAD:
+		/* A tick is a thousand times what a packet takes. */
+		if (!s->all && (age < 2 || age >> 31))
+			return 0;
+		give_slot(c, slot);
+		s->freed++;
+		return 0;
+	default:
+		service = service_at(c->service);
+		if (service && STATE(live) < STATES && !s->all && !is_to_end(s, c)) {
+			__u32 timeout = patience(s, service, c->backend, STATE(live));
+
+			/* A packet may have come after the sweep began: then the age is negative. */
+			if (age < timeout || age >> 31) {
+				s->live++;
+				return 0;
+			}
+		}
+		if (end_connection(slot, live, s->tick))
+			s->expired++;
+		else
+			s->live++;
+		return 0;
+	}
+}
+
+/*
+ * Ends connections of a range of slots that have been silent for their state's timeout, and frees what ended earlier.
+ * Run by the control plane, one at a time; packets may interrupt it anywhere.
+ */
+SEC("syscall")
+int sweep(struct sweep *ctx)
+{
+	struct sweep s = { .from = ctx->from,
+			   .count = ctx->count,
+			   .all = ctx->all,
+			   .round = ctx->round,
+			   .unanswered = ctx->unanswered,
+			   .closing = ctx->closing,
+			   .service = ctx->service,
+			   .backend = ctx->backend,
+			   .early = ctx->early };
+	const struct control *c = settings();
+
+	if (!c)
+		return -1;
+	/* The coarse clock, which packets are stamped with, is not for programs of this kind; it is a jiffy late at most. */
+	s.tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	if (s.from == 0)
+		return -1;
+	bpf_loop(s.count, sweep_one, &s, 0);
+	ctx->tick = s.tick;
+	ctx->expired += s.expired;
+	ctx->freed += s.freed;
+	ctx->live += s.live;
+	return 0;
+}

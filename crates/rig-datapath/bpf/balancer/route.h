@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The route out: what the kernel's routes and neighbours say, remembered until they change. */
+#ifndef BALANCER_ROUTE_H
+#define BALANCER_ROUTE_H
+
+#include "packet.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+/* Ticks for which a route is believed that nobody watches, as a shift: 8 ticks are 1.07 s. */
+#define ROUTE_SHIFT 3
+
+struct route {
+	__u32 ifindex;
+	__u8 source[6], destination[6];
+	__u16 mtu;
+	__u16 pad;
+};
+
+static always_inline struct next_hop next_hop_of(const struct bpf_fib_lookup *fib, __u32 backend)
+{
+	struct next_hop hop = { .ifindex = fib->ifindex, .backend = backend };
+
+	/* The kernel has put the gateway in the destination's place, which IPv4 may have of IPv6 (RFC 5549). */
+	if (fib->family == AF_INET6)
+		set_v6(&hop.address, (struct in6_addr *)fib->ipv6_dst);
+	else
+		set_v4(&hop.address, fib->ipv4_dst);
+	return hop;
+}
+
+static always_inline void note(void *map, const struct next_hop *hop)
+{
+	__u32 noted = 1;
+
+	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
+	if (!DRY && !bpf_map_lookup_elem(map, hop))
+		bpf_map_update_elem(map, hop, &noted, BPF_NOEXIST);
+}
+
+/* What a packet looks like on its way, as far as routes may depend on it. */
+struct outward {
+	const struct address *source, *destination;
+	__u16 source_port, destination_port;
+	/* 0: there are no ports, such as around a tunnel. */
+	__u8 protocol;
+	__u8 ipv6;
+	/* 0 for a client's route. */
+	__u16 backend;
+	/* enum ways */
+	__u16 by;
+};
+
+/*
+ * Asks the kernel; 0 or a reason for a drop. The interface that `route` has before is one whose link is reached without a
+ * neighbour entry.
+ */
+static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, struct route *route)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	__u32 reached = route->ifindex;
+	struct next_hop hop;
+	int result;
+
+	fib.l4_protocol = o->protocol;
+	fib.sport = o->source_port;
+	fib.dport = o->destination_port;
+	if (o->ipv6) {
+		fib.family = AF_INET6;
+		get_v6((struct in6_addr *)fib.ipv6_src, o->source);
+		get_v6((struct in6_addr *)fib.ipv6_dst, o->destination);
+	} else {
+		fib.family = AF_INET;
+		fib.ipv4_src = v4_of(o->source);
+		fib.ipv4_dst = v4_of(o->destination);
+	}
+	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
+	route->ifindex = fib.ifindex;
+	route->mtu = fib.mtu_result;
+	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return DROP_NO_ROUTE;
+	hop = next_hop_of(&fib, o->backend);
+	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
+		if (fib.ifindex != reached)
+			note(&missed, &hop);
+		return DROP_NO_NEIGHBOR;
+	}
+	__builtin_memcpy(route->source, fib.smac, 6);
+	__builtin_memcpy(route->destination, fib.dmac, 6);
+	if (o->by != BY_BACKEND)
+		note(&next_hops, &hop);
+	return 0;
+}
+
+/* Never 0. */
+static always_inline __u32 hash_way(const struct outward *o, __u32 ingress)
+{
+	__u64 h = o->destination->hi * 0x9e3779b97f4a7c15ULL + o->destination->lo * 0xc2b2ae3d27d4eb4fULL +
+		  o->source->hi * 0x165667b19e3779f9ULL + o->source->lo * 0xd6e8feb86659fd93ULL +
+		  ingress * 0xa0761d6478bd642fULL;
+
+	if (o->by == BY_PORTS)
+		h += ((__u64)o->source_port << 16 | o->destination_port) * 0xe7037ed1a0b428dbULL;
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	return (h >> 32) | 1;
+}
+
+#define ROUTE_MAC(route) ((route)&0xffffffffffffULL)
+#define ROUTE_STAMP(route) ((__u16)((route) >> 48))
+#define STAMP_OF_GENERATION 0x8000
+
+static always_inline __u16 stamp_of_time(__u32 tick)
+{
+	return tick >> ROUTE_SHIFT & ~STAMP_OF_GENERATION;
+}
+
+/*
+ * What a route bears that is looked up from here on, and one that can be believed. To be asked for before the kernel is asked
+ * for the route: what changes later finds a stamp of before.
+ */
+static always_inline __u16 stamp_now(__u32 tick, __u16 *ways)
+{
+	union {
+		__u64 word;
+		struct routing is;
+	} r = {};
+	__u32 key = 0;
+	struct routing *at = bpf_map_lookup_elem(&routings, &key);
+
+	if (at)
+		r.word = *(volatile __u64 *)at;
+	*ways = r.is.ways;
+	return tick <= r.is.watched_until ? r.is.generation | STAMP_OF_GENERATION : stamp_of_time(tick);
+}
+
+static always_inline __u64 mac_number(const __u8 *mac)
+{
+	__u64 number = 0;
+
+	__builtin_memcpy(&number, mac, 6);
+	return number;
+}
+
+/*
+ * Notes by whom the client's first packet came, as a route that has to be looked up: the kernel is asked when there is
+ * something to send there, which for many a packet there never is.
+ */
+static always_inline void remember_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
+					   __u32 tick)
+{
+	__u32 mtu = 0;
+
+	c->route_ifindex = ctx->ingress_ifindex;
+	__builtin_memcpy(c->route_source, arrived->h_dest, 6);
+	c->route_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
+	*(volatile __u64 *)&c->route = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << ROUTE_SHIFT)) << 48;
+}
+
+/* Where this CPU remembers the route to a backend, and the hash of the flow as far as that decides. */
+static always_inline struct cached_route *cached_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
+{
+	__u32 key = outward->backend;
+
+	*flow = 0;
+	/* There are at least as many places as backends. */
+	if (outward->by != BY_BACKEND) {
+		*flow = hash_way(outward, ctx->ingress_ifindex);
+		key = (*flow >> 1) & tuning.cached_mask;
+	}
+	return bpf_map_lookup_elem(&hops, &key);
+}
+
+static always_inline void take_cached(const struct cached_route *cached, struct route *route)
+{
+	route->ifindex = cached->ifindex;
+	__builtin_memcpy(route->source, cached->source, 6);
+	__builtin_memcpy(route->destination, cached->destination, 6);
+	route->mtu = cached->mtu;
+}
+
+/* `known` is the connection's `route`. */
+static always_inline void take_clients(const struct connection *c, __u64 known, struct route *route)
+{
+	route->ifindex = c->route_ifindex;
+	route->mtu = c->route_mtu;
+	__builtin_memcpy(route->source, c->route_source, 6);
+	__builtin_memcpy(route->destination, &known, 6);
+}
+
+/*
+ * Whether the route out is known and nothing has changed since, which holds for nearly every packet: such a one pays no call.
+ * Toward the backend it does not look at the part of the connection that holds the client's route, which may have to come from
+ * memory.
+ */
+static always_inline int knows_route(const struct connection *c, enum direction direction, __u32 tick, struct route *route)
+{
+	__u16 ways, stamp = stamp_now(tick, &ways);
+	__u32 key = c->backend;
+	const struct cached_route *cached;
+
+	if (direction == OUTWARD) {
+		__u64 known = *(volatile __u64 *)&c->route;
+
+		if (!known || ROUTE_STAMP(known) != stamp)
+			return 0;
+		take_clients(c, known, route);
+		return 1;
+	}
+	/* A traced packet asks the kernel. */
+	if (DRY || ways != BY_BACKEND)
+		return 0;
+	cached = bpf_map_lookup_elem(&hops, &key);
+	if (!cached || cached->known != KNOWN || cached->backend != key || cached->flow ||
+	    cached->stamp != (tick >> ROUTE_SHIFT << 16 | stamp))
+		return 0;
+	take_cached(cached, route);
+	return 1;
+}
+
+/*
+ * The route out that `knows_route` does not know: from this CPU's memory of the flow, or from the kernel. A client that the kernel
+ * does not know, on the link from which its packets have come, is reached by way of whoever sent them. A function of its own
+ * because frames add up.
+ */
+static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
+			      struct route *route)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
+	__u64 known = 0;
+	struct cached_route *cached = 0;
+	__u32 flow = 0, time = tick >> ROUTE_SHIFT;
+	__u16 stamp = stamp_now(tick, &outward.by);
+	int reason;
+
+	if (!s || !b)
+		return DROP_INTERNAL;
+	outward.protocol = s->protocol;
+	if (direction_and_ipv6 & OUTWARD) {
+		outward.source = &s->address;
+		outward.source_port = s->port;
+		outward.destination = &c->client;
+		outward.destination_port = c->client_port;
+		known = *(volatile __u64 *)&c->route;
+		route->ifindex = ROUTE_MAC(known) ? c->route_ifindex : 0;
+	} else {
+		outward.source = &c->client;
+		outward.source_port = c->client_port;
+		outward.destination = &b->address;
+		outward.destination_port = b->port;
+		outward.backend = c->backend;
+		if (s->forward == FULLNAT || s->forward == TUNNEL) {
+			outward.source = local_at(c->local);
+			if (!outward.source)
+				return DROP_INTERNAL;
+			outward.source_port = c->local_port;
+		}
+		if (s->forward == TUNNEL)
+			outward.protocol = outward.source_port = outward.destination_port = 0;
+		cached = cached_for(ctx, &outward, &flow);
+		if (!cached)
+			return DROP_INTERNAL;
+		/* A traced packet asks the kernel. */
+		if (!DRY && cached->known == KNOWN && cached->backend == outward.backend && cached->flow == flow &&
+		    cached->stamp == (time << 16 | stamp)) {
+			take_cached(cached, route);
+			return 0;
+		}
+	}
+	reason = look_up(ctx, &outward, route);
+	if (cached) {
+		cached->known = UNKNOWN;
+		if (reason)
+			return reason;
+		cached->ifindex = route->ifindex;
+		__builtin_memcpy(cached->source, route->source, 6);
+		__builtin_memcpy(cached->destination, route->destination, 6);
+		cached->mtu = route->mtu;
+		cached->stamp = time << 16 | stamp;
+		cached->backend = outward.backend;
+		cached->flow = flow;
+		cached->known = KNOWN;
+		return 0;
+	}
+	if (reason == DROP_NO_NEIGHBOR && ROUTE_MAC(known) && route->ifindex == c->route_ifindex) {
+		known = ROUTE_MAC(known);
+	} else if (reason) {
+		return reason;
+	} else {
+		c->route_ifindex = route->ifindex;
+		__builtin_memcpy(c->route_source, route->source, 6);
+		c->route_mtu = route->mtu;
+		known = mac_number(route->destination);
+	}
+	known |= (__u64)stamp << 48;
+	*(volatile __u64 *)&c->route = known;
+	take_clients(c, known, route);
+	return 0;
+}
+
+/* The route out for a connection's packets in this direction; 0 or a reason for a drop. */
+static always_inline int find_route(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
+				  struct route *route)
+{
+	return knows_route(c, direction, tick, route) ? 0 : ask_route(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
+}
+
+static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+
+	if ((void *)(ethernet + 1) > end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(ethernet->h_dest, destination, 6);
+	__builtin_memcpy(ethernet->h_source, source, 6);
+	return 0;
+}
+
+/* Whether the kernel would keep a packet to there, and forward it to nobody. */
+static __noinline int stays_here(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+{
+	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+
+	if (ipv6) {
+		fib.family = AF_INET6;
+		get_v6((struct in6_addr *)fib.ipv6_src, &t->source);
+		get_v6((struct in6_addr *)fib.ipv6_dst, &t->destination);
+	} else {
+		fib.family = AF_INET;
+		fib.ipv4_src = v4_of(&t->source);
+		fib.ipv4_dst = v4_of(&t->destination);
+	}
+	return bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
+/* Whether a socket of this machine is at the packet's end: of TCP a connection, of UDP whatever takes it. */
+static __noinline int has_socket(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+{
+	struct bpf_sock_tuple at = {};
+	__u32 size = ipv6 ? sizeof(at.ipv6) : sizeof(at.ipv4);
+	struct bpf_sock *socket;
+	int is;
+
+	if (ipv6) {
+		get_v6((struct in6_addr *)at.ipv6.saddr, &t->source);
+		get_v6((struct in6_addr *)at.ipv6.daddr, &t->destination);
+		at.ipv6.sport = t->source_port;
+		at.ipv6.dport = t->destination_port;
+	} else {
+		at.ipv4.saddr = v4_of(&t->source);
+		at.ipv4.daddr = v4_of(&t->destination);
+		at.ipv4.sport = t->source_port;
+		at.ipv4.dport = t->destination_port;
+	}
+	socket = t->protocol == IPPROTO_TCP ? bpf_sk_lookup_tcp(ctx, &at, size, BPF_F_CURRENT_NETNS, 0)
+					   : bpf_sk_lookup_udp(ctx, &at, size, BPF_F_CURRENT_NETNS, 0);
+	if (!socket)
+		return 0;
+	is = t->protocol != IPPROTO_TCP || socket->state != BPF_TCP_LISTEN;
+	bpf_sk_release(socket);
+	return is;
+}
+
+static always_inline int leave_by(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
+{
+	return ifindex == ctx->ingress_ifindex && !c->redirects_back && !p->queued ? XDP_TX : bpf_redirect(ifindex, 0);
+}
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Which backend gets a new connection. What differs between schedulers is in their lists, made by the control plane:
+ * round robin, weighted or not, goes round one; the hashes point into a Maglev table; the least loaded is looked for among few,
+ * and of many it is the less loaded of two (Mitzenmacher, "The power of two choices in randomized load balancing", 2001), which
+ * are drawn from a round in which each is as often as its weight says.
+ */
+#ifndef BALANCER_SCHEDULE_H
+#define BALANCER_SCHEDULE_H
+
+#include "table.h"
+
+#define OFFSET(list) ((__u32)(list))
+#define LENGTH(list) ((__u32)((list) >> 32))
+
+static always_inline __u32 hash_source(const struct tuple *t, int with_port)
+{
+	return hash_place(&t->source, with_port ? t->source_port : 0);
+}
+
+static always_inline __u32 list_at(__u64 list, __u32 at)
+{
+	__u32 key = OFFSET(list) + at;
+	__u32 *number = bpf_map_lookup_elem(&lists, &key);
+
+	return number ? *number : 0;
+}
+
+/* Counts a connection towards the backend, unless that is at its limit. A function of its own, since it is in a loop. */
+__noinline int admit(__u32 number)
+{
+	struct backend *b = backend_at(number);
+	struct load *load = bpf_map_lookup_elem(&loads, &number);
+
+	if (!b || !load || !b->weight)
+		return 0;
+
+	__u64 before = fetch_and_add(&load->connections, 1) - HAS_ENDED(copy.backend, number);
+
+	if (!b->limit || (__u32)before < b->limit)
+		return 1;
+	fetch_and_add(&load->connections, -1);
+	return 0;
+}
+
+/*
+ * Counts a connection towards the backend of the one that it takes the place of, where the service has it so; 0 where there is
+ * none, or it is another service's, or takes no more.
+ */
+static always_inline int stays(const struct service *s, __u32 number, __u32 before)
+{
+	const struct backend *b = before && s->reuse == KEEP ? backend_at(before) : 0;
+
+	return b && b->service == number && admit(before);
+}
+
+struct least {
+	__u64 list;
+	/* Where in it looking begins. */
+	__u32 from;
+	/* What was found: the load over its weight is the smallest so far. */
+	__u64 load;
+	__u32 weight;
+	__u32 backend;
+};
+
+static long least_of(__u32 i, struct least *least)
+{
+	__u32 at = least->from + i, length = LENGTH(least->list);
+	__u32 number = list_at(least->list, at < length ? at : at - length);
+	struct backend *b = backend_at(number);
+	struct load *load = bpf_map_lookup_elem(&loads, &number);
+
+	if (!b || !load || !b->weight)
+		return 0;
+
+	__u64 both = load->connections - HAS_ENDED(copy.backend, number);
+
+	if (b->limit && (__u32)both >= b->limit)
+		return 0;
+
+	/* An established connection weighs as much as 256 others: those are about to go, or may never come. */
+	__u64 sum = ((both >> 32) << 8) + ((__u32)both - (both >> 32));
+
+	if (!least->backend || sum * least->weight < least->load * b->weight) {
+		least->load = sum;
+		least->weight = b->weight;
+		least->backend = number;
+	}
+	return 0;
+}
+
+/*
+ * The less loaded of two for its weight; 0 when both are at their limits. They are drawn by the hash of the client's packets,
+ * which nobody outside knows, so that a packet that is traced has the same.
+ */
+static always_inline __u32 less_loaded(const struct service *s, __u64 hash)
+{
+	struct least least = { .list = s->schedule };
+	__u64 length = LENGTH(s->schedule);
+	__u32 one = (hash & 0xffffffff) * length >> 32, other = (hash >> 32) * length >> 32;
+
+	if (other == one)
+		other = one + 1 < length ? one + 1 : 0;
+	least_of(one, &least);
+	least_of(other, &least);
+	return least.backend;
+}
+
+/* Where in a list of this length, which the least loaded is not found by, a service's next connection begins to look. */
+static always_inline __u32 start_in(const struct service *s, __u32 service, const struct tuple *t, __u32 length, int take)
+{
+	__u64 *turn;
+
+	if (s->scheduler != ROUND_ROBIN)
+		return hash_source(t, s->scheduler == FLOW_HASH) % length;
+	turn = bpf_map_lookup_elem(&turns, &service);
+	if (!turn)
+		return 0;
+	return (take ? fetch_and_add(turn, 1) : *turn) % length;
+}
+
+static always_inline __u32 walk_from(__u32 service, __u32 length)
+{
+	__u64 *turn = bpf_map_lookup_elem(&turns, &service);
+
+	return turn ? fetch_and_add(turn, LEAST_WALKED) % length : 0;
+}
+
+/* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
+__noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
+{
+	const struct service *s = service_at(service);
+	__u32 length, at;
+
+	if (!s || !t)
+		return -DROP_INTERNAL;
+	length = LENGTH(s->schedule);
+	if (!length)
+		return -DROP_NO_BACKEND;
+	if (s->scheduler == LEAST) {
+		struct least least = { .list = s->schedule };
+
+		if (length > LEAST_LOOKED_AT) {
+			at = less_loaded(s, hash);
+			if (at && admit(at))
+				return at;
+			/* Whoever comes next, the same client again too, looks further on, so that all come to be looked at. */
+			least.from = walk_from(service, length);
+			length = length < LEAST_WALKED ? length : LEAST_WALKED;
+		}
+		bpf_loop(length, least_of, &least, 0);
+		if (least.backend && admit(least.backend))
+			return least.backend;
+		return -DROP_BACKENDS_FULL;
+	}
+	at = start_in(s, service, t, length, 1);
+	for (int i = 0; i < SCHEDULE_TRIES; i++) {
+		__u32 number = list_at(s->schedule, at);
+
+		if (number && admit(number))
+			return number;
+		at = at + 1 < length ? at + 1 : 0;
+	}
+	return -DROP_BACKENDS_FULL;
+}
+
+/* Whose turn it is likely to be, with nothing changed; 0 when that takes a look at all of them. */
+static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t, __u64 hash)
+{
+	__u32 length = LENGTH(s->schedule);
+
+	if (s->scheduler == LEAST)
+		return length > LEAST_LOOKED_AT ? less_loaded(s, hash) : 0;
+	return length ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* How a connection's state follows from its packets (RFC 9293, 3.3.2, seen from between the ends). */
+#ifndef BALANCER_STATE_H
+#define BALANCER_STATE_H
+
+#include "packet.h"
+
+static always_inline int is_closing(enum state state)
+{
+	return state >= FIN_WAIT && state <= CLOSE;
+}
+
+/* All that a flood of packets with invented sources comes to. */
+static always_inline int is_unanswered(enum state state)
+{
+	return state == NONE || state == SYN_RECV || state == UDP_ONEWAY;
+}
+
+/* `blind`: the backend's packets do not pass here, so that nobody can tell whether it answers. */
+static always_inline enum state first_state(const struct packet *p, int blind)
+{
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return blind ? UDP_NORMAL : UDP_ONEWAY;
+	return p->tcp_flags & TCP_SYN ? SYN_RECV : NONE;
+}
+
+/*
+ * What follows `live`. `blind`: the backend's packets do not pass here.
+ *
+ * Whether a reset is in its receiver's window (RFC 5961, 3.2) only the receiver knows: numbers of each packet would be a
+ * write for each. So it shortens the time that the connection has, and the first packet behind it says that the receiver
+ * has not believed it. A real one's late packets are answered by another reset.
+ */
+static always_inline __u64 next_state(__u64 live, const struct packet *p, enum direction direction, int blind)
+{
+	enum state state = STATE(live);
+	__u8 flags = p->tcp_flags;
+
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return direction == OUTWARD ? UDP_NORMAL : state;
+	if (flags & TCP_RST)
+		return CLOSE | (__u64)(state == CLOSE ? BEFORE(live) : state) << 8;
+	if (state == CLOSE && !(flags & TCP_SYN))
+		state = BEFORE(live) ?: ESTABLISHED;
+	if (flags & TCP_SYN)
+		return direction == INWARD && !(flags & TCP_ACK) && is_closing(state) ? SYN_RECV : live >> 32;
+	if (flags & TCP_FIN) {
+		if (state > ESTABLISHED && (state != (direction == INWARD ? FIN_WAIT : CLOSE_WAIT) || blind))
+			return state;
+		if (state == FIN_WAIT || state == CLOSE_WAIT)
+			return TIME_WAIT;
+		return direction == OUTWARD || blind ? FIN_WAIT : CLOSE_WAIT;
+	}
+	/* The backend's data alone does not say that the client is there. */
+	if (state == NONE || (state == SYN_RECV && direction == INWARD))
+		return ESTABLISHED;
+	return state;
+}
+
+#endif

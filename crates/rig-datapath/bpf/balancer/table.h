@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The connection table: records in their homes or in the overflow, and an index of buckets; see shape.h.
+ *
+ * Looking up takes no lock. Inserting takes that of the tuple's own bucket, so that nobody inserts the same twice;
+ * removing takes none, because it may be interrupted by the packet path on the same CPU.
+ *
+ * Functions with loops are global, for the verifier: it looks at each of them once and by itself.
+ */
+#ifndef BALANCER_TABLE_H
+#define BALANCER_TABLE_H
+
+#include <bpf/bpf_endian.h>
+
+#include "hash.h"
+
+#define SLOT(entry) ((__u32)(entry)&0x7fffffff)
+#define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
+#define STATE(live) ((enum state)(((live) >> 32) & 0xff))
+#define BEFORE(live) ((enum state)(((live) >> 40) & 0xff))
+#define TICK(live) ((__u32)(live))
+#define LIVE(state, tick) ((__u64)(state) << 32 | (tick))
+
+static always_inline struct bucket *bucket_at(__u64 hash, int step)
+{
+	__u32 key = ((__u32)hash + step * ((__u32)(hash >> 40) | 1)) & tuning.bucket_mask;
+
+	return bpf_map_lookup_elem(&buckets, &key);
+}
+
+static always_inline struct connection *connection_at(__u32 slot)
+{
+#if DRY
+	if (slot == COPY_AT_HOME || slot == COPY_IN_OVERFLOW) {
+		struct trace *t = noted();
+		struct connection *copy;
+
+		if (!t)
+			return 0;
+		copy = &t->copy;
+		barrier_var(copy);
+		return copy;
+	}
+	/* The compiler knows which numbers `take_slot` gives, and would leave out the mask, which the verifier wants. */
+	barrier_var(slot);
+#endif
+	__u32 key = slot / WAYS;
+	struct set *set = bpf_map_lookup_elem(&connections, &key);
+
+	if (!set)
+		return 0;
+	/* Arithmetic before the check is nothing for the verifier. */
+	barrier_var(set);
+	return &set->way[slot % WAYS];
+}
+
+/* The set that is a tuple's home. */
+static always_inline __u32 home_of(__u64 hash)
+{
+	return 1 + ((hash & 0xffffffff) * tuning.homes >> 32);
+}
+
+static always_inline int is_home(__u32 slot)
+{
+	return DRY ? slot == COPY_AT_HOME : slot / WAYS <= tuning.homes;
+}
+
+static always_inline struct service *service_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&services, &number);
+}
+
+static always_inline struct backend *backend_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&backends, &number);
+}
+
+static always_inline struct address *local_at(__u32 number)
+{
+	return bpf_map_lookup_elem(&locals, &number);
+}
+
+static always_inline int same(const struct address *a, const struct address *b)
+{
+	return a->lo == b->lo && a->hi == b->hi;
+}
+
+/* Whether a packet with this tuple belongs to the connection, in this direction. */
+static always_inline int matches(const struct connection *c, enum direction direction, const struct tuple *t)
+{
+	const struct service *s = service_at(c->service);
+
+	if (!s || s->protocol != t->protocol)
+		return 0;
+	if (direction == INWARD)
+		return same(&c->client, &t->source) && c->client_port == t->source_port &&
+		       same(&s->address, &t->destination) && s->port == t->destination_port;
+
+	const struct backend *b = backend_at(c->backend);
+
+	if (!b || !same(&b->address, &t->source) || b->port != t->source_port)
+		return 0;
+	if (s->forward == NAT)
+		return same(&c->client, &t->destination) && c->client_port == t->destination_port;
+
+	const struct address *l = local_at(c->local);
+
+	return l && same(l, &t->destination) && c->local_port == t->destination_port;
+}
+
+/* The tuple of a backend's packets to the address and port that it was spoken to from. */
+static always_inline void backends_tuple(struct tuple *t, const struct service *s, const struct backend *b,
+					 const struct address *to, __u16 port)
+{
+	t->source = b->address;
+	t->source_port = b->port;
+	t->destination = *to;
+	t->destination_port = port;
+	t->protocol = s->protocol;
+}
+
+/* The tuple of a connection's packets in this direction; 0 when there is none. */
+static always_inline int tuple_of(const struct connection *c, enum direction direction, struct tuple *t)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+
+	if (!s || !b)
+		return 0;
+	if (direction == INWARD) {
+		t->protocol = s->protocol;
+		t->source = c->client;
+		t->source_port = c->client_port;
+		t->destination = s->address;
+		t->destination_port = s->port;
+		return 1;
+	}
+	if (s->forward == NAT) {
+		backends_tuple(t, s, b, &c->client, c->client_port);
+		return 1;
+	}
+
+	const struct address *l = local_at(c->local);
+
+	if (!l)
+		return 0;
+	backends_tuple(t, s, b, l, c->local_port);
+	return s->forward == FULLNAT;
+}
+
+static always_inline int is_known(const struct connection *c)
+{
+	return STATE(c->live) != FREE && STATE(c->live) < RESERVED;
+}
+
+static always_inline int belongs(__u64 entry, const struct tuple *t)
+{
+	struct connection *c = connection_at(SLOT(entry));
+
+	return c && is_known(c) && matches(c, DIRECTION(entry), t);
+}
+
+/* The same, or will when its connection is complete: the entry is put in last but for the state. */
+static always_inline int will_belong(__u64 entry, const struct tuple *t)
+{
+	struct connection *c = connection_at(SLOT(entry));
+
+	return c && (is_known(c) || STATE(c->live) == RESERVED) && matches(c, DIRECTION(entry), t);
+}
+
+/*
+ * The index entry for a tuple, slot and direction of it; 0 when there is none. `taken`: also one of a connection that is
+ * not there yet, which packets do not find and others must not take.
+ */
+__noinline __u32 find_indexed(const struct tuple *t, __u64 hash, int taken)
+{
+	__u32 tag = hash >> 32;
+
+	if (!t)
+		return 0;
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			return 0;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			__u64 entry = bucket->entry[i];
+
+			if (entry && entry >> 32 == tag && (taken ? will_belong(entry, t) : belongs(entry, t)))
+				return entry;
+		}
+		if (!(__u32)bucket->head)
+			return 0;
+	}
+	return 0;
+}
+
+/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
+__noinline __u32 find_each(const struct tuple *t, __u64 hash)
+{
+	__u32 tag = hash >> 32, home = home_of(hash);
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
+
+	if (!t || !set)
+		return 0;
+	for (int i = 0; i < WAYS; i++) {
+		struct connection *c = &set->way[i];
+
+		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
+			return home * WAYS + i;
+	}
+	return find_indexed(t, hash, 0);
+}
+
+/*
+ * The same, quick where the connection is at home, or its entry in its own bucket, and no other there looks like it. All
+ * memory that this may take is asked for before the first of it is looked at, so that one waits for it once.
+ */
+static always_inline __u32 find(const struct tuple *t, __u64 hash)
+{
+	__u32 tag = hash >> 32, home = home_of(hash), slot = 0;
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	struct bucket *bucket = bucket_at(hash, 0);
+	__u64 found = 0;
+
+	if (!set || !bucket)
+		return 0;
+
+	__u32 passed = *(volatile __u64 *)&bucket->head;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++)
+		if (set->way[i].tag == tag)
+			slot = home * WAYS + i;
+	if (slot) {
+		struct connection *c = &set->way[slot % WAYS];
+
+		if (is_known(c) && matches(c, INWARD, t))
+			return slot;
+	}
+#pragma unroll
+	for (int i = 0; i < BUCKET_ENTRIES; i++) {
+		__u64 entry = bucket->entry[i];
+
+		if (entry >> 32 == tag)
+			found = entry ?: found;
+	}
+	if (found) {
+		if (belongs(found, t))
+			return found;
+	} else if (!slot && !passed) {
+		return 0;
+	}
+	return find_each(t, hash);
+}
+
+enum inserted { INSERTED, EXISTS, NO_ROOM, CONTENDED };
+
+struct locking {
+	struct bucket *bucket;
+	int locked;
+};
+
+static long try_lock(__u32 i, struct locking *l)
+{
+	__u64 head = l->bucket->head & ~BUCKET_LOCK;
+
+	l->locked = replace(&l->bucket->head, head, head | BUCKET_LOCK);
+	return l->locked;
+}
+
+/* Who holds it is in the middle of an insertion, which nothing interrupts: some hundred nanoseconds. */
+#define LOCK_TRIES 1000
+
+/*
+ * Makes a connection be found by packets with the tuple, unless another one is. At home that takes no index entry: it
+ * is so from the moment that the record has a state, which is `state`.
+ */
+__noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction, __u64 live)
+{
+	struct bucket *own = bucket_at(hash, 0);
+	enum inserted result = NO_ROOM;
+	struct locking lock = { .bucket = own };
+	__u32 taken;
+
+	if (!own || !t)
+		return NO_ROOM;
+	bpf_loop(LOCK_TRIES, try_lock, &lock, 0);
+	if (!lock.locked)
+		return CONTENDED;
+
+	/*
+	 * No tuple is both a client's and a backend's: no local address is a service's. A traced packet has found no
+	 * connection before, or one that would have ended.
+	 */
+	taken = !live ? find_indexed(t, hash, 1) : DRY ? 0 : find_each(t, hash);
+	if (taken && !HAS_ENDED(found, SLOT(taken))) {
+		result = EXISTS;
+		goto unlock;
+	}
+	if (live) {
+		struct connection *c = connection_at(SLOT(slot_and_direction));
+
+		if (!c)
+			goto unlock;
+		*(volatile __u64 *)&c->live = live;
+		if (is_home(SLOT(slot_and_direction))) {
+			result = INSERTED;
+			goto unlock;
+		}
+	}
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			goto unlock;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			__u64 entry = (hash >> 32) << 32 | slot_and_direction;
+
+			if (bucket->entry[i] == 0 && replace(&bucket->entry[i], 0, entry)) {
+				result = INSERTED;
+				goto unlock;
+			}
+		}
+		/* Before the entry can be seen behind it. */
+		if (step + 1 < PATH_BUCKETS)
+			fetch_and_add(&bucket->head, 1);
+	}
+	/* No room in all of them: nothing lies behind these on our account. */
+	for (int step = 0; step + 1 < PATH_BUCKETS; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (bucket)
+			fetch_and_add(&bucket->head, -1);
+	}
+unlock:
+	/* The lock is the topmost bit: added once more it is gone. */
+	fetch_and_add(&own->head, BUCKET_LOCK);
+	return result;
+}
+
+/* Takes an entry out of the index. */
+__noinline int remove(__u64 hash, __u32 slot_and_direction)
+{
+	__u64 entry = (hash >> 32) << 32 | slot_and_direction;
+	int found = -1;
+
+	for (int step = 0; step < PATH_BUCKETS && found < 0; step++) {
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (!bucket)
+			return 0;
+		for (int i = 0; i < BUCKET_ENTRIES; i++) {
+			if (bucket->entry[i] == entry && replace(&bucket->entry[i], entry, 0)) {
+				found = step;
+				break;
+			}
+		}
+	}
+	for (int step = 0; step < PATH_BUCKETS; step++) {
+		if (step >= found)
+			break;
+
+		struct bucket *bucket = bucket_at(hash, step);
+
+		if (bucket)
+			fetch_and_add(&bucket->head, -1);
+	}
+	return found >= 0;
+}
+
+/* Counts a connection in a shard, this CPU's when there is room in it. The shard's number, or -1. */
+__noinline int enter_shard(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	for (__u32 i = 0; i < MAX_SHARDS; i++) {
+		if (i >= tuning.shards)
+			break;
+
+		__u32 number = (cpu + i) % tuning.shards;
+		struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+
+		if (!shard)
+			break;
+		if (fetch_and_add(&shard->used, 1) < tuning.connections_per_shard)
+			return number;
+		fetch_and_add(&shard->used, -1);
+	}
+	return -1;
+}
+
+static always_inline void leave_shard(__u32 number)
+{
+	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+
+	if (shard)
+		fetch_and_add(&shard->used, -1);
+}
+
+static always_inline __u32 take_overflow(void)
+{
+	__u32 key = 0, first = (tuning.homes + 1) * WAYS;
+	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
+
+	if (!pool || !tuning.overflow)
+		return 0;
+	if (pool->fresh < tuning.overflow) {
+		__u64 fresh = fetch_and_add(&pool->fresh, 1);
+
+		if (fresh < tuning.overflow)
+			return first + fresh;
+		/* It stays above, by no more than there are CPUs. */
+	}
+	for (int i = 0; i < 8; i++) {
+		__u64 taken = pool->taken;
+
+		if (taken >= pool->given)
+			return 0;
+
+		__u32 at = taken % tuning.overflow;
+		__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+
+		if (!place)
+			return 0;
+
+		__u32 slot = *place;
+
+		if (replace(&pool->taken, taken, taken + 1))
+			return slot;
+	}
+	return 0;
+}
+
+/* A free slot, at home when there is one there; 0 when there is none. Its record is reserved. */
+__noinline __u32 take_slot(__u64 hash, __u32 tick)
+{
+	__u32 home = home_of(hash), slot;
+	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	struct connection *c;
+
+	if (!set)
+		return 0;
+	for (int i = 0; i < WAYS; i++)
+		if (set->way[i].live == 0 && replace(&set->way[i].live, 0, LIVE(RESERVED, tick)))
+			return DRY ? COPY_AT_HOME : home * WAYS + i;
+	slot = take_overflow();
+	if (DRY)
+		return slot ? COPY_IN_OVERFLOW : 0;
+	c = connection_at(slot);
+	if (!slot || !c)
+		return 0;
+	c->live = LIVE(RESERVED, tick);
+	return slot;
+}
+
+/* Makes the place of a connection that has ended free. For one at a time, which is the sweeper. */
+static always_inline void give_slot(struct connection *c, __u32 slot)
+{
+	__u32 key = 0;
+	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
+
+	leave_shard(c->shard);
+	*(volatile __u64 *)&c->live = 0;
+	if (is_home(slot) || !pool || !tuning.overflow)
+		return;
+
+	__u64 given = pool->given;
+	__u32 at = given % tuning.overflow;
+	__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+
+	if (place) {
+		*place = slot;
+		*(volatile __u64 *)&pool->given = given + 1;
+	}
+}
+
+/* Counts a connection of the service, unless that is at its limit. */
+static always_inline int enter_service(const struct service *s, __u32 number)
+{
+	__u64 *count = bpf_map_lookup_elem(&held, &number);
+
+	if (!count)
+		return 0;
+	if (fetch_and_add(count, 1) - HAS_ENDED(copy.service, number) < (s->limit ?: ~0U))
+		return 1;
+	fetch_and_add(count, -1);
+	return 0;
+}
+
+static always_inline void leave_service(__u32 number)
+{
+	__u64 *count = bpf_map_lookup_elem(&held, &number);
+
+	if (count)
+		fetch_and_add(count, -1);
+}
+
+static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
+{
+	struct load *load = bpf_map_lookup_elem(&loads, &backend);
+
+	/* Both halves in one: what the lower one borrows it gives back, because it never falls below 0. */
+	if (load)
+		fetch_and_add(&load->connections, all + (established << 32));
+}
+
+/* What stands for a lease of a backend's ports at a local address. */
+static always_inline struct rest *rest_of(const struct backend *b, __u32 local, __u16 port, __u32 *check)
+{
+	__u64 id = (__u64)hash_place(&b->address, b->port) << 32 | local << 16 | bpf_ntohs(port) / LEASE;
+	__u64 mixed = id * 0x9e3779b97f4a7c15ULL;
+	__u32 key = mixed >> 40 & tuning.rest_mask;
+
+	*check = mixed >> 8;
+	return bpf_map_lookup_elem(&rests, &key);
+}
+
+/* A connection has ended, of whose last packets the backend may still hear: it was the one to close, at least as well. */
+static always_inline void let_rest(const struct connection *c, __u64 live)
+{
+	const struct service *s = service_at(c->service);
+	const struct backend *b = backend_at(c->backend);
+	struct rest *rest;
+	__u32 check;
+
+	if (DRY || !s || !b || s->forward != FULLNAT || (STATE(live) != FIN_WAIT && STATE(live) != TIME_WAIT))
+		return;
+	rest = rest_of(b, c->local, c->local_port, &check);
+	if (!rest)
+		return;
+	rest->check = check;
+	rest->tick = TICK(live);
+}
+
+/*
+ * Ends a connection: from here on no packet finds it. 0 when somebody else has changed it meanwhile.
+ */
+__noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
+{
+	struct connection *c = connection_at(slot);
+	struct tuple t = {};
+
+	if (!c || !replace(&c->live, live, LIVE(DEAD, tick)))
+		return 0;
+	if (tuple_of(c, OUTWARD, &t))
+		remove(hash_tuple(&t), slot | (__u32)OUTWARD << 31);
+	if (!is_home(slot) && tuple_of(c, INWARD, &t))
+		remove(hash_tuple(&t), slot);
+	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
+	leave_service(c->service);
+	let_rest(c, live);
+	return 1;
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What does not fit into the next link, and whoever sent it being told: fragmentation needed (RFC 792, with the MTU of
+ * RFC 1191) or packet too big (RFC 4443, 3.2).
+ */
+#ifndef BALANCER_TOO_BIG_H
+#define BALANCER_TOO_BIG_H
+
+#include "encapsulate.h"
+#include "route.h"
+
+#define IPV6_LEAST_MTU 1280
+/* RFC 1812, 4.3.2.3; RFC 4443, 2.4 (c): the whole message. */
+#define MOST_MESSAGE_V4 576
+#define MOST_MESSAGE_V6 IPV6_LEAST_MTU
+/* RFC 1812, 4.3.2.5: internetwork control. */
+#define CONTROL_TOS 0xc0
+
+/* RFC 1812, 4.3.2.8 and RFC 4443, 2.4 (f) want a limit: so many a tick on each CPU, 477 a second. */
+static always_inline int may_tell(__u32 tick)
+{
+	__u32 key = 0;
+	struct telling *t = bpf_map_lookup_elem(&tellings, &key);
+
+	if (!t)
+		return 0;
+	if (t->tick != tick) {
+		t->tick = tick;
+		t->told = 0;
+	}
+	if (t->told >= TOLD_PER_TICK)
+		return 0;
+	t->told++;
+	return 1;
+}
+
+static always_inline int write_v4(struct xdp_md *ctx, __u32 l3, const struct address *from, const struct address *to,
+				  __u32 quoted, __u32 mtu, __u64 sum)
+{
+	struct iphdr *ip = (void *)(long)ctx->data + l3;
+	struct icmp_error *icmp = (void *)(ip + 1);
+	__u64 header;
+
+	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memset(ip, 0, sizeof(*ip));
+	*(__u8 *)ip = 0x45;
+	ip->tos = CONTROL_TOS;
+	ip->tot_len = bpf_htons(sizeof(*ip) + sizeof(*icmp) + quoted);
+	ip->ttl = OUTER_TTL;
+	ip->protocol = IPPROTO_ICMP;
+	ip->saddr = v4_of(from);
+	ip->daddr = v4_of(to);
+	header = bpf_htons(0x4500 | CONTROL_TOS) + (__u64)ip->tot_len + bpf_htons(OUTER_TTL << 8 | IPPROTO_ICMP) +
+		 ip->saddr + ip->daddr;
+	ip->check = ~fold(header);
+	icmp->type = 3;
+	icmp->code = 4;
+	icmp->rest = bpf_htonl(mtu);
+	icmp->checksum = ~fold(sum + bpf_htons(3 << 8 | 4) + icmp->rest);
+	return 0;
+}
+
+static always_inline int write_v6(struct xdp_md *ctx, __u32 l3, const struct address *from, const struct address *to,
+				  __u32 quoted, __u32 mtu, __u64 sum)
+{
+	struct ipv6hdr *ip = (void *)(long)ctx->data + l3;
+	struct icmp_error *icmp = (void *)(ip + 1);
+	__u16 length = sizeof(*icmp) + quoted;
+
+	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	*(__be32 *)ip = bpf_htonl(6u << 28);
+	ip->payload_len = bpf_htons(length);
+	ip->nexthdr = IPPROTO_ICMPV6;
+	ip->hop_limit = OUTER_TTL;
+	get_v6(&ip->saddr, from);
+	get_v6(&ip->daddr, to);
+	icmp->type = 2;
+	icmp->code = 0;
+	icmp->rest = bpf_htonl(mtu);
+	icmp->checksum = ~fold(sum + bpf_htons(2 << 8) + icmp->rest + sum_pseudo(from, to, IPPROTO_ICMPV6, length));
+	return 0;
+}
+
+static always_inline int may_be_fragmented(struct xdp_md *ctx, const struct packet *p)
+{
+	struct iphdr *ip = (void *)(long)ctx->data + (p->l3 & L3_MASK);
+
+	return (void *)(ip + 1) > (void *)(long)ctx->data_end || !(ip->frag_off & bpf_htons(DONT_FRAGMENT));
+}
+
+/*
+ * The packet, which is as it came, is dropped; in its place goes a message to its sender that `mtu` bytes fit, back to
+ * whom it came from on the link. `from` is who says so.
+ */
+__noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct address *from, __u32 mtu, __u32 tick)
+{
+	const struct control *control = settings();
+	struct ethhdr *ethernet;
+	__u32 l3, header, most, quoted;
+	__u8 mac[6];
+	__s64 sum;
+
+	if (!p || !from || !control)
+		return drop(DROP_INTERNAL);
+	l3 = p->l3 & L3_MASK;
+	if (p->ipv6) {
+		/* RFC 8200, 5: what is no larger must go through. Nobody would send smaller ones for being told. */
+		if (p->l3_length <= IPV6_LEAST_MTU)
+			return drop(DROP_TOO_BIG);
+		if (mtu < IPV6_LEAST_MTU)
+			mtu = IPV6_LEAST_MTU;
+		header = sizeof(struct ipv6hdr) + sizeof(struct icmp_error);
+		most = MOST_MESSAGE_V6 - header;
+	} else {
+		if (may_be_fragmented(ctx, p))
+			return drop(DROP_TOO_BIG);
+		header = sizeof(struct iphdr) + sizeof(struct icmp_error);
+		most = MOST_MESSAGE_V4 - header;
+	}
+	if (!may_tell(tick))
+		return drop(DROP_TOO_BIG);
+	quoted = p->l3_length < most ? p->l3_length : most;
+	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quoted) - (int)bpf_xdp_get_buff_len(ctx)))
+		return drop(DROP_INTERNAL);
+	sum = sum_bytes(ctx, l3, quoted);
+	if (sum < 0 || push(ctx, l3, header))
+		return drop(DROP_INTERNAL);
+	if (p->ipv6 ? write_v6(ctx, l3, from, &p->tuple.source, quoted, mtu, sum) :
+		      write_v4(ctx, l3, from, &p->tuple.source, quoted, mtu, sum))
+		return drop(DROP_INTERNAL);
+	ethernet = (void *)(long)ctx->data;
+	if ((void *)(ethernet + 1) > (void *)(long)ctx->data_end)
+		return drop(DROP_INTERNAL);
+	__builtin_memcpy(mac, ethernet->h_source, 6);
+	__builtin_memcpy(ethernet->h_source, ethernet->h_dest, 6);
+	__builtin_memcpy(ethernet->h_dest, mac, 6);
+	drop(DROP_TOO_BIG_TOLD);
+	return leave_by(ctx, p, ctx->ingress_ifindex, control);
+}
+
+#endif

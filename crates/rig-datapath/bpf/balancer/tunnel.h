@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Tunnels whose route has a smaller MTU than their first link: what routers on it say of it (RFC 2003, 4 and 5; RFC 2473, 8). */
+#ifndef BALANCER_TUNNEL_H
+#define BALANCER_TUNNEL_H
+
+#include "too_big.h"
+
+/* What no router is believed to need (RFC 791, 3.2): whoever invents messages could make packets useless otherwise. */
+#define IPV4_LEAST_MTU 576
+
+/* How large outer packets to a backend may be, of which `mtu` fit into the first link. */
+static always_inline __u32 through_tunnel(__u32 backend, __u32 mtu, __u32 tick)
+{
+	struct path_mtu *told = bpf_map_lookup_elem(&path_mtus, &backend);
+
+	if (!told || !told->mtu || tick - told->tick >= PATH_MTU_TICKS)
+		return mtu;
+	return mtu && mtu < told->mtu ? mtu : told->mtu;
+}
+
+/* The MTU that a message says: fragmentation needed, or packet too big; 0 when it says none. */
+static always_inline __u32 said_mtu(const struct packet *p, const struct icmp_error *icmp)
+{
+	__u32 said = bpf_ntohl(icmp->rest), least = p->ipv6 ? IPV6_LEAST_MTU : IPV4_LEAST_MTU;
+
+	if (p->ipv6 ? icmp->type != 2 : icmp->type != 3 || icmp->code != 4)
+		return 0;
+	if (!p->ipv6)
+		said &= 0xffff;
+	if (said < least)
+		said = least;
+	return said < 0xffff ? said : 0xffff;
+}
+
+/* Whether the quoted outer packet went from this address to that one. */
+static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local,
+				  const struct address *backend)
+{
+	void *quoted = (void *)(long)ctx->data + (p->l4 & L4_MASK) + sizeof(struct icmp_error);
+	void *end = (void *)(long)ctx->data_end;
+	struct address from, to;
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		set_v6(&from, &ip->saddr);
+		set_v6(&to, &ip->daddr);
+	} else {
+		struct iphdr *ip = quoted;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		set_v4(&from, ip->saddr);
+		set_v4(&to, ip->daddr);
+	}
+	return same(&from, local) && same(&to, backend);
+}
+
+/*
+ * An ICMP error about the outer packet of a connection's tunnel. That it was too big is remembered of the backend, and the
+ * client is told what fits inside, about its own packet, as if from the service. Other errors are left to the kernel.
+ */
+__noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
+{
+	struct connection *c = connection_at(SLOT(entry));
+	const struct control *control = settings();
+	__u32 outer, l3, mtu, header, most, quoted, key;
+	const struct address *local;
+	const struct service *s;
+	const struct backend *b;
+	struct icmp_error *icmp;
+	struct path_mtu *told;
+	struct route route = {};
+	int reason;
+	__s64 sum;
+
+	if (!c || !p || !control)
+		return drop(DROP_INTERNAL);
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	local = local_at(c->local);
+	icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if (!s || !b || !local || s->forward != TUNNEL || DIRECTION(entry) == OUTWARD ||
+	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, &b->address))
+		return pass(PASS_ICMP_UNKNOWN);
+	mtu = said_mtu(p, icmp);
+	if (!mtu)
+		return pass(PASS_ICMP_UNKNOWN);
+	key = c->backend;
+	told = bpf_map_lookup_elem(&path_mtus, &key);
+	if (told && !DRY) {
+		told->mtu = mtu;
+		told->tick = tick;
+	}
+	outer = outer_length(p);
+	header = outer + sizeof(struct icmp_error);
+	if (p->l3_length < header + outer || !may_tell(tick))
+		return drop(DROP_TOO_BIG);
+	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);
+	if (reason)
+		return drop(reason);
+	l3 = p->l3 & L3_MASK;
+	quoted = p->l3_length - header - outer;
+	most = (p->ipv6 ? MOST_MESSAGE_V6 : MOST_MESSAGE_V4) - header;
+	if (quoted > most)
+		quoted = most;
+	mtu -= outer;
+	if (p->ipv6 && mtu < IPV6_LEAST_MTU)
+		mtu = IPV6_LEAST_MTU;
+	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + header + outer + quoted) - (int)bpf_xdp_get_buff_len(ctx)))
+		return drop(DROP_INTERNAL);
+	sum = sum_bytes(ctx, l3 + header + outer, quoted);
+	/* The outer header goes, and the message's own is written anew in front of what was inside. */
+	if (sum < 0 || push(ctx, l3, -outer))
+		return drop(DROP_INTERNAL);
+	reason = p->ipv6 ? write_v6(ctx, l3, &s->address, &c->client, quoted, mtu, sum) :
+			   write_v4(ctx, l3, &s->address, &c->client, quoted, mtu, sum);
+	reason = reason ?: set_link(ctx, route.source, route.destination);
+	if (reason)
+		return drop(reason);
+	drop(DROP_TOO_BIG_TOLD);
+	return leave_by(ctx, p, route.ifindex, control);
+}
+
+#endif

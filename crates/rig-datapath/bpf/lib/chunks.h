@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The sum over bytes of a frame. */
+#ifndef LIB_CHUNKS_H
+#define LIB_CHUNKS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+/* Where the rest of a packet is summed up, a chunk at a time. */
+#define CHUNK 512
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u8[CHUNK]);
+} scratch SEC(".maps");
+
+struct summing {
+	struct xdp_md *ctx;
+	__u32 offset, length;
+	__s64 sum;
+};
+
+static long sum_chunk(__u32 i, struct summing *s)
+{
+	__u32 key = 0, n = s->length < CHUNK ? s->length : CHUNK;
+	__u8 *chunk = bpf_map_lookup_elem(&scratch, &key);
+
+	if (!chunk || !n || n > CHUNK)
+		return 1;
+	if (n < CHUNK)
+		__builtin_memset(chunk, 0, CHUNK);
+	if (bpf_xdp_load_bytes(s->ctx, s->offset, chunk, n))
+		return 1;
+	s->sum = bpf_csum_diff(0, 0, (__be32 *)chunk, CHUNK, (__u32)s->sum);
+	s->offset += n;
+	s->length -= n;
+	return s->sum < 0;
+}
+
+/* The sum over `length` bytes of the packet from `offset`; negative when they are not there. */
+__noinline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length)
+{
+	struct summing s = { .ctx = ctx, .offset = offset, .length = length };
+
+	bpf_loop(length / CHUNK + 1, sum_chunk, &s, 0);
+	return s.length || s.sum < 0 ? -1 : s.sum;
+}
+
+#endif
