@@ -18,10 +18,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-skip", &[]),
     ("rig-spread", &["rig-stats"]),
     ("rig-cli", &["rig-sys", "rig-wire"]),
+    ("rig-service", &["rig-cli", "rig-sys"]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-load", &["rig-packet", "rig-stats", "rig-sys"]),
-    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys"]),
+    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys"]),
     (
         "rig-datapaths",
         &[
@@ -39,10 +40,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "rig-study",
         &["rig-cli", "rig-datapath", "rig-load", "rig-packet", "rig-spread", "rig-stats", "rig-sys", "rig-testbed"],
     ),
-    ("rig-report", &["rig-cli", "rig-load", "rig-packet", "rig-spread", "rig-stats", "rig-study", "rig-sys"]),
-    ("netrig-lb", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
-    ("netrig-spread", &["rig-cli", "rig-datapath", "rig-spread", "rig-stats", "rig-sys"]),
-    ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-stats", "rig-sys", "rig-wire"]),
+    (
+        "rig-report",
+        &["rig-cli", "rig-load", "rig-packet", "rig-service", "rig-spread", "rig-stats", "rig-study", "rig-sys"],
+    ),
+    ("netrig-lb", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-spread", &["rig-cli", "rig-datapath", "rig-service", "rig-spread", "rig-stats", "rig-sys"]),
+    ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     (
         "netrig-top",
         &[
@@ -100,6 +104,7 @@ const ANYHOW: &[&str] = &[
     "netrig-vrouter",
     "rig-cli",
     "rig-datapaths",
+    "rig-service",
     "rig-study",
     "rig-testbed",
     "xtask",

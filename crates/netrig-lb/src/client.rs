@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
+use rig_service::ask::{self, NoAnswer};
 
 use super::daemon::keep::Pins;
 use super::message::{ConnectionEntry, Filter, Reply, Request, Status};

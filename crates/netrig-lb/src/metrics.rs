@@ -1,6 +1,6 @@
 //! The balancer as OpenMetrics 1.0 text, which Prometheus scrapes.
 
-use rig_cli::openmetrics::Exposition;
+use rig_service::openmetrics::Exposition;
 
 use super::listing::{forward_name, protocol, state_name};
 use super::message::{BackendEntry, Counters, NextHopState, ReasonCount, ServiceEntry, Status};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rig_cli::run_directory::{RunDirectory, RunDirectoryError};
+use rig_service::run_directory::{RunDirectory, RunDirectoryError};
 
 /// The balancer's name, by which several on one machine are told apart: 1 to 32 of `[A-Za-z0-9_-]`. No dot, because the
 /// names of directories on a bpf file system have none.

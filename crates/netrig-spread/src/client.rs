@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use rig_cli::ask::{Conversation, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
+use rig_service::ask::{Conversation, NoAnswer};
 
 use crate::message::{Logged, Reply, Request, Status};
 use crate::place::Place;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rig_cli::ask::Answer;
+use rig_service::ask::Answer;
 use rig_spread::{Abilities, Effective, Event, Move, Settings, Situation, Standing, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

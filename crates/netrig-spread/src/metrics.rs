@@ -1,6 +1,6 @@
 //! The spreader as OpenMetrics 1.0 text, which Prometheus scrapes.
 
-use rig_cli::openmetrics::Exposition;
+use rig_service::openmetrics::Exposition;
 use rig_spread::Situation;
 
 use crate::message::{Interface, Status};

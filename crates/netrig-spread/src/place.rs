@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::lock::Lock;
-use rig_cli::run_directory::RunDirectory;
+use rig_service::lock::Lock;
+use rig_service::run_directory::RunDirectory;
 use rig_sys::netns::NetNs;
 
 /// Of all spreaders, in the directory of what runs.

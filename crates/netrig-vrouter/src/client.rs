@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use rig_cli::ask::{self, NoAnswer};
 use rig_cli::exit::{Exit, Failure};
+use rig_service::ask::{self, NoAnswer};
 
 use crate::message::{FlowEntry, FlowFilter, Log, Reply, Request, Status, Table, Trace, Traced, Wanted};
 use crate::place::Place;

@@ -1,6 +1,6 @@
 //! The router as OpenMetrics 1.0 text, which Prometheus scrapes.
 
-use rig_cli::openmetrics::Exposition;
+use rig_service::openmetrics::Exposition;
 
 use crate::message::{AnalyserEntry, InterfaceEntry, NetworkEntry, PeerEntry, Status};
 use crate::rates::is_refusal;

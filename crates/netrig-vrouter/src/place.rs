@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use rig_cli::bpf_file_system;
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::lock::Lock;
-use rig_cli::run_directory::RunDirectory;
+use rig_service::bpf_file_system;
+use rig_service::lock::Lock;
+use rig_service::run_directory::RunDirectory;
 
 /// Of all routers, in the directory of what runs.
 const DIRECTORY: &str = "vrouter";

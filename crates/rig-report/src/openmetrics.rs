@@ -6,7 +6,7 @@
 
 use std::io;
 
-use rig_cli::openmetrics::Exposition;
+use rig_service::openmetrics::Exposition;
 use rig_stats::sample::Bound;
 use rig_study::compare::Comparison;
 use rig_study::export::{FigureData, RunData};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rig_cli::run_directory::{self, RunDirectory, RunDirectoryError};
+use rig_service::run_directory::{self, RunDirectory, RunDirectoryError};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::{self, NetNs};
 use rig_sys::process;

@@ -6,9 +6,9 @@ use std::{fs, io};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::lock::Lock;
-use rig_cli::{bpf_file_system, run_directory};
 use rig_datapath::balancer;
+use rig_service::lock::Lock;
+use rig_service::{bpf_file_system, run_directory};
 
 use super::placed::Placements;
 use crate::place::Place;

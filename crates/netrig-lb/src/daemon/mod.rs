@@ -26,11 +26,11 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use rig_cli::ask::Server;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
-use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
+use rig_service::ask::Server;
+use rig_service::http;
 use rig_stats::units::counted;
 use rig_sys::socket::NamedAddress;
 

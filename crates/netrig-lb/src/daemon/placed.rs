@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use rig_cli::run_directory;
+use rig_service::run_directory;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi::{self, Urgency};
 use rig_sys::netns::NetNs;

@@ -1,6 +1,6 @@
 //! What comes to the control plane, by the socket and otherwise.
 
-use rig_cli::ask::{self, Answer};
+use rig_service::ask::{self, Answer};
 
 use crate::message::{Reply, Request};
 

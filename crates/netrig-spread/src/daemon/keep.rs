@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::run_directory;
 use rig_cli::streams::note;
+use rig_service::run_directory;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_own_session;

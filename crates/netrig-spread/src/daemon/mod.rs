@@ -20,10 +20,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::ask::{self, Server};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::http;
 use rig_cli::streams::{note, print};
+use rig_service::ask::{self, Server};
+use rig_service::http;
 use rig_sys::netlink::{Event as Change, Events, Netlink};
 
 use self::engine::{Engine, Source, lacking};

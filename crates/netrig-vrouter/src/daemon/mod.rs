@@ -22,11 +22,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rig_cli::ask::{self, Answer, Server};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::http;
 use rig_cli::streams::{note, print};
 use rig_datapath::vrouter::Sizes;
+use rig_service::ask::{self, Answer, Server};
+use rig_service::http;
 use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;

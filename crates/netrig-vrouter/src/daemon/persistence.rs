@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use anyhow::{Context, anyhow};
-use rig_cli::bpf_file_system;
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::run_directory;
 use rig_cli::streams::note;
 use rig_datapath::Error;
 use rig_datapath::vrouter::{Router, Sizes, keep, open_all};
+use rig_service::bpf_file_system;
+use rig_service::run_directory;
 
 use super::refused;
 use crate::compile::Numbers;

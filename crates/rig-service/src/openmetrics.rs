@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::visible::visible;
+use rig_cli::visible::visible;
 
 /// Metric families by name, each with its samples: the specification forbids to interleave families.
 #[derive(Debug, Default)]

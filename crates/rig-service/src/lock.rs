@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
-use crate::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, Failure, OrExit};
 
 /// Held by the one process until it ends, however it does.
 #[derive(Debug)]
