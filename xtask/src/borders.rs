@@ -12,6 +12,7 @@ use crate::command::root;
 
 /// What each crate may use of the others: the table of docs/ARCHITECTURE.md.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("rig-lines", &[]),
     ("rig-wire", &[]),
     ("rig-stats", &[]),
     ("rig-sys", &[]),
@@ -21,8 +22,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-service", &["rig-cli", "rig-sys"]),
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),
-    ("rig-load", &["rig-packet", "rig-stats", "rig-sys"]),
-    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys"]),
+    ("rig-load", &["rig-lines", "rig-packet", "rig-stats", "rig-sys"]),
+    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-lines", "rig-service", "rig-stats", "rig-sys"]),
     (
         "rig-datapaths",
         &[

@@ -17,7 +17,7 @@
 //! ```
 //! Closing the worker's standard input makes it stop at once, at any point.
 
-pub use rig_sys::lines::{Lines, TooLong};
+pub use rig_lines::{Lines, TooLong};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;

@@ -8,7 +8,6 @@ pub mod cpu;
 mod direct;
 mod error;
 pub mod ethtool;
-pub mod lines;
 mod mapping;
 pub mod napi;
 pub mod netdev;

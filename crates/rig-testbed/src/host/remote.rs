@@ -18,8 +18,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rig_lines::Lines;
 use rig_sys::cpu::CpuSet;
-use rig_sys::lines::Lines;
 use rig_sys::piped::{Life, Piped};
 use rig_sys::process::{die_with_parent, in_own_group};
 use rustix::event::{PollFd, PollFlags, poll};

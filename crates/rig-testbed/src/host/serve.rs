@@ -7,8 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rig_cli::exit::in_words;
+use rig_lines::Lines;
 use rig_sys::clock;
-use rig_sys::lines::Lines;
 use rig_sys::piped::{Life, Piped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};

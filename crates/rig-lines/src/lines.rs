@@ -1,4 +1,4 @@
-//! Lines out of a stream of bytes that come in pieces, from somebody who need not mean well.
+//! Lines out of a stream of bytes that come in pieces, from a sender that need not mean well.
 
 /// A line that is longer than its reader allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -17,7 +17,7 @@ pub struct Lines {
     buffer: Vec<u8>,
     /// Bytes at the front that belong to lines already taken.
     taken: usize,
-    /// Bytes behind `taken` that are known to contain no line feed.
+    /// Bytes behind `taken` that are known to contain no line feed; one may follow them.
     searched: usize,
     line: u64,
 }
@@ -40,25 +40,33 @@ impl Lines {
     /// # Errors
     /// When the line is too long, whether its end has come or not. It stays so: there is no way to go on.
     pub fn take(&mut self) -> Result<Option<&[u8]>, TooLong> {
-        let rest = &self.buffer[self.taken..];
-        let end = rest[self.searched..].iter().position(|&byte| byte == b'\n').map(|at| self.searched + at);
-        if end.unwrap_or(rest.len()) > self.limit {
-            return Err(TooLong { line: self.line + 1, limit: self.limit });
-        }
-        let Some(end) = end else {
-            self.searched = rest.len();
-            if rest.is_empty() {
-                // Somebody who is silent for long should not hold the memory of his longest line.
-                self.buffer = Vec::new();
-                self.taken = 0;
-            }
+        if !self.has_line()? {
             return Ok(None);
-        };
-        let begin = self.taken;
-        self.taken += end + 1;
+        }
+        let (begin, end) = (self.taken, self.taken + self.searched);
+        self.taken = end + 1;
         self.searched = 0;
         self.line += 1;
-        Ok(Some(&self.buffer[begin..begin + end]))
+        Ok(Some(&self.buffer[begin..end]))
+    }
+
+    /// Whether [`Self::take`] gives a line.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn has_line(&mut self) -> Result<bool, TooLong> {
+        let rest = &self.buffer[self.taken..];
+        let more = rest[self.searched..].iter().position(|&byte| byte == b'\n');
+        self.searched += more.unwrap_or(rest.len() - self.searched);
+        if self.searched > self.limit {
+            return Err(TooLong { line: self.line + 1, limit: self.limit });
+        }
+        if rest.is_empty() {
+            // A sender that is silent for long should not hold the memory of its longest line.
+            self.buffer = Vec::new();
+            self.taken = 0;
+        }
+        Ok(more.is_some())
     }
 
     /// The number of the line that was taken last, counted from 1.

@@ -1,0 +1,152 @@
+//! The asking side of a conversation.
+
+use std::io::{Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Greeting, Protocol, Reader, Reply, Request, Writer};
+
+/// Asks one thing after the other, and waits for each answer.
+#[derive(Debug)]
+pub struct Client<R, W> {
+    reader: Reader<R>,
+    writer: Writer<W>,
+    greeting: Greeting,
+    next: u64,
+}
+
+impl<R: Read, W: Write> Client<R, W> {
+    /// Greets, and waits for the other side's greeting.
+    ///
+    /// # Errors
+    /// When it is not one to speak to.
+    pub fn greet(from: R, to: W, protocol: &Protocol, build: &str) -> Result<Self, Error> {
+        let (mut reader, mut writer) = (Reader::new(from, protocol.longest), Writer::new(to, protocol.longest));
+        // One that has gone may have said why.
+        match writer.message(&protocol.greeting(build)) {
+            Err(error) if !error.is_end() => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let greeting = reader.greeting(protocol)?;
+        Ok(Self { reader, writer, greeting, next: 0 })
+    }
+
+    /// What the other side said of itself.
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// What answers are read from, for instance to set how long that waits.
+    pub fn get_ref(&self) -> &R {
+        self.reader.get_ref()
+    }
+
+    pub fn get_mut(&mut self) -> &mut R {
+        self.reader.get_mut()
+    }
+
+    /// Asks, and waits for the one answer: `Ok(Err)` where it is refused.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub fn ask<A: DeserializeOwned, F: DeserializeOwned>(
+        &mut self,
+        request: &impl Serialize,
+    ) -> Result<Result<A, F>, Error> {
+        self.begin(request)?;
+        loop {
+            match self.part()? {
+                Ok((_, false)) => {}
+                Ok((answer, true)) => return Ok(Ok(answer)),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+    }
+
+    /// Asks. All parts of the answer are to be taken before anything else is asked.
+    ///
+    /// # Errors
+    /// When it cannot be said.
+    pub fn begin(&mut self, request: &impl Serialize) -> Result<(), Error> {
+        let number = self.next;
+        self.next += 1;
+        match self.writer.message(&Request { number, request }) {
+            // It may have said why before it went.
+            Err(error) if error.is_end() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The next part of the answer, and whether it is the last; `Ok(Err)` where the request is refused.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn part<A: DeserializeOwned, F: DeserializeOwned>(&mut self) -> Result<Result<(A, bool), F>, Error> {
+        let expected = self.next.saturating_sub(1);
+        let (found, part) = match self.reader.message::<Reply<A, F>>()?.ok_or(Error::Ended)? {
+            Reply::Part { number, value } => (number, Ok((value, false))),
+            Reply::Answer { number, value } => (number, Ok((value, true))),
+            Reply::Refused { number, why } => (number, Err(why)),
+            Reply::Broken { why } => return Err(Error::NotUnderstood(why)),
+        };
+        if found == expected { Ok(part) } else { Err(Error::OtherNumber { found, expected }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    const PROTOCOL: Protocol = Protocol { name: "netrig-test", version: 1, longest: 1000 };
+
+    /// Answers a request for a number with as many parts.
+    fn count(stream: &UnixStream) -> Result<(), Error> {
+        let mut writer = Writer::new(stream, PROTOCOL.longest);
+        let mut reader = Reader::new(stream, PROTOCOL.longest);
+        writer.message(&PROTOCOL.greeting("of the server"))?;
+        reader.greeting(&PROTOCOL)?;
+        while let Some(line) = reader.line(crate::decode::<Request<u32>>)? {
+            let Ok(Request { number, request }) = line else {
+                return writer.message(&Reply::<u32>::Broken { why: "a number, please".to_owned() });
+            };
+            for value in 1..request {
+                writer.message(&Reply::<u32>::Part { number, value })?;
+            }
+            writer.message(&match request {
+                0 => Reply::Refused { number, why: "nothing to count".to_owned() },
+                value => Reply::Answer { number, value },
+            })?;
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn requests_are_answered_in_turn_and_refused_by_themselves() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || count(&there));
+        let mut client = Client::greet(&here, &here, &PROTOCOL, "of the client").unwrap();
+        assert_eq!(client.greeting().build, "of the server");
+        assert_eq!(client.ask::<u32, String>(&3).unwrap(), Ok(3));
+        assert_eq!(client.ask::<u32, String>(&0).unwrap(), Err("nothing to count".to_owned()));
+        client.begin(&2).unwrap();
+        assert_eq!(client.part::<u32, String>().unwrap(), Ok((1, false)));
+        assert_eq!(client.part::<u32, String>().unwrap(), Ok((2, true)));
+        let error = client.ask::<u32, String>(&"three").unwrap_err();
+        assert_eq!(error.to_string(), "it does not understand: a number, please");
+        server.join().unwrap().unwrap();
+        let error = client.ask::<u32, String>(&1).unwrap_err();
+        assert!(error.is_end(), "{error}");
+    }
+
+    #[test]
+    fn an_answer_to_another_request_is_none() {
+        let said = b"{\"protocol\":\"netrig-test\",\"version\":1}\n{\"answer\":{\"number\":5,\"value\":1}}\n";
+        let mut client = Client::greet(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
+        let error = client.ask::<u32, String>(&1).unwrap_err();
+        assert_eq!(error.to_string(), "it answers request 5 where 0 was asked");
+    }
+}
