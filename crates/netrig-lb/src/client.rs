@@ -7,8 +7,8 @@ use rig_cli::exit::{Exit, Failure};
 use rig_service::ask::{self, NoAnswer};
 
 use super::daemon::keep::Pins;
+use super::instance::{Name, files};
 use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
-use super::place::{Name, Place};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -16,10 +16,10 @@ pub enum AskError {
     #[error("no balancer named {name} is running: start it with `netrig lb run --name {name}`, or give another --name")]
     NotRunning { name: Name },
     #[error(
-        "the balancer named {name} runs on without a control plane, so it cannot be asked: take it over with `netrig lb run \
+        "the balancer named {name} runs on without a control plane, by what is pinned in {pins}, so it cannot be asked: take it over with `netrig lb run \
          --persist --name {name}`, or remove it with `netrig lb stop --detach --name {name}`"
     )]
-    Unattended { name: Name },
+    Unattended { name: Name, pins: PathBuf },
     #[error(
         "not permitted to talk to the balancer named {name}: its socket {socket} is for the user that runs it (root)"
     )]
@@ -89,12 +89,12 @@ struct Conversation {
 
 impl Conversation {
     fn begin(name: &Name, request: &Request) -> Result<Self, AskError> {
-        let place = Place::of(name);
-        let socket = place.socket();
+        let files = files(name);
+        let socket = files.socket();
         let name = name.clone();
         let with = ask::Conversation::begin(&socket, request).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused if Pins::of(&place).resumable() => {
-                AskError::Unattended { name: name.clone() }
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused if Pins::of(&files).resumable() => {
+                AskError::Unattended { name: name.clone(), pins: files.pins() }
             }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { name: name.clone() },
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { name: name.clone(), socket: socket.clone() },

@@ -20,8 +20,8 @@ use super::capacity::{Load, Need};
 use super::client::{AskError, ask};
 use super::daemon::keep::{lock, remove_all};
 use super::daemon::{self, Overlay, Run};
+use super::instance::{Name, files};
 use super::message::{Protocol, Reply, Request, ServiceKey};
-use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Workers};
 use super::views::Which;
 
@@ -213,10 +213,10 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
 }
 
 fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
-    let place = Place::of(name);
+    let files = files(name);
     match ask(name, &Request::Stop { detach }) {
         Ok(reply) => {
-            if !Lock::wait_until_free(&place.lock(), ENDING) {
+            if !Lock::wait_until_free(&files.lock_file(), ENDING) {
                 let error = anyhow!("balancer {name} was told to end, but its process is still there");
                 return Err(Failure::new(Exit::Failed, error));
             }
@@ -224,8 +224,8 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
         }
         // What persists without a control plane can be removed without one.
         Err(AskError::NotRunning { .. } | AskError::Unattended { .. }) if detach => {
-            let _lock = lock(&place)?;
-            if !remove_all(&place)? {
+            let _lock = lock(&files)?;
+            if !remove_all(&files)? {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));
             }

@@ -15,10 +15,10 @@ use rig_cli::streams;
 use rig_cli::visible::visible;
 
 use super::client::{self, AskError, status};
+use super::instance::Name;
 use super::listing::{self, Listing, Style, What};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
 use super::names::{Book, Names};
-use super::place::Name;
 use super::settings::Shown;
 use super::views::{self, print_json};
 

@@ -23,13 +23,13 @@ mod drops;
 pub mod exercise;
 #[cfg(test)]
 mod fixture;
+pub mod instance;
 pub mod ipvsadm;
 pub mod listing;
 pub mod message;
 pub mod metrics;
 mod names;
 mod overview;
-pub mod place;
 pub mod settings;
 mod trace_text;
 mod views;

@@ -8,8 +8,8 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::{packet, streams};
 
 use super::client::{self, status};
+use super::instance::Name;
 use super::message::{ReasonCount, Reply, Request, Traced};
-use super::place::Name;
 use super::{drops, metrics, overview, trace_text};
 
 #[derive(Debug, Subcommand)]

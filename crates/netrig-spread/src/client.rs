@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use rig_cli::exit::{Exit, Failure};
 use rig_service::ask::{Conversation, NoAnswer};
 
+use crate::instance;
 use crate::message::{Logged, Reply, Request, Status};
-use crate::place::Place;
 use crate::settings::Changes;
 
 /// Why there is no answer.
@@ -75,7 +75,7 @@ pub(crate) fn done(request: &Request) -> Result<Vec<String>, AskError> {
 }
 
 fn ask(request: &Request) -> Result<Reply, AskError> {
-    let socket = Place::here()?.socket();
+    let socket = instance::files()?.socket();
     let begun = Conversation::<Reply>::begin(&socket, request);
     let mut conversation = begun.map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning,

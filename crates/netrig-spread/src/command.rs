@@ -19,10 +19,9 @@ use crate::actuator::{self, Kind};
 use crate::client::{self, AskError};
 use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
-use crate::place::Place;
 use crate::settings::{Changes, Pattern, Rule, Settings};
 use crate::simulate::{self, Simulate};
-use crate::{listing, metrics};
+use crate::{instance, listing, metrics};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -280,9 +279,9 @@ fn events(interface: Option<&str>, follow: bool, json: bool) -> Result<Exit, Fai
 
 fn stop() -> Result<Exit, Failure> {
     let lines_of = client::done(&Request::Stop)?;
-    let place = Place::here().or_exit(Exit::Failed)?;
+    let files = instance::files().or_exit(Exit::Failed)?;
     let deadline = Instant::now() + ENDING;
-    while place.is_running() {
+    while files.is_running() {
         if Instant::now() > deadline {
             let error = anyhow!("the spreader was told to end, but its process is still there");
             return Err(Failure::new(Exit::Failed, error));

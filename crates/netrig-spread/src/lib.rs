@@ -15,10 +15,10 @@ pub mod client;
 pub mod command;
 mod daemon;
 mod exercise;
+mod instance;
 mod listing;
 pub mod message;
 mod metrics;
-pub mod place;
 pub mod settings;
 mod simulate;
 

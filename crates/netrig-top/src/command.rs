@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use netrig_lb::place::{DEFAULT_NAME, Name};
+use netrig_lb::instance::{DEFAULT_NAME, Name};
 use netrig_vrouter::client::Asked;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print_on;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use netrig_lb::place::Name;
+use netrig_lb::instance::Name;
 use netrig_spread::client::AskError;
 use netrig_vrouter::client::Asked;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use rig_cli::exit::{Exit, Failure};
 use rig_service::ask::{self, NoAnswer};
+use rig_service::files::ServiceFiles;
 
+use crate::instance::{files, running};
 use crate::message::{FlowEntry, FlowFilter, Log, Reply, Request, Status, Table, Trace, Traced, Wanted};
-use crate::place::Place;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -46,7 +47,7 @@ impl From<AskError> for Failure {
 
 /// A router that runs here.
 #[derive(Debug, Clone)]
-pub struct Asked(Place);
+pub struct Asked(ServiceFiles);
 
 impl Asked {
     /// The one of a node; the only one, where no node is named.
@@ -55,17 +56,17 @@ impl Asked {
     /// Where nobody or several could be meant.
     pub fn of(node: Option<&str>) -> Result<Self, AskError> {
         if let Some(node) = node {
-            return Ok(Self(Place::of(node)));
+            return Ok(Self(files(node)));
         }
-        match &Place::running()[..] {
+        match &running()[..] {
             [] => Err(AskError::NoneRuns),
-            [node] => Ok(Self(Place::of(node))),
+            [node] => Ok(Self(files(node))),
             several => Err(AskError::Several { nodes: several.join(", ") }),
         }
     }
 
     fn foreign(&self) -> AskError {
-        AskError::Foreign { node: self.0.node().to_owned() }
+        AskError::Foreign { node: self.0.instance().to_owned() }
     }
 
     pub fn status(&self) -> Result<Status, AskError> {
@@ -142,8 +143,8 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn begin(place: &Place, request: &Request) -> Result<Self, AskError> {
-        let (socket, node) = (place.socket(), place.node().to_owned());
+    fn begin(files: &ServiceFiles, request: &Request) -> Result<Self, AskError> {
+        let (socket, node) = (files.socket(), files.instance().to_owned());
         let with = ask::Conversation::begin(&socket, request).map_err(|source| match source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { node: node.clone() },
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { node: node.clone(), socket: socket.clone() },

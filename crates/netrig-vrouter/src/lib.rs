@@ -24,11 +24,11 @@ pub mod filter;
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod fixture;
 pub mod follow;
+mod instance;
 pub mod listing;
 pub mod lookup;
 pub mod message;
 mod metrics;
-pub mod place;
 pub mod rates;
 pub mod routes;
 pub mod settings;

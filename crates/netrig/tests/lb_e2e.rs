@@ -11,7 +11,7 @@ mod talk;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::Ordering;
 
@@ -51,8 +51,11 @@ impl Home {
         Self { directory: tempfile::tempdir().unwrap(), here: again(&wires.here), name }
     }
 
+    /// Below the directory of its run directory.
     fn pins(&self) -> PathBuf {
-        Path::new("/sys/fs/bpf/netrig").join(&self.name)
+        let directories = std::fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+        let pins = directories.map(|directory| directory.path().join(&self.name));
+        pins.into_iter().find(|pins| pins.exists()).unwrap_or_else(|| "/sys/fs/bpf/none".into())
     }
 
     fn file(&self) -> PathBuf {

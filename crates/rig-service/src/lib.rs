@@ -4,6 +4,7 @@
 
 pub mod ask;
 pub mod bpf_file_system;
+pub mod files;
 pub mod http;
 pub mod lock;
 pub mod openmetrics;

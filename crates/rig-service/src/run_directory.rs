@@ -119,6 +119,21 @@ impl RunDirectory {
         &self.path
     }
 
+    /// Whether it is the one that the machine's services have without a word of the user's.
+    pub fn is_of_machine(&self) -> bool {
+        self.resolved() == resolved(Path::new(MACHINES))
+    }
+
+    /// Its absolute path without links, whether it is there yet or not: the same for all paths that lead to it.
+    pub fn resolved(&self) -> PathBuf {
+        resolved(&self.path)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned() }
+    }
+
     /// Makes the directory where it is missing, and trusts it or not.
     pub fn make(&self) -> Result<&Path, RunDirectoryError> {
         make_private(&self.path)?;
@@ -141,6 +156,16 @@ impl RunDirectory {
         make_private(&path)?;
         Ok(path)
     }
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for there in absolute.ancestors() {
+        if let (Ok(real), Ok(rest)) = (there.canonicalize(), absolute.strip_prefix(there)) {
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    absolute
 }
 
 /// A directory of the calling user's that nobody else writes to. One that others may read is no danger: what is secret in

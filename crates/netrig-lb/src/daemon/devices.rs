@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_service::files::ServiceFiles;
 use rig_stats::units::counted;
 use rig_sys::cpu::run_before_others;
 use rig_sys::ethtool;
@@ -17,7 +18,6 @@ use super::keep::Pins;
 use super::placed::{Placements, Put};
 use super::workers::Plan;
 use crate::message::DeviceStatus;
-use crate::place::Place;
 use crate::settings::{Device, HandOver, Start};
 
 pub(super) struct Devices {
@@ -61,7 +61,13 @@ fn receive_queues(device: &str) -> u32 {
 
 impl Devices {
     /// Of a balancer whose workers shall be `cpus`, all where there are none; `start` names the devices that it begins with.
-    pub(super) fn new(place: &Place, pins: Option<Pins>, generic: bool, cpus: Vec<u32>, start: &Start) -> Result<Self> {
+    pub(super) fn new(
+        files: &ServiceFiles,
+        pins: Option<Pins>,
+        generic: bool,
+        cpus: Vec<u32>,
+        start: &Start,
+    ) -> Result<Self> {
         let netlink = Netlink::here().context("talk to the kernel of network devices")?;
         let there = start.devices.iter().filter(|device| netlink.index(&device.name).is_ok());
         let queues: Vec<u32> = there.map(|device| receive_queues(&device.name)).collect();
@@ -74,7 +80,7 @@ impl Devices {
             cpus,
             hand_over: start.hand_over,
             may_place: true,
-            placements: Placements::recall(place),
+            placements: Placements::recall(files),
             trouble: Trouble::default(),
         })
     }

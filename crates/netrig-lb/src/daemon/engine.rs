@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::in_words;
 use rig_cli::streams::note;
 use rig_datapath::balancer::Balancer;
+use rig_service::files::ServiceFiles;
 use rig_stats::units::counted;
 
 use super::counts::{Counts, Snapshot, key_of};
@@ -19,14 +20,13 @@ use super::pace::Pace;
 use super::socket::{Ask, Event};
 use super::status::list;
 use crate::message::{Reply, Request};
-use crate::place::Place;
 use crate::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};
 
 /// What is due once a second.
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
-    pub(super) place: Place,
+    pub(super) files: ServiceFiles,
     pub(super) balancer: Balancer,
     pub(super) devices: Devices,
     /// As it is in force, but for services that lack something.
@@ -365,8 +365,8 @@ impl Engine {
         if self.pins.is_none() {
             return Ok(());
         }
-        let path = self.place.configuration();
-        keep::write_configuration(&self.place, &self.settings().to_toml())
+        let path = self.files.configuration();
+        keep::write_configuration(&self.files, &self.settings().to_toml())
             .with_context(|| format!("write {}: a restart will not know of this", path.display()))
             .map_err(|error| in_words(&error))
     }

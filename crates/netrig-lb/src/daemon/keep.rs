@@ -7,17 +7,16 @@ use std::{fs, io};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_datapath::balancer;
+use rig_service::files::ServiceFiles;
 use rig_service::lock::Lock;
 use rig_service::{bpf_file_system, run_directory};
 
 use super::placed::Placements;
-use crate::place::Place;
 
 /// For the one process that runs the balancer of a name.
-pub(crate) fn lock(place: &Place) -> Result<Lock, Failure> {
-    place.make_directory().or_exit(Exit::Lacking)?;
-    let name = place.name();
-    Lock::take(&place.lock(), |process| {
+pub(crate) fn lock(files: &ServiceFiles) -> Result<Lock, Failure> {
+    let name = files.instance();
+    files.lock(|process| {
         Failure::new(
             Exit::BadInput,
             anyhow!(
@@ -47,8 +46,8 @@ const LAST_TABLE: &str = "tuning";
 const LINK: &str = "link_";
 
 impl Pins {
-    pub(crate) fn of(place: &Place) -> Self {
-        Self { directory: place.pins(), namespace: namespace() }
+    pub(crate) fn of(files: &ServiceFiles) -> Self {
+        Self { directory: files.pins(), namespace: namespace() }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -103,20 +102,20 @@ fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {
 }
 
 /// Writes the configuration in force. Whoever calls it holds the lock.
-pub(super) fn write_configuration(place: &Place, text: &str) -> io::Result<()> {
-    run_directory::replace(&place.configuration(), text.as_bytes())
+pub(super) fn write_configuration(files: &ServiceFiles, text: &str) -> io::Result<()> {
+    run_directory::replace(&files.configuration(), text.as_bytes())
 }
 
 /// Removes everything that a balancer has left whose control plane has ended, and puts its devices' queues back. False
 /// when there was nothing.
-pub(crate) fn remove_all(place: &Place) -> Result<bool, Failure> {
-    let pins = Pins::of(place);
+pub(crate) fn remove_all(files: &ServiceFiles) -> Result<bool, Failure> {
+    let pins = Pins::of(files);
     let there = pins.resumable();
     balancer::release_kept_neighbors(pins.directory());
     let removed = pins.remove().with_context(|| format!("remove {}", pins.directory().display()));
     removed.or_exit(Exit::Failed)?;
-    let placed = Placements::recall(place).undo_but(&[]);
-    for path in [place.configuration(), place.socket()] {
+    let placed = Placements::recall(files).undo_but(&[]);
+    for path in [files.configuration(), files.socket()] {
         let removed = fs::remove_file(&path).or_else(|error| gone(&error, error.kind()));
         removed.with_context(|| format!("remove {}", path.display())).or_exit(Exit::Failed)?;
     }

@@ -30,6 +30,7 @@ use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
 use rig_service::ask::Server;
+use rig_service::files::ServiceFiles;
 use rig_service::http;
 use rig_stats::units::counted;
 use rig_sys::socket::NamedAddress;
@@ -41,9 +42,9 @@ use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
 use self::socket::{Ask, Event};
+use super::instance::{self, Name};
 use super::message::{Reply, Request};
 use super::metrics;
-use super::place::{Name, Place};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
 
 /// What the command line of `run` says.
@@ -108,10 +109,10 @@ impl Start {
 
 /// Runs the balancer until it is told to stop.
 pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
-    let place = Place::of(&run.name);
+    let files = instance::files(&run.name);
     let from_file = run.file.as_ref().map(|file| Settings::load(file, Completeness::Required)).transpose()?;
-    let lock = keep::lock(&place)?;
-    let pins = Pins::of(&place);
+    let lock = keep::lock(&files)?;
+    let pins = Pins::of(&files);
     let mut said = Vec::new();
     if run.persist {
         said.extend(pins.prepare()?);
@@ -128,8 +129,8 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     let resumes = run.persist && pins.resumable();
     let settings = match from_file {
         Some(settings) => settings,
-        None if resumes && place.configuration().exists() => {
-            Settings::load(&place.configuration(), Completeness::Optional)?
+        None if resumes && files.configuration().exists() => {
+            Settings::load(&files.configuration(), Completeness::Optional)?
         }
         None => Settings::default(),
     };
@@ -140,9 +141,9 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
     let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let built = build(run, place.clone(), &pins, settings, resumes);
+    let built = build(run, files.clone(), &pins, settings, resumes);
     if built.is_err() && !resumes {
-        Placements::recall(&place).undo_but(&[]);
+        Placements::recall(&files).undo_but(&[]);
     }
     if built.is_err() && run.persist && !resumes {
         // Half of something would be in the way of the next one.
@@ -157,19 +158,19 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         Err(failure) => {
             // What was there before stays, with its connections.
             if !resumes {
-                let Engine { place, mut devices, pins, .. } = engine;
+                let Engine { files, mut devices, pins, .. } = engine;
                 devices.unplace();
                 drop(devices);
-                pins.map_or(Ok(false), |_| keep::remove_all(&place))?;
+                pins.map_or(Ok(false), |_| keep::remove_all(&files))?;
             }
             return Err(failure);
         }
     };
     let (end, asked) = engine.work(&events);
-    let Engine { place, mut devices, balancer, pins, .. } = engine;
+    let Engine { files, mut devices, balancer, pins, .. } = engine;
     if end == End::Detach {
         if pins.is_some() {
-            keep::remove_all(&place)?;
+            keep::remove_all(&files)?;
         }
         devices.unplace();
     }
@@ -209,7 +210,7 @@ fn open(
         serving.context("serve metrics").or_exit(Exit::Failed)?;
     }
     let server =
-        Server::start(&engine.place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
+        Server::start(&engine.files.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     match print(&introduction(engine, resumes)) {
         Ok(_) => Ok((server, events)),
         Err(failure) => {
@@ -228,11 +229,11 @@ fn rendered(events: &mpsc::Sender<Event>) -> Option<String> {
 }
 
 /// The balancer with its rules in force, attached.
-fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool) -> Result<Engine, Failure> {
+fn build(run: &Run, files: ServiceFiles, pins: &Pins, settings: Settings, resumes: bool) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
     let kept = run.persist.then(|| pins.clone());
     let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
-    let devices = Devices::new(&place, kept.clone(), run.overlay.generic, cpus, &start);
+    let devices = Devices::new(&files, kept.clone(), run.overlay.generic, cpus, &start);
     let mut devices = devices.or_exit(Exit::Failed)?;
     if !resumes {
         devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
@@ -262,7 +263,7 @@ fn build(run: &Run, place: Place, pins: &Pins, settings: Settings, resumes: bool
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let now = Instant::now();
     let engine = Engine {
-        place,
+        files,
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
         pace: Pace::new(balancer.places(), now),
         balancer,
@@ -324,7 +325,10 @@ fn introduction(engine: &Engine, resumed: bool) -> String {
         (false, _) => "",
     };
     // Writing into a string does not fail.
-    let _ = writeln!(text, "balancer {} (process {}){how}", engine.place.name(), std::process::id());
+    let _ = writeln!(text, "balancer {} (process {}){how}", engine.files.instance(), std::process::id());
+    if let Some(pins) = &engine.pins {
+        let _ = writeln!(text, "  pinned in {}", pins.directory().display());
+    }
     let connections = engine.balancer.sizes().connections.into();
     let _ = writeln!(text, "  table for {}", memory_words(connections, engine.memory));
     text.push_str(&engine.devices.describe());
@@ -335,7 +339,7 @@ fn introduction(engine: &Engine, resumed: bool) -> String {
     for line in advice::advice(&engine.rules, engine.devices.drivers()) {
         note(format_args!("warning: {line}"));
     }
-    let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.place.name());
+    let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.files.instance());
     text
 }
 

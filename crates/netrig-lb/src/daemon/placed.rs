@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi::{self, Urgency};
@@ -13,7 +14,6 @@ use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
 use super::keep;
-use crate::place::Place;
 
 /// A device as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,8 +46,8 @@ pub(super) enum Put {
 
 impl Placements {
     /// Those of this balancer that were not put back, of this process or another.
-    pub(crate) fn recall(place: &Place) -> Self {
-        let path = place.placements();
+    pub(crate) fn recall(files: &ServiceFiles) -> Self {
+        let path = files.file("placed");
         let kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Self { path, namespace: keep::namespace(), changed: kept.unwrap_or_default() }
     }

@@ -14,8 +14,8 @@ use super::engine::{Engine, Voice};
 use super::keep::Pins;
 use super::socket::{Ask, Event};
 use super::{Overlay, Run, build};
+use crate::instance::{Name, files};
 use crate::message::{Reply, Request};
-use crate::place::{Name, Place};
 use crate::settings::Settings;
 
 /// A balancer at work, until it is dropped.
@@ -110,8 +110,8 @@ impl Drop for Service {
 fn engine(settings: Settings) -> std::result::Result<Engine, Failure> {
     // Nothing persists, so that of this name's files at most the one is written that tells where queues were.
     let name: Name = format!("in-{}", std::process::id()).parse().or_exit(Exit::Failed)?;
-    let place = Place::of(&name);
+    let files = files(&name);
     let run = Run { file: None, name, persist: false, overlay: Overlay::default() };
-    let pins = Pins::of(&place);
-    build(&run, place, &pins, settings, false)
+    let pins = Pins::of(&files);
+    build(&run, files, &pins, settings, false)
 }

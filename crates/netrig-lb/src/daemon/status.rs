@@ -64,7 +64,7 @@ impl Engine {
         let timeouts = self.rules.default_timeouts();
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: self.place.name().to_string(),
+            name: self.files.instance().to_owned(),
             process: std::process::id(),
             up_ms: self.begun.elapsed().as_millis() as u64,
             persist: self.pins.is_some(),

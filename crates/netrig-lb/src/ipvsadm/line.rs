@@ -7,10 +7,10 @@ use rig_datapath::balancer::MAX_WEIGHT;
 
 use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
+use crate::instance::Name;
 use crate::listing::{Listing, What};
 use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
 use crate::names::Book;
-use crate::place::Name;
 use crate::settings::{EXPIRES, REUSES, SCHEDULERS};
 
 /// A whole command line.

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::note;
+use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
@@ -15,7 +16,7 @@ use rig_sys::process::in_own_session;
 use serde::{Deserialize, Serialize};
 
 use crate::actuator::Before;
-use crate::place::Place;
+use crate::instance::{self, BEFORE};
 
 /// An interface that was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,19 +30,19 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct Kept {
     /// None of a spreader whose namespace goes with it.
-    place: Option<Place>,
+    files: Option<ServiceFiles>,
     taken: Vec<Taken>,
 }
 
 impl Kept {
-    pub(super) fn new(place: Option<Place>) -> Self {
-        Self { place, taken: Vec::new() }
+    pub(super) fn new(files: Option<ServiceFiles>) -> Self {
+        Self { files, taken: Vec::new() }
     }
 
     /// What another process has left, if it has.
-    fn recall(place: &Place) -> Self {
-        let taken = fs::read(place.kept()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Self { place: Some(place.clone()), taken: taken.unwrap_or_default() }
+    fn recall(files: &ServiceFiles) -> Self {
+        let taken = fs::read(files.file(BEFORE)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Self { files: Some(files.clone()), taken: taken.unwrap_or_default() }
     }
 
     /// Remembers one, in the file before it is relied on.
@@ -83,8 +84,8 @@ impl Kept {
     }
 
     fn write(&self) -> Result<()> {
-        let Some(place) = &self.place else { return Ok(()) };
-        let path = place.kept();
+        let Some(files) = &self.files else { return Ok(()) };
+        let path = files.file(BEFORE);
         let written = if self.taken.is_empty() {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -115,8 +116,8 @@ impl Taken {
 
 /// Puts back what another spreader of this namespace has left, which was killed together with its guard. To be called with
 /// the lock held.
-pub(super) fn put_back_of_others(place: &Place) {
-    let mut kept = Kept::recall(place);
+pub(super) fn put_back_of_others(files: &ServiceFiles) {
+    let mut kept = Kept::recall(files);
     if kept.taken.is_empty() {
         return;
     }
@@ -144,9 +145,9 @@ pub(crate) fn guard() -> Result<Exit, Failure> {
     // The other end closes with the spreader, however it ends.
     let mut nothing = Vec::new();
     io::stdin().read_to_end(&mut nothing).context("wait for the spreader").or_exit(Exit::Failed)?;
-    let place = Place::here().or_exit(Exit::Failed)?;
+    let files = instance::files().or_exit(Exit::Failed)?;
     // The next spreader puts it back itself.
-    let Ok(_lock) = place.lock() else { return Ok(Exit::Done) };
-    let failed = Kept::recall(&place).give_back_all();
+    let Ok(_lock) = instance::lock(&files) else { return Ok(Exit::Done) };
+    let failed = Kept::recall(&files).give_back_all();
     Ok(if failed.is_empty() { Exit::Done } else { Exit::Failed })
 }

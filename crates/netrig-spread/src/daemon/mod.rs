@@ -30,9 +30,8 @@ use self::engine::{Engine, Source, lacking};
 use self::keep::Kept;
 pub(crate) use self::keep::guard;
 use crate::message::{Reply, Request};
-use crate::metrics;
-use crate::place::Place;
 use crate::settings::{Pattern, Rule, Settings};
+use crate::{instance, metrics};
 
 pub(super) type Ask = ask::Ask<Request, Reply>;
 
@@ -71,9 +70,9 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
     settings.rules.splice(0..0, said);
     settings.metrics = run.metrics.or(settings.metrics);
     exist(&settings)?;
-    let place = Place::here().or_exit(Exit::Failed)?;
-    let lock = place.lock()?;
-    keep::put_back_of_others(&place);
+    let files = instance::files().or_exit(Exit::Failed)?;
+    let lock = instance::lock(&files)?;
+    keep::put_back_of_others(&files);
     let listener = settings.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let (sender, events) = mpsc::channel();
     watch(sender.clone()).context("watch links").or_exit(Exit::Failed)?;
@@ -85,7 +84,7 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
     caught.context("catch signals").or_exit(Exit::Failed)?;
     let mut guard = keep::start_guard().or_exit(Exit::Failed)?;
     let only_named = settings.rules.iter().all(|rule| rule.name.is_name());
-    let engine = Engine::start(settings, source, Kept::new(Some(place.clone())), run.records, true);
+    let engine = Engine::start(settings, source, Kept::new(Some(files.clone())), run.records, true);
     let mut engine = engine.or_exit(Exit::Lacking)?;
     if engine.interfaces().next().is_none() && only_named {
         return lacking(engine.waiting()).map(|()| Exit::Lacking).or_exit(Exit::Lacking);
@@ -96,7 +95,7 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
         serving.context("serve metrics").or_exit(Exit::Failed)?;
     }
     let server =
-        Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
+        Server::start(&files.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&introduction(&engine)).map(|()| engine.work(&events));
     let failed = engine.end();
     for line in &failed {

@@ -19,6 +19,7 @@ use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
 use super::{Ask, Event, REST, addresses, refused};
 use crate::compile::{Compiled, Numbers, compile};
+use crate::instance::files;
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
 use crate::settings::{Settings, changes};
@@ -113,8 +114,12 @@ impl Engine {
         let peers = self.found.site.peers.len();
         let nodes = peers + self.found.site.unreached.len();
         format!(
-            "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached\n",
-            self.node
+            "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached{}\n",
+            self.node,
+            self.kept
+                .as_ref()
+                .map(|_| format!("; pinned in {}", files(&self.node).pins().display()))
+                .unwrap_or_default()
         )
     }
 

@@ -31,11 +31,10 @@ use rig_sys::netlink::{Event as Change, Events};
 
 use self::engine::Engine;
 use self::sources::Speaking;
-use crate::compile;
 use crate::message::{Reply, Request};
 use crate::metrics;
-use crate::place::Place;
 use crate::settings::Settings;
+use crate::{compile, instance};
 
 type Ask = ask::Ask<Request, Reply>;
 
@@ -91,12 +90,12 @@ pub(crate) fn run(file: &Path, node: &str, after: After, metrics: Option<SocketA
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
     let listener = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let place = Place::of(node);
-    let lock = place.lock()?;
+    let files = instance::files(node);
+    let lock = instance::lock(&files)?;
     let sizes = sizes(&settings, node).or_exit(Exit::BadInput)?;
     let After { persist, fail_open } = after;
     let mut begun =
-        if persist { persistence::begin(&place, sizes)? } else { persistence::begin_without(&place, sizes)? };
+        if persist { persistence::begin(&files, sizes)? } else { persistence::begin_without(&files, sizes)? };
     match fail_open {
         true => persistence::open(node)?.iter().for_each(note),
         false => begun.router.close_behind(node),
@@ -117,7 +116,7 @@ pub(crate) fn run(file: &Path, node: &str, after: After, metrics: Option<SocketA
         serving.context("serve metrics").or_exit(Exit::Failed)?;
     }
     let server =
-        Server::start(&place.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
+        Server::start(&files.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
     let ended = print(&engine.introduction()).inspect(|()| engine.work(&events));
     if persist {
         note(
@@ -144,9 +143,9 @@ fn rendered(events: &Sender<Event>) -> Option<String> {
 
 /// Ends what a router has left behind.
 pub(crate) fn release(node: &str) -> Result<Exit, Failure> {
-    let place = Place::of(node);
-    let _lock = place.lock()?;
-    let was_there = persistence::release(&place)?;
+    let files = instance::files(node);
+    let _lock = instance::lock(&files)?;
+    let was_there = persistence::release(&files)?;
     let opened = persistence::open(node)?;
     let said = if was_there || opened.is_some() { "released" } else { "nothing of it was kept" };
     print(&format!("{said}: node {node}\n"))?;

@@ -11,11 +11,12 @@ use rig_cli::streams::note;
 use rig_datapath::Error;
 use rig_datapath::vrouter::{Router, Sizes, keep, open_all};
 use rig_service::bpf_file_system;
+use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 
 use super::refused;
 use crate::compile::Numbers;
-use crate::place::Place;
+use crate::instance::NUMBERS;
 
 /// What a router begins with.
 pub(super) struct Begun {
@@ -26,10 +27,13 @@ pub(super) struct Begun {
 }
 
 /// One that ends with its process.
-pub(super) fn begin_without(place: &Place, sizes: Sizes) -> Result<Begun, Failure> {
-    if keep::is_kept(&place.pins()) {
-        let node = place.node();
-        let error = anyhow!("the router of node '{node}' persists here, without a process");
+pub(super) fn begin_without(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure> {
+    if keep::is_kept(&files.pins()) {
+        let node = files.instance();
+        let error = anyhow!(
+            "the router of node '{node}' persists here, without a process, by what is pinned in {}",
+            files.pins().display()
+        );
         let next = format!("go on with it by --persist, or end it by `netrig vrouter release --node {node}`");
         return Err(Failure::new(Exit::BadInput, error).with_next(next));
     }
@@ -38,14 +42,14 @@ pub(super) fn begin_without(place: &Place, sizes: Sizes) -> Result<Begun, Failur
 }
 
 /// One that goes on with what was kept, where there is something that it can go on with, and is kept itself.
-pub(super) fn begin(place: &Place, sizes: Sizes) -> Result<Begun, Failure> {
+pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure> {
     bpf_file_system::have("netrig vrouter run --persist")?.into_iter().for_each(note);
-    let pins = place.pins();
+    let pins = files.pins();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins);
     made.with_context(|| format!("make {}", pins.display())).or_exit(Exit::Lacking)?;
-    let kept = Some(place.numbers());
+    let kept = Some(files.file(NUMBERS));
     if keep::is_kept(&pins) {
-        match resume(place, sizes) {
+        match resume(files, sizes) {
             Ok((router, numbers)) => return Ok(Begun { router, numbers, kept }),
             Err(why) => note(format_args!("flows of the router before are forgotten: {why}")),
         }
@@ -55,12 +59,12 @@ pub(super) fn begin(place: &Place, sizes: Sizes) -> Result<Begun, Failure> {
     Ok(Begun { router, numbers: Numbers::default(), kept })
 }
 
-fn resume(place: &Place, sizes: Sizes) -> Result<(Router, Numbers), String> {
-    let path = place.numbers();
+fn resume(files: &ServiceFiles, sizes: Sizes) -> Result<(Router, Numbers), String> {
+    let path = files.file(NUMBERS);
     let unreadable = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let text = fs::read(&path).map_err(|error| unreadable(&error))?;
     let numbers = serde_json::from_slice(&text).map_err(|error| unreadable(&error))?;
-    match Router::resume(sizes, &place.pins()) {
+    match Router::resume(sizes, &files.pins()) {
         Ok(router) => Ok((router, numbers)),
         Err(Error::PinnedOtherwise { .. }) => Err("its tables are of other sizes, or of another version".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -74,12 +78,12 @@ pub(super) fn keep_numbers(path: &std::path::Path, numbers: &Numbers) -> anyhow:
 }
 
 /// Takes all of it away; says whether there was something.
-pub(super) fn release(place: &Place) -> Result<bool, Failure> {
-    let was_there = keep::is_kept(&place.pins());
-    keep::release(&place.pins()).map_err(refused)?;
-    match fs::remove_file(place.numbers()) {
+pub(super) fn release(files: &ServiceFiles) -> Result<bool, Failure> {
+    let was_there = keep::is_kept(&files.pins());
+    keep::release(&files.pins()).map_err(refused)?;
+    match fs::remove_file(files.file(NUMBERS)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", place.numbers().display())).or_exit(Exit::Failed)
+            Err(error).with_context(|| format!("remove {}", files.file(NUMBERS).display())).or_exit(Exit::Failed)
         }
         _ => Ok(was_there),
     }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -327,7 +327,13 @@ impl Drop for Running {
     }
 }
 
-/// Whether something is pinned for the balancer of this name.
+/// Where something is pinned for balancers of this name, of any run directory.
+pub fn pins(name: &str) -> Vec<PathBuf> {
+    let directories = fs::read_dir("/sys/fs/bpf").unwrap().map(|entry| entry.unwrap().path());
+    let of_name = directories.map(|directory| directory.join(name));
+    of_name.filter(|pins| pins.display().to_string().contains("/netrig") && pins.exists()).collect()
+}
+
 pub fn is_pinned(name: &str) -> bool {
-    Path::new("/sys/fs/bpf/netrig").join(name).exists()
+    !pins(name).is_empty()
 }

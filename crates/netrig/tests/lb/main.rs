@@ -355,6 +355,61 @@ fn connections_are_ended_by_command() {
     });
 }
 
+#[test]
+fn balancers_of_one_name_and_two_run_directories_share_nothing() {
+    with_lab(|lab| {
+        lab.add_device("lb2", 1);
+        let (one, other) = (lab.path("."), lab.path("other"));
+        let run = |at: &std::path::Path, arguments: &[&str]| {
+            let mut running = lab.run_where(arguments, |command| {
+                command.env("NETRIG_RUN", at);
+            });
+            running.signal(Signal::TERM);
+            assert_eq!(running.ended(), Some(0), "{}", running.said());
+            running.said()
+        };
+        let netrig = |at: &std::path::Path, status: i32, arguments: &[&str]| {
+            let output = lab.command(arguments).env("NETRIG_RUN", at).output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            assert_eq!(output.status.code(), Some(status), "{arguments:?}: {}", text(&output.stderr));
+            text(&output.stdout) + &text(&output.stderr)
+        };
+        let file = lab.file(FIRST);
+        let first = run(&one, &[&file, "--persist"]);
+        // The other one is begun anew, and goes on with what is its own.
+        let second = run(&other, &["--persist", "--device", "lb2"]);
+        assert!(!second.contains("going on with") && second.contains("no services yet"), "{second}");
+        let [kept, others] = [&first, &second].map(|said| {
+            let line = said.lines().find_map(|line| line.trim().strip_prefix("pinned in ")).unwrap();
+            std::path::PathBuf::from(line)
+        });
+        let mut all = [kept.clone(), others.clone()];
+        all.sort();
+        let mut pinned = lab::pins("lb");
+        pinned.sort();
+        assert_eq!(pinned, all);
+        let said = netrig(&other, 3, &["status"]);
+        assert!(said.contains(&format!("by what is pinned in {}", others.display())), "{said}");
+        exchange(&mut lab.connect(), 1000).unwrap();
+
+        netrig(&other, 0, &["stop", "--detach"]);
+        assert!(kept.exists() && !others.exists());
+        let again = run(&one, &["--persist"]);
+        assert!(again.contains("going on with the connections") && again.contains(SERVICE), "{again}");
+        exchange(&mut lab.connect(), 1000).unwrap();
+        netrig(&one, 0, &["stop", "--detach"]);
+        assert!(!is_pinned("lb"));
+
+        // Where the machine's own run directory leads, by whatever path, is what a version before has kept.
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "mode=0755", "run", "/run"]).status().unwrap();
+        assert!(mounted.success(), "no /run of its own");
+        run(std::path::Path::new("/run/../run/netrig"), &["--persist", "--device", "lb2"]);
+        assert_eq!(lab::pins("lb"), [std::path::PathBuf::from("/sys/fs/bpf/netrig/lb")]);
+        netrig(std::path::Path::new("/run/netrig"), 0, &["stop", "--detach"]);
+        assert!(!is_pinned("lb"));
+    });
+}
+
 fn ask(socket: &std::path::Path, request: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

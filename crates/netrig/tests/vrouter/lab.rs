@@ -198,6 +198,13 @@ impl Lab {
     }
 }
 
+/// Where something is pinned for routers of this node, of any run directory.
+pub fn pins(node: &str) -> Vec<PathBuf> {
+    let directories = fs::read_dir("/sys/fs/bpf").unwrap().map(|entry| entry.unwrap().path());
+    let of_node = directories.map(|directory| directory.join(node));
+    of_node.filter(|pins| fs::read_dir(pins).is_ok_and(|pinned| pinned.count() > 0)).collect()
+}
+
 pub fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 65536];
     while let Ok(read @ 1..) = stream.read(&mut buffer) {

@@ -521,9 +521,44 @@ fn flows_go_on_while_the_process_does_not() {
         let (said, _) = lab.netrig(0, 0, &["release", "--node", "a"]);
         assert!(said.contains("nothing of it was kept"), "{said}");
         drop(b);
-        assert!(fs::read_dir("/sys/fs/bpf/netrig-vrouter/b").unwrap().count() > 0);
+        assert_eq!(lab::pins("b").len(), 1);
         lab.netrig(0, 1, &["release", "--node", "b"]);
         lab.is_left_alone(&lab.web, ADDRESSES[0]);
+    });
+}
+
+#[test]
+fn routers_of_one_node_and_two_run_directories_share_nothing() {
+    with_lab(|lab| {
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+        assert!(mounted.success(), "no bpf file system of its own");
+        let file = lab.file("8080");
+        let _b = lab.start(1, &file);
+        lab.plug_web();
+        let mut a = lab.start_with(0, &file, &["--persist"]);
+        let mut stream = lab.connect();
+        exchange(&mut stream);
+        a.signal(Signal::TERM);
+        assert_eq!(a.ended(), Some(0));
+        let kept = lab::pins("a");
+        assert_eq!(kept.len(), 1);
+        a.says(&format!("pinned in {}", kept[0].display()));
+
+        // Of the same node's name, elsewhere: it finds nothing to go on with, and releases nothing but its own.
+        let elsewhere = lab.path("elsewhere");
+        let other = |arguments: &[&str]| {
+            let mut command = lab.command(1, arguments);
+            command.env("NETRIG_RUN", &elsewhere);
+            command
+        };
+        let output = other(&["release", "--node", "a"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "nothing of it was kept: node a\n");
+        exchange(&mut stream);
+        assert_eq!(lab::pins("a"), kept);
+        let (_, said) = lab.netrig(2, 0, &["run", &file, "--node", "a"]);
+        assert!(said.contains(&format!("by what is pinned in {}", kept[0].display())), "{said}");
+        lab.netrig(0, 0, &["release", "--node", "a"]);
+        assert!(lab::pins("a").is_empty());
     });
 }
 

@@ -1,0 +1,31 @@
+//! Where the spreader of a network namespace is found: there is one at most, so that no interface has two.
+
+use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure};
+use rig_service::files::{ServiceFiles, ServiceKind};
+use rig_service::lock::Lock;
+use rig_sys::netns::NetNs;
+
+const SPREADER: ServiceKind = ServiceKind { directory: "spread", pins: "netrig-spread" };
+
+/// What interfaces had before they were taken.
+pub(crate) const BEFORE: &str = "before";
+
+/// The files of the spreader of the namespace that this process is in.
+///
+/// # Errors
+/// Where the kernel does not tell which it is.
+pub(crate) fn files() -> anyhow::Result<ServiceFiles> {
+    let namespace = NetNs::of_current_thread().and_then(|here| here.inode());
+    let namespace = namespace.context("find out which network namespace this is")?;
+    Ok(ServiceFiles::new(&SPREADER, format!("net-{namespace}")))
+}
+
+/// For the one process that runs the spreader.
+pub(crate) fn lock(files: &ServiceFiles) -> Result<Lock, Failure> {
+    files.lock(|process| {
+        let error = anyhow!("a spreader runs in this network namespace already, as process {process}");
+        Failure::new(Exit::BadInput, error)
+            .with_next("give it another interface by its file and `netrig spread reload`, or end it first")
+    })
+}
