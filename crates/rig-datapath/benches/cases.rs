@@ -5,13 +5,13 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
 
-#[path = "../tests/balancer/cases.rs"]
+#[path = "../tests/integration/balancer/cases.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod cases;
-#[path = "../tests/balancer/frames.rs"]
+#[path = "../tests/integration/balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod frames;
-#[path = "../tests/balancer/lab.rs"]
+#[path = "../tests/integration/balancer/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod lab;
 

@@ -5,7 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
 
-#[path = "../tests/balancer/frames.rs"]
+#[path = "../tests/integration/balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod frames;
 

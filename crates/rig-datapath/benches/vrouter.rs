@@ -5,15 +5,15 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
 
-#[path = "../tests/vrouter/cases.rs"]
+#[path = "../tests/integration/vrouter/cases.rs"]
 mod cases;
-#[path = "../tests/balancer/frames.rs"]
+#[path = "../tests/integration/balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod frames;
-#[path = "../tests/vrouter/lab.rs"]
+#[path = "../tests/integration/vrouter/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod lab;
-#[path = "../tests/vrouter/outer.rs"]
+#[path = "../tests/integration/vrouter/outer.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod outer;
 

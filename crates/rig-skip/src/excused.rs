@@ -22,6 +22,6 @@ pub const EXCUSED: &[Excuse] = &[
     },
     Excuse {
         lack: Lack::Program("ntttcp"),
-        why: "no distribution packages ntttcp-for-linux; its recorded exchanges are played in tests/ntttcp/recorded.rs",
+        why: "no distribution packages ntttcp-for-linux; its recorded exchanges are played in tests/integration/ntttcp/recorded.rs",
     },
 ];

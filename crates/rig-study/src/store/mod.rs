@@ -12,7 +12,7 @@
 //! - record types do not deny unknown fields, so that an older netrig reads what a newer one of the same schema wrote;
 //! - what this cannot express is a new schema version: a step in `connection::STEPS` that rewrites the rows.
 //!
-//! `tests/store.rs` holds records as they were written; they must go on being readable.
+//! `tests/integration/store.rs` of netrig holds records as they were written; they must go on being readable.
 
 mod connection;
 mod error;

@@ -1,0 +1,180 @@
+//! Runs that are stopped, killed or fail: nothing stays behind but what was measured.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Child;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rig_study::store::RunState;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use super::bench::{Bench, assert_whole, trials_told};
+use super::world::{self, Dice, expect, netrig};
+
+/// Longer than an interrupted run may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends a signal as a terminal does: to all that were started with the run.
+fn signal(run: &Child, signal: Signal) {
+    kill_process_group(Pid::from_child(run), signal).unwrap();
+}
+
+/// How `child` ended, and what it wrote to standard error.
+fn end_of(mut child: Child) -> (std::process::ExitStatus, String) {
+    let status = world::until(PATIENCE, || child.try_wait().unwrap());
+    if status.is_none() {
+        child.kill().unwrap();
+    }
+    let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    (status.unwrap_or_else(|| panic!("it does not end: {said}")), said)
+}
+
+/// Asserts that every run, whatever became of it, is in the history and can be reported.
+fn assert_reportable(bench: &Bench) {
+    let store = bench.store();
+    let store = ["--store", store.to_str().unwrap()];
+    let (history, _) = expect(&netrig().arg("history").args(store).output().unwrap(), 0);
+    println!("{history}");
+    for run in bench.runs() {
+        let id = run.summary.id.to_string();
+        let line = history.lines().find(|line| line.split_whitespace().next() == Some(&id)).unwrap();
+        // Behind it may stand that the machine was another.
+        assert!(line.contains(&format!("  {}", run.summary.state)), "{line}");
+        for format in ["terminal", "json"] {
+            let (out, _) = expect(&netrig().args(["report", &id, "--format", format]).args(store).output().unwrap(), 0);
+            assert!(out.contains("A short suite"), "{out}");
+            let cut_short = run.summary.state == RunState::Interrupted;
+            assert_eq!(out.to_lowercase().contains("interrupted"), cut_short, "{out}");
+        }
+    }
+}
+
+#[test]
+fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
+    world::own(|| {
+        let bench = Bench::new();
+        let mut dice = Dice::new();
+        let mut in_a_testbed = 0;
+        for life in 0..15 {
+            let after = dice.up_to(Duration::from_millis(1300));
+            let mut run = bench.start(&[]);
+            thread::sleep(after);
+            in_a_testbed += u32::from(world::network_namespaces().len() > 1);
+            run.kill().unwrap();
+            run.wait().unwrap();
+            let when = format!("of life {life}, killed after {after:?}");
+            println!("{when}");
+            world::assert_nothing_left(&when);
+            for run in bench.runs() {
+                assert_whole(&run);
+                let complete = run.trials.len() == run.summary.planned_trials as usize;
+                assert!(run.summary.state == RunState::Interrupted || complete, "{:?} {when}", run.summary);
+            }
+        }
+        assert!(in_a_testbed > 0, "no moment fell into a trial");
+        let stored: usize = bench.runs().iter().map(|run| run.trials.len()).sum();
+        assert!(stored > 0, "no life was long enough to store anything");
+        assert_reportable(&bench);
+    });
+}
+
+#[test]
+fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
+    world::own(|| {
+        let bench = Bench::new();
+        let mut dice = Dice::new();
+        let mut caught = 0;
+        for (life, how) in
+            [Signal::INT, Signal::TERM, Signal::HUP, Signal::INT].into_iter().cycle().take(10).enumerate()
+        {
+            let before = bench.runs().len();
+            let after = dice.up_to(Duration::from_millis(1300));
+            let run = bench.start(&[]);
+            thread::sleep(after);
+            signal(&run, how);
+            let (status, said) = end_of(run);
+            let when = format!("of life {life}, {how:?} after {after:?}: {status}\n{said}");
+            println!("{when}");
+            world::assert_nothing_left(&when);
+            let runs = bench.runs();
+            runs.iter().for_each(assert_whole);
+            let new = (runs.len() > before).then(|| &runs.last().unwrap().summary);
+            match (status.code(), status.signal()) {
+                (Some(130), _) => {
+                    caught += 1;
+                    let reason = said.find("stopped by the user").unwrap_or_else(|| panic!("{when}"));
+                    let remains = said.find("finished trials are kept");
+                    assert!(remains.is_none_or(|remains| reason < remains), "the reason comes first {when}");
+                    let told = trials_told(&said);
+                    if let Some(run) = new {
+                        assert_eq!(run.state, RunState::Interrupted, "{when}");
+                        assert!(run.ended_unix_ms.is_some(), "its end was not stored {when}");
+                        assert_eq!(run.stored_trials as usize, told, "{when}");
+                        // Of a run without trials there is nothing to report.
+                        let kept = said.contains(&format!("netrig report {} --store", run.id));
+                        assert_eq!(kept, told > 0, "{when}");
+                    }
+                }
+                // Before netrig listens to signals there is nothing to keep.
+                (_, Some(number)) if number == how.as_raw() => assert_eq!(new, None, "{when}"),
+                // The last trial was over.
+                (Some(0 | 1), _) => assert_eq!(new.map(|run| &run.state), Some(&RunState::Complete), "{when}"),
+                _ => panic!("{when}"),
+            }
+        }
+        assert!(caught > 0, "no moment fell into a run");
+        assert_reportable(&bench);
+    });
+}
+
+#[test]
+fn a_second_signal_ends_a_run_at_once_and_leaves_nothing_either() {
+    world::own(|| {
+        let bench = Bench::new();
+        let run = bench.start(&["--window", "20s"]);
+        world::until(PATIENCE, || (workers().len() >= 2).then_some(())).expect("workers are started");
+        let begin = Instant::now();
+        signal(&run, Signal::INT);
+        signal(&run, Signal::INT);
+        let (status, said) = end_of(run);
+        assert!(status.code() == Some(130) || status.signal() == Some(Signal::INT.as_raw()), "{status}: {said}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "it waited for the window's end");
+        world::assert_nothing_left("after the second signal");
+        assert_eq!(bench.runs()[0].summary.state, RunState::Interrupted);
+    });
+}
+
+/// The worker processes that run.
+fn workers() -> Vec<u32> {
+    world::processes().into_iter().filter(|process| process.command.ends_with(" worker")).map(|p| p.pid).collect()
+}
+
+#[test]
+fn a_worker_that_is_killed_fails_the_run_by_name_and_keeps_its_trials() {
+    world::own(|| {
+        let bench = Bench::new();
+        let mut run = bench.start(&["--window", "1s"]);
+        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+        let done = lines.by_ref().map(Result::unwrap).find(|line| line.contains("bit/s ")).expect("a trial ends");
+        println!("{done}");
+        let victim = world::until(PATIENCE, || workers().pop()).expect("a worker is started");
+        // Not in the middle of its start.
+        thread::sleep(Duration::from_millis(100));
+        kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+        let said: Vec<String> = lines.map(Result::unwrap).collect();
+        let said = said.join("\n");
+        println!("{said}");
+        assert_eq!(run.wait().unwrap().code(), Some(4), "{said}");
+        world::assert_nothing_left("of a run whose worker was killed");
+        let named = ["a: ", "b: ", "a/x: ", "a/y: ", "b/x: ", "b/y: "].iter().any(|name| said.contains(name));
+        assert!(named, "no worker is named: {said}");
+        assert!(said.contains("died") && said.contains("signal: 9"), "{said}");
+        assert!(said.contains("scenario") && said.contains("trial"), "{said}");
+        assert!(said.contains("netrig report 1 --store"), "{said}");
+        let runs = bench.runs();
+        assert!(matches!(&runs[0].summary.state, RunState::Failed { reason } if reason.contains("died")));
+        assert!(!runs[0].trials.is_empty());
+        runs.iter().for_each(assert_whole);
+    });
+}

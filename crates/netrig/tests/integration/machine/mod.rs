@@ -1,0 +1,28 @@
+//! netrig on the machine itself: namespaces, processes, signals. Everything that needs privileges or looks at the whole
+//! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
+
+mod agents;
+mod attribution;
+mod bench;
+mod dut;
+mod files;
+mod host;
+mod inside;
+mod kept;
+mod killed;
+mod lacking;
+mod lanes;
+mod layers;
+mod limits;
+mod loads;
+mod packets;
+mod paths;
+mod programme;
+mod rootless;
+mod set;
+mod spin;
+mod spreader;
+mod turns;
+mod vrouter;
+
+use crate::world;

@@ -1,0 +1,22 @@
+//! All tests of this crate that stand outside of it: one executable, which is linked once.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod benches;
+mod cli;
+mod compare;
+mod corpus;
+mod doctor;
+mod dperf;
+mod ends;
+mod ipvsadm;
+mod lb;
+mod lb_e2e;
+mod machine;
+mod ntttcp;
+mod spread;
+mod store;
+mod suite_schema;
+mod top;
+mod vrouter;
+mod workspace;
+mod world;

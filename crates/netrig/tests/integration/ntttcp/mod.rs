@@ -1,0 +1,7 @@
+//! `netrig ntttcp` against itself, against recordings of the original, and, where it is on PATH, against the original.
+//! All traffic is on loopback.
+
+mod original;
+mod own;
+mod process;
+mod recorded;

@@ -1,0 +1,232 @@
+//! Containers' interfaces while no router runs: closed to the node's own services, unless it is said otherwise.
+
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use rig_sys::netlink::Netlink;
+use rig_sys::process::in_namespace;
+use rustix::process::Signal;
+
+use super::lab::{ADDRESSES, Lab, PATIENCE, Running, exchange, run};
+use super::until;
+
+/// Of the node's own service.
+const OWN: u16 = 9000;
+/// Who is let in has answered by then.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A service of node a, and ways to it that need no router: the link-local address of the node's end, and IPv4 by routes that know the
+/// link.
+fn serve(lab: &Lab) {
+    let listener = lab.nodes[0].run(|| TcpListener::bind(("::", OWN)).unwrap()).unwrap();
+    thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(drop));
+    run(&lab.client, "route add 192.0.2.1/32 dev eth0");
+    run(&lab.nodes[0], "route add 10.1.0.11/32 dev toclient");
+}
+
+/// As RFC 4291, appendix A, has it.
+fn link_local(mac: [u8; 6]) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    let word = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, word(a ^ 2, b), word(c, 0xff), word(0xfe, d), word(e, f))
+}
+
+/// Whether the container is let in, by both ways or none.
+fn is_let_in(lab: &Lab) -> [bool; 2] {
+    let mac = Netlink::open(&lab.nodes[0]).unwrap().link("toclient").unwrap().mac.unwrap();
+    let index = Netlink::open(&lab.client).unwrap().link("eth0").unwrap().index;
+    let ways = [
+        SocketAddr::from(SocketAddrV6::new(link_local(mac), OWN, 0, index)),
+        SocketAddr::new("192.0.2.1".parse().unwrap(), OWN),
+    ];
+    ways.map(|to| lab.client.run(|| TcpStream::connect_timeout(&to, SOON)).unwrap().is_ok())
+}
+
+#[track_caller]
+fn is_open(lab: &Lab) {
+    let open = until(PATIENCE, || (is_let_in(lab) == [true; 2]).then_some(()));
+    assert!(open.is_some(), "not by IPv6, IPv4: {:?}", is_let_in(lab));
+}
+
+#[track_caller]
+fn is_closed(lab: &Lab) {
+    assert_eq!(is_let_in(lab), [false; 2], "by IPv6, IPv4");
+}
+
+#[track_caller]
+fn stop(mut router: Running) -> Running {
+    router.signal(Signal::TERM);
+    assert_eq!(router.ended(), Some(0));
+    router
+}
+
+pub fn without_a_router(lab: &Lab) {
+    serve(lab);
+    is_open(lab);
+    let file = lab.file("8080");
+    let _b = lab.start(1, &file);
+    lab.plug_web();
+
+    let mut a = lab.start(0, &file);
+    exchange(&mut lab.connect());
+    is_closed(lab);
+    a.kill();
+    is_closed(lab);
+    // What answers is the router, and it alone.
+    lab.is_left_alone(&lab.client, ADDRESSES[1]);
+    let a = lab.start(0, &file);
+    exchange(&mut lab.connect());
+    is_closed(lab);
+    stop(a).says(
+        "its containers' interfaces stay closed: run it again, or open them with `netrig vrouter release --node a`",
+    );
+    is_closed(lab);
+
+    // An interface in the place of another is closed when the router sees it.
+    let mut a = lab.start(0, &file);
+    run(&lab.nodes[0], "link delete toclient");
+    a.says("interface 'client' is not there yet");
+    lab.plug(0, "toclient", &lab.client, "02:00:00:00:00:01");
+    run(&lab.client, "route add 192.0.2.1/32 dev eth0");
+    run(&lab.nodes[0], "route add 10.1.0.11/32 dev toclient");
+    a.says("interface 'client' is there: toclient");
+    exchange(&mut lab.connect());
+    a.kill();
+    is_closed(lab);
+
+    // Who wants it open has it so, whatever there was before.
+    let mut a = lab.start_with(0, &file, &["--fail-open"]);
+    a.says("open again without a router: toclient");
+    exchange(&mut lab.connect());
+    is_closed(lab);
+    a.kill();
+    is_open(lab);
+    let a = lab.start_with(0, &file, &["--fail-open"]);
+    is_closed(lab);
+    drop(stop(a));
+    is_open(lab);
+}
+
+/// Whether the node's end has a queueing discipline for filters.
+fn has_clsact(lab: &Lab) -> bool {
+    tc(lab, "qdisc show dev toclient").contains("clsact")
+}
+
+#[track_caller]
+fn tc(lab: &Lab, arguments: &str) -> String {
+    let mut command = Command::new("tc");
+    let output = in_namespace(command.args(arguments.split(' ')), &lab.nodes[0]).output().unwrap();
+    assert!(output.status.success(), "tc {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// It goes where the router has made it and it is empty, by whatever way the interface is opened.
+pub fn leaves_no_qdisc(lab: &Lab) {
+    let file = lab.file("8080");
+    let release = || lab.netrig(0, 0, &["release", "--node", "a"]);
+    let close = || {
+        // Twice, as the second router finds the first one's filter.
+        for _ in 0..2 {
+            lab.start(0, &file).kill();
+            assert!(tc(lab, "filter show dev toclient ingress").contains("closed"));
+        }
+    };
+    close();
+    release();
+    assert!(!has_clsact(lab));
+
+    // Another's filter there, in either direction.
+    for direction in ["ingress", "egress"] {
+        close();
+        tc(lab, &format!("filter add dev toclient {direction} pref 7 protocol all u32 match u32 0 0 classid 1:1"));
+        release();
+        let shown = tc(lab, &format!("filter show dev toclient {direction}"));
+        assert!(shown.contains("u32") && !shown.contains("closed"), "{shown}");
+        tc(lab, "qdisc del dev toclient clsact");
+    }
+
+    // Another's that is empty.
+    tc(lab, "qdisc add dev toclient clsact");
+    close();
+    release();
+    assert!(has_clsact(lab));
+    tc(lab, "qdisc del dev toclient clsact");
+
+    // An interface that is not the file's any more.
+    let a = lab.start(0, &file);
+    assert!(has_clsact(lab));
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("name = \"client\"\nnode = \"a\"", "name = \"client\"\nnode = \"b\"")).unwrap();
+    lab.netrig(0, 0, &["reload", "--node", "a"]);
+    assert!(!has_clsact(lab));
+    drop(stop(a));
+}
+
+pub fn opened_again(lab: &Lab) {
+    serve(lab);
+    let file = lab.file("8080");
+    let release = |node: &str| lab.netrig(0, 0, &["release", "--node", node]).0;
+    lab.start(0, &file).kill();
+    is_closed(lab);
+    // It is not this node's.
+    assert_eq!(release("b"), "nothing of it was kept: node b\n");
+    is_closed(lab);
+    assert_eq!(release("a"), "released: node a\nopen again without a router: toclient\n");
+    is_open(lab);
+    assert_eq!(release("a"), "nothing of it was kept: node a\n");
+
+    // What the file has no more is not the router's.
+    let a = lab.start(0, &file);
+    is_closed(lab);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = text.replace("namespace = \"client\"", "namespace = \"other\"");
+    std::fs::write(&file, &other).unwrap();
+    lab.netrig(0, 0, &["reload", "--node", "a"]);
+    // It is, but is not where it is said to be.
+    is_closed(lab);
+    std::fs::write(&file, &text).unwrap();
+    lab.netrig(0, 0, &["reload", "--node", "a"]);
+    is_closed(lab);
+    std::fs::write(&file, text.replace("name = \"client\"\nnode = \"a\"", "name = \"client\"\nnode = \"b\"")).unwrap();
+    lab.netrig(0, 0, &["reload", "--node", "a"]);
+    is_open(lab);
+    std::fs::write(&file, &text).unwrap();
+    drop(stop(a));
+
+    // One that goes on without a process, and is ended then.
+    let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+    assert!(mounted.success(), "no bpf file system of its own");
+    lab.start_with(0, &file, &["--persist"]).kill();
+    is_closed(lab);
+    assert_eq!(release("a"), "released: node a\nopen again without a router: toclient\n");
+    is_open(lab);
+}
+
+/// Somebody else's filter has the place: it stays, the router runs, and says that it cannot close the interface.
+pub fn with_anothers_filter(lab: &Lab) {
+    let netlink = Netlink::open(&lab.nodes[0]).unwrap();
+    let index = netlink.link("toclient").unwrap().index;
+    let tc = |arguments: &str| {
+        let mut command = Command::new("tc");
+        in_namespace(command.args(arguments.split(' ')), &lab.nodes[0]).output().unwrap()
+    };
+    assert!(tc("qdisc add dev toclient clsact").status.success());
+    let filter = "filter add dev toclient ingress pref 1 protocol all u32 match u32 0 0 classid 1:1";
+    let added = tc(filter);
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    let file = lab.file("8080");
+    let (a, _b) = (lab.start(0, &file), lab.start(1, &file));
+    a.says(&format!("cannot close interface {index} for when there is no router"));
+    lab.plug_web();
+    exchange(&mut lab.connect());
+    let (said, _) = lab.netrig(0, 0, &["status", "--node", "a"]);
+    assert!(said.contains("preference 1 of the interface's ingress filters"), "{said}");
+    let shown = tc("filter show dev toclient ingress");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("u32"), "{shown:?}");
+    // As soon as the place is free.
+    assert!(tc("filter del dev toclient ingress pref 1").status.success());
+    let shows = || String::from_utf8_lossy(&tc("filter show dev toclient ingress").stdout).contains("closed");
+    assert!(until(PATIENCE, || shows().then_some(())).is_some(), "it is not closed");
+}

@@ -1,0 +1,390 @@
+//! Random sequences of packets, changes and silences: the program does what the model says, byte for byte.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
+use rig_datapath::balancer::model::{Model, Route};
+use rig_datapath::balancer::{
+    Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Reuse, Scheduler, Service, Unhandled,
+};
+use rig_wire::ethernet::Mac;
+use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
+
+use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, icmp_error, may_be_fragmented};
+use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
+use super::{backend, config, full_nat, limited, service, small, udp_service};
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// From a client to a service: which client, port and service, which flags, how long, and how it is spoilt.
+    In {
+        client: u8,
+        port: u8,
+        service: u8,
+        flags: u8,
+        payload: u16,
+        spoil: Spoil,
+    },
+    /// From a backend, of a connection that there is.
+    Out {
+        connection: u16,
+        flags: u8,
+        payload: u16,
+        spoil: Spoil,
+    },
+    /// An ICMP error: about a packet to a client or, outward, to a backend.
+    Error {
+        connection: u16,
+        outward: bool,
+        kind: u8,
+        quoted: u8,
+    },
+    Later {
+        ticks: u16,
+    },
+    Sweep,
+    Change {
+        config: u8,
+    },
+    /// Somebody watches routes for so many ticks, which nothing may depend on while they stay.
+    Watch {
+        ticks: u16,
+        generation: u16,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Spoil {
+    Nothing,
+    Partial,
+    /// A byte of the frame is another one.
+    Byte {
+        at: u8,
+        xor: u8,
+    },
+    Short {
+        by: u8,
+    },
+    Ttl(u8),
+    Vlan,
+    NoChecksum,
+    MayBeFragmented,
+}
+
+fn spoil() -> impl Strategy<Value = Spoil> {
+    prop_oneof![
+        12 => Just(Spoil::Nothing),
+        2 => Just(Spoil::Partial),
+        // From the link's addresses to the payload.
+        3 => (0_u8..80, 1_u8..).prop_map(|(at, xor)| Spoil::Byte { at, xor }),
+        1 => (1_u8..60).prop_map(|by| Spoil::Short { by }),
+        1 => (0_u8..3).prop_map(Spoil::Ttl),
+        1 => Just(Spoil::Vlan),
+        1 => Just(Spoil::NoChecksum),
+        1 => Just(Spoil::MayBeFragmented),
+    ]
+}
+
+fn flags() -> impl Strategy<Value = u8> {
+    prop_oneof![6 => Just(SYN), 6 => Just(ACK), 2 => Just(FIN | ACK), 1 => Just(RST), 1 => Just(SYN | ACK), 1 => any::<u8>()]
+}
+
+fn payload() -> impl Strategy<Value = u16> {
+    prop_oneof![6 => 0_u16..64, 1 => 1400_u16..1500]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        16 => (0_u8..4, 0_u8..12, 0_u8..11, flags(), payload(), spoil()).prop_map(
+            |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
+        ),
+        10 => (any::<u16>(), flags(), payload(), spoil())
+            .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
+        3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
+            .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
+        3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
+        2 => Just(Step::Sweep),
+        1 => (0_u8..4).prop_map(|config| Step::Change { config }),
+        2 => (0_u16..60, 0_u16..3).prop_map(|(ticks, generation)| Step::Watch { ticks, generation }),
+    ]
+}
+
+fn with(scheduler: Scheduler, service: Service) -> Service {
+    Service { scheduler, ..service }
+}
+
+fn keep(service: Service) -> Service {
+    Service { reuse: Reuse::Keep, ..service }
+}
+
+fn tunnel(local: &[&str]) -> Forward {
+    Forward::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+}
+
+/// Services of every kind.
+fn everything() -> Vec<Service> {
+    let v4 = ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080"].map(|address| backend(address, 2));
+    let v6 = ["[fd00::10]:8080", "[fd00::11]:8080"].map(|address| backend(address, 1));
+    let same = ["10.0.0.10:83", "10.0.0.11:83"].map(|address| backend(address, 1));
+    let many: Vec<_> = (0..20)
+        .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
+        .collect();
+    vec![
+        Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
+        with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
+        with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
+        keep(with(
+            Scheduler::LeastConnections,
+            service("10.0.0.201:80", Forward::Nat, &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)]),
+        )),
+        keep(with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", Forward::Route, &same))),
+        with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
+        udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
+        udp_service("[fd00::205]:53", Forward::Nat, &v6),
+        // More backends than are all looked at, of which some are soon at their limits.
+        with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
+        // A backend in common with the other one, and an address of this machine's.
+        service("10.0.0.1:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
+    ]
+}
+
+fn configs() -> Vec<Config> {
+    let all = everything();
+    let mut drained = all.clone();
+    drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
+    drained.iter_mut().step_by(2).for_each(|service| service.expire = Expire::Quiescent);
+    let mut fewer = all.clone();
+    fewer.truncate(4);
+    fewer[0].backends.truncate(1);
+    fewer[0].expire = Expire::Removed;
+    fewer[0].reuse = Reuse::Keep;
+    fewer[1].expire = Expire::Quiescent;
+    fewer[3].forward = full_nat(&["10.0.0.102"]);
+    let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };
+    // Two in a tick.
+    let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
+    vec![
+        Config { policy: few, ..config(&all) },
+        config(&drained),
+        Config { policy: pass, ..config(&fewer) },
+        config(&[]),
+    ]
+}
+
+fn client(number: u8, v6: bool) -> IpAddr {
+    // The last has a neighbour entry.
+    let host = [60, 61, 62, 50][usize::from(number)];
+    if v6 { format!("fd00::{host}").parse().unwrap() } else { IpAddr::from([10, 0, 0, host]) }
+}
+
+/// A frame as a step wants it.
+fn bytes(mut frame: Frame, spoil: Spoil) -> Vec<u8> {
+    match spoil {
+        Spoil::Partial => return frame.partial(),
+        Spoil::Ttl(ttl) => frame.ttl = ttl,
+        Spoil::Vlan => frame.vlan = Some(7),
+        _ => {}
+    }
+    let mut bytes = frame.bytes();
+    match spoil {
+        Spoil::Byte { at, xor } => {
+            if let Some(byte) = bytes.get_mut(usize::from(at)) {
+                *byte ^= xor;
+            }
+        }
+        Spoil::Short { by } => bytes.truncate((bytes.len() - usize::from(by).min(bytes.len())).max(14)),
+        Spoil::MayBeFragmented if frame.source.is_ipv4() => bytes = may_be_fragmented(&bytes),
+        Spoil::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
+        _ => {}
+    }
+    bytes
+}
+
+struct Pair<'a> {
+    lab: &'a mut Lab,
+    model: Model,
+    services: Vec<(Protocol, SocketAddr)>,
+    drops: BTreeMap<Drop, u64>,
+    log: String,
+}
+
+impl Pair<'_> {
+    fn packet(&mut self, frame: &[u8]) -> Result<(), TestCaseError> {
+        let expected = self.model.packet(frame, self.lab.tick);
+        let outcome = self.lab.send(frame);
+        let _ = writeln!(self.log, "{:?} {:?} {:?}", expected.verdict, expected.drop, expected.pass);
+        if let Some(reason) = expected.drop {
+            *self.drops.entry(reason).or_default() += 1;
+        }
+        prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}\n{:?}", self.log, frame, expected);
+        prop_assert_eq!(normal(&outcome.frame), normal(&expected.frame), "{}\nframe {:02x?}", self.log, frame);
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+        let _ = write!(self.log, "{step:?} -> ");
+        match *step {
+            Step::In { client: number, port, service, flags, payload, spoil } => {
+                // One more than there are.
+                let (protocol, address) = self
+                    .services
+                    .get(usize::from(service))
+                    .copied()
+                    .unwrap_or((Protocol::Tcp, "10.0.0.200:81".parse().unwrap()));
+                let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
+                let l4 = if protocol == Protocol::Tcp { L4::Tcp(flags) } else { L4::Udp };
+                let frame = Frame::new(l4, source, address).payload(&vec![port; payload.into()]);
+                self.packet(&bytes(frame, spoil))
+            }
+            Step::Out { connection, flags, payload, spoil } => {
+                let Some((protocol, source, destination)) = self.answer(connection) else { return Ok(()) };
+                let l4 = if protocol == Protocol::Tcp { L4::Tcp(flags) } else { L4::Udp };
+                let frame = Frame::new(l4, source, destination).payload(&vec![flags; payload.into()]);
+                self.packet(&bytes(frame, spoil))
+            }
+            Step::Error { connection, outward, kind, quoted } => {
+                let known = self.model.connections();
+                let Some(nth) = usize::from(connection).checked_rem(known.len()) else { return Ok(()) };
+                let (protocol, source, destination) = if outward {
+                    let Some((protocol, backend, local)) = self.answer(connection) else { return Ok(()) };
+                    (protocol, local, backend)
+                } else {
+                    let (client, service, ..) = known[nth];
+                    let known = self.services.iter().find(|(_, address)| *address == service);
+                    (known.map_or(Protocol::Tcp, |(protocol, _)| *protocol), service, client)
+                };
+                let l4 = if protocol == Protocol::Tcp { L4::Tcp(ACK) } else { L4::Udp };
+                let about = Frame::new(l4, source, destination).payload(b"quoted").packet();
+                let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
+                self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
+            }
+            Step::Later { ticks } => {
+                self.lab.later(ticks.into());
+                Ok(())
+            }
+            Step::Sweep => {
+                self.lab.balancer.sweep_all().unwrap();
+                self.model.sweep(self.lab.tick);
+                self.same_connections()
+            }
+            Step::Watch { ticks, generation } => {
+                self.lab.balancer.pretend_watched(self.lab.tick + u32::from(ticks), generation).unwrap();
+                Ok(())
+            }
+            Step::Change { config } => {
+                let config = &configs()[usize::from(config)];
+                self.lab.balancer.apply(config).unwrap();
+                self.model.apply(config);
+                Ok(())
+            }
+        }
+    }
+
+    fn answer(&self, connection: u16) -> Option<(Protocol, SocketAddr, SocketAddr)> {
+        self.model.answer_of(usize::from(connection).checked_rem(self.model.len())?)
+    }
+
+    fn same_connections(&self) -> Result<(), TestCaseError> {
+        let mut ours = Vec::new();
+        let each =
+            |c: rig_datapath::balancer::Connection| ours.push((c.client, c.service, c.local, c.backend, c.state));
+        self.lab.balancer.connections(each).unwrap();
+        ours.sort();
+        prop_assert_eq!(ours, self.model.connections(), "{}", self.log);
+        Ok(())
+    }
+}
+
+/// A checksum of 0 and one of 0xffff say the same, and which one an incremental update gives depends on its order. The
+/// forwarding tests see to it that all of them are right.
+fn normal(frame: &[u8]) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let l3 = if frame.get(12..14) == Some(&[0x81, 0]) { 18 } else { 14 };
+    let mut zero = |at: usize| {
+        if let Some(checksum) = frame.get_mut(at..at + 2)
+            && checksum == [0xff, 0xff]
+        {
+            checksum.fill(0);
+        }
+    };
+    // IPv4's; TCP's, UDP's and ICMP's behind either header.
+    for at in [10, 20 + 16, 20 + 6, 20 + 2, 40 + 16, 40 + 6, 40 + 2] {
+        zero(l3 + at);
+    }
+    frame
+}
+
+/// What the lab's routes and neighbours are.
+fn route_to(address: IpAddr, known: Route) -> Result<Route, Drop> {
+    let host = match address {
+        IpAddr::V4(v4) => match v4.octets() {
+            // The network's own, the balancer's, and broadcast.
+            [10, 0, 0, 0 | 1 | 255] => return Err(Drop::NoRoute),
+            [10, 0, 0, host] => Some(host),
+            _ => return Err(Drop::NoRoute),
+        },
+        IpAddr::V6(v6) => match v6.segments() {
+            [0xfd00, 0, 0, 0, 0, 0, 0, 0 | 1] => return Err(Drop::NoRoute),
+            // As it was written: fd00::10 is host 10.
+            [0xfd00, 0, 0, 0, 0, 0, 0, host] => format!("{host:x}").parse().ok(),
+            [0xfd00, 0, 0, 0, ..] => None,
+            _ => return Err(Drop::NoRoute),
+        },
+    };
+    if host.is_some_and(|host| NEIGHBORS.contains(&host)) { Ok(known) } else { Err(Drop::NoNeighbor) }
+}
+
+#[test]
+fn the_program_does_what_the_model_says() {
+    let Some(lab) = Lab::new(small(), &config(&[])) else { return };
+    stay_on_one_cpu();
+    let route = Route { source: lab.near, destination: lab.far, mtu: MTU as usize };
+    // 32 cases of up to 250 steps take some seconds.
+    let mut runner =
+        TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
+    let steps = prop::collection::vec(step(), 1..250);
+    let lab = RefCell::new(lab);
+    let result = runner.run(&steps, |steps| {
+        let lab = &mut *lab.borrow_mut();
+        lab.balancer.clear().unwrap();
+        let (handle, near) = (lab.balancer.handle(), lab.near);
+        let own = [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()];
+        let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
+        let mut model =
+            Model::new(64, (near, MTU as usize), &own, Box::new(move |address| route_to(address, route)), hash);
+        let config = &configs()[0];
+        lab.balancer.apply(config).unwrap();
+        model.apply(config);
+        let services = config.services.iter().map(|service| (service.protocol, service.address)).collect();
+        let mut pair = Pair { lab, model, services, drops: BTreeMap::new(), log: String::new() };
+        for step in &steps {
+            pair.step(step)?;
+        }
+        pair.same_connections()?;
+        let counted: BTreeMap<Drop, u64> =
+            pair.lab.balancer.drops().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
+        prop_assert_eq!(&counted, &pair.drops, "{}", pair.log);
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn the_model_leaves_arp_alone() {
+    let mut model = Model::new(64, (NEAR_MAC, 1500), &[], Box::new(|_| Err(Drop::NoRoute)), Box::new(|_, _, _| 0));
+    let mut frame = ethernet(&[0x45; 20], None);
+    let mut for_another = frame.clone();
+    for_another[5] ^= 1;
+    assert_eq!(model.packet(&for_another, 1).pass, Some(Pass::OtherMac));
+    frame[12..14].copy_from_slice(&[8, 6]);
+    assert_eq!(model.packet(&frame, 1).pass, Some(Pass::NotIp));
+    assert_eq!(frame[6..12], CLIENT_MAC.0);
+    assert_ne!(CLIENT_MAC, Mac::default());
+}

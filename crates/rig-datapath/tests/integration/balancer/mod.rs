@@ -1,0 +1,67 @@
+//! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
+
+mod cases;
+mod changes;
+mod differential;
+mod errors;
+mod expire;
+mod forwarding;
+pub(super) mod frames;
+mod handles;
+mod lab;
+mod neighbors;
+mod reuse;
+mod short;
+mod strangers;
+mod timed;
+mod too_big;
+mod trace;
+mod traffic;
+mod tunnel;
+mod ways;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
+
+pub fn small() -> Sizes {
+    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+}
+
+pub fn backend(address: &str, weight: u32) -> Backend {
+    Backend { address: address.parse().unwrap(), weight, limit: None }
+}
+
+pub fn limited(address: &str, limit: u32) -> Backend {
+    Backend { limit: NonZeroU32::new(limit), ..backend(address, 1) }
+}
+
+/// A round robin of TCP.
+pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+    let address: SocketAddr = address.parse().unwrap();
+    Service {
+        protocol: Protocol::Tcp,
+        address,
+        scheduler: Scheduler::RoundRobin,
+        forward,
+        backends: backends.to_vec(),
+        limit: None,
+        timeouts: Timeouts::default(),
+        expire: Expire::Never,
+        sloppy_tcp: false,
+        reuse: Reuse::Reschedule,
+    }
+}
+
+pub fn udp_service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+    Service { protocol: Protocol::Udp, ..service(address, forward, backends) }
+}
+
+pub fn full_nat(local: &[&str]) -> Forward {
+    Forward::FullNat { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+}
+
+pub fn config(services: &[Service]) -> Config {
+    Config { services: services.to_vec(), ..Config::default() }
+}

@@ -1,0 +1,65 @@
+//! The cases that are timed, and that timing them does not change what becomes of them.
+
+use rig_datapath::balancer::ServiceStatus;
+use rig_datapath::balancer::replay::{self, Replayed};
+use rig_datapath::test_run::Verdict;
+
+use super::cases::{self, Case, Expected};
+use super::lab::Lab;
+
+#[track_caller]
+fn is_as_expected(lab: &Lab, case: &Case) {
+    let name = &case.name;
+    match &case.expected {
+        Expected::Sent(bytes) => assert_eq!(lab.sent(&case.frame), *bytes, "{name}"),
+        Expected::Begun(first) => {
+            let out = lab.sent(&case.frame);
+            assert_eq!(out, first.forwarded(&out), "{name}");
+        }
+        Expected::Dropped(reason) => assert_eq!(lab.dropped(&case.frame), *reason, "{name}"),
+        Expected::Left(reason) => lab.passes(&case.frame, *reason),
+    }
+}
+
+#[test]
+fn each_case_ends_as_it_shall() {
+    let Some(lab) = Lab::new(cases::sizes(), &cases::config()) else { return };
+    let cases = cases::all(&lab);
+    assert!(cases.len() > 60, "{}", cases.len());
+    // Twice: the first packet must not be a special one.
+    for case in cases.iter().chain(&cases) {
+        is_as_expected(&lab, case);
+    }
+}
+
+const REPEAT: u16 = 100;
+
+/// Each repetition begins with the packet as it was, so the last one ends as the first does.
+#[test]
+fn a_case_that_is_repeated_stays_the_same() {
+    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
+    let begun = |services: &[ServiceStatus]| -> u64 { services.iter().map(|s| s.traffic.connections).sum() };
+    for mut case in cases::all(&lab) {
+        // Only the port is counted up, so this is the one whose checksum is right in the end.
+        let last = match &case.expected {
+            Expected::Begun(first) => Some(first.with_port(REPEAT)),
+            _ => None,
+        };
+        if let Some(last) = &last {
+            case.frame = last.bytes();
+        }
+        let (name, before) = (&case.name, lab.balancer.services().unwrap());
+        let packet = case.packet();
+        let outcome =
+            replay::run(&lab.balancer, Replayed::Through, packet, Some(lab.interface), REPEAT.into()).unwrap();
+        let (verdict, frame) = match &case.expected {
+            Expected::Sent(bytes) => (Verdict::Transmit, bytes.clone()),
+            Expected::Begun(_) => (Verdict::Transmit, last.as_ref().unwrap().forwarded(&outcome.frame)),
+            Expected::Dropped(_) => (Verdict::Drop, case.frame.clone()),
+            Expected::Left(_) => (Verdict::Pass, case.frame.clone()),
+        };
+        assert_eq!((outcome.verdict, outcome.frame), (verdict, frame), "{name}: {:?}", lab.drops());
+        let begun = begun(&lab.balancer.services().unwrap()) - begun(&before);
+        assert!(last.is_none() || begun == u64::from(REPEAT), "{name}: {begun}");
+    }
+}

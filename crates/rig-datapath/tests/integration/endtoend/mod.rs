@@ -1,0 +1,70 @@
+//! Real programs and the kernel's own TCP through the attached balancer: client - balancer - servers, each in a network
+//! namespace, each joined by a wire of its own.
+
+mod expire;
+mod hostile;
+mod lab;
+mod mtu;
+mod next_hops;
+mod pins;
+mod programs;
+mod restart;
+mod steady;
+mod talk;
+mod unpack;
+mod unsent;
+mod web;
+
+use std::net::{IpAddr, SocketAddr};
+
+use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
+
+use super::balancer::frames;
+
+/// Addresses that clients ask for. Nobody has them but backends that are to answer for them directly.
+pub const V4: &str = "10.9.0.1";
+pub const V6: &str = "fd09::1";
+/// Local addresses, which the servers' default route leads to.
+const LOCAL: [&str; 4] = ["10.8.0.1", "10.8.0.2", "fd08::1", "fd08::2"];
+
+pub fn sizes(connections: u32) -> Sizes {
+    Sizes { connections, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+}
+
+pub fn backend(address: SocketAddr, weight: u32) -> Backend {
+    Backend { address, weight, limit: None }
+}
+
+pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -> Service {
+    Service {
+        protocol: Protocol::Tcp,
+        address: SocketAddr::new(address.parse().unwrap(), port),
+        scheduler: Scheduler::RoundRobin,
+        forward,
+        backends,
+        limit: None,
+        timeouts: Timeouts::default(),
+        expire: Expire::Never,
+        sloppy_tcp: false,
+        reuse: Reuse::Reschedule,
+    }
+}
+
+fn local(address: &str) -> Vec<IpAddr> {
+    let of: IpAddr = address.parse().unwrap();
+    let all = LOCAL.iter().map(|local| local.parse::<IpAddr>().unwrap());
+    all.filter(|local| local.is_ipv4() == of.is_ipv4()).collect()
+}
+
+/// With local addresses of a service's family.
+pub fn full_nat(service: &str) -> Forward {
+    Forward::FullNat { local: local(service) }
+}
+
+pub fn tunnel(service: &str) -> Forward {
+    Forward::Tunnel { local: local(service) }
+}
+
+pub fn config(services: impl Into<Vec<Service>>) -> Config {
+    Config { services: services.into(), ..Config::default() }
+}

@@ -1,0 +1,10 @@
+//! All tests of this crate that stand outside of it: one executable, which is linked once.
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+mod commands;
+mod common;
+mod datagrams;
+mod failures;
+mod flows;
+mod streams;
+mod transactions;

@@ -1,6 +1,0 @@
-//! The packet engine against the kernel's own TCP, nginx and curl, over a veth pair, by AF_XDP and AF_PACKET.
-#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
-
-mod as_client;
-mod as_server;
-mod world;
