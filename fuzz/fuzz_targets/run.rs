@@ -5,6 +5,6 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
     if let Ok(text) = std::str::from_utf8(data) {
-        rig_study::compare::exercise(text);
+        rig_verdict::compare::exercise(text);
     }
 });

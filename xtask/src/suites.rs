@@ -40,7 +40,7 @@ const INTRODUCTION: &str = "\
 # Suite files
 
 <!-- Written by `cargo xtask suites` from docs/schema/suite.json. Change the comments of the types that it follows from
-(crates/rig-study/src/suite). -->
+(crates/rig-suite/src/suite). -->
 
 Every key of a suite file, its type, what holds without it, and an example, from a suite that is built in where one has the key. A suite is a TOML file: `netrig show mine.toml` checks it,
 `netrig run mine.toml` runs it. [HOWTO.md](HOWTO.md) has a small one, [suites/](../suites/) those that are built in. An editor that reads

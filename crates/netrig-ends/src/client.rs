@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rig_cli::exit::Stopped;
+use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
-use rig_study::record::Environment;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group};
 use rig_sys::socket::{AddressError, NamedAddress, resolve};

@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rig_facts::record::Clocks;
+use rig_facts::record::Environment;
 use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
-use rig_study::record::Environment;
 use rig_sys::socket::NamedAddress;
 
 use super::machine::{MachineUse, Reading};
@@ -16,7 +17,6 @@ use super::records;
 use super::seal::{self, Broken, End, Key, Nonce, Seal};
 use super::server_session;
 use super::wire::{self, Ask, Done, LONGEST_REPLY, PROTOCOL, Reply, Request, Version};
-use rig_study::record::Clocks;
 
 /// How the client's end is called in plans and records.
 pub const NAME: &str = "client";

@@ -22,10 +22,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rig_facts::record::Environment;
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_report::{Format, Options};
-use rig_study::record::Environment;
 use rig_sys::counters::CpuTicks;
 use rig_testbed::accounting::CpuReading;
 

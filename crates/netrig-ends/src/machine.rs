@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rig_datapath::cputime::{Member, Place};
-use rig_study::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
+use rig_facts::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
 use rig_sys::counters::{NamespaceCounters, Protocols};
 use rig_testbed::accounting::Accountant;
 use rig_testbed::meter::{self, MachineReading};

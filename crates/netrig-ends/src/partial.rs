@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use rig_facts::claim::Metric;
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream};
 use rig_load::record::Sample;
-use rig_study::claim::Metric;
 
 use super::client_session::NAME;
 

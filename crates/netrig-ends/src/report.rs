@@ -1,20 +1,20 @@
 //! The report of a test between two machines.
 
+use rig_facts::claim::{FigureRef, Metric, Side};
+use rig_facts::figures;
+use rig_facts::record::{Accounting, Environment, Flag, OfEnds, TrialRecord};
+use rig_facts::record::{LOAD_AVERAGE, Turns, described};
+use rig_facts::suspicion;
 use rig_load::plan::Load;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_report::build::{self, doubts};
 use rig_report::document::{Axis, Block, Cell, Chart, Column, Document, Label, Line, Lines, Row, Table};
 use rig_stats::confidence::Level;
 use rig_stats::units::{Span, counted};
-use rig_study::claim::{FigureRef, Metric, Side};
-use rig_study::ends::{Loads, words};
-use rig_study::export::{TestData, TestKind};
-use rig_study::figures;
-use rig_study::record::{Accounting, Environment, Flag, OfEnds, TrialRecord};
-use rig_study::run::turns::Turns;
-use rig_study::run::{LOAD_AVERAGE, described, suspicion};
-use rig_study::view::RunView;
+use rig_suite::ends::{Loads, words};
 use rig_sys::socket::NamedAddress;
+use rig_verdict::export::{TestData, TestKind};
+use rig_verdict::view::RunView;
 use serde_json::json;
 
 use super::client_session::{Ends, NAME, Test};

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
 use rig_load::protocol::Order;
@@ -28,7 +29,6 @@ use rustix::io::Errno;
 
 use self::client::{Client, Part};
 pub use self::listen::{Family, Reach, listen};
-use rig_study::record::Environment;
 
 use super::limits::{Limits, same_client};
 use super::machine::Meter;

@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rig_facts::record::Environment;
 use rig_load::plan::{Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::WorkerRecord;
-use rig_study::record::Environment;
 
 use super::limits::{Limits, Refusal};
 use super::machine::Reading;

@@ -18,9 +18,9 @@
 //! With a key each line but the first has a seal before it. Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close; a
 //! server that ends says `goodbye` to those who have no test running.
 
+use rig_facts::record::Environment;
 use rig_load::plan::{Load, Phases};
 use rig_load::record::{Sample, WorkerRecord};
-use rig_study::record::Environment;
 use serde::{Deserialize, Serialize};
 
 use super::machine::MachineUse;

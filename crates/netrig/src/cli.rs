@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
 use crate::command::ab::AbArgs;

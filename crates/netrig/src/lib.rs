@@ -8,14 +8,14 @@ pub mod manual;
 pub mod tool;
 
 use rig_cli::schema::Schema;
-use rig_study::run::Build;
+use rig_run::run::Build;
 
 /// The JSON Schemas of suite files and of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
-    let suite = [("suite.json", rig_study::suite::schema())];
+    let suite = [("suite.json", rig_suite::suite::schema())];
     let services = [&netrig_lb::schemas()[..], &netrig_vrouter::schemas(), &netrig_spread::schemas()].concat();
     let services = [services, netrig_top::schemas().to_vec()].concat();
-    let all = [&suite[..], &rig_study::export::schemas(), &netrig_tools::schemas(), &services];
+    let all = [&suite[..], &rig_verdict::export::schemas(), &netrig_tools::schemas(), &services];
     all.concat()
 }
 

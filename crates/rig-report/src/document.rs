@@ -11,9 +11,9 @@ use rig_stats::units::counted;
 use serde::{Deserialize, Serialize};
 
 pub use number::{Interval, Number};
-pub use rig_study::claim::Verdict;
-use rig_study::record::Profile;
-pub use rig_study::view::{Claim, Effect, Open};
+pub use rig_facts::claim::Verdict;
+use rig_facts::record::Profile;
+pub use rig_verdict::view::{Claim, Effect, Open};
 pub use strips::{StripRow, StripSpan, Strips};
 pub use table::{Align, Cell, Column, Row, Table};
 

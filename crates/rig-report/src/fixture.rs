@@ -207,7 +207,7 @@ fn lines() -> Lines {
 
 fn percentiles() -> Percentiles {
     let line = |label: &str, fast: u64, slow: u64| {
-        let histogram = rig_study::fixture::loads::histogram(&[(fast, 900), (2 * fast, 90), (slow, 10)]);
+        let histogram = rig_facts::fixture::loads::histogram(&[(fast, 900), (2 * fast, 90), (slow, 10)]);
         let value = |percentile| histogram.percentile(percentile).map(|ns| ns as f64 / 1000.0);
         let mark = |percentile| Mark { percentile, value: value(percentile).filter(|_| percentile < 99.95) };
         Distribution {

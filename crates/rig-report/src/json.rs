@@ -3,7 +3,7 @@
 use std::io;
 
 use rig_cli::visible::visible;
-use rig_study::export::{FORMAT, VERSION};
+use rig_verdict::export::{FORMAT, VERSION};
 use serde::Serialize;
 
 use super::document::Document;

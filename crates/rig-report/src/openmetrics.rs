@@ -8,8 +8,8 @@ use std::io;
 
 use rig_service::openmetrics::Exposition;
 use rig_stats::sample::Bound;
-use rig_study::compare::Comparison;
-use rig_study::export::{FigureData, RunData};
+use rig_verdict::compare::Comparison;
+use rig_verdict::export::{FigureData, RunData};
 use serde::Deserialize;
 
 use super::document::Document;

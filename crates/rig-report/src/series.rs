@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 use std::io;
 
+use rig_facts::record::track;
+use rig_facts::record::{AgentRecord, PhaseRecord, TrialRecord};
 use rig_stats::series::Track;
-use rig_study::record::{AgentRecord, PhaseRecord, TrialRecord};
-use rig_study::run::track;
-use rig_study::view::RunView;
+use rig_verdict::view::RunView;
 
 use super::csv::write_row;
 
@@ -88,7 +88,8 @@ fn is_counter(name: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use rig_study::fixture;
+    use rig_facts::fixture::with_phases;
+    use rig_verdict::fixture;
 
     use super::*;
 
@@ -106,7 +107,7 @@ mod tests {
         run.scenarios.truncate(1);
         run.scenarios[0].trials.truncate(2);
         let trials = std::mem::take(&mut run.scenarios[0].trials);
-        run.scenarios[0].trials = trials.into_iter().map(fixture::with_phases).collect();
+        run.scenarios[0].trials = trials.into_iter().map(with_phases).collect();
         let lines = lines(&run);
         // Two trials of two workers and two nodes, each with one counter and four readings.
         assert_eq!(lines.len(), 2 * 4 * 4);

@@ -1,6 +1,6 @@
 //! Every writer over one document that is made to break it, and over the report of a run.
 
-use rig_study::fixture as views;
+use rig_verdict::fixture as views;
 use serde_json::Value;
 use textwrap::core::display_width;
 
@@ -26,7 +26,7 @@ fn all() -> [Document; 4] {
     [
         fixture::document(),
         build::document(&views::run_view()),
-        build::document(&views::loads::netperf_view()),
+        build::document(&views::netperf::netperf_view()),
         build::document(&views::balancer::balancer_view()),
     ]
 }
@@ -38,7 +38,7 @@ fn terminal_looks_as_it_did() {
     insta::assert_snapshot!(
         "netperf-100.txt",
         written(
-            &build::document(&views::loads::netperf_view()),
+            &build::document(&views::netperf::netperf_view()),
             Format::Terminal,
             Options { colour: false, width: 100 }
         )
@@ -244,7 +244,7 @@ fn csv_keeps_text_and_figures_whole() {
 
 #[test]
 fn csv_has_distributions_whole() {
-    let text = plain(&build::document(&views::loads::netperf_view()), Format::Csv);
+    let text = plain(&build::document(&views::netperf::netperf_view()), Format::Csv);
     let rows: Vec<::csv::StringRecord> =
         ::csv::Reader::from_reader(text.as_bytes()).records().collect::<Result<_, _>>().unwrap();
     let title = "TCP_RR – latency of all transactions, trials pooled";
@@ -267,7 +267,7 @@ fn json_reads_back_as_the_same_document() {
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
             (value["format"].as_str(), value["version"].as_u64()),
-            (Some("netrig-report"), Some(u64::from(rig_study::export::VERSION)))
+            (Some("netrig-report"), Some(u64::from(rig_verdict::export::VERSION)))
         );
         assert_eq!(serde_json::from_value::<Document>(value).unwrap(), document);
     }

@@ -1,8 +1,8 @@
 //! Whether costs by layer add up, come out the same twice, and tell what one thing more in the path adds.
 
 use anyhow::{Context, Result, bail};
+use rig_facts::layers::{LayerPart, LayersData, OTHERS, Pairing, differences};
 use rig_stats::confidence::Level;
-use rig_study::layers::{LayerPart, LayersData, OTHERS, Pairing, differences};
 use serde_json::Value;
 
 use crate::{Bench, line};

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rig_facts::claim::Metric;
 use rig_report::Format;
 use rig_stats::confidence::Level;
 use rig_stats::units::Percent;
-use rig_study::claim::Metric;
 
 #[derive(Debug, Args)]
 pub struct StoreArgs {

@@ -3,7 +3,7 @@
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::look;
 use rig_cli::streams::{self, print_as_it_is};
-use rig_study::store::Store;
+use rig_facts::store::Store;
 
 use crate::doctor::{Format, Readiness, examine, write};
 

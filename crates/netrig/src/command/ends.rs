@@ -13,6 +13,8 @@ use rig_cli::exit::Stopped;
 use rig_cli::streams::{note, print};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
+use rig_run::run;
+use rig_run::run::turns::{Said, Starter};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{self, NamedAddress};
 
@@ -29,8 +31,6 @@ use netrig_ends::seal::Key;
 use netrig_ends::server::{Reach, Server, listen};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_report::Format;
-use rig_study::run;
-use rig_study::run::turns::{Said, Starter};
 
 use self::options::{Common, Keeping, Place, Serving};
 use super::arguments::OutputArgs;
@@ -124,7 +124,7 @@ fn client(
     };
     check(&test)?;
     let output = Output::choose(output_args.output.as_deref())?;
-    let (suite, scenario) = (rig_study::ends::suite(&test.client), test.client.name());
+    let (suite, scenario) = (rig_suite::ends::suite(&test.client), test.client.name());
     let against = keeping.against.as_deref();
     let against = Against::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
     let cancel = cancel_on_signal()?;

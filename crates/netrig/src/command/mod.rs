@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::{advice, netns, process};
 use rig_testbed::host::{self, Local};
 

@@ -11,19 +11,22 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::look;
 use rig_cli::streams::{note, print};
+use rig_facts::claim::{Judgement, Metric, Verdict};
+use rig_facts::record::TrialRecord;
+use rig_facts::record::settled::{Outcome, Settled, missed_words};
+use rig_facts::store::{Run, RunId, RunState, Store, UnreadRuns};
 use rig_report::document::{Claim, Document};
 use rig_report::{Format, Shape, build};
+use rig_run::run::minutes;
 use rig_stats::units::counted;
-use rig_study::answer::answer;
-use rig_study::claim::{Judgement, Metric, Verdict};
-use rig_study::export::{ClaimData, HistoryData, HistoryRun, set_apart};
-use rig_study::judge::{AaData, Rule, Ruling, judge};
-use rig_study::record::TrialRecord;
-use rig_study::run::{NoVerdict, Options, Outcome, Settled, minutes, missed_words, no_verdict};
-use rig_study::store::{Run, RunId, RunState, Store, UnreadRuns};
-use rig_study::suite::{Repeat, Suite};
-use rig_study::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
+use rig_suite::options::Options;
+use rig_suite::suite::{Repeat, Suite};
 use rig_sys::cpu::CpuSet;
+use rig_verdict::answer::answer;
+use rig_verdict::export::{ClaimData, HistoryData, HistoryRun, set_apart};
+use rig_verdict::judge::{AaData, Rule, Ruling, judge};
+use rig_verdict::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
+use rig_verdict::{NoVerdict, no_verdict};
 
 use super::arguments::{OutputArgs, StoreArgs};
 use super::ends;
@@ -354,7 +357,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
         })
         .collect();
     // A claim about a scenario that was left out on purpose says nothing.
-    let asked_of: Vec<&rig_study::claim::Claim> =
+    let asked_of: Vec<&rig_facts::claim::Claim> =
         suite.claims.iter().filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario))).collect();
     let planned = match options.timing.repeat {
         Repeat::Within(budget) => Some(budget.blocks),
@@ -408,7 +411,7 @@ pub fn view(run: &Run) -> Result<RunView, Failure> {
 
 /// What is said of a claim, for readers and for programs.
 fn said_of(
-    claim: &rig_study::claim::Claim,
+    claim: &rig_facts::claim::Claim,
     ruling: Ruling,
     options: &Options,
     run: &Run,
@@ -500,7 +503,7 @@ fn status(run: &Run) -> Status {
 }
 
 /// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.
-fn generator_bound(claim: &rig_study::claim::Claim, trials: &[TrialRecord]) -> String {
+fn generator_bound(claim: &rig_facts::claim::Claim, trials: &[TrialRecord]) -> String {
     let bound = |trial: &&TrialRecord| trial.search.as_ref().is_some_and(|search| search.bound.is_some());
     let mut scenarios: Vec<&str> = claim
         .figures()

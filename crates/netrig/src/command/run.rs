@@ -11,26 +11,29 @@ use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::{note, print};
+use rig_facts::claim::Verdict;
+use rig_facts::layers::Map;
+use rig_facts::record::settled::{Outcome, Settled};
+use rig_facts::record::{Before, Environment, TrialRecord};
+use rig_facts::record::{LeftOut, Turns};
+use rig_facts::store::{Ending, Label, NewRun, Store};
 use rig_report::{Format, build};
+use rig_run::run::budget::{FirstBlocks, Forecast, Learnt};
+use rig_run::run::turns::{InTurn, Said, Starter};
+use rig_run::run::{
+    self, Execute, NothingLeft, Plan, Progress, Rig, TriedOut, Unmade, Without, add, leave_out, why_not_here,
+    why_not_on,
+};
 use rig_stats::blocks::order;
 use rig_stats::units::Span;
-use rig_study::claim::Verdict;
-use rig_study::compare::Comparison;
-use rig_study::layers::Map;
-use rig_study::record::{Before, Environment, TrialRecord};
-use rig_study::run::budget::{FirstBlocks, Forecast, Learnt};
-use rig_study::run::turns::{InTurn, Said, Starter, Turns};
-use rig_study::run::{
-    self, Execute, LeftOut, NothingLeft, Options, Outcome, Plan, Progress, Rig, Settled, TriedOut, Unmade, Without,
-    add, leave_out, why_not_here, why_not_on,
-};
-use rig_study::store::{Ending, Label, NewRun, Store};
-use rig_study::suite::{Repeat, Suite, Timing};
+use rig_suite::options::Options;
+use rig_suite::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 use rig_sys::perf;
 use rig_testbed::Placement;
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::{Host, Local, Remote};
+use rig_verdict::compare::Comparison;
 
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::compare::Against;
@@ -307,7 +310,7 @@ fn next(id: &str, store: &StoreArgs, compared: Option<&Comparison>) -> String {
 
 fn measure(
     plan: &Plan<'_>,
-    id: rig_study::store::RunId,
+    id: rig_facts::store::RunId,
     rig: &mut dyn Execute,
     progress: &mut Progress,
     settled: &mut Vec<Settled>,

@@ -7,9 +7,9 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::look::{self, wrapped};
 use rig_cli::streams::{self, print};
 use rig_cli::visible::visible_line;
+use rig_run::run::{impossible, minutes};
 use rig_stats::units::{Span, counted};
-use rig_study::run::{impossible, minutes};
-use rig_study::suite::{Repeat, Scenario, Suite, shown};
+use rig_suite::suite::{Repeat, Scenario, Suite, shown};
 use rig_testbed::Dut;
 use rig_testbed::topology::Path;
 

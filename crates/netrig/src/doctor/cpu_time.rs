@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rig_cli::exit::in_words;
 use rig_datapath::cputime::CpuTime;
-use rig_study::record::Accounting;
+use rig_facts::record::Accounting;
 use rig_sys::advice::{self, Capability};
 use rig_sys::counters::idle_is_clocked;
 use rig_testbed::accounting::exact_words;

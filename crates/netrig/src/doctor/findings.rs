@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_stats::units::Bytes;
-use rig_study::suite::Scenario;
+use rig_suite::suite::Scenario;
 use rig_sys::advice::{Capability, NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, NotPlaceable};

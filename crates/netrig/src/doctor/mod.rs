@@ -15,10 +15,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rig_facts::store::{Store, StoreError};
 use rig_load::plan::{Load, TcpStream, Transactions};
-use rig_study::run::Lack;
-use rig_study::store::{Store, StoreError};
-use rig_study::suite::Scenario;
+use rig_run::run::Lack;
+use rig_suite::suite::Scenario;
 use rig_sys::probe::{Facts, Packets, try_congestion_control};
 use rig_testbed::datapath::Machine;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::advice::{NAMESPACES, XDP, rights};
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Owner, Privileges, Refusal, Sockets};

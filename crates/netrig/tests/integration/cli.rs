@@ -9,9 +9,9 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use assert_cmd::Command;
-use rig_study::record::Environment;
-use rig_study::store::{Ending, NewRun, Store};
-use rig_study::suite::{Scenario, Suite};
+use rig_facts::record::Environment;
+use rig_facts::store::{Ending, NewRun, Store};
+use rig_suite::suite::{Scenario, Suite};
 
 /// netrig with a store and a runtime directory of its own; whatever it is asked for must not take long.
 fn netrig(home: &Path) -> Command {
@@ -250,9 +250,9 @@ fn stored(home: &Path) -> PathBuf {
         started_unix_ms: 1_700_000_000_000,
     };
     let run = store.begin_run(&new).unwrap();
-    let text = include_str!("../../../rig-study/tests/records/trial-0.1.0.json");
+    let text = include_str!("../../../rig-facts/tests/records/trial-0.1.0.json");
     for ordinal in 1..=2 {
-        let mut trial: rig_study::record::TrialRecord = serde_json::from_str(text).unwrap();
+        let mut trial: rig_facts::record::TrialRecord = serde_json::from_str(text).unwrap();
         trial.ordinal = ordinal;
         store.add_trial(run, &trial).unwrap();
     }

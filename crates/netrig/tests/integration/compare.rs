@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use netrig::schemas;
-use rig_study::record::{Environment, TrialRecord};
-use rig_study::store::{Ending, NewRun, Store};
-use rig_study::suite::Suite;
+use rig_facts::record::{Environment, TrialRecord};
+use rig_facts::store::{Ending, NewRun, Store};
+use rig_suite::suite::Suite;
 use serde_json::Value;
 
 fn netrig(home: &Path, arguments: &[&str]) -> Output {
@@ -54,7 +54,7 @@ fn store(home: &Path, percent: &[u64]) {
     let run = store.begin_run(&new).unwrap();
     for (ordinal, percent) in (1..).zip(percent) {
         let mut trial: TrialRecord =
-            serde_json::from_str(include_str!("../../../rig-study/tests/records/trial-0.1.0.json")).unwrap();
+            serde_json::from_str(include_str!("../../../rig-facts/tests/records/trial-0.1.0.json")).unwrap();
         trial.ordinal = ordinal;
         trial.scenario = "B".to_owned();
         // Disturbed ones say nothing of what repetitions differ by.

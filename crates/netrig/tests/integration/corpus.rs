@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use netrig_ends::fuzz;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 
 fn corpus(target: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus")).join(target)
@@ -108,12 +108,12 @@ fn lb_rules() {
 
 #[test]
 fn layers() {
-    replay_text("layers", rig_study::layers::exercise);
+    replay_text("layers", rig_facts::layers::exercise);
 }
 
 #[test]
 fn run() {
-    replay_text("run", rig_study::compare::exercise);
+    replay_text("run", rig_verdict::compare::exercise);
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn the_long_conversations_still_go_to_their_ends() {
     assert_eq!(netrig_lb::exercise::settings(&read("lb", "everything")), 8);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "saved")), 7);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "edits")), 12);
-    assert_eq!(rig_study::layers::exercise(&read("layers", "mine")), 9);
-    assert!(rig_study::compare::exercise(&read("run", "two-scenarios")) > 10);
+    assert_eq!(rig_facts::layers::exercise(&read("layers", "mine")), 9);
+    assert!(rig_verdict::compare::exercise(&read("run", "two-scenarios")) > 10);
     assert_eq!(netrig_spread::exercise(&read("spread", "both-names")), 2);
     assert_eq!(rig_datapath::vrouter::model::exercise(&fs::read(corpus("vrouter_packets").join("walks")).unwrap()), 9);
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 use std::{env, fs, io};
 
-use rig_study::record::{Environment, TrialRecord};
-use rig_study::store::{Ending, NewRun, RunId, RunState, Store, StoreError};
+use rig_facts::record::{Environment, TrialRecord};
+use rig_facts::store::{Ending, NewRun, RunId, RunState, Store, StoreError};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn new_run() -> NewRun {
 
 /// A record as version 0.1.0 wrote it.
 fn old_trial() -> TrialRecord {
-    serde_json::from_str(include_str!("../../../rig-study/tests/records/trial-0.1.0.json"))
+    serde_json::from_str(include_str!("../../../rig-facts/tests/records/trial-0.1.0.json"))
         .expect("what was stored once stays readable")
 }
 
@@ -245,7 +245,7 @@ fn records_of_former_versions_stay_readable() {
     // Under the very bytes of the old version, and with a field that only a later one knows.
     let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
     let mut record: serde_json::Value =
-        serde_json::from_str(include_str!("../../../rig-study/tests/records/trial-0.1.0.json")).unwrap();
+        serde_json::from_str(include_str!("../../../rig-facts/tests/records/trial-0.1.0.json")).unwrap();
     record["of_a_later_version"] = json!(1);
     record["nodes"][0]["of_a_later_version"] = json!(1);
     connection.execute("UPDATE trial SET record = ?1", [record.to_string()]).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use jsonschema::Validator;
 use rig_stats::units::{BitRate, ByteRate, Bytes, PerSecond, Percent, Span};
-use rig_study::suite::{Suite, schema};
+use rig_suite::suite::{Suite, schema};
 use serde_json::{Value, json};
 
 fn validator() -> Validator {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use rig_load::driver::Cancel;
+use rig_run::run::Rig;
 use rig_skip::{Lack, skip, this_test};
-use rig_study::run::Rig;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;

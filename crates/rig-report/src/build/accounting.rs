@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rig_study::record::{Accounting, CpuUse, NodeRecord, NodeShare, TrialRecord};
+use rig_facts::record::{Accounting, CpuUse, NodeRecord, NodeShare, TrialRecord};
 
 /// The way, of which each CPU figure and its parts are; nothing of trials of older versions, which say nothing else than clock ticks.
 pub fn way<'a>(trials: impl IntoIterator<Item = &'a TrialRecord> + Clone) -> Option<String> {
@@ -107,7 +107,7 @@ pub fn shares(trials: &[TrialRecord]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::record::Clocks;
+    use rig_facts::record::Clocks;
 
     use super::*;
 
@@ -122,14 +122,14 @@ mod tests {
             name: name.into(),
             cpus: counting.iter().enumerate().map(cpu).collect(),
             interfaces: Vec::new(),
-            protocol: rig_study::record::ProtocolDelta::default(),
+            protocol: rig_facts::record::ProtocolDelta::default(),
             share: None,
         }
     }
 
     fn trial(nodes: [NodeRecord; 2], offset_ns: Option<i64>) -> TrialRecord {
         let clocks = |offset_ns| Clocks { offset_ns, bound_ns: 10, round_trips: 1, shortest_ns: 20, longest_ns: 20 };
-        let mut trial = rig_study::fixture::trial(&rig_study::fixture::TrialOptions::default());
+        let mut trial = rig_facts::fixture::trial(&rig_facts::fixture::TrialOptions::default());
         (trial.nodes, trial.clocks) = (nodes.into(), offset_ns.map(clocks));
         trial
     }

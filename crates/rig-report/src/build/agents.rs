@@ -1,9 +1,9 @@
 //! What runs on nodes, agent by agent: what it was set to, and what it counted. What the node between the ends did besides
 //! is in [`super::dut`].
 
-use rig_study::record::{AgentRecord, TrialRecord};
-use rig_study::suite::shown;
-use rig_study::view::ScenarioView;
+use rig_facts::record::{AgentRecord, TrialRecord};
+use rig_suite::suite::shown;
+use rig_verdict::view::ScenarioView;
 
 use crate::document::{Block, Cell, Column, Label, Row, Table};
 
@@ -44,7 +44,7 @@ fn counters(scenario: &ScenarioView, agent: &AgentRecord) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::fixture::balancer::balancer_view;
+    use rig_verdict::fixture::balancer::balancer_view;
     use serde_json::json;
 
     use super::*;

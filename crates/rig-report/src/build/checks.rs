@@ -1,11 +1,11 @@
 //! The checks of a procedure that a scenario carried out, and what its charts show over time.
 
+use rig_facts::record::TrialRecord;
 use rig_spread::simulate::guide::{Activity, Name};
 use rig_stats::units::counted;
-use rig_study::checks::spreading::{Seen, Simulated};
-use rig_study::checks::{Check, Procedure, Verdict};
-use rig_study::record::TrialRecord;
-use rig_study::view::{RunView, ScenarioView};
+use rig_suite::checks::spreading::{Seen, Simulated};
+use rig_suite::checks::{Check, Procedure, Verdict};
+use rig_verdict::view::{RunView, ScenarioView};
 
 use super::phases::stretches;
 use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Row, StripRow, StripSpan, Strips, Table};
@@ -230,7 +230,7 @@ fn simulated(scenario: &ScenarioView) -> Vec<Block> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::fixture::run_view;
+    use rig_verdict::fixture::run_view;
 
     use super::*;
 

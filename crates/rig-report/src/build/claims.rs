@@ -1,7 +1,7 @@
 //! The claims: decided ones one by one, what was only seen without a verdict, and of what could not be told a line for each reason.
 
 use rig_stats::units::counted;
-use rig_study::view::RunView;
+use rig_verdict::view::RunView;
 
 use crate::document::{Block, Claim, Open, Verdict};
 

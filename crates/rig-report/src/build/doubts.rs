@@ -1,7 +1,7 @@
 //! Flags of trials, gathered.
 
-use rig_study::record::{Flag, TrialRecord};
-use rig_study::view::{RunView, ScenarioView};
+use rig_facts::record::{Flag, TrialRecord};
+use rig_verdict::view::{RunView, ScenarioView};
 
 use super::capitalised;
 

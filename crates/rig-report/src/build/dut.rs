@@ -1,8 +1,8 @@
 //! The node between the ends: what it did, what it listed.
 
+use rig_facts::record::{DutRecord, ServiceState, TrialRecord};
 use rig_stats::units::counted;
-use rig_study::record::{DutRecord, ServiceState, TrialRecord};
-use rig_study::view::ScenarioView;
+use rig_verdict::view::ScenarioView;
 
 use crate::document::{Block, Cell, Column, Label, Row, Table};
 
@@ -99,7 +99,7 @@ fn listing(services: &[ServiceState]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::record::BackendState;
+    use rig_facts::record::BackendState;
 
     use super::*;
 

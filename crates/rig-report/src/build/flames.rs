@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rig_study::flame::{IDLE, KERNEL, OTHER, PROGRAM};
-use rig_study::record::{Profile, TrialRecord};
-use rig_study::view::ScenarioView;
+use rig_facts::flame::{IDLE, KERNEL, OTHER, PROGRAM};
+use rig_facts::record::{Profile, TrialRecord};
+use rig_verdict::view::ScenarioView;
 
 use crate::document::{Align, Block, Cell, Column, Flame, Label, Row, Table};
 use crate::text::shorten;

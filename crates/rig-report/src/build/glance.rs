@@ -1,11 +1,11 @@
 //! The run in one chart: what each scenario carried, how long it took, and what it cost.
 
+use rig_facts::claim::{Metric, Side, Statistic};
+use rig_facts::figures::{self, Kind, is_on};
 use rig_stats::confidence::Level;
 use rig_stats::propagate::{Scale, Series, propagate};
-use rig_study::claim::{Metric, Side, Statistic};
-use rig_study::figures::{self, Kind, is_on};
-use rig_study::suite::{Form, Published};
-use rig_study::view::{RunView, ScenarioView};
+use rig_suite::suite::{Form, Published};
+use rig_verdict::view::{RunView, ScenarioView};
 
 use super::results::{STUDY, layouts, ratio, ratio_of_sums};
 use super::{mean_of, name, shown, unit, workers};
@@ -52,7 +52,7 @@ fn overview(view: &RunView) -> Option<Overview> {
             let of_test = |(i, test): (usize, &String)| -> Vec<Place<'_>> {
                 let base = base.scenarios.get(i).and_then(|id| measured(id));
                 let others = overview.cases.iter().filter(|case| case.head != overview.baseline);
-                let place = |case: &rig_study::suite::OverviewCase| {
+                let place = |case: &rig_suite::suite::OverviewCase| {
                     let own = case.scenarios.get(i).and_then(|id| measured(id))?;
                     Some(Place { label: Label::with_subhead(test, &case.head), own, base })
                 };
@@ -140,7 +140,7 @@ fn add(chart: &mut Overview, places: &[Place<'_>], axis: Axis, number: impl Fn(&
 fn carried(view: &RunView, place: &Place<'_>, relative: bool) -> Option<Number> {
     let (side, metric) = kind(place.own).rates()[0];
     let published = |id: &str| {
-        let columns = view.tables.iter().flat_map(rig_study::suite::Layout::columns);
+        let columns = view.tables.iter().flat_map(rig_suite::suite::Layout::columns);
         let of = |p: &Published| p.get(side, metric);
         columns.filter(|column| column.scenario == id).find_map(|column| of(&column.published))
     };

@@ -1,7 +1,7 @@
 //! The question of a run and its answer, in a sentence.
 
 use rig_stats::units::counted;
-use rig_study::view::RunView;
+use rig_verdict::view::RunView;
 
 use super::doubts::Often;
 use super::{claims, doubts};

@@ -1,12 +1,12 @@
 //! How long transactions and datagrams took, all trials together.
 
+use rig_facts::claim::{Metric, Side, Statistic};
+use rig_facts::figures::{self, Kind};
+use rig_facts::record::TrialRecord;
 use rig_stats::histogram::BEYOND;
 use rig_stats::histogram::Histogram;
-use rig_study::claim::{Metric, Side, Statistic};
-use rig_study::figures::{self, Kind};
-use rig_study::record::TrialRecord;
-use rig_study::suite::LayoutColumn;
-use rig_study::view::ScenarioView;
+use rig_suite::suite::LayoutColumn;
+use rig_verdict::view::ScenarioView;
 
 use crate::document::{Axis, Chart, Distribution, Mark, Percentiles};
 

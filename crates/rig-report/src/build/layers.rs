@@ -1,14 +1,14 @@
 //! What each layer costs: a bar for each end of each scenario, what one scenario spends more than another, and all parts
 //! with their intervals.
 
-use rig_stats::confidence::Level;
-use rig_stats::units::counted;
-use rig_study::figures::Kind;
-use rig_study::layers::{
+use rig_facts::figures::Kind;
+use rig_facts::layers::{
     APPLICATION, LayerDifference, LayerPart, LayersData, MUCH_UNKNOWN, Pairing, UNKNOWN, differences, of_scenario,
 };
-use rig_study::view::{RunView, ScenarioView};
+use rig_stats::confidence::Level;
+use rig_stats::units::counted;
 use rig_sys::perf::Clock;
+use rig_verdict::view::{RunView, ScenarioView};
 
 use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table};
 
@@ -160,7 +160,7 @@ fn base<'a>(view: &RunView, sampled: &'a [Sampled<'a>], of: &ScenarioView) -> Op
 }
 
 fn differences_of(view: &RunView, sampled: &[Sampled<'_>]) -> Vec<Table> {
-    let mut tables: Vec<(String, Vec<(String, rig_study::layers::LayerDifferences)>)> = Vec::new();
+    let mut tables: Vec<(String, Vec<(String, rig_facts::layers::LayerDifferences)>)> = Vec::new();
     for (scenario, ends) in sampled {
         let Some((base, before)) = base(view, sampled, scenario) else { continue };
         if base.id == scenario.id {
@@ -179,7 +179,7 @@ fn differences_of(view: &RunView, sampled: &[Sampled<'_>]) -> Vec<Table> {
     tables.into_iter().map(|(base, columns)| difference_table(&base, &columns)).collect()
 }
 
-fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDifferences)]) -> Table {
+fn difference_table(base: &str, columns: &[(String, rig_facts::layers::LayerDifferences)]) -> Table {
     let mut table = Table::new(format!("CPU time added to {base}, by layer"), "Layer");
     table.columns = columns
         .iter()
@@ -192,7 +192,7 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
         }
     }
     layers.sort_by_key(|(id, _)| *id == UNKNOWN);
-    let of = |found: &rig_study::layers::LayerDifferences, id: &str| {
+    let of = |found: &rig_facts::layers::LayerDifferences, id: &str| {
         found.parts.iter().find(|part| part.layer == id).cloned()
     };
     let matters = |id: &str| {
@@ -201,7 +201,7 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
         })
     };
     let (shown, others): (Vec<_>, Vec<_>) = layers.into_iter().partition(|(id, _)| matters(id));
-    let row = |label: &str, cell: &dyn Fn(&rig_study::layers::LayerDifferences) -> Cell| Row {
+    let row = |label: &str, cell: &dyn Fn(&rig_facts::layers::LayerDifferences) -> Cell| Row {
         label: label.to_owned(),
         unit: None,
         cells: columns.iter().map(|(_, found)| cell(found)).collect(),
@@ -218,7 +218,7 @@ fn difference_table(base: &str, columns: &[(String, rig_study::layers::LayerDiff
         })
         .collect();
     if !others.is_empty() {
-        let sum = |found: &rig_study::layers::LayerDifferences| {
+        let sum = |found: &rig_facts::layers::LayerDifferences| {
             let parts = others.iter().filter_map(|(id, _)| of(found, id));
             Cell::number(parts.map(|part| part.difference).sum(), decimals(&found.unit))
         };
@@ -289,7 +289,8 @@ fn table(scenario: &ScenarioView, end: &LayersData, level: Level) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::fixture::{run_view, with_layers};
+    use rig_facts::fixture::with_layers;
+    use rig_verdict::fixture::run_view;
 
     use super::*;
 

@@ -22,16 +22,16 @@ mod sheets;
 mod workers;
 
 use jiff::Timestamp;
+use rig_facts::claim::{FigureRef, Metric, Side, Statistic};
+use rig_facts::figures::{self, Kind};
+use rig_facts::record::{Environment, TrialRecord};
+use rig_facts::record::{described, gibibytes};
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::counted;
-use rig_study::claim::{FigureRef, Metric, Side, Statistic};
-use rig_study::export::data;
-use rig_study::figures::{self, Kind};
-use rig_study::record::{Environment, TrialRecord};
-use rig_study::run::{described, gibibytes};
-use rig_study::suite::Form;
-use rig_study::view::{RunView, ScenarioView, Status};
+use rig_suite::suite::Form;
+use rig_verdict::export::data;
+use rig_verdict::view::{RunView, ScenarioView, Status};
 
 pub(crate) use claims::seen;
 

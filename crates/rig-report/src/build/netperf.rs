@@ -4,14 +4,14 @@
 
 use std::net::SocketAddr;
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::{self, Kind};
+use rig_facts::record::TrialRecord;
 use rig_load::plan::{Datagrams, Flow, Load, TcpStream, Transactions};
 use rig_load::record::{ConnectionRecord, DatagramRecord};
 use rig_stats::confidence::Goal;
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::{self, Kind};
-use rig_study::record::TrialRecord;
-use rig_study::suite::LayoutColumn;
-use rig_study::view::{Certainty, RunView, ScenarioView};
+use rig_suite::suite::LayoutColumn;
+use rig_verdict::view::{Certainty, RunView, ScenarioView};
 
 use super::results::STUDY;
 use crate::document::Block;

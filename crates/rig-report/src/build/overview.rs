@@ -1,9 +1,9 @@
 //! Cases against tests, each as a ratio of the baseline case.
 
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::Kind;
-use rig_study::suite::{Layout, Overview};
-use rig_study::view::{RunView, ScenarioView};
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::Kind;
+use rig_suite::suite::{Layout, Overview};
+use rig_verdict::view::{RunView, ScenarioView};
 
 use super::results::{STUDY, ratio};
 use crate::document::{Axis, BarGroup, Bars, Block, Cell, Column, Label, Number, Row, Table};

@@ -1,13 +1,13 @@
 //! The phases of a scenario: a table of their figures, and what was sampled over time.
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::Kind;
+use rig_facts::figures::phases::{latency_over_time, of_phase, rate_over_time};
+use rig_facts::programme::Which;
+use rig_facts::record::{CommandRecord, PhaseEnd, PhaseRecord, TrialRecord};
 use rig_stats::confidence::Level;
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::Kind;
-use rig_study::figures::phases::{latency_over_time, of_phase, rate_over_time};
-use rig_study::programme::Which;
-use rig_study::record::{CommandRecord, PhaseEnd, PhaseRecord, TrialRecord};
-use rig_study::suite::shown as shown_settings;
-use rig_study::view::ScenarioView;
+use rig_suite::suite::shown as shown_settings;
+use rig_verdict::view::ScenarioView;
 
 use super::{decimals, mean_of, name, shown, unit};
 use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Number, Row, Stretch, Table};
@@ -228,15 +228,16 @@ fn sampling(trial: &TrialRecord) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::fixture;
-    use rig_study::record::LimitRecord;
+    use rig_facts::fixture::with_phases;
+    use rig_facts::record::LimitRecord;
+    use rig_verdict::fixture;
 
     use super::*;
 
     #[test]
     fn commands_are_told_once_with_the_longest_that_they_took() {
         let trials = fixture::run_view().scenarios.remove(0).trials;
-        let trials: Vec<TrialRecord> = trials.into_iter().take(2).map(fixture::with_phases).collect();
+        let trials: Vec<TrialRecord> = trials.into_iter().take(2).map(with_phases).collect();
         let expected =
             "after begins with command weight to balancer on lb: backend 1, weight 0; answered within 0.8 ms.";
         assert_eq!(notes(&trials, Kind::Stream), [expected]);

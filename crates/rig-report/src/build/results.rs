@@ -1,12 +1,12 @@
 //! The figures of all scenarios, laid out as tables and charts.
 
+use rig_facts::claim::{Claim, FigureRef, Metric, Side};
+use rig_facts::figures::{self, Kind};
+use rig_facts::record::{CpuUse, NodeRecord};
 use rig_stats::confidence::Level;
-use rig_study::claim::{Claim, FigureRef, Metric, Side};
-use rig_study::figures::{self, Kind};
-use rig_study::judge;
-use rig_study::record::{CpuUse, NodeRecord};
-use rig_study::suite::{Form, Layout, LayoutColumn, Published};
-use rig_study::view::{Certainty, RunView, ScenarioView};
+use rig_suite::suite::{Form, Layout, LayoutColumn, Published};
+use rig_verdict::judge;
+use rig_verdict::view::{Certainty, RunView, ScenarioView};
 
 use super::accounting;
 use super::sheets::{self, Sheet};

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::{Kind, over_time, reading};
+use rig_facts::record::{Flag, TrialRecord};
+use rig_facts::suspicion;
 use rig_stats::blocks::modes::Modes;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Reading;
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::{Kind, over_time, reading};
-use rig_study::record::{Flag, TrialRecord};
-use rig_study::run::suspicion;
-use rig_study::view::{Certainty, ScenarioView};
+use rig_verdict::view::{Certainty, ScenarioView};
 
 use super::{
     agents, decimals, doubts, dut, latency, layers, name, phases, sample, search, servers, sheets, shown, unit,
@@ -188,7 +188,8 @@ fn course(scenario: &ScenarioView) -> Option<Lines> {
 
 #[cfg(test)]
 mod tests {
-    use rig_study::fixture::{TrialOptions, run_view, trial};
+    use rig_facts::fixture::{TrialOptions, trial};
+    use rig_verdict::fixture::run_view;
 
     use super::*;
 

@@ -1,8 +1,8 @@
 //! How a limit was found.
 
+use rig_facts::record::{SearchRecord, Searched, TrialRecord};
 use rig_load::record::WorkerRecord;
 use rig_packet::search::{Ending, GeneratorBound, Purpose, Step};
-use rig_study::record::{SearchRecord, Searched, TrialRecord};
 use rig_sys::cpu::CpuSet;
 
 use crate::document::{Cell, Column, Label, Row, Table};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use rig_facts::record::TrialRecord;
 use rig_load::record::{End, PacketServer};
-use rig_study::record::TrialRecord;
-use rig_study::view::ScenarioView;
+use rig_verdict::view::ScenarioView;
 
 use crate::document::{Cell, Column, Label, Row, Table};
 

@@ -1,7 +1,7 @@
 //! Which figures a kind of load is shown by.
 
-use rig_study::claim::{Metric, Side, Statistic};
-use rig_study::figures::Kind;
+use rig_facts::claim::{Metric, Side, Statistic};
+use rig_facts::figures::Kind;
 
 /// A row of a table: its label and its figure.
 pub(super) type Line = (&'static str, Side, Metric);

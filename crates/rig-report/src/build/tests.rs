@@ -1,11 +1,13 @@
 mod lead;
 mod netperf;
 
-use rig_study::fixture::loads::{histogram, netperf_view, request_response, transactions, two_way, udp_stream};
-use rig_study::fixture::{TrialOptions, run_view};
-use rig_study::judge::{AaData, AaFigure, AaVerdict};
-use rig_study::record::{Accounting, Flag, SetApart};
-use rig_study::suite::Form;
+use rig_facts::fixture::TrialOptions;
+use rig_facts::fixture::loads::{histogram, request_response, transactions, two_way, udp_stream};
+use rig_facts::record::{Accounting, Flag, SetApart};
+use rig_suite::suite::Form;
+use rig_verdict::fixture::netperf::netperf_view;
+use rig_verdict::fixture::run_view;
+use rig_verdict::judge::{AaData, AaFigure, AaVerdict};
 
 use super::*;
 use crate::document::{Cell, Chart, Claim, Open, Table, Verdict};
@@ -318,7 +320,7 @@ fn a_failed_run_says_why() {
 #[test]
 fn each_end_is_in_the_data_under_one_name() {
     for view in [run_view(), netperf_view()] {
-        for scenario in rig_study::export::data(&view).scenarios {
+        for scenario in rig_verdict::export::data(&view).scenarios {
             let one_way = scenario.figures.iter().any(|figure| figure.side == "sender");
             let other = |side: &str| if one_way { side == "local" || side == "remote" } else { side == "sender" };
             assert!(scenario.figures.iter().all(|figure| !other(&figure.side)), "{}", scenario.id);

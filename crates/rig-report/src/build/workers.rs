@@ -1,12 +1,12 @@
 //! What a device under test carries with each number of workers, in the form of studies of balancers: the figures of the
 //! system that the table is about with the published ones, the same figures of the other systems, and all side by side.
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures;
+use rig_facts::record::Searched;
 use rig_stats::units::counted;
-use rig_study::claim::{Metric, Side};
-use rig_study::figures;
-use rig_study::record::Searched;
-use rig_study::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn, WorkersEnd};
-use rig_study::view::{RunView, ScenarioView};
+use rig_suite::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn, WorkersEnd};
+use rig_verdict::view::{RunView, ScenarioView};
 
 use super::gibibytes;
 use super::results::{STUDY, ratio, remarks};

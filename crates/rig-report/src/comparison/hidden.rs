@@ -1,8 +1,8 @@
 //! Changes that the trials of two runs show and the verdict does not: what the noise floor hides.
 
+use rig_facts::claim::Metric;
 use rig_stats::compare::{Kind, Verdict};
-use rig_study::claim::Metric;
-use rig_study::compare::{Comparison, FigureComparison};
+use rig_verdict::compare::{Comparison, FigureComparison};
 
 use super::{change, look, place};
 use crate::document::Block;

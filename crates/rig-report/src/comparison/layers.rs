@@ -1,9 +1,9 @@
 //! In which layers changes of CPU time lie.
 
+use rig_facts::layers::{LayerDifference, MUCH_UNKNOWN};
 use rig_stats::compare::Verdict;
 use rig_stats::confidence::Level;
-use rig_study::compare::{Comparison, LayerComparison};
-use rig_study::layers::{LayerDifference, MUCH_UNKNOWN};
+use rig_verdict::compare::{Comparison, LayerComparison};
 
 use crate::build::layers::{change, decimals, shown};
 use crate::document::{Block, Cell, Column, Flame, FlameBefore, Label, Number, Row, Table};
@@ -120,10 +120,11 @@ fn table(one: &LayerComparison) -> Table {
 
 #[cfg(test)]
 mod tests {
+    use rig_facts::fixture::with_layers;
     use rig_stats::units::Percent;
-    use rig_study::compare::{Input, Options, compare};
-    use rig_study::export::data;
-    use rig_study::fixture::{run_view, with_layers};
+    use rig_verdict::compare::{Input, Options, compare};
+    use rig_verdict::export::data;
+    use rig_verdict::fixture::run_view;
 
     use super::*;
     use crate::comparison::document;

@@ -5,13 +5,13 @@ mod layers;
 #[cfg(test)]
 mod tests;
 
+use rig_facts::claim::{Metric, Statistic};
+use rig_facts::record::pace;
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::sample::Bound;
 use rig_stats::units::counted;
-use rig_study::claim::{Metric, Statistic};
-use rig_study::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
-use rig_study::ends::SUITES;
-use rig_study::record::pace;
+use rig_suite::ends::SUITES;
+use rig_verdict::compare::{Comparison, EffectData, FigureComparison, OtherMachine, RunRef, SampleData, TwoModesData};
 
 use crate::build::doubts::in_words;
 use crate::build::{capitalised, decimals, name, shown as in_unit, time, unit};

@@ -1,15 +1,15 @@
+use rig_facts::claim::{Metric, Side};
+use rig_facts::record::Environment;
+use rig_facts::record::turns::{Side as Variant, Turns};
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::confidence::Level;
 use rig_stats::units::Percent;
-use rig_study::claim::{Metric, Side};
-use rig_study::compare::*;
-use rig_study::export::data;
-use rig_study::export::*;
-use rig_study::export::{CertaintyKind, PhasesData, RunHead, RunKind, RunStatus};
-use rig_study::fixture::loads::netperf_view;
-use rig_study::record::Environment;
-use rig_study::run::turns::{Side as Variant, Turns};
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
+use rig_verdict::compare::*;
+use rig_verdict::export::data;
+use rig_verdict::export::*;
+use rig_verdict::export::{CertaintyKind, PhasesData, RunHead, RunKind, RunStatus};
+use rig_verdict::fixture::netperf::netperf_view;
 use serde_json::json;
 
 use super::*;
@@ -494,7 +494,7 @@ fn comparisons_look_as_they_did() {
 
 #[test]
 fn a_runs_report_takes_the_comparison_in() {
-    let mut document = crate::build::document(&rig_study::fixture::run_view());
+    let mut document = crate::build::document(&rig_verdict::fixture::run_view());
     let comparison = compared(&run(1, &FAST), &run(2, &SLOW));
     append(&mut document, &comparison);
     let data: RunData = serde_json::from_value(document.data.clone()).unwrap();

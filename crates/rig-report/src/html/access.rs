@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use rig_skip::{Lack, skip};
-use rig_study::fixture as views;
+use rig_verdict::fixture as views;
 
 use super::picture;
 use crate::document::Document;

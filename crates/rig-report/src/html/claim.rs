@@ -1,12 +1,12 @@
 //! A claim with a small plot: what is claimed as a shaded range, what was measured as a dot with its interval.
 
 use maud::{Markup, html};
+use rig_facts::claim::Threshold;
 
 use super::{Text, Verbatim};
 use crate::build::seen;
 use crate::document::{Claim, Effect};
 use crate::text;
-use rig_study::claim::Threshold;
 
 const WIDTH: f64 = 200.0;
 const HEIGHT: f64 = 22.0;

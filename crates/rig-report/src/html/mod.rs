@@ -27,7 +27,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 pub use picture::picture;
-use rig_study::flame::{self, Change};
+use rig_facts::flame::{self, Change};
 use svg::Role;
 pub use svg::Shape;
 

@@ -132,7 +132,7 @@ pub(super) fn palettes() -> [BTreeMap<&'static str, &'static str>; 2] {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use rig_study::fixture as views;
+    use rig_verdict::fixture as views;
 
     use super::*;
     use crate::build;

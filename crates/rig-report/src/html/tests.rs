@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use rig_study::fixture as views;
-
-use rig_study::claim::{EffectUnit, Threshold};
+use rig_facts::claim::{EffectUnit, Threshold};
+use rig_verdict::fixture as views;
 
 use super::super::document::{Axis, Bars, Claim, Column, Effect, Interval, Label, Number, Row, Severity, Verdict};
 use super::super::{build, fixture};
@@ -78,7 +77,7 @@ fn documents() -> [Document; 5] {
         small(),
         fixture::document(),
         build::document(&views::run_view()),
-        build::document(&views::loads::netperf_view()),
+        build::document(&views::netperf::netperf_view()),
         build::document(&views::balancer::balancer_view()),
     ]
 }

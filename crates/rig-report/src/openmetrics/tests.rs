@@ -1,8 +1,8 @@
 //! Read back by a parser that is not ours.
 
 use openmetrics_parser::openmetrics::parse_openmetrics;
-use rig_study::fixture::loads::netperf_view;
-use rig_study::fixture::run_view;
+use rig_verdict::fixture::netperf::netperf_view;
+use rig_verdict::fixture::run_view;
 
 use super::*;
 use crate::build;
@@ -117,7 +117,7 @@ fn units_become_words() {
     for (symbol, expected) in words {
         assert_eq!(unit(symbol), expected);
     }
-    for metric in rig_study::claim::Metric::ALL {
+    for metric in rig_facts::claim::Metric::ALL {
         let name = unit(metric.unit());
         assert!(name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !name.is_empty(), "{metric}: {name}");
     }

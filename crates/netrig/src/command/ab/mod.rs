@@ -13,13 +13,13 @@ use clap::{ArgAction, Args};
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
+use rig_facts::record::turns::{Side, Turns};
+use rig_facts::store::Label;
 use rig_load::driver::Cancel;
 use rig_report::Format;
+use rig_run::run::{AtMost, TurnsProgress};
 use rig_stats::units::Span;
-use rig_study::run::turns::{Side, Turns};
-use rig_study::run::{AtMost, TurnsProgress};
-use rig_study::store::Label;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
 use self::side::{Ended, Run, shell};

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rig_cli::exit::Stopped;
+use rig_facts::record::turns::Side;
 use rig_load::driver::Cancel;
-use rig_study::run::turns::{END, GO, Said, Side};
+use rig_run::run::turns::{END, GO, Said};
 use rig_sys::process;
 
 /// How often it is looked whether the user stopped what is waited for.

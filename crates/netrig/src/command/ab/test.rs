@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure};
-use rig_study::ends::SUITES;
-use rig_study::run::turns::Side;
+use rig_facts::record::turns::Side;
+use rig_suite::ends::SUITES;
 
 use super::AbArgs;
 

@@ -10,14 +10,16 @@ use netrig_ends::machine::Meter;
 use netrig_ends::report::{self, Outcome, trial};
 use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
 use rig_cli::streams::note;
+use rig_facts::record::settled::{self, Settled};
+use rig_facts::record::{Environment, TrialRecord};
+use rig_facts::store::{Ending, NewRun, Run, RunId, Store};
 use rig_load::record::Sample;
 use rig_report::document::Document;
-use rig_study::ends::{BetweenEnds, Loads, Peer, suite};
-use rig_study::record::{Environment, TrialRecord};
-use rig_study::run::{self, Options, Settled};
-use rig_study::store::{Ending, NewRun, Run, RunId, Store};
-use rig_study::suite::{Repeat, Timing};
-use rig_study::view::RunView;
+use rig_run::run;
+use rig_suite::ends::{BetweenEnds, Loads, Peer, suite};
+use rig_suite::options::Options;
+use rig_suite::suite::{Repeat, Timing};
+use rig_verdict::view::RunView;
 
 use super::super::report::path_of;
 use super::live::Live;
@@ -85,7 +87,7 @@ impl<'a> Kept<'a> {
             Err(error) if error.is::<Stopped>() => Ending::Interrupted,
             Err(error) => Ending::Failed { reason: in_words(error) },
         };
-        let outcome = if result.is_ok() { run::Outcome::Fixed } else { run::Outcome::Unfinished };
+        let outcome = if result.is_ok() { settled::Outcome::Fixed } else { settled::Outcome::Unfinished };
         let scenario = self.test.client.name().to_owned();
         let settled = [Settled { scenario, trials: self.trials.len() as u32, outcome }];
         let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;

@@ -7,10 +7,10 @@ use netrig_ends::client::Watch;
 use netrig_ends::client_session::{Ends, NAME, Test};
 use netrig_ends::partial::Partial;
 use rig_cli::streams::note;
+use rig_facts::record::Environment;
 use rig_load::plan::Load;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, rate_at_a_glance};
-use rig_study::record::Environment;
 use rig_sys::socket::NamedAddress;
 
 /// Shows each interval once both ends have told of it.

@@ -9,12 +9,12 @@ use clap::{Arg, Args, value_parser};
 use netrig_ends::limits::Limits;
 use netrig_ends::server::Family;
 use netrig_ends::wire::PORT;
+use rig_facts::record::Turns;
+use rig_facts::store::Label;
 use rig_load::plan::{
     Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
 };
 use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
-use rig_study::run::turns::Turns;
-use rig_study::store::Label;
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::ZonedAddress;
 

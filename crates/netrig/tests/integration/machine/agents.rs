@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_study::run::Execute;
-use rig_study::run::agents::Agents;
-use rig_study::suite::{Scenario, Suite, Timing};
+use rig_run::run::Execute;
+use rig_run::run::agents::Agents;
+use rig_suite::suite::{Scenario, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::Netlink;

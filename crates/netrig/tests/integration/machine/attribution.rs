@@ -1,9 +1,9 @@
 //! "Sender CPU" and "receiver CPU" mean something only if all work for a node runs on the node's CPUs.
 
+use rig_facts::record::{Flag, NodeRecord, TrialRecord};
+use rig_run::run::Execute;
 use rig_skip::{Lack, skip};
-use rig_study::record::{Flag, NodeRecord, TrialRecord};
-use rig_study::run::Execute;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_testbed::topology::{Endpoints, Layout, Path};
 use rig_testbed::{Testbed, UPLINK};
 

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rig_study::store::{Run, Store};
+use rig_facts::store::{Run, Store};
 use rig_sys::cpu::CpuSet;
 
 use super::world::netrig;

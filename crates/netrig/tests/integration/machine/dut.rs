@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use rig_facts::record::{Flag, TrialRecord};
 use rig_load::record::End;
+use rig_run::run::{Execute, Rig, not_here};
 use rig_skip::{Lack, skip};
-use rig_study::record::{Flag, TrialRecord};
-use rig_study::run::{Execute, Rig, not_here};
-use rig_study::suite::{Scenario, Suite};
+use rig_suite::suite::{Scenario, Suite};
 use rig_sys::napi;
 use rig_testbed::datapath::Machine;
 use rig_testbed::topology::Path;
@@ -57,7 +57,7 @@ pub fn as_root(body: impl FnOnce()) {
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
     let lack = not_here(scenario, rig.placement(), rig_datapaths::ALL, Machine { rootless: false });
-    if let Some(rig_study::run::Lack { found, .. }) = &lack {
+    if let Some(rig_run::run::Lack { found, .. }) = &lack {
         let of = match path.name() {
             _ if found.contains("a CPU each") => Lack::Cpus,
             "ipvs" => Lack::Ipvs,

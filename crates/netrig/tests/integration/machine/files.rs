@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use rig_study::store::{RunState, Store};
+use rig_facts::store::{RunState, Store};
 use rig_sys::cpu::CpuSet;
 
 use super::bench::{Bench, assert_whole, trials_told};

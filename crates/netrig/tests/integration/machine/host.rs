@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rig_study::store::RunState;
+use rig_facts::store::RunState;
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::Piped;
 use rig_testbed::Testbed;

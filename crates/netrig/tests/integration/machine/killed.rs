@@ -6,7 +6,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_study::store::RunState;
+use rig_facts::store::RunState;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::bench::{Bench, assert_whole, trials_told};

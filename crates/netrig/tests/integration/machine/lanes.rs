@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use rig_facts::record::TrialRecord;
 use rig_load::record::{End, PacketRecord, PacketThread};
+use rig_run::run::Execute;
 use rig_skip::{Lack, skip};
-use rig_study::record::TrialRecord;
-use rig_study::run::Execute;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
 use rig_testbed::topology::Path;

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::figure;
+use rig_facts::layers::{End, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
+use rig_facts::record::TrialRecord;
+use rig_run::run::Execute;
 use rig_skip::{Lack, skip};
 use rig_stats::confidence::Level;
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::figure;
-use rig_study::layers::{End, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
-use rig_study::record::TrialRecord;
-use rig_study::run::Execute;
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 
 use serde_json::Value;
 

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use rig_facts::record::{Flag, TrialRecord};
 use rig_load::driver::Cancel;
+use rig_run::run::{Execute, Rig};
 use rig_skip::{Lack, skip};
-use rig_study::record::{Flag, TrialRecord};
-use rig_study::run::{Execute, Rig};
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
 use super::world;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use rig_facts::claim::{Metric, Side, Statistic};
+use rig_facts::figures::figure;
+use rig_facts::record::TrialRecord;
 use rig_load::record::{Direction, End};
-use rig_study::claim::{Metric, Side, Statistic};
-use rig_study::figures::figure;
-use rig_study::record::TrialRecord;
-use rig_study::run::Execute;
-use rig_study::suite::Suite;
+use rig_run::run::Execute;
+use rig_suite::suite::Suite;
 use rig_testbed::topology::{Endpoints, Layout, Path};
 
 use super::world;

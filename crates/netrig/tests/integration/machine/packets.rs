@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rig_facts::claim::{Metric, Side};
+use rig_facts::figures::figure;
+use rig_facts::record::{Flag, TrialRecord};
 use rig_load::record::{End, PacketRecord};
 use rig_packet::search::{Ending, Purpose};
+use rig_run::run::{Execute, Rig};
 use rig_skip::{Lack, skip};
-use rig_study::claim::{Metric, Side};
-use rig_study::figures::figure;
-use rig_study::record::{Flag, TrialRecord};
-use rig_study::run::{Execute, Rig};
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_testbed::topology::{Endpoints, Layout, Path};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 

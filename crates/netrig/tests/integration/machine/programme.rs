@@ -1,11 +1,11 @@
 //! Programmes on the machine: rates that change, waits, and what is sampled meanwhile.
 
-use rig_study::claim::{FigureRef, Metric, Side};
-use rig_study::figures::figure;
-use rig_study::figures::phases::{latency_over_time, rate_over_time, reading_of};
-use rig_study::record::{Flag, PhaseEnd, TrialRecord};
-use rig_study::run::Execute;
-use rig_study::suite::Suite;
+use rig_facts::claim::{FigureRef, Metric, Side};
+use rig_facts::figures::figure;
+use rig_facts::figures::phases::{latency_over_time, rate_over_time, reading_of};
+use rig_facts::record::{Flag, PhaseEnd, TrialRecord};
+use rig_run::run::Execute;
+use rig_suite::suite::Suite;
 
 use super::world;
 

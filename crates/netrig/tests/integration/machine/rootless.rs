@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
+use rig_facts::record::Flag;
+use rig_facts::store::{RunState, Store};
 use rig_skip::{Lack, skip};
-use rig_study::record::Flag;
-use rig_study::store::{RunState, Store};
 use rig_sys::cpu::CpuSet;
 
 use super::bench::one_node;

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 
 use rig_skip::{Lack, skip};
-use rig_study::suite::Suite;
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_testbed::Testbed;

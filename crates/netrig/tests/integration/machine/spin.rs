@@ -1,7 +1,7 @@
 //! A known time for each packet that a node receives.
 
-use rig_study::run::Execute;
-use rig_study::suite::{Suite, SuiteError};
+use rig_run::run::Execute;
+use rig_suite::suite::{Suite, SuiteError};
 
 use super::world;
 

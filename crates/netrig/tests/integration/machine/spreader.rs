@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use rig_facts::record::{AgentRecord, TrialRecord};
+use rig_run::run::Execute;
 use rig_spread::History;
-use rig_study::checks::{Procedure, Verdict};
-use rig_study::record::{AgentRecord, TrialRecord};
-use rig_study::run::Execute;
-use rig_study::suite::{Suite, SuiteError};
+use rig_suite::checks::{Procedure, Verdict};
+use rig_suite::suite::{Suite, SuiteError};
 use rig_sys::cpu::CpuSet;
 use serde_json::Value;
 

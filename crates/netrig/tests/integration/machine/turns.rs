@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rig_study::store::RunState;
+use rig_facts::store::RunState;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -48,7 +48,7 @@ fn trials_of_both_variants_alternate_and_are_compared_block_by_block() {
         assert_eq!((&one.options["turns"]["side"], &other.options["turns"]["side"]), (&"old".into(), &"new".into()));
         assert_eq!(one.options["turns"]["pair"], other.options["turns"]["pair"]);
         // Both make the same trials in the same order, whoever is first.
-        let order = |run: &rig_study::store::Run| -> Vec<String> {
+        let order = |run: &rig_facts::store::Run| -> Vec<String> {
             run.trials.iter().map(|trial| format!("{} {:?}", trial.scenario, trial.block)).collect()
         };
         assert_eq!(order(one), order(other));

@@ -1,10 +1,10 @@
 //! vRouters that are told other rules and other routes while they carry a load.
 
 use rig_datapath::vrouter::Reason;
-use rig_study::record::TrialRecord;
-use rig_study::run::Execute;
-use rig_study::store::{RunState, Store};
-use rig_study::suite::{Suite, SuiteError};
+use rig_facts::record::TrialRecord;
+use rig_facts::store::{RunState, Store};
+use rig_run::run::Execute;
+use rig_suite::suite::{Suite, SuiteError};
 use rig_testbed::Testbed;
 use rig_testbed::plan::{Interface, Link, Neighbour};
 use rig_testbed::preflight::{Unfit, check_networks};

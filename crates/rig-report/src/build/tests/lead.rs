@@ -130,7 +130,7 @@ fn costs_by_layer_are_in_the_brief_report_of_a_run_that_sampled_them() {
     };
     assert_eq!(has_layers(&document(&view).brief("")), 0);
     for scenario in &mut view.scenarios {
-        scenario.trials = scenario.trials.drain(..).map(|trial| rig_study::fixture::with_layers(trial, 0)).collect();
+        scenario.trials = scenario.trials.drain(..).map(|trial| rig_facts::fixture::with_layers(trial, 0)).collect();
     }
     let whole = document(&view);
     let tables = |document: &Document| {
@@ -228,7 +228,7 @@ fn a_claim_that_goes_on_is_whole() {
 #[test]
 fn the_whole_is_doubted_where_nearly_every_trial_is() {
     let mut view = run_view();
-    let flag = rig_study::record::Flag::Stolen { node: "a".into(), percent: 9.0 };
+    let flag = rig_facts::record::Flag::Stolen { node: "a".into(), percent: 9.0 };
     view.scenarios.iter_mut().flat_map(|s| &mut s.trials).for_each(|trial| trial.flags.push(flag.clone()));
     let caution = document(&view).headline.unwrap().caution.unwrap();
     assert_eq!(
@@ -248,7 +248,7 @@ fn the_whole_is_doubted_where_nearly_every_trial_is() {
     assert_eq!(document(&view).headline.unwrap().caution, None, "told below");
     flags_of(&mut view, 14);
     // What follows from it does not stand in its place.
-    let full = rig_study::record::Flag::Saturated { node: "a".into(), percent: 100.0 };
+    let full = rig_facts::record::Flag::Saturated { node: "a".into(), percent: 100.0 };
     view.scenarios.iter_mut().flat_map(|s| &mut s.trials).for_each(|trial| {
         if !trial.flags.is_empty() {
             trial.flags.insert(0, full.clone());

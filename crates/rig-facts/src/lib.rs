@@ -1,0 +1,15 @@
+//! What runs leave and what is computed of it alone: records ([`record`]) and their store ([`store`]), figures ([`figures`]) and
+//! the claims about them ([`claim`]), doubts about a trial ([`suspicion`]), flame graphs and costs by layer.
+#![forbid(unsafe_code)]
+
+pub mod asked_load;
+pub mod claim;
+pub mod figures;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
+pub mod flame;
+pub mod layers;
+pub mod programme;
+pub mod record;
+pub mod store;
+pub mod suspicion;

@@ -1,0 +1,49 @@
+//! A machine and its settings, for readers.
+
+use super::Environment;
+
+/// What [`described`] calls what differs from minute to minute.
+pub const LOAD_AVERAGE: &str = "Load average at the start";
+
+/// What of a machine and its settings a reader is told: name and value.
+pub fn described(environment: &Environment) -> Vec<(String, String)> {
+    let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
+    let load = f64::from(environment.load_average_hundredths) / 100.0;
+    let pairs = [
+        ("netrig", environment.netrig_version.clone()),
+        ("Kernel", environment.kernel.clone()),
+        ("CPU", environment.cpu_model.clone()),
+        ("CPUs online", environment.cpus_online.to_string()),
+        ("Memory", gibibytes(environment.memory_bytes)),
+        ("Hypervisor", environment.hypervisor.clone().unwrap_or_else(|| "none found".to_owned())),
+        ("Clock source", environment.clock_source.clone()),
+        ("Congestion control, default", environment.congestion_control.clone()),
+        ("Privileges", privileges.to_owned()),
+        (LOAD_AVERAGE, format!("{load:.2} over one minute")),
+    ];
+    let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
+    // Runs of older versions did not record these.
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let recorded = [
+        ("netrig's build", environment.netrig_build.clone()),
+        ("netrig's commit", environment.netrig_commit.clone()),
+        ("netrig's eBPF objects", environment.ebpf_objects.clone()),
+        ("Kernel build", environment.kernel_build.clone()),
+        ("CPUs usable", environment.cpus_usable.clone()),
+        ("CPU limit", environment.cpu_quota.clone()),
+        ("Frequency governor", environment.governor.clone()),
+        ("CPU time", environment.cpu_time.clone()),
+        ("Turbo", environment.turbo.map(switch)),
+        ("Simultaneous multithreading", environment.smt.clone()),
+        ("Transparent huge pages", environment.huge_pages.clone()),
+    ];
+    let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mitigations =
+        environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
+    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
+}
+
+/// For a reader.
+pub fn gibibytes(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30))
+}

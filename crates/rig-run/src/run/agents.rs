@@ -1,0 +1,393 @@
+//! The datapaths of a scenario at work, each of their agents on its node, and what they tell for the record.
+//!
+//! They stand as long as the value lives. Programs that belong to them die with the thread that made it, and everything
+//! else is gone with the testbed's namespaces.
+
+use std::cell::RefCell;
+
+use anyhow::{Context, Result, bail};
+use rig_facts::flame::{HERTZ, Profiler, Sampled};
+use rig_facts::programme::Command;
+use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
+use rig_stats::series::Track;
+use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
+use rig_sys::clock::{monotonic_ns, own_cpu_ns};
+use rig_sys::cpu::CpuSet;
+use rig_testbed::datapath::{Asked, Counters, Datapath, Live, Machine, Missing, Registry, Services, Site};
+use rig_testbed::host::{Ability, Host, NotOnThisHost};
+use rig_testbed::preflight::check_networks;
+use rig_testbed::topology::Layout;
+use rig_testbed::{Placement, Testbed};
+use serde_json::Value;
+
+use crate::run::Lack;
+
+/// What datapaths call the count of connections that have begun.
+const CONNECTIONS: &str = "connections";
+
+/// All agents of a scenario.
+#[derive(Debug)]
+pub struct Agents(Vec<Agent>);
+
+/// A datapath at work on a node.
+#[derive(Debug)]
+struct Agent {
+    /// Of the datapath.
+    name: String,
+    /// By number and by name.
+    node: usize,
+    on: String,
+    /// CPUs on which it carries packets, and those of them that other nodes have too.
+    cpus: CpuSet,
+    shared: CpuSet,
+    /// Whether it stands between the ends of the load.
+    is_between: bool,
+    profile: bool,
+    live: RefCell<Box<dyn Live>>,
+}
+
+/// What agents have counted over time.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    at_ns: u64,
+    last: Vec<Counters>,
+    tracks: Vec<Track>,
+    /// CPU time that the readings took.
+    cost_ns: u64,
+}
+
+impl Sampler {
+    /// Counts from now on.
+    ///
+    /// # Errors
+    /// When an agent does not tell its counters.
+    pub(super) fn start(agents: &Agents) -> Result<Self> {
+        let last = agents.read()?;
+        let tracks = vec![Track::default(); last.len()];
+        Ok(Self { at_ns: monotonic_ns(), last, tracks, cost_ns: 0 })
+    }
+
+    /// Reads what has happened since the last time.
+    ///
+    /// # Errors
+    /// When an agent does not tell its counters.
+    pub(super) fn sample(&mut self, agents: &Agents) -> Result<()> {
+        let before_ns = own_cpu_ns();
+        let now = agents.read()?;
+        let at_ns = monotonic_ns();
+        let span_us = at_ns.saturating_sub(self.at_ns) / 1000;
+        for (track, (now, last)) in self.tracks.iter_mut().zip(now.iter().zip(&self.last)) {
+            let Counters { counts, drops } = now.since(last);
+            let drops: Vec<_> = drops.into_iter().map(|(why, count)| (format!("dropped: {why}"), count)).collect();
+            let values = counts.iter().chain(drops.iter().map(|(why, count)| (why, count)));
+            track.push(span_us, values.map(|(name, count)| (name.as_str(), *count)));
+        }
+        (self.at_ns, self.last) = (at_ns, now);
+        self.cost_ns += own_cpu_ns().saturating_sub(before_ns);
+        Ok(())
+    }
+
+    /// The course of each agent, and the CPU time in nanoseconds that it took to read it.
+    pub(super) fn finish(self) -> (Vec<Track>, u64) {
+        (self.tracks.into_iter().map(Track::finished).collect(), self.cost_ns)
+    }
+}
+
+/// A window that has begun: what was read at its begin, of each agent.
+#[derive(Debug)]
+pub struct Window(Vec<(Counters, Option<Profiler>)>);
+
+/// A window that has ended.
+#[derive(Debug, Default)]
+pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<Sampled>)>);
+
+impl Observed {
+    /// To be called when the load has ended, whose CPUs it may use: what each agent did, and what the node between the
+    /// ends did, where there is one.
+    pub fn records(self) -> (Vec<AgentRecord>, Option<DutRecord>) {
+        let mut dut = None;
+        let agent = |(agent, node, sampled): (AgentRecord, Option<DutRecord>, Option<Sampled>)| {
+            if let Some(node) = node {
+                dut = Some(DutRecord { profile: sampled.map(Sampled::profile), ..node });
+            }
+            agent
+        };
+        let agents = self.0.into_iter().map(agent).collect();
+        (agents, dut)
+    }
+}
+
+/// Why a scenario cannot be run on any machine; `None` when it can.
+pub fn impossible(scenario: &Scenario, datapaths: Registry) -> Option<Missing> {
+    with_each(scenario, datapaths, |datapath, asked| datapath.impossible(asked))
+}
+
+/// Why a scenario cannot be run on this machine, however it is configured; `None` when nothing speaks against it.
+pub fn not_here(scenario: &Scenario, placement: &Placement, datapaths: Registry, machine: Machine) -> Option<Lack> {
+    let lack = |Missing { found, remedy }: Missing| {
+        let effect = format!("scenario {} is left out", scenario.id);
+        Lack { found, effect, remedy }
+    };
+    let workers = scenario.dut.filter(|_| scenario.topology.dut().is_some()).map_or(0, |dut| dut.workers);
+    if !placement.has_cpus_for(workers) {
+        let found = format!("{workers} workers need a CPU each");
+        return Some(lack(Missing::new(found, "use a machine with more CPUs, or name more with --cpus")));
+    }
+    let missing = || with_each(scenario, datapaths, |datapath, _| datapath.missing(&machine));
+    impossible(scenario, datapaths).or_else(missing).map(lack)
+}
+
+/// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
+pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
+    let profiles = scenario.dut.is_some_and(|dut| dut.profile);
+    let asked = [(!scenario.datapaths.is_empty(), Ability::Datapaths), (profiles, Ability::Stacks)];
+    asked.into_iter().filter(|(asked, _)| *asked).find_map(|(_, ability)| host.lacks(ability))
+}
+
+fn with_each(
+    scenario: &Scenario,
+    datapaths: Registry,
+    found: impl Fn(&dyn Datapath, &Asked<'_>) -> Option<Missing>,
+) -> Option<Missing> {
+    scenario.datapaths.iter().find_map(|setup| match datapaths.find(&setup.name) {
+        Some(datapath) => found(datapath, &asked(scenario, setup)),
+        None => Some(unknown(setup, datapaths)),
+    })
+}
+
+fn unknown(setup: &DatapathSetup, datapaths: Registry) -> Missing {
+    Missing::new(format!("no datapath '{}'", setup.name), format!("datapaths are {}", datapaths.names()))
+}
+
+/// What clients of the scenario reach through the node between them and the servers.
+fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
+    let topology = testbed.topology();
+    let (Some((protocol, ports)), Some(packets)) = (server(scenario), &scenario.traffic.packets) else {
+        bail!("path {} carries loads of packets only: give the load kind = \"packets\"", topology.path());
+    };
+    let (from, to) = scenario.traffic.pairs.first().context("find the load's ends")?;
+    let dut = scenario.dut.unwrap_or(ALONE);
+    let virtuals = topology.virtual_pool().addresses(dut.service_addresses);
+    Ok(Services {
+        protocol,
+        addresses: virtuals.flat_map(|ip| ports.clone().map(move |port| (ip, port).into())).collect(),
+        backends: topology.addresses(to, packets.server_addresses).context("find the servers")?,
+        local: topology.local_pool().addresses(dut.local_addresses).collect(),
+        clients: from.node.clone(),
+        servers: to.node.clone(),
+    })
+}
+
+impl Agents {
+    /// Puts to work what the scenario has on the nodes of `testbed`. `control` are CPUs that no node owns, none if there
+    /// are no such. On paths with networks it then looks whether containers reach those of their own, and no others.
+    ///
+    /// # Errors
+    /// Names what could not be set up, or who is not reached ([`rig_testbed::preflight::Unfit`]).
+    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
+        let topology = testbed.topology();
+        if let Some(lack) = not_on(scenario, testbed.host()) {
+            bail!(lack);
+        }
+        let mut agents = Vec::new();
+        for setup in &scenario.datapaths {
+            let Some(datapath) = datapaths.find(&setup.name) else {
+                let Missing { found, remedy } = unknown(setup, datapaths);
+                bail!("{found}: {remedy}");
+            };
+            for on in &setup.nodes {
+                let node = topology.nodes().iter().position(|node| node.name == *on);
+                let node = node.with_context(|| format!("find node {on} for {}", setup.name))?;
+                let is_between = topology.dut() == Some(node);
+                let services = is_between.then(|| services(scenario, testbed)).transpose()?;
+                let site = Site::new(testbed, node, control, services)?;
+                let profile = is_between && scenario.dut.is_some_and(|dut| dut.profile);
+                if profile {
+                    Profiler::prepare(site.cpus());
+                }
+                let live = datapath.attach(&site, &setup.settings)?;
+                agents.push(Agent {
+                    name: setup.name.clone(),
+                    node,
+                    on: on.clone(),
+                    cpus: site.cpus().clone(),
+                    shared: site.shared_cpus(),
+                    is_between,
+                    profile,
+                    live: RefCell::new(live),
+                });
+            }
+        }
+        if topology.path().layout() == Layout::Several {
+            check_networks(testbed).context("before the load")?;
+        }
+        Ok(Self(agents))
+    }
+
+    /// Without any.
+    pub fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// To be called at the window's begin. Stacks are sampled where the scenario and `samples` say so.
+    ///
+    /// # Errors
+    /// When an agent does not tell its counters.
+    pub fn begin(&self, samples: bool) -> Result<Window> {
+        let begin = |agent: &Agent| {
+            let profiler = (samples && agent.profile).then(|| Profiler::attempt(&agent.cpus, HERTZ));
+            Ok((agent.live.borrow().counters()?, profiler))
+        };
+        self.0.iter().map(begin).collect::<Result<_>>().map(Window)
+    }
+
+    /// To be called at the window's end; `nodes` are what the testbed's counters say of the window.
+    ///
+    /// # Errors
+    /// When an agent does not tell of itself.
+    pub fn end(&self, window: Window, nodes: &[NodeRecord]) -> Result<Observed> {
+        let end = |(agent, (begin, profiler)): (&Agent, (Counters, Option<Profiler>))| {
+            let record = agent.record(&begin)?;
+            // Last, for it takes some milliseconds.
+            let sampled = profiler.map(Profiler::stop).transpose()?;
+            let node = nodes.get(agent.node).filter(|_| agent.is_between);
+            let dut = node.map(|node| agent.of_node(&record, node));
+            Ok((record, dut, sampled))
+        };
+        self.0.iter().zip(window.0).map(end).collect::<Result<_>>().map(Observed)
+    }
+
+    fn read(&self) -> Result<Vec<Counters>> {
+        self.0.iter().map(|agent| agent.live.borrow().counters()).collect()
+    }
+
+    /// What each agent has counted since it was attached, with its name and its node's.
+    ///
+    /// # Errors
+    /// When an agent does not tell.
+    pub fn counters(&self) -> Result<Vec<(&str, &str, Counters)>> {
+        let of = |agent: &'_ Agent| agent.live.borrow().counters();
+        self.0.iter().map(|agent| Ok((agent.name.as_str(), agent.on.as_str(), of(agent)?))).collect()
+    }
+
+    /// The connections that each has counted, where it is between the ends of the load and counts them.
+    ///
+    /// # Errors
+    /// When one does not tell.
+    pub(super) fn connections(&self) -> Result<Vec<Option<u64>>> {
+        let of = |agent: &Agent| match agent.is_between {
+            true => Ok(agent.live.borrow().counters()?.counts.get(CONNECTIONS).copied()),
+            false => Ok(None),
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// Tells the agents of a datapath, on all nodes or on one, to do something; their answers with their nodes' names.
+    ///
+    /// # Errors
+    /// When there is no such agent, when it does not know the command
+    /// ([`UnknownCommand`](rig_testbed::datapath::UnknownCommand)), and when it could not be done.
+    pub fn command(
+        &self,
+        datapath: &str,
+        node: Option<&str>,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<Vec<(&str, Value)>> {
+        let meant = |agent: &&Agent| agent.name == datapath && node.is_none_or(|node| agent.on == node);
+        let told = |agent: &'_ Agent| agent.live.borrow_mut().command(name, arguments);
+        let answers: Vec<(&str, Value)> = self
+            .0
+            .iter()
+            .filter(meant)
+            .map(|agent| {
+                let answer = told(agent).with_context(|| format!("tell {} on {}: {name}", agent.name, agent.on));
+                Ok((agent.on.as_str(), answer?))
+            })
+            .collect::<Result<_>>()?;
+        if answers.is_empty() {
+            let there: Vec<String> = self.0.iter().map(|agent| format!("{} on {}", agent.name, agent.on)).collect();
+            let there =
+                if there.is_empty() { "there is none".to_owned() } else { format!("there is {}", there.join(", ")) };
+            let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
+            bail!("no agent {datapath}{node} to be told {name}: {there}");
+        }
+        Ok(answers)
+    }
+
+    /// [`Self::command`], for the record.
+    ///
+    /// # Errors
+    /// As there.
+    pub(super) fn tell(&self, command: &Command) -> Result<CommandRecord> {
+        let Command { datapath, node, name, arguments } = command;
+        let told_ns = monotonic_ns();
+        let answers = self.command(datapath, node.as_deref(), name, &Value::Object(arguments.clone()))?;
+        Ok(CommandRecord {
+            datapath: datapath.clone(),
+            command: name.clone(),
+            arguments: arguments.clone(),
+            told_ns,
+            answered_ns: monotonic_ns(),
+            answers: answers.into_iter().map(|(node, answer)| (node.to_owned(), answer)).collect(),
+        })
+    }
+
+    /// Ends their work.
+    ///
+    /// # Errors
+    /// The first that could not be undone; the others are ended all the same.
+    pub fn detach(self) -> Result<()> {
+        let mut result = Ok(());
+        for agent in self.0 {
+            let detached = agent.live.into_inner().detach();
+            let what = || format!("end {} on {}", agent.name, agent.on);
+            result = result.and(detached.with_context(what));
+        }
+        result
+    }
+}
+
+impl Agent {
+    fn record(&self, begin: &Counters) -> Result<AgentRecord> {
+        let live = self.live.borrow();
+        let counters = live.counters()?;
+        Ok(AgentRecord {
+            name: self.name.clone(),
+            node: self.on.clone(),
+            version: live.version()?,
+            cpus: self.cpus.as_slice().to_vec(),
+            settings: live.settings(),
+            counters: counters.since(begin).only_drops_that_occurred(),
+            state: live.state()?,
+            begun: None,
+        })
+    }
+
+    /// What its node did, which stands between the ends.
+    fn of_node(&self, agent: &AgentRecord, node: &NodeRecord) -> DutRecord {
+        let wires = || node.interfaces.iter().filter(|interface| !interface.name.ends_with(":lo"));
+        let mut drops = agent.counters.drops.clone();
+        drops.extend(wires().flat_map(|wire| {
+            [
+                (format!("{} (received)", wire.name), wire.rx_dropped + wire.rx_errors),
+                (format!("{} (sent)", wire.name), wire.tx_dropped + wire.tx_errors),
+            ]
+        }));
+        drops.retain(|(_, count)| *count > 0);
+        DutRecord {
+            workers: self.cpus.as_slice().to_vec(),
+            shared: self.shared.as_slice().to_vec(),
+            system: agent.version.clone(),
+            in_packets: wires().map(|wire| wire.rx_packets).sum(),
+            in_bytes: wires().map(|wire| wire.rx_bytes).sum(),
+            out_packets: wires().map(|wire| wire.tx_packets).sum(),
+            out_bytes: wires().map(|wire| wire.tx_bytes).sum(),
+            connections: agent.state.connections,
+            memory_bytes: agent.state.memory_bytes,
+            services: agent.state.services.clone(),
+            drops,
+            profile: None,
+        }
+    }
+}

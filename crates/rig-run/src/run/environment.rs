@@ -1,0 +1,151 @@
+//! The machine and its settings, as they are stored with a run.
+
+use std::fs;
+use std::path::Path;
+
+use rig_facts::record::Environment;
+use rig_sys::probe::{Machine, load_average};
+
+/// Settings that decide results and differ between machines.
+const SYSCTLS: [&str; 36] = [
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.core.rmem_default",
+    "net.core.wmem_default",
+    "net.core.optmem_max",
+    "net.core.netdev_max_backlog",
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.dev_weight",
+    "net.core.gro_normal_batch",
+    "net.core.default_qdisc",
+    "net.core.busy_poll",
+    "net.core.busy_read",
+    "net.core.rps_sock_flow_entries",
+    "net.core.somaxconn",
+    "net.core.bpf_jit_enable",
+    "net.core.bpf_jit_harden",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_limit_output_bytes",
+    "net.ipv4.tcp_notsent_lowat",
+    "net.ipv4.tcp_moderate_rcvbuf",
+    "net.ipv4.tcp_autocorking",
+    "net.ipv4.tcp_timestamps",
+    "net.ipv4.tcp_sack",
+    "net.ipv4.tcp_ecn",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.ip_local_port_range",
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+    "kernel.io_uring_disabled",
+    "kernel.sched_autogroup_enabled",
+    "kernel.numa_balancing",
+    "kernel.nmi_watchdog",
+];
+
+/// What a program was built from, so that runs of different builds can be told apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Build {
+    /// A hash of the sources, the profile and the compiler.
+    pub id: &'static str,
+    /// The name of the sources in git; empty without git.
+    pub commit: &'static str,
+}
+
+/// What this machine is, as far as it can be read; what cannot be read stays empty.
+pub fn environment(rootless: bool, build: Build) -> Environment {
+    let sysctl = |key: &str| text(&format!("/proc/sys/{}", key.replace('.', "/")));
+    let machine = Machine::read();
+    let governors: Vec<String> = machine.governors.into_iter().collect();
+    Environment {
+        netrig_version: env!("CARGO_PKG_VERSION").into(),
+        netrig_build: Some(build.id.into()),
+        netrig_commit: Some(build.commit.to_owned()).filter(|commit| !commit.is_empty()),
+        ebpf_objects: Some(rig_datapath::OBJECTS.into()),
+        kernel: machine.kernel,
+        cpu_model: machine.cpu_model.unwrap_or_default(),
+        cpus_online: machine.online.len() as u32,
+        memory_bytes: machine.memory_bytes,
+        clock_source: machine.clock_source.unwrap_or_default(),
+        congestion_control: machine.congestion_control.unwrap_or_default(),
+        hypervisor: machine.hypervisor,
+        rootless,
+        load_average_hundredths: load_average().map_or(0, |load| (load * 100.0) as u32),
+        sysctls: SYSCTLS.iter().filter_map(|key| Some(((*key).to_owned(), sysctl(key)?))).collect(),
+        kernel_build: sysctl("kernel.version"),
+        cpus_usable: Some(machine.allowed.to_string()),
+        cpu_quota: Some(machine.quota.map_or("unlimited".to_owned(), |quota| quota.to_string())),
+        governor: (!governors.is_empty()).then(|| governors.join(" ")),
+        turbo: machine.turbo,
+        smt: text("/sys/devices/system/cpu/smt/control"),
+        huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|modes| chosen(&modes)),
+        mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
+        // Known to who counts it.
+        cpu_time: None,
+    }
+}
+
+/// A file's text in one line; words are separated by one blank.
+fn text(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// The choice in brackets: `madvise` of `always [madvise] never`.
+fn chosen(modes: &str) -> Option<String> {
+    let (_, rest) = modes.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
+}
+
+/// What the kernel does about each vulnerability that this CPU has (Documentation/ABI/testing/sysfs-devices-system-cpu).
+fn mitigations(directory: &Path) -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut found: Vec<(String, String)> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let state = fs::read_to_string(entry.path()).ok()?.trim().to_owned();
+            Some((entry.file_name().into_string().ok()?, state))
+        })
+        .filter(|(_, state)| state != "Not affected")
+        .collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_stands_in_brackets() {
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+    }
+
+    #[test]
+    fn vulnerabilities_that_the_cpu_lacks_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, state) in [("mds", "Not affected\n"), ("spectre_v2", "Mitigation: IBRS\n"), ("gds", "Vulnerable\n")]
+        {
+            fs::write(dir.path().join(name), state).unwrap();
+        }
+        let expected = [("gds", "Vulnerable"), ("spectre_v2", "Mitigation: IBRS")];
+        assert_eq!(mitigations(dir.path()), expected.map(|(name, state)| (name.to_owned(), state.to_owned())));
+        assert_eq!(mitigations(Path::new("/no/such/place")), []);
+    }
+
+    const BUILD: Build = Build { id: "0123, debug", commit: "" };
+
+    #[test]
+    fn this_machine_is_described_and_reads_back() {
+        let here = environment(true, BUILD);
+        assert_eq!((here.netrig_build.as_deref(), here.netrig_commit.as_deref()), (Some("0123, debug"), None));
+        assert_eq!(here.ebpf_objects.as_deref().map(str::len), Some(16), "{here:?}");
+        assert!(here.rootless && here.cpus_online > 0 && here.kernel_build.is_some());
+        assert!(here.sysctls.iter().any(|(key, _)| key == "kernel.io_uring_disabled" || key == "net.core.somaxconn"));
+        let json = serde_json::to_string(&here).unwrap();
+        assert_eq!(serde_json::from_str::<Environment>(&json).unwrap(), here);
+    }
+}

@@ -1,0 +1,663 @@
+//! The machine as it executes trials: a testbed, a worker process at each endpoint, counters read at the window's edges.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use jiff::Timestamp;
+use rig_cli::exit::Stopped;
+use rig_facts::figures::node_of;
+use rig_facts::flame::{Profiler, Sampled};
+use rig_facts::layers::{HERTZ, Map};
+use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
+use rig_facts::record::{
+    AgentRecord, Calibration, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost,
+    SearchRecord, Series, TrialRecord,
+};
+use rig_facts::suspicion::{UNDER, flags};
+use rig_load::driver::{Cancel, Driver, DriverError};
+use rig_load::plan::Phases;
+use rig_load::record::{PacketRecord, Sample, WorkerRecord};
+use rig_packet::search::Purpose;
+use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
+use rig_sys::clock;
+use rig_sys::cpu::CpuSet;
+use rig_testbed::datapath::Registry;
+use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost, Mark};
+use rig_testbed::preflight::Unfit;
+use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
+use rig_testbed::{Placement, Testbed};
+
+use super::agents::{Agents, Observed};
+use super::before;
+use super::calibration::gauge;
+use super::pairs::{longer_lead, pairs_of};
+use super::programme::{Outcome, carry_out};
+use super::search::{offered, search, with_opening};
+use super::under_load::{self, Latest, OnTestbed};
+use super::{Execute, Unmade};
+
+/// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
+const PORT: u16 = 5001;
+/// That of the load under the one that is measured, which may end at the same endpoint.
+const UNDER_PORT: u16 = 5002;
+/// Longest window for measuring the rig's own cost.
+const COST_WINDOW: Duration = Duration::from_secs(2);
+
+/// Executes trials on a host.
+#[derive(Debug)]
+pub struct Rig {
+    host: Box<dyn Host>,
+    trials: Trials,
+}
+
+/// How trials are made, whatever the host.
+#[derive(Debug)]
+pub struct Trials {
+    /// The generator's own limits that were found so far, with what they were found for.
+    generator: Vec<(Generator, Option<f64>)>,
+    placement: Placement,
+    /// All that the host itself may use.
+    allowed: CpuSet,
+    /// Cores of several threads.
+    cores: Vec<CpuSet>,
+    cancel: Cancel,
+    datapaths: Registry,
+    /// By which what the CPUs ran is divided, in a window more of each trial; `None` without one.
+    layers: Option<Map>,
+}
+
+/// What a load left behind, with the counters of the nodes around it.
+pub(super) struct Observation {
+    pub(super) window: (u64, u64),
+    pub(super) nodes: Vec<NodeRecord>,
+    pub(super) workers: Vec<WorkerRecord>,
+    throttled_us: Option<u64>,
+    pub(super) agents: Vec<AgentRecord>,
+    pub(super) dut: Option<DutRecord>,
+    phases: Vec<PhaseRecord>,
+    series: Option<Series>,
+    pub(super) stacks: Option<Sampled>,
+}
+
+/// A testbed, and the agents at work on its nodes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stage<'a> {
+    testbed: &'a Testbed<'a>,
+    agents: &'a Agents,
+    /// Of its host, when the trial began.
+    clock: ClockOffset,
+    /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
+    samples: bool,
+    /// Whether those of all nodes' CPUs are.
+    stacks: bool,
+}
+
+impl<'a> Stage<'a> {
+    /// With the stacks of all nodes' CPUs, instead of those that the scenario asks for.
+    pub(super) fn sampled(self) -> Self {
+        Self { samples: false, stacks: true, ..self }
+    }
+
+    fn of(testbed: &'a Testbed<'a>, agents: &'a Agents) -> Result<Self> {
+        Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true, stacks: false })
+    }
+}
+
+/// What the generator's own limit depends on.
+#[derive(Debug, Clone, PartialEq)]
+struct Generator {
+    traffic: Traffic,
+    family: Family,
+    mtu: u32,
+    /// Whether both ends have the same CPUs.
+    shares_ends: bool,
+    phases: Phases,
+}
+
+impl Generator {
+    /// That of a scenario.
+    fn of(scenario: &Scenario, timing: &Timing) -> Self {
+        let [from, to] = generator_ends();
+        let topology = &scenario.topology;
+        Self {
+            traffic: Traffic { pairs: vec![(from, to)], ..scenario.traffic.clone() },
+            family: topology.family(),
+            mtu: topology.endpoint_mtu(),
+            shares_ends: topology.path().is_of_three(),
+            phases: timing.phases,
+        }
+    }
+}
+
+/// The ends of a testbed in which nothing is between them.
+fn generator_ends() -> [Endpoint; 2] {
+    ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None })
+}
+
+impl Rig {
+    /// On this machine, as [`Self::on`]: `program` is netrig itself, whose `worker` subcommand is one end of a load.
+    ///
+    /// # Errors
+    /// As [`Self::on`].
+    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
+        Self::on(Box::new(Local::new()?.with_program(program)), cpus, nodes, cancel, datapaths)
+    }
+
+    /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops whatever runs; `datapaths` are those that
+    /// scenarios may have.
+    ///
+    /// # Errors
+    /// When there are fewer CPUs than nodes.
+    pub fn on(host: Box<dyn Host>, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
+        let facts = host.facts()?;
+        // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
+        clock::be_punctual();
+        let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
+        let trials =
+            Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths, layers: None };
+        host.keep_off(&owned(&trials.placement.all()))?;
+        Ok(Self { host, trials })
+    }
+
+    /// Each trial has a second window, with the same load in the same testbed, in which the stacks of all nodes' CPUs are
+    /// sampled and divided by `map`.
+    ///
+    /// # Errors
+    /// When the host cannot sample stacks, or the machine does not let them be sampled.
+    pub fn divide_by(&mut self, map: Map) -> Result<()> {
+        self.prepare_samples()?;
+        self.host.count_interrupts()?;
+        self.trials.layers = Some(map);
+        Ok(())
+    }
+
+    /// Makes ready to sample the stacks of all nodes' CPUs, as scenarios with `profile` ask for.
+    ///
+    /// # Errors
+    /// As [`Self::divide_by`].
+    pub fn prepare_samples(&self) -> Result<()> {
+        if let Some(lack) = self.host.lacks(Ability::Stacks) {
+            bail!(lack);
+        }
+        rig_sys::perf::probe()?;
+        Profiler::prepare(&owned(&self.trials.placement.all()));
+        Ok(())
+    }
+
+    /// How CPU time is counted, in words.
+    ///
+    /// # Errors
+    /// When the host does not answer.
+    pub fn accounting(&self) -> Result<String> {
+        Ok(self.host.facts()?.accounting)
+    }
+
+    /// How the testbeds share the machine.
+    pub fn placement(&self) -> &Placement {
+        &self.trials.placement
+    }
+
+    /// The host, to build a testbed on, and what makes trials in it.
+    pub fn parts(&mut self) -> (&mut (dyn Host + 'static), &Trials) {
+        (self.host.as_mut(), &self.trials)
+    }
+}
+
+impl Trials {
+    /// Makes a trial in a testbed that stands and stays: the record knows of no set-up and no take-down.
+    ///
+    /// # Errors
+    /// As [`Execute::trial`].
+    pub fn trial_in(
+        &self,
+        testbed: &Testbed<'_>,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        self.trial_with(Stage::of(testbed, &Agents::none())?, scenario, None, ordinal, timing, interim)
+    }
+
+    /// `generator` is its own limit, where a limit is searched.
+    fn trial_with(
+        &self,
+        stage: Stage<'_>,
+        scenario: &Scenario,
+        generator: Option<f64>,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        let started = Instant::now();
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
+        let programme = &scenario.programme;
+        let (mut observed, mut search, mut limit) = (None, None, None);
+        if let Some(plan) = searched {
+            let (at_limit, found) = self.find(stage, scenario, plan, generator, timing.phases, interim)?;
+            (observed, search) = (Some(at_limit).filter(|_| programme.is_plain()), found);
+        } else if programme.needs_limit() {
+            limit = Some(self.limit(stage, scenario, timing.phases, interim)?);
+        }
+        let held = search.as_ref().and_then(|search| search.outcome.held);
+        // Where none was found, the first rate shows what happens.
+        let start = searched.map_or(0.0, |plan| plan.options.start);
+        let known = limit.as_ref().map(|limit| limit.rate).or(held).unwrap_or(start);
+        let observed = match observed {
+            Some(observed) => observed,
+            None => self.perform(stage, scenario, (programme, known), timing.phases, true, interim)?,
+        };
+        let host = stage.testbed.host();
+        let elsewhere = host.lacks(Ability::Enter).is_some();
+        let host = elsewhere.then(|| -> Result<HostRecord> {
+            let (name, clock_at_begin) = (host.name().to_owned(), stage.clock);
+            Ok(HostRecord { name, clock_at_begin, clock_at_end: host.clock()? })
+        });
+        let mut record = TrialRecord {
+            host: host.transpose()?,
+            calibration: None,
+            clocks: None,
+            search,
+            agents: observed.agents,
+            phases: observed.phases,
+            series: observed.series,
+            limit,
+            dut: observed.dut,
+            scenario: scenario.id.clone(),
+            ordinal,
+            block: None,
+            started_unix_ms,
+            setup_us: 0,
+            teardown_us: 0,
+            total_us: started.elapsed().as_micros() as u64,
+            window_begin_ns: observed.window.0,
+            window_end_ns: observed.window.1,
+            nodes: observed.nodes,
+            workers: observed.workers,
+            throttled_us: observed.throttled_us,
+            layers: None,
+            set: Vec::new(),
+            before: Vec::new(),
+            flags: Vec::new(),
+        };
+        record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
+        let profiled = scenario.profile.then(Map::built_in);
+        if let Some(map) = self.layers.as_ref().or(profiled.as_ref()) {
+            record.layers = Some(self.by_layer(map, stage, scenario, &record, (known, timing.phases))?);
+        }
+        Ok(record)
+    }
+
+    /// The window at the limit, or at a share of it, and how that was found.
+    fn find(
+        &self,
+        stage: Stage<'_>,
+        scenario: &Scenario,
+        plan: &SearchPlan,
+        generator: Option<f64>,
+        phases: Phases,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<(Observation, Option<SearchRecord>)> {
+        let found = search(scenario, plan, phases, |scenario, phases, purpose| {
+            let stage = Stage { samples: purpose == Purpose::Confirm, ..stage };
+            self.observe(stage, scenario, phases, true, interim)
+        })?;
+        let held = found.outcome.held;
+        let busy = |observed: &Observation| {
+            let packets = observed.workers.iter().filter_map(|worker| worker.packets.as_ref());
+            packets.map(PacketRecord::busy).fold(0.0, f64::max)
+        };
+        let busiest = found.held.as_ref().map_or(0.0, busy);
+        // With nothing between its ends, the generator is all there is.
+        let generator = if stage.testbed.topology().path().is_bare() { held } else { generator };
+        let bound = found.outcome.generator_bound(generator, busiest);
+        let observed = match found.held {
+            Some(observed) if plan.measure_at >= 1.0 => observed,
+            _ => {
+                // Where nothing was held, the first rate shows what happens.
+                let rate = held.map_or(plan.options.start, |held| held * plan.measure_at);
+                let offered = offered(scenario, plan.of, rate);
+                self.observe(stage, &offered, with_opening(&offered, plan.of, phases), true, interim)?
+            }
+        };
+        let record = SearchRecord {
+            of: plan.of,
+            options: plan.options,
+            step_us: plan.step.as_micros() as u64,
+            confirmed_us: phases.window.as_micros() as u64,
+            outcome: found.outcome,
+            generator,
+            bound,
+            share: plan.measure_at,
+        };
+        Ok((observed, Some(record)))
+    }
+
+    /// The limit of the generator itself, for a scenario that searches one: the same load, by the same way into the
+    /// kernel, over a bare wire between the same CPUs. Searched once for each load.
+    fn generator_limit(
+        &mut self,
+        host: &mut (dyn Host + 'static),
+        scenario: &Scenario,
+        timing: &Timing,
+    ) -> Result<Option<f64>> {
+        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
+        let (Some(plan), false) = (searched, scenario.topology.path().is_bare()) else { return Ok(None) };
+        let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
+        let generator = Generator::of(scenario, timing);
+        if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
+            return Ok(*known);
+        }
+        let topology = &scenario.topology;
+        let ends = generator_ends();
+        let mut bare = Scenario { under: None, traffic: generator.traffic.clone(), ..scenario.clone() };
+        let of_three = topology.path().is_of_three();
+        // Of three nodes each worker has a wire of its own.
+        let workers = bare.traffic.packets.as_ref().filter(|_| !of_three).map(|packets| packets.workers);
+        let queues = workers.map_or(1, PacketThreads::least);
+        let wire = WireOptions { rate: None, mtu: generator.mtu, segmentation_offload: true, queues };
+        let mut names = ends.each_ref().map(|end| end.node.clone()).to_vec();
+        let path = topology.path().without_anything();
+        if of_three {
+            names.insert(DUT, "between".to_owned());
+        }
+        bare.topology = Topology::new(&names, Some(wire), path, &ends)?
+            .with_family(generator.family)?
+            .with_lanes(topology.lanes())?;
+        bare.dut = None;
+        bare.datapaths = Vec::new();
+        let node = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node).unwrap_or(0);
+        let all = self.placement.of(topology, scenario.dut)?;
+        let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
+        let testbed = Testbed::build_on(host, &bare.topology, &shares);
+        let testbed = testbed.context("build the testbed of the generator's limit").map_err(unmade)?;
+        let agents = Agents::none();
+        let stage = Stage::of(&testbed, &agents)?;
+        let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
+            self.observe(stage, scenario, phases, true, &mut |_, _| ())
+        });
+        let held = found.context("search for the generator's own limit")?.outcome.held;
+        self.generator.push((generator, held));
+        Ok(held)
+    }
+
+    /// What the scenario's load carries when its rates hold nothing back.
+    fn limit(
+        &self,
+        stage: Stage<'_>,
+        scenario: &Scenario,
+        phases: Phases,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<LimitRecord> {
+        let unpaced = Scenario { traffic: scenario.traffic.unpaced(), ..scenario.clone() };
+        let window = phases.window.min(LIMIT_WINDOW);
+        let phases = Phases { window, interval: phases.interval.min(window), ..phases };
+        let observed = self.observe(stage, &unpaced, phases, true, interim).context("measure the load's limit")?;
+        let own: Vec<&WorkerRecord> = observed.workers.iter().filter(|worker| !worker.background).collect();
+        let rate = scenario.traffic.carried(&own);
+        Ok(LimitRecord { rate, window_us: window.as_micros() as u64 })
+    }
+
+    /// A window in which nothing changes.
+    pub(super) fn observe(
+        &self,
+        stage: Stage<'_>,
+        scenario: &Scenario,
+        phases: Phases,
+        loaded: bool,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<Observation> {
+        self.perform(stage, scenario, (&Programme::default(), 0.0), phases, loaded, interim)
+    }
+
+    /// A window in which a programme is carried out, with the limit that its rates are shares of.
+    pub(super) fn perform(
+        &self,
+        Stage { testbed, agents, clock, samples, stacks }: Stage<'_>,
+        scenario: &Scenario,
+        (programme, limit): (&Programme, f64),
+        phases: Phases,
+        loaded: bool,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<Observation> {
+        let between = scenario.dut;
+        // Workers know the longest that it can take, and are told when it ends before.
+        let longest = programme.longest(phases.window);
+        let of_workers = Phases { window: longest, interval: programme.sample.unwrap_or(phases.interval), ..phases };
+        let first = |which| programme.first_rate(which).map(|rate| rate.per_second(limit));
+        let beginning = |traffic: &Traffic, which| match first(which).filter(|rate| *rate > 0.0) {
+            Some(rate) => traffic.at_rate(rate),
+            None => traffic.clone(),
+        };
+        // Before connections are made, which is when some datapaths decide.
+        let commands =
+            programme.phases.first().into_iter().flat_map(Phase::commands).map(|command| agents.tell(command));
+        let commands = commands.collect::<Result<_>>().context("begin the first phase")?;
+        let own = beginning(&scenario.traffic, Which::Own);
+        let host = testbed.host();
+        let mut pairs = pairs_of((testbed, clock), &own, between, ("", PORT), of_workers, loaded)?;
+        let measured = 2 * pairs.len();
+        if let Some(under) = &scenario.under {
+            let under = beginning(under, Which::Under);
+            pairs.extend(pairs_of((testbed, clock), &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
+        }
+        let workers = under_load::Worker::all(&pairs, measured);
+        let before = agents.connections()?;
+        let latest = Latest::default();
+        let seen = latest.clone();
+        let mut running = Driver::new(&self.cancel)
+            .longer_lead(longer_lead(clock))
+            .on_sample(|worker, sample| {
+                seen.borrow_mut().insert(worker.to_owned(), *sample);
+                interim(worker, sample);
+            })
+            .start(pairs)
+            .map_err(stopped_or)?;
+        let (begin_ns, _) = running.window();
+        let (mut of_agents, mut profiler) = (None, None);
+        let mut on_begin = || {
+            of_agents = Some(agents.begin(samples)?);
+            if stacks {
+                let nodes = 0..testbed.topology().nodes().len();
+                let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
+                profiler = Some(Profiler::start(&CpuSet::new(cpus), HERTZ)?);
+            }
+            Ok(())
+        };
+        let mut loaded_testbed = OnTestbed {
+            running: &mut running,
+            testbed,
+            agents,
+            workers,
+            latest,
+            sampled: programme.sample.is_some(),
+            on_begin: &mut on_begin,
+            marks: Vec::new(),
+            samplers: None,
+        };
+        for which in [Which::Own, Which::Under] {
+            if first(which) == Some(0.0) {
+                // It has a rate, which its plan needs, and does not begin with it.
+                loaded_testbed.stop_at_once(which);
+            }
+        }
+        let outcomes = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit, commands)?;
+        let OnTestbed { marks, samplers, .. } = loaded_testbed;
+        let [begin, .., end] = *marks.as_slice() else { bail!("the window has no edges") };
+        let of_agents = of_agents.context("the agents were not read at the window's begin")?;
+        let window = host.between(begin, end)?;
+        let observed = agents.end(of_agents, &window.nodes)?;
+        let stacks = profiler.map(Profiler::stop).transpose()?;
+        let sampled = samplers.map(|samplers| samplers.finish(host)).transpose()?;
+        let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Mark], Outcome))| {
+            let phase: &Phase = &programme.phases[index];
+            let (begin, end) = (edge[0], edge[1]);
+            Ok(PhaseRecord {
+                name: phase.name.clone(),
+                begin_ns: clock.here(begin.at_ns),
+                end_ns: clock.here(end.at_ns),
+                ended,
+                rates: phase.rates().map(|(load, rate)| told(load, rate, limit)).collect(),
+                commands,
+                nodes: host.between(begin, end)?.nodes,
+            })
+        };
+        let edges = marks.windows(2).zip(outcomes).enumerate();
+        let named = edges.filter(|(index, _)| !programme.phases[*index].name.is_empty());
+        let phases = named.map(phase).collect::<Result<_>>()?;
+        marks.iter().try_for_each(|mark| host.forget(*mark))?;
+        let mut workers = running.finish().map_err(stopped_or)?;
+        let after = agents.connections()?;
+        let (mut agents, dut) = Observed::records(observed);
+        for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
+            agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+        }
+        let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
+        let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
+        for worker in &mut workers[measured..] {
+            worker.name.truncate(worker.name.len() - UNDER.len());
+            worker.background = true;
+        }
+        Ok(Observation {
+            window: (clock.here(begin.at_ns), clock.here(end.at_ns)),
+            nodes: window.nodes,
+            workers,
+            agents,
+            dut,
+            phases,
+            series,
+            stacks,
+            throttled_us: window.throttled_us,
+        })
+    }
+
+    /// [`Self::stand`]; what the machine does not let be made is [`Unmade`].
+    fn build<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
+        self.stand(host, scenario).map_err(unmade)
+    }
+
+    /// The testbed, and the agents on its nodes, which are to go first.
+    fn stand<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
+        let shares = self.placement.of(&scenario.topology, scenario.dut)?;
+        let owned = owned(&shares);
+        host.keep_off(&owned)?;
+        let mut testbed = Testbed::build_on(host, &scenario.topology, &shares).context("build the testbed")?;
+        if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
+            testbed.route_pools().context("route to the packets' own addresses")?;
+        }
+        let agents = Agents::attach(scenario, &testbed, &self.allowed.without(&owned), self.datapaths)?;
+        Ok((testbed, agents))
+    }
+}
+
+/// Networks that are not apart are no lack of the machine, and a host that is lost refuses nothing.
+fn unmade(error: anyhow::Error) -> anyhow::Error {
+    let is_fault = error.is::<Unfit>() || error.is::<Stopped>() || error.is::<LostHost>();
+    if is_fault { error } else { Unmade::new(error).into() }
+}
+
+/// All CPUs of the nodes.
+fn owned(nodes: &[CpuSet]) -> CpuSet {
+    CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()))
+}
+
+impl Execute for Rig {
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        let Self { host, trials } = self;
+        let host = host.as_mut();
+        if trials.cancel.is_cancelled() {
+            return Err(Stopped.into());
+        }
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        let started = Instant::now();
+        let scenario = &scenario.on(&trials.placement)?;
+        let generator = trials.generator_limit(host, scenario, timing)?;
+        let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
+        let is_here = host.lacks(Ability::Enter).is_none();
+        let gauged = is_here.then(|| gauge(&cpus));
+        let building = Instant::now();
+        let (testbed, agents) = trials.build(host, scenario)?;
+        let setup = building.elapsed();
+        before::carry_out(testbed.host(), &scenario.before, &trials.cancel)?;
+        let stage = Stage::of(&testbed, &agents)?;
+        let record = trials.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
+        if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
+            // What others would search again is known.
+            let generator = Generator::of(scenario, timing);
+            if !trials.generator.iter().any(|(of, _)| *of == generator) {
+                trials.generator.push((generator, search.outcome.held));
+            }
+        }
+        let closing = Instant::now();
+        agents.detach()?;
+        testbed.tear_down()?;
+        let teardown = closing.elapsed();
+        let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
+        Ok(TrialRecord {
+            calibration,
+            set: scenario.topology.chosen().iter().map(ToString::to_string).collect(),
+            before: scenario.before.clone(),
+            started_unix_ms,
+            setup_us: setup.as_micros() as u64,
+            teardown_us: teardown.as_micros() as u64,
+            total_us: started.elapsed().as_micros() as u64,
+            ..record
+        })
+    }
+
+    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        let Self { host, trials } = self;
+        let scenario = &scenario.on(&trials.placement)?;
+        let (testbed, agents) = trials.build(host.as_mut(), scenario)?;
+        let phases = Phases {
+            warm_up: Duration::ZERO,
+            cool_down: Duration::ZERO,
+            window: timing.phases.window.min(COST_WINDOW),
+            ..timing.phases
+        };
+        let runner = own_cpu_ns();
+        let stage = Stage::of(&testbed, &agents)?;
+        let observed = trials.observe(stage, scenario, phases, false, &mut |_, _| ())?;
+        let runner = own_cpu_ns().saturating_sub(runner);
+        let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
+        let own = |node: &NodeRecord| {
+            let workers = observed.workers.iter().filter(|worker| node_of(&worker.name) == node.name);
+            let workers: u64 = workers.map(|w| w.process_cpu.user_ns + w.process_cpu.system_ns).sum();
+            (workers + runner) as f64 * 100.0 / window_ns / node.cpus.len().max(1) as f64
+        };
+        Ok(RigCost {
+            nodes: observed.nodes.iter().map(|node| (node.name.clone(), own(node))).collect(),
+            busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
+        })
+    }
+}
+
+/// What a load is told.
+fn told(load: Which, rate: Rate, limit: f64) -> RateRecord {
+    let share = match rate {
+        Rate::At(_) => None,
+        Rate::OfLimit(share) => Some(share),
+    };
+    RateRecord { load, per_second: rate.per_second(limit), share }
+}
+
+/// CPU time of the runner itself so far.
+fn own_cpu_ns() -> u64 {
+    let (user, system) = clock::process_cpu_ns();
+    user + system
+}
+
+pub(super) fn stopped_or(error: DriverError) -> anyhow::Error {
+    match error {
+        DriverError::Cancelled => Stopped.into(),
+        error => error.into(),
+    }
+}

@@ -1,0 +1,15 @@
+//! What stored runs say: claims judged ([`judge`]), a run put together for readers and for programs ([`view`], [`export`]), two
+//! runs compared ([`compare`]).
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod calibrate;
+pub mod compare;
+pub mod export;
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
+pub mod judge;
+mod no_verdict;
+pub mod view;
+
+pub use no_verdict::{NoVerdict, no_verdict};
