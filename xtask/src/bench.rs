@@ -22,7 +22,7 @@ struct Whole {
 const WHOLES: [Whole; 4] = [
     Whole {
         name: "balancer",
-        parts: &["ladder", "cases", "balancer"],
+        parts: &["stages", "cases", "balancer"],
         default: Some("8388608"),
         needs: packages::BALANCER,
     },

@@ -125,14 +125,14 @@ fn the_balancer_is_measured_in_parts() {
     let _alone = alone();
     let parts = |first: &str| {
         format!(
-            "bench --package rig-datapath --bench ladder -- {first}\n\
+            "bench --package rig-datapath --bench stages -- {first}\n\
              bench --package rig-datapath --bench cases --\n\
              bench --package netrig --bench balancer --\n"
         )
     };
     assert_eq!(benches(&["balancer"]), parts("8388608"));
     assert_eq!(benches(&["balancer", "4096"]), parts("4096"));
-    assert_eq!(benches(&["ladder", "4096"]), "bench --package rig-datapath --bench ladder -- 4096\n");
+    assert_eq!(benches(&["stages", "4096"]), "bench --package rig-datapath --bench stages -- 4096\n");
 }
 
 /// The demo with a cargo that builds a netrig whose runs end with `status`: its end, and what netrig was asked.

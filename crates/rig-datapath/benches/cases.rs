@@ -85,7 +85,7 @@ fn main() {
     cases.sort_by_key(|case| case.new_flow.is_some());
     for case in &cases {
         let nothing = measure(&lab, case, Replayed::Nothing).median();
-        let through = measure(&lab, case, Replayed::Through);
+        let through = measure(&lab, case, Replayed::Forward);
         let [median, least, most] =
             [through.median(), through.0[0], through.0[ROUNDS - 1]].map(|ns| ns.saturating_sub(nothing));
         println!("  {:<72} {median:5} ns  ({least} to {most})", case.name);

@@ -466,8 +466,8 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 	       end_connection(SLOT(entry), live, tick);
 }
 
-/* How far a packet goes: the ladder of the benchmark stops on its rungs. */
-enum rung { PARSED, FOUND, THROUGH };
+/* How far a packet goes: benchmarks stop behind the stages before the last (stages.h). */
+enum stage { STAGE_PARSE, STAGE_LOOKUP, STAGE_FORWARD };
 
 /* The entry of a copy of the connection, which a traced packet may change; 0 when there is none. */
 static always_inline __u32 copy_of(__u32 entry)
@@ -526,7 +526,7 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 }
 
 /* What `parse` has made of it. */
-static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum rung rung)
+static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
 {
 	const struct control *control = settings();
 	int opens = is_opening(packet, kind);
@@ -545,16 +545,16 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
 		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
 	}
-	if (rung == PARSED)
+	if (last == STAGE_PARSE)
 		return XDP_PASS;
 	hash = hash_tuple(&packet->tuple);
-	if (opens && rung == THROUGH) {
+	if (opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
 		if (number)
 			ask_early(*number, &packet->tuple, hash);
 	}
 	entry = find(&packet->tuple, hash);
-	if (rung == FOUND)
+	if (last == STAGE_LOOKUP)
 		return entry ? XDP_TX : XDP_PASS;
 	NOTE(hash, hash);
 	tick = now_tick(control);
@@ -586,12 +586,12 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	return forward(ctx, packet, kind, entry, tick);
 }
 
-static always_inline int balance_to(struct xdp_md *ctx, enum rung rung)
+static always_inline int balance_to(struct xdp_md *ctx, enum stage last)
 {
 	struct packet packet = {};
 	enum kind kind = parse(ctx, &packet);
 
-	return balance_parsed(ctx, &packet, kind, rung);
+	return balance_parsed(ctx, &packet, kind, last);
 }
 
 #endif

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
 #include "balance.h"
-#include "ladder.h"
-#include "replay.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 SEC("xdp.frags")
 int balance(struct xdp_md *ctx)
 {
-	return balance_to(ctx, THROUGH);
+	return balance_to(ctx, STAGE_FORWARD);
 }
 
 /* Notes that the local address is one that a record names. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What any one packet costs. A repeated test run gives the packet as the repetition before left it: longer by an outer
+ * What any one packet costs, for benchmarks. A repeated test run gives the packet as the repetition before left it: longer by an outer
  * header, shorter, rewritten. So each repetition first makes it what it was; `replay_nothing` does no more than that, and
  * is what is taken off.
  */
@@ -69,9 +69,9 @@ int replay_nothing(struct xdp_md *ctx)
 }
 
 SEC("xdp.frags")
-int replay_through(struct xdp_md *ctx)
+int replay_forward(struct xdp_md *ctx)
 {
-	return restore(ctx) ? balance_to(ctx, THROUGH) : XDP_ABORTED;
+	return restore(ctx) ? balance_to(ctx, STAGE_FORWARD) : XDP_ABORTED;
 }
 
 #endif

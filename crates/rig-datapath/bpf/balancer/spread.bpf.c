@@ -42,7 +42,7 @@ int spread(struct xdp_md *ctx)
 		if (cpu != AT_ONCE && bpf_redirect_map(&queues, cpu, XDP_ABORTED) == XDP_REDIRECT)
 			return XDP_REDIRECT;
 	}
-	return balance_parsed(ctx, &packet, kind, THROUGH);
+	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
 }
 
 SEC("xdp.frags/cpumap")
@@ -51,7 +51,7 @@ int balance_queued(struct xdp_md *ctx)
 	struct packet packet = { .queued = 1 };
 	enum kind kind = parse(ctx, &packet);
 
-	return balance_parsed(ctx, &packet, kind, THROUGH);
+	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
 }
 
 /*

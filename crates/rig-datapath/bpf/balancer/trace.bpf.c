@@ -14,5 +14,5 @@ int trace(struct xdp_md *ctx)
 	NOTE(kind, kind + 1);
 	NOTE(cpu, bpf_get_smp_processor_id());
 	NOTE(owned, is_spread(&packet, kind));
-	return balance_parsed(ctx, &packet, kind, THROUGH);
+	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What a hot packet costs. A repeated test run gives the packet as the repetition before left it: longer or shorter by an
+ * What a hot packet costs, for benchmarks. A repeated test run gives the packet as the repetition before left it: longer or shorter by an
  * outer header, one router further. `replay` first makes it what it was, and then calls the program that is measured, or
  * `nothing`. Making room and taking it away again is part of no program's own cost: `replay_room` does both and no more.
  */
@@ -57,6 +57,13 @@ static always_inline int rewrite(struct __sk_buff *skb, const struct replay *r)
 	if (written < ETH_HLEN || written > REPLAYED || bpf_skb_store_bytes(skb, 0, r->frame, written, 0))
 		return 1;
 	return r->port_at && bpf_skb_store_bytes(skb, r->port_at, &port, sizeof(port), 0);
+}
+
+/* What it takes to run a program at all, to compare with. */
+SEC("tcx/ingress")
+int nothing(struct __sk_buff *skb)
+{
+	return TCX_NEXT;
 }
 
 SEC("tcx/ingress")

@@ -81,15 +81,17 @@ static always_inline void write_udp(struct udphdr *udp, __u16 source, __u16 dest
 
 #define GROWN (BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4)
 
-/* Flags that rooms are made without: none, but where one packet is wrapped again and again (replay.h). */
-const volatile __u64 unmarked SEC(".rodata.replay") = 0;
+/* Flags that room is made with: all, but where a benchmark wraps one packet again and again (bench.bpf.c). */
+#ifndef ROOM_FLAGS
+#define ROOM_FLAGS(flags) (flags)
+#endif
 
 /* Room for an outer header of `bytes` behind the Ethernet header, which becomes the outer one; 0 where there is none. */
 static always_inline void *grow(struct __sk_buff *skb, __u32 bytes, __u64 flags)
 {
 	struct ethhdr *ethernet;
 
-	if (bpf_skb_adjust_room(skb, bytes, BPF_ADJ_ROOM_MAC, (GROWN | flags) & ~unmarked))
+	if (bpf_skb_adjust_room(skb, bytes, BPF_ADJ_ROOM_MAC, ROOM_FLAGS(GROWN | flags)))
 		return 0;
 	ethernet = (void *)(long)skb->data;
 	if ((void *)ethernet + ETH_HLEN + bytes > (void *)(long)skb->data_end)

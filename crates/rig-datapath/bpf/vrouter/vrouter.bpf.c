@@ -8,7 +8,6 @@
 #include "cut.h"
 #include "mirror.h"
 #include "mss.h"
-#include "replay.h"
 #include "source.h"
 #include "sweep.h"
 
@@ -392,11 +391,4 @@ SEC("tc")
 int closed(struct __sk_buff *skb)
 {
 	return TC_ACT_SHOT;
-}
-
-/* What it takes to run a program at all, to compare with. */
-SEC("tcx/ingress")
-int nothing(struct __sk_buff *skb)
-{
-	return TCX_NEXT;
 }

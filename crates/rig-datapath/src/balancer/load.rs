@@ -17,13 +17,15 @@ use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
 use super::gone::Gone;
 use super::handle::Handle;
 use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
-use super::ladder::{self, Rung};
 use super::reason::{Drop, Pass};
 use super::shape::{self, Address, CachedRoute, Control, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
 use super::sizes::{BUCKET, Layout, Sizes, random};
+use super::stages;
 use super::unsent::Unsent;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+/// The same with the programs that benchmarks run.
+const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer_bench.bpf.o"));
 /// The constants' section, and what its copy is called where it is kept.
 const TUNING: &str = ".rodata.tuning";
 const KEPT_TUNING: &str = "tuning";
@@ -185,15 +187,20 @@ pub(crate) fn load_object(
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, None, &[])
+        Self::open(sizes, None, OBJECT, &[])
     }
 
     /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
     pub fn resume(directory: &Path) -> Result<Self, Error> {
-        Self::open(Sizes::default(), Some(directory), &[])
+        Self::open(Sizes::default(), Some(directory), OBJECT, &[])
     }
 
-    pub(super) fn open(mut sizes: Sizes, kept: Option<&Path>, programs: &[&'static str]) -> Result<Self, Error> {
+    /// With programs that benchmarks run.
+    pub(super) fn open_bench(sizes: Sizes, programs: &[&'static str]) -> Result<Self, Error> {
+        Self::open(sizes, None, BENCH_OBJECT, programs)
+    }
+
+    fn open(mut sizes: Sizes, kept: Option<&Path>, object: &[u8], programs: &[&'static str]) -> Result<Self, Error> {
         sizes.validate()?;
         let tuning = match kept {
             Some(directory) => kept_tuning(directory)?,
@@ -201,15 +208,11 @@ impl Balancer {
         };
         let layout = Layout::of(tuning.homes, tuning.overflow);
         let programs = [&[PROGRAM, SWEEP], programs].concat();
-        let object = load_object(OBJECT, &programs, &tuning, |name, map| match kept {
+        let object = load_object(object, &programs, &tuning, |name, map| match kept {
             Some(directory) => {
                 let path = directory.join(name);
                 let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
                 if path.exists() { map.reuse_pinned_map(&path).map_err(otherwise) } else { Ok(()) }
-            }
-            None if name == ladder::ANSWERS && programs.contains(&Rung::Through.program()) => {
-                let refused = |source| Error::Map { map: ladder::ANSWERS, operation: "size", source };
-                map.set_max_entries(sizes.connections).map_err(refused)
             }
             None => {
                 let Some((name, entries)) = entries_of(name, &sizes, &tuning) else { return Ok(()) };
@@ -350,6 +353,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "rests" => ("rests", tuning.rest_mask + 1),
         "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
+        stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })
 }

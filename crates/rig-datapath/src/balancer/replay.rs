@@ -16,14 +16,14 @@ pub enum Replayed {
     /// Making the packet what it was, which is to be taken off.
     Nothing,
     /// That, and the balancer's program.
-    Through,
+    Forward,
 }
 
 impl Replayed {
     fn program(self) -> &'static str {
         match self {
             Self::Nothing => "replay_nothing",
-            Self::Through => "replay_through",
+            Self::Forward => "replay_forward",
         }
     }
 }
@@ -41,7 +41,7 @@ pub struct Packet<'a> {
 
 /// A balancer with the programs that measure.
 pub fn load(sizes: Sizes) -> Result<Balancer, Error> {
-    Balancer::open(sizes, None, &[Replayed::Nothing, Replayed::Through].map(Replayed::program))
+    Balancer::open_bench(sizes, &[Replayed::Nothing, Replayed::Forward].map(Replayed::program))
 }
 
 /// Sends a packet `repeat` times by `interface`, see [`test_run::run`]; gives what became of the last, and the mean time
@@ -60,7 +60,7 @@ pub fn run(
     replay.length = packet.frame.len() as u32;
     replay.written = written as u32;
     // Nothing is put in front by a program that does nothing.
-    replay.grows = if what == Replayed::Through { packet.grows as i32 } else { 0 };
+    replay.grows = if what == Replayed::Forward { packet.grows as i32 } else { 0 };
     replay.port_at = packet.port_at.unwrap_or(0);
     Map::of(&balancer.object, "replays", size_of::<shape::Replay>())?.set(&0_u32, &replay)?;
     test_run::run(&balancer.object, what.program(), packet.frame, interface, repeat)

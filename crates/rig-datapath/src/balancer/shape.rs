@@ -270,16 +270,16 @@ plain! {
         program: i32,
     }
 
-    pub(crate) struct Ladder: 88 {
+    pub(crate) struct StageInput: 88 {
         next: u64,
         flow_mask: u64,
         stride: u64,
         client: u32,
-        answers: u32,
+        replies: u32,
         headers: [u64; 7],
     }
 
-    pub(crate) struct Answer: 12 {
+    pub(crate) struct Reply: 12 {
         addresses: [[u8; 4]; 2],
         ports: [[u8; 2]; 2],
     }

@@ -21,7 +21,7 @@ use super::config::{
     Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
 };
 use super::keep::Links;
-use super::load::{self, Purpose, Tables};
+use super::load::{self, OBJECT, Tables};
 use super::numbers::Numbers;
 use super::rules::Compiled;
 use super::shape::{
@@ -145,12 +145,12 @@ impl Router {
     /// # Errors
     /// When the kernel does not let this process load programs, or has no room.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, Purpose::Forwarding, None)
+        Self::open(sizes, OBJECT, None)
     }
 
-    pub(super) fn open(sizes: Sizes, purpose: Purpose, kept: Option<&Path>) -> Result<Self, Error> {
+    pub(super) fn open(sizes: Sizes, object: &[u8], kept: Option<&Path>) -> Result<Self, Error> {
         sizes.validate()?;
-        let (object, tables) = load::load(&sizes, purpose, kept)?;
+        let (object, tables) = load::load(&sizes, object, kept)?;
         let numbers = Allotted {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::maps::Map;
 
 use super::control::Router;
-use super::load::{Purpose, Tables};
+use super::load::{OBJECT, Tables};
 use super::shape::Control;
 use super::sizes::Sizes;
 
@@ -129,7 +129,7 @@ impl Router {
         let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
         let before = Map::pinned(&directory.join(CONTROLS), CONTROLS, size_of::<Control>()).map_err(otherwise)?;
         let control: Control = before.at(0)?;
-        let mut router = Self::open(sizes, Purpose::Forwarding, Some(directory))?;
+        let mut router = Self::open(sizes, OBJECT, Some(directory))?;
         (router.control.epoch, router.control.fat) = (control.epoch, control.fat);
         router.keep(directory)?;
         Ok(router)

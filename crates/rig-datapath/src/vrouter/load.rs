@@ -13,7 +13,9 @@ use super::keep::{self, KEPT};
 use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
+pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
+/// The same with the programs that benchmarks run.
+pub(super) const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_bench.bpf.o"));
 /// Of all programs together.
 const NAME: &str = "vrouter";
 /// What packets of containers come to, and what those of tunnels do.
@@ -24,10 +26,6 @@ pub(super) const TO_ANALYSER: &str = "to_analyser";
 /// What takes all that comes of an interface without a router.
 pub(super) const CLOSED: &str = "closed";
 pub(super) const SWEEP: &str = "sweep_flows";
-pub(super) const NOTHING: &str = "nothing";
-/// What makes a packet what it was before it gives it to one of those; and what only makes room, and takes it away.
-pub(super) const REPLAY: &str = "replay";
-pub(super) const REPLAY_ROOM: &str = "replay_room";
 
 /// The maps, by their names in bpf/vrouter/maps.h.
 #[derive(Debug)]
@@ -63,8 +61,6 @@ pub(super) struct Tables {
     pub(super) mirrored: Map,
     pub(super) log_counts: Map,
     pub(super) log_turns: Map,
-    pub(super) replays: Map,
-    pub(super) replayed: Map,
 }
 
 impl Tables {
@@ -103,8 +99,6 @@ impl Tables {
             mirrored: map("mirrored", size_of::<shape::Mirrored>())?,
             log_counts: map("log_counts", size_of::<u64>())?,
             log_turns: map("log_turns", size_of::<u64>())?,
-            replays: map("replays", size_of::<shape::Replay>())?,
-            replayed: map("replayed", number)?,
         })
     }
 }
@@ -136,21 +130,8 @@ fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     })
 }
 
-/// What a router is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Forwarding,
-    /// See bpf/vrouter/replay.h.
-    Measuring,
-}
-
-/// The constant of bpf/vrouter/tunnel.h that says which flags packets are wrapped without.
-const UNMARKED: &str = ".rodata.replay";
-/// Of bpf_skb_adjust_room, all that there are and may be but `BPF_F_ADJ_ROOM_FIXED_GSO` (linux/bpf.h).
-const MARKS: u64 = !1;
-
 /// Loads the programs with empty tables, but for those that are kept in a directory.
-pub(super) fn load(sizes: &Sizes, purpose: Purpose, kept: Option<&Path>) -> Result<(Object, Tables), Error> {
+pub(super) fn load(sizes: &Sizes, object: &[u8], kept: Option<&Path>) -> Result<(Object, Tables), Error> {
     check_may_load()?;
     // Which of them it is that the kernel refuses libbpf says.
     let program = NAME;
@@ -158,7 +139,7 @@ pub(super) fn load(sizes: &Sizes, purpose: Purpose, kept: Option<&Path>) -> Resu
     let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
     let mut builder = ObjectBuilder::default();
     builder.name(NAME).map_err(failed)?;
-    let mut open = builder.open_memory(OBJECT).map_err(failed)?;
+    let mut open = builder.open_memory(object).map_err(failed)?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(directory) = kept.filter(|_| KEPT.contains(&name.as_str())) {
@@ -167,15 +148,6 @@ pub(super) fn load(sizes: &Sizes, purpose: Purpose, kept: Option<&Path>) -> Resu
         } else if let Some(entries) = entries_of(&name, sizes, cpus) {
             let refused = |source| Error::Map { map: "of the vRouter", operation: "size", source };
             map.set_max_entries(entries).map_err(refused)?;
-        }
-        if name.ends_with(UNMARKED) && purpose == Purpose::Measuring {
-            let refused = |source| Error::Map { map: "of the vRouter", operation: "write", source };
-            map.set_initial_value(&MARKS.to_ne_bytes()).map_err(refused)?;
-        }
-    }
-    for mut program in open.progs_mut() {
-        if [REPLAY, REPLAY_ROOM].iter().any(|measuring| program.name() == *measuring) {
-            program.set_autoload(purpose == Purpose::Measuring);
         }
     }
     let object = said::load(open, program)?;

@@ -5,13 +5,20 @@ use std::os::fd::{AsFd, AsRawFd};
 use zerocopy::IntoBytes;
 
 use crate::Error;
+use crate::maps::Map;
 use crate::object::program;
 
 use super::control::Router;
-use super::load::{NOTHING, Purpose, REPLAY, REPLAY_ROOM};
+use super::load::BENCH_OBJECT;
 use super::shape;
 use super::sizes::Sizes;
 use super::trial::{Outcome, Side, Verdict};
+
+/// What makes a packet what it was before it gives it to another program; and what only makes room, and takes it away.
+const REPLAY: &str = "replay";
+const REPLAY_ROOM: &str = "replay_room";
+/// The program that does nothing.
+const NOTHING: &str = "nothing";
 
 /// What a repetition takes, and what comes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,10 +29,10 @@ pub struct Cost {
     pub verdict: Verdict,
 }
 
-/// A router that measures. What its programs wrap is not marked as encapsulated for the kernel, which takes no packet for that
-/// twice; nothing that it sends should be on its way to anybody.
+/// A router that measures. What its programs wrap is not marked as encapsulated (bpf/vrouter/bench.bpf.c), so that nothing of it
+/// should reach a network.
 pub fn load(sizes: Sizes) -> Result<Router, Error> {
-    Router::open(sizes, Purpose::Measuring, None)
+    Router::open(sizes, BENCH_OBJECT, None)
 }
 
 /// Times a program with one packet over and over: see [`Router::test_run`] for `frame` and `interface`. With `port_at`, where
@@ -51,10 +58,12 @@ pub fn cost(
     let written = frame.len().min(words.len());
     words[..written].copy_from_slice(&frame[..written]);
     replay.written = written as u32;
+    let replays = Map::of(&router.object, "replays", size_of::<shape::Replay>())?;
+    let replayed = Map::of(&router.object, "replayed", size_of::<u32>())?;
     let run = |by: &'static str, whom: &'static str, grows: i32| {
-        router.tables.replays.set(&0_u32, &shape::Replay { grows, ..replay })?;
+        replays.set(&0_u32, &shape::Replay { grows, ..replay })?;
         let whom = program(&router.object, whom)?.as_fd().as_raw_fd() as u32;
-        router.tables.replayed.set(&0_u32, &whom)?;
+        replayed.set(&0_u32, &whom)?;
         router.run(by, frame, interface, repeat)
     };
     let nanoseconds = |outcome: &Outcome| outcome.each.as_nanos() as f64;

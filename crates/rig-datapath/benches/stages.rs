@@ -1,6 +1,6 @@
-//! What a packet costs on each step through the balancer, by test runs: medians, no judgement.
+//! What a packet costs up to each stage of the balancer, by test runs: medians, no judgement.
 //!
-//! `cargo xtask bench ladder [CONNECTIONS]`: so many connections in the table of the last rungs, 1,048,576 otherwise.
+//! `cargo xtask bench stages [CONNECTIONS]`: so many connections in the table of the last stages, 1,048,576 otherwise.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a measurement that panics is none")]
 
@@ -14,7 +14,7 @@ mod lab;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use rig_datapath::balancer::ladder::{self, Flows, Rung};
+use rig_datapath::balancer::stages::{self, Flows, Stage};
 use rig_datapath::balancer::{
     Backend, Clock, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts,
 };
@@ -52,7 +52,7 @@ fn new_connections(lab: &Lab, what: &str, to: &str, network: u8) -> u128 {
     let mut times: Vec<_> = (0..ROUNDS as u8)
         .map(|round| {
             let few = Flows::Many { count: EACH, first: Ipv4Addr::new(10, network, round, 1), jump: false };
-            let run = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), few, EACH as u32).unwrap();
+            let run = stages::run(&lab.balancer, Stage::Forward, &syn, Some(lab.interface), few, EACH as u32).unwrap();
             assert_eq!(run.verdict, Verdict::Transmit, "{what}");
             run.each.as_nanos()
         })
@@ -96,7 +96,7 @@ fn main() {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = sizes.memory(cpus);
     println!("memory for {} connections: {} MB: {memory:?}", sizes.connections, memory.total() / 1_000_000);
-    let Some(mut lab) = Lab::with(&config, || ladder::load(sizes)) else { return };
+    let Some(mut lab) = Lab::with(&config, || stages::load(sizes)) else { return };
     lab.balancer.set_clock(Clock::Kernel).unwrap();
     // Clients are behind a router that has a neighbour entry.
     let router = IpAddr::from([10, 0, 0, 50]);
@@ -111,29 +111,29 @@ fn main() {
     let ack = tcp(ACK, "10.0.0.60:5000", "10.0.0.200:80").payload(b"request").bytes();
     let answer = tcp(ACK, &see(&out).destination.to_string(), &local.to_string()).payload(b"answer").bytes();
 
-    let median = |rung, frame: &[u8], flows, repeat, verdict| {
+    let median = |stage, frame: &[u8], flows, repeat, verdict| {
         let mut times: Vec<_> = (0..ROUNDS)
             .map(|_| {
-                let outcome = ladder::run(&lab.balancer, rung, frame, Some(lab.interface), flows, repeat).unwrap();
-                assert_eq!(outcome.verdict, verdict, "{rung:?}");
+                let outcome = stages::run(&lab.balancer, stage, frame, Some(lab.interface), flows, repeat).unwrap();
+                assert_eq!(outcome.verdict, verdict, "{stage:?}");
                 outcome.each.as_nanos()
             })
             .collect();
         times.sort_unstable();
-        println!("  {:8} {:5} ns   ({} to {})", format!("{rung:?}"), times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        println!("  {:8} {:5} ns   ({} to {})", format!("{stage:?}"), times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
         times[ROUNDS / 2]
     };
     println!("one flow, hot, towards the backend:");
     let verdicts = [Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit];
-    let hot: Vec<u128> = Rung::ALL
+    let hot: Vec<u128> = Stage::ALL
         .into_iter()
         .zip(verdicts)
-        .map(|(rung, verdict)| median(rung, &ack, Flows::One, REPEAT, verdict))
+        .map(|(stage, verdict)| median(stage, &ack, Flows::One, REPEAT, verdict))
         .collect();
     let empty = hot[0];
     println!("one flow, hot, towards the client:");
-    median(Rung::Find, &answer, Flows::One, REPEAT, Verdict::Transmit);
-    let hot_back = median(Rung::Through, &answer, Flows::One, REPEAT, Verdict::Transmit);
+    median(Stage::Lookup, &answer, Flows::One, REPEAT, Verdict::Transmit);
+    let hot_back = median(Stage::Forward, &answer, Flows::One, REPEAT, Verdict::Transmit);
 
     println!("new connections into a table that is nearly empty:");
     let new_rr = new_connections(&lab, "round robin", "10.0.0.200:80", 9);
@@ -146,7 +146,8 @@ fn main() {
     println!("{count} new connections, one after the other:");
     let begun = Instant::now();
     // In parts, because a test run cannot be interrupted.
-    let first = ladder::run(&lab.balancer, Rung::Through, &syn, Some(lab.interface), all(false), count as u32).unwrap();
+    let first =
+        stages::run(&lab.balancer, Stage::Forward, &syn, Some(lab.interface), all(false), count as u32).unwrap();
     println!("  {:5} ns each, {:.2} s in all", first.each.as_nanos(), begun.elapsed().as_secs_f64());
     assert_eq!(first.verdict, Verdict::Transmit);
     let connections = lab.balancer.services().unwrap()[0].traffic.connections;
@@ -156,14 +157,14 @@ fn main() {
     );
 
     println!("{count} connections, visited in an order that jumps about:");
-    median(Rung::Headers, &ack, all(true), count as u32, Verdict::Pass);
-    median(Rung::Find, &ack, all(true), count as u32, Verdict::Transmit);
-    let cold = median(Rung::Through, &ack, all(true), count as u32, Verdict::Transmit);
-    let answers = ladder::collect_answers(&lab.balancer).unwrap();
+    median(Stage::Headers, &ack, all(true), count as u32, Verdict::Pass);
+    median(Stage::Lookup, &ack, all(true), count as u32, Verdict::Transmit);
+    let cold = median(Stage::Forward, &ack, all(true), count as u32, Verdict::Transmit);
+    let answers = stages::collect_replies(&lab.balancer).unwrap();
     println!("answers to {answers} connections, in an order that jumps about:");
-    let out = Flows::Answers { count: answers };
-    median(Rung::Headers, &answer, out, answers as u32, Verdict::Pass);
-    median(Rung::Find, &answer, out, answers as u32, Verdict::Transmit);
+    let out = Flows::Replies { count: answers };
+    median(Stage::Headers, &answer, out, answers as u32, Verdict::Pass);
+    median(Stage::Lookup, &answer, out, answers as u32, Verdict::Transmit);
     // Time stands still but for a second between rounds, in ticks of 2^27 ns.
     let mut tick = (rig_sys::clock::monotonic_ns() >> 27) as u32;
     let mut outward = |what: &str, watched: bool| {
@@ -172,7 +173,7 @@ fn main() {
             lab.balancer.set_clock(Clock::Fixed(tick)).unwrap();
             lab.balancer.pretend_watched(if watched { u32::MAX } else { 0 }, 1).unwrap();
             let run =
-                ladder::run(&lab.balancer, Rung::Through, &answer, Some(lab.interface), out, answers as u32).unwrap();
+                stages::run(&lab.balancer, Stage::Forward, &answer, Some(lab.interface), out, answers as u32).unwrap();
             assert_eq!(run.verdict, Verdict::Transmit, "{what}");
             run.each.as_nanos()
         };
@@ -180,7 +181,7 @@ fn main() {
         round();
         let mut times: Vec<_> = (0..ROUNDS).map(|_| round()).collect();
         times.sort_unstable();
-        println!("  Through  {:5} ns   ({} to {}), {what}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
+        println!("  Forward  {:5} ns   ({} to {}), {what}", times[ROUNDS / 2], times[0], times[ROUNDS - 1]);
         times[ROUNDS / 2]
     };
     let cold_back_unwatched = outward("each way looked up, a second since the last packet", false);
@@ -207,7 +208,7 @@ fn main() {
         println!("  {:.3} s, {swept:?}", begun.elapsed().as_secs_f64());
         lab.balancer.set_clock(Clock::Fixed(u32::MAX / 2 + 10)).unwrap();
     }
-    // The rungs above have a table filled as far as it was without these.
+    // The stages above have a table filled as far as it was without these.
     println!("new connections into a table that is empty again:");
     lab.balancer.set_clock(Clock::Kernel).unwrap();
     let new_least = new_connections(&lab, "least connections, of 16 backends (all)", "10.0.0.201:80", 11);
