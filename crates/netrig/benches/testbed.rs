@@ -2,21 +2,25 @@
 //!
 //! *Up* lasts until the first connection between the endpoints stands. *Down* lasts from the moment that the testbed is
 //! dropped until the kernel has removed its interfaces, watched from the receiver's node, whose namespace is kept for
-//! that long. Then what it costs to read the counters of 1, 2 and 3 nodes once, as a sampler does over and over. Run it with
+//! that long. Then what it costs to read the counters of 1, 2 and 3 nodes once, as a sampler does over and over, and how long it
+//! takes to ask an agent for its counters, by the runner's own host and by one that is another process. Run it with
 //! `cargo xtask bench testbed [ROUNDS]`.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rig_stats::sample::Sample;
-use rig_sys::clock::own_cpu_ns;
+use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
-use rig_testbed::host::{Host, Local};
+use rig_testbed::datapath::{AgentProcess, Site};
+use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
 use rig_testbed::{Placement, Testbed, partition_cpus};
+use serde_json::json;
 
 const ROUNDS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -43,7 +47,8 @@ fn main() -> Result<()> {
     for (path, up, down) in &results {
         println!("{path:<8}  up {}  down {}", figures(up), figures(down));
     }
-    readings()
+    readings()?;
+    agents()
 }
 
 /// CPU time of a reading of all counters that are sampled. At an interval of a hundred times as much, reading takes 1 % of a
@@ -100,4 +105,42 @@ fn measure(path: Path, cpus: &[CpuSet]) -> Result<(Duration, Duration)> {
         std::thread::sleep(Duration::from_micros(200));
     }
     Ok((up, begun.elapsed()))
+}
+
+/// How long it takes to ask an agent for its counters, and how long after it was asked it has stamped its clock: what is behind the
+/// stamp is no part of a window.
+fn agents() -> Result<()> {
+    println!("\nAn agent is asked for its counters, microseconds, median of {READINGS} (worst in brackets):");
+    let netrig = std::path::Path::new(env!("CARGO_BIN_EXE_netrig"));
+    let hosts: [Box<dyn Host>; 2] =
+        [Box::new(Local::uncounted()?.with_program(netrig.to_owned())), Box::new(Remote::child(netrig)?)];
+    for mut host in hosts {
+        let name = host.name().to_owned();
+        for (datapath, path, settings) in
+            [("spin", "raw", json!({ "time_ns": 100 })), ("vrouter", "vrouter", json!({}))]
+        {
+            let (topology, _) = Topology::smallest(path.parse()?)?;
+            let cpus = partition_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
+            let testbed = Testbed::build_on(host.as_mut(), &topology, &cpus)?;
+            let site = Site::new(&testbed, 0, &CpuSet::default(), None)?;
+            let datapath = rig_datapaths::ALL.find(datapath).context("find a datapath")?;
+            let mut agent = AgentProcess::attach(testbed.host(), datapath, &site, &serde_json::from_value(settings)?)?;
+            let [mut stamped, mut answered, mut cost] = [(); 3].map(|()| Sample::default());
+            for _ in 0..READINGS {
+                thread::sleep(APART);
+                let asked_ns = monotonic_ns();
+                let reading = agent.counters()?;
+                answered.push((monotonic_ns() - asked_ns) as f64 / 1e3);
+                stamped.push(reading.at_ns.saturating_sub(asked_ns) as f64 / 1e3);
+                cost.push(reading.cost_ns as f64 / 1e3);
+            }
+            let [stamped, answered, cost] = [stamped, answered, cost].map(|sample| figures(&sample));
+            println!(
+                "{:<8} on host {name:<6}  stamped after {stamped}  answered after {answered}  CPU time {cost}",
+                datapath.name()
+            );
+            agent.detach()?;
+        }
+    }
+    Ok(())
 }

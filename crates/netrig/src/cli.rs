@@ -230,6 +230,10 @@ enum Command {
     /// A host of nodes, asked by another netrig process over standard input and output
     #[command(hide = true)]
     Host,
+    /// A datapath at work on the node that this process is started in, asked by another netrig process over standard input and
+    /// output
+    #[command(hide = true)]
+    Agent { name: String },
     /// A command before a trial, in the network namespace that this process is started in
     #[command(hide = true)]
     Inside { command: String },
@@ -277,6 +281,7 @@ impl Cli {
             Command::Man { directory } => manual::write(help::on_a_screen(Self::command()), &directory),
             Command::Worker => command::worker(),
             Command::Host => command::host(),
+            Command::Agent { name } => command::agent(&name),
             Command::Inside { command } => command::inside(&command),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }

@@ -18,7 +18,7 @@ use rig_testbed::datapath::{
 };
 use serde_json::{Map, Value};
 
-use super::stands_between;
+use super::{node, stands_between};
 
 /// XDP programs on the wires to clients and servers.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Datapath for Balancer {
         commands::check(name, arguments)
     }
 
-    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Balancing::start(site, settings).context("start the balancer")?))
     }
 }
@@ -75,11 +75,11 @@ struct Balancing {
 }
 
 impl Balancing {
-    fn start(site: &Site<'_>, settings: &Settings) -> Result<Self> {
-        let devices: Vec<String> = site.interfaces().into_iter().map(|interface| interface.name).collect();
+    fn start(site: &Site, settings: &Settings) -> Result<Self> {
+        let devices: Vec<String> = site.interfaces().iter().map(|interface| interface.name.clone()).collect();
         let settings = settings::in_force(settings);
         let file = settings::file(&settings, site.services()?, &devices, site.cpus())?;
-        let spawn = |body: netrig_lb::Body| site.node().thread("balancer", body);
+        let spawn = |body: netrig_lb::Body| node::thread("balancer", body);
         let service = Service::start(file, spawn).map_err(|failure| failure.error)?;
         Ok(Self { service, settings })
     }

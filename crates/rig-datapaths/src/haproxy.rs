@@ -18,14 +18,14 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
 use rig_testbed::datapath::{
-    Asked, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess,
-    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
+    Asked, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, Protocol,
+    ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
 };
 use serde_json::{Value, json};
 
 use self::errors::Errors;
 use super::arguments::{Weight, is_meant, read};
-use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, none};
+use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, node, none};
 
 /// How long it may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -76,7 +76,7 @@ impl Datapath for Haproxy {
         Ok(())
     }
 
-    fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Proxy::start(site).context("start HAProxy")?))
     }
 }
@@ -89,24 +89,23 @@ struct Proxy {
     services: Services,
     process: RefCell<Child>,
     errors: Errors,
-    node: NodeAccess,
     listening: NsFile,
 }
 
 impl Proxy {
-    fn start(site: &Site<'_>) -> Result<Self> {
-        let (node, services) = (site.node(), site.services()?);
+    fn start(site: &Site) -> Result<Self> {
+        let services = site.services()?;
         if services.protocol == Protocol::Udp {
             bail!("HAProxy carries TCP only: choose another path for UDP");
         }
         // It listens, so the addresses have to be somebody's here.
-        let mut netlink = node.netlink()?;
+        let mut netlink = node::netlink()?;
         let mut addresses: Vec<IpAddr> = services.addresses.iter().map(SocketAddr::ip).collect();
         addresses.dedup();
         for address in addresses.into_iter().chain(services.local.iter().copied()) {
             netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
         }
-        node.set_sysctls(&[
+        node::set_sysctls(&[
             ("net.ipv4.ip_local_port_range", "1025 65535"),
             ("net.core.somaxconn", "65535"),
             ("net.ipv4.tcp_max_syn_backlog", "65535"),
@@ -114,16 +113,15 @@ impl Proxy {
             ("net.ipv4.tcp_max_tw_buckets", "1024"),
         ])?;
         // All that can fail comes before the process, which nobody would end.
-        let version = node.output("haproxy", &["-v"], "")?;
-        let (configuration, listening) = (configuration(services, site.cpus())?, node.proc_net("netstat")?);
-        let own = node.try_clone()?;
+        let version = node::output("haproxy", &["-v"], "")?;
+        let (configuration, listening) = (configuration(services, site.cpus())?, NsFile::here("netstat")?);
         let (said, says) = io::pipe().context("make a pipe")?;
         let errors = Errors::of(said).context("start a thread")?;
         // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
         command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(says);
-        let process = node.spawn(in_own_group(&mut command));
+        let process = node::spawn(in_own_group(&mut command));
         // With it goes this end of the pipe, which would keep it from ending.
         drop(command);
         let mut process = process.context("run haproxy (apt-get install haproxy)")?;
@@ -137,7 +135,6 @@ impl Proxy {
             services: services.clone(),
             process: RefCell::new(process),
             errors,
-            node: own,
             listening,
         };
         proxy.wait_until_it_listens()?;
@@ -185,7 +182,7 @@ impl Proxy {
         let mut name = [0; NAME_LENGTH];
         name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
         let address = UnixAddress::from_abstract_name(name).context("name haproxy's socket")?;
-        let mut stream = self.node.run(|| UnixStream::connect_addr(&address))?.context("ask haproxy")?;
+        let mut stream = UnixStream::connect_addr(&address).context("ask haproxy")?;
         stream.set_read_timeout(Some(PATIENCE)).context("ask haproxy")?;
         writeln!(stream, "{command}").context("ask haproxy")?;
         let mut answer = String::new();

@@ -7,12 +7,12 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use rig_testbed::datapath::{
-    Asked, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess, Protocol, ServiceState,
-    Services, Settings, Site, State, UnknownCommand,
+    Asked, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, Protocol, ServiceState, Services,
+    Settings, Site, State, UnknownCommand,
 };
 use serde_json::Value;
 
-use super::{CLOSING, DATAGRAMS, ESTABLISHED, WEIGHT, carries_as_it_is, none};
+use super::{CLOSING, DATAGRAMS, ESTABLISHED, WEIGHT, carries_as_it_is, node, none};
 
 const TABLE: &str = "/proc/net/ip_vs";
 
@@ -49,7 +49,7 @@ impl Datapath for Ipvs {
         }
     }
 
-    fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         if let Some(Missing { found, remedy }) = self.missing(&Machine { rootless: false }) {
             bail!("set up IPVS: {found}: {remedy}");
         }
@@ -61,17 +61,15 @@ impl Datapath for Ipvs {
 #[derive(Debug)]
 struct Table {
     version: String,
-    node: NodeAccess,
 }
 
 impl Table {
-    fn fill(site: &Site<'_>) -> Result<Self> {
-        let node = site.node();
-        node.output("ipvsadm", &["-R"], &rules(site.services()?)?)?;
+    fn fill(site: &Site) -> Result<Self> {
+        node::output("ipvsadm", &["-R"], &rules(site.services()?)?)?;
         let timeouts = [ESTABLISHED, CLOSING, DATAGRAMS].map(|seconds| seconds.to_string());
-        node.output("ipvsadm", &["--set", &timeouts[0], &timeouts[1], &timeouts[2]], "")?;
-        let version = node.output("ipvsadm", &["--version"], "")?;
-        Ok(Self { version: version.split_whitespace().take(2).collect::<Vec<_>>().join(" "), node: node.try_clone()? })
+        node::output("ipvsadm", &["--set", &timeouts[0], &timeouts[1], &timeouts[2]], "")?;
+        let version = node::output("ipvsadm", &["--version"], "")?;
+        Ok(Self { version: version.split_whitespace().take(2).collect::<Vec<_>>().join(" ") })
     }
 }
 
@@ -106,7 +104,7 @@ impl Live for Table {
     }
 
     fn state(&self) -> Result<State> {
-        let listing = self.node.output("ipvsadm", &["-L", "-n"], "")?;
+        let listing = node::output("ipvsadm", &["-L", "-n"], "")?;
         let services = read(&listing).with_context(|| format!("read ipvsadm's listing:\n{listing}"))?;
         let backends = services.iter().flat_map(|service| &service.backends);
         let connections = backends.map(|backend| backend.active + backend.inactive).sum();

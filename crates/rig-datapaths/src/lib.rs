@@ -7,6 +7,7 @@ mod balancer;
 mod haproxy;
 mod ipvs;
 mod nftables;
+mod node;
 mod spin;
 mod spreader;
 mod vrouter;

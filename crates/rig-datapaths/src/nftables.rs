@@ -6,12 +6,12 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use rig_sys::netns::NsFile;
 use rig_testbed::datapath::{
-    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, NodeAccess, ServiceState, Services, Settings, Site,
-    State, UnknownCommand,
+    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, ServiceState, Services, Settings, Site, State,
+    UnknownCommand,
 };
 use serde_json::Value;
 
-use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, none};
+use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, node, none};
 
 /// Ended connections are forgotten after a second, and not after the seven that the balancer has: how many the table has
 /// room for is the machine's to say (`net.netfilter.nf_conntrack_max`), and seven seconds of them would be the limit, in
@@ -35,7 +35,7 @@ impl Datapath for Nftables {
         machine.lacks_program("nft", "nftables")
     }
 
-    fn attach(&self, site: &Site<'_>, _settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Rules::load(site).context("set up nftables")?))
     }
 }
@@ -46,14 +46,13 @@ struct Rules {
     version: String,
     source: String,
     services: Vec<ServiceState>,
-    node: NodeAccess,
     statistics: NsFile,
 }
 
 impl Rules {
-    fn load(site: &Site<'_>) -> Result<Self> {
-        let (node, services) = (site.node(), site.services()?);
-        node.output("nft", &["-f", "-"], &ruleset(services, &site.links_to(&services.servers))?)?;
+    fn load(site: &Site) -> Result<Self> {
+        let services = site.services()?;
+        node::output("nft", &["-f", "-"], &ruleset(services, &site.links_to(&services.servers))?)?;
         // They are there when the rules have called for connection tracking.
         let timeouts = [
             ("nf_conntrack_tcp_timeout_syn_sent", SYN_RECEIVED),
@@ -68,19 +67,18 @@ impl Rules {
             ("nf_conntrack_udp_timeout_stream", DATAGRAMS),
         ];
         for (name, seconds) in timeouts {
-            node.set_sysctls(&[(&format!("net.netfilter.{name}"), &seconds.to_string())])?;
+            node::set_sysctls(&[(&format!("net.netfilter.{name}"), &seconds.to_string())])?;
         }
         let source = match services.local.len() {
             1 => "masquerade with random ports".to_owned(),
             count => format!("SNAT to {count} addresses with random ports"),
         };
-        let version = node.output("nft", &["--version"], "")?;
+        let version = node::output("nft", &["--version"], "")?;
         Ok(Self {
             version: version.split_whitespace().take(2).collect::<Vec<_>>().join(" "),
             source,
             services: services.listing("rr", "Masq", WEIGHT),
-            node: node.try_clone()?,
-            statistics: node.proc_net("stat/nf_conntrack")?,
+            statistics: NsFile::here("stat/nf_conntrack")?,
         })
     }
 }
@@ -148,7 +146,7 @@ impl Live for Rules {
     }
 
     fn state(&self) -> Result<State> {
-        let count = self.node.sysctl("net.netfilter.nf_conntrack_count")?;
+        let count = node::sysctl("net.netfilter.nf_conntrack_count")?;
         let connections = count.parse().context("read how many connections are tracked")?;
         Ok(State { connections: Some(connections), services: self.services.clone(), ..State::default() })
     }

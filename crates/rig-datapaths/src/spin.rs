@@ -12,6 +12,8 @@ use rig_testbed::datapath::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::node;
+
 #[derive(Debug)]
 pub(crate) struct Spinning;
 
@@ -44,19 +46,17 @@ impl Datapath for Spinning {
         Ok(Spin::load(Duration::from_nanos(*Spin::TIME_NS.start())).map(drop)?)
     }
 
-    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         let own: Own = read_settings(settings)?;
         let links = site.interfaces();
         if links.is_empty() {
-            bail!("node {} has no interface that leads to another node", site.node().name());
+            bail!("node {} has no interface that leads to another node", site.node());
         }
-        let netlink = site.node().netlink()?;
+        let netlink = node::netlink()?;
         let mut spin = Spin::load(Duration::from_nanos(own.time_ns))?;
-        for link in &links {
+        for link in links {
             let index = netlink.index(&link.name)?;
-            site.node()
-                .run(|| spin.attach(index))?
-                .with_context(|| format!("spend time on packets of {}", link.name))?;
+            spin.attach(index).with_context(|| format!("spend time on packets of {}", link.name))?;
         }
         Ok(Box::new(AtWork { spin, settings: settings.clone() }))
     }

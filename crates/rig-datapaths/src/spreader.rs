@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::arguments::{Nothing, read};
+use crate::node;
 
 /// Which CPU processes what a node receives.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl Datapath for Spreader {
         }
     }
 
-    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Spreading::start(site, settings).context("start the receive spreader")?))
     }
 }
@@ -98,11 +99,11 @@ struct Spreading {
 }
 
 impl Spreading {
-    fn start(site: &Site<'_>, settings: &Settings) -> Result<Self> {
+    fn start(site: &Site, settings: &Settings) -> Result<Self> {
         let (own, changes) = understood(settings)?;
         let links = site.interfaces();
         if links.is_empty() {
-            bail!("node {} has no interface that leads to another node", site.node().name());
+            bail!("node {} has no interface that leads to another node", site.node());
         }
         let rule = |name: &str| -> Result<Rule> {
             let mut rule = Rule::of(name.parse().map_err(anyhow::Error::msg)?);
@@ -118,7 +119,7 @@ impl Spreading {
             Ok(rule)
         };
         let rules = links.iter().map(|link| rule(&link.name)).collect::<Result<_>>()?;
-        let spawn = |body: Body| site.node().thread("spreader", body);
+        let spawn = |body: Body| node::thread("spreader", body);
         let service = Service::start(Rules { rules, ..Rules::default() }, spawn)?;
         let mut new = Self { service, settings: Settings::new(), begun_ns: 0 };
         let status = new.status()?;

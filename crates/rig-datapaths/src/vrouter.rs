@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use self::commands::Told;
 use self::runner::RunnerRoutes;
+use crate::node;
 
 /// tc programs on the node's ends of containers' links and on the wire.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl Datapath for Vrouter {
         commands::check(name, arguments)
     }
 
-    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>> {
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Routing::start(site, settings).context("start the vRouter")?))
     }
 }
@@ -117,13 +118,13 @@ struct Routing {
 }
 
 impl Routing {
-    fn start(site: &Site<'_>, settings: &Settings) -> Result<Self> {
+    fn start(site: &Site, settings: &Settings) -> Result<Self> {
         let own: Own = read_settings(settings)?;
-        let netlink = site.node().netlink()?;
+        let netlink = node::netlink()?;
         let encapsulation = own.encapsulation.into();
-        let nodes = nodes::settings(site.topology(), site.plan(), encapsulation)?;
+        let nodes = nodes::settings(site, encapsulation)?;
         let kernel = nodes::site(&nodes, site.plan(), site.number(), |name| Ok(netlink.index(name)?))?;
-        let name = site.node().name();
+        let name = site.node();
         let policy = own.policy.then_some((own.rules, Action::Allow));
         let mut control = Control::new(nodes, kernel, name, Told { policy });
         let config = control.config()?;
@@ -131,15 +132,12 @@ impl Routing {
         let ends = ends.map(|(node, of)| (node.clone(), Some(of.address).filter(|_| node != name))).collect();
         let interfaces = config.interfaces.keys().copied().collect();
         let room = control.settings.router.flows;
-        let router = site.node().run(|| -> Result<Router> {
-            let mut router = Router::load(Sizes { flows: room.saturating_mul(2), ..Sizes::default() })?;
-            router.apply(&config)?;
-            router.attach()?;
-            Ok(router)
-        })??;
+        let mut router = Router::load(Sizes { flows: room.saturating_mul(2), ..Sizes::default() })?;
+        router.apply(&config)?;
+        router.attach()?;
         let (sweeper, timeouts) = (router.sweeper(), control.settings.router.timeouts);
         let (stop, stopped) = channel();
-        let sweeping = site.node().thread("vrouter", move || {
+        let sweeping = node::thread("vrouter", move || {
             while stopped.recv_timeout(SWEEP) == Err(RecvTimeoutError::Timeout) {
                 // As `netrig vrouter run` does. A table that cannot be read now can be the next time; flows that stay are counted where
                 // there are too many.

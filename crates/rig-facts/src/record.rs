@@ -318,6 +318,9 @@ pub struct AgentRecord {
     pub settings: Settings,
     /// Over the window; of drops those that occurred.
     pub counters: Counters,
+    /// When these were read at the window's edges, by the agent's stamps in nanoseconds of the runner's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_ns: Option<(u64, u64)>,
     /// At the window's end.
     pub state: State,
     /// Connections that began from before the load's first packet to after its last, where it is between the ends and counts them.

@@ -535,6 +535,7 @@ mod tests {
         let text = include_str!("../tests/records/trial-packets-0.1.0.json");
         let workers = serde_json::from_str::<TrialRecord>(text).unwrap().workers;
         let agent = |begun| AgentRecord {
+            read_ns: None,
             name: "balancer".into(),
             node: "lb".into(),
             version: String::new(),

@@ -1,5 +1,6 @@
 //! The asking side of a conversation.
 
+use std::fmt;
 use std::io::{Read, Write};
 
 use serde::Serialize;
@@ -8,7 +9,6 @@ use serde::de::DeserializeOwned;
 use crate::{Error, Greeting, Protocol, Reader, Reply, Request, Writer};
 
 /// Asks one thing after the other, and waits for each answer.
-#[derive(Debug)]
 pub struct Client<R, W> {
     reader: Reader<R>,
     writer: Writer<W>,
@@ -91,6 +91,12 @@ impl<R: Read, W: Write> Client<R, W> {
             Reply::Broken { why } => return Err(Error::NotUnderstood(why)),
         };
         if found == expected { Ok(part) } else { Err(Error::OtherNumber { found, expected }) }
+    }
+}
+
+impl<R, W> fmt::Debug for Client<R, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("greeting", &self.greeting).field("next", &self.next).finish_non_exhaustive()
     }
 }
 

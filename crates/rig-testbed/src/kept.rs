@@ -76,7 +76,7 @@ impl Registry {
         let mut places = Vec::new();
         for node in &testbed.plan().nodes {
             for space in &node.spaces {
-                let place = testbed.host().place(&space.name)?;
+                let place = testbed.place(&space.name)?;
                 places.push(KeptPlace {
                     name: place.name.clone(),
                     fd: place.ns.raw_fd(),

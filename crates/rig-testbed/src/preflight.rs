@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
 use rig_sys::netlink::Netlink;
+use serde::{Deserialize, Serialize};
 
-use crate::topology::Endpoint;
-use crate::{Testbed, UPLINK};
+use crate::UPLINK;
+use crate::namespaces::Place;
 
 /// RFC 862; every container is a namespace of its own, so that it is always free.
 const PORT: u16 = 7;
@@ -22,8 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// After which what has not been answered is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
+/// A container, and where others of its network reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reachable {
+    /// `node/container`.
+    pub name: String,
+    pub network: u32,
+    pub address: IpAddr,
+}
+
 /// Containers that do not reach each other as their networks say.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Unfit {
     #[error("{from} of network {network} gets no answer from {to}: {address} of that network is not reached")]
     Silent { from: String, to: String, network: u32, address: SocketAddr },
@@ -44,30 +56,23 @@ struct Member {
     socket: UdpSocket,
 }
 
-/// Sends from each container of `testbed` to each other of its network, and looks who receives it.
+/// Sends from each of these containers to each other of its network, and looks who receives it; `place` has their namespaces.
 ///
 /// # Errors
 /// [`Unfit`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
-pub fn check_networks(testbed: &Testbed<'_>) -> Result<()> {
-    let mut members = Vec::new();
-    for node in testbed.topology().nodes() {
-        for container in &node.containers {
-            let endpoint = Endpoint { node: node.name.clone(), container: Some(container.clone()) };
-            let name = endpoint.to_string();
-            let address =
-                testbed.topology().address(&endpoint).with_context(|| format!("find the address of {name}"))?;
-            let place = testbed.host().place(&name)?;
-            let address = SocketAddr::new(address, PORT);
-            let socket =
-                place.ns.run(|| UdpSocket::bind(address))?.with_context(|| format!("open port {PORT} in {name}"))?;
-            members.push(Member { name, network: testbed.topology().network(&endpoint), address, socket });
-        }
-    }
-    check(&members, PATIENCE, |network| {
+pub(crate) fn check<'p>(containers: &[Reachable], place: impl Fn(&str) -> Result<&'p Place>) -> Result<()> {
+    let member = |Reachable { name, network, address }: &Reachable| -> Result<Member> {
+        let address = SocketAddr::new(*address, PORT);
+        let socket = place(name)?.ns.run(|| UdpSocket::bind(address))?;
+        let socket = socket.with_context(|| format!("open port {PORT} in {name}"))?;
+        Ok(Member { name: name.clone(), network: *network, address, socket })
+    };
+    let members: Vec<Member> = containers.iter().map(member).collect::<Result<_>>()?;
+    check_members(&members, PATIENCE, |network| {
         // The kernel has one table of at most 1,024 for all namespaces (net.ipv4.neigh.default.gc_thresh3), and keeps them for
         // a while.
         for member in network {
-            let mut netlink = Netlink::open(&testbed.host().place(&member.name)?.ns)?;
+            let mut netlink = Netlink::open(&place(&member.name)?.ns)?;
             for other in network.iter().filter(|other| other.address != member.address) {
                 netlink.forget_neighbor(UPLINK, other.address.ip())?;
             }
@@ -76,7 +81,11 @@ pub fn check_networks(testbed: &Testbed<'_>) -> Result<()> {
     })
 }
 
-fn check(members: &[Member], patience: Duration, mut after_each: impl FnMut(&[&Member]) -> Result<()>) -> Result<()> {
+fn check_members(
+    members: &[Member],
+    patience: Duration,
+    mut after_each: impl FnMut(&[&Member]) -> Result<()>,
+) -> Result<()> {
     let mut networks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, member) in members.iter().enumerate() {
         member.socket.set_nonblocking(true)?;
@@ -200,7 +209,7 @@ mod tests {
     }
 
     fn unfit(members: &[Member]) -> Unfit {
-        check(members, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
+        check_members(members, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
     }
 
     #[test]
@@ -210,7 +219,7 @@ mod tests {
             networks.push(network.len());
             Ok(())
         };
-        check(&members(), PATIENCE, ended).unwrap();
+        check_members(&members(), PATIENCE, ended).unwrap();
         assert_eq!(networks, [3, 3]);
     }
 

@@ -8,6 +8,7 @@ use rig_sys::cpu::CpuSet;
 use crate::host::{Host, Local};
 use crate::namespaces::Place;
 use crate::plan::Plan;
+use crate::preflight::Reachable;
 use crate::topology::{Endpoint, Topology};
 
 /// A testbed that stands on a host. Dropping it removes its nodes, and with them everything that it consists of.
@@ -33,12 +34,20 @@ impl Testbed<'static> {
         Self::build_plan(topology, topology.plan(cpus))
     }
 
+    /// As [`Self::build`], in namespaces of a `host` of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_in(host: Local, topology: &Topology, plan: Plan) -> Result<Self> {
+        Self::standing(Standing::Own(Box::new(host)), topology, plan)
+    }
+
     /// Builds `plan`, which is one of `topology`.
     ///
     /// # Errors
     /// As [`Self::build`].
     pub fn build_plan(topology: &Topology, plan: Plan) -> Result<Self> {
-        Self::standing(Standing::Own(Box::new(Local::uncounted()?)), topology, plan)
+        Self::build_in(Local::uncounted()?, topology, plan)
     }
 }
 
@@ -66,6 +75,25 @@ impl<'h> Testbed<'h> {
         self.host.get_mut().apply(&self.topology.plan_of_pools())
     }
 
+    /// Has each container send to each other of its network, and looks who receives it.
+    ///
+    /// # Errors
+    /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it; or what the
+    /// kernel refused.
+    pub fn check_networks(&self) -> Result<()> {
+        let mut containers = Vec::new();
+        for node in self.topology.nodes() {
+            for container in &node.containers {
+                let endpoint = Endpoint { node: node.name.clone(), container: Some(container.clone()) };
+                let name = endpoint.to_string();
+                let address =
+                    self.topology.address(&endpoint).with_context(|| format!("find the address of {name}"))?;
+                containers.push(Reachable { name, network: self.topology.network(&endpoint), address });
+            }
+        }
+        self.host().check_networks(&containers)
+    }
+
     /// Removes its nodes; unlike a drop, it says what went wrong.
     ///
     /// # Errors
@@ -91,9 +119,20 @@ impl<'h> Testbed<'h> {
         }
     }
 
+    /// A namespace, `node` or `node/container`.
+    ///
+    /// # Errors
+    /// When there is none of this name, or it is another process's.
+    pub fn place(&self, space: &str) -> Result<&Place> {
+        let host = self.host();
+        let local =
+            host.local().with_context(|| format!("enter {space}: host '{}' has it in another process", host.name()))?;
+        local.place(space)
+    }
+
     /// Namespaces of one node, its own first, where they are this process's.
     pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
-        self.plan.nodes[node].spaces.iter().filter_map(|space| self.host().place(&space.name).ok())
+        self.plan.nodes[node].spaces.iter().filter_map(|space| self.place(&space.name).ok())
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {
@@ -114,7 +153,7 @@ impl<'h> Testbed<'h> {
 
     /// The namespace of an endpoint, where it is one of this process, and the CPUs of its node.
     pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Place, &CpuSet)> {
-        Some((self.host().place(&endpoint.to_string()).ok()?, self.cpus_of(endpoint)?))
+        Some((self.place(&endpoint.to_string()).ok()?, self.cpus_of(endpoint)?))
     }
 }
 

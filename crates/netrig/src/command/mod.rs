@@ -23,8 +23,10 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
 use rig_sys::{advice, netns, process};
+use rig_testbed::datapath;
 use rig_testbed::host::{self, Local};
 
+use crate::BUILD;
 use crate::doctor::{Obstacles, Purpose};
 
 /// The body of the hidden `worker` subcommand.
@@ -38,6 +40,17 @@ pub fn host() -> Result<Exit, Failure> {
     gain_privilege()?;
     let mut host = Local::new().or_exit(Exit::Failed)?;
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
+}
+
+/// The body of the hidden `agent` subcommand.
+pub fn agent(name: &str) -> Result<Exit, Failure> {
+    process::raise_file_limit();
+    let Some(datapath) = rig_datapaths::ALL.find(name) else {
+        let names = rig_datapaths::ALL.names();
+        return Err(Failure::new(Exit::BadInput, anyhow!("no datapath '{name}': choose from {names}")));
+    };
+    datapath::serve(datapath, BUILD.id, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
 

@@ -116,8 +116,7 @@ pub enum HostKind {
     /// Namespaces of this process
     #[default]
     Local,
-    /// Namespaces of another process of this machine, by the protocol for other machines: for loads over sockets and of
-    /// packets, not for datapaths
+    /// Namespaces of another process of this machine, by the protocol for other machines
     Child,
 }
 

@@ -18,7 +18,13 @@ use rig_skip::{Lack, skip, this_test};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
+use rig_testbed::Testbed;
+use rig_testbed::host::Local;
+use rig_testbed::plan::Plan;
+use rig_testbed::topology::Topology;
 
+/// netrig itself.
+pub const NETRIG: &str = env!("CARGO_BIN_EXE_netrig");
 /// Set inside a world.
 const INSIDE: &str = "NETRIG_TEST_WORLD";
 /// Longer than any test takes on a machine that is busy with other things.
@@ -40,6 +46,12 @@ pub fn rig() -> Option<Rig> {
     }
     let program = PathBuf::from(env!("CARGO_BIN_EXE_netrig"));
     Some(Rig::new(program, &cpus, 2, Cancel::new().unwrap(), rig_datapaths::ALL).unwrap())
+}
+
+/// A testbed in namespaces of this process, in whose nodes netrig can be started.
+pub fn testbed(topology: &Topology, plan: Plan) -> Testbed<'static> {
+    let host = Local::uncounted().unwrap().with_program(NETRIG.into());
+    Testbed::build_in(host, topology, plan).unwrap()
 }
 
 pub fn is_root() -> bool {

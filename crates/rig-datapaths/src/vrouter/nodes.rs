@@ -9,8 +9,9 @@ use netrig_vrouter::compile::{KernelInterface, Site};
 use netrig_vrouter::settings::{Interface, Network, Node, Place, Router, Settings};
 use rig_datapath::vrouter::{Encapsulation, Peer};
 use rig_testbed::UPLINK;
+use rig_testbed::datapath::Site as Located;
 use rig_testbed::plan::{DEFAULT_MTU, Link, Node as Planned, Plan, Space};
-use rig_testbed::topology::{Endpoint, Topology, container_of_network};
+use rig_testbed::topology::container_of_network;
 use rig_wire::ethernet::Mac;
 
 /// The VXLAN network identifier of the first network.
@@ -19,14 +20,14 @@ const FIRST_VNI: u32 = 42;
 const FIRST_LABEL: u32 = 101;
 
 /// What all nodes of a testbed shall do: each container's interface in its network, without rules.
-pub(super) fn settings(topology: &Topology, plan: &Plan, encapsulation: Encapsulation) -> Result<Settings> {
+pub(super) fn settings(site: &Located, encapsulation: Encapsulation) -> Result<Settings> {
     let router = Router { encapsulation: vec![encapsulation], ..Router::default() };
     let mut settings = Settings { router, ..Settings::default() };
-    for number in 1..=topology.networks() {
+    for number in 1..=site.networks() {
         let network = Network { vni: FIRST_VNI + number - 1, encapsulation: vec![encapsulation], ..Network::default() };
         settings.networks.insert(container_of_network(number), network);
     }
-    for node in &plan.nodes {
+    for node in &site.plan().nodes {
         let of_node = Node {
             // Without a wire nobody asks for it.
             address: underlay(node).unwrap_or(Ipv4Addr::UNSPECIFIED),
@@ -38,13 +39,12 @@ pub(super) fn settings(topology: &Topology, plan: &Plan, encapsulation: Encapsul
         settings.nodes.insert(node.name.clone(), of_node);
         let Some((own, containers)) = node.spaces.split_first() else { continue };
         for (label, space) in (FIRST_LABEL..).zip(containers) {
-            let interface = interface(topology, (node, own), space, label)
+            let container = site.container(&space.name)?;
+            let interface = interface(container.network, (node, own), space, label)
                 .with_context(|| format!("find the interface of {} in the testbed's plan", space.name))?;
             let network = settings.networks.get_mut(&interface.network).context("find a container's network")?;
             // Of packets that the endpoint makes itself.
-            let endpoint: Endpoint = space.name.parse()?;
-            if let Some(pool) = topology.pool(&endpoint) {
-                let (address, length) = pool.subnet();
+            if let Some((address, length)) = container.pool {
                 network.routes.entry(IpNet::new(address, length)?).or_default().push(space.name.clone());
             }
             settings.interfaces.insert(space.name.clone(), interface);
@@ -53,13 +53,13 @@ pub(super) fn settings(topology: &Topology, plan: &Plan, encapsulation: Encapsul
     Ok(settings)
 }
 
-fn interface(topology: &Topology, (node, own): (&Planned, &Space), space: &Space, label: u32) -> Option<Interface> {
+fn interface(network: u32, (node, own): (&Planned, &Space), space: &Space, label: u32) -> Option<Interface> {
     let leads = |link: &Link| matches!(link, Link::Veth { far } if far.space == space.name);
     let port = own.interfaces.iter().find(|interface| leads(&interface.link))?;
     let end = space.interface(UPLINK)?;
     Some(Interface {
         node: node.name.clone(),
-        network: container_of_network(topology.network(&space.name.parse().ok()?)),
+        network: container_of_network(network),
         place: Place::Node { device: port.name.clone() },
         addresses: end.addresses.iter().map(|address| address.address).collect(),
         allowed_addresses: BTreeSet::new(),

@@ -1,9 +1,10 @@
 //! The datapaths of a scenario at work, each of their agents on its node, and what they tell for the record.
 //!
-//! They stand as long as the value lives. Programs that belong to them die with the thread that made it, and everything
-//! else is gone with the testbed's namespaces.
+//! They stand as long as the value lives. Their processes die with the host's program, and everything else is gone with the
+//! testbed's namespaces.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use anyhow::{Context, Result, bail};
 use rig_facts::flame::{HERTZ, Profiler, Sampled};
@@ -13,9 +14,9 @@ use rig_stats::series::Track;
 use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{Asked, Counters, Datapath, Live, Machine, Missing, Registry, Services, Site};
+use rig_testbed::datapath::protocol::{Description, Reading};
+use rig_testbed::datapath::{AgentProcess, Asked, Counters, Datapath, Machine, Missing, Registry, Services, Site};
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
-use rig_testbed::preflight::check_networks;
 use rig_testbed::topology::Layout;
 use rig_testbed::{Placement, Testbed};
 use serde_json::Value;
@@ -32,25 +33,21 @@ pub struct Agents(Vec<Agent>);
 /// A datapath at work on a node.
 #[derive(Debug)]
 struct Agent {
-    /// Of the datapath.
-    name: String,
-    /// By number and by name.
+    /// Its node's number.
     node: usize,
-    on: String,
     /// CPUs on which it carries packets, and those of them that other nodes have too.
     cpus: CpuSet,
     shared: CpuSet,
     /// Whether it stands between the ends of the load.
     is_between: bool,
     profile: bool,
-    live: RefCell<Box<dyn Live>>,
+    process: RefCell<AgentProcess>,
 }
 
 /// What agents have counted over time.
 #[derive(Debug)]
 pub(super) struct Sampler {
-    at_ns: u64,
-    last: Vec<Counters>,
+    last: Vec<Reading>,
     tracks: Vec<Track>,
     /// CPU time that the readings took.
     cost_ns: u64,
@@ -64,7 +61,7 @@ impl Sampler {
     pub(super) fn start(agents: &Agents) -> Result<Self> {
         let last = agents.read()?;
         let tracks = vec![Track::default(); last.len()];
-        Ok(Self { at_ns: monotonic_ns(), last, tracks, cost_ns: 0 })
+        Ok(Self { last, tracks, cost_ns: 0 })
     }
 
     /// Reads what has happened since the last time.
@@ -74,15 +71,15 @@ impl Sampler {
     pub(super) fn sample(&mut self, agents: &Agents) -> Result<()> {
         let before_ns = own_cpu_ns();
         let now = agents.read()?;
-        let at_ns = monotonic_ns();
-        let span_us = at_ns.saturating_sub(self.at_ns) / 1000;
         for (track, (now, last)) in self.tracks.iter_mut().zip(now.iter().zip(&self.last)) {
-            let Counters { counts, drops } = now.since(last);
+            let span_us = now.at_ns.saturating_sub(last.at_ns) / 1000;
+            let Counters { counts, drops } = now.counters.since(&last.counters);
+            self.cost_ns += now.cost_ns;
             let drops: Vec<_> = drops.into_iter().map(|(why, count)| (format!("dropped: {why}"), count)).collect();
             let values = counts.iter().chain(drops.iter().map(|(why, count)| (why, count)));
             track.push(span_us, values.map(|(name, count)| (name.as_str(), *count)));
         }
-        (self.at_ns, self.last) = (at_ns, now);
+        self.last = now;
         self.cost_ns += own_cpu_ns().saturating_sub(before_ns);
         Ok(())
     }
@@ -95,7 +92,7 @@ impl Sampler {
 
 /// A window that has begun: what was read at its begin, of each agent.
 #[derive(Debug)]
-pub struct Window(Vec<(Counters, Option<Profiler>)>);
+pub struct Window(Vec<(Reading, Option<Profiler>)>);
 
 /// A window that has ended.
 #[derive(Debug, Default)]
@@ -139,9 +136,7 @@ pub fn not_here(scenario: &Scenario, placement: &Placement, datapaths: Registry,
 
 /// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
 pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
-    let profiles = scenario.dut.is_some_and(|dut| dut.profile);
-    let asked = [(!scenario.datapaths.is_empty(), Ability::Datapaths), (profiles, Ability::Stacks)];
-    asked.into_iter().filter(|(asked, _)| *asked).find_map(|(_, ability)| host.lacks(ability))
+    scenario.profile.then(|| host.lacks(Ability::Stacks))?
 }
 
 fn with_each(
@@ -186,9 +181,6 @@ impl Agents {
     /// Names what could not be set up, or who is not reached ([`rig_testbed::preflight::Unfit`]).
     pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
-        if let Some(lack) = not_on(scenario, testbed.host()) {
-            bail!(lack);
-        }
         let mut agents = Vec::new();
         for setup in &scenario.datapaths {
             let Some(datapath) = datapaths.find(&setup.name) else {
@@ -201,25 +193,25 @@ impl Agents {
                 let is_between = topology.dut() == Some(node);
                 let services = is_between.then(|| services(scenario, testbed)).transpose()?;
                 let site = Site::new(testbed, node, control, services)?;
-                let profile = is_between && scenario.dut.is_some_and(|dut| dut.profile);
+                // A figure less, where stacks are not to be had.
+                let is_sampled = testbed.host().lacks(Ability::Stacks).is_none();
+                let profile = is_between && is_sampled && scenario.dut.is_some_and(|dut| dut.profile);
                 if profile {
                     Profiler::prepare(site.cpus());
                 }
-                let live = datapath.attach(&site, &setup.settings)?;
+                let process = AgentProcess::attach(testbed.host(), datapath, &site, &setup.settings)?;
                 agents.push(Agent {
-                    name: setup.name.clone(),
                     node,
-                    on: on.clone(),
                     cpus: site.cpus().clone(),
-                    shared: site.shared_cpus(),
+                    shared: site.shared_cpus().clone(),
                     is_between,
                     profile,
-                    live: RefCell::new(live),
+                    process: RefCell::new(process),
                 });
             }
         }
         if topology.path().layout() == Layout::Several {
-            check_networks(testbed).context("before the load")?;
+            testbed.check_networks().context("before the load")?;
         }
         Ok(Self(agents))
     }
@@ -234,11 +226,9 @@ impl Agents {
     /// # Errors
     /// When an agent does not tell its counters.
     pub fn begin(&self, samples: bool) -> Result<Window> {
-        let begin = |agent: &Agent| {
-            let profiler = (samples && agent.profile).then(|| Profiler::attempt(&agent.cpus, HERTZ));
-            Ok((agent.live.borrow().counters()?, profiler))
-        };
-        self.0.iter().map(begin).collect::<Result<_>>().map(Window)
+        let begun = self.read()?;
+        let profiler = |agent: &Agent| (samples && agent.profile).then(|| Profiler::attempt(&agent.cpus, HERTZ));
+        Ok(Window(begun.into_iter().zip(self.0.iter().map(profiler)).collect()))
     }
 
     /// To be called at the window's end; `nodes` are what the testbed's counters say of the window.
@@ -246,28 +236,31 @@ impl Agents {
     /// # Errors
     /// When an agent does not tell of itself.
     pub fn end(&self, window: Window, nodes: &[NodeRecord]) -> Result<Observed> {
-        let end = |(agent, (begin, profiler)): (&Agent, (Counters, Option<Profiler>))| {
-            let record = agent.record(&begin)?;
+        let now = self.read()?;
+        let end = |((agent, now), (begin, profiler)): ((&Agent, Reading), (Reading, Option<Profiler>))| {
+            let record = agent.record(&begin, &now)?;
             // Last, for it takes some milliseconds.
             let sampled = profiler.map(Profiler::stop).transpose()?;
             let node = nodes.get(agent.node).filter(|_| agent.is_between);
             let dut = node.map(|node| agent.of_node(&record, node));
             Ok((record, dut, sampled))
         };
-        self.0.iter().zip(window.0).map(end).collect::<Result<_>>().map(Observed)
+        self.0.iter().zip(now).zip(window.0).map(end).collect::<Result<_>>().map(Observed)
     }
 
-    fn read(&self) -> Result<Vec<Counters>> {
-        self.0.iter().map(|agent| agent.live.borrow().counters()).collect()
+    /// What each has counted. All read at the same time, and stamp when: how long it takes to hear of it is nothing of a window.
+    fn read(&self) -> Result<Vec<Reading>> {
+        self.0.iter().try_for_each(|agent| agent.process.borrow_mut().begin_reading())?;
+        self.0.iter().map(|agent| agent.process.borrow_mut().reading()).collect()
     }
 
     /// What each agent has counted since it was attached, with its name and its node's.
     ///
     /// # Errors
     /// When an agent does not tell.
-    pub fn counters(&self) -> Result<Vec<(&str, &str, Counters)>> {
-        let of = |agent: &'_ Agent| agent.live.borrow().counters();
-        self.0.iter().map(|agent| Ok((agent.name.as_str(), agent.on.as_str(), of(agent)?))).collect()
+    pub fn counters(&self) -> Result<Vec<(String, String, Counters)>> {
+        let of = |(agent, reading): (&Agent, Reading)| (agent.name(), agent.on(), reading.counters);
+        Ok(self.0.iter().zip(self.read()?).map(of).collect())
     }
 
     /// The connections that each has counted, where it is between the ends of the load and counts them.
@@ -276,7 +269,7 @@ impl Agents {
     /// When one does not tell.
     pub(super) fn connections(&self) -> Result<Vec<Option<u64>>> {
         let of = |agent: &Agent| match agent.is_between {
-            true => Ok(agent.live.borrow().counters()?.counts.get(CONNECTIONS).copied()),
+            true => Ok(agent.process.borrow_mut().counters()?.counters.counts.get(CONNECTIONS).copied()),
             false => Ok(None),
         };
         self.0.iter().map(of).collect()
@@ -293,20 +286,15 @@ impl Agents {
         node: Option<&str>,
         name: &str,
         arguments: &Value,
-    ) -> Result<Vec<(&str, Value)>> {
-        let meant = |agent: &&Agent| agent.name == datapath && node.is_none_or(|node| agent.on == node);
-        let told = |agent: &'_ Agent| agent.live.borrow_mut().command(name, arguments);
-        let answers: Vec<(&str, Value)> = self
-            .0
-            .iter()
-            .filter(meant)
-            .map(|agent| {
-                let answer = told(agent).with_context(|| format!("tell {} on {}: {name}", agent.name, agent.on));
-                Ok((agent.on.as_str(), answer?))
-            })
-            .collect::<Result<_>>()?;
+    ) -> Result<Vec<(String, Value)>> {
+        let meant = |agent: &&Agent| agent.name() == datapath && node.is_none_or(|node| agent.on() == node);
+        let told = |agent: &Agent| -> Result<(String, Value)> {
+            let answer = agent.process.borrow_mut().command(name, arguments);
+            Ok((agent.on(), answer.with_context(|| format!("tell {agent}: {name}"))?))
+        };
+        let answers: Vec<(String, Value)> = self.0.iter().filter(meant).map(told).collect::<Result<_>>()?;
         if answers.is_empty() {
-            let there: Vec<String> = self.0.iter().map(|agent| format!("{} on {}", agent.name, agent.on)).collect();
+            let there: Vec<String> = self.0.iter().map(ToString::to_string).collect();
             let there =
                 if there.is_empty() { "there is none".to_owned() } else { format!("there is {}", there.join(", ")) };
             let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
@@ -329,7 +317,7 @@ impl Agents {
             arguments: arguments.clone(),
             told_ns,
             answered_ns: monotonic_ns(),
-            answers: answers.into_iter().map(|(node, answer)| (node.to_owned(), answer)).collect(),
+            answers,
         })
     }
 
@@ -340,26 +328,35 @@ impl Agents {
     pub fn detach(self) -> Result<()> {
         let mut result = Ok(());
         for agent in self.0 {
-            let detached = agent.live.into_inner().detach();
-            let what = || format!("end {} on {}", agent.name, agent.on);
-            result = result.and(detached.with_context(what));
+            let what = format!("end {agent}");
+            result = result.and(agent.process.into_inner().detach().context(what));
         }
         result
     }
 }
 
 impl Agent {
-    fn record(&self, begin: &Counters) -> Result<AgentRecord> {
-        let live = self.live.borrow();
-        let counters = live.counters()?;
+    /// Of the datapath.
+    fn name(&self) -> String {
+        self.process.borrow().name().to_owned()
+    }
+
+    /// Its node's name.
+    fn on(&self) -> String {
+        self.process.borrow().node().to_owned()
+    }
+
+    fn record(&self, begin: &Reading, end: &Reading) -> Result<AgentRecord> {
+        let Description { version, settings, state } = self.process.borrow_mut().describe()?;
         Ok(AgentRecord {
-            name: self.name.clone(),
-            node: self.on.clone(),
-            version: live.version()?,
+            name: self.name(),
+            node: self.on(),
+            version,
             cpus: self.cpus.as_slice().to_vec(),
-            settings: live.settings(),
-            counters: counters.since(begin).only_drops_that_occurred(),
-            state: live.state()?,
+            settings,
+            counters: end.counters.since(&begin.counters).only_drops_that_occurred(),
+            read_ns: Some((begin.at_ns, end.at_ns)),
+            state,
             begun: None,
         })
     }
@@ -389,5 +386,11 @@ impl Agent {
             drops,
             profile: None,
         }
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.name(), self.on())
     }
 }

@@ -22,7 +22,7 @@ use rig_packet::search::Purpose;
 use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::Registry;
+use rig_testbed::datapath::{LostAgent, Registry};
 use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost, Mark};
 use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
@@ -250,8 +250,7 @@ impl Trials {
             None => self.perform(stage, scenario, (programme, known), timing.phases, true, interim)?,
         };
         let host = stage.testbed.host();
-        let elsewhere = host.lacks(Ability::Enter).is_some();
-        let host = elsewhere.then(|| -> Result<HostRecord> {
+        let host = host.local().is_none().then(|| -> Result<HostRecord> {
             let (name, clock_at_begin) = (host.name().to_owned(), stage.clock);
             Ok(HostRecord { name, clock_at_begin, clock_at_end: host.clock()? })
         });
@@ -513,6 +512,7 @@ impl Trials {
         let (mut agents, dut) = Observed::records(observed);
         for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
             agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+            agent.read_ns = agent.read_ns.map(|(begin, end)| (clock.here(begin), clock.here(end)));
         }
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
         let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
@@ -552,9 +552,10 @@ impl Trials {
     }
 }
 
-/// Networks that are not apart are no lack of the machine, and a host that is lost refuses nothing.
+/// Networks that are not apart are no lack of the machine, and a host or an agent that is lost refuses nothing.
 fn unmade(error: anyhow::Error) -> anyhow::Error {
-    let is_fault = error.is::<Unfit>() || error.is::<Stopped>() || error.is::<LostHost>();
+    let is_lost = error.is::<LostHost>() || error.is::<LostAgent>();
+    let is_fault = error.is::<Unfit>() || error.is::<Stopped>() || is_lost;
     if is_fault { error } else { Unmade::new(error).into() }
 }
 
@@ -581,7 +582,7 @@ impl Execute for Rig {
         let scenario = &scenario.on(&trials.placement)?;
         let generator = trials.generator_limit(host, scenario, timing)?;
         let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
-        let is_here = host.lacks(Ability::Enter).is_none();
+        let is_here = host.local().is_some();
         let gauged = is_here.then(|| gauge(&cpus));
         let building = Instant::now();
         let (testbed, agents) = trials.build(host, scenario)?;

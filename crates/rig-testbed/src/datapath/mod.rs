@@ -1,17 +1,21 @@
 //! What runs on a node and handles its packets: something of ours or a foreign one.
 //!
 //! ```text
-//! suite: name, nodes, settings ── Datapath::validate, missing ── Datapath::attach(Site) ── Live ── counters, state,
-//!                                 (no testbed yet)               (once for each node)             commands, detach
+//! runner                                             netrig agent NAME, a process in the node
+//!   suite: name, nodes, settings
+//!   Datapath::validate, missing (no testbed yet)
+//!   AgentProcess::attach(host, Site, settings) --------> serve: Datapath::attach(Site) -> Live
+//!   AgentProcess::counters, describe, command, detach -> serve: Live::counters, state, command, detach
 //! ```
 //!
-//! A [`Datapath`] is a kind, known by its name in a [`Registry`]. An **agent** is one of them at work on one node; of a
-//! datapath that runs on several nodes each has its own. What goes in and comes out is plain values (settings, arguments,
-//! counters, state), so that an agent may be in another process than the runner; only [`Datapath::attach`] and [`Live`] are
-//! where the node is.
+//! A [`Datapath`] is a kind, known by its name in a [`Registry`]. An **agent** is one of them at work on one node, in a process
+//! of its own that the node's host starts there, as it starts workers; of a datapath that runs on several nodes each has its own.
+//! What goes in and comes out is plain values ([`Site`], settings, arguments, counters, state) in lines ([`protocol`]).
 
-mod access;
+mod process;
+pub mod protocol;
 mod registry;
+mod serve;
 mod settings;
 mod site;
 mod told;
@@ -21,10 +25,11 @@ use std::fmt;
 use anyhow::Result;
 use serde_json::Value;
 
-pub use access::NodeAccess;
+pub use process::{AgentProcess, LostAgent, SUBCOMMAND};
 pub use registry::Registry;
+pub use serve::serve;
 pub use settings::{Mistake, Settings, read_settings};
-pub use site::{Interface, Protocol, Services, ServicesAsked, Site};
+pub use site::{Container, Interface, Protocol, Services, ServicesAsked, Site};
 pub use told::{BackendState, Counters, ServiceState, State};
 
 /// A kind of thing that handles packets of the nodes on which it runs.
@@ -71,11 +76,12 @@ pub trait Datapath: fmt::Debug + Sync {
         Ok(())
     }
 
-    /// Puts it to work on a node.
+    /// Puts it to work on a node. Called in a process of its own, which is in the node's network namespace and on the CPUs that are for
+    /// everything else than carrying packets.
     ///
     /// # Errors
     /// Names what could not be set up; what was done until then is undone, or goes with the node.
-    fn attach(&self, site: &Site<'_>, settings: &Settings) -> Result<Box<dyn Live>>;
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>>;
 }
 
 /// A datapath at work on a node. Dropping it ends its work; what is left behind goes with the node.

@@ -1,27 +1,50 @@
 //! Where an agent runs, and what it is to carry.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
 use rig_sys::cpu::CpuSet;
+use serde::{Deserialize, Serialize};
 
-use super::{BackendState, NodeAccess, ServiceState};
+use super::{BackendState, ServiceState};
 use crate::Testbed;
 use crate::plan::Plan;
-use crate::topology::{DUT, Topology, client_link, server_link, uplink, uplink_to};
+use crate::topology::{DUT, Endpoint, Pool, Topology, client_link, server_link, uplink, uplink_to};
 
-/// A node as an agent finds it, in a testbed that stands.
-#[derive(Debug)]
-pub struct Site<'a> {
-    testbed: &'a Testbed<'a>,
-    node: usize,
-    access: NodeAccess,
-    control: &'a CpuSet,
+/// A node as an agent finds it, in a testbed that stands: all that an agent has to know, whatever process it is in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Site {
+    /// The node's name, and its number in the plan.
+    node: String,
+    number: usize,
+    cpus: CpuSet,
+    /// Those of them that other nodes have too.
+    shared: CpuSet,
+    control: CpuSet,
+    interfaces: Vec<Interface>,
     services: Option<Services>,
+    /// How many networks of containers there are.
+    networks: u32,
+    /// Of all nodes, by name.
+    containers: BTreeMap<String, Container>,
+    plan: Plan,
+}
+
+/// A container of the testbed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Container {
+    /// The number of its network, from 1.
+    pub network: u32,
+    /// Addresses of packets that it makes itself: a subnet and the length of its prefix.
+    pub pool: Option<(IpAddr, u8)>,
 }
 
 /// An interface of the node that leads to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Interface {
     pub name: String,
     /// The node at its other end.
@@ -29,7 +52,8 @@ pub struct Interface {
 }
 
 /// What clients connect to, and who serves them: of a node that stands between both.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Services {
     pub protocol: Protocol,
     /// Addresses and ports that clients connect to.
@@ -53,7 +77,8 @@ pub struct ServicesAsked {
     pub local: Option<u32>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     Tcp,
     Udp,
@@ -69,83 +94,92 @@ impl Protocol {
     }
 }
 
-impl<'a> Site<'a> {
+impl Site {
     /// A node of a testbed by its number. `control` are CPUs that no node owns, none if there are no such; `services` what
     /// clients reach through this node.
     ///
     /// # Errors
-    /// When there is no such node, or not in this process.
-    pub fn new(testbed: &'a Testbed<'a>, node: usize, control: &'a CpuSet, services: Option<Services>) -> Result<Self> {
-        let nodes = testbed.topology().nodes();
-        let name = &nodes.get(node).with_context(|| format!("find node {node} of {}", nodes.len()))?.name;
-        let place = testbed.host().place(name)?;
-        Ok(Self { testbed, node, access: NodeAccess::new(name, &place.ns, control)?, control, services })
+    /// When there is no such node.
+    pub fn new(testbed: &Testbed<'_>, number: usize, control: &CpuSet, services: Option<Services>) -> Result<Self> {
+        let topology = testbed.topology();
+        let nodes = topology.nodes();
+        let node = nodes.get(number).with_context(|| format!("find node {number} of {}", nodes.len()))?;
+        let cpus = testbed.cpus(number).clone();
+        let others = (0..nodes.len()).filter(|other| *other != number);
+        let alone = others.fold(cpus.clone(), |alone, other| alone.without(testbed.cpus(other)));
+        let containers = nodes.iter().flat_map(|node| {
+            node.containers.iter().map(|container| {
+                let endpoint = Endpoint { node: node.name.clone(), container: Some(container.clone()) };
+                let pool = topology.pool(&endpoint).map(Pool::subnet);
+                (endpoint.to_string(), Container { network: topology.network(&endpoint), pool })
+            })
+        });
+        Ok(Self {
+            node: node.name.clone(),
+            number,
+            shared: cpus.without(&alone),
+            cpus,
+            control: control.clone(),
+            interfaces: interfaces(topology, number),
+            services,
+            networks: topology.networks(),
+            containers: containers.collect(),
+            plan: testbed.plan().clone(),
+        })
     }
 
-    /// The inside of the node.
-    pub fn node(&self) -> &NodeAccess {
-        &self.access
+    /// The node's name.
+    pub fn node(&self) -> &str {
+        &self.node
     }
 
-    /// The whole testbed, of which other nodes may have agents of the same datapath.
-    pub fn topology(&self) -> &Topology {
-        self.testbed.topology()
-    }
-
-    /// What was built, of all nodes.
+    /// What was built, of all nodes: others may have agents of the same datapath.
     pub fn plan(&self) -> &Plan {
-        self.testbed.plan()
+        &self.plan
     }
 
-    /// The node's number in the topology and in the plan.
+    /// The node's number in the plan.
     pub fn number(&self) -> usize {
-        self.node
+        self.number
     }
 
     /// CPUs of the node, on which it carries packets.
     pub fn cpus(&self) -> &CpuSet {
-        self.testbed.cpus(self.node)
+        &self.cpus
     }
 
     /// Those of them that other nodes have too.
-    pub fn shared_cpus(&self) -> CpuSet {
-        let own = self.cpus();
-        let others = (0..self.topology().nodes().len()).filter(|node| *node != self.node);
-        let alone = others.fold(own.clone(), |alone, other| alone.without(self.testbed.cpus(other)));
-        own.without(&alone)
+    pub fn shared_cpus(&self) -> &CpuSet {
+        &self.shared
     }
 
     /// CPUs for everything else; none where there are no others.
     pub fn control_cpus(&self) -> &CpuSet {
-        self.control
+        &self.control
     }
 
     /// What the node's interfaces are called, and where they lead: those to the first node first.
-    pub fn interfaces(&self) -> Vec<Interface> {
-        let topology = self.topology();
-        let name = |node: usize| topology.nodes().get(node).map(|node| node.name.clone());
-        let links = |to: usize, link: fn(u32) -> String| {
-            let to = name(to);
-            (0..topology.lanes()).filter_map(move |lane| Some(Interface { name: link(lane), to: to.clone()? }))
-        };
-        match (topology.dut(), topology.nodes().len()) {
-            (Some(dut), _) if dut == self.node => {
-                links(DUT - 1, client_link).chain(links(DUT + 1, server_link)).collect()
-            }
-            (Some(dut), _) => links(dut, uplink).collect(),
-            (None, 2) => links(1 - self.node, uplink).collect(),
-            (None, nodes) => {
-                let others = (0..nodes).filter(|other| *other != self.node);
-                others
-                    .filter_map(|other| Some(Interface { name: uplink_to(self.node, other), to: name(other)? }))
-                    .collect()
-            }
-        }
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
     }
 
     /// The interfaces that lead to a node.
     pub fn links_to(&self, node: &str) -> Vec<String> {
-        self.interfaces().into_iter().filter(|interface| interface.to == node).map(|interface| interface.name).collect()
+        let links = self.interfaces.iter().filter(|interface| interface.to == node);
+        links.map(|interface| interface.name.clone()).collect()
+    }
+
+    /// How many networks of containers there are.
+    pub fn networks(&self) -> u32 {
+        self.networks
+    }
+
+    /// A container of whatever node, by `node/container`.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn container(&self, name: &str) -> Result<&Container> {
+        self.containers.get(name).with_context(|| format!("find container {name}"))
     }
 
     /// What clients reach through this node.
@@ -153,8 +187,25 @@ impl<'a> Site<'a> {
     /// # Errors
     /// On a node that is not between clients and servers.
     pub fn services(&self) -> Result<&Services> {
-        let node = self.access.name();
-        self.services.as_ref().with_context(|| format!("node {node} is not between clients and servers"))
+        self.services.as_ref().with_context(|| format!("node {} is not between clients and servers", self.node))
+    }
+}
+
+/// The interfaces of a node, and where they lead.
+fn interfaces(topology: &Topology, number: usize) -> Vec<Interface> {
+    let name = |node: usize| topology.nodes().get(node).map(|node| node.name.clone());
+    let links = |to: usize, link: fn(u32) -> String| {
+        let to = name(to);
+        (0..topology.lanes()).filter_map(move |lane| Some(Interface { name: link(lane), to: to.clone()? }))
+    };
+    match (topology.dut(), topology.nodes().len()) {
+        (Some(dut), _) if dut == number => links(DUT - 1, client_link).chain(links(DUT + 1, server_link)).collect(),
+        (Some(dut), _) => links(dut, uplink).collect(),
+        (None, 2) => links(1 - number, uplink).collect(),
+        (None, nodes) => {
+            let others = (0..nodes).filter(|other| *other != number);
+            others.filter_map(|other| Some(Interface { name: uplink_to(number, other), to: name(other)? })).collect()
+        }
     }
 }
 

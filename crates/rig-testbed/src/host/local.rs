@@ -17,6 +17,7 @@ use crate::accounting::Accountant;
 use crate::meter::Reading;
 use crate::namespaces::{Namespaces, NodeSpaces, Place};
 use crate::plan::Plan;
+use crate::preflight::{self, Reachable};
 use crate::sampler::{NodeSample, Sampler};
 
 /// Nodes in namespaces of this process, and their counters.
@@ -67,6 +68,15 @@ impl Local {
         Self { program: Some(program), ..self }
     }
 
+    /// A namespace, `node` or `node/container`.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn place(&self, space: &str) -> Result<&Place> {
+        let mut places = self.nodes.nodes().iter().flat_map(NodeSpaces::places);
+        places.find(|place| place.name == space).with_context(|| format!("find {space}"))
+    }
+
     fn count_apart(&mut self) -> Result<()> {
         self.count_together();
         let owned = self.nodes.nodes().iter().flat_map(|node| node.cpus().as_slice());
@@ -113,9 +123,12 @@ impl Host for Local {
         self.count_apart()
     }
 
-    fn place(&self, space: &str) -> Result<&Place> {
-        let mut places = self.nodes.nodes().iter().flat_map(NodeSpaces::places);
-        places.find(|place| place.name == space).with_context(|| format!("find {space}"))
+    fn local(&self) -> Option<&Local> {
+        Some(self)
+    }
+
+    fn check_networks(&self, containers: &[Reachable]) -> Result<()> {
+        preflight::check(containers, |name| self.place(name))
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<Piped> {

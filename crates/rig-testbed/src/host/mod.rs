@@ -29,9 +29,9 @@ pub use local::Local;
 pub use remote::Remote;
 pub use serve::serve;
 
-use crate::namespaces::Place;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
+use crate::preflight::Reachable;
 use crate::sampler::NodeSample;
 
 /// A machine on which nodes live, or what stands for one. What goes in and what comes out are plain values, so that the
@@ -56,11 +56,16 @@ pub trait Host: fmt::Debug {
     /// a plan says.
     fn apply(&mut self, part: &Plan) -> Result<()>;
 
-    /// A namespace (`node` or `node/container`) to be entered by this process.
+    /// The host as one whose nodes are namespaces of this process; `None` where they are another's.
+    fn local(&self) -> Option<&Local> {
+        None
+    }
+
+    /// Sends from each of these containers to each other of its network, and looks who receives it.
     ///
     /// # Errors
-    /// [`NotOnThisHost`] where it is none of this process.
-    fn place(&self, space: &str) -> Result<&Place>;
+    /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it.
+    fn check_networks(&self, containers: &[Reachable]) -> Result<()>;
 
     /// Starts a program in a namespace of a node. It dies with the host's program.
     fn start(&self, space: &str, program: &Program) -> Result<Piped>;
@@ -121,10 +126,6 @@ pub struct Facts {
 /// What can be done where the runner's own process has the nodes' namespaces, and not on every host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// To enter a node with a thread of the runner.
-    Enter,
-    /// To put a datapath to work on a node.
-    Datapaths,
     /// To sample the stacks of CPUs.
     Stacks,
 }
@@ -146,8 +147,6 @@ pub struct NotOnThisHost {
 impl Ability {
     fn words(self) -> &'static str {
         match self {
-            Self::Enter => "entering a node",
-            Self::Datapaths => "a datapath on a node",
             Self::Stacks => "sampling stacks",
         }
     }

@@ -26,10 +26,11 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Facts, Mark, Program, Sampled, Window};
 use crate::plan::Plan;
+use crate::preflight::{Reachable, Unfit};
 use crate::sampler::NodeSample;
 
 /// Both sides have to have the same.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The longest line in bytes, without its end: the plan of a testbed with a thousand containers has room in it.
 pub const LONGEST: usize = 16 << 20;
@@ -77,6 +78,9 @@ pub enum Question {
     },
     Apply {
         plan: Box<Plan>,
+    },
+    CheckNetworks {
+        containers: Vec<Reachable>,
     },
     /// The runner numbers processes, each with another number.
     Start {
@@ -144,7 +148,13 @@ pub enum FromHost {
 pub enum Answer {
     Done,
     Facts(Facts),
-    Now { ns: u64 },
+    /// Who is not reached, or what is not for it.
+    Networks {
+        unfit: Option<Unfit>,
+    },
+    Now {
+        ns: u64,
+    },
     Mark(Mark),
     Window(Window),
     Sample(Vec<NodeSample>),

@@ -29,8 +29,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
 use super::{Ability, Facts, Host, LostHost, Mark, NotOnThisHost, Program, Sampled, Window};
-use crate::namespaces::Place;
 use crate::plan::Plan;
+use crate::preflight::Reachable;
 use crate::sampler::NodeSample;
 
 /// Longest time for a host to greet.
@@ -208,8 +208,12 @@ impl Host for Remote {
         self.tell(Question::Apply { plan: Box::new(part.clone()) })
     }
 
-    fn place(&self, _space: &str) -> Result<&Place> {
-        Err(NotOnThisHost { host: self.name.clone(), what: Ability::Enter }.into())
+    fn check_networks(&self, containers: &[Reachable]) -> Result<()> {
+        let question = Question::CheckNetworks { containers: containers.to_vec() };
+        match expect!(self, question, Answer::Networks { unfit } => unfit)? {
+            Some(unfit) => Err(unfit.into()),
+            None => Ok(()),
+        }
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<Piped> {

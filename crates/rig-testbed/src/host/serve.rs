@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::Host;
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
+use crate::preflight::Unfit;
 
 /// How much may wait to be read by the runner until no more is read from processes.
 const MOST_WAITING: usize = 4 << 20;
@@ -168,6 +169,10 @@ impl Server<'_> {
             Question::Between { begin, end } => Answer::Window(self.host.between(begin, end)?),
             Question::Sample => Answer::Sample(self.host.sample()?),
             Question::EndSampling => Answer::Sampled(self.host.end_sampling()?),
+            Question::CheckNetworks { containers } => match self.host.check_networks(&containers) {
+                Ok(()) => Answer::Networks { unfit: None },
+                Err(error) => Answer::Networks { unfit: Some(error.downcast::<Unfit>()?) },
+            },
             Question::KeepOff { cpus } => self.host.keep_off(&cpus).map(done)?,
             Question::Apply { plan } => self.host.apply(&plan).map(done)?,
             Question::Forget { mark } => self.host.forget(mark).map(done)?,

@@ -49,7 +49,8 @@ fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed<'_>, &Agents)) {
             return;
         }
         let topology = &scenario.topology;
-        let mut testbed = Testbed::build(topology, &rig.placement().of(topology, scenario.dut).unwrap()).unwrap();
+        let shares = rig.placement().of(topology, scenario.dut).unwrap();
+        let mut testbed = world::testbed(topology, topology.plan(&shares));
         testbed.route_pools().unwrap();
         let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
         body(&testbed, &agents);
@@ -174,7 +175,7 @@ fn move_new_connections(path: &str, settings: &str) {
         let all: u32 = [equal, without, heavy].iter().flatten().sum();
         let counters = agents.counters().unwrap();
         let (name, node, counters) = &counters[0];
-        assert_eq!((*name, *node), (path, "lb"));
+        assert_eq!((name.as_str(), node.as_str()), (path, "lb"));
         if path != "balancer" {
             return;
         }

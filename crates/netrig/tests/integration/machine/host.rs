@@ -22,9 +22,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bench::{Bench, assert_whole};
-use super::world::{self, Dice, expect, netrig, text};
+use super::world::{self, Dice, NETRIG, expect, netrig, text};
 
-const NETRIG: &str = env!("CARGO_BIN_EXE_netrig");
 /// Longer than a process takes to be seen on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -202,17 +201,20 @@ fn programs_speak_through_three_pipes_and_end_as_they_end() {
 fn what_only_the_runners_own_host_can_do_is_refused_by_name() {
     world::own(|| {
         let mut child = Remote::child(Path::new(NETRIG)).unwrap();
-        child.apply(&plan("raw").2).unwrap();
-        let error = child.place("a").unwrap_err();
-        let refused: &NotOnThisHost = error.downcast_ref().unwrap();
+        let refused: NotOnThisHost = child.count_interrupts().unwrap_err().downcast().unwrap();
         assert_eq!(refused.host, "child");
-        assert!(error.to_string().contains("entering a node is not possible on host 'child'"), "{error}");
+        let topology = plan("raw").0;
+        let testbed = Testbed::build_on(&mut child, &topology, &[one_cpu(), one_cpu()]).unwrap();
+        let error = testbed.place("a").unwrap_err();
+        assert!(error.to_string().contains("enter a: host 'child' has it in another process"), "{error}");
+        drop(testbed);
         drop(child);
-        let args =
-            ["run", "balancer", "--quick", "--host", "child", "--only", "cps-balancer-1", "--store", "/dev/null"];
-        let (_, err) = expect(&netrig().args(args).output().unwrap(), 3);
-        assert!(err.contains("a datapath on a node is not possible on host 'child'"), "{err}");
-        assert!(err.contains("without --host"), "{err}");
+        if CpuSet::allowed().unwrap().len() > 1 {
+            let args =
+                ["run", "layers", "--quick", "--layers", "--host", "child", "--only", "B", "--store", "/dev/null"];
+            let (_, err) = expect(&netrig().args(args).output().unwrap(), 3);
+            assert!(err.contains("sampling stacks is not possible on host 'child'"), "{err}");
+        }
         world::assert_nothing_left("of what was refused");
     });
 }
@@ -228,8 +230,8 @@ fn stranger(script: &str) -> String {
 #[test]
 fn a_host_that_is_none_is_given_up_with_the_reason() {
     world::own(|| {
-        let error = stranger(r#"echo '{"protocol":"netrig-host","version":2}'; cat"#);
-        assert!(error.contains("version 2") && error.contains("use the same netrig"), "{error}");
+        let error = stranger(r#"echo '{"protocol":"netrig-host","version":9}'; cat"#);
+        assert!(error.contains("version 9") && error.contains("use the same netrig"), "{error}");
         assert!(stranger("echo Welcome to this machine; cat").contains("Welcome to this machine"));
         assert!(stranger("exit 127").contains("127"));
         assert!(stranger("head -c 20000000 /dev/zero; cat").contains("longer than"));
@@ -247,7 +249,7 @@ fn a_host_that_is_none_is_given_up_with_the_reason() {
             ("kill -9 $$", "signal: 9"),
         ];
         for (script, why) in answers {
-            let script = format!(r#"echo '{{"protocol":"netrig-host","version":1}}'; {script}"#);
+            let script = format!(r#"echo '{{"protocol":"netrig-host","version":2}}'; {script}"#);
             let host = Remote::start("stranger", Command::new("bash").args(["-c", &script])).unwrap();
             let error = format!("{:#}", host.facts().unwrap_err());
             assert!(error.contains("host stranger") && error.contains(why), "{script}: {error}");
@@ -264,14 +266,14 @@ fn served() -> (Child, BufReader<std::process::ChildStdout>) {
     let mut out = BufReader::new(host.stdout.take().unwrap());
     let mut greeting = String::new();
     out.read_line(&mut greeting).unwrap();
-    assert_eq!(greeting, "{\"protocol\":\"netrig-host\",\"version\":1}\n");
+    assert_eq!(greeting, "{\"protocol\":\"netrig-host\",\"version\":2}\n");
     (host, out)
 }
 
 #[test]
 fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_asks() {
     world::own(|| {
-        let greeting = "{\"protocol\":\"netrig-host\",\"version\":1}\n";
+        let greeting = "{\"protocol\":\"netrig-host\",\"version\":2}\n";
         let apply = serde_json::json!({"ask": {"number": 1, "question": {"apply": {"plan": plan("etun").2}}}});
         let started = r#"{"ask":{"number":2,"question":{"start":{"process":1,"space":"a","program":{"path":"sleep","arguments":["60"]}}}}}"#;
         let begin = format!("{greeting}{apply}\n{started}\n");

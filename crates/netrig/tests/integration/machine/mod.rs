@@ -1,6 +1,7 @@
 //! netrig on the machine itself: namespaces, processes, signals. Everything that needs privileges or looks at the whole
 //! machine is in this one binary, one test at a time; see [`world`] for how a test gets a world of its own.
 
+mod agent_processes;
 mod agents;
 mod attribution;
 mod bench;

@@ -9,7 +9,7 @@ use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
-use rig_testbed::datapath::{Live, Settings, Site};
+use rig_testbed::datapath::{AgentProcess, Settings, Site};
 use rig_testbed::topology::{Endpoint, Endpoints, Family, Layout, Path, Topology, WireOptions};
 use rig_testbed::{Place, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
@@ -34,19 +34,20 @@ fn named(name: &str) -> Path {
 /// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
 struct Bed {
     /// Of the path's datapath, where it has one; they end before the testbed does.
-    _agents: Vec<Box<dyn Live>>,
+    _agents: Vec<AgentProcess>,
     testbed: Testbed<'static>,
     endpoints: Vec<Endpoint>,
 }
 
 /// What the nodes of a path have to run so that they carry anything.
-fn agents(testbed: &Testbed<'static>) -> Vec<Box<dyn Live>> {
+fn agents(testbed: &Testbed<'static>) -> Vec<AgentProcess> {
     let Some(name) = testbed.topology().path().datapath() else { return Vec::new() };
     let datapath = rig_datapaths::ALL.find(name).unwrap();
     let attach = |node| {
         let control = CpuSet::default();
         let site = Site::new(testbed, node, &control, None).unwrap();
-        datapath.attach(&site, &Settings::new()).unwrap_or_else(|error| panic!("{name}: {error:#}"))
+        AgentProcess::attach(testbed.host(), datapath, &site, &Settings::new())
+            .unwrap_or_else(|error| panic!("{name}: {error:#}"))
     };
     (0..testbed.topology().nodes().len()).map(attach).collect()
 }
@@ -74,7 +75,7 @@ impl Bed {
         let names: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
         let wire = (nodes.len() == 2).then_some(wire);
         let topology = Topology::new(&names, wire, path, &endpoints).unwrap().with_family(family).unwrap();
-        Self::of(Testbed::build(&topology, &cpus[..nodes.len()]).unwrap(), endpoints)
+        Self::of(world::testbed(&topology, topology.plan(&cpus[..nodes.len()])), endpoints)
     }
 
     fn of(testbed: Testbed<'static>, endpoints: Vec<Endpoint>) -> Self {
@@ -92,7 +93,7 @@ impl Bed {
         let topology = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), path, &endpoints);
         let topology = topology.unwrap().with_family(family).unwrap();
         let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
-        Self::of(Testbed::build(&topology, &[cpu.clone(), cpu]).unwrap(), endpoints)
+        Self::of(world::testbed(&topology, topology.plan(&[cpu.clone(), cpu])), endpoints)
     }
 
     fn place(&self, endpoint: &Endpoint) -> &Place {
@@ -202,7 +203,7 @@ fn routed_containers_share_nothing_but_their_router() {
             let ends = ["a/c0", "a/c1"].map(|end| end.parse::<Endpoint>().unwrap());
             let one = Topology::new(&["a".into()], None, named("routed"), &ends).unwrap().with_family(family).unwrap();
             let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
-            let one = Bed::of(Testbed::build(&one, &[cpu]).unwrap(), ends.into());
+            let one = Bed::of(world::testbed(&one, one.plan(&[cpu])), ends.into());
             for bed in [&two, &one] {
                 all_reach_all(bed, &format!("routed {family:?}, {} nodes", bed.nodes()));
                 for endpoint in &bed.endpoints {
@@ -229,7 +230,7 @@ fn a_plan_that_was_read_from_json_is_built_as_any_other() {
             let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
             let json = serde_json::to_string(&topology.plan(&[cpu.clone(), cpu])).unwrap();
             let plan = serde_json::from_str(&json).unwrap();
-            let bed = Bed::of(Testbed::build_plan(&topology, plan).unwrap(), ends.into());
+            let bed = Bed::of(world::testbed(&topology, plan), ends.into());
             all_reach_all(&bed, &format!("{path} {family:?}"));
             for interface in bed.testbed.plan().spaces().flat_map(|space| &space.interfaces) {
                 assert!(interface.mac.is_some() || interface.name == "br0", "{path}: {interface:?}");

@@ -50,7 +50,7 @@ fn what_is_set_is_found_in_the_node_and_gone_with_it() {
             ..at_b()
         };
         let testbed = built(vec![chosen]).unwrap();
-        let ns = |node: &str| testbed.host().place(node).unwrap().ns.try_clone().unwrap();
+        let ns = |node: &str| testbed.place(node).unwrap().ns.try_clone().unwrap();
         let is_on = |node: &str, offload| ethtool::get(&ns(node), "eth0", offload).unwrap();
         assert!(is_on("b", Offload::Gro) && !is_on("b", Offload::Tso));
         assert!(is_on("a", Offload::Tso), "only what was named is set");
@@ -67,7 +67,7 @@ fn what_is_set_is_found_in_the_node_and_gone_with_it() {
         // The last of two that set the same holds.
         let on = |gro| Chosen { offloads: offloads(&[("gro", gro)]), ..at_b() };
         let testbed = built(vec![on(true), on(false)]).unwrap();
-        assert!(!ethtool::get(&testbed.host().place("b").unwrap().ns, "eth0", Offload::Gro).unwrap());
+        assert!(!ethtool::get(&testbed.place("b").unwrap().ns, "eth0", Offload::Gro).unwrap());
         testbed.tear_down().unwrap();
     });
 }

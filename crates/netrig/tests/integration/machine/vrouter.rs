@@ -7,7 +7,7 @@ use rig_run::run::Execute;
 use rig_suite::suite::{Suite, SuiteError};
 use rig_testbed::Testbed;
 use rig_testbed::plan::{Interface, Link, Neighbour};
-use rig_testbed::preflight::{Unfit, check_networks};
+use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::Topology;
 use serde_json::{Value, json};
 
@@ -248,7 +248,7 @@ fn two_networks() -> Topology {
 }
 
 fn unfit(testbed: &Testbed<'_>) -> Unfit {
-    check_networks(testbed).unwrap_err().downcast().unwrap()
+    testbed.check_networks().unwrap_err().downcast().unwrap()
 }
 
 #[test]

@@ -121,6 +121,7 @@ impl Story {
             ..State::default()
         };
         let agent_record = AgentRecord {
+            read_ns: None,
             name: SPREADER.into(),
             node: "receiver".into(),
             version: String::new(),

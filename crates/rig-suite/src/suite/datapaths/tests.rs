@@ -36,7 +36,7 @@ impl Datapath for Anywhere {
         read_settings::<Own>(arguments).map(drop)
     }
 
-    fn attach(&self, _site: &Site<'_>, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
+    fn attach(&self, _site: &Site, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
         bail!("nothing is attached here")
     }
 }

@@ -1,0 +1,368 @@
+//! Agents are processes of their own on whatever host: what they tell, how they end, and that nothing of them is left.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rig_facts::record::TrialRecord;
+use rig_facts::store::{RunState, Store};
+use rig_run::run::agents::Agents;
+use rig_suite::suite::Suite;
+use rig_sys::cpu::CpuSet;
+use rig_testbed::datapath::{AgentProcess, Datapath, LostAgent, Settings, Site, UnknownCommand};
+use rig_testbed::host::{Host, Local, Remote};
+use rig_testbed::topology::Topology;
+use rig_testbed::{Placement, Testbed};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::dut::{as_root, is_lacking};
+use super::world::{self, Dice, NETRIG, expect, netrig, text};
+
+/// Longer than what is waited for takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+const HOSTS: [&str; 2] = ["local", "child"];
+
+fn host(kind: &str) -> Box<dyn Host> {
+    match kind {
+        "local" => Box::new(Local::new().unwrap().with_program(NETRIG.into())),
+        _ => Box::new(Remote::child(Path::new(NETRIG)).unwrap()),
+    }
+}
+
+/// A scenario on `path`, whose middle node, where it has one, has the datapath of the path's name.
+fn of_three(path: &str) -> Suite {
+    let text = format!(
+        "name = \"agents\"\ntitle = \"Agents\"\n\
+         [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+         [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{}}\n\
+         [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"three\"\npath = \"{path}\"\nfrom = \"client\"\nto = \"server\"\n\
+         load = {{ kind = \"packets\", protocol = \"tcp\", connections_per_second = 100, server_addresses = 3 }}\n\
+         [[scenario.datapath]]\nname = \"{path}\"\n"
+    );
+    Suite::parse("agents.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A scenario between two nodes, with datapaths on them.
+fn of_two(path: &str, ends: [&str; 2], window: &str, datapaths: &str) -> String {
+    let [from, to] = ends;
+    format!(
+        "name = \"two\"\ntitle = \"Two\"\n\
+         [defaults]\nwindow = \"{window}\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+         [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {{}}\n\
+         [[scenario]]\nid = \"S\"\nname = \"S\"\ntestbed = \"two\"\npath = \"{path}\"\nfrom = \"{from}\"\nto = \"{to}\"\n\
+         load = {{ kind = \"udp-stream\", message = \"500\", throttle = \"500KB/s\" }}\n{datapaths}\n"
+    )
+}
+
+/// Carried by a vRouter on each node.
+fn overlay(window: &str) -> String {
+    of_two("vrouter", ["a/c", "b/c"], window, "")
+}
+
+/// The agents that run in this world, of whatever run.
+fn agents_at_work() -> Vec<u32> {
+    let is_agent = |process: &world::Process| process.command.contains(" agent ");
+    world::processes().into_iter().filter(is_agent).map(|process| process.pid).collect()
+}
+
+fn start(suite: &Path, store: &Path, more: &[&str]) -> Child {
+    let mut command = netrig();
+    command.arg("run").arg(suite).args(["--trials", "1", "--no-aa", "--store"]).arg(store).args(more);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn each_datapath_between_clients_and_servers_works_on_each_host() {
+    as_root(|| {
+        let Some(rig) = world::rig() else { return };
+        for path in ["balancer", "nftables", "haproxy", "ipvs"] {
+            let suite = of_three(path);
+            let scenario = &suite.scenarios[0];
+            if is_lacking(scenario, &rig) {
+                continue;
+            }
+            for kind in HOSTS {
+                let what = format!("{path} on host {kind}");
+                let mut host = host(kind);
+                let shares = rig.placement().of(&scenario.topology, scenario.dut).unwrap();
+                let mut testbed = Testbed::build_on(host.as_mut(), &scenario.topology, &shares).unwrap();
+                testbed.route_pools().unwrap();
+                let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
+                let counters = agents.counters().unwrap_or_else(|error| panic!("{what}: {error:#}"));
+                let (name, node, _) = &counters[0];
+                assert_eq!((name.as_str(), node.as_str()), (path, "lb"));
+                let window = agents.begin(false).unwrap();
+                let (records, _) = agents.end(window, &[]).unwrap().records();
+                let record = &records[0];
+                let (begin, end) = record.read_ns.unwrap();
+                assert!(!record.version.is_empty() && begin < end, "{what}: {record:?}");
+                let services: Vec<&str> = record.state.services.iter().map(|one| one.address.as_str()).collect();
+                assert_eq!(services.len(), 1, "{what}: {record:?}");
+                // An error is the same wherever it was made.
+                let refused = |name: &str, arguments: &Value| {
+                    let error = agents.command(path, None, name, arguments).unwrap_err();
+                    (error.is::<UnknownCommand>(), format!("{error:#}"))
+                };
+                let (is_unknown, said) = refused("dance", &Value::Null);
+                assert!(is_unknown && said.contains(&format!("{path} knows no command 'dance'")), "{what}: {said}");
+                if path == "balancer" {
+                    let (is_unknown, said) = refused("weight", &json!({"backend": 4, "weight": 1}));
+                    assert_eq!(
+                        (is_unknown, said.as_str()),
+                        (false, "tell balancer on lb: weight: there is no backend 4: see command counters")
+                    );
+                    let told = agents.command(path, None, "weight", &json!({"backend": 1, "weight": 7})).unwrap();
+                    assert_eq!(told[0].1["changed"], 1, "{what}");
+                }
+                agents.detach().unwrap();
+                testbed.tear_down().unwrap();
+            }
+        }
+    });
+}
+
+/// What a run of the suite leaves, made on another host.
+fn run_on_child(suite: &str, only: Option<&str>) -> Vec<TrialRecord> {
+    let directory = tempfile::tempdir().unwrap();
+    let store = directory.path().join("runs.sqlite");
+    let mut command = netrig();
+    command.args(["run", suite, "--trials", "1", "--no-aa", "--host", "child", "--store"]).arg(&store);
+    if let Some(only) = only {
+        command.args(["--quick", "--window", "200ms", "--only", only]);
+    }
+    let (_, said) = expect(&command.output().unwrap(), 0);
+    let (out, _) = expect(&netrig().args(["report", "--all", "--store"]).arg(&store).output().unwrap(), 0);
+    assert!(out.contains("nodes on host child"), "{out}");
+    let store = Store::open_to_read(&store).unwrap();
+    let run = store.run(store.latest().unwrap()).unwrap();
+    assert_eq!(run.summary.state, RunState::Complete, "{said}");
+    run.trials
+}
+
+#[test]
+fn suites_with_datapaths_run_on_another_host() {
+    world::own_among_processes(|| {
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let spread = "[[scenario.datapath]]\nname = \"spreader\"\nnodes = [\"b\"]\nactuator = [\"rps\"]";
+        let spread = file("spread.toml", &of_two("raw", ["a", "b"], "300ms", spread));
+        let spin = "[[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 100";
+        let spin = file("spin.toml", &of_two("raw", ["a", "b"], "300ms", spin));
+        for (suite, only, agents) in [
+            ("balancer", Some("cps-balancer-1"), &["balancer"][..]),
+            ("layers", Some("D"), &["vrouter", "vrouter"]),
+            ("overlay", Some("crr-vrouter-10"), &["vrouter", "vrouter"]),
+            (&spread, None, &["spreader"]),
+            (&spin, None, &["spin"]),
+        ] {
+            for trial in run_on_child(suite, only) {
+                let names: Vec<&str> = trial.agents.iter().map(|agent| agent.name.as_str()).collect();
+                assert_eq!(names, agents, "{suite}");
+                let clock = trial.host.as_ref().unwrap().clock_at_begin;
+                for agent in &trial.agents {
+                    assert!(agent.counters.counts.values().any(|count| *count > 0), "{suite}: {agent:?}");
+                    // Read when the window had begun, and when it had ended.
+                    let (begin, end) = agent.read_ns.unwrap();
+                    let edge = |at: u64| at.saturating_sub(clock.bound_ns);
+                    assert!(begin >= edge(trial.window_begin_ns) && end >= edge(trial.window_end_ns), "{suite}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_run_whose_agent_dies_says_which_and_how() {
+    world::own(|| {
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let [suite, store] = ["suite.toml", "runs.sqlite"].map(|name| directory.path().join(name));
+        fs::write(&suite, overlay("1s")).unwrap();
+        for kind in HOSTS {
+            let mut run = start(&suite, &store, &["--host", kind]);
+            // At work when the load's workers are there.
+            let is_worker = |process: &world::Process| process.command.ends_with(" worker");
+            let loaded = || world::processes().iter().any(is_worker).then(agents_at_work);
+            let agents = world::until(PATIENCE, loaded).expect("no load is started");
+            assert_eq!(agents.len(), 2, "{kind}");
+            kill_process(Pid::from_raw(agents[0] as i32).unwrap(), Signal::KILL).unwrap();
+            let said = std::io::read_to_string(run.stderr.take().unwrap()).unwrap();
+            let status = run.wait().unwrap();
+            assert_eq!(status.code(), Some(4), "{kind}: {said}");
+            let named = ["vrouter on a died (signal: 9", "vrouter on b died (signal: 9"];
+            assert!(named.iter().any(|one| said.contains(one)), "{kind}: {said}");
+            world::assert_nothing_left(kind);
+        }
+    });
+}
+
+#[test]
+fn a_run_with_agents_that_is_killed_leaves_nothing() {
+    world::own(|| {
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let [suite, store] = ["suite.toml", "runs.sqlite"].map(|name| directory.path().join(name));
+        fs::write(&suite, overlay("1s")).unwrap();
+        let mut dice = Dice::new();
+        for kind in HOSTS {
+            let mut at_work = 0;
+            for life in 0..5 {
+                let mut run = start(&suite, &store, &["--host", kind]);
+                // The first at the first agent, which is being attached.
+                match life {
+                    0 => {
+                        let is_there = world::until(PATIENCE, || (!agents_at_work().is_empty()).then_some(()));
+                        assert!(is_there.is_some(), "{kind}: no agent is started");
+                    }
+                    _ => thread::sleep(dice.up_to(Duration::from_millis(1500))),
+                }
+                at_work += u32::from(!agents_at_work().is_empty());
+                run.kill().unwrap();
+                run.wait().unwrap();
+                world::assert_nothing_left(&format!("of life {life} on host {kind}"));
+            }
+            assert!(at_work > 0, "{kind}: no moment fell into the work of an agent");
+        }
+    });
+}
+
+/// A testbed of two nodes, on whose nodes `program` is what netrig would be.
+fn with_program(program: &Path, body: impl FnOnce(&Testbed<'_>, &Site)) {
+    let (topology, _) = Topology::smallest("raw".parse().unwrap()).unwrap();
+    let cpus = Placement::new(&CpuSet::allowed().unwrap(), &[], 1).unwrap().of(&topology, None).unwrap();
+    let host = Local::uncounted().unwrap().with_program(program.to_owned());
+    let testbed = Testbed::build_in(host, &topology, topology.plan(&[cpus[0].clone(), cpus[0].clone()])).unwrap();
+    let site = Site::new(&testbed, 0, &CpuSet::default(), None).unwrap();
+    body(&testbed, &site);
+}
+
+fn settings() -> Settings {
+    serde_json::from_value(json!({ "time_ns": 100 })).unwrap()
+}
+
+#[test]
+fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
+    world::own(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("stranger");
+        let spin = rig_datapaths::ALL.find("spin").unwrap();
+        let greeting = r#"{"protocol":"netrig-agent","version":1,"build":"x"}"#;
+        let attached = r#"{"answer":{"number":0,"value":"attached"}}"#;
+        for (script, why) in [
+            ("echo Welcome to this machine; cat >/dev/null", "no greeting of netrig's: 'Welcome to this machine'"),
+            ("echo no such thing >&2; exit 127", "died (exit status: 127): no such thing"),
+            (r#"echo '{"protocol":"netrig-agent","version":9}'; cat >/dev/null"#, "version 9 and the other 1"),
+            (r#"echo '{"protocol":"netrig-host","version":2}'; cat >/dev/null"#, "it speaks 'netrig-host'"),
+            (&format!("echo '{greeting}'; echo hello; cat >/dev/null"), "does not speak the protocol: 'hello'"),
+            (&format!("echo '{greeting}'; kill -9 $$"), "died (signal: 9"),
+            (
+                &format!(r#"echo '{greeting}'; echo '{{"broken":{{"why":"no idea"}}}}'; cat >/dev/null"#),
+                "it does not understand: no idea",
+            ),
+            (
+                &format!(r#"echo '{greeting}'; echo '{{"answer":{{"number":7,"value":"attached"}}}}'; cat >/dev/null"#),
+                "answers request 7 where 0 was asked",
+            ),
+            (
+                &format!(r#"echo '{greeting}'; echo '{{"answer":{{"number":0,"value":"detached"}}}}'; cat >/dev/null"#),
+                "it answered Detached",
+            ),
+        ] {
+            fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            with_program(&program, |testbed, site| {
+                let error = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap_err();
+                let said = format!("{error:#}");
+                assert!(
+                    error.is::<LostAgent>() && said.contains("spin on a") && said.contains(why),
+                    "{script}: {said}"
+                );
+            });
+            world::assert_nothing_left(script);
+        }
+        // One that refuses what it is asked is not lost.
+        let refusal = r#"{"refused":{"number":0,"why":{"causes":["spend time","the verifier says no"]}}}"#;
+        fs::write(&program, format!("#!/bin/bash\necho '{greeting}'; echo '{refusal}'; cat >/dev/null\n")).unwrap();
+        with_program(&program, |testbed, site| {
+            let error = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap_err();
+            assert!(!error.is::<LostAgent>());
+            assert_eq!(format!("{error:#}"), "spend time: the verifier says no");
+        });
+        // One that is attached, and gone when it is asked.
+        fs::write(
+            &program,
+            format!("#!/bin/bash\necho '{greeting}'; echo '{attached}'; read; read; echo ouch >&2; exit 3\n"),
+        )
+        .unwrap();
+        with_program(&program, |testbed, site| {
+            let mut agent = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap();
+            let error = agent.counters().unwrap_err();
+            assert_eq!(error.to_string(), "spin on a died (exit status: 3): ouch");
+            let error = agent.counters().unwrap_err();
+            assert_eq!(error.to_string(), "spin on a has ended");
+        });
+        world::assert_nothing_left("of strangers");
+    });
+}
+
+/// What `netrig agent NAME` says and how it ends, given `input`, and the end of the input where it `ends`.
+fn served(name: &str, input: &str, ends: bool) -> (Vec<String>, String, Option<i32>) {
+    let mut command = Command::new(NETRIG);
+    command.args(["agent", name]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut agent = command.spawn().unwrap();
+    let mut stdin = agent.stdin.take().unwrap();
+    // It may have ended before it has read all of it.
+    let _ = stdin.write_all(input.as_bytes());
+    if ends {
+        drop(stdin);
+    }
+    let mut out = String::new();
+    agent.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let output = agent.wait_with_output().unwrap();
+    (out.lines().map(str::to_owned).collect(), text(&output.stderr), output.status.code())
+}
+
+#[test]
+fn an_agent_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_it_is_left() {
+    let greeting = "{\"protocol\":\"netrig-agent\",\"version\":1}\n";
+    for (input, why) in [
+        ("hello\n".to_owned(), "no greeting"),
+        ("{\"protocol\":\"netrig-agent\",\"version\":9}\n".to_owned(), "version 9"),
+        (format!("{greeting}hello\n"), "does not speak the protocol"),
+        (format!("{greeting}{{\"number\":0,\"request\":\"fly\"}}\n"), "unknown variant `fly`"),
+    ] {
+        let (lines, said, status) = served("spin", &input, false);
+        let last = lines.last().unwrap_or_else(|| panic!("{input}: {said}"));
+        assert!(last.starts_with("{\"broken\"") && last.contains(why), "{input}: {last}");
+        assert!(said.contains(why) && status == Some(4), "{input}: {status:?} {said}");
+    }
+    for input in ["", greeting] {
+        let (lines, said, status) = served("spin", input, true);
+        assert_eq!((lines.len(), said.as_str(), status), (1, "", Some(0)), "{input}");
+    }
+    // What was not attached cannot be asked, and says so.
+    let asked = format!("{greeting}{{\"number\":0,\"request\":\"counters\"}}\n");
+    let (lines, said, _) = served("spin", &asked, true);
+    assert!(lines[1].contains("spin is not attached") && said.is_empty(), "{lines:?}");
+    let (_, said, status) = served("dance", "", true);
+    assert!(status == Some(2) && said.contains("no datapath 'dance'"), "{said}");
+    let named: BTreeSet<&str> = rig_datapaths::ALL.all().map(Datapath::name).collect();
+    assert!(named.iter().all(|name| said.contains(name)), "{said}");
+}

@@ -1,0 +1,130 @@
+//! What a runner and an agent say to each other: lines of `rig_lines` on the agent's standard input and output.
+//!
+//! ```text
+//! runner                                           netrig agent NAME, in the node
+//!   Greeting ------------------------------------->
+//!                <--------------------------------- Greeting
+//!   Attach { site, settings } -------------------->
+//!                <--------------------------------- Attached            (or refused, in words)
+//!   Counters ------------------------------------->
+//!                <--------------------------------- Counters { at_ns }  (of the agent's clock, when it read them)
+//!   Command { name, arguments } ------------------>
+//!                <--------------------------------- Done { answer }     (or refused)
+//!   Describe ------------------------------------->
+//!                <--------------------------------- Description
+//!   Detach --------------------------------------->
+//!                <--------------------------------- Detached, and it ends
+//! ```
+//! Closing the agent's standard input ends it, and with it its datapath's work on the node.
+
+use std::fmt;
+
+use rig_lines::Protocol;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Counters, Settings, Site, State, UnknownCommand};
+
+/// The longest line has room for the plan of a testbed with a thousand containers, and for the state of a spreader with a long
+/// history.
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-agent", version: 1, longest: 64 << 20 };
+
+/// To an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Question {
+    /// Once, before all that follow.
+    Attach {
+        site: Box<Site>,
+        settings: Settings,
+    },
+    Counters,
+    Describe,
+    Command {
+        name: String,
+        arguments: Value,
+    },
+    Detach,
+}
+
+/// From an agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answer {
+    Attached,
+    Counters(Reading),
+    Description(Box<Description>),
+    Done { answer: Value },
+    Detached,
+}
+
+/// What an agent has counted since it was attached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reading {
+    /// When it read them, by its CLOCK_MONOTONIC, ns.
+    pub at_ns: u64,
+    /// CPU time that the reading took, ns.
+    pub cost_ns: u64,
+    pub counters: Counters,
+}
+
+/// What an agent tells of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    pub version: String,
+    /// In force.
+    pub settings: Settings,
+    pub state: State,
+}
+
+/// Why something was not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Refusal {
+    /// Each the cause of the one before.
+    pub causes: Vec<String>,
+    /// It has no such command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown_command: bool,
+}
+
+impl Refusal {
+    pub fn of(error: &anyhow::Error) -> Self {
+        let causes = error.chain().map(ToString::to_string).collect();
+        Self { causes, unknown_command: error.is::<UnknownCommand>() }
+    }
+
+    /// The error as it was there, in words.
+    pub fn into_error(self) -> anyhow::Error {
+        let mut causes = self.causes.into_iter().rev();
+        let innermost = causes.next().unwrap_or_else(|| "it does not say why".to_owned());
+        causes.fold(anyhow::Error::msg(innermost), anyhow::Error::context)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.causes.join(": "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_the_same_on_both_sides() {
+        let error = Err::<(), _>(anyhow::anyhow!("line 3: no")).context("load programs").context("start the vRouter");
+        let error = error.unwrap_err();
+        let refusal = Refusal::of(&error);
+        let sent: Refusal = serde_json::from_str(&serde_json::to_string(&refusal).unwrap()).unwrap();
+        let here = sent.into_error();
+        assert_eq!(format!("{here:#}"), "start the vRouter: load programs: line 3: no");
+        assert_eq!((here.to_string(), here.chain().count()), (error.to_string(), 3));
+        assert!(!refusal.unknown_command);
+    }
+}
