@@ -40,9 +40,9 @@ fn only_the_same_protocol_and_version_are_greeted() {
     let check = |text: &str| Greeting::check(text.as_bytes());
     assert_eq!(check(&serde_json::to_string(&Greeting::own()).unwrap()), Ok(()));
     // A later version may say more of itself.
-    assert_eq!(check(r#"{"protocol":"netrig-host","version":1,"program":"netrig 9"}"#), Ok(()));
-    let why = check(r#"{"protocol":"netrig-host","version":2}"#).unwrap_err();
-    assert!(why.contains("version 2") && why.contains("other 1") && why.contains("same netrig"), "{why}");
+    assert_eq!(check(r#"{"protocol":"netrig-host","version":2,"program":"netrig 9"}"#), Ok(()));
+    let why = check(r#"{"protocol":"netrig-host","version":9}"#).unwrap_err();
+    assert!(why.contains("version 9") && why.contains("other 2") && why.contains("same netrig"), "{why}");
     let why = check(r#"{"protocol":"netrig-worker","version":1}"#).unwrap_err();
     assert!(why.contains("netrig-worker"), "{why}");
     for text in ["", "Welcome to Debian", r#"{"protocol":"netrig-host"}"#, "[]"] {
