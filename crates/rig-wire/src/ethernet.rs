@@ -57,6 +57,21 @@ impl FromStr for Mac {
     }
 }
 
+#[cfg(feature = "serde")]
+impl serde::Serialize for Mac {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for Mac {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+        text.parse().map_err(|error| serde::de::Error::custom(format_args!("'{text}': {error}")))
+    }
+}
+
 /// A text that is no MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoMac;

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, Result};
-use ipnet::IpNet;
 use netrig_vrouter::compile::{KernelInterface, Site};
 use netrig_vrouter::settings::{Interface, Network, Node, Place, Router, Settings};
 use rig_datapath::vrouter::{Encapsulation, Peer};
@@ -12,7 +11,6 @@ use rig_testbed::UPLINK;
 use rig_testbed::datapath::Site as Located;
 use rig_testbed::plan::{DEFAULT_MTU, Link, Node as Planned, Plan, Space};
 use rig_testbed::topology::container_of_network;
-use rig_wire::ethernet::Mac;
 
 /// The VXLAN network identifier of the first network.
 const FIRST_VNI: u32 = 42;
@@ -44,8 +42,8 @@ pub(super) fn settings(site: &Located, encapsulation: Encapsulation) -> Result<S
                 .with_context(|| format!("find the interface of {} in the testbed's plan", space.name))?;
             let network = settings.networks.get_mut(&interface.network).context("find a container's network")?;
             // Of packets that the endpoint makes itself.
-            if let Some((address, length)) = container.pool {
-                network.routes.entry(IpNet::new(address, length)?).or_default().push(space.name.clone());
+            if let Some(pool) = container.pool {
+                network.routes.entry(pool).or_default().push(space.name.clone());
             }
             settings.interfaces.insert(space.name.clone(), interface);
         }
@@ -61,9 +59,9 @@ fn interface(network: u32, (node, own): (&Planned, &Space), space: &Space, label
         node: node.name.clone(),
         network: container_of_network(network),
         place: Place::Node { device: port.name.clone() },
-        addresses: end.addresses.iter().map(|address| address.address).collect(),
+        addresses: end.addresses.iter().map(ipnet::IpNet::addr).collect(),
         allowed_addresses: BTreeSet::new(),
-        mac: Mac(end.mac?.0),
+        mac: end.mac?,
         any_mac: true,
         label,
         vni: None,
@@ -105,7 +103,7 @@ fn wires<'a>(node: &'a Planned, plan: &'a Plan) -> impl Iterator<Item = (&'a str
 /// Where a node's tunnels begin and end.
 fn underlay(node: &Planned) -> Option<Ipv4Addr> {
     let uplink = node.spaces.first()?.interface(UPLINK)?;
-    uplink.addresses.iter().find_map(|address| match address.address {
+    uplink.addresses.iter().find_map(|address| match address.addr() {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
     })

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BackendState, ServiceState};
 use crate::Testbed;
-use crate::plan::Plan;
+use crate::plan::{IpNet, Plan};
 use crate::topology::{DUT, Endpoint, Pool, Topology, client_link, server_link, uplink, uplink_to};
 
 /// A node as an agent finds it, in a testbed that stands: all that an agent has to know, whatever process it is in.
@@ -38,8 +38,8 @@ pub struct Site {
 pub struct Container {
     /// The number of its network, from 1.
     pub network: u32,
-    /// Addresses of packets that it makes itself: a subnet and the length of its prefix.
-    pub pool: Option<(IpAddr, u8)>,
+    /// The subnet of the addresses of packets that it makes itself.
+    pub pool: Option<IpNet>,
 }
 
 /// An interface of the node that leads to another.

@@ -91,7 +91,7 @@ impl Namespaces {
                 own.places.push(Place::create(space.name.clone())?);
             }
             for interface in &space.interfaces {
-                own.is_ipv6 |= interface.addresses.iter().any(|address| address.address.is_ipv6());
+                own.is_ipv6 |= interface.addresses.iter().any(|address| address.addr().is_ipv6());
                 own.limited.extend(interface.rate.map(|_| At::new(&space.name, &interface.name)));
             }
         }

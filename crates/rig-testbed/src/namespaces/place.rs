@@ -157,7 +157,7 @@ impl Place {
     pub(super) fn add_addresses(&mut self, space: &Space) -> Result<()> {
         for own in &space.interfaces {
             for address in &own.addresses {
-                self.netlink.add_address(&own.name, address.address, address.prefix)?;
+                self.netlink.add_address(&own.name, address.addr(), address.prefix_len())?;
             }
         }
         Ok(())
@@ -165,7 +165,7 @@ impl Place {
 
     pub(super) fn add_routes(&mut self, space: &Space) -> Result<()> {
         for route in &space.routes {
-            let (destination, prefix) = (route.to.address, route.to.prefix);
+            let (destination, prefix) = (route.to.addr(), route.to.prefix_len());
             let interface = route.interface.as_deref();
             self.netlink.install_route(&netlink::Route { destination, prefix, gateway: route.via, interface })?;
         }

@@ -162,7 +162,7 @@ impl Plan {
             // Their tunnels end at one address, whichever wire they come by.
             let ends: Vec<&Interface> = own.interfaces.iter().filter(|end| end.link == Link::Wire).collect();
             let [first, .., last] = ends.as_slice() else { return Vec::new() };
-            let addresses = first.addresses.iter().map(|own| format!(" {}", own.address));
+            let addresses = first.addresses.iter().map(|own| format!(" {}", own.addr()));
             return vec![format!("{} to {}{}", first.name, last.name, addresses.collect::<String>())];
         }
         let firsts = self.nodes.iter().filter_map(|other| self.wires_between(node, other).next());
@@ -194,7 +194,7 @@ fn title(name: &str, cpus: &CpuSet) -> String {
 
 /// `eth0 172.16.0.11`
 fn with_address(interface: &Interface) -> String {
-    let addresses = interface.addresses.iter().map(|own| own.address.to_string());
+    let addresses = interface.addresses.iter().map(|own| own.addr().to_string());
     std::iter::once(interface.name.clone()).chain(addresses).collect::<Vec<_>>().join(" ")
 }
 
@@ -263,7 +263,7 @@ mod tests {
                     wires,
                     "{path}:\n{drawing}"
                 );
-                let other = format!("eth1 {} ", topology.dut_address().0);
+                let other = format!("eth1 {} ", topology.dut_address().addr());
                 assert_eq!(drawing.contains(&other), path.has_dut(), "{path}:\n{drawing}");
             }
         }

@@ -7,7 +7,6 @@
 
 mod draw;
 mod settings;
-mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -18,7 +17,8 @@ use rig_sys::napi::Urgency;
 use rig_sys::probe::Feature;
 use serde::{Deserialize, Serialize};
 
-pub use values::{Cidr, Mac, ParseValueError};
+pub use ipnet::IpNet;
+pub use rig_wire::ethernet::Mac;
 
 /// Bytes of the largest packet of an interface of which nothing else is said (RFC 894).
 pub const DEFAULT_MTU: u32 = 1500;
@@ -109,7 +109,7 @@ pub struct Interface {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qdisc: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<Cidr>,
+    pub addresses: Vec<IpNet>,
     /// Answers at once who asks by ARP for an address that the namespace has a route to by another interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxy_arp: bool,
@@ -171,7 +171,7 @@ pub struct Wire {
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// `0.0.0.0/0` and `::/0` are the default routes.
-    pub to: Cidr,
+    pub to: IpNet,
     /// The router; without one, the destination is on the interface's link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
@@ -255,7 +255,7 @@ impl Plan {
                         interface.steering.is_some() || interface.threads.is_some() || interface.threaded.is_some(),
                         Feature::Sysfs,
                     ),
-                    (interface.addresses.iter().any(|own| own.address.is_ipv6()), Feature::Ipv6),
+                    (interface.addresses.iter().any(|own| own.addr().is_ipv6()), Feature::Ipv6),
                 ];
                 features.extend(given.into_iter().filter(|(given, _)| *given).map(|(_, feature)| feature));
             }
@@ -327,12 +327,12 @@ impl At {
 }
 
 impl Route {
-    pub fn via(to: impl Into<Cidr>, router: IpAddr) -> Self {
+    pub fn via(to: impl Into<IpNet>, router: IpAddr) -> Self {
         Self { to: to.into(), via: Some(router), interface: None }
     }
 
     /// To what is on the link of `interface`.
-    pub fn on_link(to: impl Into<Cidr>, interface: impl Into<String>) -> Self {
+    pub fn on_link(to: impl Into<IpNet>, interface: impl Into<String>) -> Self {
         Self { to: to.into(), via: None, interface: Some(interface.into()) }
     }
 }

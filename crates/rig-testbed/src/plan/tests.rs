@@ -107,8 +107,7 @@ fn no_two_interfaces_have_the_same_hardware_address_and_no_two_the_same_address(
         assert_eq!(macs.iter().collect::<BTreeSet<_>>().len(), macs.len(), "{what}: {macs:?}");
         assert!(macs.iter().all(|mac| mac.0[0] & 3 == 2), "{what}: administered locally, and of one station");
         let unicast = |address: &IpAddr| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
-        let addresses: Vec<IpAddr> =
-            all().flat_map(|own| &own.addresses).map(|own| own.address).filter(unicast).collect();
+        let addresses: Vec<IpAddr> = all().flat_map(|own| &own.addresses).map(IpNet::addr).filter(unicast).collect();
         assert_eq!(addresses.iter().collect::<BTreeSet<_>>().len(), addresses.len(), "{what}: {addresses:?}");
     }
 }
@@ -136,7 +135,7 @@ fn networks_have_the_same_addresses_and_within_one_each_its_own() {
         let mut of_networks: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
         for space in plan.spaces().filter(|space| space.name.contains('/')) {
             let endpoint: Endpoint = space.name.parse().unwrap();
-            let own = space.interfaces[0].addresses[0].address;
+            let own = space.interfaces[0].addresses[0].addr();
             assert_eq!(topology.address(&endpoint), Some(own), "{endpoint}");
             assert!(of_networks.entry(topology.network(&endpoint)).or_default().insert(own), "{endpoint}: {own}");
         }

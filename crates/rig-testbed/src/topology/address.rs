@@ -3,37 +3,36 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{DUT, Endpoint, Family, Topology};
-use crate::plan::Cidr;
+use crate::plan::IpNet;
 
 /// The DUT's pools stand beside those of the ends' first containers.
 pub(super) const DUTS_POOL: u8 = 1;
 
 impl Topology {
-    /// The address of a node on the wire, and the length of its subnet's prefix; of the DUT, that on the client's
-    /// wire.
-    pub fn node_address(&self, node: usize) -> (IpAddr, u8) {
+    /// The address of a node on the wire, in its subnet; of the DUT, that on the client's wire.
+    pub fn node_address(&self, node: usize) -> IpNet {
         let host = 11 + node as u8;
         if self.path.has_dut() && node > DUT {
             return self.on_servers_wire(host);
         }
         match self.family {
             // A node that stands beside containers on one wire is in their subnet.
-            Family::Ipv4 if self.path.definition().nodes_are_beside_containers() => (v4(172, 16, 0, host), 16),
-            Family::Ipv4 => (v4(172, 16, 0, host), 24),
+            Family::Ipv4 if self.path.definition().nodes_are_beside_containers() => subnet(v4(172, 16, 0, host), 16),
+            Family::Ipv4 => subnet(v4(172, 16, 0, host), 24),
             // Written, the last group looks as the host does in IPv4.
-            Family::Ipv6 => (v6(0, 0, 0x11 + node as u16), 64),
+            Family::Ipv6 => subnet(v6(0, 0, 0x11 + node as u16), 64),
         }
     }
 
-    /// The DUT's address on the server's wire, and the length of its subnet's prefix.
-    pub fn dut_address(&self) -> (IpAddr, u8) {
+    /// The DUT's address on the server's wire, in its subnet.
+    pub fn dut_address(&self) -> IpNet {
         self.on_servers_wire(11 + DUT as u8)
     }
 
-    fn on_servers_wire(&self, host: u8) -> (IpAddr, u8) {
+    fn on_servers_wire(&self, host: u8) -> IpNet {
         match self.family {
-            Family::Ipv4 => (v4(172, 16, 1, host), 24),
-            Family::Ipv6 => (v6(1, 0, u16::from(host - 11) + 0x11), 64),
+            Family::Ipv4 => subnet(v4(172, 16, 1, host), 24),
+            Family::Ipv6 => subnet(v6(1, 0, u16::from(host - 11) + 0x11), 64),
         }
     }
 
@@ -49,7 +48,7 @@ impl Topology {
     }
 
     /// The address of a container, with its subnet.
-    pub fn container_address(&self, node: usize, container: usize) -> Cidr {
+    pub fn container_address(&self, node: usize, container: usize) -> IpNet {
         self.path.definition().container_address(self.family, node, self.number_in_network(node, container))
     }
 
@@ -70,12 +69,14 @@ impl Topology {
         })
     }
 
-    /// The subnet that all pools of a node are in, and the length of its prefix.
-    pub fn pools_subnet(&self, node: usize) -> (IpAddr, u8) {
+    /// The subnet that all pools of a node are in.
+    pub fn pools_subnet(&self, node: usize) -> IpNet {
         let node = node as u8;
         match self.family {
-            Family::Ipv4 => (v4(198, 18 + node, 0, 0), 16),
-            Family::Ipv6 => (Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, 0]), 0, 0, 0, 0).into(), 56),
+            Family::Ipv4 => subnet(v4(198, 18 + node, 0, 0), 16),
+            Family::Ipv6 => {
+                subnet(Ipv6Addr::new(0x2001, 2, 0, u16::from_be_bytes([1 + node, 0]), 0, 0, 0, 0).into(), 56)
+            }
         }
     }
 
@@ -95,8 +96,8 @@ impl Topology {
     /// The address at which load reaches `endpoint`.
     pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
         match self.place_of(endpoint)? {
-            (node, None) => Some(self.node_address(node).0),
-            (node, Some(container)) => Some(self.container_address(node, container).address),
+            (node, None) => Some(self.node_address(node).addr()),
+            (node, Some(container)) => Some(self.container_address(node, container).addr()),
         }
     }
 }
@@ -124,9 +125,8 @@ impl Pool {
         (1..=count.min(Self::SIZE)).map(move |host| self.at(host))
     }
 
-    /// The subnet and the length of its prefix.
-    pub fn subnet(self) -> (IpAddr, u8) {
-        (self.0, if self.0.is_ipv4() { 24 } else { 64 })
+    pub fn subnet(self) -> IpNet {
+        subnet(self.0, if self.0.is_ipv4() { 24 } else { 64 })
     }
 
     pub(super) fn at(self, host: u32) -> IpAddr {
@@ -144,6 +144,19 @@ pub enum NextHop {
     Peer(Endpoint),
     /// A kernel that routes.
     Router(IpAddr),
+}
+
+/// An address in its subnet, or a subnet: a prefix is of no more bits than an address has.
+pub(super) fn subnet(address: IpAddr, prefix: u8) -> IpNet {
+    IpNet::new_assert(address, prefix)
+}
+
+/// Every address of the family of `like`.
+pub(super) fn anywhere(like: IpAddr) -> IpNet {
+    match like {
+        IpAddr::V4(_) => subnet(Ipv4Addr::UNSPECIFIED.into(), 0),
+        IpAddr::V6(_) => subnet(Ipv6Addr::UNSPECIFIED.into(), 0),
+    }
 }
 
 pub(crate) fn v4(a: u8, b: u8, c: u8, d: u8) -> IpAddr {

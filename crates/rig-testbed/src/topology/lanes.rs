@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(many.lane_pool(&end, 0), one.pool(&end));
             assert_eq!(one.addresses(&end, 9).unwrap(), one.pool(&end).unwrap().addresses(9).collect::<Vec<_>>());
         }
-        assert_eq!(many.on_lane(one.dut_address().0, 0), one.dut_address().0);
+        assert_eq!(many.on_lane(one.dut_address().addr(), 0), one.dut_address().addr());
         assert_eq!((&uplink(0)[..], &client_link(0)[..], &server_link(0)[..]), ("eth0", "eth0", "eth1"));
     }
 
@@ -150,7 +150,7 @@ mod tests {
                 [topology.virtual_pool(), topology.local_pool()].map(|pool| subnet(pool.first())).into();
             for lane in 0..topology.lanes() {
                 let pools = ends().map(|end| topology.lane_pool(&end, lane).unwrap().first());
-                let wires = [topology.node_address(DUT).0, topology.dut_address().0];
+                let wires = [topology.node_address(DUT).addr(), topology.dut_address().addr()];
                 subnets.extend(pools.into_iter().chain(wires.map(|wire| topology.on_lane(wire, lane))).map(subnet));
             }
             assert_eq!(subnets.len(), 2 + 4 * Topology::LANES_MAX as usize, "{family:?}");

@@ -90,7 +90,7 @@ fn every_endpoint_has_an_address_of_its_own() {
             let addresses: BTreeSet<_> =
                 endpoints.iter().map(|e| topology.address(&e.parse().unwrap()).unwrap()).collect();
             assert_eq!(addresses.len(), endpoints.len(), "{path} {family:?}");
-            assert!(!addresses.contains(&topology.node_address(0).0));
+            assert!(!addresses.contains(&topology.node_address(0).addr()));
         }
     }
 }
@@ -119,11 +119,11 @@ fn a_dut_stands_between_client_and_server() {
             assert_eq!(pools.len(), 4, "{path} {family:?}: {pools:?}");
             let mut own: BTreeSet<IpAddr> = ends.iter().map(|end| t.address(end).unwrap()).collect();
             if path.has_dut() {
-                own.extend([t.node_address(1).0, t.dut_address().0]);
+                own.extend([t.node_address(1).addr(), t.dut_address().addr()]);
                 assert_eq!(own.len(), 4, "{path} {family:?}: {own:?}");
                 // The link to either end is a subnet of its own.
-                assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Router(t.node_address(1).0)));
-                assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.dut_address().0)));
+                assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Router(t.node_address(1).addr())));
+                assert_eq!(t.next_hop(&ends[1], &ends[0]), Some(NextHop::Router(t.dut_address().addr())));
             } else {
                 assert_eq!(t.next_hop(&ends[0], &ends[1]), Some(NextHop::Peer(ends[1].clone())));
             }

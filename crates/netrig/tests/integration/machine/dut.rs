@@ -219,7 +219,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
         }
         // Its kernel answers, by way of the DUT's.
         let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
-        let server = testbed.topology().node_address(2).0.to_string();
+        let server = testbed.topology().node_address(2).addr().to_string();
         let client = testbed.places(0).next().unwrap();
         client
             .ns

@@ -103,7 +103,7 @@ fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: 
         (true, false) => {
             let own = [
                 Range { first: topology.local_pool().first(), count: Pool::SIZE },
-                Range { first: topology.on_lane(topology.dut_address().0, lane), count: 1 },
+                Range { first: topology.on_lane(topology.dut_address().addr(), lane), count: 1 },
             ];
             // IPVS leaves the client's address as it is, and any client's connection may come to any server.
             own.into_iter().map(Some).chain((0..topology.lanes()).map(far)).collect()

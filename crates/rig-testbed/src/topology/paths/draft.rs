@@ -6,7 +6,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::Offload;
 
 use crate::plan::{
-    At, Cidr, IPV4_FORWARDING, IPV6_FORWARDING, Interface, Link, Mac, Node, Plan, Route, Space, Sysctl, Wire,
+    At, IPV4_FORWARDING, IPV6_FORWARDING, Interface, IpNet, Link, Mac, Node, Plan, Route, Space, Sysctl, Wire,
 };
 use crate::topology::{Endpoint, Family, Topology, UPLINK, WireOptions, uplink_to};
 
@@ -105,7 +105,7 @@ impl<'a> Draft<'a> {
         let number = container.map_or(0, |container| 1 + container);
         let space = &mut self.plan.nodes[node].spaces[number];
         if interface.link.has_own_mac() {
-            interface.mac = Some(Mac::of(node, number, space.interfaces.len()));
+            interface.mac = Some(mac_of(node, number, space.interfaces.len()));
         }
         let at = At::new(&space.name, &interface.name);
         space.interfaces.push(interface);
@@ -164,7 +164,7 @@ impl<'a> Draft<'a> {
     pub fn address(&mut self, node: usize) {
         if self.topology.wire().is_some() {
             let address = self.topology.node_address(node);
-            self.uplink(node).addresses.push(address.into());
+            self.uplink(node).addresses.push(address);
         }
     }
 
@@ -214,10 +214,10 @@ impl<'a> Draft<'a> {
     }
 
     /// Routes from each of two nodes to what `subnet` says of the other one, by way of that one.
-    pub fn route_to_other(&mut self, subnet: impl Fn(&Topology, usize) -> Cidr) {
+    pub fn route_to_other(&mut self, subnet: impl Fn(&Topology, usize) -> IpNet) {
         if self.nodes() == 2 {
             for (node, other) in [(0, 1), (1, 0)] {
-                let route = Route::via(subnet(self.topology, other), self.topology.node_address(other).0);
+                let route = Route::via(subnet(self.topology, other), self.topology.node_address(other).addr());
                 self.own(node).routes.push(route);
             }
         }
@@ -235,11 +235,19 @@ impl<'a> Draft<'a> {
                 self.own(node).routes.push(route);
             }
         }
-        self.route_to_other(|topology, node| topology.pools_subnet(node).into());
+        self.route_to_other(Topology::pools_subnet);
     }
 }
 
 /// A node's end of the link to a container.
 pub(super) fn port(container: usize) -> String {
     format!("port{container}")
+}
+
+/// The address of an interface, by the numbers of its node, of its namespace there and of itself: no two of a testbed have the
+/// same, and each has the same every time. Administered locally (IEEE 802, 8.4).
+fn mac_of(node: usize, space: usize, interface: usize) -> Mac {
+    let [node_high, node_low] = (node as u16).to_be_bytes();
+    let [high, low] = (interface as u16).to_be_bytes();
+    Mac([0x02, node_high, node_low, space as u8, high, low])
 }

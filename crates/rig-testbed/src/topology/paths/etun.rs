@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Definition, Draft, Endpoints, Layout};
-use crate::plan::{Cidr, Route};
-use crate::topology::address::{v4, v6};
+use crate::plan::{IpNet, Route};
+use crate::topology::address::{anywhere, subnet, v4, v6};
 use crate::topology::{Endpoint, Family, NextHop, Topology};
 
 pub(super) struct Etun;
@@ -29,35 +29,35 @@ impl Definition for Etun {
             draft.forward(node);
             for container in 0..draft.containers(node) {
                 let own = draft.topology.container_address(node, container);
-                let gateway = gateway(own.address);
+                let gateway = gateway(own.addr());
                 let (port, end) = draft.veth(node, container);
-                port.addresses.push(Cidr { address: gateway, ..own });
+                port.addresses.push(subnet(gateway, own.prefix_len()));
                 end.addresses.push(own);
-                draft.container(node, container).routes.push(Route::via(Cidr::anywhere(gateway), gateway));
+                draft.container(node, container).routes.push(Route::via(anywhere(gateway), gateway));
             }
         }
         draft.route_to_other(containers_subnet);
     }
 
     fn pools(&self, draft: &mut Draft<'_>) {
-        draft.route_pools(|topology, node, container| topology.container_address(node, container).address);
+        draft.route_pools(|topology, node, container| topology.container_address(node, container).addr());
     }
 
-    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+    fn container_address(&self, family: Family, node: usize, container: usize) -> IpNet {
         match family {
             Family::Ipv4 => {
                 let [high, low] = (container as u16 * 4 + 2).to_be_bytes();
-                Cidr { address: v4(10, 1 + node as u8, high, low), prefix: 30 }
+                subnet(v4(10, 1 + node as u8, high, low), 30)
             }
-            Family::Ipv6 => Cidr { address: v6((1 + node as u16) << 8 | container as u16, 0, 2), prefix: 64 },
+            Family::Ipv6 => subnet(v6((1 + node as u16) << 8 | container as u16, 0, 2), 64),
         }
     }
 
     fn next_hop(&self, topology: &Topology, (node, container): (usize, Option<usize>), _: &Endpoint) -> NextHop {
         NextHop::Router(match container {
-            Some(container) => gateway(topology.container_address(node, container).address),
+            Some(container) => gateway(topology.container_address(node, container).addr()),
             // A node without containers: the other one routes to its own.
-            None => topology.node_address(1 - node).0,
+            None => topology.node_address(1 - node).addr(),
         })
     }
 }
@@ -71,9 +71,9 @@ fn gateway(container: IpAddr) -> IpAddr {
 }
 
 /// The subnet that all links between a node and its containers are in, so that other nodes need one route.
-fn containers_subnet(topology: &Topology, node: usize) -> Cidr {
+fn containers_subnet(topology: &Topology, node: usize) -> IpNet {
     match topology.family() {
-        Family::Ipv4 => Cidr { address: v4(10, 1 + node as u8, 0, 0), prefix: 16 },
-        Family::Ipv6 => Cidr { address: v6((1 + node as u16) << 8, 0, 0), prefix: 56 },
+        Family::Ipv4 => subnet(v4(10, 1 + node as u8, 0, 0), 16),
+        Family::Ipv6 => subnet(v6((1 + node as u16) << 8, 0, 0), 56),
     }
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use draft::Draft;
 pub(crate) use requirements::Asked;
 
-use crate::plan::Cidr;
+use crate::plan::IpNet;
 use crate::topology::{Endpoint, Family, NextHop, Topology, TopologyError};
 
 /// All paths, in the order in which they are listed.
@@ -117,7 +117,7 @@ pub(crate) trait Definition: Sync {
     }
 
     /// The address of a container, with its subnet.
-    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+    fn container_address(&self, family: Family, node: usize, container: usize) -> IpNet {
         one_subnet(family, node, container)
     }
 
@@ -276,14 +276,14 @@ impl TryFrom<String> for Path {
 }
 
 /// Containers of all nodes in one subnet, in which nodes may be too.
-fn one_subnet(family: Family, node: usize, container: usize) -> Cidr {
-    use crate::topology::address::{v4, v6};
+fn one_subnet(family: Family, node: usize, container: usize) -> IpNet {
+    use crate::topology::address::{subnet, v4, v6};
     let number = 3 + container as u8;
     let (address, prefix): (IpAddr, u8) = match family {
         Family::Ipv4 => (v4(172, 16, 1 + node as u8, number), 16),
         Family::Ipv6 => (v6(0, 1 + node as u16, number.into()), 64),
     };
-    Cidr { address, prefix }
+    subnet(address, prefix)
 }
 
 #[cfg(test)]

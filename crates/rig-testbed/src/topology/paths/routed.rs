@@ -7,8 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Definition, Draft, Endpoints, Layout};
-use crate::plan::{Cidr, Route};
-use crate::topology::address::{v4, v6};
+use crate::plan::{IpNet, Route};
+use crate::topology::address::{anywhere, subnet, v4, v6};
 use crate::topology::{Endpoint, Family, NextHop, Topology, UPLINK};
 
 pub(super) struct Routed;
@@ -35,21 +35,20 @@ impl Definition for Routed {
             draft.forward(node);
             if family == Family::Ipv4 {
                 // The kernel answers for what it has a route to by another interface: in the field its default route.
-                draft.own(node).routes.push(Route::on_link(Cidr::host(router), "lo"));
+                draft.own(node).routes.push(Route::on_link(IpNet::from(router), "lo"));
             }
             for container in 0..draft.containers(node) {
                 let own = draft.topology.container_address(node, container);
                 let (port, end) = draft.veth(node, container);
                 match family {
                     Family::Ipv4 => port.proxy_arp = true,
-                    Family::Ipv6 => port.addresses.push(Cidr { address: router, prefix: 64 }),
+                    Family::Ipv6 => port.addresses.push(subnet(router, 64)),
                 }
                 end.addresses.push(own);
                 let port = port.name.clone();
                 draft.own(node).routes.push(Route::on_link(own, port));
-                let default =
-                    Route { interface: Some(UPLINK.to_owned()), ..Route::via(Cidr::anywhere(router), router) };
-                let on_link = (family == Family::Ipv4).then(|| Route::on_link(Cidr::host(router), UPLINK));
+                let default = Route { interface: Some(UPLINK.to_owned()), ..Route::via(anywhere(router), router) };
+                let on_link = (family == Family::Ipv4).then(|| Route::on_link(IpNet::from(router), UPLINK));
                 draft.container(node, container).routes.extend(on_link.into_iter().chain([default]));
             }
         }
@@ -57,12 +56,12 @@ impl Definition for Routed {
     }
 
     fn pools(&self, draft: &mut Draft<'_>) {
-        draft.route_pools(|topology, node, container| topology.container_address(node, container).address);
+        draft.route_pools(|topology, node, container| topology.container_address(node, container).addr());
     }
 
-    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+    fn container_address(&self, family: Family, node: usize, container: usize) -> IpNet {
         let (node, number) = (1 + node as u8, 3 + container as u8);
-        Cidr::host(match family {
+        IpNet::from(match family {
             Family::Ipv4 => v4(10, node, 0, number),
             Family::Ipv6 => v6(u16::from(node) << 8, 0, number.into()),
         })
@@ -72,7 +71,7 @@ impl Definition for Routed {
         NextHop::Router(match container {
             Some(_) => router(topology.family()),
             // A node without containers: the other one routes to its own.
-            None => topology.node_address(1 - node).0,
+            None => topology.node_address(1 - node).addr(),
         })
     }
 }
@@ -86,10 +85,10 @@ fn router(family: Family) -> IpAddr {
 }
 
 /// The addresses that the containers of a node have theirs of.
-fn block(topology: &Topology, node: usize) -> Cidr {
+fn block(topology: &Topology, node: usize) -> IpNet {
     let node = 1 + node as u8;
     match topology.family() {
-        Family::Ipv4 => Cidr { address: v4(10, node, 0, 0), prefix: 24 },
-        Family::Ipv6 => Cidr { address: v6(u16::from(node) << 8, 0, 0), prefix: 64 },
+        Family::Ipv4 => subnet(v4(10, node, 0, 0), 24),
+        Family::Ipv6 => subnet(v6(u16::from(node) << 8, 0, 0), 64),
     }
 }

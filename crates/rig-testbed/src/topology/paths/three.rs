@@ -4,7 +4,8 @@ use rig_sys::ethtool::Offload;
 use rig_sys::napi::Urgency;
 
 use super::Draft;
-use crate::plan::{Cidr, Neighbour, Route, Threads};
+use crate::plan::{IpNet, Neighbour, Route, Threads};
+use crate::topology::address::subnet;
 use crate::topology::{DUT, Endpoint, NextHop, Topology, client_link, server_link, uplink};
 
 /// Whose CPUs process what comes to the DUT.
@@ -28,15 +29,15 @@ struct ToEnd {
     node: usize,
     /// The DUT's interface and its address there.
     link: String,
-    dut: Cidr,
+    dut: IpNet,
     /// The end's.
     far_link: String,
-    far: Cidr,
+    far: IpNet,
 }
 
 /// Both wires of each lane of a testbed with a DUT, lane by lane.
 fn wires(topology: &Topology) -> Vec<ToEnd> {
-    let on = |(address, prefix), lane| Cidr { address: topology.on_lane(address, lane), prefix };
+    let on = |own: IpNet, lane| subnet(topology.on_lane(own.addr(), lane), own.prefix_len());
     let both = |lane| {
         let to = |node, link, dut| ToEnd {
             lane,
@@ -62,8 +63,8 @@ pub(super) fn join_ends(draft: &mut Draft<'_>) {
         let link = uplink(lane);
         draft.lay(wire, [(0, &link), (1, &link)]);
         for node in 0..2 {
-            let (address, prefix) = topology.node_address(node);
-            let address = Cidr { address: topology.on_lane(address, lane), prefix };
+            let own = topology.node_address(node);
+            let address = subnet(topology.on_lane(own.addr(), lane), own.prefix_len());
             draft.own(node).interfaces[lane as usize].addresses.push(address);
         }
     }
@@ -89,12 +90,12 @@ pub(super) fn put_between(draft: &mut Draft<'_>, datapath: &str, receiving: Rece
     }
     for lane in wires.chunks(2) {
         for (own, other) in [(&lane[0], &lane[1]), (&lane[1], &lane[0])] {
-            draft.own(own.node).routes.push(Route::via(other.dut.network(), own.dut.address));
+            draft.own(own.node).routes.push(Route::via(other.dut.trunc(), own.dut.addr()));
         }
     }
     // What the kernels themselves send to the DUT's pools, if anything, goes by the first lane.
     for (to, pool) in wires.iter().zip([topology.virtual_pool(), topology.local_pool()]) {
-        draft.own(to.node).routes.push(Route::via(pool.subnet(), to.dut.address));
+        draft.own(to.node).routes.push(Route::via(pool.subnet(), to.dut.addr()));
     }
     for node in [DUT - 1, DUT + 1] {
         receive_at_end(draft, node, receiving);
@@ -111,19 +112,19 @@ pub(super) fn route_pools(draft: &mut Draft<'_>) {
         let endpoint = Endpoint { node: end.clone(), container: None };
         let Some(pool) = topology.lane_pool(&endpoint, to.lane) else { continue };
         let dut = draft.own(DUT);
-        dut.routes.push(Route::via(pool.subnet(), to.far.address));
+        dut.routes.push(Route::via(pool.subnet(), to.far.addr()));
         // XDP programs cannot ask where it is: their first packets would be lost.
         let mac = built.mac(&end, &to.far_link);
-        let neighbour = mac.map(|mac| Neighbour { interface: to.link, address: to.far.address, mac });
+        let neighbour = mac.map(|mac| Neighbour { interface: to.link, address: to.far.addr(), mac });
         dut.neighbours.extend(neighbour);
     }
 }
 
 /// Where the DUT takes the packets of both ends.
 pub(super) fn next_hop(topology: &Topology, node: usize) -> Option<NextHop> {
-    topology
-        .dut()
-        .map(|dut| NextHop::Router(if node < dut { topology.node_address(dut).0 } else { topology.dut_address().0 }))
+    topology.dut().map(|dut| {
+        NextHop::Router(if node < dut { topology.node_address(dut).addr() } else { topology.dut_address().addr() })
+    })
 }
 
 // Where nodes receive, each as it can carry most; see docs/decisions/three-nodes.md. A veth interface that takes unsegmented

@@ -5,7 +5,8 @@
 //! Tunnels begin and end at IPv4 addresses of the nodes, whatever the containers' family is.
 
 use super::{Asked, Definition, Draft, Endpoints, Layout, XdpHook};
-use crate::plan::{Cidr, Route};
+use crate::plan::{IpNet, Route};
+use crate::topology::address::subnet;
 use crate::topology::address::v4;
 use crate::topology::{Family, TopologyError, uplink_to};
 
@@ -83,7 +84,7 @@ impl Definition for Vrouter {
 /// The way to another of many nodes. Where a node's tunnels end is one address, whichever wire they come by.
 fn lead_to(draft: &mut Draft<'_>, node: usize, other: usize) {
     let link = uplink_to(node, other);
-    let [own, far] = [node, other].map(|node| Cidr::host(underlay(node).address));
+    let [own, far] = [node, other].map(|node| IpNet::from(underlay(node).addr()));
     let space = draft.own(node);
     space.routes.push(Route::on_link(far, link.as_str()));
     if let Some(interface) = space.interfaces.iter_mut().find(|interface| interface.name == link) {
@@ -92,6 +93,6 @@ fn lead_to(draft: &mut Draft<'_>, node: usize, other: usize) {
 }
 
 /// Where a node's tunnels begin and end.
-fn underlay(node: usize) -> Cidr {
-    Cidr { address: v4(192, 168, 255, 1 + node as u8), prefix: 24 }
+fn underlay(node: usize) -> IpNet {
+    subnet(v4(192, 168, 255, 1 + node as u8), 24)
 }

@@ -1,8 +1,8 @@
 //! Path `vxlan`: each container has a veth pair into its node's bridge, and the bridges are joined by VXLAN over the wire.
 
 use super::{Definition, Draft, Endpoints, Layout};
-use crate::plan::{Cidr, Interface, Link};
-use crate::topology::address::{v4, v6};
+use crate::plan::{Interface, IpNet, Link};
+use crate::topology::address::{subnet, v4, v6};
 use crate::topology::{Family, UPLINK};
 
 /// The tunnel's interface.
@@ -34,9 +34,9 @@ impl Definition for Vxlan {
             let link = Link::Vxlan {
                 vni: VNI,
                 port: PORT,
-                local: draft.topology.node_address(node).0,
+                local: draft.topology.node_address(node).addr(),
                 underlay: UPLINK.to_owned(),
-                remotes: vec![draft.topology.node_address(1 - node).0],
+                remotes: vec![draft.topology.node_address(1 - node).addr()],
             };
             draft.add((node, None), Interface { mtu, ..Interface::new(TUNNEL, link) });
         }
@@ -48,10 +48,10 @@ impl Definition for Vxlan {
         family.header() + 30
     }
 
-    fn container_address(&self, family: Family, node: usize, container: usize) -> Cidr {
+    fn container_address(&self, family: Family, node: usize, container: usize) -> IpNet {
         match family {
-            Family::Ipv4 => Cidr { address: v4(10, 0, 1 + node as u8, 3 + container as u8), prefix: 16 },
-            Family::Ipv6 => Cidr { address: v6(0xff, 1 + node as u16, 3 + container as u16), prefix: 64 },
+            Family::Ipv4 => subnet(v4(10, 0, 1 + node as u8, 3 + container as u8), 16),
+            Family::Ipv6 => subnet(v6(0xff, 1 + node as u16, 3 + container as u16), 64),
         }
     }
 }
