@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         }
     }
     println!("cargo:rustc-env=EBPF_OBJECTS={}", hash());
+    println!("cargo:rustc-env=CLANG_VERSION={}", version());
     ExitCode::SUCCESS
 }
 
@@ -50,6 +51,14 @@ fn hash() -> String {
         fs::read(directory.join(format!("{object}.bpf.o"))).unwrap_or_default().hash(&mut hasher);
     }
     format!("{:016x}", hasher.finish())
+}
+
+/// The first line of what the compiler says of itself.
+fn version() -> String {
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let output = Command::new(clang).arg("--version").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 fn compile(folder: &str, program: &str, object: &str) -> Result<(), String> {

@@ -16,6 +16,8 @@ pub mod vrouter;
 pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 
 mod error;
+#[cfg(test)]
+mod layout;
 mod maps;
 mod object;
 mod plain;
@@ -23,5 +25,7 @@ mod reasons;
 mod rights;
 mod said;
 pub mod test_run;
+#[cfg(test)]
+mod verified;
 
 pub use error::{ConfigError, Error};

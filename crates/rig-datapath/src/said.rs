@@ -49,7 +49,37 @@ pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::
 
 /// Loads an object.
 pub(crate) fn load(open: OpenObject, program: &'static str) -> Result<Object, Error> {
-    with(|| open.load()).map_err(|source| Error::Load { program, source })
+    let object = with(|| open.load()).map_err(|source| Error::Load { program, source })?;
+    #[cfg(test)]
+    loaded::note(&object, program);
+    Ok(object)
+}
+
+/// For a test of what programs cost the verifier: see verified.rs.
+#[cfg(test)]
+pub(crate) mod loaded {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use libbpf_rs::{Object, ProgramImpl};
+
+    thread_local! {
+        /// Instructions that the verifier has walked through for each program that this thread has loaded, by object and name.
+        pub(crate) static LOADED: RefCell<BTreeMap<String, u64>> = const { RefCell::new(BTreeMap::new()) };
+    }
+
+    /// Notes the programs of an object, whose first one is `first`.
+    pub(crate) fn note(object: &Object, first: &str) {
+        for program in object.progs().filter(ProgramImpl::autoload) {
+            // kernel/bpf/syscall.c, bpf_prog_show_fdinfo: Linux 5.16 or later.
+            let path = format!("/proc/self/fdinfo/{}", program.as_fd().as_raw_fd());
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let verified = text.lines().find_map(|line| line.strip_prefix("verified_insns:")?.trim().parse().ok());
+            let name = format!("{first}/{}", program.name().to_string_lossy());
+            LOADED.with_borrow_mut(|all| all.insert(name, verified.unwrap_or_default()));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -20,14 +20,20 @@ const SPIN: &str = "spin";
 /// As bpf/measure/spin.h has it.
 #[derive(Debug, Clone, Copy, FromBytes)]
 #[repr(C)]
-struct Count {
+struct SpinCount {
     packets: u64,
-    time_ns: u64,
+    time: u64,
+}
+
+/// What a test holds against the program's types.
+#[cfg(test)]
+pub(crate) fn layouts() -> Vec<crate::plain::layout::Layout> {
+    vec![crate::plain::layout::layout!(SpinCount { packets, time })]
 }
 
 /// What was spent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Spun {
+pub struct SpinTime {
     pub packets: u64,
     pub time: Duration,
 }
@@ -71,7 +77,7 @@ impl Spin {
             }
         }
         let object = said::load(open, SPIN)?;
-        let spun = Map::of(&object, "spun", size_of::<Count>())?;
+        let spun = Map::of(&object, "spun", size_of::<SpinCount>())?;
         Ok(Self { on: Vec::new(), object, spun })
     }
 
@@ -93,11 +99,11 @@ impl Spin {
     ///
     /// # Errors
     /// [`Error::Map`].
-    pub fn spun(&self) -> Result<Spun, Error> {
-        let counts = self.spun.per_cpu::<Count>(0)?;
-        Ok(counts.iter().fold(Spun::default(), |sum, count| Spun {
+    pub fn spun(&self) -> Result<SpinTime, Error> {
+        let counts = self.spun.per_cpu::<SpinCount>(0)?;
+        Ok(counts.iter().fold(SpinTime::default(), |sum, count| SpinTime {
             packets: sum.packets + count.packets,
-            time: sum.time + Duration::from_nanos(count.time_ns),
+            time: sum.time + Duration::from_nanos(count.time),
         }))
     }
 }

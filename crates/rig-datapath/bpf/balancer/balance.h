@@ -13,7 +13,7 @@
 
 static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
 {
-	struct traffic *t = bpf_map_lookup_elem(&traffic, &backend);
+	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
 
 	if (!t)
 		return;
@@ -401,7 +401,7 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 	}
 
 	__u32 key = c->backend;
-	struct traffic *counters = bpf_map_lookup_elem(&traffic, &key);
+	struct traffic_count *counters = bpf_map_lookup_elem(&traffic, &key);
 
 	if (counters)
 		counters->connections++;

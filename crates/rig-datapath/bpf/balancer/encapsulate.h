@@ -6,7 +6,6 @@
 #include "packet.h"
 
 #define OUTER_TTL 64
-#define DONT_FRAGMENT 0x4000
 
 /* Makes room of `bytes` behind the link-layer header, which is `l2` bytes; 0 or a reason for a drop. */
 static always_inline int push(struct xdp_md *ctx, __u32 l2, __u32 bytes)

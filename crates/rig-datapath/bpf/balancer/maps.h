@@ -182,7 +182,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct traffic);
+	__type(value, struct traffic_count);
 } traffic SEC(".maps");
 
 struct {
@@ -249,7 +249,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct traffic);
+	__type(value, struct traffic_count);
 } past SEC(".maps");
 
 /* How often this CPU has told senders. */

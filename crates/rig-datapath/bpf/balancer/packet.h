@@ -3,23 +3,13 @@
 #ifndef BALANCER_PACKET_H
 #define BALANCER_PACKET_H
 
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-
+#include "lib/packet.h"
 #include "sum.h"
 #include "table.h"
 
-#define TAG_BYTES 4
-#define IP_FRAGMENT 0x3fff
 /* For the verifier: offsets of headers are at most 18 and 58. */
 #define L3_MASK 31
 #define L4_MASK 63
-
-enum tcp_flag { TCP_FIN = 0x01, TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
 
 enum kind {
 	/* TCP or UDP. */
@@ -49,17 +39,6 @@ struct packet {
 	__u8 queued;
 };
 
-struct icmp_error {
-	__u8 type, code;
-	__u16 checksum;
-	__u32 rest;
-};
-
-/* The part of TCP's and UDP's headers that says who talks with whom. */
-struct ports {
-	__u16 source, destination;
-};
-
 static always_inline void swap_tuple(struct tuple *t)
 {
 	struct address a = t->source;
@@ -77,47 +56,38 @@ static always_inline enum kind leave(struct packet *p, enum pass reason)
 	return LEAVE;
 }
 
-/* RFC 792: unreachable, time exceeded, parameter problem. RFC 4443, 2.1: types below 128 are errors. */
-static always_inline int is_error(const struct packet *p, __u8 type)
-{
-	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
-}
-
 static always_inline __u32 outer_length(const struct packet *p)
 {
 	return p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
-/* The quoted packet of an ICMP error, or the one inside that. `l4` is behind the error's own header. */
-static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void *end, int inside)
+/* The packet that an ICMP error quotes, or, where that is a tunnel's, the one `inside` it. */
+static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, int inside)
 {
 	struct tuple *t = &p->tuple;
 	struct ports *ports;
 
 	if (p->ipv6) {
-		struct ipv6hdr *ip = quoted;
+		struct ipv6hdr *ip = take_ipv6(c);
 
-		if ((void *)(ip + 1) > end || ip->version != 6)
+		if (!ip)
 			return leave(p, PASS_ICMP_UNKNOWN);
 		t->protocol = ip->nexthdr;
 		set_v6(&t->source, &ip->saddr);
 		set_v6(&t->destination, &ip->daddr);
-		ports = (void *)(ip + 1);
 	} else {
-		struct iphdr *ip = quoted;
+		struct iphdr *ip = take_ipv4(c);
 
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5 ||
-		    ip->frag_off & bpf_htons(IP_FRAGMENT & ~0x2000))
+		if (!ip || ip->ihl != 5 || ip->frag_off & bpf_htons(FRAGMENT_OFFSET))
 			return leave(p, PASS_ICMP_UNKNOWN);
 		t->protocol = ip->protocol;
 		set_v4(&t->source, ip->saddr);
 		set_v4(&t->destination, ip->daddr);
-		ports = (void *)(ip + 1);
 	}
 	if (!inside && t->protocol == (p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP))
 		return OUTER_ERROR;
-	/* RFC 792 quotes at least eight bytes. */
-	if ((t->protocol != IPPROTO_TCP && t->protocol != IPPROTO_UDP) || (void *)(ports + 2) > end)
+	ports = take(c, QUOTED_BYTES);
+	if ((t->protocol != IPPROTO_TCP && t->protocol != IPPROTO_UDP) || !ports)
 		return leave(p, PASS_ICMP_UNKNOWN);
 	t->source_port = ports->source;
 	t->destination_port = ports->destination;
@@ -127,14 +97,14 @@ static always_inline enum kind parse_quoted(struct packet *p, void *quoted, void
 	return ERROR;
 }
 
-static always_inline enum kind parse_l4(struct packet *p, void *l4, void *end, __u16 length)
+static always_inline enum kind parse_l4(struct packet *p, struct cursor *c, __u16 length)
 {
 	struct tuple *t = &p->tuple;
 
 	if (t->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = l4;
+		struct tcphdr *tcp = TAKE(c, struct tcphdr);
 
-		if ((void *)(tcp + 1) > end || length < sizeof(*tcp))
+		if (!tcp || length < sizeof(*tcp))
 			return leave(p, PASS_MALFORMED);
 		t->source_port = tcp->source;
 		t->destination_port = tcp->dest;
@@ -142,27 +112,25 @@ static always_inline enum kind parse_l4(struct packet *p, void *l4, void *end, _
 		return FLOW;
 	}
 	if (t->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = l4;
+		struct udphdr *udp = TAKE(c, struct udphdr);
 
-		if ((void *)(udp + 1) > end || length < sizeof(*udp))
+		if (!udp || length < sizeof(*udp))
 			return leave(p, PASS_MALFORMED);
 		t->source_port = udp->source;
 		t->destination_port = udp->dest;
 		return FLOW;
 	}
-	if (t->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
-		struct icmp_error *icmp = l4;
+	if (is_icmp(p->ipv6, t->protocol)) {
+		struct icmp_header *icmp = TAKE(c, struct icmp_header);
 
-		if ((void *)(icmp + 1) > end || length < sizeof(*icmp))
+		if (!icmp || length < sizeof(*icmp))
 			return leave(p, PASS_MALFORMED);
-		if (!is_error(p, icmp->type))
+		if (!is_icmp_error(p->ipv6, icmp->type))
 			return leave(p, PASS_PROTOCOL);
 
-		enum kind kind = parse_quoted(p, icmp + 1, end, 0);
+		enum kind kind = parse_quoted(p, c, 0);
 
-		if (kind == OUTER_ERROR)
-			kind = parse_quoted(p, (void *)(icmp + 1) + outer_length(p), end, 1);
-		return kind;
+		return kind == OUTER_ERROR ? parse_quoted(p, c, 1) : kind;
 	}
 	return leave(p, PASS_PROTOCOL);
 }
@@ -197,46 +165,46 @@ static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *
 
 static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-	void *l3 = ethernet + 1;
+	struct cursor c = CURSOR(ctx);
+	struct ethhdr *ethernet = TAKE(&c, struct ethhdr);
 	__be16 type;
+	void *l3;
 	__u32 behind;
 
-	if (l3 > end)
+	if (!ethernet)
 		return leave(p, PASS_NOT_IP);
 	type = ethernet->h_proto;
 	p->l3 = sizeof(*ethernet);
 	if (type == bpf_htons(ETH_P_8021Q)) {
-		__be16 *tag = l3;
+		__be16 *tag = take(&c, TAG_BYTES);
 
-		l3 += TAG_BYTES;
-		if (l3 > end)
+		if (!tag)
 			return leave(p, PASS_NOT_IP);
 		type = tag[1];
 		p->l3 += TAG_BYTES;
 	}
 	if ((type == bpf_htons(ETH_P_IP) || type == bpf_htons(ETH_P_IPV6)) && !is_for_device(ctx, ethernet))
 		return leave(p, PASS_OTHER_MAC);
+	l3 = c.at;
 	if (type == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = l3;
+		struct iphdr *ip = take_ipv4(&c);
 
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		if (!ip)
 			return leave(p, PASS_MALFORMED);
 		p->l3_length = bpf_ntohs(ip->tot_len);
 		p->tuple.protocol = ip->protocol;
 		p->ttl = ip->ttl;
 		set_v4(&p->tuple.source, ip->saddr);
 		set_v4(&p->tuple.destination, ip->daddr);
-		if (ip->frag_off & bpf_htons(IP_FRAGMENT))
+		if (ip->frag_off & bpf_htons(IS_FRAGMENT))
 			return FRAGMENT;
 		if (ip->ihl != 5)
 			return OPTIONS;
 		behind = sizeof(*ip);
 	} else if (type == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = l3;
+		struct ipv6hdr *ip = take_ipv6(&c);
 
-		if ((void *)(ip + 1) > end || ip->version != 6)
+		if (!ip)
 			return leave(p, PASS_MALFORMED);
 		p->ipv6 = 1;
 		p->l3_length = bpf_ntohs(ip->payload_len) + sizeof(*ip);
@@ -255,10 +223,10 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 	if (p->l3_length < behind)
 		return leave(p, PASS_MALFORMED);
 	/* The linear part is all there is, unless the packet has fragments of memory. */
-	if (l3 + p->l3_length > end && p->l3 + (__u32)p->l3_length > bpf_xdp_get_buff_len(ctx))
+	if (l3 + p->l3_length > c.end && p->l3 + (__u32)p->l3_length > bpf_xdp_get_buff_len(ctx))
 		return leave(p, PASS_MALFORMED);
 	p->l4 = p->l3 + behind;
-	return parse_l4(p, l3 + behind, end, p->l3_length - behind);
+	return parse_l4(p, &c, p->l3_length - behind);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the balancer's programs and its control plane both know: the layout of every map. The Rust side of each
- * structure is in src/balancer/shape.rs; sizes are asserted on both sides.
+ * structure is in src/balancer/shape.rs; a test holds both against each other.
  *
  * A connection is a record of 64 bytes. It lies in its home, a set of four records that the hash of its packets from
  * the client points to, so that these cost one wait for memory; when all four are taken, in the overflow, and then an
@@ -17,12 +17,6 @@
 #define BALANCER_SHAPE_H
 
 #include "lib/address.h"
-
-/*
- * Of what is kept across restarts: one more with each change of a layout here, or of what a field means, after which nobody
- * goes on with tables of before.
- */
-#define SHAPE_VERSION 3
 
 #define TICK_SHIFT 27
 
@@ -213,12 +207,12 @@ struct refusals {
 };
 _Static_assert(sizeof(struct refusals) == 256, "");
 
-struct traffic {
+struct traffic_count {
 	__u64 connections;
 	__u64 in_packets, in_bytes;
 	__u64 out_packets, out_bytes;
 };
-_Static_assert(sizeof(struct traffic) == 40, "");
+_Static_assert(sizeof(struct traffic_count) == 40, "");
 
 enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 
@@ -307,7 +301,7 @@ struct tuning {
 	/* Sets that are homes, and slots of overflow behind them. */
 	__u32 homes;
 	__u32 overflow;
-	/* SHAPE_VERSION of who made the tables. */
+	/* SHAPE_VERSION of the control plane that has made the tables (src/balancer/shape.rs). */
 	__u32 version;
 	__u32 cached_mask;
 	__u32 pad;

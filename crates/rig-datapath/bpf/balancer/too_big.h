@@ -38,7 +38,7 @@ static always_inline int write_v4(struct xdp_md *ctx, __u32 l3, const struct add
 				  __u32 quoted, __u32 mtu, __u64 sum)
 {
 	struct iphdr *ip = (void *)(long)ctx->data + l3;
-	struct icmp_error *icmp = (void *)(ip + 1);
+	struct icmp_header *icmp = (void *)(ip + 1);
 	__u64 header;
 
 	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
@@ -65,7 +65,7 @@ static always_inline int write_v6(struct xdp_md *ctx, __u32 l3, const struct add
 				  __u32 quoted, __u32 mtu, __u64 sum)
 {
 	struct ipv6hdr *ip = (void *)(long)ctx->data + l3;
-	struct icmp_error *icmp = (void *)(ip + 1);
+	struct icmp_header *icmp = (void *)(ip + 1);
 	__u16 length = sizeof(*icmp) + quoted;
 
 	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
@@ -111,12 +111,12 @@ __noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct addres
 			return drop(DROP_TOO_BIG);
 		if (mtu < IPV6_LEAST_MTU)
 			mtu = IPV6_LEAST_MTU;
-		header = sizeof(struct ipv6hdr) + sizeof(struct icmp_error);
+		header = sizeof(struct ipv6hdr) + sizeof(struct icmp_header);
 		most = MOST_MESSAGE_V6 - header;
 	} else {
 		if (may_be_fragmented(ctx, p))
 			return drop(DROP_TOO_BIG);
-		header = sizeof(struct iphdr) + sizeof(struct icmp_error);
+		header = sizeof(struct iphdr) + sizeof(struct icmp_header);
 		most = MOST_MESSAGE_V4 - header;
 	}
 	if (!may_tell(tick))

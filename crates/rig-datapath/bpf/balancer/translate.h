@@ -207,7 +207,7 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l3 = p->l3 & L3_MASK, l4 = p->l4 & L4_MASK;
-	struct icmp_error *icmp = data + l4;
+	struct icmp_header *icmp = data + l4;
 	/* What the quoted packet's words change by, and the outer addresses, which ICMPv6's checksum covers too. */
 	__u64 change = 0;
 	struct ports *ports;

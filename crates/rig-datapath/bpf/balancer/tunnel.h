@@ -19,7 +19,7 @@ static always_inline __u32 through_tunnel(__u32 backend, __u32 mtu, __u32 tick)
 }
 
 /* The MTU that a message says: fragmentation needed, or packet too big; 0 when it says none. */
-static always_inline __u32 said_mtu(const struct packet *p, const struct icmp_error *icmp)
+static always_inline __u32 said_mtu(const struct packet *p, const struct icmp_header *icmp)
 {
 	__u32 said = bpf_ntohl(icmp->rest), least = p->ipv6 ? IPV6_LEAST_MTU : IPV4_LEAST_MTU;
 
@@ -36,7 +36,7 @@ static always_inline __u32 said_mtu(const struct packet *p, const struct icmp_er
 static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local,
 				  const struct address *backend)
 {
-	void *quoted = (void *)(long)ctx->data + (p->l4 & L4_MASK) + sizeof(struct icmp_error);
+	void *quoted = (void *)(long)ctx->data + (p->l4 & L4_MASK) + sizeof(struct icmp_header);
 	void *end = (void *)(long)ctx->data_end;
 	struct address from, to;
 
@@ -70,7 +70,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	const struct address *local;
 	const struct service *s;
 	const struct backend *b;
-	struct icmp_error *icmp;
+	struct icmp_header *icmp;
 	struct path_mtu *told;
 	struct route route = {};
 	int reason;
@@ -95,7 +95,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 		told->tick = tick;
 	}
 	outer = outer_length(p);
-	header = outer + sizeof(struct icmp_error);
+	header = outer + sizeof(struct icmp_header);
 	if (p->l3_length < header + outer || !may_tell(tick))
 		return drop(DROP_TOO_BIG);
 	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);

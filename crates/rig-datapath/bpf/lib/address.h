@@ -6,10 +6,12 @@
 #ifndef LIB_ADDRESS_H
 #define LIB_ADDRESS_H
 
-/* Before the macro below, whose name is a word in it. */
+/* Before the macro below, whose name is a word in these. */
+#include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>
 #include <linux/types.h>
+#include <bpf/bpf_helpers.h>
 
 #define always_inline inline __attribute__((always_inline))
 

@@ -17,7 +17,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct spun);
+	__type(value, struct spin_count);
 } spun SEC(".maps");
 
 struct until {
@@ -38,7 +38,7 @@ int spin(struct __sk_buff *packet)
 {
 	__u64 begin = bpf_ktime_get_ns();
 	struct until until = { .end = begin + spinning.time, .now = begin };
-	struct spun *count;
+	struct spin_count *count;
 	__u32 key = 0;
 
 	bpf_loop(SPIN_MOST_TURNS, look, &until, 0);

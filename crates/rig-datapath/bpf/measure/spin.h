@@ -12,7 +12,7 @@ struct spinning {
 	__u64 time;
 };
 
-struct spun {
+struct spin_count {
 	__u64 packets;
 	/* Nanoseconds. */
 	__u64 time;

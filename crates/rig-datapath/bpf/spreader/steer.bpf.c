@@ -10,21 +10,13 @@
  * packet, so that what is dropped on the way does not matter.
  */
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
 #include "lib/chunks.h"
+#include "lib/packet.h"
 #include "steer.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 #define OF_THE_KERNEL __attribute__((preserve_access_index))
-#define FRAGMENT 0x3fff
 
 struct task_struct {
 	int pid;
@@ -87,11 +79,11 @@ struct flow {
 };
 
 /* Ports of TCP and UDP; all else goes by its addresses, fragments as well, because only the first of them has ports. */
-static always_inline void read_ports(struct flow *flow, __u8 protocol, void *l4, void *end)
+static always_inline void read_ports(struct flow *flow, __u8 protocol, struct cursor *c)
 {
-	struct udphdr *ports = l4;
+	struct udphdr *ports = TAKE(c, struct udphdr);
 
-	if ((protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) || (void *)(ports + 1) > end)
+	if ((protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) || !ports)
 		return;
 	flow->protocol = protocol;
 	flow->source_port = ports->source;
@@ -101,47 +93,49 @@ static always_inline void read_ports(struct flow *flow, __u8 protocol, void *l4,
 /* Whether there is an address by which a packet can go. */
 static always_inline int read_flow(struct xdp_md *ctx, struct flow *flow)
 {
-	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *ethernet = data;
-	void *l3 = ethernet + 1;
-	__u32 behind;
+	struct cursor c = CURSOR(ctx);
+	struct ethhdr *ethernet = TAKE(&c, struct ethhdr);
 	__be16 type;
 
-	if (l3 > end)
+	if (!ethernet)
 		return 0;
 	type = ethernet->h_proto;
+	flow->l4 = sizeof(*ethernet);
 	if (type == bpf_htons(ETH_P_8021Q) || type == bpf_htons(ETH_P_8021AD)) {
-		__be16 *tag = l3;
+		__be16 *tag = take(&c, TAG_BYTES);
 
-		l3 += 4;
-		if (l3 > end)
+		if (!tag)
 			return 0;
 		type = tag[1];
+		flow->l4 += TAG_BYTES;
 	}
 	if (type == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = l3;
+		struct iphdr *ip = take_ipv4(&c);
+		__u32 header;
 
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		if (!ip)
 			return 0;
 		set_v4(&flow->source, ip->saddr);
 		set_v4(&flow->destination, ip->daddr);
-		behind = ip->ihl * 4;
-		flow->length = bpf_ntohs(ip->tot_len) - behind;
-		flow->l4 = l3 - data + behind;
-		if (!(ip->frag_off & bpf_htons(FRAGMENT)))
-			read_ports(flow, ip->protocol, l3 + behind, end);
+		header = ip->ihl * 4;
+		flow->length = bpf_ntohs(ip->tot_len) - header;
+		flow->l4 += header;
+		if (ip->frag_off & bpf_htons(IS_FRAGMENT))
+			return 1;
+		c.at = (void *)ip + header;
+		read_ports(flow, ip->protocol, &c);
 		return 1;
 	}
 	if (type == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr *ip = l3;
+		struct ipv6hdr *ip = take_ipv6(&c);
 
-		if ((void *)(ip + 1) > end || ip->version != 6)
+		if (!ip)
 			return 0;
 		set_v6(&flow->source, &ip->saddr);
 		set_v6(&flow->destination, &ip->daddr);
 		flow->length = bpf_ntohs(ip->payload_len);
-		flow->l4 = l3 - data + sizeof(*ip);
-		read_ports(flow, ip->nexthdr, ip + 1, end);
+		flow->l4 += sizeof(*ip);
+		read_ports(flow, ip->nexthdr, &c);
 		return 1;
 	}
 	return 0;

@@ -261,9 +261,9 @@ static always_inline int answer_echo(struct __sk_buff *skb, struct packet *p, __
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct ethhdr *ethernet = data;
-	struct icmp *icmp;
+	struct icmp_header *icmp;
 
-	if (!is_icmp(p) || p->error || p->fragment || p->type != (p->ipv6 ? 128 : 8))
+	if (!is_icmp(p->ipv6, p->protocol) || p->error || p->fragment || p->type != (p->ipv6 ? 128 : 8))
 		return drop(p, number, REASON_NO_ROUTE);
 	if (p->ipv6) {
 		struct ipv6hdr *ip = data + ETH_HLEN;
@@ -342,7 +342,7 @@ static always_inline int may_tell(const struct packet *p)
 {
 	if (p->error || p->later || !is_one(p, &p->key.source) || !is_one(p, &p->key.destination))
 		return 0;
-	if (!is_icmp(p))
+	if (!is_icmp(p->ipv6, p->protocol))
 		return 1;
 	return p->ipv6 ? p->type >= 128 && p->type != 137 : is_echo(p, p->type);
 }

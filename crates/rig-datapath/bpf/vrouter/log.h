@@ -34,12 +34,28 @@ static always_inline int may_log_refusal(__u32 interface)
 	return 1;
 }
 
+/* Fills a record but for `flags`. A function of its own so that its type is among those of the object (BTF). */
+static __attribute__((noinline)) int describe(struct logged *one, const struct flow_key *k, const struct said *s,
+					      const struct list *l, const struct packet *p)
+{
+	one->time = bpf_ktime_get_ns();
+	one->source = k->source;
+	one->destination = k->destination;
+	one->source_port = k->source_port;
+	one->destination_port = k->destination_port;
+	one->interface = s->interface;
+	one->list = l->number;
+	one->since = l->since;
+	one->rule = s->rule;
+	one->protocol = p->protocol;
+	one->type = p->type;
+	__builtin_memset(one->pad, 0, sizeof(one->pad));
+	return 0;
+}
+
 /* Logs what rules have said of a flow, whose key is that of the direction that began it. */
 static __attribute__((noinline)) int log_said(struct work *w, const struct flow_key *k, __u32 is_let_through)
 {
-	const struct packet *p = &w->packet;
-	__u64 now = bpf_ktime_get_ns();
-
 	for (__u32 i = 0; i < MOST_SAID && i < w->said_count; i++) {
 		const struct said *s = &w->said[i];
 		__u32 list = s->list;
@@ -50,19 +66,8 @@ static __attribute__((noinline)) int log_said(struct work *w, const struct flow_
 			count_log(LOG_LOST, 1);
 			continue;
 		}
-		one->time = now;
-		one->source = k->source;
-		one->destination = k->destination;
-		one->source_port = k->source_port;
-		one->destination_port = k->destination_port;
-		one->interface = s->interface;
-		one->list = l->number;
-		one->since = l->since;
-		one->rule = s->rule;
-		one->protocol = p->protocol;
+		describe(one, k, s, l, &w->packet);
 		one->flags = s->flags | (is_let_through ? LOG_LET_THROUGH : 0);
-		one->type = p->type;
-		__builtin_memset(one->pad, 0, sizeof(one->pad));
 		bpf_ringbuf_submit(one, BPF_RB_NO_WAKEUP);
 		count_log(LOG_TOLD, 1);
 	}

@@ -3,14 +3,7 @@
 #ifndef VROUTER_PACKET_H
 #define VROUTER_PACKET_H
 
-#include <linux/if_ether.h>
-#include <linux/in6.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-
+#include "lib/packet.h"
 #include "maps.h"
 
 /* Parts of `passed`. */
@@ -22,8 +15,6 @@
 /* IPv6 extension headers that are looked behind, and all their bytes. */
 #define MOST_EXTENSIONS 4
 #define EXTENSIONS 64
-
-enum tcp_flag { TCP_FIN = 0x01, TCP_SYN = 0x02, TCP_RST = 0x04, TCP_ACK = 0x10 };
 
 struct packet {
 	struct flow_key key;
@@ -113,16 +104,6 @@ static always_inline struct work *work_here(void)
 	return bpf_map_lookup_elem(&works, &zero);
 }
 
-struct ports {
-	__u16 source, destination;
-};
-
-struct icmp {
-	__u8 type, code;
-	__u16 checksum;
-	__u16 id, sequence;
-};
-
 static always_inline int is_v4(const struct address *a)
 {
 	return !a->hi && (__u32)a->lo == MAPPED;
@@ -151,17 +132,6 @@ static always_inline void reverse(struct flow_key *to, const struct flow_key *fr
 	to->destination = from->source;
 	to->source_port = from->destination_port;
 	to->destination_port = from->source_port;
-}
-
-/* RFC 792: unreachable, time exceeded, parameter problem. RFC 4443, 2.1: types below 128 are errors. */
-static always_inline int is_error(const struct packet *p, __u8 type)
-{
-	return p->ipv6 ? type >= 1 && type <= 4 : type == 3 || type == 11 || type == 12;
-}
-
-static always_inline int is_icmp(const struct packet *p)
-{
-	return p->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
 }
 
 static always_inline int is_echo(const struct packet *p, __u8 type)
@@ -275,40 +245,39 @@ static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 ty
 }
 
 /* Whom the packet that an ICMP error quotes was from and to: the other way round, that is whose error this is. */
-static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
+static always_inline int parse_quoted(struct packet *p, struct cursor *c)
 {
 	struct flow_key *k = &p->key;
 	struct address to = k->destination;
-	struct ports *ports;
+	struct icmp_header *icmp;
 	__u8 protocol;
 
 	if (p->ipv6) {
-		struct ipv6hdr *ip = quoted;
+		struct ipv6hdr *ip = take_ipv6(c);
 
-		if ((void *)(ip + 1) > end || ip->version != 6)
+		if (!ip)
 			return REASON_INVALID_PACKET;
 		protocol = ip->nexthdr;
 		set_v6(&k->destination, &ip->saddr);
 		set_v6(&k->source, &ip->daddr);
-		ports = (void *)(ip + 1);
 	} else {
-		struct iphdr *ip = quoted;
+		struct iphdr *ip = take_ipv4(c);
 
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
+		if (!ip || ip->ihl != 5)
 			return REASON_INVALID_PACKET;
 		protocol = ip->protocol;
 		set_v4(&k->destination, ip->saddr);
 		set_v4(&k->source, ip->daddr);
-		ports = (void *)(ip + 1);
 	}
-	if ((void *)(ports + 2) > end || !is_same(&to, &k->destination))
+	icmp = take(c, QUOTED_BYTES);
+	if (!icmp || !is_same(&to, &k->destination))
 		return REASON_INVALID_PACKET;
 	if (protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) {
+		struct ports *ports = (void *)icmp;
+
 		k->destination_port = ports->source;
 		k->source_port = ports->destination;
 	} else if (protocol == p->protocol) {
-		struct icmp *icmp = (void *)ports;
-
 		set_icmp_ports(p, icmp->type, icmp->id, &k->destination_port, &k->source_port);
 		/* The type that would have answered. */
 		p->type = answer_of(p, icmp->type);
@@ -318,43 +287,43 @@ static always_inline int parse_quoted(struct packet *p, void *quoted, void *end)
 	return 0;
 }
 
-static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 length)
+static always_inline int parse_l4(struct packet *p, struct cursor *c, __u32 length)
 {
 	if (p->later)
 		return 0;
 	if (p->protocol == IPPROTO_TCP) {
-		struct tcphdr *tcp = l4;
+		struct tcphdr *tcp = TAKE(c, struct tcphdr);
 
-		if ((void *)(tcp + 1) > end || length < sizeof(*tcp) || tcp->doff < 5)
+		if (!tcp || length < sizeof(*tcp) || tcp->doff < 5)
 			return REASON_INVALID_PACKET;
 		p->key.source_port = tcp->source;
 		p->key.destination_port = tcp->dest;
 		p->tcp_flags = ((__u8 *)tcp)[13];
 		p->header = tcp->doff * 4;
 	} else if (p->protocol == IPPROTO_UDP) {
-		struct udphdr *udp = l4;
+		struct udphdr *udp = TAKE(c, struct udphdr);
 
-		if ((void *)(udp + 1) > end || length < sizeof(*udp))
+		if (!udp || length < sizeof(*udp))
 			return REASON_INVALID_PACKET;
 		p->key.source_port = udp->source;
 		p->key.destination_port = udp->dest;
 		p->header = sizeof(*udp);
-	} else if (p->protocol == (p->ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP)) {
-		struct icmp *icmp = l4;
+	} else if (is_icmp(p->ipv6, p->protocol)) {
+		struct icmp_header *icmp = TAKE(c, struct icmp_header);
 
-		if ((void *)(icmp + 1) > end || length < sizeof(*icmp))
+		if (!icmp || length < sizeof(*icmp))
 			return REASON_INVALID_PACKET;
 		p->type = icmp->type;
-		if (is_error(p, icmp->type)) {
-			if (length < sizeof(*icmp) + (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + 8)
+		if (is_icmp_error(p->ipv6, icmp->type)) {
+			if (length < sizeof(*icmp) + (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + QUOTED_BYTES)
 				return REASON_INVALID_PACKET;
-			return parse_quoted(p, icmp + 1, end);
+			return parse_quoted(p, c);
 		}
 		set_icmp_ports(p, icmp->type, icmp->id, &p->key.source_port, &p->key.destination_port);
 	} else if (p->protocol == IPPROTO_IGMP && !p->ipv6) {
-		__u8 *type = l4;
+		__u8 *type = TAKE(c, __u8);
 
-		if ((void *)(type + 1) > end || !length)
+		if (!type || !length)
 			return REASON_INVALID_PACKET;
 		p->type = *type;
 	}
@@ -362,17 +331,14 @@ static always_inline int parse_l4(struct packet *p, void *l4, void *end, __u32 l
 }
 
 /*
- * Read each time: where the compiler chooses between one from before a call and one from behind it, the verifier knows none. Never
- * let it choose between this and skb->data: it would cut both to the 32 bits that the context's fields have in C.
+ * A cursor at an offset that the compiler knows. Read each time: where the compiler chooses between one from before a call and one
+ * from behind it, the verifier knows none. Never let it choose between this and skb->data: it would cut both to the 32 bits that the
+ * context's fields have in C.
  */
-static always_inline void *begin_of(const struct __sk_buff *skb)
+static always_inline struct cursor cursor_at(const struct __sk_buff *skb, __u32 offset)
 {
-	return (void *)(long)*(const volatile __u32 *)&skb->data;
-}
-
-static always_inline void *end_of(const struct __sk_buff *skb)
-{
-	return (void *)(long)*(const volatile __u32 *)&skb->data_end;
+	return (struct cursor){ .at = (void *)(long)*(const volatile __u32 *)&skb->data + offset,
+				.end = (void *)(long)*(const volatile __u32 *)&skb->data_end };
 }
 
 /* RFC 8200, 4.1, and the authentication header, whose payload is in the clear (RFC 4302). */
@@ -421,15 +387,15 @@ static __attribute__((noinline)) int look_behind_extensions(struct __sk_buff *sk
 /* The IP packet at `l3`, an offset that the compiler knows; 0 or a reason for a drop. */
 static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
 {
-	void *data = begin_of(skb), *end = end_of(skb);
+	struct cursor c = cursor_at(skb, l3);
 	__u32 there = skb->len - l3, behind;
 
 	p->l3 = l3;
 	if (type == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = data + l3;
+		struct iphdr *ip = take_ipv4(&c);
 		__u16 fragment;
 
-		if ((void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
+		if (!ip)
 			return REASON_INVALID_PACKET;
 		behind = ip->ihl * 4;
 		p->length = bpf_ntohs(ip->tot_len);
@@ -439,14 +405,14 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 		set_v4(&p->key.source, ip->saddr);
 		set_v4(&p->key.destination, ip->daddr);
 		fragment = bpf_ntohs(ip->frag_off);
-		p->may_fragment = !(fragment & 0x4000);
-		p->fragment = (fragment & 0x3fff) != 0;
-		p->later = (fragment & 0x1fff) != 0;
+		p->may_fragment = !(fragment & DONT_FRAGMENT);
+		p->fragment = (fragment & IS_FRAGMENT) != 0;
+		p->later = (fragment & FRAGMENT_OFFSET) != 0;
 		p->identification = ip->id;
 	} else {
-		struct ipv6hdr *ip = data + l3;
+		struct ipv6hdr *ip = take_ipv6(&c);
 
-		if ((void *)(ip + 1) > end || ip->version != 6)
+		if (!ip)
 			return REASON_INVALID_PACKET;
 		behind = sizeof(*ip);
 		p->ipv6 = 1;
@@ -470,9 +436,8 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 	if (p->length < behind || p->length > there)
 		return REASON_INVALID_PACKET;
 	p->l4 = l3 + behind;
-	data = begin_of(skb);
-	end = end_of(skb);
-	return parse_l4(p, data + l3 + behind, end, p->length - behind);
+	c = cursor_at(skb, l3 + behind);
+	return parse_l4(p, &c, p->length - behind);
 }
 
 /* The same of a packet whose headers may lie in several pieces. */

@@ -25,7 +25,7 @@ mod reason;
 pub mod replay;
 mod room;
 mod schedule;
-mod shape;
+pub(crate) mod shape;
 mod shortage;
 pub(crate) mod sizes;
 pub mod stages;

@@ -90,7 +90,8 @@ pub(crate) mod ways {
     pub(crate) const BY_PORTS: u16 = 2;
 }
 
-/// Of tables that are kept; see bpf/balancer/shape.h.
+/// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
+/// after which no balancer goes on with tables of before.
 pub(crate) const SHAPE_VERSION: u32 = 2;
 
 /// In place of a service's number in a sweep.

@@ -15,7 +15,7 @@
 //!
 //! Nothing is pinned: the programs go when the [`CpuTime`] goes, or its process.
 
-mod shape;
+pub(crate) mod shape;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -166,5 +166,18 @@ pub(super) struct Watcher {
     pub clock: u32,
 }
 
+/// What a test holds against the programs' types.
+#[cfg(test)]
+pub(crate) fn layouts() -> Vec<crate::plain::layout::Layout> {
+    use crate::plain::layout::layout;
+    type Place = PlaceTime;
+    vec![
+        layout!(Place { processes, network }),
+        layout!(Times { at, kinds, places, events, measured, cost, unseen }),
+        layout!(Watched { kind, id }),
+        layout!(Watcher { generation, namespace, level, interrupts, clock }),
+    ]
+}
+
 /// What a program that was run on a CPU says when it met another one at its work, and changed nothing.
 pub(super) const AGAIN: u32 = 2;

@@ -8,7 +8,7 @@
 //!
 //! Nothing is pinned: the programs go when the [`Receive`] goes, or its process.
 
-mod shape;
+pub(crate) mod shape;
 
 use std::fmt;
 use std::time::Duration;

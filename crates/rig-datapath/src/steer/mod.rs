@@ -10,7 +10,7 @@
 //! Nothing is pinned: the programs and the queues go when the [`Steer`] goes, or its process.
 
 pub mod model;
-mod shape;
+pub(crate) mod shape;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,7 +21,7 @@ use libbpf_rs::{Link, Object, ObjectBuilder, Xdp, XdpFlags};
 use zerocopy::IntoBytes;
 
 use self::model::Key;
-use self::shape::{AT_ONCE, Processor, Queue, Steering, Way};
+use self::shape::{AT_ONCE, BpfCpumapVal, Processor, Steering, Way};
 use crate::Error;
 use crate::balancer::MOST_PACKETS;
 use crate::balancer::sizes::possible_cpus;
@@ -166,7 +166,7 @@ impl Steer {
             wanted: Map::of(&object, "wanted", size_of::<u32>())?,
             ways: Map::of(&object, "ways", size_of::<Way>())?,
             processors: Map::of(&object, "processors", size_of::<Processor>())?,
-            queues: Map::of(&object, "queues", size_of::<Queue>())?,
+            queues: Map::of(&object, "queues", size_of::<BpfCpumapVal>())?,
             on: None,
             counting: Vec::new(),
             object,
@@ -228,7 +228,7 @@ impl Steer {
             return Err(Error::NoRoom { what: "buckets", room: Self::BUCKETS, wanted: bucket as usize + 1 });
         }
         if !self.queued.contains(&cpu) {
-            self.queues.set(&cpu, &Queue { packets: self.options.packets, program: 0 })?;
+            self.queues.set(&cpu, &BpfCpumapVal { qsize: self.options.packets, bpf_prog: 0 })?;
             self.queued.insert(cpu);
         }
         self.wanted.set(&bucket, &word)
@@ -245,7 +245,7 @@ impl Steer {
             if let Some(bucket) = buckets.get_mut(at % Self::BUCKETS as usize) {
                 bucket.packets += way.packets;
                 bucket.bytes += way.bytes;
-                bucket.hurried += way.hurried;
+                bucket.hurried += way.unsafe_;
                 bucket.waits |= way.waits_since > 0;
             }
             at += 1;

@@ -17,16 +17,16 @@ plain! {
         pad: u32,
     }
 
-    /// The kernel's `struct bpf_cpumap_val` (linux/bpf.h).
-    pub(super) struct Queue: 8 {
-        packets: u32,
-        program: i32,
+    /// The kernel's (linux/bpf.h).
+    pub(super) struct BpfCpumapVal: 8 {
+        qsize: u32,
+        bpf_prog: i32,
     }
 
     pub(super) struct Way: 40 {
         packets: u64,
         bytes: u64,
-        hurried: u64,
+        unsafe_: u64,
         waits_since: u64,
         cpu: u32,
         receiver: u32,

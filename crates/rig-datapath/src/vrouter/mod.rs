@@ -20,7 +20,7 @@ mod numbers;
 mod reason;
 pub mod replay;
 mod rules;
-mod shape;
+pub(crate) mod shape;
 mod sizes;
 mod spans;
 mod status;

@@ -1,0 +1,111 @@
+//! How many instructions the kernel's verifier walks through for each program, of at most a million (bpf(2)): verified.txt has
+//! what was measured on one kernel with one compiler, and this holds the programs against it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rig_skip::{Lack, skip};
+
+use crate::Error;
+use crate::balancer::{self, Balancer, Spreading, replay, stages};
+use crate::cputime::CpuTime;
+use crate::receive::Receive;
+use crate::rights::check_may_trace;
+use crate::said::loaded;
+use crate::spin::Spin;
+use crate::steer::{Options, Steer};
+use crate::vrouter::{self, Router};
+
+/// What no program may need on any kernel.
+const MOST: u64 = 900_000;
+const RECORD: &str = include_str!("verified.txt");
+/// Set to 1, it has the record written anew.
+const WRITE: &str = "NETRIG_WRITE_VERIFIED";
+
+/// Loads all programs that there are.
+fn load_all() -> Result<(), Error> {
+    let few = balancer::Sizes { connections: 1 << 12, ..balancer::Sizes::default() };
+    // Those of benchmarks first: what has the name of a program that users run is that one.
+    stages::load(few)?;
+    replay::load(few)?;
+    vrouter::replay::load(vrouter::Sizes::default())?;
+    let mut balancer = Balancer::load(few)?;
+    balancer.spread_over(&Spreading::Queues { workers: vec![0], receiver: None, packets: 64 })?;
+    // An Ethernet frame of no IP packet.
+    balancer.trace(&[0; 64], None)?;
+    Router::load(vrouter::Sizes::default())?;
+    Steer::load(Options { queues: 1, packets: 64, strict: false, completes: true }, 0)?;
+    Receive::attach()?;
+    CpuTime::attach()?;
+    Spin::load(Duration::from_micros(1))?;
+    Ok(())
+}
+
+/// `6.18`
+fn series() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    release.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// The lines of the record that say whose it is.
+fn origin() -> String {
+    format!("Linux {}\n{}\n", series(), env!("CLANG_VERSION"))
+}
+
+/// Programs that need more than they did where the record is of this kernel and compiler, and more than any may.
+fn grown(now: &BTreeMap<String, u64>, record: &str, origin: &str) -> Vec<String> {
+    let before: BTreeMap<&str, u64> = match record.strip_prefix(origin) {
+        Some(lines) => lines
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .filter_map(|(name, number)| Some((name, number.parse().ok()?)))
+            .collect(),
+        None => BTreeMap::new(),
+    };
+    let is_of_here = record.starts_with(origin);
+    let judge = |(name, verified): (&String, &u64)| match before.get(name.as_str()) {
+        _ if *verified > MOST => Some(format!("{name}: {verified}, of {MOST} at most")),
+        Some(before) if *verified * 10 > before * 11 => Some(format!("{name}: {verified}, after {before}")),
+        None if is_of_here => Some(format!("{name}: {verified}, and the record does not have it")),
+        _ => None,
+    };
+    now.iter().filter_map(judge).collect()
+}
+
+#[test]
+fn the_verifier_has_no_more_to_do_than_it_had() {
+    if let Err(error) = check_may_trace() {
+        return skip(Lack::Root, error);
+    }
+    load_all().unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)));
+    let now = loaded::LOADED.take();
+    assert!(now.len() > 30, "{now:?}");
+    let mut text = origin();
+    for (name, verified) in &now {
+        writeln!(text, "{name} {verified}").unwrap();
+    }
+    if std::env::var_os(WRITE).is_some_and(|value| value == "1") {
+        return std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/verified.txt"), text).unwrap();
+    }
+    println!("{text}");
+    let grown = grown(&now, RECORD, &origin());
+    assert!(
+        grown.is_empty(),
+        "{}\nwhere that is worth it: {WRITE}=1 cargo test -p rig-datapath --lib verified",
+        grown.join("\n")
+    );
+}
+
+#[test]
+fn a_program_that_has_grown_by_more_than_a_tenth_is_found() {
+    let now = |verified| BTreeMap::from([("balance/balance".to_owned(), verified)]);
+    let record = "Linux 6.18\nclang 14\nbalance/balance 1000\n";
+    let here = "Linux 6.18\nclang 14\n";
+    assert_eq!(grown(&now(1100), record, here), Vec::<String>::new());
+    assert_eq!(grown(&now(1101), record, here), ["balance/balance: 1101, after 1000"]);
+    assert_eq!(grown(&now(1101), record, "Linux 6.1\nclang 14\n"), Vec::<String>::new());
+    assert_eq!(grown(&now(900_001), record, "Linux 6.1\nclang 14\n").len(), 1);
+    let other = BTreeMap::from([("spread/spread".to_owned(), 1)]);
+    assert_eq!(grown(&other, record, here).len(), 1);
+}
