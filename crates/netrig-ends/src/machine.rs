@@ -1,7 +1,7 @@
 //! What a whole machine did meanwhile: the CPUs and the protocol counters of a reading at each edge of the window.
 
 use anyhow::Result;
-use rig_datapath::cputime::{Member, Place};
+use rig_datapath::cputime::{Account, Member};
 use rig_facts::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
 use rig_sys::counters::{NamespaceCounters, Protocols};
 use rig_testbed::accounting::Accountant;
@@ -36,7 +36,7 @@ impl MachineUse {
 pub struct Reading {
     pub machine: MachineReading,
     /// Of the end's worker, where it is counted apart, and of its namespace.
-    pub places: Option<[Place; 2]>,
+    pub places: Option<[Account; 2]>,
     pub protocols: Protocols,
 }
 
@@ -63,7 +63,7 @@ pub struct Meter {
     accountant: Accountant,
     /// The network namespace, and where it is counted while tests run.
     here: Option<u32>,
-    namespace: Option<Place>,
+    namespace: Option<Account>,
     /// Tests that run: CPU time is counted exactly while there are any.
     tests: usize,
 }
@@ -72,7 +72,7 @@ pub struct Meter {
 #[derive(Debug)]
 pub struct Counted {
     worker: u32,
-    pub place: Option<Place>,
+    pub place: Option<Account>,
 }
 
 impl Meter {
@@ -120,7 +120,7 @@ impl Meter {
     ///
     /// # Errors
     /// When /proc cannot be read any more.
-    pub fn read(&self, worker: Option<Place>) -> Result<Reading> {
+    pub fn read(&self, worker: Option<Account>) -> Result<Reading> {
         let read = |_: &_| Ok(meter::protocols(&self.protocols, true)?);
         let (machine, protocols) = MachineReading::take(&self.accountant, read)?;
         let places = worker.zip(self.namespace).map(|(worker, namespace)| [worker, namespace]);

@@ -16,7 +16,7 @@ mod frames;
 mod lab;
 
 use rig_datapath::balancer::Clock;
-use rig_datapath::balancer::replay::{self, Packet, Replayed};
+use rig_datapath::balancer::replay::{self, Packet, ReplayProgram};
 use rig_datapath::test_run::Verdict;
 
 use cases::{Case, Expected};
@@ -44,7 +44,7 @@ fn verdict(expected: &Expected) -> Verdict {
     }
 }
 
-fn measure(lab: &Lab, case: &Case, what: Replayed) -> Times {
+fn measure(lab: &Lab, case: &Case, what: ReplayProgram) -> Times {
     let mut frame = case.frame.clone();
     let mut times: [u128; ROUNDS] = std::array::from_fn(|round| {
         if let Some(port_at) = case.new_flow {
@@ -55,7 +55,7 @@ fn measure(lab: &Lab, case: &Case, what: Replayed) -> Times {
         let packet = Packet { frame: &frame, ..case.packet() };
         let repeat = if case.new_flow.is_some() { NEW } else { REPEAT };
         let outcome = replay::run(&lab.balancer, what, packet, Some(lab.interface), repeat).unwrap();
-        let expected = if what == Replayed::Nothing { Verdict::Pass } else { verdict(&case.expected) };
+        let expected = if what == ReplayProgram::Nothing { Verdict::Pass } else { verdict(&case.expected) };
         assert_eq!(outcome.verdict, expected, "{}: {:?}", case.name, lab.drops());
         outcome.each.as_nanos()
     });
@@ -84,8 +84,8 @@ fn main() {
     // Those that need connections come before those after which there are none.
     cases.sort_by_key(|case| case.new_flow.is_some());
     for case in &cases {
-        let nothing = measure(&lab, case, Replayed::Nothing).median();
-        let through = measure(&lab, case, Replayed::Forward);
+        let nothing = measure(&lab, case, ReplayProgram::Nothing).median();
+        let through = measure(&lab, case, ReplayProgram::Forward);
         let [median, least, most] =
             [through.median(), through.0[0], through.0[ROUNDS - 1]].map(|ns| ns.saturating_sub(nothing));
         println!("  {:<72} {median:5} ns  ({least} to {most})", case.name);

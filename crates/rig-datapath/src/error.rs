@@ -52,7 +52,7 @@ pub enum Error {
 }
 
 /// What a program that is refused needs: a kernel that has what it is made of, unless a limit stands in the way, which is told by
-/// whoever puts the error in words.
+/// the caller that puts the error in words.
 fn needed(program: &str, source: &libbpf_rs::Error) -> String {
     if advice::in_words(&format!("{source:#}")).is_some() {
         return String::new();

@@ -18,12 +18,12 @@ pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 mod error;
 #[cfg(test)]
 mod layout;
+mod libbpf_log;
 mod maps;
 mod object;
 mod plain;
 mod reasons;
 mod rights;
-mod said;
 pub mod test_run;
 #[cfg(test)]
 mod verified;

@@ -1,6 +1,6 @@
 //! Who may load programs.
 
-use crate::{Error, said};
+use crate::{Error, libbpf_log};
 
 /// Refuses a process without the right to load programs before libbpf is asked, which would find out by trying and say so
 /// on standard error in its own words. The kernel's answer to a program that it does not find safe is the same "permission
@@ -15,7 +15,7 @@ pub(crate) fn check_may_trace() -> Result<(), Error> {
 }
 
 fn check_capabilities(wanted: u64) -> Result<(), Error> {
-    said::listen();
+    libbpf_log::listen();
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     match is_permitted(&read("/proc/self/uid_map"), &read("/proc/self/status"), wanted) {
         true => Ok(()),

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_load;
-use crate::{Error, said};
+use crate::{Error, libbpf_log};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
 const SPIN: &str = "spin";
@@ -76,7 +76,7 @@ impl Spin {
                 })?;
             }
         }
-        let object = said::load(open, SPIN)?;
+        let object = libbpf_log::load(open, SPIN)?;
         let spun = Map::of(&object, "spun", size_of::<SpinCount>())?;
         Ok(Self { on: Vec::new(), object, spun })
     }

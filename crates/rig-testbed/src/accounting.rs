@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rig_cli::exit::in_words;
-use rig_datapath::cputime::{CpuTime, Kind, Member, Place, Reading as ExactReading, Times};
+use rig_datapath::cputime::{Account, CpuTime, Kind, Member, Reading as ExactReading, Times};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::counters::{self, CpuTicks};
 
@@ -56,7 +56,7 @@ impl Accountant {
             unseen: Vec::new(),
             idle_clocked: counters::idle_is_clocked(),
             interrupts: false,
-            taken: vec![false; Place::MOST],
+            taken: vec![false; Account::MOST],
         }
     }
 
@@ -116,10 +116,10 @@ impl Accountant {
     }
 
     /// Counts the members apart; `None` where nothing is counted apart, or no place is left.
-    pub fn watch(&mut self, members: impl IntoIterator<Item = Member>) -> Option<Place> {
+    pub fn watch(&mut self, members: impl IntoIterator<Item = Member>) -> Option<Account> {
         let exact = self.exact.as_mut()?;
         let index = self.taken.iter().position(|taken| !taken)?;
-        let place = Place::new(index)?;
+        let place = Account::new(index)?;
         self.taken[index] = true;
         let members: Vec<Member> = members.into_iter().collect();
         if members.iter().all(|member| exact.watch(*member, place).is_ok()) {
@@ -130,10 +130,10 @@ impl Accountant {
     }
 
     /// The members of a place are not counted apart any more; somebody else may have it.
-    pub fn forget(&mut self, place: Place, members: impl IntoIterator<Item = Member>) {
+    pub fn forget(&mut self, place: Account, members: impl IntoIterator<Item = Member>) {
         if let Some(exact) = &mut self.exact {
             members.into_iter().for_each(|member| drop(exact.forget(member)));
-            let index = (0..Place::MOST).find(|&index| Place::new(index) == Some(place));
+            let index = (0..Account::MOST).find(|&index| Account::new(index) == Some(place));
             index.into_iter().for_each(|index| self.taken[index] = false);
         }
     }
@@ -188,18 +188,18 @@ impl CpuReading {
     }
 
     /// What those at `place` used until `end`, on whichever CPU, and the queues of `cpus`.
-    pub fn share_until(&self, end: &Self, place: Place, cpus: &[u32]) -> Option<NodeShare> {
+    pub fn share_until(&self, end: &Self, place: Account, cpus: &[u32]) -> Option<NodeShare> {
         let mut share = NodeShare::default();
         let mut any = false;
         for cpu in self.cpus(end) {
             let Some(times) = self.exact_of(end, cpu) else { continue };
             any = true;
             let percent = |ns: u64| ns as f64 * 100.0 / times.at as f64;
-            let of_place = times.place(place);
+            let of_place = times.account(place);
             share.processes += percent(of_place.processes);
             share.network += percent(of_place.network);
             if cpus.contains(&cpu) {
-                share.queues += percent(times.place(Place::BACKLOG).network);
+                share.queues += percent(times.account(Account::BACKLOG).network);
             }
         }
         any.then_some(share)

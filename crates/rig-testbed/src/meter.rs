@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use anyhow::Result;
-use rig_datapath::cputime::Place;
+use rig_datapath::cputime::Account;
 use rig_sys::Error;
 use rig_sys::counters::{self, Interface, NamespaceCounters, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
@@ -129,7 +129,7 @@ impl Reading {
     }
 
     /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
-    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Place>]) -> Vec<NodeRecord> {
+    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Account>]) -> Vec<NodeRecord> {
         let place = |node: usize| places.get(node).copied().flatten();
         nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, place(number))).collect()
     }
@@ -139,7 +139,7 @@ impl Reading {
         Some(end.throttled_us?.saturating_sub(self.throttled_us?))
     }
 
-    fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Place>) -> NodeRecord {
+    fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Account>) -> NodeRecord {
         let own = node.cpus().as_slice();
         // Each reading has seen that the node's CPUs are there.
         let cpus = own.iter().filter_map(|&cpu| self.machine.cpu_until(&end.machine, cpu)).collect();

@@ -43,7 +43,7 @@ impl Engine {
             _ => traced.interface,
         };
         let mut steps = steps(&traced);
-        if traced.kind == Kind::Flow && traced.found.is_none() && traced.begun.is_none() {
+        if traced.kind == Kind::Flow && traced.connection.is_none() && traced.new_connection.is_none() {
             steps.push(self.whose(flow.destination));
         }
         Ok(Trace {
@@ -124,7 +124,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         Kind::Fragment => steps.push("a fragment for one of the balancer's addresses".into()),
         Kind::Options => steps.push("it has IP options or extension headers".into()),
     }
-    match &traced.found {
+    match &traced.connection {
         Some(found) => {
             let connection = &found.connection;
             let way = match found.direction {
@@ -147,7 +147,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         None if traced.kind == Kind::Flow => steps.push("of no connection that is known".into()),
         None => {}
     }
-    if let Some(begun) = &traced.begun {
+    if let Some(begun) = &traced.new_connection {
         steps.push(format!("for service {}", begun.service));
         if let Some(backend) = begun.backend {
             let by = begun.scheduler.map_or_else(String::new, |scheduler| format!("{} ", scheduler_name(scheduler)));
@@ -179,7 +179,7 @@ fn steps(traced: &Traced) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rig_datapath::balancer::{Begun, Connection, Found, Protocol, Scheduler, State};
+    use rig_datapath::balancer::{Connection, NewConnection, Protocol, Scheduler, State, TracedConnection};
 
     use super::*;
 
@@ -201,8 +201,8 @@ mod tests {
             cpu: 0,
             hash: 0,
             worker: None,
-            found: Some(Found { connection, direction: Direction::Inward, ends: true }),
-            begun: Some(Begun {
+            connection: Some(TracedConnection { connection, direction: Direction::Inward, ends: true }),
+            new_connection: Some(NewConnection {
                 protocol: Protocol::Tcp,
                 service,
                 scheduler: Some(Scheduler::RoundRobin),

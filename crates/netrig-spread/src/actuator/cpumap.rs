@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_datapath::steer::{Options, Processing, Steer, Steered};
+use rig_datapath::steer::{Options, Processing, Steer, SteerReading};
 use rig_spread::{Abilities, EntrySeen};
 use rig_stats::units::counted;
 use rig_sys::cpu::CpuSet;
@@ -29,8 +29,8 @@ pub(super) struct CpuMap {
     steer: Steer,
     queues: Queues,
     strict: bool,
-    now: Steered,
-    before: Steered,
+    now: SteerReading,
+    before: SteerReading,
     /// Moves that did not wait, as far as they have been told, and when.
     told: (u64, Instant),
 }
@@ -91,7 +91,7 @@ impl CpuMap {
     }
 
     fn between(&self, cpu: u32) -> (Processing, Processing) {
-        let of = |steered: &Steered| steered.cpus.get(cpu as usize).copied().unwrap_or_default();
+        let of = |steered: &SteerReading| steered.cpus.get(cpu as usize).copied().unwrap_or_default();
         (of(&self.before), of(&self.now))
     }
 }

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rig_cli::streams::note;
-use rig_datapath::vrouter::{Action, Config, Log, Logged, Router};
+use rig_datapath::vrouter::{Action, Config, Log, LogRecord, Router};
 use rig_wire::protocol::{ICMP, ICMPV6};
 
 use super::trace::words;
@@ -76,7 +76,7 @@ impl Kept {
         }
     }
 
-    fn take(&mut self, logged: &Logged, clock: &Clock) {
+    fn take(&mut self, logged: &LogRecord, clock: &Clock) {
         let names = &self.names;
         let in_words = |allow| if allow { "allow" } else { "deny" }.to_owned();
         let rules = names.rules.get(&(logged.list, logged.since));
@@ -176,8 +176,8 @@ impl Drop for Logging {
 mod tests {
     use super::*;
 
-    fn logged(port: u16) -> Logged {
-        Logged {
+    fn logged(port: u16) -> LogRecord {
+        LogRecord {
             at: Duration::from_secs(1),
             interface: 1,
             sends: true,

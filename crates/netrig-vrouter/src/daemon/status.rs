@@ -322,7 +322,7 @@ impl Engine {
             let known = self.settings.analysers.get(name).zip(u8::try_from(number).ok());
             let Some((analyser, number)) = known else { continue };
             let way = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.way);
-            let datapath::Mirrored { packets, bytes, cut, failed } = self.router.mirrored(number)?;
+            let datapath::MirrorCount { packets, bytes, cut, failed } = self.router.mirrored(number)?;
             all.push(AnalyserEntry {
                 name: name.to_owned(),
                 address: analyser.address,
@@ -347,7 +347,7 @@ impl Engine {
 
     fn last_dropped(&self) -> anyhow::Result<Vec<DroppedEntry>> {
         let now = Duration::from_nanos(rig_sys::clock::monotonic_ns());
-        let entry = |dropped: datapath::Dropped| DroppedEntry {
+        let entry = |dropped: datapath::DroppedPacket| DroppedEntry {
             seconds_ago: now.saturating_sub(dropped.at).as_secs_f64(),
             cpu: dropped.cpu,
             reason: dropped.reason.map(|reason| reason.key().to_owned()),

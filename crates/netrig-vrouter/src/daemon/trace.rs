@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, anyhow, bail};
 use ipnet::IpNet;
 use rig_cli::packet::{self, PacketOut};
-use rig_datapath::vrouter::model::{Known, Model, Out, Outcome, Step};
+use rig_datapath::vrouter::model::{Egress, FlowEntry, Model, Outcome, Step};
 use rig_datapath::vrouter::{
     Action, Config, Encapsulation, Interface, NextHop, Peer, Rule, Side, Tunnel, Underlay, Verdict, Vrf,
 };
@@ -40,7 +40,7 @@ impl Engine {
         };
         let mut model = Model::new(2 * self.room as usize);
         model.apply(config);
-        model.remember(self.router.flows().into_iter().map(Known::from), 0);
+        model.remember(self.router.flows().into_iter().map(FlowEntry::from), 0);
         model.remember_sources(sources);
         let outcome = model.packet(side, index, &frame, 0);
         let mut steps: Vec<String> = model.steps().iter().map(|step| self.step(step)).collect();
@@ -146,26 +146,26 @@ impl Engine {
     fn packet_out(&self, outcome: &Outcome) -> Option<PacketOut> {
         match outcome.out? {
             // Each goes its own way.
-            Out::Pieces { .. } => None,
-            Out::Interface(number) => {
+            Egress::Pieces { .. } => None,
+            Egress::Interface(number) => {
                 let device = self.interface_name(number).and_then(|name| self.found.devices.get(name).cloned());
                 PacketOut::of(&outcome.frame, device)
             }
-            Out::Tunnel(tunnel) => {
+            Egress::Tunnel(tunnel) => {
                 let out = PacketOut::of(&outcome.frame, self.found.ways.get(&tunnel.peer).cloned())?;
                 Some(PacketOut { source_mac: "-".to_owned(), destination_mac: "-".to_owned(), ..out })
             }
         }
     }
 
-    fn way_out(&self, out: Out) -> Option<String> {
+    fn way_out(&self, out: Egress) -> Option<String> {
         match out {
-            Out::Pieces { count, eights } => {
+            Egress::Pieces { count, eights } => {
                 let bytes = 8 * u32::from(eights);
                 Some(format!("is cut into {count} pieces of up to {bytes} bytes, which go the same way each by itself"))
             }
-            Out::Interface(number) => Some(format!("goes to {}", self.hop(&NextHop::Interface(number)))),
-            Out::Tunnel(tunnel) => {
+            Egress::Interface(number) => Some(format!("goes to {}", self.hop(&NextHop::Interface(number)))),
+            Egress::Tunnel(tunnel) => {
                 let peer = self.compiled.config.underlay.as_ref()?.peers.get(&tunnel.peer)?;
                 let (gateway, mtu) = (peer.gateway, peer.mtu);
                 let hop = self.hop(&NextHop::Tunnel(tunnel));

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A packet's way through the balancer, from the frame that arrives to the one that leaves. */
+/* A packet's path through the balancer, from the frame that arrives to the one that leaves. */
 #ifndef BALANCER_BALANCE_H
 #define BALANCER_BALANCE_H
 
-#include "places.h"
+#include "local_ports.h"
 #include "state.h"
-#include "stray.h"
+#include "unmatched.h"
 #include "too_big.h"
 #include "translate.h"
 #include "tunnel.h"
@@ -26,18 +26,18 @@ static always_inline void count(__u32 backend, enum direction direction, __u16 b
 	}
 }
 
-static always_inline int is_blind(const struct service *s)
+static always_inline int is_direct_return(const struct service *s)
 {
 	return s->forward == ROUTE || s->forward == TUNNEL;
 }
 
-/* Notes the packet in the connection. What another CPU notes at the same moment is not lost: the last try decides. */
-static always_inline void touch(struct connection *c, const struct service *s, const struct packet *p,
+/* Makes the connection's state that behind this packet, also where another CPU changes it at the same moment. */
+static always_inline void update_state(struct connection *c, const struct service *s, const struct packet *p,
 				enum direction direction, __u32 tick)
 {
 	for (int i = 0; i < 4; i++) {
 		__u64 live = *(volatile __u64 *)&c->live;
-		__u64 next = LIVE(next_state(live, p, direction, is_blind(s)), tick);
+		__u64 next = LIVE(next_state(live, p, direction, is_direct_return(s)), tick);
 		enum state old = STATE(live), new = STATE(next);
 
 		if (old >= RESERVED || live == next)
@@ -70,7 +70,7 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
 }
 
-/* A function of its own as `ask_route`. */
+/* A function of its own as `ask_kernel`. */
 static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c,
 				       const struct service *s, enum direction direction)
 {
@@ -79,7 +79,7 @@ static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, con
 	return control ? translate(ctx, p, c, s, ERROR, direction, control) : DROP_INTERNAL;
 }
 
-/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_route`. */
+/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
 static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const struct connection *c, int kind,
 				    enum direction direction)
 {
@@ -119,7 +119,7 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
 	if (kind == FLOW)
-		touch(c, s, p, direction, tick);
+		update_state(c, s, p, direction, tick);
 
 	/* The route out first: a packet that cannot leave is not written to. */
 	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
@@ -129,17 +129,17 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	}
-	NOTE(mtu, route.mtu ? route.mtu - outer : 0);
-	NOTE(ifindex, route.ifindex);
+	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
+	TRACE(ifindex, route.ifindex);
 	/* With a tunnel's header it may be more than 16 bits have room for. */
 	if (route.mtu && p->l3_length + outer > route.mtu) {
-		/* With NAT the backend talks with the client, for whom nobody else may speak. */
+		/* With NAT the backend sees the client's own address, which no message may be from. */
 		const struct address *from =
 			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
 
 		return kind == FLOW ? too_big(ctx, p, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
-	if (is_blind(s))
+	if (is_direct_return(s))
 		reason = forward_whole(ctx, p, c, kind, direction);
 	else if (kind == FLOW)
 		reason = translate(ctx, p, c, s, FLOW, direction, control);
@@ -153,10 +153,10 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 }
 
 /*
- * Asks for the bucket that a connection's second entry will most likely go to, ahead of the look-up: the memory of both is
- * waited for at once then, and not one after the other. Nothing depends on it, so it may be wrong when others are quicker.
+ * Prefetches the bucket that a new connection's entry for replies will most likely go to, ahead of the look-up: both cache lines are
+ * fetched at the same time then. It is a guess: another CPU may take the port or the turn of the backend before.
  */
-__noinline int ask_early(__u32 number, const struct tuple *client, __u64 hash)
+__noinline int prefetch_reply_bucket(__u32 number, const struct tuple *client, __u64 hash)
 {
 	const struct service *s = service_at(number);
 	const struct address *to = client ? &client->source : 0;
@@ -164,20 +164,20 @@ __noinline int ask_early(__u32 number, const struct tuple *client, __u64 hash)
 	struct local l = {};
 	struct backend *b;
 	struct bucket *bucket;
-	__u64 *cursor;
+	__u64 *next_port;
 	__u32 key;
 
 	if (!s || !client)
 		return 0;
 	l.port = client->source_port;
-	b = backend_at(due(s, number, client, hash));
+	b = backend_at(likely_backend(s, number, client, hash));
 	if (!b)
 		return 0;
 	if (s->forward == FULLNAT) {
-		key = cursor_of(b);
-		cursor = bpf_map_lookup_elem(&cursors, &key);
-		/* Which lease is next is not known before it is taken. */
-		if (!cursor || *cursor % LEASE == 0 || !local_of(s, *cursor, &l))
+		key = sequence_of(b);
+		next_port = bpf_map_lookup_elem(&cursors, &key);
+		/* Which block is next is not known before it is taken. */
+		if (!next_port || *next_port % PORT_BLOCK == 0 || !local_of(s, *next_port, &l))
 			return 0;
 		to = local_at(l.address);
 	} else if (s->forward != NAT) {
@@ -190,7 +190,7 @@ __noinline int ask_early(__u32 number, const struct tuple *client, __u64 hash)
 	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
 
-/* Gives a connection its backend's nth place, and puts in the entry for it: INSERTED, EXISTS... or -1 without any address. */
+/* Gives a connection the nth local port of its backend, and inserts the entry for it: enum inserted, or -1 without any address. */
 __noinline int insert_at(__u32 slot, __u64 nth)
 {
 	struct connection *c = connection_at(slot);
@@ -210,12 +210,12 @@ __noinline int insert_at(__u32 slot, __u64 nth)
 	return insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
 }
 
-/* A place of its own; 0 or a reason for a drop. */
-__noinline int insert_translated(__u32 slot)
+/* A local address and port that no other connection to the backend has; 0 or a reason for a drop. */
+__noinline int insert_local_port(__u32 slot)
 {
 	struct connection *c = connection_at(slot);
 	struct backend *b;
-	__u64 *cursor, next, taken = 0;
+	__u64 *next_port, next, taken = 0;
 	__u32 key;
 	int result;
 
@@ -224,31 +224,31 @@ __noinline int insert_translated(__u32 slot)
 	b = backend_at(c->backend);
 	if (!b)
 		return DROP_INTERNAL;
-	key = cursor_of(b);
-	cursor = bpf_map_lookup_elem(&cursors, &key);
-	if (!cursor)
+	key = sequence_of(b);
+	next_port = bpf_map_lookup_elem(&cursors, &key);
+	if (!next_port)
 		return DROP_INTERNAL;
-	next = *cursor;
-	for (int i = 0; i < PLACE_TRIES; i++) {
-		/* Many that are taken are those of connections that last: ever longer leaps pass over them. */
-		__u32 leap = i < NEAR_TRIES ? 0 : i - NEAR_TRIES;
+	next = *next_port;
+	for (int i = 0; i < LOCAL_PORT_TRIES; i++) {
+		/* Ports that are taken are mostly those of connections that last: ever more blocks are skipped. */
+		__u32 skip = i < SEQUENTIAL_TRIES ? 0 : i - SEQUENTIAL_TRIES;
 
-		if (i >= NEAR_TRIES || next % LEASE == 0) {
-			next = take_lease(c->service, c->backend, leap ? 1 << (leap < LEAP_SHIFT ? leap : LEAP_SHIFT) : 0, taken);
-			if (DRY)
-				taken = next + LEASE;
+		if (i >= SEQUENTIAL_TRIES || next % PORT_BLOCK == 0) {
+			next = take_block(c->service, c->backend, skip ? 1 << (skip < MAX_SKIP_SHIFT ? skip : MAX_SKIP_SHIFT) : 0, taken);
+			if (TRACING)
+				taken = next + PORT_BLOCK;
 		}
 		result = insert_at(slot, next++);
 		if (result != EXISTS && result != NO_ROOM)
 			goto done;
 	}
-	next = search_place(c->service, c->backend);
+	next = search_port(c->service, c->backend);
 	if (!next)
 		return DROP_NO_LOCAL_PORT;
 	result = insert_at(slot, next - 1);
 done:
-	if (!DRY)
-		*cursor = next;
+	if (!TRACING)
+		*next_port = next;
 	if (result < 0)
 		return DROP_NO_LOCAL_ADDRESS;
 	return result == INSERTED ? 0 : result == CONTENDED ? DROP_CONTENDED : DROP_NO_LOCAL_PORT;
@@ -267,14 +267,14 @@ __noinline int insert_outward(__u32 slot)
 	if (!s)
 		return DROP_INTERNAL;
 	if (s->forward == FULLNAT)
-		return insert_translated(slot);
+		return insert_local_port(slot);
 	if (s->forward == TUNNEL) {
 		__u32 addresses = LENGTH(s->locals);
 
 		/* A flow's outer source stays, and flows have different ones. */
 		if (!addresses)
 			return DROP_NO_LOCAL_ADDRESS;
-		c->local = list_at(s->locals, hash_place(&c->client, c->client_port) % addresses);
+		c->local = list_at(s->locals, hash_endpoint(&c->client, c->client_port) % addresses);
 		return 0;
 	}
 	if (s->forward != NAT)
@@ -301,65 +301,65 @@ __noinline int insert_outward(__u32 slot)
  */
 
 /*
- * The slot, or a negative reason for a drop. `before` is the backend of the connection that this one takes the place of; 0 where
- * there is none.
+ * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port; 0
+ * where there is none.
  */
 __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
 {
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
-	int backend, shard;
+	int backend, counter;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
-	if (!enter_service(s, number))
+	if (!count_in_service(s, number))
 		return -DROP_SERVICE_FULL;
-	if (stays(s, number, before)) {
-		NOTE(anew, ANEW_THERE);
+	if (keeps_backend(s, number, before)) {
+		TRACE(reopening, REOPENED_SAME_BACKEND);
 		backend = before;
 	} else {
 		backend = schedule(number, &p->tuple, hash);
 	}
 	if (backend < 0) {
-		leave_service(number);
+		uncount_in_service(number);
 		return backend;
 	}
-	shard = enter_shard();
-	if (shard < 0) {
-		leave_service(number);
+	counter = count_connection();
+	if (counter < 0) {
+		uncount_in_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_TABLE_FULL;
 	}
 	slot = take_slot(hash, tick);
 	c = connection_at(slot);
 	if (!slot || !c) {
-		leave_shard(shard);
-		leave_service(number);
+		uncount_connection(counter);
+		uncount_in_service(number);
 		add_load(backend, -1, 0);
 		return -DROP_INDEX_FULL;
 	}
-	NOTE(backend, backend);
+	TRACE(backend, backend);
 	c->tag = hash >> 32;
 	c->client = p->tuple.source;
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
-	c->shard = shard;
+	c->counter = counter;
 	c->local = 0;
 	c->local_port = 0;
 	c->route = 0;
 	return slot;
 }
 
-/* Gives up a record before any packet of the client could find it. */
-static always_inline int give_up(__u32 slot, __u32 tick, int reason)
+/* Abandons a record before any packet of the client could find it. */
+static always_inline int abandon(__u32 slot, __u32 tick, int reason)
 {
 	struct connection *c = connection_at(slot);
 
 	if (c) {
 		add_load(c->backend, -1, 0);
-		leave_service(c->service);
+		uncount_in_service(c->service);
 		c->live = LIVE(DEAD, tick);
 	}
 	return -reason;
@@ -379,22 +379,22 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 	s = service_at(c->service);
 	b = backend_at(c->backend);
 	if (!s || !b)
-		return give_up(slot, tick, DROP_INTERNAL);
-	if (!is_blind(s) && translation_of(c, s, b, INWARD, &t))
+		return abandon(slot, tick, DROP_INTERNAL);
+	if (!is_direct_return(s) && translation_of(c, s, b, INWARD, &t))
 		set_deltas(c, &p->tuple, &t);
 
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
-	if (!is_blind(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
-		remember_arrival(ctx, c, ethernet, tick);
+	if (!is_direct_return(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
+		keep_arrival(ctx, c, ethernet, tick);
 
-	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_blind(s)), tick));
+	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_direct_return(s)), tick));
 	if (result != INSERTED) {
 		struct tuple back = {};
 
 		if (tuple_of(c, OUTWARD, &back))
 			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
-		give_up(slot, tick, 0);
+		abandon(slot, tick, 0);
 		if (result == EXISTS)
 			return SLOT(find_each(&p->tuple, hash)) ?: -DROP_CONTENDED;
 		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
@@ -405,11 +405,11 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 
 	if (counters)
 		counters->connections++;
-	NOTE(begun, 1);
+	TRACE(created, 1);
 	return slot;
 }
 
-static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
+static always_inline int create_connection(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
 {
 	int slot = reserve(p, hash, number, before, tick), reason;
 
@@ -417,7 +417,7 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, __u64 hash,
 		return slot;
 	reason = insert_outward(slot);
 	if (reason)
-		return give_up(slot, tick, reason);
+		return abandon(slot, tick, reason);
 	return publish(ctx, p, hash, slot, tick);
 }
 
@@ -428,20 +428,20 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 }
 
 /*
- * Whether a connection is over, so that who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
+ * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
  * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
  */
-static always_inline int is_over(enum state state, int blind)
+static always_inline int is_over(enum state state, int direct_return)
 {
-	return state == TIME_WAIT || state == CLOSE || (blind && state == FIN_WAIT);
+	return state == TIME_WAIT || state == CLOSE || (direct_return && state == FIN_WAIT);
 }
 
 /*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
- * still closes, or that asks again for one that has not come to be, goes on with the same backend, unless that one gets no new
- * connections. The old connection ends here; `before` is its backend.
+ * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections. The old connection
+ * ends here; `before` is its backend.
  */
-static always_inline int starts_anew(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
+static always_inline int reopens(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
 {
 	struct connection *c;
 	struct service *s;
@@ -462,7 +462,7 @@ static always_inline int starts_anew(const struct packet *p, enum kind kind, __u
 	b = backend_at(c->backend);
 	if (!s || !b)
 		return 0;
-	return (is_over(state, is_blind(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
+	return (is_over(state, is_direct_return(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
 	       end_connection(SLOT(entry), live, tick);
 }
 
@@ -472,16 +472,16 @@ enum stage { STAGE_PARSE, STAGE_LOOKUP, STAGE_FORWARD };
 /* The entry of a copy of the connection, which a traced packet may change; 0 when there is none. */
 static always_inline __u32 copy_of(__u32 entry)
 {
-#if DRY
+#if TRACING
 	struct connection *c = connection_at(SLOT(entry));
-	struct trace *t = noted();
+	struct trace *t = trace_record();
 
 	if (!c || !t)
 		return 0;
-	t->found = entry;
+	t->entry = entry;
 	t->live = c->live;
 	t->copy = *c;
-	return COPY_AT_HOME | (__u32)DIRECTION(entry) << 31;
+	return COPY_IN_SET | (__u32)DIRECTION(entry) << 31;
 #endif
 	return entry;
 }
@@ -504,7 +504,7 @@ static always_inline __u32 *service_for(const struct tuple *t)
 
 static always_inline int refuse(__u32 service, enum drop reason)
 {
-	struct refusals *r = DRY ? 0 : bpf_map_lookup_elem(&refusals, &service);
+	struct refusals *r = TRACING ? 0 : bpf_map_lookup_elem(&refusals, &service);
 
 	if (r)
 		r->of[reason % 32]++;
@@ -525,7 +525,7 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 	return s && s->sloppy;
 }
 
-/* What `parse` has made of it. */
+/* What becomes of a parsed packet. */
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
 {
 	const struct control *control = settings();
@@ -551,32 +551,32 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
 		if (number)
-			ask_early(*number, &packet->tuple, hash);
+			prefetch_reply_bucket(*number, &packet->tuple, hash);
 	}
 	entry = find(&packet->tuple, hash);
 	if (last == STAGE_LOOKUP)
 		return entry ? XDP_TX : XDP_PASS;
-	NOTE(hash, hash);
+	TRACE(hash, hash);
 	tick = now_tick(control);
-	if (DRY && entry)
+	if (TRACING && entry)
 		entry = copy_of(entry);
-	if (entry && starts_anew(packet, kind, entry, &before, tick)) {
-		NOTE(anew, ANEW_ELSEWHERE);
+	if (entry && reopens(packet, kind, entry, &before, tick)) {
+		TRACE(reopening, REOPENED);
 		entry = 0;
 	}
 	if (!entry) {
 		int made;
 
 		if (kind != FLOW)
-			return leave_alone(ctx, packet, PASS_ICMP_UNKNOWN, tick);
+			return leave_unmatched(ctx, packet, PASS_ICMP_UNKNOWN, tick);
 		if (!opens)
 			number = service_for(&packet->tuple);
 		if (!number)
-			return leave_alone(ctx, packet, PASS_NO_SERVICE, tick);
+			return leave_unmatched(ctx, packet, PASS_NO_SERVICE, tick);
 		if (!may_begin(packet, *number))
-			return stray(ctx, packet, tick);
-		NOTE(service, *number);
-		made = begin(ctx, packet, hash, *number, before, tick);
+			return leave_stray(ctx, packet, tick);
+		TRACE(service, *number);
+		made = create_connection(ctx, packet, hash, *number, before, tick);
 		if (made < 0)
 			return refuse(*number, -made);
 		entry = made;

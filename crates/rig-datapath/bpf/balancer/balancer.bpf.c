@@ -10,8 +10,8 @@ int balance(struct xdp_md *ctx)
 	return balance_to(ctx, STAGE_FORWARD);
 }
 
-/* Notes that the local address is one that a record names. */
-static always_inline void meet_local(const struct connection *c, __u32 round)
+/* Marks the local address of a record as in use in this round. */
+static always_inline void mark_local(const struct connection *c, __u32 round)
 {
 	__u32 number = c->local, *met = number ? bpf_map_lookup_elem(&locals_met, &number) : 0;
 
@@ -28,7 +28,7 @@ static always_inline int is_to_end(const struct sweep *s, const struct connectio
 }
 
 /* Ticks of silence after which a connection in this state ends. */
-static always_inline __u32 patience(const struct sweep *s, const struct service *service, __u32 backend,
+static always_inline __u32 timeout_of(const struct sweep *s, const struct service *service, __u32 backend,
 				    enum state state)
 {
 	const __u32 *shortage = bpf_map_lookup_elem(&shortages, &backend);
@@ -56,7 +56,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 	if (STATE(live) == FREE || (s->backend && s->backend != c->backend) ||
 	    (s->service && s->service != ANY_SERVICE && s->service != c->service))
 		return 0;
-	meet_local(c, s->round);
+	mark_local(c, s->round);
 	switch (STATE(live)) {
 	case RESERVED:
 		return 0;
@@ -70,7 +70,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 	default:
 		service = service_at(c->service);
 		if (service && STATE(live) < STATES && !s->all && !is_to_end(s, c)) {
-			__u32 timeout = patience(s, service, c->backend, STATE(live));
+			__u32 timeout = timeout_of(s, service, c->backend, STATE(live));
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {

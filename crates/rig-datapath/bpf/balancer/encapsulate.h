@@ -42,14 +42,14 @@ static always_inline int push(struct xdp_md *ctx, __u32 l2, __u32 bytes)
 /* Never 0, which is none (RFC 6437, 2). */
 static always_inline __u32 flow_label(const struct packet *p)
 {
-	return (hash_place(&p->tuple.source, p->tuple.source_port) & 0xfffff) ?: 1;
+	return (hash_endpoint(&p->tuple.source, p->tuple.source_port) & 0xfffff) ?: 1;
 }
 
 /*
  * Puts an outer header of the packet's own family in front, from `local` to the backend, with the inner one's traffic
  * class. No router may fragment it (RFC 2003, 3.1): so the identification, which would have to differ from packet to
- * packet, is 0 (RFC 6864, 4.1), and whoever it is too big for says so. IPv6's flow label is that of the inner flow, for
- * routers that share among equal ways (RFC 6438); in IPv4 they have the addresses alone.
+ * packet, is 0 (RFC 6864, 4.1), and a router that it is too big for sends a message. IPv6's flow label is that of the inner flow, for
+ * routers with several paths of equal cost (RFC 6438); in IPv4 they have the addresses alone.
  */
 static always_inline int encapsulate(struct xdp_md *ctx, struct packet *p, const struct address *local,
 				     const struct address *backend)

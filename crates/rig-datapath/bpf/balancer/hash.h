@@ -20,7 +20,7 @@ static always_inline __u64 hash_tuple(const struct tuple *t)
 }
 
 /* Chooses from lists, as the control plane and other balancers must choose, too: its keys are written here. */
-static always_inline __u32 hash_place(const struct address *a, __u16 port)
+static always_inline __u32 hash_endpoint(const struct address *a, __u16 port)
 {
 	__u64 h = a->hi * 0x9e3779b97f4a7c15ULL + a->lo * 0xc2b2ae3d27d4eb4fULL + port * 0x165667b19e3779f9ULL;
 

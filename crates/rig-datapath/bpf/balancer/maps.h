@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Sizes of 1 are set before loading. Mappable arrays begin on a page, so that their elements do not straddle lines. */
+/*
+ * Names of maps are those of their pins, by which the next version finds the tables (src/balancer/load.rs): they do not change.
+ *
+ * Sizes of 1 are set before loading. Mappable arrays begin on a page, so that their elements do not straddle lines.
+ */
 #ifndef BALANCER_MAPS_H
 #define BALANCER_MAPS_H
 
@@ -37,9 +41,9 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, MAX_SHARDS);
+	__uint(max_entries, MAX_COUNTERS);
 	__type(key, __u32);
-	__type(value, struct shard);
+	__type(value, struct connection_count);
 } shards SEC(".maps");
 
 struct {
@@ -131,39 +135,39 @@ struct {
 	__type(value, __u32);
 } shortages SEC(".maps");
 
-/* The next of backends' places on this CPU; at the beginning of a lease another one is to be taken. */
+/* The next of backends' local ports on this CPU; at the beginning of a block another one is to be taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, CURSORS);
+	__uint(max_entries, PORT_SEQUENCES);
 	__type(key, __u32);
 	__type(value, __u64);
 } cursors SEC(".maps");
 
-/* Where backends' places go on for all CPUs. */
+/* Where backends' sequences of blocks go on for all CPUs. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, CURSORS);
+	__uint(max_entries, PORT_SEQUENCES);
 	__type(key, __u32);
-	__type(value, struct order);
+	__type(value, struct port_sequence);
 } orders SEC(".maps");
 
-/* Leases that rest; one that falls on another's place takes it. */
+/* Blocks that are held down; one that has the hash of another overwrites it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct rest);
+	__type(value, struct hold_down);
 } rests SEC(".maps");
 
-/* Searches of this CPU for a free place. */
+/* Searches of this CPU for a free local port. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct telling);
+	__type(value, struct rate_limit);
 } searches SEC(".maps");
 
-/* The round of sweeping that has last met a connection with this local address. */
+/* The round of sweeping that has last found a connection with this local address. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -207,8 +211,8 @@ struct {
 } controls SEC(".maps");
 
 /*
- * Next hops that packets were dropped for because the kernel had no neighbour entry. The control plane has it ask for them,
- * as many as there is room for each second, and takes them out; what finds no room will when its next packet comes.
+ * Next hops of packets that were dropped because the kernel had no neighbour entry. The control plane has the kernel resolve them, as
+ * many as there is room for each second, and takes them out; one that finds no room is noted with its next packet.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -218,7 +222,7 @@ struct {
 } missed SEC(".maps");
 
 /*
- * Next hops that packets went to, by backend, where ways depend on more than that: the control plane has the kernel keep them
+ * Next hops that packets went to, by backend, where routes depend on more than that: the control plane has the kernel keep them
  * fresh, and takes them out with the backend.
  */
 struct {
@@ -236,7 +240,7 @@ struct {
 	__type(value, struct routing);
 } routings SEC(".maps");
 
-/* What routers on the way of tunnels to backends have told. */
+/* By messages of routers on the paths of tunnels to backends. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -252,12 +256,12 @@ struct {
 	__type(value, struct traffic_count);
 } past SEC(".maps");
 
-/* How often this CPU has told senders. */
+/* ICMP messages that this CPU has sent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct telling);
+	__type(value, struct rate_limit);
 } tellings SEC(".maps");
 
 /* What this CPU has left to the kernel of packets for the balancer's addresses, by enum pass. */
@@ -265,10 +269,10 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, PASSES);
 	__type(key, __u32);
-	__type(value, struct telling);
+	__type(value, struct rate_limit);
 } strays SEC(".maps");
 
-#include "dry.h"
+#include "tracing.h"
 
 static always_inline int drop(enum drop reason)
 {

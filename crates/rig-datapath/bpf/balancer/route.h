@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The route out: what the kernel's routes and neighbours say, remembered until they change. */
+/* The route out: what the kernel's routes and neighbours say, cached until they change. */
 #ifndef BALANCER_ROUTE_H
 #define BALANCER_ROUTE_H
 
@@ -7,7 +7,7 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-/* Ticks for which a route is believed that nobody watches, as a shift: 8 ticks are 1.07 s. */
+/* Ticks for which a route holds while the control plane watches no changes, as a shift: 8 ticks are 1.07 s. */
 #define ROUTE_SHIFT 3
 
 struct route {
@@ -29,16 +29,16 @@ static always_inline struct next_hop next_hop_of(const struct bpf_fib_lookup *fi
 	return hop;
 }
 
-static always_inline void note(void *map, const struct next_hop *hop)
+static always_inline void note_next_hop(void *map, const struct next_hop *hop)
 {
-	__u32 noted = 1;
+	__u32 trace_record = 1;
 
-	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
-	if (!DRY && !bpf_map_lookup_elem(map, hop))
-		bpf_map_update_elem(map, hop, &noted, BPF_NOEXIST);
+	/* Most packets find it trace_record, by other CPUs too: looking takes no lock. */
+	if (!TRACING && !bpf_map_lookup_elem(map, hop))
+		bpf_map_update_elem(map, hop, &trace_record, BPF_NOEXIST);
 }
 
-/* What a packet looks like on its way, as far as routes may depend on it. */
+/* What routes may depend on of a packet that leaves. */
 struct outward {
 	const struct address *source, *destination;
 	__u16 source_port, destination_port;
@@ -47,7 +47,7 @@ struct outward {
 	__u8 ipv6;
 	/* 0 for a client's route. */
 	__u16 backend;
-	/* enum ways */
+	/* enum route_key */
 	__u16 by;
 };
 
@@ -55,7 +55,7 @@ struct outward {
  * Asks the kernel; 0 or a reason for a drop. The interface that `route` has before is one whose link is reached without a
  * neighbour entry.
  */
-static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, struct route *route)
+static always_inline int look_up_route(struct xdp_md *ctx, const struct outward *o, struct route *route)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
 	__u32 reached = route->ifindex;
@@ -82,18 +82,18 @@ static always_inline int look_up(struct xdp_md *ctx, const struct outward *o, st
 	hop = next_hop_of(&fib, o->backend);
 	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
 		if (fib.ifindex != reached)
-			note(&missed, &hop);
+			note_next_hop(&missed, &hop);
 		return DROP_NO_NEIGHBOR;
 	}
 	__builtin_memcpy(route->source, fib.smac, 6);
 	__builtin_memcpy(route->destination, fib.dmac, 6);
 	if (o->by != BY_BACKEND)
-		note(&next_hops, &hop);
+		note_next_hop(&next_hops, &hop);
 	return 0;
 }
 
 /* Never 0. */
-static always_inline __u32 hash_way(const struct outward *o, __u32 ingress)
+static always_inline __u32 hash_route(const struct outward *o, __u32 ingress)
 {
 	__u64 h = o->destination->hi * 0x9e3779b97f4a7c15ULL + o->destination->lo * 0xc2b2ae3d27d4eb4fULL +
 		  o->source->hi * 0x165667b19e3779f9ULL + o->source->lo * 0xd6e8feb86659fd93ULL +
@@ -116,10 +116,10 @@ static always_inline __u16 stamp_of_time(__u32 tick)
 }
 
 /*
- * What a route bears that is looked up from here on, and one that can be believed. To be asked for before the kernel is asked
- * for the route: what changes later finds a stamp of before.
+ * The stamp of routes that are looked up from here on, and of cached ones that hold. It is read before the kernel is asked for the
+ * route: a change meanwhile leaves the route with an older stamp.
  */
-static always_inline __u16 stamp_now(__u32 tick, __u16 *ways)
+static always_inline __u16 stamp_now(__u32 tick, __u16 *route_key)
 {
 	union {
 		__u64 word;
@@ -130,7 +130,7 @@ static always_inline __u16 stamp_now(__u32 tick, __u16 *ways)
 
 	if (at)
 		r.word = *(volatile __u64 *)at;
-	*ways = r.is.ways;
+	*route_key = r.is.key;
 	return tick <= r.is.watched_until ? r.is.generation | STAMP_OF_GENERATION : stamp_of_time(tick);
 }
 
@@ -143,10 +143,10 @@ static always_inline __u64 mac_number(const __u8 *mac)
 }
 
 /*
- * Notes by whom the client's first packet came, as a route that has to be looked up: the kernel is asked when there is
- * something to send there, which for many a packet there never is.
+ * Keeps the link addresses of the client's first packet, as a route that has to be looked up: the kernel is asked when there is
+ * something to send there, which for many connections there never is.
  */
-static always_inline void remember_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
+static always_inline void keep_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
 					   __u32 tick)
 {
 	__u32 mtu = 0;
@@ -157,21 +157,21 @@ static always_inline void remember_arrival(struct xdp_md *ctx, struct connection
 	*(volatile __u64 *)&c->route = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << ROUTE_SHIFT)) << 48;
 }
 
-/* Where this CPU remembers the route to a backend, and the hash of the flow as far as that decides. */
+/* This CPU's cache entry of the route to a backend, and the hash of the flow as far as routes depend on it. */
 static always_inline struct cached_route *cached_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
 {
 	__u32 key = outward->backend;
 
 	*flow = 0;
-	/* There are at least as many places as backends. */
+	/* There are at least as many entries as backends. */
 	if (outward->by != BY_BACKEND) {
-		*flow = hash_way(outward, ctx->ingress_ifindex);
+		*flow = hash_route(outward, ctx->ingress_ifindex);
 		key = (*flow >> 1) & tuning.cached_mask;
 	}
 	return bpf_map_lookup_elem(&hops, &key);
 }
 
-static always_inline void take_cached(const struct cached_route *cached, struct route *route)
+static always_inline void copy_cached(const struct cached_route *cached, struct route *route)
 {
 	route->ifindex = cached->ifindex;
 	__builtin_memcpy(route->source, cached->source, 6);
@@ -180,7 +180,7 @@ static always_inline void take_cached(const struct cached_route *cached, struct 
 }
 
 /* `known` is the connection's `route`. */
-static always_inline void take_clients(const struct connection *c, __u64 known, struct route *route)
+static always_inline void copy_clients(const struct connection *c, __u64 known, struct route *route)
 {
 	route->ifindex = c->route_ifindex;
 	route->mtu = c->route_mtu;
@@ -189,13 +189,12 @@ static always_inline void take_clients(const struct connection *c, __u64 known, 
 }
 
 /*
- * Whether the route out is known and nothing has changed since, which holds for nearly every packet: such a one pays no call.
- * Toward the backend it does not look at the part of the connection that holds the client's route, which may have to come from
- * memory.
+ * Whether the route out is cached and nothing has changed since, as for nearly every packet: no function is called for it.
+ * Toward the backend it does not read the part of the connection that holds the client's route, which may not be in the CPU's cache.
  */
-static always_inline int knows_route(const struct connection *c, enum direction direction, __u32 tick, struct route *route)
+static always_inline int has_route(const struct connection *c, enum direction direction, __u32 tick, struct route *route)
 {
-	__u16 ways, stamp = stamp_now(tick, &ways);
+	__u16 route_key, stamp = stamp_now(tick, &route_key);
 	__u32 key = c->backend;
 	const struct cached_route *cached;
 
@@ -204,26 +203,26 @@ static always_inline int knows_route(const struct connection *c, enum direction 
 
 		if (!known || ROUTE_STAMP(known) != stamp)
 			return 0;
-		take_clients(c, known, route);
+		copy_clients(c, known, route);
 		return 1;
 	}
 	/* A traced packet asks the kernel. */
-	if (DRY || ways != BY_BACKEND)
+	if (TRACING || route_key != BY_BACKEND)
 		return 0;
 	cached = bpf_map_lookup_elem(&hops, &key);
 	if (!cached || cached->known != KNOWN || cached->backend != key || cached->flow ||
 	    cached->stamp != (tick >> ROUTE_SHIFT << 16 | stamp))
 		return 0;
-	take_cached(cached, route);
+	copy_cached(cached, route);
 	return 1;
 }
 
 /*
- * The route out that `knows_route` does not know: from this CPU's memory of the flow, or from the kernel. A client that the kernel
- * does not know, on the link from which its packets have come, is reached by way of whoever sent them. A function of its own
- * because frames add up.
+ * The route out that `has_route` does not have: from this CPU's cache of the flow, or from the kernel. A client without a neighbour
+ * entry, on the link from which its packets have come, is reached at their source address there. A function of its own because stack
+ * frames add up.
  */
-static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
+static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
 			      struct route *route)
 {
 	const struct service *s = service_at(c->service);
@@ -263,13 +262,13 @@ static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 
 		if (!cached)
 			return DROP_INTERNAL;
 		/* A traced packet asks the kernel. */
-		if (!DRY && cached->known == KNOWN && cached->backend == outward.backend && cached->flow == flow &&
+		if (!TRACING && cached->known == KNOWN && cached->backend == outward.backend && cached->flow == flow &&
 		    cached->stamp == (time << 16 | stamp)) {
-			take_cached(cached, route);
+			copy_cached(cached, route);
 			return 0;
 		}
 	}
-	reason = look_up(ctx, &outward, route);
+	reason = look_up_route(ctx, &outward, route);
 	if (cached) {
 		cached->known = UNKNOWN;
 		if (reason)
@@ -296,7 +295,7 @@ static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 
 	}
 	known |= (__u64)stamp << 48;
 	*(volatile __u64 *)&c->route = known;
-	take_clients(c, known, route);
+	copy_clients(c, known, route);
 	return 0;
 }
 
@@ -304,7 +303,7 @@ static __noinline int ask_route(struct xdp_md *ctx, struct connection *c, __u32 
 static always_inline int find_route(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
 				  struct route *route)
 {
-	return knows_route(c, direction, tick, route) ? 0 : ask_route(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
+	return has_route(c, direction, tick, route) ? 0 : ask_kernel(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
 }
 
 static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
@@ -319,8 +318,8 @@ static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const 
 	return 0;
 }
 
-/* Whether the kernel would keep a packet to there, and forward it to nobody. */
-static __noinline int stays_here(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+/* Whether the kernel would keep a packet to there for itself, and not forward it. */
+static __noinline int is_local(struct xdp_md *ctx, const struct tuple *t, int ipv6)
 {
 	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
 

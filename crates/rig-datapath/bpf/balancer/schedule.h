@@ -15,7 +15,7 @@
 
 static always_inline __u32 hash_source(const struct tuple *t, int with_port)
 {
-	return hash_place(&t->source, with_port ? t->source_port : 0);
+	return hash_endpoint(&t->source, with_port ? t->source_port : 0);
 }
 
 static always_inline __u32 list_at(__u64 list, __u32 at)
@@ -44,10 +44,10 @@ __noinline int admit(__u32 number)
 }
 
 /*
- * Counts a connection towards the backend of the one that it takes the place of, where the service has it so; 0 where there is
- * none, or it is another service's, or takes no more.
+ * Counts a connection towards the backend of the one that its client had with the same port, where the service has it so; 0 where
+ * there is none, or it is another service's, or takes no more.
  */
-static always_inline int stays(const struct service *s, __u32 number, __u32 before)
+static always_inline int keeps_backend(const struct service *s, __u32 number, __u32 before)
 {
 	const struct backend *b = before && s->reuse == KEEP ? backend_at(before) : 0;
 
@@ -92,7 +92,7 @@ static long least_of(__u32 i, struct least *least)
 
 /*
  * The less loaded of two for its weight; 0 when both are at their limits. They are drawn by the hash of the client's packets,
- * which nobody outside knows, so that a packet that is traced has the same.
+ * which is not known outside, so that a packet that is traced has the same.
  */
 static always_inline __u32 less_loaded(const struct service *s, __u64 hash)
 {
@@ -141,11 +141,11 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 	if (s->scheduler == LEAST) {
 		struct least least = { .list = s->schedule };
 
-		if (length > LEAST_LOOKED_AT) {
+		if (length > LEAST_SCANNED) {
 			at = less_loaded(s, hash);
 			if (at && admit(at))
 				return at;
-			/* Whoever comes next, the same client again too, looks further on, so that all come to be looked at. */
+			/* The next connection, of the same client too, begins further on, so that all backends are tried. */
 			least.from = walk_from(service, length);
 			length = length < LEAST_WALKED ? length : LEAST_WALKED;
 		}
@@ -165,13 +165,13 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 	return -DROP_BACKENDS_FULL;
 }
 
-/* Whose turn it is likely to be, with nothing changed; 0 when that takes a look at all of them. */
-static always_inline __u32 due(const struct service *s, __u32 service, const struct tuple *t, __u64 hash)
+/* The backend that `schedule` will most likely choose, with nothing changed; 0 when that takes a look at all of them. */
+static always_inline __u32 likely_backend(const struct service *s, __u32 service, const struct tuple *t, __u64 hash)
 {
 	__u32 length = LENGTH(s->schedule);
 
 	if (s->scheduler == LEAST)
-		return length > LEAST_LOOKED_AT ? less_loaded(s, hash) : 0;
+		return length > LEAST_SCANNED ? less_loaded(s, hash) : 0;
 	return length ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
 }
 

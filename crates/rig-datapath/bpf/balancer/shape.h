@@ -3,12 +3,13 @@
  * What the balancer's programs and its control plane both know: the layout of every map. The Rust side of each
  * structure is in src/balancer/shape.rs; a test holds both against each other.
  *
- * A connection is a record of 64 bytes. It lies in its home, a set of four records that the hash of its packets from
- * the client points to, so that these cost one wait for memory; when all four are taken, in the overflow, and then an
- * index entry of 8 bytes leads there. An index entry leads from the packets of the backend to the record, too.
+ * A connection is a record of 64 bytes, in a table that is made like a set-associative cache: the hash of the client's packets
+ * chooses a set, and the record is in one of its four ways, which costs one wait for memory. When all four are taken, it is in the
+ * overflow, and an entry of 8 bytes in a bucket of the index leads there. Another index entry leads from the packets of the backend
+ * to the record.
  *
- * Memory of one connection, by the tables for each that there may be: 1.5 records of homes and 1/8 of overflow with its
- * place in the pool, 104.5 bytes; index, at a fill of at most 4.5/7, 8 * 1.08 * 8/7 * 7/4.5 = 15.4 bytes and up to twice
+ * Memory of one connection, by the tables for each that there may be: 1.5 records in sets and 1/8 in the overflow with its
+ * element of `free_slots`, 104.5 bytes; index, at a fill of at most 4.5/7, 8 * 1.08 * 8/7 * 7/4.5 = 15.4 bytes and up to twice
  * that because buckets are a power of two. 120 bytes, for either family.
  *
  * Addresses and ports are in network byte order. Times are ticks of 2^27 ns (134 ms) of the monotonic clock.
@@ -24,32 +25,31 @@
 /* Buckets in which an entry may lie: its own and those that it may spill to. */
 #define PATH_BUCKETS 12
 /*
- * Places are what connections to a backend can have: a local address and a port. A CPU takes a lease of so many of them, all
- * of one address, from the one order that all CPUs share, and gives them out one after the other. Each lease is taken again
- * when all others have been.
+ * Ports in a block. Connections to a backend differ by their local address and port. A CPU takes a block of ports of one address
+ * from the backend's sequence, which all CPUs share, and assigns them one after the other. A block comes again when all others have.
  */
-#define LEASE 64
-/* Places that are tried for one new connection: so many one after the other, and the others ever further ahead. */
-#define PLACE_TRIES 32
-#define NEAR_TRIES 4
-/* Leases that the longest leap passes over. */
-#define LEAP_SHIFT 10
-/* Leases of which one is sought that no closed connection rests in. */
-#define LEASES_LOOKED_AT 8
-/* Where most places are taken: how many are looked through for one new connection, and for how many in a tick on a CPU. */
-#define PLACES_SEARCHED 4096
+#define PORT_BLOCK 64
+/* Local ports that are tried for one new connection: the first ones in sequence, the others with ever more blocks skipped. */
+#define LOCAL_PORT_TRIES 32
+#define SEQUENTIAL_TRIES 4
+/* Blocks that are skipped at most, as a shift. */
+#define MAX_SKIP_SHIFT 10
+/* Blocks among which one is sought that is not held down. */
+#define BLOCK_TRIES 8
+/* Where most local ports are taken: how many are searched for one new connection, and for how many connections in a tick on a CPU. */
+#define PORTS_SEARCHED 4096
 #define SEARCHES_PER_TICK 16
-/* Ticks for which a backend that closed first keeps the connection in TIME-WAIT, 60 s (RFC 9293, 3.4.2; Linux). */
-#define REST_TICKS 448
-/* More than there mostly are backends: those that share one leave out what the others have taken. */
-#define CURSORS 4096
+/* Ticks of hold-down: a backend that closed first keeps the connection in TIME-WAIT for 60 s (RFC 9293, 3.4.2; Linux). */
+#define HOLD_TICKS 448
+/* Sequences of blocks, mostly more than there are backends: those that share one skip what the others have taken. */
+#define PORT_SEQUENCES 4096
 /* The least loaded backend of so many is looked for among all; of more, the less loaded of two. */
-#define LEAST_LOOKED_AT 16
+#define LEAST_SCANNED 16
 /* Entries of a longer schedule that are walked through where both of the two are at their limits; the next walk goes on there. */
 #define LEAST_WALKED 64
 /* Entries of a schedule that are tried when backends are at their limit. */
 #define SCHEDULE_TRIES 32
-#define MAX_SHARDS 64
+#define MAX_COUNTERS 64
 #define WAYS 4
 #define STATES 10
 
@@ -57,7 +57,7 @@ enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
 
 enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4 };
 
-/* Where a connection goes that takes the place of one that is over. */
+/* Which backend a connection gets whose client uses again the port of one that is over. */
 enum reuse { RESCHEDULE = 0, KEEP = 1 };
 
 /* Numbers are part of what is kept across restarts: never reuse one. */
@@ -72,7 +72,7 @@ enum state {
 	/* The client has closed its side. */
 	CLOSE_WAIT = 5,
 	TIME_WAIT = 6,
-	/* A reset has passed, which nobody here knows to be a real one: BEFORE says what a packet behind it makes of this. */
+	/* A reset has passed, which may be forged: BEFORE says what state a packet behind it leads back to. */
 	CLOSE = 7,
 	UDP_ONEWAY = 8,
 	UDP_NORMAL = 9,
@@ -97,8 +97,8 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The shard that counts it. */
-	__u16 shard;
+	/* The counter that has it. */
+	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
 	__u16 address_delta;
@@ -115,7 +115,7 @@ struct connection {
 };
 _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line");
 
-/* Slot n is record n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; homes follow, then the overflow. */
+/* Slot n is way n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; the sets of the hash follow, then the overflow. */
 struct set {
 	struct connection way[WAYS];
 };
@@ -130,12 +130,12 @@ struct bucket {
 _Static_assert(sizeof(struct bucket) == 64, "a bucket is one cache line");
 #define BUCKET_LOCK (1ULL << 63)
 
-/* A CPU's part of the count of connections. */
-struct shard {
+/* A part of the count of connections, for few CPUs. */
+struct connection_count {
 	__u64 used;
 	__u64 pad[7];
 };
-_Static_assert(sizeof(struct shard) == 64, "shards do not share cache lines");
+_Static_assert(sizeof(struct connection_count) == 64, "counters do not share cache lines");
 
 /*
  * The overflow's free slots. Those that were never used go first; then, first come first served, those that were given
@@ -191,7 +191,7 @@ struct backend {
 	__u8 ends;
 	__u32 weight;
 	__u32 limit;
-	/* Whose it is; for the control plane, which may have been started anew. */
+	/* The one that it is of; for the control plane, which may have been started anew. */
 	__u32 service;
 };
 _Static_assert(sizeof(struct backend) == 32, "");
@@ -216,8 +216,8 @@ _Static_assert(sizeof(struct traffic_count) == 40, "");
 
 enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 
-/* What ways to backends depend on, which the control plane finds out from routes and rules. */
-enum ways { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
+/* What routes to backends depend on, which the control plane finds out from routes and rules. */
+enum route_key { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
 
 /*
  * What the control plane knows of routes and neighbours, read and written as one word. In ticks up to `watched_until` it
@@ -226,8 +226,8 @@ enum ways { BY_BACKEND = 0, BY_SOURCE = 1, BY_PORTS = 2 };
 struct routing {
 	__u32 watched_until;
 	__u16 generation;
-	/* enum ways */
-	__u16 ways;
+	/* enum route_key */
+	__u16 key;
 };
 _Static_assert(sizeof(struct routing) == 8, "");
 
@@ -257,7 +257,7 @@ struct next_hop {
 };
 _Static_assert(sizeof(struct next_hop) == 24, "");
 
-/* The MTU of a tunnel, of the outer packet, as a router on its way has told it, and when. */
+/* The MTU of a tunnel, of the outer packet, by a message of a router on its path, and when that came. */
 struct path_mtu {
 	__u32 tick, mtu;
 };
@@ -265,12 +265,12 @@ _Static_assert(sizeof(struct path_mtu) == 8, "");
 /* Ticks for which it is believed, 600 s (RFC 1191, 6.3). */
 #define PATH_MTU_TICKS 4471
 
-/* What one CPU has done in this tick of what it may do so often: ICMP messages sent, packets left to the kernel ... */
-struct telling {
-	__u32 tick, told;
+/* How often one CPU has done in this tick what is limited: ICMP messages sent, packets left to the kernel ... */
+struct rate_limit {
+	__u32 tick, used;
 };
-_Static_assert(sizeof(struct telling) == 8, "");
-#define TOLD_PER_TICK 64
+_Static_assert(sizeof(struct rate_limit) == 8, "");
+#define ICMP_PER_TICK 64
 
 enum policy { POLICY_DROP = 0, POLICY_PASS = 1 };
 
@@ -293,13 +293,13 @@ struct tuning {
 	/* Of the hash. */
 	__u64 key[11];
 	__u32 bucket_mask;
-	__u32 shards;
-	__u32 connections_per_shard;
-	/* Local ports: the first, and leases of them. */
-	__u16 port_low, port_leases;
-	__u32 rest_mask;
-	/* Sets that are homes, and slots of overflow behind them. */
-	__u32 homes;
+	__u32 counters;
+	__u32 connections_per_counter;
+	/* Local ports: the first, and blocks of them. */
+	__u16 port_low, port_blocks;
+	__u32 hold_mask;
+	/* Sets of the hash, and slots of overflow behind them. */
+	__u32 sets;
 	__u32 overflow;
 	/* SHAPE_VERSION of the control plane that has made the tables (src/balancer/shape.rs). */
 	__u32 version;
@@ -308,17 +308,17 @@ struct tuning {
 };
 _Static_assert(sizeof(struct tuning) == 128, "");
 
-/* Where a backend's places go on: the first of the next lease, and the first that has not been searched yet. */
-struct order {
-	__u64 lease, search;
+/* Where a backend's sequence goes on: the first port of the next block, and the first that has not been searched yet. */
+struct port_sequence {
+	__u64 block, search;
 };
-_Static_assert(sizeof(struct order) == 16, "");
+_Static_assert(sizeof(struct port_sequence) == 16, "");
 
-/* A lease in which a connection was that its backend has closed first: which, and the tick of its last packet. */
-struct rest {
+/* A block with a connection that its backend has closed first: which, and the tick of that one's last packet. */
+struct hold_down {
 	__u32 check, tick;
 };
-_Static_assert(sizeof(struct rest) == 8, "");
+_Static_assert(sizeof(struct hold_down) == 8, "");
 
 /* Workers that packets are spread over. */
 #define MAX_WORKERS 128
@@ -338,19 +338,19 @@ struct worker_queue {
 };
 _Static_assert(sizeof(struct worker_queue) == 8, "");
 
-enum anew { ANEW_ELSEWHERE = 1, ANEW_THERE = 2 };
+enum reopening { REOPENED = 1, REOPENED_SAME_BACKEND = 2 };
 
-/* What became of a traced packet; 0 is none everywhere. */
+/* What became of a traced packet; 0 is none in all fields. */
 struct trace {
 	/* enum kind, and 1. */
 	__u32 kind;
 	/* Slot and direction of the connection that it belongs to, and its `live`. */
-	__u32 found;
+	__u32 entry;
 	__u64 live;
-	/* enum anew: that connection ends, and another one takes its place. */
-	__u32 anew;
-	/* For a new connection: numbers of service and backend, and whether it comes to be. */
-	__u32 service, backend, begun;
+	/* enum reopening: that connection ends, and its client opens another one. */
+	__u32 reopening;
+	/* For a new connection: numbers of service and backend, and whether it is created. */
+	__u32 service, backend, created;
 	/* By which interface it leaves, and how large packets may be there, of this one's own bytes. */
 	__u32 ifindex, mtu;
 	__u32 cpu;
@@ -375,11 +375,11 @@ struct sweep {
 	/* Results, added to. */
 	__u32 expired, freed;
 	__u32 live;
-	/* 1: end all connections, whether they have expired or not, and let no place rest. */
+	/* 1: end all connections, whether they have expired or not, and free their slots at once. */
 	__u32 all;
 	/* Which round through the table it is part of. */
 	__u32 round;
-	/* The longest silence in ticks of connections that nobody has answered, and of those that are closing: of who ends early. */
+	/* Timeouts in ticks, where connections end early: of those without an answer, and of those that are closing. */
 	__u32 unanswered, closing;
 	/* Numbers of a service and of a backend, where not 0: ends their connections, and looks at no others. */
 	__u32 service, backend;

@@ -25,8 +25,8 @@ struct {
 } queues_id SEC(".maps");
 
 /*
- * What is not the balancer's goes on at once: on its way through a queue it would lose what the kernel knows of it, such
- * as that its checksum is still to be made. State is shared, so that any CPU may have any packet; that a flow's packets
+ * What is not the balancer's goes on at once: in a queue it would lose what the kernel knows of it, such as that its checksum is
+ * still to be made. State is shared, so that any CPU may have any packet; that a flow's packets
  * stay in order is why its hash decides.
  */
 SEC("xdp.frags")
@@ -55,7 +55,7 @@ int balance_queued(struct xdp_md *ctx)
 }
 
 /*
- * The kernel puts packets into queues some at a time, behind the back of who redirects them; only its tracepoint says how
+ * The kernel puts packets into queues some at a time, after the program that redirects them; only its tracepoint says how
  * many found no room. Arguments: number of the map, packets put in, packets dropped, CPU.
  */
 SEC("tp_btf/xdp_cpumap_enqueue")

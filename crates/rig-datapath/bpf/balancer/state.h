@@ -16,22 +16,22 @@ static always_inline int is_unanswered(enum state state)
 	return state == NONE || state == SYN_RECV || state == UDP_ONEWAY;
 }
 
-/* `blind`: the backend's packets do not pass here, so that nobody can tell whether it answers. */
-static always_inline enum state first_state(const struct packet *p, int blind)
+/* `direct_return`: the backend's packets do not pass here, so that whether it answers is not seen. */
+static always_inline enum state first_state(const struct packet *p, int direct_return)
 {
 	if (p->tuple.protocol == IPPROTO_UDP)
-		return blind ? UDP_NORMAL : UDP_ONEWAY;
+		return direct_return ? UDP_NORMAL : UDP_ONEWAY;
 	return p->tcp_flags & TCP_SYN ? SYN_RECV : NONE;
 }
 
 /*
- * What follows `live`. `blind`: the backend's packets do not pass here.
+ * What follows `live`. `direct_return`: the backend's packets do not pass here.
  *
- * Whether a reset is in its receiver's window (RFC 5961, 3.2) only the receiver knows: numbers of each packet would be a
- * write for each. So it shortens the time that the connection has, and the first packet behind it says that the receiver
- * has not believed it. A real one's late packets are answered by another reset.
+ * Whether a reset is in its receiver's window (RFC 5961, 3.2) only the receiver knows: to follow sequence numbers would be a write
+ * for each packet. So a reset shortens the timeout, and the first packet behind it shows that the receiver has not accepted it. Late
+ * packets behind an accepted one are answered by another reset.
  */
-static always_inline __u64 next_state(__u64 live, const struct packet *p, enum direction direction, int blind)
+static always_inline __u64 next_state(__u64 live, const struct packet *p, enum direction direction, int direct_return)
 {
 	enum state state = STATE(live);
 	__u8 flags = p->tcp_flags;
@@ -45,11 +45,11 @@ static always_inline __u64 next_state(__u64 live, const struct packet *p, enum d
 	if (flags & TCP_SYN)
 		return direction == INWARD && !(flags & TCP_ACK) && is_closing(state) ? SYN_RECV : live >> 32;
 	if (flags & TCP_FIN) {
-		if (state > ESTABLISHED && (state != (direction == INWARD ? FIN_WAIT : CLOSE_WAIT) || blind))
+		if (state > ESTABLISHED && (state != (direction == INWARD ? FIN_WAIT : CLOSE_WAIT) || direct_return))
 			return state;
 		if (state == FIN_WAIT || state == CLOSE_WAIT)
 			return TIME_WAIT;
-		return direction == OUTWARD || blind ? FIN_WAIT : CLOSE_WAIT;
+		return direction == OUTWARD || direct_return ? FIN_WAIT : CLOSE_WAIT;
 	}
 	/* The backend's data alone does not say that the client is there. */
 	if (state == NONE || (state == SYN_RECV && direction == INWARD))

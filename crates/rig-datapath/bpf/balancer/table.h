@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The connection table: records in their homes or in the overflow, and an index of buckets; see shape.h.
+ * The connection table: records in sets or in the overflow, and an index of buckets; see shape.h.
  *
- * Looking up takes no lock. Inserting takes that of the tuple's own bucket, so that nobody inserts the same twice;
+ * Looking up takes no lock. Inserting takes that of the tuple's own bucket, so that no two CPUs insert the same;
  * removing takes none, because it may be interrupted by the packet path on the same CPU.
  *
  * Functions with loops are global, for the verifier: it looks at each of them once and by itself.
@@ -30,9 +30,9 @@ static always_inline struct bucket *bucket_at(__u64 hash, int step)
 
 static always_inline struct connection *connection_at(__u32 slot)
 {
-#if DRY
-	if (slot == COPY_AT_HOME || slot == COPY_IN_OVERFLOW) {
-		struct trace *t = noted();
+#if TRACING
+	if (slot == COPY_IN_SET || slot == COPY_IN_OVERFLOW) {
+		struct trace *t = trace_record();
 		struct connection *copy;
 
 		if (!t)
@@ -41,7 +41,7 @@ static always_inline struct connection *connection_at(__u32 slot)
 		barrier_var(copy);
 		return copy;
 	}
-	/* The compiler knows which numbers `take_slot` gives, and would leave out the mask, which the verifier wants. */
+	/* The compiler knows which numbers `take_slot` gives, and would leave out the mask, without which the verifier refuses it. */
 	barrier_var(slot);
 #endif
 	__u32 key = slot / WAYS;
@@ -54,15 +54,15 @@ static always_inline struct connection *connection_at(__u32 slot)
 	return &set->way[slot % WAYS];
 }
 
-/* The set that is a tuple's home. */
-static always_inline __u32 home_of(__u64 hash)
+/* The set of a tuple. */
+static always_inline __u32 set_of(__u64 hash)
 {
-	return 1 + ((hash & 0xffffffff) * tuning.homes >> 32);
+	return 1 + ((hash & 0xffffffff) * tuning.sets >> 32);
 }
 
-static always_inline int is_home(__u32 slot)
+static always_inline int is_in_set(__u32 slot)
 {
-	return DRY ? slot == COPY_AT_HOME : slot / WAYS <= tuning.homes;
+	return TRACING ? slot == COPY_IN_SET : slot / WAYS <= tuning.sets;
 }
 
 static always_inline struct service *service_at(__u32 number)
@@ -198,8 +198,8 @@ __noinline __u32 find_indexed(const struct tuple *t, __u64 hash, int taken)
 /* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
 __noinline __u32 find_each(const struct tuple *t, __u64 hash)
 {
-	__u32 tag = hash >> 32, home = home_of(hash);
-	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	__u32 tag = hash >> 32, set_number = set_of(hash);
+	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
 
 	if (!t || !set)
 		return 0;
@@ -207,19 +207,19 @@ __noinline __u32 find_each(const struct tuple *t, __u64 hash)
 		struct connection *c = &set->way[i];
 
 		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
-			return home * WAYS + i;
+			return set_number * WAYS + i;
 	}
 	return find_indexed(t, hash, 0);
 }
 
 /*
- * The same, quick where the connection is at home, or its entry in its own bucket, and no other there looks like it. All
- * memory that this may take is asked for before the first of it is looked at, so that one waits for it once.
+ * The same, quick where the connection is in its set, or its entry in its own bucket, and no other there has the tag. Set and bucket
+ * are both read before either is compared, so that their cache lines are fetched at the same time.
  */
 static always_inline __u32 find(const struct tuple *t, __u64 hash)
 {
-	__u32 tag = hash >> 32, home = home_of(hash), slot = 0;
-	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	__u32 tag = hash >> 32, set_number = set_of(hash), slot = 0;
+	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
 	struct bucket *bucket = bucket_at(hash, 0);
 	__u64 found = 0;
 
@@ -231,7 +231,7 @@ static always_inline __u32 find(const struct tuple *t, __u64 hash)
 #pragma unroll
 	for (int i = 0; i < WAYS; i++)
 		if (set->way[i].tag == tag)
-			slot = home * WAYS + i;
+			slot = set_number * WAYS + i;
 	if (slot) {
 		struct connection *c = &set->way[slot % WAYS];
 
@@ -269,21 +269,21 @@ static long try_lock(__u32 i, struct locking *l)
 	return l->locked;
 }
 
-/* Who holds it is in the middle of an insertion, which nothing interrupts: some hundred nanoseconds. */
+/* It is held for one insertion, which nothing interrupts: some hundred nanoseconds. */
 #define LOCK_TRIES 1000
 
 /*
- * Makes a connection be found by packets with the tuple, unless another one is. At home that takes no index entry: it
- * is so from the moment that the record has a state, which is `state`.
+ * Makes a connection be found by packets with the tuple, unless another one is. In its set that takes no index entry: packets find
+ * it from the moment that the record has a state, which is that of `live`.
  */
 __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction, __u64 live)
 {
-	struct bucket *own = bucket_at(hash, 0);
+	struct bucket *first = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
-	struct locking lock = { .bucket = own };
+	struct locking lock = { .bucket = first };
 	__u32 taken;
 
-	if (!own || !t)
+	if (!first || !t)
 		return NO_ROOM;
 	bpf_loop(LOCK_TRIES, try_lock, &lock, 0);
 	if (!lock.locked)
@@ -293,8 +293,8 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	 * No tuple is both a client's and a backend's: no local address is a service's. A traced packet has found no
 	 * connection before, or one that would have ended.
 	 */
-	taken = !live ? find_indexed(t, hash, 1) : DRY ? 0 : find_each(t, hash);
-	if (taken && !HAS_ENDED(found, SLOT(taken))) {
+	taken = !live ? find_indexed(t, hash, 1) : TRACING ? 0 : find_each(t, hash);
+	if (taken && !HAS_ENDED(entry, SLOT(taken))) {
 		result = EXISTS;
 		goto unlock;
 	}
@@ -304,7 +304,7 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 		if (!c)
 			goto unlock;
 		*(volatile __u64 *)&c->live = live;
-		if (is_home(SLOT(slot_and_direction))) {
+		if (is_in_set(SLOT(slot_and_direction))) {
 			result = INSERTED;
 			goto unlock;
 		}
@@ -326,7 +326,7 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 		if (step + 1 < PATH_BUCKETS)
 			fetch_and_add(&bucket->head, 1);
 	}
-	/* No room in all of them: nothing lies behind these on our account. */
+	/* No room in all of them: no entry of this tuple has passed them. */
 	for (int step = 0; step + 1 < PATH_BUCKETS; step++) {
 		struct bucket *bucket = bucket_at(hash, step);
 
@@ -335,7 +335,7 @@ __noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_directio
 	}
 unlock:
 	/* The lock is the topmost bit: added once more it is gone. */
-	fetch_and_add(&own->head, BUCKET_LOCK);
+	fetch_and_add(&first->head, BUCKET_LOCK);
 	return result;
 }
 
@@ -369,38 +369,38 @@ __noinline int remove(__u64 hash, __u32 slot_and_direction)
 	return found >= 0;
 }
 
-/* Counts a connection in a shard, this CPU's when there is room in it. The shard's number, or -1. */
-__noinline int enter_shard(void)
+/* Counts a connection, with this CPU's counter when there is room in it. The counter's number, or -1. */
+__noinline int count_connection(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 
-	for (__u32 i = 0; i < MAX_SHARDS; i++) {
-		if (i >= tuning.shards)
+	for (__u32 i = 0; i < MAX_COUNTERS; i++) {
+		if (i >= tuning.counters)
 			break;
 
-		__u32 number = (cpu + i) % tuning.shards;
-		struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+		__u32 number = (cpu + i) % tuning.counters;
+		struct connection_count *count = bpf_map_lookup_elem(&shards, &number);
 
-		if (!shard)
+		if (!count)
 			break;
-		if (fetch_and_add(&shard->used, 1) < tuning.connections_per_shard)
+		if (fetch_and_add(&count->used, 1) < tuning.connections_per_counter)
 			return number;
-		fetch_and_add(&shard->used, -1);
+		fetch_and_add(&count->used, -1);
 	}
 	return -1;
 }
 
-static always_inline void leave_shard(__u32 number)
+static always_inline void uncount_connection(__u32 number)
 {
-	struct shard *shard = bpf_map_lookup_elem(&shards, &number);
+	struct connection_count *count = bpf_map_lookup_elem(&shards, &number);
 
-	if (shard)
-		fetch_and_add(&shard->used, -1);
+	if (count)
+		fetch_and_add(&count->used, -1);
 }
 
 static always_inline __u32 take_overflow(void)
 {
-	__u32 key = 0, first = (tuning.homes + 1) * WAYS;
+	__u32 key = 0, first = (tuning.sets + 1) * WAYS;
 	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
 
 	if (!pool || !tuning.overflow)
@@ -419,12 +419,12 @@ static always_inline __u32 take_overflow(void)
 			return 0;
 
 		__u32 at = taken % tuning.overflow;
-		__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+		__u32 *element = bpf_map_lookup_elem(&free_slots, &at);
 
-		if (!place)
+		if (!element)
 			return 0;
 
-		__u32 slot = *place;
+		__u32 slot = *element;
 
 		if (replace(&pool->taken, taken, taken + 1))
 			return slot;
@@ -432,20 +432,20 @@ static always_inline __u32 take_overflow(void)
 	return 0;
 }
 
-/* A free slot, at home when there is one there; 0 when there is none. Its record is reserved. */
+/* A free slot, in the tuple's set when there is one there; 0 when there is none. Its record is reserved. */
 __noinline __u32 take_slot(__u64 hash, __u32 tick)
 {
-	__u32 home = home_of(hash), slot;
-	struct set *set = bpf_map_lookup_elem(&connections, &home);
+	__u32 set_number = set_of(hash), slot;
+	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
 	struct connection *c;
 
 	if (!set)
 		return 0;
 	for (int i = 0; i < WAYS; i++)
 		if (set->way[i].live == 0 && replace(&set->way[i].live, 0, LIVE(RESERVED, tick)))
-			return DRY ? COPY_AT_HOME : home * WAYS + i;
+			return TRACING ? COPY_IN_SET : set_number * WAYS + i;
 	slot = take_overflow();
-	if (DRY)
+	if (TRACING)
 		return slot ? COPY_IN_OVERFLOW : 0;
 	c = connection_at(slot);
 	if (!slot || !c)
@@ -454,29 +454,29 @@ __noinline __u32 take_slot(__u64 hash, __u32 tick)
 	return slot;
 }
 
-/* Makes the place of a connection that has ended free. For one at a time, which is the sweeper. */
+/* Frees the slot of a connection that has ended. Called by the sweep alone, one at a time. */
 static always_inline void give_slot(struct connection *c, __u32 slot)
 {
 	__u32 key = 0;
 	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
 
-	leave_shard(c->shard);
+	uncount_connection(c->counter);
 	*(volatile __u64 *)&c->live = 0;
-	if (is_home(slot) || !pool || !tuning.overflow)
+	if (is_in_set(slot) || !pool || !tuning.overflow)
 		return;
 
 	__u64 given = pool->given;
 	__u32 at = given % tuning.overflow;
-	__u32 *place = bpf_map_lookup_elem(&free_slots, &at);
+	__u32 *element = bpf_map_lookup_elem(&free_slots, &at);
 
-	if (place) {
-		*place = slot;
+	if (element) {
+		*element = slot;
 		*(volatile __u64 *)&pool->given = given + 1;
 	}
 }
 
 /* Counts a connection of the service, unless that is at its limit. */
-static always_inline int enter_service(const struct service *s, __u32 number)
+static always_inline int count_in_service(const struct service *s, __u32 number)
 {
 	__u64 *count = bpf_map_lookup_elem(&held, &number);
 
@@ -488,7 +488,7 @@ static always_inline int enter_service(const struct service *s, __u32 number)
 	return 0;
 }
 
-static always_inline void leave_service(__u32 number)
+static always_inline void uncount_in_service(__u32 number)
 {
 	__u64 *count = bpf_map_lookup_elem(&held, &number);
 
@@ -505,36 +505,36 @@ static always_inline void add_load(__u32 backend, __s64 all, __s64 established)
 		fetch_and_add(&load->connections, all + (established << 32));
 }
 
-/* What stands for a lease of a backend's ports at a local address. */
-static always_inline struct rest *rest_of(const struct backend *b, __u32 local, __u16 port, __u32 *check)
+/* The hold-down of a block of ports at a local address, as a backend sees them. */
+static always_inline struct hold_down *hold_of(const struct backend *b, __u32 local, __u16 port, __u32 *check)
 {
-	__u64 id = (__u64)hash_place(&b->address, b->port) << 32 | local << 16 | bpf_ntohs(port) / LEASE;
+	__u64 id = (__u64)hash_endpoint(&b->address, b->port) << 32 | local << 16 | bpf_ntohs(port) / PORT_BLOCK;
 	__u64 mixed = id * 0x9e3779b97f4a7c15ULL;
-	__u32 key = mixed >> 40 & tuning.rest_mask;
+	__u32 key = mixed >> 40 & tuning.hold_mask;
 
 	*check = mixed >> 8;
 	return bpf_map_lookup_elem(&rests, &key);
 }
 
-/* A connection has ended, of whose last packets the backend may still hear: it was the one to close, at least as well. */
-static always_inline void let_rest(const struct connection *c, __u64 live)
+/* A connection has ended that its backend has closed first, or as well, and keeps in TIME-WAIT: its block of ports is held down. */
+static always_inline void hold_down(const struct connection *c, __u64 live)
 {
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
-	struct rest *rest;
+	struct hold_down *hold;
 	__u32 check;
 
-	if (DRY || !s || !b || s->forward != FULLNAT || (STATE(live) != FIN_WAIT && STATE(live) != TIME_WAIT))
+	if (TRACING || !s || !b || s->forward != FULLNAT || (STATE(live) != FIN_WAIT && STATE(live) != TIME_WAIT))
 		return;
-	rest = rest_of(b, c->local, c->local_port, &check);
-	if (!rest)
+	hold = hold_of(b, c->local, c->local_port, &check);
+	if (!hold)
 		return;
-	rest->check = check;
-	rest->tick = TICK(live);
+	hold->check = check;
+	hold->tick = TICK(live);
 }
 
 /*
- * Ends a connection: from here on no packet finds it. 0 when somebody else has changed it meanwhile.
+ * Ends a connection: from here on no packet finds it. 0 when another CPU has changed it meanwhile.
  */
 __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 {
@@ -545,11 +545,11 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 		return 0;
 	if (tuple_of(c, OUTWARD, &t))
 		remove(hash_tuple(&t), slot | (__u32)OUTWARD << 31);
-	if (!is_home(slot) && tuple_of(c, INWARD, &t))
+	if (!is_in_set(slot) && tuple_of(c, INWARD, &t))
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
-	leave_service(c->service);
-	let_rest(c, live);
+	uncount_in_service(c->service);
+	hold_down(c, live);
 	return 1;
 }
 

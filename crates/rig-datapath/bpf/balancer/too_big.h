@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What does not fit into the next link, and whoever sent it being told: fragmentation needed (RFC 792, with the MTU of
+ * Packets that do not fit into the next link, and the messages to their senders: fragmentation needed (RFC 792, with the MTU of
  * RFC 1191) or packet too big (RFC 4443, 3.2).
  */
 #ifndef BALANCER_TOO_BIG_H
@@ -17,20 +17,20 @@
 #define CONTROL_TOS 0xc0
 
 /* RFC 1812, 4.3.2.8 and RFC 4443, 2.4 (f) want a limit: so many a tick on each CPU, 477 a second. */
-static always_inline int may_tell(__u32 tick)
+static always_inline int may_send_icmp(__u32 tick)
 {
 	__u32 key = 0;
-	struct telling *t = bpf_map_lookup_elem(&tellings, &key);
+	struct rate_limit *t = bpf_map_lookup_elem(&tellings, &key);
 
 	if (!t)
 		return 0;
 	if (t->tick != tick) {
 		t->tick = tick;
-		t->told = 0;
+		t->used = 0;
 	}
-	if (t->told >= TOLD_PER_TICK)
+	if (t->used >= ICMP_PER_TICK)
 		return 0;
-	t->told++;
+	t->used++;
 	return 1;
 }
 
@@ -91,8 +91,8 @@ static always_inline int may_be_fragmented(struct xdp_md *ctx, const struct pack
 }
 
 /*
- * The packet, which is as it came, is dropped; in its place goes a message to its sender that `mtu` bytes fit, back to
- * whom it came from on the link. `from` is who says so.
+ * Drops the packet, which is as it came, and sends a message to its sender that `mtu` bytes fit, back to the link address that it
+ * came from. `from` is the message's source.
  */
 __noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct address *from, __u32 mtu, __u32 tick)
 {
@@ -106,7 +106,7 @@ __noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct addres
 		return drop(DROP_INTERNAL);
 	l3 = p->l3 & L3_MASK;
 	if (p->ipv6) {
-		/* RFC 8200, 5: what is no larger must go through. Nobody would send smaller ones for being told. */
+		/* RFC 8200, 5: what is no larger must go through. No sender would make them smaller for a message. */
 		if (p->l3_length <= IPV6_LEAST_MTU)
 			return drop(DROP_TOO_BIG);
 		if (mtu < IPV6_LEAST_MTU)
@@ -119,7 +119,7 @@ __noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct addres
 		header = sizeof(struct iphdr) + sizeof(struct icmp_header);
 		most = MOST_MESSAGE_V4 - header;
 	}
-	if (!may_tell(tick))
+	if (!may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
 	quoted = p->l3_length < most ? p->l3_length : most;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quoted) - (int)bpf_xdp_get_buff_len(ctx)))

@@ -199,7 +199,7 @@ static always_inline int translate_flow(struct xdp_md *ctx, struct packet *p, co
 
 /*
  * An ICMP error and the packet that it quotes (RFC 5508, 4.2). `t` is how packets in the error's direction are
- * translated; the quoted one went the other way. The error itself may be from anybody on the route: `keep_source` leaves
+ * translated; the quoted one went the other way. The error itself may be from any router on the path: `keep_source` leaves
  * it so.
  */
 static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, const struct translation *t,

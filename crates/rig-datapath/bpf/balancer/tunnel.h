@@ -5,31 +5,31 @@
 
 #include "too_big.h"
 
-/* What no router is believed to need (RFC 791, 3.2): whoever invents messages could make packets useless otherwise. */
+/* The smallest MTU that is taken from a message (RFC 791, 3.2): with less, forged ones could make packets useless. */
 #define IPV4_LEAST_MTU 576
 
 /* How large outer packets to a backend may be, of which `mtu` fit into the first link. */
 static always_inline __u32 through_tunnel(__u32 backend, __u32 mtu, __u32 tick)
 {
-	struct path_mtu *told = bpf_map_lookup_elem(&path_mtus, &backend);
+	struct path_mtu *known = bpf_map_lookup_elem(&path_mtus, &backend);
 
-	if (!told || !told->mtu || tick - told->tick >= PATH_MTU_TICKS)
+	if (!known || !known->mtu || tick - known->tick >= PATH_MTU_TICKS)
 		return mtu;
-	return mtu && mtu < told->mtu ? mtu : told->mtu;
+	return mtu && mtu < known->mtu ? mtu : known->mtu;
 }
 
 /* The MTU that a message says: fragmentation needed, or packet too big; 0 when it says none. */
-static always_inline __u32 said_mtu(const struct packet *p, const struct icmp_header *icmp)
+static always_inline __u32 mtu_of_message(const struct packet *p, const struct icmp_header *icmp)
 {
-	__u32 said = bpf_ntohl(icmp->rest), least = p->ipv6 ? IPV6_LEAST_MTU : IPV4_LEAST_MTU;
+	__u32 mtu = bpf_ntohl(icmp->rest), least = p->ipv6 ? IPV6_LEAST_MTU : IPV4_LEAST_MTU;
 
 	if (p->ipv6 ? icmp->type != 2 : icmp->type != 3 || icmp->code != 4)
 		return 0;
 	if (!p->ipv6)
-		said &= 0xffff;
-	if (said < least)
-		said = least;
-	return said < 0xffff ? said : 0xffff;
+		mtu &= 0xffff;
+	if (mtu < least)
+		mtu = least;
+	return mtu < 0xffff ? mtu : 0xffff;
 }
 
 /* Whether the quoted outer packet went from this address to that one. */
@@ -71,7 +71,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	const struct service *s;
 	const struct backend *b;
 	struct icmp_header *icmp;
-	struct path_mtu *told;
+	struct path_mtu *known;
 	struct route route = {};
 	int reason;
 	__s64 sum;
@@ -85,18 +85,18 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	if (!s || !b || !local || s->forward != TUNNEL || DIRECTION(entry) == OUTWARD ||
 	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, &b->address))
 		return pass(PASS_ICMP_UNKNOWN);
-	mtu = said_mtu(p, icmp);
+	mtu = mtu_of_message(p, icmp);
 	if (!mtu)
 		return pass(PASS_ICMP_UNKNOWN);
 	key = c->backend;
-	told = bpf_map_lookup_elem(&path_mtus, &key);
-	if (told && !DRY) {
-		told->mtu = mtu;
-		told->tick = tick;
+	known = bpf_map_lookup_elem(&path_mtus, &key);
+	if (known && !TRACING) {
+		known->mtu = mtu;
+		known->tick = tick;
 	}
 	outer = outer_length(p);
 	header = outer + sizeof(struct icmp_header);
-	if (p->l3_length < header + outer || !may_tell(tick))
+	if (p->l3_length < header + outer || !may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
 	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);
 	if (reason)

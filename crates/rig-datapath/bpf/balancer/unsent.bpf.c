@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Packets that a device did not take. The kernel hands those that are redirected over some at a time, behind the back of who
- * redirected them, and drivers those that are turned round; only tracepoints say what became of them.
+ * Packets that a device did not take. The kernel hands over those that are redirected some at a time, after the program has ended, and
+ * drivers those that are sent back (XDP_TX); only tracepoints say what became of them.
  */
 #include "maps.h"
 

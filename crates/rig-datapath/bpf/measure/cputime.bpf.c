@@ -117,7 +117,7 @@ struct cpu {
 	__u64 who;
 	__u64 came;
 	__u64 had;
-	/* Receive work that is nobody's yet, the polls that were in it, and whose devices they were. */
+	/* Receive work that is not accounted yet, the polls that were in it, and whose devices they were. */
 	__u64 pending;
 	__u32 polls;
 	__u32 polled;
@@ -149,7 +149,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
-	__type(key, struct watched);
+	__type(key, struct watch_key);
 	__type(value, __u32);
 } places SEC(".maps");
 
@@ -187,7 +187,7 @@ static always_inline void charge(struct cpu *cpu, __u64 from, __u64 until)
 		return;
 	cpu->times.kinds[kind & (KINDS - 1)] += spent;
 	if (kind == PROCESS)
-		cpu->times.places[cpu->place & (PLACES - 1)].processes += spent;
+		cpu->times.places[cpu->place & (ACCOUNTS - 1)].processes += spent;
 	else if (kind == NET_RX || kind == NAPI_THREAD)
 		cpu->pending += spent;
 }
@@ -220,7 +220,7 @@ static always_inline int done(struct cpu *cpu, __u64 begun)
 
 static always_inline void settle(struct cpu *cpu, __u32 place)
 {
-	cpu->times.places[place & (PLACES - 1)].network += cpu->pending;
+	cpu->times.places[place & (ACCOUNTS - 1)].network += cpu->pending;
 	cpu->pending = 0;
 }
 
@@ -241,7 +241,7 @@ static always_inline struct upid number_in(struct pid *pid, __u32 level)
 	return number;
 }
 
-/* The number that whoever watches knows a process by; 0 where it knows none. */
+/* The number of a process in the watching program's namespace; 0 where it has none there. */
 static always_inline __u32 number_for(struct watcher *watcher, struct task_struct *task)
 {
 	struct pid *pid = task->group_leader->thread_pid;
@@ -257,7 +257,7 @@ static always_inline __u32 number_for(struct watcher *watcher, struct task_struc
 static always_inline __u32 known_place(struct cpu *cpu, __u32 process, __u32 namespace, struct task_struct *task)
 {
 	struct known *known = &cpu->known[(process ^ namespace) & (KNOWN - 1)];
-	struct watched watched = { .kind = WATCHED_PROCESS };
+	struct watch_key watched = { .kind = WATCHED_PROCESS };
 	struct watcher *watching = watcher();
 	__u32 *place = 0;
 
@@ -334,7 +334,7 @@ static always_inline void takes_over(struct cpu *cpu, __u64 now, struct task_str
 }
 
 /*
- * Whoever runs now came unseen: some kernels keep a task's switches from tracing. How long the other one ran is known to the
+ * The task that runs now came unseen: some kernels keep a task's switches from tracing. How long the other one ran is known to the
  * scheduler.
  */
 static __noinline void repair(struct cpu *cpu, __u64 now, struct task_struct *task)
@@ -500,7 +500,7 @@ static __noinline void polls_several(struct cpu *cpu, __u32 place)
 	advance(cpu);
 	if (!cpu->several) {
 		each = cpu->pending / (cpu->polls + 1);
-		cpu->times.places[place & (PLACES - 1)].network += each;
+		cpu->times.places[place & (ACCOUNTS - 1)].network += each;
 		cpu->pending -= each;
 		settle(cpu, cpu->polled);
 	} else {
@@ -619,7 +619,7 @@ int cputime_rest(void *arguments)
 	return READ_DONE;
 }
 
-/* Run once, by whoever will say who is watched: numbers of processes are those of its namespace. */
+/* Run once by the watching program: numbers of processes are those of its namespace. */
 SEC("raw_tp")
 int cputime_own(void *arguments)
 {

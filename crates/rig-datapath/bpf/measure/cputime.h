@@ -26,20 +26,20 @@ enum kind {
 
 _Static_assert(KINDS == 16, "a power of two");
 
-/* Place 0 is everybody who is not watched. */
-#define PLACES 64
-/* Of the CPU's own queue of packets, which is nobody's. */
+/* Account 0 is of all that is not watched. */
+#define ACCOUNTS 64
+/* Of the CPU's own queue of packets, which is of no device. */
 #define BACKLOG 63
 
 #define WATCHED_NAMESPACE 0
 #define WATCHED_PROCESS 1
 
-struct watched {
+struct watch_key {
 	__u32 kind;
 	__u32 id;
 };
 
-/* Who says who is watched. */
+/* The program that says what is watched. */
 struct watcher {
 	/* Rises when what is watched changes. */
 	__u32 generation;
@@ -59,7 +59,7 @@ struct watcher {
 #define READ_AGAIN 2
 
 /* Nanoseconds. */
-struct place {
+struct account_time {
 	/* Of processes, outside of softirqs, and of interrupts where these are counted by themselves. */
 	__u64 processes;
 	/* Receive softirqs and threads, on behalf of devices. */
@@ -71,7 +71,7 @@ struct times {
 	/* CLOCK_MONOTONIC */
 	__u64 at;
 	__u64 kinds[KINDS];
-	struct place places[PLACES];
+	struct account_time places[ACCOUNTS];
 	/* Runs of the programs, and what the measured ones of these took together. */
 	__u64 events;
 	__u64 measured;

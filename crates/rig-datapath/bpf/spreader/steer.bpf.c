@@ -7,7 +7,7 @@
  * processes that CPU's queue has taken a batch from it after the bucket's last packet was put in, and then found the queue empty
  * and lay down: it lies down with nothing in its hands, merged segments included (kernel/bpf/cpumap.c, cpu_map_kthread_run). It
  * may lie down on what it saw just before a packet was put in, which is why the batch is asked for. Nothing is counted packet by
- * packet, so that what is dropped on the way does not matter.
+ * packet, so that what is dropped on the state does not matter.
  */
 #include <linux/bpf.h>
 #include "lib/chunks.h"
@@ -52,7 +52,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, BUCKETS);
 	__type(key, __u32);
-	__type(value, struct way);
+	__type(value, struct bucket_state);
 } ways SEC(".maps");
 
 /* By CPU that packets are given to. */
@@ -169,20 +169,20 @@ static always_inline void complete(struct xdp_md *ctx, const struct flow *flow)
 		bpf_xdp_store_bytes(ctx, at, &whole, sizeof(whole));
 }
 
-/* Whether nothing that went this way is unfinished. */
-static always_inline int is_done(const struct way *way)
+/* Whether nothing that went this state is unfinished. */
+static always_inline int is_done(const struct bucket_state *state)
 {
-	__u32 cpu = way->cpu - 1;
+	__u32 cpu = state->cpu - 1;
 	struct processor *processor = bpf_map_lookup_elem(&processors, &cpu);
-	struct link *link = bpf_map_lookup_percpu_elem(&links, &cpu, way->receiver);
+	struct link *link = bpf_map_lookup_percpu_elem(&links, &cpu, state->receiver);
 
 	return processor && link && !link->open && processor->slept > link->rounds;
 }
 
-static always_inline void move(struct way *way, __u32 cpu)
+static always_inline void move(struct bucket_state *state, __u32 cpu)
 {
-	way->cpu = cpu;
-	way->waits_since = 0;
+	state->cpu = cpu;
+	state->waits_since = 0;
 }
 
 SEC("xdp.frags")
@@ -191,7 +191,7 @@ int steer(struct xdp_md *ctx)
 	__u32 key, cpu, queue = ctx->rx_queue_index, *want;
 	struct flow flow = {};
 	struct link *link;
-	struct way *way;
+	struct bucket_state *state;
 	__u64 now;
 
 	if (queue >= steering.queues || !read_flow(ctx, &flow))
@@ -201,32 +201,32 @@ int steer(struct xdp_md *ctx)
 	      BUCKETS;
 	want = bpf_map_lookup_elem(&wanted, &key);
 	key += queue * BUCKETS;
-	way = bpf_map_lookup_elem(&ways, &key);
-	if (!want || !way)
+	state = bpf_map_lookup_elem(&ways, &key);
+	if (!want || !state)
 		return XDP_ABORTED;
 	cpu = (*want & ~AT_ONCE) + 1;
-	if (way->cpu == cpu) {
-		way->waits_since = 0;
-	} else if (!way->cpu || is_done(way)) {
-		move(way, cpu);
+	if (state->cpu == cpu) {
+		state->waits_since = 0;
+	} else if (!state->cpu || is_done(state)) {
+		move(state, cpu);
 	} else if (*want & AT_ONCE) {
-		move(way, cpu);
-		way->unsafe++;
-	} else if (!steering.strict || !way->waits_since) {
+		move(state, cpu);
+		state->forced++;
+	} else if (!steering.strict || !state->waits_since) {
 		now = bpf_ktime_get_ns();
-		if (!way->waits_since) {
-			way->waits_since = now;
-		} else if (now - way->waits_since > PATIENCE) {
-			move(way, cpu);
-			way->unsafe++;
+		if (!state->waits_since) {
+			state->waits_since = now;
+		} else if (now - state->waits_since > MAX_WAIT) {
+			move(state, cpu);
+			state->forced++;
 		}
 	}
 	if (steering.completes && flow.protocol)
 		complete(ctx, &flow);
-	way->packets++;
-	way->bytes += bpf_xdp_get_buff_len(ctx);
-	way->receiver = bpf_get_smp_processor_id();
-	cpu = way->cpu - 1;
+	state->packets++;
+	state->bytes += bpf_xdp_get_buff_len(ctx);
+	state->receiver = bpf_get_smp_processor_id();
+	cpu = state->cpu - 1;
 	link = bpf_map_lookup_elem(&links, &cpu);
 	if (!link)
 		return XDP_ABORTED;

@@ -8,7 +8,7 @@
 /* Of a CPU in the table: the bucket does not wait for its old one, which is gone. */
 #define AT_ONCE 0x80000000
 /* How long a move waits for the old CPU, unless it waits as long as it takes. */
-#define PATIENCE 5000000ULL
+#define MAX_WAIT 5000000ULL
 
 struct steering {
 	__u64 key[HASH_KEYS];
@@ -26,11 +26,11 @@ _Static_assert(sizeof(struct steering) == 104, "");
  * A bucket's packets of one receive queue. A queue is polled by one CPU at a time, so that these are written without locks, and
  * all packets of a flow come by one.
  */
-struct way {
+struct bucket_state {
 	__u64 packets;
 	__u64 bytes;
 	/* Moves that did not wait. */
-	__u64 unsafe;
+	__u64 forced;
 	/* Since when it waits for its old CPU; 0 while it does not. */
 	__u64 waits_since;
 	/* Where it goes, and 1; 0 before its first packet. */
@@ -38,7 +38,7 @@ struct way {
 	/* That received its last packet. */
 	__u32 receiver;
 };
-_Static_assert(sizeof(struct way) == 40, "");
+_Static_assert(sizeof(struct bucket_state) == 40, "");
 
 /* The kernel's thread that processes what is put into a CPU's queue. Only that CPU writes it, but for `refused`. */
 struct processor {
@@ -62,7 +62,7 @@ _Static_assert(sizeof(struct processor) == 64, "");
 
 /* What a receiving CPU has put into another one's queue. */
 struct link {
-	/* Packets are on their way there: the kernel puts some in at a time. */
+	/* Packets are on their state there: the kernel puts some in at a time. */
 	__u64 open;
 	/* `rounds` of the other one after the last were put in. */
 	__u64 rounds;

@@ -52,7 +52,7 @@ static __attribute__((noinline)) int drop(const struct packet *p, __u32 interfac
 {
 	__u32 key, zero = 0, *turn;
 	struct traffic *t = traffic_of(interface);
-	struct dropped *d;
+	struct dropped_packet *d;
 	__u64 *count;
 
 	if (reason == NOWHERE)

@@ -41,7 +41,7 @@ static always_inline int send_back(struct __sk_buff *skb, __u32 interface)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Whether the router answers for an address: it has a route there, which does not lead back to whoever asks. */
+/* Whether the router answers for an address: it has a route there, which does not lead back to the sender. */
 static __attribute__((noinline)) int answers_for(const struct interface *at, const struct address *target)
 {
 	struct route r = {};
@@ -63,7 +63,7 @@ static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, con
 		return drop(p, number, REASON_INVALID_ARP);
 	asked = a->target;
 	set_v4(&target, asked);
-	/* Whoever asks for an address of its own wants to know whether somebody else has it. */
+	/* A host that asks for its own address probes whether another one has it (RFC 5227). */
 	if (a->operation != bpf_htons(1) || asked == a->sender || !answers_for(at, &target))
 		return drop(p, number, REASON_UNANSWERED);
 	set_mac(ethernet->h_dest, a->sender_mac);
@@ -90,7 +90,7 @@ static always_inline int asked_for(struct __sk_buff *skb, const struct packet *p
 	set_v6(target, &s->target);
 	if (*(__u8 *)&s->target == 0xff || is_v4(target))
 		return REASON_INVALID_ARP;
-	/* From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4). */
+	/* From the unspecified address: duplicate address detection (RFC 4862, 5.4). */
 	return !p->key.source.hi && !p->key.source.lo ? REASON_UNANSWERED : 0;
 }
 
@@ -135,7 +135,7 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	a = (void *)(ethernet + 1);
 	if ((void *)(a + 1) > (void *)(long)skb->data_end)
 		return drop(p, number, REASON_PUSH);
-	/* To whoever asks, whatever address the configuration says that the container has (RFC 4861, 7.2.4). */
+	/* To the sender's address, whatever address the configuration says that the container has (RFC 4861, 7.2.4). */
 	set_mac(ethernet->h_dest, ethernet->h_source);
 	set_mac(ethernet->h_source, c->mac);
 	/* Router, solicited, override. */
@@ -188,7 +188,7 @@ static always_inline int send_back_to_peer(struct __sk_buff *skb, const struct p
 }
 
 /*
- * A question for an address from behind a tunnel, where somebody may know of no router: it is answered with the container's own
+ * A question for an address from behind a tunnel, where the sender may know of no router: it is answered with the container's own
  * MAC address, which frames of its network come by.
  */
 static __attribute__((noinline)) int answer_arp_of_peer(struct __sk_buff *skb, const struct outer *o,
@@ -338,7 +338,7 @@ static always_inline int is_one(const struct packet *p, const struct address *a)
  * Whether a packet's sender may be told of it: not of errors, which all of ICMPv6 below 128 are, of redirects, of later
  * fragments, nor of what is not between two hosts (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
  */
-static always_inline int may_tell(const struct packet *p)
+static always_inline int may_send_error(const struct packet *p)
 {
 	if (p->error || p->later || !is_one(p, &p->key.source) || !is_one(p, &p->key.destination))
 		return 0;
@@ -355,7 +355,7 @@ static always_inline int may_tell(const struct packet *p)
  * Whether an interface is not told of too much (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f). Where two CPUs tell it something at a time one of
  * them may not be counted.
  */
-static always_inline int may_tell_more(__u32 interface)
+static always_inline int has_error_quota(__u32 interface)
 {
 	__u64 *next = bpf_map_lookup_elem(&told, &interface), now = bpf_ktime_get_ns(), from;
 
@@ -387,9 +387,9 @@ static always_inline void *put_in_front(struct __sk_buff *skb, __u32 bytes, __be
 
 /*
  * Tells the sender of a packet, a container behind `at`, what became of it, in place of the packet: RFC 792 and RFC 4443.
- * `reason` counts those that nobody is told of.
+ * `reason` counts those without a message.
  */
-static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 mtu)
+static __attribute__((noinline)) int send_error(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 mtu)
 {
 	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
@@ -398,10 +398,10 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 	__u8 quote[QUOTED] = {}, sender[6];
 	__s64 sum;
 
-	if (!at || !c || !may_tell(p))
+	if (!at || !c || !may_send_error(p))
 		return drop(p, number, reason);
 	if (!at->gateway[p->ipv6 & 1].lo || quoted < sizeof(struct iphdr) || quoted > QUOTED ||
-	    !may_tell_more(number) || bpf_skb_load_bytes(skb, 6, sender, 6) || bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
+	    !has_error_quota(number) || bpf_skb_load_bytes(skb, 6, sender, 6) || bpf_skb_load_bytes(skb, ETH_HLEN, quote, quoted))
 		return drop(p, number, reason);
 	sum = bpf_csum_diff(0, 0, (__be32 *)quote, sizeof(quote), 0);
 	if (sum < 0 || bpf_skb_change_tail(skb, ETH_HLEN + quoted, 0))
@@ -432,7 +432,7 @@ static __attribute__((noinline)) int tell(struct __sk_buff *skb, struct packet *
 		__builtin_memset(&e->ip, 0, sizeof(e->ip));
 		*(__u8 *)&e->ip = 0x45;
 		e->ip.tot_len = bpf_htons(sizeof(e->ip) + ICMP_HEADER + quoted);
-		/* Without an identification, so nobody may fragment it (RFC 6864, 4.1). */
+		/* Without an identification, so no router may fragment it (RFC 6864, 4.1). */
 		e->ip.frag_off = bpf_htons(0x4000);
 		e->ip.ttl = OUTER_TTL;
 		e->ip.protocol = IPPROTO_ICMP;

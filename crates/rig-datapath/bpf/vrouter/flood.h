@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Frames to all of a network: broadcasts, groups and, where the network wants it, addresses that nobody has. Each member gets a
+ * Frames to all of a network: broadcasts, groups and, where the network is set to that, unknown addresses. Each member gets a
  * copy but who sent it; what came by a tunnel goes into none. Copies are held against rules one by one and are of no flow.
  */
 #ifndef VROUTER_FLOOD_H
@@ -61,7 +61,7 @@ static always_inline __u32 all_of(__u32 vrf)
 	return r ? r->next_hop : 0;
 }
 
-/* The same for a frame whose address is nobody's alone. */
+/* The same for a frame to a group or an unknown address. */
 static always_inline __u32 all_of_frame(__u32 vrf, const __u8 *mac)
 {
 	__u32 all = all_of(vrf);
@@ -140,13 +140,13 @@ static long copy_to(__u32 at, struct copying *c)
 			return 0;
 		if (!is_let_through(p, &p->key, w, 0, nh->number)) {
 			c->refused = 1;
-			if (w->said_count)
+			if (w->match_count)
 				log_refusal(w, nh->number);
 			drop(p, nh->number, REASON_POLICY);
 			return 0;
 		}
 	} else if (nh->kind == TO_TUNNEL) {
-		/* Nobody is told of what was sent to many (RFC 1122, 3.2.2). The next hop is that of IP packets. */
+		/* There are no errors about what was sent to many (RFC 1122, 3.2.2). The next hop is that of IP packets. */
 		if (on_the_wire(c->skb, p) + overhead_of_frame(nh->encapsulation) > nh->mtu + overhead(nh->encapsulation)) {
 			c->refused = 1;
 			drop(p, c->number, REASON_TOO_BIG);
@@ -210,7 +210,7 @@ static always_inline int is_for_all(struct packet *p, const struct interface *at
 static always_inline void count_copies(const struct copying *c)
 {
 	__u32 number = c->number;
-	struct copied *count = bpf_map_lookup_elem(&copied, &number);
+	struct copy_count *count = bpf_map_lookup_elem(&copied, &number);
 
 	if (count) {
 		count->frames++;
@@ -218,7 +218,7 @@ static always_inline void count_copies(const struct copying *c)
 	}
 }
 
-/* Whether there is a last one, who gets the packet itself. */
+/* Whether there is a last member, which gets the packet itself. */
 static always_inline int copy_to_all(struct copying *c, const struct packet *p)
 {
 	bpf_loop(c->count, copy_to, c, 0);
@@ -232,8 +232,8 @@ static always_inline int copy_to_all(struct copying *c, const struct packet *p)
 }
 
 /*
- * By the device's own way, as copies go: the kernel looks anew whom the frame is for, and who gets one for somebody else's address does
- * not take it for its own. bpf_redirect_peer hands it over as the container's (skb_scrub_packet in net/core/skbuff.c).
+ * Through the device's queue, as copies go: the kernel sets the packet's type anew by its destination address, so that a container drops
+ * a frame for another's address. bpf_redirect_peer hands it over as the container's own (skb_scrub_packet in net/core/skbuff.c).
  */
 static always_inline int to_last(struct __sk_buff *skb, const struct next_hop *nh)
 {
@@ -266,7 +266,7 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 	reason = is_for_all(p, at, number, 0);
 	if (!reason && !is_let_through(p, &p->key, w, number, 0)) {
 		reason = REASON_POLICY;
-		if (w->said_count)
+		if (w->match_count)
 			log_refusal(w, number);
 	}
 	if (!reason && !may_copy(bpf_map_lookup_elem(&copying, &number), nh->mtu, COPIES_AT_ONCE))
@@ -328,8 +328,8 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 }
 
 /*
- * What came behind a label that is a network's for frames to all. Questions for addresses cannot be answered: the label says whom they
- * are for, and not who asks. A frame to one that nobody has is flooded where the network wants it, and others are not sent so.
+ * A frame behind a network's label for frames to all. ARP requests cannot be answered: the label names the network, and not the node
+ * that asks. A frame for an unknown address is flooded where the network is set to that, and other ones are not sent so.
  */
 static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const struct outer *o, __u32 all)
 {

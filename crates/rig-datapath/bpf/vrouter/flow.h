@@ -94,10 +94,10 @@ static __attribute__((noinline)) int join_fragments(struct packet *p)
 }
 
 /*
- * An entry for the answers that was there already answers who asks now: it may have asked from another interface before, whose
- * direction will end without it.
+ * An entry for replies that was there already now replies to this flow: the same client may have sent from another interface before,
+ * whose entry will end without it.
  */
-static __attribute__((noinline)) void turn_back(const struct work *w)
+static __attribute__((noinline)) void redirect_replies(const struct work *w)
 {
 	struct flow *there = bpf_map_lookup_elem(&flows, &w->back_key);
 
@@ -105,7 +105,7 @@ static __attribute__((noinline)) void turn_back(const struct work *w)
 		there->reverse_at = w->back.reverse_at;
 }
 
-/* Enters both directions, or neither; `is_new` says whether nobody else did at the same time. */
+/* Enters both directions, or neither; `is_new` says whether no other CPU did at the same time. */
 static always_inline int enter(const struct packet *p, struct work *w, const struct interface *at, __u32 number,
 			       __u8 *is_new)
 {
@@ -130,7 +130,7 @@ static always_inline int enter(const struct packet *p, struct work *w, const str
 		__sync_fetch_and_add(count, 1);
 		*is_new = 1;
 		if (there)
-			turn_back(w);
+			redirect_replies(w);
 	}
 	return 0;
 }
@@ -144,8 +144,8 @@ static __attribute__((noinline)) int is_fat(const struct packet *p, __u32 interf
 }
 
 /*
- * The fat flow that a packet without one of its own is of; its key becomes the flow's. Who answers for a service may send to any port of
- * who asks, but it begins no TCP connection by that: this is held against the rules.
+ * The fat flow that a packet without one of its own is of; its key becomes the flow's. A service may send to any port of its client,
+ * but that begins no TCP connection: a SYN is held against the rules.
  */
 static __attribute__((noinline)) struct flow *find_fat(struct packet *p)
 {
@@ -173,17 +173,17 @@ static __attribute__((noinline)) struct flow *find_fat(struct packet *p)
  * Makes a flow to another interface here fat where that has it so, if its packets still go there: several ways are chosen from by
  * the key.
  */
-static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 interface, struct route *way)
+static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 interface, struct route *route)
 {
-	struct route before = *way;
+	struct route before = *route;
 	__u16 port = p->key.source_port;
 
 	if (!is_fat(p, interface))
 		return 0;
 	p->key.source_port = 0;
-	if (!resolve(vrf, &p->key.destination, hash_of(&p->key), way) && way->next_hop == before.next_hop)
+	if (!resolve(vrf, &p->key.destination, hash_of(&p->key), route) && route->next_hop == before.next_hop)
 		return FAT;
-	*way = before;
+	*route = before;
 	p->key.source_port = port;
 	return 0;
 }
@@ -201,18 +201,18 @@ static __attribute__((noinline)) int log_change(struct work *w, struct flow *kno
 		k = &w->back_key;
 		began = bpf_map_lookup_elem(&flows, k) ?: known;
 	}
-	if (began->flags & (is_let_through ? TOLD : TOLD_DENIED))
+	if (began->flags & (is_let_through ? LOGGED_ALLOWED : LOGGED_DENIED))
 		return 0;
-	began->flags = (began->flags & ~(TOLD | TOLD_DENIED)) | (is_let_through ? TOLD : TOLD_DENIED);
-	return log_said(w, k, is_let_through);
+	began->flags = (began->flags & ~(LOGGED_ALLOWED | LOGGED_DENIED)) | (is_let_through ? LOGGED_ALLOWED : LOGGED_DENIED);
+	return log_matches(w, k, is_let_through);
 }
 
 /* Logs what rules have refused that is of no flow. */
 static __attribute__((noinline)) int log_refusal(struct work *w, __u32 interface)
 {
 	if (may_log_refusal(interface))
-		return log_said(w, &w->packet.key, 0);
-	count_log(LOG_HELD_BACK, w->said_count);
+		return log_matches(w, &w->packet.key, 0);
+	count_log(LOG_HELD_BACK, w->match_count);
 	return 0;
 }
 
@@ -221,14 +221,14 @@ static __attribute__((noinline)) int log_refusal(struct work *w, __u32 interface
  * it comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
  */
 static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *known,
-					    struct way *out)
+					    struct resolution *out)
 {
 	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
 	int forward = !known || known->flags & FORWARD, reason, fat_flag = known ? known->flags & FAT : 0;
 	__u32 hash;
 	struct work *w = work_here();
-	struct route *way = &out->route;
+	struct route *route = &out->route;
 	struct flow *own, *back;
 	__u32 reverse_at = p->key.at, other = 0, epoch;
 
@@ -246,23 +246,23 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	/* To oneself: both directions would be one entry, that of an answer, which stays until the one that began it goes. */
 	if (is_same(&p->key.source, &p->key.destination))
 		return REASON_INVALID_SOURCE;
-	/* Nobody sends from an address that packets do not go to by the same way. */
-	reason = route_back(at, &p->key.source, outer, way);
+	/* Strict reverse path (RFC 3704, 2.2): a source that packets do not go to by the same way is none. */
+	reason = route_back(at, &p->key.source, outer, route);
 	if (reason)
 		return reason;
-	back->next_hop = way->next_hop;
-	back->label = way->label;
+	back->next_hop = route->next_hop;
+	back->label = route->label;
 	out->tunnel_port = tunnel_port(hash);
 	if (outer) {
-		way->next_hop = at->next_hop;
-		way->label = 0;
+		route->next_hop = at->next_hop;
+		route->label = 0;
 	} else {
 		const struct next_hop *nh;
 
-		reason = resolve(at->vrf, &p->key.destination, hash, way);
+		reason = resolve(at->vrf, &p->key.destination, hash, route);
 		if (reason)
 			return reason;
-		nh = next_hop_at(way->next_hop);
+		nh = next_hop_at(route->next_hop);
 		if (!nh)
 			return REASON_INVALID_NH;
 		/* Nothing is remembered of what the router itself answers. */
@@ -271,7 +271,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		if (nh->kind == TO_INTERFACE) {
 			other = nh->number;
 			if (!known && c->fat && !fat_flag)
-				fat_flag = fatten(p, at->vrf, other, way);
+				fat_flag = fatten(p, at->vrf, other, route);
 			reverse_at = AT(nh->number, p->protocol);
 		}
 	}
@@ -284,11 +284,11 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 			    outer ? (forward ? 0 : number) : (forward ? number : other),
 			    outer ? (forward ? number : 0) : (forward ? other : number))) {
 		if (!known) {
-			if (w->said_count)
+			if (w->match_count)
 				log_refusal(w, number);
 			return REASON_POLICY;
 		}
-		if (w->said_count)
+		if (w->match_count)
 			log_change(w, known, 0);
 		known->flags |= DENIED;
 		known->epoch = epoch;
@@ -302,24 +302,24 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	/* What connections say of themselves is of none of them alone. */
 	own->tcp = p->protocol == IPPROTO_TCP && !fat_flag ? seen_in(p, 1) : 0;
 	back->tcp = 0;
-	own->next_hop = way->next_hop;
-	own->label = way->label;
+	own->next_hop = route->next_hop;
+	own->label = route->label;
 	own->reverse_at = reverse_at;
 	back->reverse_at = p->key.at;
 	own->tunnel_port = out->tunnel_port;
 	back->tunnel_port = tunnel_port(hash_of(&w->back_key));
-	own->flags = FORWARD | fat_flag | (w->said_count ? TOLD : 0);
+	own->flags = FORWARD | fat_flag | (w->match_count ? LOGGED_ALLOWED : 0);
 	back->flags = fat_flag;
 	own->mirror = back->mirror = out->mirror = w->mirror;
 	if (known) {
-		if (w->said_count)
+		if (w->match_count)
 			log_change(w, known, 1);
 		/* Answers come by another way than before; where there is no room they are held against the rules. */
 		if (forward && known->reverse_at != reverse_at &&
 		    bpf_map_update_elem(&flows, &w->back_key, back, BPF_NOEXIST) == -EEXIST)
-			turn_back(w);
-		known->next_hop = way->next_hop;
-		known->label = way->label;
+			redirect_replies(w);
+		known->next_hop = route->next_hop;
+		known->label = route->label;
 		known->mirror = w->mirror;
 		known->reverse_at = reverse_at;
 		known->flags &= ~DENIED;
@@ -327,14 +327,14 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		return 0;
 	}
 	reason = enter(p, w, at, number, &out->is_new);
-	if (w->said_count && out->is_new)
-		log_said(w, &p->key, 1);
+	if (w->match_count && out->is_new)
+		log_matches(w, &p->key, 1);
 	return reason;
 }
 
 /* The flow of a packet, or the reason why it has none. `bytes` are those of the whole frame. */
 static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 number, __u32 outer,
-				const struct control *c, struct way *out)
+				const struct control *c, struct resolution *out)
 {
 	struct flow *f;
 	int reason;

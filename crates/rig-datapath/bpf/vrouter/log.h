@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What rules that log have decided: each flow once, and again when another verdict comes over it. Whoever reads the log takes
- * what is there now and then; nobody is woken for it, and where nobody reads what is there, the rest is counted.
+ * What rules that log have decided: each flow once, and again when its verdict changes. The daemon reads the ring now and then and is
+ * not woken for it; where the ring is full, records are counted and lost.
  */
 #ifndef VROUTER_LOG_H
 #define VROUTER_LOG_H
 
 #include "packet.h"
 
-/* Refusals are remembered by no flow: each packet is another one. So many of an interface are told of. */
+/* Refusals have no flow, so that each packet is another one: so many of an interface are logged. */
 #define NS_PER_REFUSAL 10000000ULL
 #define REFUSALS_AT_ONCE 128
 
@@ -35,7 +35,7 @@ static always_inline int may_log_refusal(__u32 interface)
 }
 
 /* Fills a record but for `flags`. A function of its own so that its type is among those of the object (BTF). */
-static __attribute__((noinline)) int describe(struct logged *one, const struct flow_key *k, const struct said *s,
+static __attribute__((noinline)) int describe(struct log_record *one, const struct flow_key *k, const struct rule_match *s,
 					      const struct list *l, const struct packet *p)
 {
 	one->time = bpf_ktime_get_ns();
@@ -54,13 +54,13 @@ static __attribute__((noinline)) int describe(struct logged *one, const struct f
 }
 
 /* Logs what rules have said of a flow, whose key is that of the direction that began it. */
-static __attribute__((noinline)) int log_said(struct work *w, const struct flow_key *k, __u32 is_let_through)
+static __attribute__((noinline)) int log_matches(struct work *w, const struct flow_key *k, __u32 is_let_through)
 {
-	for (__u32 i = 0; i < MOST_SAID && i < w->said_count; i++) {
-		const struct said *s = &w->said[i];
+	for (__u32 i = 0; i < MAX_MATCHES && i < w->match_count; i++) {
+		const struct rule_match *s = &w->matches[i];
 		__u32 list = s->list;
 		const struct list *l = bpf_map_lookup_elem(&lists, &list);
-		struct logged *one = l ? bpf_ringbuf_reserve(&log_ring, sizeof(*one), 0) : 0;
+		struct log_record *one = l ? bpf_ringbuf_reserve(&log_ring, sizeof(*one), 0) : 0;
 
 		if (!one) {
 			count_log(LOG_LOST, 1);
@@ -69,7 +69,7 @@ static __attribute__((noinline)) int log_said(struct work *w, const struct flow_
 		describe(one, k, s, l, &w->packet);
 		one->flags = s->flags | (is_let_through ? LOG_LET_THROUGH : 0);
 		bpf_ringbuf_submit(one, BPF_RB_NO_WAKEUP);
-		count_log(LOG_TOLD, 1);
+		count_log(LOG_WRITTEN, 1);
 	}
 	return 0;
 }

@@ -170,7 +170,7 @@ struct {
 	__type(value, __u64);
 } ended SEC(".maps");
 
-/* Of these, those that nobody had answered, ended early because the table or the interface's share ran short. */
+/* Of these, unanswered ones that ended early because the table or the interface's share ran short. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -215,7 +215,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct copied);
+	__type(value, struct copy_count);
 } copied SEC(".maps");
 
 /* When each interface could have one more frame copied, and all tunnels together one of each network's members; as `told`. */
@@ -254,7 +254,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct dropped);
+	__type(value, struct dropped_packet);
 } dropped SEC(".maps");
 
 struct {
@@ -264,7 +264,7 @@ struct {
 	__type(value, __u32);
 } drop_turns SEC(".maps");
 
-/* Values of struct logged. */
+/* Values of struct log_record. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 19);
@@ -288,7 +288,7 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, MOST_ANALYSERS + 1);
 	__type(key, __u32);
-	__type(value, struct mirrored);
+	__type(value, struct mirror_count);
 } mirrored SEC(".maps");
 
 /* When the log could be told of one more refusal by each interface, if all that it was told had come evenly; ns. */

@@ -3,7 +3,7 @@
  * Copies of packets for analysers: the frame as the container has sent it, or as it gets it, in VXLAN (RFC 7348).
  *
  * A clone is sent to the container's own interface, where `to_analyser` takes it before it is out, wraps it and sends it on. Where that
- * program is missing the clone comes to a container that has it already, and to nobody else. All of it is done before the
+ * program is missing the clone comes to a container that has it already, and goes nowhere else. All of it is done before the
  * original goes on, and whatever becomes of the clone, the original is as it was.
  */
 #ifndef VROUTER_MIRROR_H
@@ -14,14 +14,14 @@
 /* In front of the frame's IP header, behind the outer Ethernet header. */
 #define COPY_HEADER (sizeof(struct over_vxlan) + ETH_HLEN)
 
-static always_inline struct mirrored *mirrored_of(__u32 analyser)
+static always_inline struct mirror_count *mirrored_of(__u32 analyser)
 {
 	return bpf_map_lookup_elem(&mirrored, &analyser);
 }
 
 static always_inline void count_failed(__u32 analyser)
 {
-	struct mirrored *c = mirrored_of(analyser);
+	struct mirror_count *c = mirrored_of(analyser);
 
 	if (c)
 		c->failed++;
@@ -31,7 +31,7 @@ static always_inline void count_failed(__u32 analyser)
  * Sends a copy of the packet, which has `outer` bytes of a tunnel's header and is the interface's with the kernel's number
  * `ifindex`. Pointers into the packet are void behind it.
  */
-static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex, const struct way *to, __u32 outer,
+static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex, const struct resolution *to, __u32 outer,
 					    const struct ethhdr *frame)
 {
 	__u32 number = to->mirror;
@@ -45,9 +45,9 @@ static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex
 	w->copy.port = to->tunnel_port;
 	w->copy.is_single = outer == sizeof(struct mpls_over_gre);
 	w->copy.frame = *frame;
-	if (a && a->way.ifindex)
+	if (a && a->next_hop.ifindex)
 		bpf_clone_redirect(skb, ifindex, 0);
-	/* Nobody has taken it. */
+	/* `to_analyser` has not taken it. */
 	if (w->copy.analyser)
 		count_failed(number);
 	w->copy.analyser = 0;
@@ -62,12 +62,12 @@ static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex
 static always_inline __s32 fit(struct __sk_buff *skb, const struct analyser *a, const struct work *w)
 {
 	const struct packet *p = &w->packet;
-	__u32 outer = w->copy.outer, length = p->length, most = a->way.mtu - COPY_HEADER;
+	__u32 outer = w->copy.outer, length = p->length, most = a->next_hop.mtu - COPY_HEADER;
 	__u64 encapsulates = outer ? 0 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |
 						 BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
 	__u32 wire = length;
 
-	if (a->way.mtu <= COPY_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))
+	if (a->next_hop.mtu <= COPY_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))
 		return -1;
 	if (skb->gso_size && !w->copy.is_single && length + COPY_HEADER <= 0xffff) {
 		wire = p->l4 - p->l3 + p->header + skb->gso_size;
@@ -98,7 +98,7 @@ int to_analyser(struct __sk_buff *skb)
 	const struct analyser *a;
 	struct over_vxlan *header;
 	struct ethhdr *ethernet, *inner;
-	struct mirrored *c;
+	struct mirror_count *c;
 	__s32 length;
 
 	/* What the kernel itself sends to the container. */
@@ -123,15 +123,15 @@ int to_analyser(struct __sk_buff *skb)
 	ethernet->h_proto = bpf_htons(ETH_P_IP);
 	/* The address that it had may be one of a group's. */
 	set_mac(ethernet->h_dest, ethernet->h_source);
-	write_ip(&header->outer.ip, &a->way, w->packet.class & ~3, IPPROTO_UDP, length + COPY_HEADER);
+	write_ip(&header->outer.ip, &a->next_hop, w->packet.class & ~3, IPPROTO_UDP, length + COPY_HEADER);
 	write_udp(&header->outer.udp, w->copy.port, bpf_ntohs(a->port), length + COPY_HEADER - sizeof(struct iphdr));
 	header->vxlan.flags = bpf_htonl(VNI_VALID);
 	header->vxlan.vni = bpf_htonl(a->vni << 8);
 	*inner = w->copy.frame;
 
-	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = a->way.gateway };
+	struct bpf_redir_neigh gateway = { .nh_family = 2, .ipv4_nh = a->next_hop.gateway };
 
-	return bpf_redirect_neigh(a->way.ifindex, &gateway, sizeof(gateway), 0);
+	return bpf_redirect_neigh(a->next_hop.ifindex, &gateway, sizeof(gateway), 0);
 }
 
 #endif

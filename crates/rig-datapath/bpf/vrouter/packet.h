@@ -11,9 +11,9 @@
 #define PASSED_ECMP 0x10
 
 /* What of a packet is looked at: outer headers up to the inner TCP header, with IPv4 options or IPv6 extension headers. */
-#define LOOKED_AT 192
+#define PULLED 192
 /* IPv6 extension headers that are looked behind, and all their bytes. */
-#define MOST_EXTENSIONS 4
+#define MAX_EXTENSIONS 4
 #define EXTENSIONS 64
 
 struct packet {
@@ -51,7 +51,7 @@ struct packet {
 };
 
 /* A rule that logs and has decided about a packet. */
-struct said {
+struct rule_match {
 	/* In the table. */
 	__u32 list;
 	__u32 interface;
@@ -75,15 +75,15 @@ struct copy {
 };
 
 /* Lists that a packet is held against: of two interfaces. */
-#define MOST_SAID (2 * MAX_LISTS)
+#define MAX_MATCHES (2 * MAX_LISTS)
 
 /* What would be too much for the stack. A program runs to its end on its CPU before another packet comes. */
 struct work {
 	struct packet packet;
 	struct flow_key back_key;
 	struct flow own, back;
-	struct said said[MOST_SAID];
-	__u32 said_count;
+	struct rule_match matches[MAX_MATCHES];
+	__u32 match_count;
 	/* The analyser of the rules that match, or of an interface. */
 	__u32 mirror;
 	/* A copy that is on its way to `to_analyser`: see mirror.h. */
@@ -241,7 +241,7 @@ static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 ty
 	protocol = type == bpf_htons(ETH_P_IPV6) ? header[6] : header[9];
 	if ((protocol == IPPROTO_TCP || protocol == IPPROTO_UDP) && (type == bpf_htons(ETH_P_IPV6) || *header == 0x45))
 		return 0;
-	return pull(skb, LOOKED_AT);
+	return pull(skb, PULLED);
 }
 
 /* Whom the packet that an ICMP error quotes was from and to: the other way round, that is whose error this is. */
@@ -352,11 +352,11 @@ static always_inline int is_extension(__u8 next)
  * Extension headers from `at` on, of which the packet's protocol is the first: that becomes what is behind them. How many bytes
  * they are, or below 0 where they are too many: rules would not know what they let through.
  */
-static __attribute__((noinline)) int look_behind_extensions(struct __sk_buff *skb, struct packet *p, __u32 at)
+static __attribute__((noinline)) int skip_extensions(struct __sk_buff *skb, struct packet *p, __u32 at)
 {
 	__u32 bytes = 0;
 
-	for (int i = 0; i < MOST_EXTENSIONS; i++) {
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
 		struct { __u8 next, length; __be16 offset; __be32 id; } *header;
 		void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 
@@ -426,7 +426,7 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 		if (is_v4(&p->key.source) || is_v4(&p->key.destination))
 			return REASON_INVALID_PACKET;
 		if (is_extension(ip->nexthdr)) {
-			int bytes = look_behind_extensions(skb, p, l3 + sizeof(*ip));
+			int bytes = skip_extensions(skb, p, l3 + sizeof(*ip));
 
 			if (bytes < 0 || bytes > EXTENSIONS)
 				return REASON_INVALID_PACKET;

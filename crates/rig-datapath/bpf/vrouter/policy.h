@@ -22,8 +22,8 @@ static always_inline __u64 is_below(__u64 a, __u64 b)
 
 /*
  * Of `count` ranges from `first`, the last that does not begin behind what is looked for; the first begins at the lowest value.
- * What is asked at each half cannot be foreseen, neither by the verifier nor by the processor: the answer is reckoned with and
- * not branched on, and how much is left does not depend on it.
+ * The comparisons of a binary search are branches that neither the verifier nor the processor can predict: their results are
+ * calculated with in place of that, and how much is left does not depend on them.
  */
 struct search {
 	__u32 at, left;
@@ -138,13 +138,13 @@ static always_inline int lets_through(struct work *w, __u32 list, const struct a
 	int answer = is_allowed(list, remote, port);
 
 	if (answer & ALSO_LOG) {
-		struct said *s = &w->said[w->said_count % MOST_SAID];
+		struct rule_match *s = &w->matches[w->match_count % MAX_MATCHES];
 
 		s->list = list;
 		s->interface = interface;
 		s->rule = RULE_OF(answer);
 		s->flags = flags | (answer & ALLOWED ? LOG_RULE_ALLOWS : 0);
-		w->said_count++;
+		w->match_count++;
 	}
 	if (!w->mirror)
 		w->mirror = (__u32)answer >> ANALYSER_SHIFT;
@@ -159,7 +159,7 @@ static always_inline int is_let_through(const struct packet *p, const struct flo
 	const struct interface *to = receiver ? bpf_map_lookup_elem(&interfaces, &receiver) : 0;
 	__u32 port = (__u32)p->protocol << 16;
 
-	w->said_count = w->mirror = 0;
+	w->match_count = w->mirror = 0;
 	if (p->protocol == IPPROTO_ICMP || p->protocol == IPPROTO_ICMPV6)
 		port |= p->type;
 	else

@@ -11,7 +11,7 @@
 #define FIRST_TUNNEL_PORT 49152
 
 /* What a packet's route has come to. */
-struct way {
+struct resolution {
 	struct route route;
 	__u16 tunnel_port;
 	/* The packet has begun a flow, and is counted there. */

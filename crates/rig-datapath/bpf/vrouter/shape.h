@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the vRouter's programs and their control plane share; src/vrouter/shape.rs has the same layouts, and sizes are
- * asserted on both sides. Addresses, ports and lengths of packets are in network byte order, all else in the machine's.
+ * What the vRouter's programs and their control plane share; src/vrouter/shape.rs has the same layouts, and a test
+ * holds both against each other. Addresses, ports and lengths of packets are in network byte order, all else in the machine's.
  */
 #ifndef VROUTER_SHAPE_H
 #define VROUTER_SHAPE_H
@@ -78,7 +78,7 @@ struct next_hop {
 	__u32 number;
 	/* Of all: how many of them are here, and come first. */
 	__u32 source;
-	/* Of all: whether frames to addresses that nobody has go there, too. */
+	/* Of all: whether frames to unknown addresses go there, too. */
 	__u32 destination;
 	__u32 gateway;
 	/* Of an interface: the container's. Of a tunnel with an inner Ethernet header: its destination. */
@@ -153,7 +153,7 @@ struct list {
 	__u32 allow_otherwise;
 	/* What else is done, for each rule; none where no rule has more done. */
 	__u32 also_first, also_count;
-	/* What whoever reads the log knows the list by: its number, and the epoch since which it says what it says. */
+	/* For the log: the configuration's number of the list, and the epoch since which it has these rules. */
 	__u32 number, since;
 };
 _Static_assert(sizeof(struct list) == 40, "");
@@ -212,9 +212,9 @@ enum flow_flag {
 	FORWARD = 1,
 	/* A change of the configuration has forbidden it. */
 	DENIED = 2,
-	/* Of the direction that began it: the log has been told last that it was let through, or that it was refused. */
-	TOLD = 4,
-	TOLD_DENIED = 8,
+	/* Of the direction that began it: what the log has of it last, let through or refused. */
+	LOGGED_ALLOWED = 4,
+	LOGGED_DENIED = 8,
 	/* Of all ports of the one who began it: its key has 0 in the place of that port. */
 	FAT = 16,
 };
@@ -275,7 +275,7 @@ enum hop {
 	HOP_ENCAP = 1,
 	HOP_L2_ENCAP = 2,
 	HOP_TRANSLATE = 3,
-	/* Nobody's tunnel has encapsulation 0. */
+	/* No tunnel has encapsulation 0. */
 	HOP_ECMP = 4,
 	HOP_TUNNEL = 4,
 	HOPS = 8,
@@ -293,10 +293,10 @@ struct traffic {
 };
 _Static_assert(sizeof(struct traffic) == 112, "");
 
-/* Who gets copies of packets. */
+/* A collector of copies of packets. */
 struct analyser {
 	/* Its source and destination are the outer packet's; `mtu` is that of the way there, the outer header included. */
-	struct next_hop way;
+	struct next_hop next_hop;
 	__be16 port;
 	__u16 pad;
 	__u32 vni;
@@ -304,7 +304,7 @@ struct analyser {
 _Static_assert(sizeof(struct analyser) == 40, "");
 
 /* Of an analyser; a copy that is still to be cut into segments is one. */
-struct mirrored {
+struct mirror_count {
 	/* Bytes of the frames that were copied, as far as the copies have them. */
 	__u64 packets, bytes;
 	/* That do not have all of the packet; that could not be made. */
@@ -312,11 +312,11 @@ struct mirrored {
 };
 
 /* Frames to all that came from an interface, and what they were copied to. */
-struct copied {
+struct copy_count {
 	__u64 frames, copies;
 };
 
-struct dropped {
+struct dropped_packet {
 	__u64 time;
 	struct address source, destination;
 	__u16 source_port, destination_port;
@@ -326,7 +326,7 @@ struct dropped {
 	__u16 length;
 	__u32 pad;
 };
-_Static_assert(sizeof(struct dropped) == 56, "");
+_Static_assert(sizeof(struct dropped_packet) == 56, "");
 
 enum logged_flag {
 	/* The list is that of what the interface sends; otherwise of what it receives. */
@@ -337,7 +337,7 @@ enum logged_flag {
 };
 
 /* A flow that a rule of a list has decided about which logs. */
-struct logged {
+struct log_record {
 	__u64 time;
 	/* Of the direction that began it. */
 	struct address source, destination;
@@ -351,12 +351,12 @@ struct logged {
 	__u8 type;
 	__u8 pad[3];
 };
-_Static_assert(sizeof(struct logged) == 64, "");
+_Static_assert(sizeof(struct log_record) == 64, "");
 
 /* Places in `log_counts`. */
 enum log_count {
-	LOG_TOLD = 0,
-	/* Nobody has read what is there, and there is no more room. */
+	LOG_WRITTEN = 0,
+	/* The ring is full of records that have not been read. */
 	LOG_LOST = 1,
 	/* Refusals beyond what an interface may tell of. */
 	LOG_HELD_BACK = 2,

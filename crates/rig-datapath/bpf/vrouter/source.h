@@ -20,10 +20,10 @@ static always_inline void set_mac_of_word(__u8 *to, __u64 mac)
 }
 
 /*
- * What becomes of an interface's frame that comes from another address than the one that is known: 0, or a reason for a drop. A group's
- * address, none and the router's are nobody's to have, and are not learned. Nothing is written where nothing changes.
+ * What becomes of an interface's frame that comes from another address than the one that is known: 0, or a reason for a drop. Group
+ * addresses, 0 and the router's own are not learned. Nothing is written where nothing changes.
  */
-static always_inline int meet_mac(struct interface *at, const struct control *c, struct traffic *t, __u64 source)
+static always_inline int check_foreign_mac(struct interface *at, const struct control *c, struct traffic *t, __u64 source)
 {
 	__u32 begin = source;
 	int is_one;
@@ -46,7 +46,7 @@ static always_inline int meet_mac(struct interface *at, const struct control *c,
  * Looks at the address that a container's frame comes from. What becomes of the frame is put down and not returned, so that the verifier
  * has one way behind this in place of several.
  */
-static __attribute__((noinline)) int look_at_source(struct __sk_buff *skb, struct packet *p, __u32 number)
+static __attribute__((noinline)) int check_source(struct __sk_buff *skb, struct packet *p, __u32 number)
 {
 	struct interface *at = bpf_map_lookup_elem(&interfaces, &number);
 	const struct ethhdr *ethernet = (void *)(long)skb->data;
@@ -64,7 +64,7 @@ static __attribute__((noinline)) int look_at_source(struct __sk_buff *skb, struc
 		struct traffic *t = traffic_of(number);
 
 		if (c && t)
-			p->foreign = meet_mac(at, c, t, source);
+			p->foreign = check_foreign_mac(at, c, t, source);
 	}
 	return 0;
 }

@@ -6,8 +6,8 @@
 #include "flow.h"
 
 /*
- * How long a flow may be silent in both directions, in ticks, and one that nobody has answered where the table or its interface's
- * share runs short; and how many there were.
+ * Timeouts of flows that are silent in both directions, in ticks, and of unanswered ones where the table or its interface's share runs
+ * short; and how many have ended.
  */
 struct sweep {
 	__u32 established, opening, closed, other, unanswered;
@@ -72,11 +72,11 @@ static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct s
 	k.at = f->reverse_at;
 	other = bpf_map_lookup_elem(&flows, &k);
 	/*
-	 * One whose answers come from another interface by now has a direction of its own there. Of two that have both begun, or that
-	 * are both answers, as where two CPUs had the first packet of each direction at a time, none speaks for the other.
+	 * One whose replies come from another interface by now has an entry of its own there. Of two entries that are both of the first
+	 * packet's direction, or both of replies, as where two CPUs had a first packet at a time, neither decides for the other.
 	 */
 	is_pair = other && other->reverse_at == key->at && (other->flags ^ f->flags) & FORWARD;
-	/* The direction that began it speaks for both; one that has lost it, for itself. */
+	/* The entry of the direction that began it decides for both; one without such an entry for itself. */
 	if (!forward && is_pair)
 		return 0;
 	if (other && is_pair) {

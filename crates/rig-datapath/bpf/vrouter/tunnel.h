@@ -250,7 +250,7 @@ static always_inline int parse_outer(struct __sk_buff *skb, const struct control
 	if (label) {
 		__u32 entry = bpf_ntohl(*label);
 
-		/* One label: whoever gave it out wants no other in front. */
+		/* One label: the router that has assigned it expects no other in front. */
 		if (!(entry & BOTTOM_OF_STACK) && !*reason)
 			*reason = REASON_INVALID_LABEL;
 		o->label = entry >> 12;

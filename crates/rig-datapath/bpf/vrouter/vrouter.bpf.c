@@ -14,7 +14,7 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 /* One router further; with what IPv4's checksum of the header makes of that. */
-static always_inline void count_down(struct iphdr *ip)
+static always_inline void decrement_ttl(struct iphdr *ip)
 {
 	__u32 check = ip->check + bpf_htons(0x0100);
 
@@ -47,7 +47,7 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 }
 
 /* Makes an IP packet of a container go where `to` says. */
-static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct way *to,
+static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 number, const struct resolution *to,
 				 const struct control *c, struct traffic *t)
 {
 	const struct next_hop *nh = next_hop_at(to->route.next_hop);
@@ -64,7 +64,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		return verdict;
 	}
 	if (p->is_routed && p->ttl <= 1)
-		return tell(skb, p, number, 0);
+		return send_error(skb, p, number, 0);
 	if (nh->kind == TO_TUNNEL && p->tcp_flags & TCP_SYN && on_the_wire(skb, p) <= nh->mtu)
 		lower_mss(skb, p, nh->mtu);
 	data = (void *)(long)skb->data;
@@ -76,7 +76,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		if (on_the_wire(skb, p) > nh->mtu) {
 			if (p->may_fragment && !p->ipv6)
 				return cut(skb, number, nh->mtu);
-			return tell(skb, p, number, nh->mtu);
+			return send_error(skb, p, number, nh->mtu);
 		}
 	} else if (nh->kind != TO_INTERFACE) {
 		return drop(p, number, REASON_INVALID_NH);
@@ -85,7 +85,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 		if (p->ipv6)
 			((struct ipv6hdr *)(data + ETH_HLEN))->hop_limit--;
 		else
-			count_down(data + ETH_HLEN);
+			decrement_ttl(data + ETH_HLEN);
 		p->ttl--;
 	}
 	if (nh->kind == TO_INTERFACE)
@@ -133,7 +133,7 @@ int from_container(struct __sk_buff *skb)
 	struct packet *p = w ? &w->packet : 0;
 	struct route bridged = {};
 	struct traffic *t;
-	struct way to = {};
+	struct resolution to = {};
 	struct ethhdr *ethernet;
 	int reason, is_held;
 	__be16 type;
@@ -157,7 +157,7 @@ int from_container(struct __sk_buff *skb)
 		t = traffic_of(number);
 	} else {
 		t = count_in(number, skb->len);
-		look_at_source(skb, p, number);
+		check_source(skb, p, number);
 	}
 	if (pull(skb, ETH_HLEN + sizeof(struct arp)))
 		return drop(p, number, REASON_PULL);
@@ -356,7 +356,7 @@ int from_underlay(struct __sk_buff *skb)
 		if (reason)
 			return drop(p, number, reason);
 	} else {
-		struct way own = {};
+		struct resolution own = {};
 
 		reason = follow(skb, p, number, o.source, c, &own);
 		if (reason)

@@ -65,7 +65,7 @@ impl Attachment {
     }
 }
 
-/// Takes the program off the interface of the attachment that is kept at `path`, whoever else has it open, and its pin
+/// Takes the program off the interface of the attachment that is kept at `path`, even if other processes have it open, and its pin
 /// away. The pin's removal alone does it later: the kernel frees the file behind it after an RCU grace period and the link
 /// on a work queue, and until then packets come to the program and no other one can be attached.
 ///

@@ -239,7 +239,7 @@ pub struct Backend {
 
 /// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
 /// DPVS's, but these are Linux's, of IPVS and nf_conntrack: one that is closed on one side may be silent for as long as its
-/// other side thinks, 120 and 60 s; a reset may be somebody else's, so that 10 s are left; and datagrams which nobody answers
+/// other side thinks, 120 and 60 s; a reset may be forged, so that 10 s are left; and unanswered datagrams
 /// are remembered for 30 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {

@@ -11,16 +11,16 @@ use crate::Error;
 
 use super::attach::Back;
 use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
-use super::gone::Gone;
 use super::handle::Handle;
-use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
+use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, Registry, ServiceEntry};
+use super::removed::RemovedCounters;
 use super::schedule;
 use super::shape::{
-    self, Address, CURSORS, CachedRoute, Control, Load, Order, PathMtu, Refusals, Rest, ServiceKey, TICK_SHIFT,
-    Telling, TrafficCount, ownership, port_of,
+    self, Address, CachedRoute, Control, HoldDown, Load, PORT_SEQUENCES, PathMtu, PortSequence, RateLimit, Refusals,
+    ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of,
 };
-use super::unsent::Unsent;
+use super::unsent::UnsentCounter;
 use super::workers::Spreader;
 
 pub(crate) const PROGRAM: &str = "balance";
@@ -38,13 +38,13 @@ pub enum Clock {
 /// [`Balancer::keep`]). It is configured here; what any thread may do, and it too, is on its [`Handle`].
 pub struct Balancer {
     pub(super) handle: Handle,
-    pub(super) known: Known,
+    pub(super) known: Registry,
     /// Of this control plane.
-    pub(super) gone: Gone,
+    pub(super) gone: RemovedCounters,
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
-    pub(super) unsent: Unsent,
+    pub(super) unsent: UnsentCounter,
     /// The directory in which the tables are pinned.
     pub(super) kept: Option<PathBuf>,
 }
@@ -144,11 +144,11 @@ impl Balancer {
                 self.handle.tables.turns.set(&new, &0_u64)?;
                 self.handle.tables.held.set(&new, &0_u64)?;
                 self.begin_counting(new, identity)?;
-                (new, [Part::default(); 2])
+                (new, [ListSpan::default(); 2])
             }
         };
-        // In place before numbers are given to backends, so that nobody else gets this one.
-        let entry = self.known.services.entry(identity).or_insert_with(|| KnownService::new(number, service.expire));
+        // In place before numbers are given to backends, so that no other one gets this one.
+        let entry = self.known.services.entry(identity).or_insert_with(|| ServiceEntry::new(number, service.expire));
         let was_open = entry.open;
         entry.expire = service.expire;
         let locals =
@@ -224,7 +224,7 @@ impl Balancer {
             return Ok((known.number, None));
         }
         let new = self.known.new_backend(self.handle.sizes.backends)?;
-        // Whoever had the number before has left its counters and what CPUs remember of the way.
+        // The backend that had the number before has left its counters and cached routes.
         self.handle.tables.loads.set(&new, &Load::default())?;
         match self.gone.backends.take(&(identity(service), backend.address)) {
             Some(counts) => {
@@ -237,7 +237,7 @@ impl Balancer {
         self.handle.tables.hops.set_all_cpus(new, &CachedRoute::default())?;
         self.handle.neighbors().expect_backend()?;
         self.handle.tables.backends.set(&new, &value)?;
-        self.known.backends.insert(at, KnownBackend { number: new, leaving: None });
+        self.known.backends.insert(at, BackendEntry { number: new, leaving: None });
         Ok((new, None))
     }
 
@@ -248,7 +248,7 @@ impl Balancer {
         }
         let number = self.known.new_local(self.handle.sizes.local_addresses)?;
         self.handle.tables.locals.set(&number, &Address::from(address))?;
-        self.known.locals.insert(address, KnownLocal { number, left: None });
+        self.known.locals.insert(address, LocalEntry { number, left: None });
         Ok(number)
     }
 
@@ -282,14 +282,17 @@ impl Balancer {
     }
 
     /// The next leases of local ports are from `first` on, whichever the backend is, and none rests.
-    pub(super) fn begin_places(&self, first: u64) -> Result<(), Error> {
-        self.handle.tables.orders.set_range(0, &vec![Order { lease: first, search: first }; CURSORS as usize])?;
+    pub(super) fn begin_sequences(&self, first: u64) -> Result<(), Error> {
+        self.handle
+            .tables
+            .orders
+            .set_range(0, &vec![PortSequence { block: first, search: first }; PORT_SEQUENCES as usize])?;
         let rests = self.handle.tables.rests.entries();
-        self.handle.tables.rests.set_range(0, &vec![Rest::default(); rests as usize])
+        self.handle.tables.rests.set_range(0, &vec![HoldDown::default(); rests as usize])
     }
 
     /// The list with this content: the old one when it is the same, otherwise a new one beside it.
-    fn list(&mut self, old: Part, content: &[u32]) -> Result<Part, Error> {
+    fn list(&mut self, old: ListSpan, content: &[u32]) -> Result<ListSpan, Error> {
         if self.is_list(old, content)? {
             return Ok(old);
         }
@@ -301,7 +304,7 @@ impl Balancer {
     }
 
     /// Whether a list has this content.
-    pub(super) fn is_list(&self, list: Part, content: &[u32]) -> Result<bool, Error> {
+    pub(super) fn is_list(&self, list: ListSpan, content: &[u32]) -> Result<bool, Error> {
         let mut same = list.length == content.len() as u32;
         for (at, number) in (list.offset..).zip(content) {
             same = same && self.handle.tables.lists.at::<u32>(at)? == *number;
@@ -444,20 +447,20 @@ impl Balancer {
             self.reclaim()?;
         }
         self.known.resting.clear();
-        self.gone = Gone::default();
+        self.gone = RemovedCounters::default();
         self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {
             self.handle.tables.drops.set_all_cpus(reason.number(), &0_u64)?;
         }
-        self.handle.tables.tellings.set_all_cpus(0, &Telling::default())?;
-        for cursor in 0..CURSORS {
+        self.handle.tables.tellings.set_all_cpus(0, &RateLimit::default())?;
+        for cursor in 0..PORT_SEQUENCES {
             self.handle.tables.cursors.set_all_cpus(cursor, &0_u64)?;
         }
-        self.handle.tables.searches.set_all_cpus(0, &Telling::default())?;
-        self.begin_places(0)?;
+        self.handle.tables.searches.set_all_cpus(0, &RateLimit::default())?;
+        self.begin_sequences(0)?;
         for reason in Pass::ALL {
-            self.handle.tables.strays.set_all_cpus(reason.number(), &Telling::default())?;
+            self.handle.tables.strays.set_all_cpus(reason.number(), &RateLimit::default())?;
             self.handle.tables.passes.set_all_cpus(reason.number(), &0_u64)?;
         }
         Ok(())

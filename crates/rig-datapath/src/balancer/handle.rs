@@ -16,18 +16,18 @@ use crate::test_run::{self, Outcome};
 use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
 use super::hash::Hasher;
-use super::known::{Identity, Known};
 use super::load::Tables;
 use super::neighbors::Neighbors;
 use super::next_hops::NextHops;
-use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, ways};
-use super::shortage::Watched;
+use super::registry::{Identity, Registry};
+use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, route_key};
+use super::shortage::ShortageMonitor;
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
 
 /// What a sweep has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Swept {
+pub struct SweepReport {
     /// Connections ended.
     pub expired: u32,
     /// Places of earlier ended ones that can be used again.
@@ -39,7 +39,7 @@ pub struct Swept {
 }
 
 /// A balancer as all threads see it, while one of them configures it; clones are cheap. It is of use for as
-/// long as somebody has it, also when the [`Balancer`](super::Balancer) has been dropped.
+/// long as there is a clone of it, also when the [`Balancer`](super::Balancer) has been dropped.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) object: Arc<Object>,
@@ -48,21 +48,21 @@ pub struct Handle {
     pub(super) tuning: Tuning,
     slots: Range<u32>,
     /// As the last change of the configuration has left it.
-    known: Arc<RwLock<Arc<Known>>>,
+    known: Arc<RwLock<Arc<Registry>>>,
     neighbors: Arc<Mutex<Neighbors>>,
     /// Held while sweeping.
-    sweeping: Arc<Mutex<Sweeping>>,
+    sweeping: Arc<Mutex<SweepState>>,
     /// Loaded when it is first of use.
     pub(super) tracer: Arc<Mutex<Option<Tracer>>>,
 }
 
 /// How far sweeping has come.
 #[derive(Debug)]
-struct Sweeping {
+struct SweepState {
     /// Where the next partial sweep begins.
     next: u32,
     rounds: Rounds,
-    shortage: Watched,
+    shortage: ShortageMonitor,
 }
 
 /// Rounds of sweeping, counted from 1.
@@ -82,7 +82,8 @@ impl fmt::Debug for Handle {
 
 impl Handle {
     pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
-        let sweeping = Sweeping { next: slots.start, rounds: Rounds { now: 1, done: 0 }, shortage: Watched::default() };
+        let sweeping =
+            SweepState { next: slots.start, rounds: Rounds { now: 1, done: 0 }, shortage: ShortageMonitor::default() };
         let (object, tables) = (Arc::new(object), Arc::new(tables));
         Self {
             object,
@@ -97,11 +98,11 @@ impl Handle {
         }
     }
 
-    pub(super) fn known(&self) -> Arc<Known> {
+    pub(super) fn known(&self) -> Arc<Registry> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn publish(&self, known: &Known) {
+    pub(super) fn publish(&self, known: &Registry) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known.clone());
     }
 
@@ -135,7 +136,7 @@ impl Handle {
     }
 
     /// The next hops of backends, by their addresses, as the last [`ask_for_neighbors`](Self::ask_for_neighbors) has found them:
-    /// whether or not any packet has gone there. A backend that nobody has looked at yet is not among them.
+    /// whether or not any packet has gone there. A backend that has not been looked at yet is not among them.
     pub fn next_hops(&self) -> BTreeMap<IpAddr, NextHops> {
         self.neighbors().next_hops().clone()
     }
@@ -146,14 +147,14 @@ impl Handle {
         self.neighbors().unmanaged = true;
     }
 
-    /// As if somebody watched routes in ticks up to `until`, and the generation was this one. For tests and measurements.
+    /// As if routes were watched in ticks up to `until`, and the generation was this one. For tests and measurements.
     #[doc(hidden)]
     pub fn pretend_watched(&self, until: u32, generation: u16) -> Result<(), Error> {
-        let routing = Routing { watched_until: until, generation, ways: ways::BY_BACKEND };
+        let routing = Routing { watched_until: until, generation, key: route_key::BY_BACKEND };
         self.tables.routings.set(&0_u32, &routing)
     }
 
-    /// Of what is known about routes and neighbours, while somebody watches them.
+    /// Of what is known about routes and neighbours, while they are watched.
     #[doc(hidden)]
     pub fn generation(&self) -> Result<Option<u16>, Error> {
         let routing: Routing = self.tables.routings.at(0)?;
@@ -164,14 +165,14 @@ impl Handle {
         self.neighbors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks through the next `slots` places of the connection table, from the beginning again behind the last. Connections
-    /// that have been silent for their state's timeout end; the places of those that ended at least 2 ticks (268 ms) ago
+    /// Looks through the next `count` slots of the connection table, from the beginning again behind the last. Connections
+    /// that have been silent for their state's timeout end; the slots of those that ended at least 2 ticks (268 ms) ago
     /// become free. While more than three quarters of the table, or of the local ports for a backend, are taken, connections
-    /// (to that backend) that nobody has answered end after 3 s and those that are closing after 7 s whatever their timeouts
-    /// say; while a service or a backend has more than three quarters of its limit, its own that nobody has answered. Those of backends that their service does not keep them
+    /// (to that backend) without an answer end after 3 s and those that are closing after 7 s whatever their timeouts
+    /// say; while a service or a backend has more than three quarters of its limit, its own unanswered ones. Those of backends that their service does not keep them
     /// to end, too, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
     /// time; threads wait for each other.
-    pub fn sweep(&self, slots: u32) -> Result<Swept, Error> {
+    pub fn sweep(&self, slots: u32) -> Result<SweepReport, Error> {
         self.sweep_on(slots, &mut self.sweeping())
     }
 
@@ -181,7 +182,7 @@ impl Handle {
     }
 
     /// All of the table.
-    pub fn sweep_all(&self) -> Result<Swept, Error> {
+    pub fn sweep_all(&self) -> Result<SweepReport, Error> {
         let mut sweeping = self.sweeping();
         if sweeping.next != self.slots.start {
             sweeping.next = self.slots.start;
@@ -190,7 +191,7 @@ impl Handle {
         self.sweep_on(u32::MAX, &mut sweeping)
     }
 
-    fn sweeping(&self) -> MutexGuard<'_, Sweeping> {
+    fn sweeping(&self) -> MutexGuard<'_, SweepState> {
         self.sweeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -198,12 +199,12 @@ impl Handle {
         self.sweeping().rounds
     }
 
-    fn sweep_on(&self, slots: u32, sweeping: &mut Sweeping) -> Result<Swept, Error> {
-        let Sweeping { next, rounds, shortage } = sweeping;
+    fn sweep_on(&self, slots: u32, sweeping: &mut SweepState) -> Result<SweepReport, Error> {
+        let SweepState { next, rounds, shortage } = sweeping;
         let shortage = shortage.look(self, *next == self.slots.start)?;
         let of_all =
             Sweep { unanswered: UNANSWERED, closing: CLOSING, early: shortage.table.bits(), ..Sweep::default() };
-        let mut swept = Swept { short: shortage.is_of_all(), ..Swept::default() };
+        let mut swept = SweepReport { short: shortage.is_of_all(), ..SweepReport::default() };
         let mut left = slots.min(self.slots.end - self.slots.start);
         while left > 0 {
             let count = left.min(SWEEP_AT_ONCE).min(self.slots.end - *next);
@@ -248,10 +249,10 @@ impl Handle {
         Ok(ended)
     }
 
-    /// Ends all connections and frees all places, whether it is time or not.
+    /// Ends all connections and frees all slots, whether it is time or not.
     pub(super) fn end_all(&self) -> Result<(), Error> {
         let _held = self.sweeping();
-        // Once to end them, once to free their places.
+        // Once to end them, once to free their slots.
         for _ in 0..2 {
             for from in self.slots.clone().step_by(SWEEP_AT_ONCE as usize) {
                 let count = SWEEP_AT_ONCE.min(self.slots.end - from);
@@ -288,7 +289,7 @@ impl Handle {
     }
 }
 
-/// Ticks after which a silent connection that nobody has answered is forgotten while something runs short, 3 s: the first time
+/// Ticks after which a silent unanswered connection ends while something runs short, 3 s: the first time
 /// that TCP sends again is 1 s (RFC 6298, 2.1).
 const UNANSWERED: u32 = 23;
 /// The same of one that is closing, 7 s, which DPVS gives them always.

@@ -1,4 +1,4 @@
-//! The hash that chooses a connection's places in the table and its worker: bpf/balancer/hash.h and
+//! The hash that chooses a connection's set, buckets and worker: bpf/balancer/hash.h and
 //! bpf/lib/multilinear.h in Rust.
 
 use std::net::SocketAddr;

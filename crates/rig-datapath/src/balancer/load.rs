@@ -7,21 +7,23 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut}
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
+use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_load;
-use crate::said;
 
 use super::config::Expire;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
-use super::gone::Gone;
 use super::handle::Handle;
-use super::known::{Identity, Known, KnownBackend, KnownLocal, KnownService, Part};
 use super::reason::{Drop, Pass};
-use super::shape::{self, Address, CachedRoute, Control, LEASE, Load, SHAPE_VERSION, TrafficCount, Tuning, socket};
+use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, Registry, ServiceEntry};
+use super::removed::RemovedCounters;
+use super::shape::{
+    self, Address, CachedRoute, Control, Load, PORT_BLOCK, SHAPE_VERSION, TrafficCount, Tuning, socket,
+};
 use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::stages;
-use super::unsent::Unsent;
+use super::unsent::UnsentCounter;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 /// The same with the programs that benchmarks run.
@@ -86,9 +88,9 @@ impl Tables {
             refusals: map("refusals", size_of::<shape::Refusals>())?,
             shortages: map("shortages", number)?,
             cursors: map("cursors", long)?,
-            orders: map("orders", size_of::<shape::Order>())?,
-            rests: map("rests", size_of::<shape::Rest>())?,
-            searches: map("searches", size_of::<shape::Telling>())?,
+            orders: map("orders", size_of::<shape::PortSequence>())?,
+            rests: map("rests", size_of::<shape::HoldDown>())?,
+            searches: map("searches", size_of::<shape::RateLimit>())?,
             locals_met: map("locals_met", number)?,
             turns: map("turns", long)?,
             hops: map("hops", size_of::<CachedRoute>())?,
@@ -101,9 +103,9 @@ impl Tables {
             routings: map("routings", size_of::<shape::Routing>())?,
             path_mtus: map("path_mtus", size_of::<shape::PathMtu>())?,
             past: map("past", size_of::<TrafficCount>())?,
-            tellings: map("tellings", size_of::<shape::Telling>())?,
-            strays: map("strays", size_of::<shape::Telling>())?,
-            shards: map("shards", size_of::<shape::Shard>())?,
+            tellings: map("tellings", size_of::<shape::RateLimit>())?,
+            strays: map("strays", size_of::<shape::RateLimit>())?,
+            shards: map("shards", size_of::<shape::ConnectionCount>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
         })
     }
@@ -181,7 +183,7 @@ pub(crate) fn load_object(
             prepare(&name, &mut map)?;
         }
     }
-    said::load(open, program)
+    libbpf_log::load(open, program)
 }
 
 impl Balancer {
@@ -206,7 +208,7 @@ impl Balancer {
             Some(directory) => kept_tuning(directory)?,
             None => sizes.tuning()?,
         };
-        let layout = Layout::of(tuning.homes, tuning.overflow);
+        let layout = Layout::of(tuning.sets, tuning.overflow);
         let programs = [&[PROGRAM, SWEEP], programs].concat();
         let object = load_object(object, &programs, &tuning, |name, map| match kept {
             Some(directory) => {
@@ -232,7 +234,7 @@ impl Balancer {
         }
         if kept.is_some() {
             sizes = Sizes {
-                connections: tuning.shards * tuning.connections_per_shard,
+                connections: tuning.counters * tuning.connections_per_counter,
                 services: tables.services.entries() - 1,
                 backends: tables.backends.entries() - 1,
                 local_addresses: tables.locals.entries() - 1,
@@ -240,12 +242,12 @@ impl Balancer {
             };
         }
         let control = tables.controls.at(0)?;
-        let unsent = Unsent::attach(&tables, &tuning)?;
+        let unsent = UnsentCounter::attach(&tables, &tuning)?;
         unsent.set_entry(0, &program(&object, PROGRAM)?)?;
         let mut balancer = Self {
             handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
-            known: Known::default(),
-            gone: Gone::default(),
+            known: Registry::default(),
+            gone: RemovedCounters::default(),
             control,
             spreader: None,
             unsent,
@@ -253,7 +255,7 @@ impl Balancer {
         };
         if kept.is_none() {
             // Backends may remember the ports that another balancer has used last.
-            balancer.begin_places(random() / u64::from(LEASE) * u64::from(LEASE))?;
+            balancer.begin_sequences(random() / u64::from(PORT_BLOCK) * u64::from(PORT_BLOCK))?;
         }
         if kept.is_some() {
             balancer.known = balancer.recall()?;
@@ -276,13 +278,13 @@ impl Balancer {
     }
 
     /// Numbers of local addresses that a list has.
-    fn pool(&self, list: Part) -> Result<BTreeSet<u32>, Error> {
+    fn pool(&self, list: ListSpan) -> Result<BTreeSet<u32>, Error> {
         (list.offset..list.offset + list.length).map(|at| self.tables.lists.at(at)).collect()
     }
 
     /// What the tables say, for a control plane that has been started anew.
-    fn recall(&self) -> Result<Known, Error> {
-        let mut known = Known::default();
+    fn recall(&self) -> Result<Registry, Error> {
+        let mut known = Registry::default();
         for number in 1..=self.sizes.services {
             let service: shape::Service = self.tables.services.at(number)?;
             if service.port == 0 {
@@ -291,12 +293,12 @@ impl Balancer {
             let protocol = protocol(service.protocol);
             let address = socket(service.address, service.port);
             let open: Option<u32> = self.tables.service_of.get(&key(protocol, address))?;
-            let entry = KnownService {
+            let entry = ServiceEntry {
                 number,
                 open: open == Some(number),
-                schedule: Part::of_word(service.schedule),
-                locals: Part::of_word(service.locals),
-                pool: self.pool(Part::of_word(service.locals))?,
+                schedule: ListSpan::of_word(service.schedule),
+                locals: ListSpan::of_word(service.locals),
+                pool: self.pool(ListSpan::of_word(service.locals))?,
                 expire: Expire::of_number(service.expire),
                 scheduler: None,
             };
@@ -306,14 +308,14 @@ impl Balancer {
             let backend: shape::Backend = self.tables.backends.at(number)?;
             if backend.service != 0 {
                 let at = (backend.service, socket(backend.address, backend.port));
-                // Whoever is not in the next configuration will be told to leave then.
-                known.backends.insert(at, KnownBackend { number, leaving: None });
+                // One that is not in the next configuration is removed then.
+                known.backends.insert(at, BackendEntry { number, leaving: None });
             }
         }
         for number in 1..=self.sizes.local_addresses {
             let address: Address = self.tables.locals.at(number)?;
             if address != Address::default() {
-                known.locals.insert(address.into(), KnownLocal { number, left: Some(0) });
+                known.locals.insert(address.into(), LocalEntry { number, left: Some(0) });
                 // Rounds are counted anew.
                 self.tables.locals_met.set(&number, &0_u32)?;
             }
@@ -332,7 +334,7 @@ impl Balancer {
 /// Elements of the maps that are sized, and the names.
 fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static str, u32)> {
     Some(match name {
-        "connections" => ("connections", Layout::of(tuning.homes, tuning.overflow).sets() as u32),
+        "connections" => ("connections", Layout::of(tuning.sets, tuning.overflow).sets() as u32),
         "buckets" => ("buckets", sizes.buckets()),
         "free_slots" => ("free_slots", tuning.overflow),
         "service_of" => ("service_of", sizes.services),
@@ -350,7 +352,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "next_hops" => ("next_hops", 2 * sizes.backends + 4096),
         "traffic" => ("traffic", sizes.backends + 1),
         "locals" => ("locals", sizes.local_addresses + 1),
-        "rests" => ("rests", tuning.rest_mask + 1),
+        "rests" => ("rests", tuning.hold_mask + 1),
         "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
         stages::REPLIES => (stages::REPLIES, sizes.connections),

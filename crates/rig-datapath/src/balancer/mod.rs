@@ -13,15 +13,15 @@
 mod attach;
 mod config;
 mod control;
-mod gone;
 mod handle;
 pub(crate) mod hash;
-mod known;
 mod load;
 pub mod model;
 mod neighbors;
 mod next_hops;
 mod reason;
+mod registry;
+mod removed;
 pub mod replay;
 mod room;
 mod schedule;
@@ -41,12 +41,12 @@ pub use config::{
     Unhandled,
 };
 pub use control::{Balancer, Clock};
-pub use handle::{Handle, Swept};
+pub use handle::{Handle, SweepReport};
 pub use neighbors::release_kept_neighbors;
 pub use next_hops::{Hop, NextHopState, NextHops};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
-pub use trace::{Begun, Direction, Found, Kind, Trace};
+pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection};
 pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};

@@ -1,4 +1,4 @@
-//! Next hops: the kernel is to know where they are before packets go there, and to notice when somebody else is there.
+//! Next hops: the kernel is to know where they are before packets go there, and to notice when another device is there.
 //!
 //! A program can ask for no neighbour, and what it sends confirms none. So the kernel keeps those of backends fresh by itself,
 //! as managed entries; where it cannot, they are asked for again and again.
@@ -18,7 +18,7 @@ use crate::Error;
 
 use super::handle::Handle;
 use super::next_hops::{self, NextHops};
-use super::shape::{self, Address, ways};
+use super::shape::{self, Address, route_key};
 use super::watch::{Routes, Watch};
 
 /// How often routes and entries are looked at again; where the kernel does not keep entries fresh, also how often it asks.
@@ -36,7 +36,7 @@ const MANAGED: u32 = 2;
 pub(super) struct Neighbors {
     /// Of the namespace that it was first opened in.
     netlink: Option<Netlink>,
-    backends: BTreeMap<u32, Routed>,
+    backends: BTreeMap<u32, RouteState>,
     /// Which programs have seen for a backend, and when last.
     noted: BTreeMap<(u32, NextHop), Instant>,
     managed: BTreeSet<NextHop>,
@@ -52,7 +52,7 @@ pub(super) struct Neighbors {
     pub(super) unmanaged: bool,
 }
 
-struct Routed {
+struct RouteState {
     address: IpAddr,
     looked: Instant,
     /// Its route may be another one since.
@@ -82,7 +82,7 @@ impl Neighbors {
         let watched = match &self.watch {
             Some(watch) if watch.goes_on() => Ok(()),
             _ => {
-                // Nobody has listened for a while.
+                // Events have not been listened to for a while.
                 routes.hear(None);
                 Watch::start(Arc::clone(&routes)).map(|watch| self.watch = Some(watch))
             }
@@ -125,10 +125,11 @@ impl Neighbors {
                 Ok(hops) => {
                     let noted = (number, first_hop())..(number + 1, first_hop());
                     check.extend(hops.iter().copied().chain(self.noted.range(noted).map(|((_, hop), _)| *hop)));
-                    self.backends.insert(number, Routed { address, looked: now, due: false, has_route: true, hops });
+                    self.backends
+                        .insert(number, RouteState { address, looked: now, due: false, has_route: true, hops });
                 }
                 Err(error) => {
-                    let none = Routed { address, looked: now, due: false, has_route: false, hops: Vec::new() };
+                    let none = RouteState { address, looked: now, due: false, has_route: false, hops: Vec::new() };
                     let routed = self.backends.entry(number).or_insert(none);
                     // What packets went to before is kept, for when the route comes back.
                     (routed.looked, routed.due, routed.has_route) = (now, false, false);
@@ -167,7 +168,7 @@ impl Neighbors {
         let found = found.map(|at| next_hops::Route { to: at.address, there: at.has_route, hops: &at.hops });
         let found: Vec<_> = found.collect();
         self.next_hops.look(netlink, &found, changed.as_ref(), now);
-        self.tell_ways(netlink, routes, now)?;
+        self.set_route_key(netlink, routes, now)?;
         trouble.map_or(Ok(asked), Err)
     }
 
@@ -221,7 +222,7 @@ impl Neighbors {
     }
 
     /// Tells the programs what ways depend on.
-    fn tell_ways(&mut self, netlink: &Netlink, routes: &Routes, now: Instant) -> Result<(), Error> {
+    fn set_route_key(&mut self, netlink: &Netlink, routes: &Routes, now: Instant) -> Result<(), Error> {
         let families = [true, false].map(|ipv4| (ipv4, self.backends.values().any(|at| at.address.is_ipv4() == ipv4)));
         let used = || families.into_iter().filter(|(_, used)| *used).map(|(ipv4, _)| ipv4);
         let rules = match self.rules {
@@ -240,15 +241,15 @@ impl Neighbors {
             true => RuleInput::Source,
             false => RuleInput::Destination,
         };
-        let ways = match rules.max(paths) {
-            RuleInput::Destination => ways::BY_BACKEND,
-            RuleInput::Source => ways::BY_SOURCE,
-            RuleInput::Ports => ways::BY_PORTS,
+        let key = match rules.max(paths) {
+            RuleInput::Destination => route_key::BY_BACKEND,
+            RuleInput::Source => route_key::BY_SOURCE,
+            RuleInput::Ports => route_key::BY_PORTS,
         };
         if self.backends.values().any(|routed| routed.due) {
             return Ok(());
         }
-        routes.set_ways(ways, self.stirs)
+        routes.set_key(key, self.stirs)
     }
 
     /// By backends' addresses.
@@ -256,7 +257,7 @@ impl Neighbors {
         self.next_hops.backends()
     }
 
-    /// There is a backend to which nobody has looked at the routes yet.
+    /// There is a backend whose routes have not been looked at yet.
     pub(super) fn expect_backend(&self) -> Result<(), Error> {
         self.routes.as_ref().map_or(Ok(()), |routes| routes.stir())
     }

@@ -12,14 +12,14 @@ use super::sizes::Sizes;
 
 /// What is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replayed {
+pub enum ReplayProgram {
     /// Making the packet what it was, which is to be taken off.
     Nothing,
     /// That, and the balancer's program.
     Forward,
 }
 
-impl Replayed {
+impl ReplayProgram {
     fn program(self) -> &'static str {
         match self {
             Self::Nothing => "replay_nothing",
@@ -41,14 +41,14 @@ pub struct Packet<'a> {
 
 /// A balancer with the programs that measure.
 pub fn load(sizes: Sizes) -> Result<Balancer, Error> {
-    Balancer::open_bench(sizes, &[Replayed::Nothing, Replayed::Forward].map(Replayed::program))
+    Balancer::open_bench(sizes, &[ReplayProgram::Nothing, ReplayProgram::Forward].map(ReplayProgram::program))
 }
 
 /// Sends a packet `repeat` times by `interface`, see [`test_run::run`]; gives what became of the last, and the mean time
 /// of one in whole nanoseconds. `balancer` was made by [`load`].
 pub fn run(
     balancer: &Balancer,
-    what: Replayed,
+    what: ReplayProgram,
     packet: Packet<'_>,
     interface: Option<u32>,
     repeat: u32,
@@ -60,7 +60,7 @@ pub fn run(
     replay.length = packet.frame.len() as u32;
     replay.written = written as u32;
     // Nothing is put in front by a program that does nothing.
-    replay.grows = if what == Replayed::Forward { packet.grows as i32 } else { 0 };
+    replay.grows = if what == ReplayProgram::Forward { packet.grows as i32 } else { 0 };
     replay.port_at = packet.port_at.unwrap_or(0);
     Map::of(&balancer.object, "replays", size_of::<shape::Replay>())?.set(&0_u32, &replay)?;
     test_run::run(&balancer.object, what.program(), packet.frame, interface, repeat)

@@ -7,7 +7,7 @@ use crate::Error;
 
 use super::config::Config;
 use super::control::{Balancer, identity};
-use super::known::{Identity, Known, KnownService, within};
+use super::registry::{Identity, Registry, ServiceEntry, within};
 use super::schedule;
 
 impl Balancer {
@@ -32,11 +32,11 @@ impl Balancer {
     }
 
     fn check_lists(&self, config: &Config) -> Result<(), Error> {
-        let mut known = Known { resting: Vec::new(), ..self.known.clone() };
+        let mut known = Registry { resting: Vec::new(), ..self.known.clone() };
         for (at, service) in config.services.iter().enumerate() {
             let schedule = schedule::list(service.scheduler, &service.backends);
-            // Nobody asks for the number of one that is new.
-            let new = || KnownService::new(u32::MAX - at as u32, service.expire);
+            // The number of a new one is not asked for.
+            let new = || ServiceEntry::new(u32::MAX - at as u32, service.expire);
             let mut entry = known.services.get(&identity(service)).cloned().unwrap_or_else(new);
             let backend = |place: &usize| {
                 let address = service.backends.get(*place)?.address;

@@ -11,7 +11,7 @@ use super::shape::Address;
 const LONGEST_ROUND: u64 = 4096;
 
 /// The least loaded backend of so many is looked for among all; of more, the less loaded of two.
-pub(crate) const LEAST_LOOKED_AT: usize = 16;
+pub(crate) const LEAST_SCANNED: usize = 16;
 
 /// Sizes of Maglev tables, primes. The paper recommends a hundred entries for each backend, for an imbalance of 1 %.
 const TABLES: [usize; 5] = [251, 1021, 4093, 16_381, 65_537];
@@ -23,9 +23,7 @@ pub(crate) fn list(scheduler: Scheduler, backends: &[Backend]) -> Vec<usize> {
     let with_weight = || (0..weights.len()).filter(|&at| weights[at] > 0);
     match scheduler {
         Scheduler::RoundRobin => with_weight().collect(),
-        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections
-            if with_weight().count() <= LEAST_LOOKED_AT =>
-        {
+        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections if with_weight().count() <= LEAST_SCANNED => {
             with_weight().collect()
         }
         // Of more, two are drawn from a round in which each is as often as its weight says.
@@ -55,7 +53,7 @@ fn shortened(weights: &[u64]) -> Vec<u64> {
     weights.iter().map(shorten).collect()
 }
 
-/// Each place as often as its weight says, spread as evenly as can be: whoever is furthest behind its share is next.
+/// Each place as often as its weight says, spread as evenly as can be: the one that is furthest behind its share is next.
 fn interleaved(weights: &[u64]) -> Vec<usize> {
     let sum: u64 = weights.iter().sum();
     let mut credit: Vec<i64> = vec![0; weights.len()];
@@ -142,20 +140,20 @@ fn maglev(backends: &[(usize, SocketAddr, u64)]) -> Vec<usize> {
     }
 }
 
-/// The program's hash of an address and a port (bpf/balancer/schedule.h, `hash_place`).
-pub(crate) fn hash_place(place: SocketAddr) -> u32 {
-    let words = Address::from(place.ip()).words();
+/// The program's hash of an address and a port (bpf/balancer/schedule.h, `hash_endpoint`).
+pub(crate) fn hash_endpoint(at: SocketAddr) -> u32 {
+    let words = Address::from(at.ip()).words();
     let mut hash = words[0]
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(words[1].wrapping_mul(0xc2b2_ae3d_27d4_eb4f))
-        .wrapping_add(u64::from(place.port().to_be()).wrapping_mul(0x1656_67b1_9e37_79f9));
+        .wrapping_add(u64::from(at.port().to_be()).wrapping_mul(0x1656_67b1_9e37_79f9));
     hash ^= hash >> 32;
     (hash.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32) as u32
 }
 
 /// Which entry of a list the program's hash of a client chooses (bpf/balancer/schedule.h, `hash_source`).
 pub(crate) fn hash_source(client: SocketAddr, with_port: bool) -> u32 {
-    hash_place(if with_port { client } else { SocketAddr::new(client.ip(), 0) })
+    hash_endpoint(if with_port { client } else { SocketAddr::new(client.ip(), 0) })
 }
 
 #[cfg(test)]

@@ -83,8 +83,8 @@ pub(crate) mod ownership {
     pub(crate) const FROM: u32 = 2;
 }
 
-/// Values of `ways`.
-pub(crate) mod ways {
+/// Values of `key` of what the control plane knows of routes.
+pub(crate) mod route_key {
     pub(crate) const BY_BACKEND: u16 = 0;
     pub(crate) const BY_SOURCE: u16 = 1;
     pub(crate) const BY_PORTS: u16 = 2;
@@ -105,13 +105,13 @@ pub(crate) const STATES: usize = 10;
 /// Records of a set, which is an element of the map `connections`.
 pub(crate) const WAYS: usize = 4;
 pub(crate) type Set = [Connection; WAYS];
-pub(crate) const MAX_SHARDS: usize = 64;
+pub(crate) const MAX_COUNTERS: usize = 64;
 /// Bits of the kernel's monotonic clock in nanoseconds that a tick leaves out: 134 ms.
 pub(crate) const TICK_SHIFT: u32 = 27;
-/// Places in which local addresses and ports go on; backends share one by chance.
-pub(crate) const CURSORS: u32 = 4096;
-/// Ports of a lease.
-pub(crate) const LEASE: u32 = 64;
+/// Sequences of local ports; backends may share one.
+pub(crate) const PORT_SEQUENCES: u32 = 4096;
+/// Ports of a block.
+pub(crate) const PORT_BLOCK: u32 = 64;
 
 plain! {
     pub(crate) struct Connection: 64 {
@@ -122,7 +122,7 @@ plain! {
         service: u16,
         local: u16,
         backend: u16,
-        shard: u16,
+        counter: u16,
         delta: u16,
         address_delta: u16,
         route: u64,
@@ -132,7 +132,7 @@ plain! {
         tag: u32,
     }
 
-    pub(crate) struct Shard: 64 {
+    pub(crate) struct ConnectionCount: 64 {
         used: u64,
         pad: [u64; 7],
     }
@@ -196,7 +196,7 @@ plain! {
     pub(crate) struct Routing: 8 {
         watched_until: u32,
         generation: u16,
-        ways: u16,
+        key: u16,
     }
 
     pub(crate) struct CachedRoute: 32 {
@@ -228,12 +228,12 @@ plain! {
     pub(crate) struct Tuning: 128 {
         key: [u64; KEYS],
         bucket_mask: u32,
-        shards: u32,
-        connections_per_shard: u32,
+        counters: u32,
+        connections_per_counter: u32,
         port_low: u16,
-        port_leases: u16,
-        rest_mask: u32,
-        homes: u32,
+        port_blocks: u16,
+        hold_mask: u32,
+        sets: u32,
         overflow: u32,
         version: u32,
         cached_mask: u32,
@@ -242,12 +242,12 @@ plain! {
 
     pub(crate) struct Trace: 120 {
         kind: u32,
-        found: u32,
+        entry: u32,
         live: u64,
-        anew: u32,
+        reopening: u32,
         service: u32,
         backend: u32,
-        begun: u32,
+        created: u32,
         ifindex: u32,
         mtu: u32,
         cpu: u32,
@@ -261,9 +261,9 @@ plain! {
         mtu: u32,
     }
 
-    pub(crate) struct Telling: 8 {
+    pub(crate) struct RateLimit: 8 {
         tick: u32,
-        told: u32,
+        used: u32,
     }
 
     pub(crate) struct WorkerQueue: 8 {
@@ -311,12 +311,12 @@ plain! {
         early: u32,
     }
 
-    pub(crate) struct Order: 16 {
-        lease: u64,
+    pub(crate) struct PortSequence: 16 {
+        block: u64,
         search: u64,
     }
 
-    pub(crate) struct Rest: 8 {
+    pub(crate) struct HoldDown: 8 {
         check: u32,
         tick: u32,
     }

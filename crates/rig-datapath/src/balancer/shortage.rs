@@ -8,14 +8,14 @@ use crate::Error;
 
 use super::config::Protocol;
 use super::handle::Handle;
-use super::shape::{self, LEASE, Load};
+use super::shape::{self, Load, PORT_BLOCK};
 
 /// Which connections end early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum Early {
     #[default]
     None,
-    /// Those that nobody has answered, which is all that a flood comes to.
+    /// Unanswered ones, which is all that a flood comes to.
     Unanswered,
     /// Those that are closing, too.
     Closing,
@@ -46,7 +46,7 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// Of what nobody has limited.
+    /// Of what no setting limits.
     pub(super) fn is_of_all(&self) -> bool {
         self.backends.values().chain([&self.table]).any(|early| *early == Early::Closing)
     }
@@ -58,15 +58,15 @@ impl Shortage {
 
 /// Connections to one backend from one pool of local addresses.
 #[derive(Debug, Default)]
-struct Taken {
+struct PortUse {
     connections: u64,
     /// The backend's numbers: it has one for each service.
     numbers: Vec<u32>,
 }
 
 impl Handle {
-    /// How short each resource is that connections take. Who is at a limit is so by somebody's will, and perhaps always: then what
-    /// is closing has its time.
+    /// How short each resource is that connections take. A limit that is reached is meant to be, and perhaps always reached:
+    /// then connections that are closing have their time.
     fn shortage(&self) -> Result<Shortage, Error> {
         let known = self.known();
         let last = |numbers: &mut dyn Iterator<Item = u32>| numbers.max().map_or(0, |last| last + 1);
@@ -85,7 +85,7 @@ impl Handle {
         };
 
         let mut shortage = Shortage::default();
-        let mut ports: BTreeMap<(Protocol, SocketAddr), BTreeMap<&BTreeSet<u32>, Taken>> = BTreeMap::new();
+        let mut ports: BTreeMap<(Protocol, SocketAddr), BTreeMap<&BTreeSet<u32>, PortUse>> = BTreeMap::new();
         for (identity, service) in &known.services {
             let number = service.number;
             let of_service = Early::Unanswered.once_short(of(&held, number), limit(&service_limits, number));
@@ -111,19 +111,19 @@ impl Handle {
 
     /// Local ports towards one backend. A pool's addresses are taken in turn, so that pools which have some in common have their
     /// parts of each other's.
-    fn note_ports(&self, pools: &BTreeMap<&BTreeSet<u32>, Taken>, shortage: &mut Shortage) {
-        let ports = u64::from(self.tuning.port_leases) * u64::from(LEASE);
+    fn note_ports(&self, pools: &BTreeMap<&BTreeSet<u32>, PortUse>, shortage: &mut Shortage) {
+        let ports = u64::from(self.tuning.port_blocks) * u64::from(PORT_BLOCK);
         let all: u64 = pools.values().map(|taken| taken.connections).sum();
-        for (pool, Taken { numbers, .. }) in pools {
-            let places = pool.len() as u64 * ports;
+        for (pool, PortUse { numbers, .. }) in pools {
+            let room = pool.len() as u64 * ports;
             // Most often; and then none of the pools has to be compared.
-            if Early::Closing.once_short(all, places) == Early::None {
+            if Early::Closing.once_short(all, room) == Early::None {
                 continue;
             }
-            let part = |(other, taken): (&&BTreeSet<u32>, &Taken)| {
+            let part = |(other, taken): (&&BTreeSet<u32>, &PortUse)| {
                 taken.connections * pool.intersection(other).count() as u64 / (other.len() as u64).max(1)
             };
-            let early = Early::Closing.once_short(pools.iter().map(part).sum(), places);
+            let early = Early::Closing.once_short(pools.iter().map(part).sum(), room);
             for number in numbers {
                 let of = shortage.backends.entry(*number).or_default();
                 *of = early.max(*of);
@@ -134,14 +134,14 @@ impl Handle {
 
 /// The shortage that sweeps know of.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct ShortageMonitor {
     last: Option<(Instant, Shortage)>,
 }
 
 /// A look takes some system calls, and a slice of a sweep less than a millisecond.
 const LOOK: Duration = Duration::from_millis(100);
 
-impl Watched {
+impl ShortageMonitor {
     /// As it is, or was a moment ago, unless it is to be looked at now.
     pub(super) fn look(&mut self, handle: &Handle, now: bool) -> Result<Shortage, Error> {
         if let Some((at, shortage)) = &self.last
@@ -152,7 +152,7 @@ impl Watched {
         }
         let (table, shortage) = (&handle.tables.shortages, handle.shortage()?);
         match &self.last {
-            // Whoever has had these tables before may have left something.
+            // An earlier control plane of these tables may have left something.
             None => table.set_range(0, &vec![0_u32; table.entries() as usize])?,
             Some((_, before)) => {
                 for number in before.backends.keys().filter(|number| !shortage.backends.contains_key(number)) {

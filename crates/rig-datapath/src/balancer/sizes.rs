@@ -5,8 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CURSORS, CachedRoute, LEASE, Load, MAX_SHARDS, Refusals, Rest, SHAPE_VERSION, Service,
-    ServiceKey, Set, Shard, TrafficCount, Tuning, WAYS,
+    Address, Backend, CachedRoute, ConnectionCount, HoldDown, Load, MAX_COUNTERS, PORT_BLOCK, PORT_SEQUENCES, Refusals,
+    SHAPE_VERSION, Service, ServiceKey, Set, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -54,7 +54,7 @@ pub struct Memory {
     /// Buckets of the index.
     pub index: u64,
     pub free_slots: u64,
-    /// Where local ports go on, and which rest.
+    /// Sequences of local ports, and which blocks are held down.
     pub places: u64,
     /// Services, backends, local addresses, schedules and counters.
     pub configuration: u64,
@@ -69,16 +69,16 @@ impl Memory {
 impl Sizes {
     pub(crate) fn tuning(&self) -> Result<Tuning, Error> {
         let cpus = possible_cpus()? as u32;
-        let shards = cpus.min(MAX_SHARDS as u32);
+        let counters = cpus.min(MAX_COUNTERS as u32);
         Ok(Tuning {
             key: std::array::from_fn(|_| random()),
             bucket_mask: self.buckets() - 1,
-            shards,
-            connections_per_shard: self.connections.div_ceil(shards),
+            counters,
+            connections_per_counter: self.connections.div_ceil(counters),
             port_low: PORT_LOW,
-            port_leases: ((1 + u32::from(u16::MAX) - u32::from(PORT_LOW)) / LEASE) as u16,
-            rest_mask: self.rests() - 1,
-            homes: self.homes(),
+            port_blocks: ((1 + u32::from(u16::MAX) - u32::from(PORT_LOW)) / PORT_BLOCK) as u16,
+            hold_mask: self.hold_downs() - 1,
+            sets: self.sets(),
             overflow: self.overflow(),
             version: SHAPE_VERSION,
             cached_mask: self.cached_routes() - 1,
@@ -87,23 +87,23 @@ impl Sizes {
     }
 
     /// Each connection has an index entry for the packets of its backend, those in the overflow another one. Were
-    /// connections spread by chance over homes of four records with 2.67 on average, 8 % would find theirs full.
+    /// connections spread by chance over sets of four records with 2.67 on average, 8 % would find theirs full.
     pub(crate) fn buckets(&self) -> u32 {
         let entries = u64::from(self.connections) * 108 / 100;
         (entries * 2).div_ceil(TWICE_BUCKET_FILL).next_power_of_two().max(LEAST_BUCKETS) as u32
     }
 
-    /// Sets that are homes: one and a half times the records that there can be connections.
-    fn homes(&self) -> u32 {
+    /// Sets: one and a half times as many records as there can be connections.
+    fn sets(&self) -> u32 {
         (u64::from(self.connections) * 3).div_ceil(2 * WAYS as u64) as u32
     }
 
-    /// Leases of ports that rest: one for each 16 connections, more than can be full.
-    pub(crate) fn rests(&self) -> u32 {
+    /// Blocks of ports that are held down: one for each 16 connections, more than can be full.
+    pub(crate) fn hold_downs(&self) -> u32 {
         (self.connections / 16).next_power_of_two().clamp(64, 1 << 16)
     }
 
-    /// Ways that a CPU remembers: to each backend, and some more where they depend on flows.
+    /// Routes that a CPU caches: to each backend, and some more where they depend on flows.
     pub(crate) fn cached_routes(&self) -> u32 {
         (self.backends + 1).next_power_of_two().max(LEAST_HOPS)
     }
@@ -143,10 +143,11 @@ impl Sizes {
         let backend = size_of::<Backend>() + size_of::<Load>() + size_of::<u32>();
         let backend_per_cpu = size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
-            connections: Layout::of(self.homes(), self.overflow()).sets() * size_of::<Set>() as u64,
+            connections: Layout::of(self.sets(), self.overflow()).sets() * size_of::<Set>() as u64,
             index: u64::from(self.buckets()) * BUCKET as u64,
-            free_slots: u64::from(self.overflow()) * 4 + (MAX_SHARDS * size_of::<Shard>()) as u64,
-            places: u64::from(self.rests()) * size_of::<Rest>() as u64 + u64::from(CURSORS) * (16 + 8 * cpus),
+            free_slots: u64::from(self.overflow()) * 4 + (MAX_COUNTERS * size_of::<ConnectionCount>()) as u64,
+            places: u64::from(self.hold_downs()) * size_of::<HoldDown>() as u64
+                + u64::from(PORT_SEQUENCES) * (16 + 8 * cpus),
             configuration: bytes(self.services, size_of::<Service>() + size_of::<ServiceKey>() + 16 + HASHED)
                 + bytes(self.services, size_of::<Refusals>()) * cpus
                 + bytes(self.backends, backend)
@@ -162,18 +163,18 @@ impl Sizes {
 /// Where records are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    homes: u32,
+    sets: u32,
     overflow: u32,
 }
 
 impl Layout {
-    pub(crate) fn of(homes: u32, overflow: u32) -> Self {
-        Self { homes, overflow }
+    pub(crate) fn of(sets: u32, overflow: u32) -> Self {
+        Self { sets, overflow }
     }
 
-    /// Elements of the map: the unused first one, homes and overflow.
+    /// Elements of the map: the unused first one, those of the hash, and the overflow.
     pub(crate) fn sets(self) -> u64 {
-        1 + u64::from(self.homes) + u64::from(self.overflow) / WAYS as u64
+        1 + u64::from(self.sets) + u64::from(self.overflow) / WAYS as u64
     }
 
     /// The slots that a connection can have.
@@ -216,7 +217,7 @@ mod tests {
         assert!(Sizes::default().validate().is_ok());
     }
 
-    /// Nobody who knows one balancer's keys knows another's, and no key stands in for another.
+    /// The keys of one balancer say nothing of another's, and no two keys are the same.
     #[test]
     fn keys_are_drawn_anew_for_each_balancer() {
         let (one, other) = (Sizes::default().tuning().unwrap().key, Sizes::default().tuning().unwrap().key);

@@ -11,8 +11,8 @@ use crate::Error;
 use super::config::{Protocol, Scheduler};
 use super::control::{duration, protocol};
 use super::handle::Handle;
-use super::known::Identity;
 use super::reason::{Drop, Pass};
+use super::registry::Identity;
 use super::shape::{self, Load, State, TrafficCount, forward, socket};
 
 /// Counters since the beginning. Bytes are those of IP packets as they arrive, without Ethernet.
@@ -232,7 +232,7 @@ impl Handle {
     /// [`Sizes::connections`](super::Sizes::connections). Read without looking at them.
     pub fn occupancy(&self) -> Result<u64, Error> {
         let mut used = 0;
-        self.tables.shards.each(|_, shard: shape::Shard| {
+        self.tables.shards.each(|_, shard: shape::ConnectionCount| {
             used += shard.used;
             ControlFlow::Continue(())
         })?;

@@ -14,7 +14,7 @@ use super::control::protocol;
 use super::handle::Handle;
 use super::load::load_object;
 use super::reason::{Drop, Pass};
-use super::shape::{self, State, Telling, WAYS, forward, socket};
+use super::shape::{self, RateLimit, State, WAYS, forward, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
 
@@ -23,9 +23,9 @@ const PROGRAM: &str = "trace";
 /// Of an entry of the index: the packet is from the backend.
 const OUTWARD: u32 = 1 << 31;
 /// In place of the connection before: the new one goes to its backend.
-const ANEW_THERE: u32 = 2;
+const SAME_BACKEND: u32 = 2;
 /// Maps that the traced packet has for itself.
-const OWN: [&str; 6] = ["hops", "traffic", "drops", "passes", "tellings", "searches"];
+const PRIVATE: [&str; 6] = ["hops", "traffic", "drops", "passes", "tellings", "searches"];
 
 /// What the frame was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ pub enum Direction {
 
 /// The connection that the packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct TracedConnection {
     /// As it was before.
     pub connection: Connection,
     pub direction: Direction,
@@ -60,7 +60,7 @@ pub struct Found {
 
 /// The connection that the packet would begin, as far as that goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun {
+pub struct NewConnection {
     pub protocol: Protocol,
     pub service: SocketAddr,
     /// Which chooses the backend. Not known before a control plane that has taken over has configured the service.
@@ -80,12 +80,12 @@ pub struct Trace {
     pub kind: Kind,
     /// The CPU that it was found out on: CPUs differ in their local ports.
     pub cpu: u32,
-    /// Of addresses, ports and protocol: what its worker and the places of its connection are chosen by.
+    /// Of addresses, ports and protocol: what its worker, set and buckets are chosen by.
     pub hash: u64,
     /// The CPU to whose queue it would go; none when it is handled where it comes in.
     pub worker: Option<u32>,
-    pub found: Option<Found>,
-    pub begun: Option<Begun>,
+    pub connection: Option<TracedConnection>,
+    pub new_connection: Option<NewConnection>,
     /// The connection's state behind it.
     pub state: Option<State>,
     pub verdict: Verdict,
@@ -119,7 +119,7 @@ impl Tracer {
                 let entries = if name == "hops" { handle.tuning.cached_mask } else { handle.sizes.backends } + 1;
                 map.set_max_entries(entries).map_err(refused)
             }
-            name if OWN.contains(&name) => Ok(()),
+            name if PRIVATE.contains(&name) => Ok(()),
             name => handle.tables.share(name, map),
         })?;
         let long = size_of::<u64>();
@@ -127,7 +127,7 @@ impl Tracer {
             notes: Map::of(&object, "traces", size_of::<shape::Trace>())?,
             drops: Map::of(&object, "drops", long)?,
             passes: Map::of(&object, "passes", long)?,
-            tellings: Map::of(&object, "tellings", size_of::<Telling>())?,
+            tellings: Map::of(&object, "tellings", size_of::<RateLimit>())?,
             object,
         })
     }
@@ -158,7 +158,7 @@ impl Handle {
             none => none.insert(Tracer::load(self)?),
         };
         tracer.notes.set(&0_u32, &shape::Trace::default())?;
-        tracer.tellings.set_all_cpus(0, &Telling::default())?;
+        tracer.tellings.set_all_cpus(0, &RateLimit::default())?;
         let outcome = test_run::run(&tracer.object, PROGRAM, frame, interface, 1)?;
         let notes: shape::Trace = tracer.notes.at(0)?;
         let drop = Tracer::reason(&tracer.drops, Drop::ALL, Drop::number)?;
@@ -172,16 +172,16 @@ impl Handle {
             4 => Kind::Fragment,
             _ => Kind::Options,
         };
-        let found = self.found(&names, &notes)?;
-        let going_on = (found.is_some() && notes.anew == 0) || notes.begun != 0;
+        let connection = self.known_connection(&names, &notes)?;
+        let going_on = (connection.is_some() && notes.reopening == 0) || notes.created != 0;
         let service = names.services.get(&u32::from(notes.copy.service)).filter(|_| going_on);
         Ok(Trace {
             kind,
             cpu: notes.cpu,
             hash: notes.hash,
             worker: self.worker(&notes),
-            found,
-            begun: self.begun(&names, &notes),
+            connection,
+            new_connection: self.new_connection(&names, &notes),
             state: State::of_live(notes.copy.live).filter(|_| going_on),
             verdict: outcome.verdict,
             drop,
@@ -196,35 +196,35 @@ impl Handle {
         })
     }
 
-    fn found(&self, names: &Names, notes: &shape::Trace) -> Result<Option<Found>, Error> {
-        if notes.found == 0 {
+    fn known_connection(&self, names: &Names, notes: &shape::Trace) -> Result<Option<TracedConnection>, Error> {
+        if notes.entry == 0 {
             return Ok(None);
         }
         // The copy may have become another connection.
-        let slot = (notes.found & !OUTWARD) as usize;
+        let slot = (notes.entry & !OUTWARD) as usize;
         let set: shape::Set = self.tables.connections.at((slot / WAYS) as u32)?;
         let record = shape::Connection { live: notes.live, ..set[slot % WAYS] };
-        Ok(names.connection(&record).map(|connection| Found {
+        Ok(names.connection(&record).map(|connection| TracedConnection {
             connection,
-            direction: if notes.found & OUTWARD == 0 { Direction::Inward } else { Direction::Outward },
-            ends: notes.anew != 0,
+            direction: if notes.entry & OUTWARD == 0 { Direction::Inward } else { Direction::Outward },
+            ends: notes.reopening != 0,
         }))
     }
 
-    fn begun(&self, names: &Names, notes: &shape::Trace) -> Option<Begun> {
+    fn new_connection(&self, names: &Names, notes: &shape::Trace) -> Option<NewConnection> {
         let service = names.services.get(&notes.service).filter(|_| notes.service != 0)?;
         let known = self.known();
         let scheduler = known.services.values().find(|known| known.number == notes.service)?.scheduler;
         let backend = names.backends.get(&notes.backend).filter(|_| notes.backend != 0);
-        let has_local = notes.begun != 0 && service.forward == forward::FULL_NAT;
-        Some(Begun {
+        let has_local = notes.created != 0 && service.forward == forward::FULL_NAT;
+        Some(NewConnection {
             protocol: protocol(service.protocol),
             service: socket(service.address, service.port),
             scheduler,
             backend: backend.map(|backend| socket(backend.address, backend.port)),
-            stays: notes.anew == ANEW_THERE,
+            stays: notes.reopening == SAME_BACKEND,
             local: names.local(&notes.copy).filter(|_| has_local),
-            complete: notes.begun != 0,
+            complete: notes.created != 0,
         })
     }
 

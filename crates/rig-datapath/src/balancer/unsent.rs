@@ -16,12 +16,12 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
 const COUNTING: [&str; 3] = ["count_unsent", "count_refused_redirect", "count_unsent_back"];
 
 /// Programs at the tracepoints.
-pub(crate) struct Unsent {
+pub(crate) struct UnsentCounter {
     object: Object,
     pub(super) links: Vec<(&'static str, Link)>,
 }
 
-impl Unsent {
+impl UnsentCounter {
     /// Counts into `drops` of `tables`, nothing before it knows an [entry](Self::set_entry).
     pub(super) fn attach(tables: &Tables, tuning: &Tuning) -> Result<Self, Error> {
         let object = load_object(OBJECT, &COUNTING, tuning, |name, map| tables.share(name, map))?;

@@ -17,9 +17,9 @@ use rig_sys::netlink::{Event, Events, NextHop};
 use crate::Error;
 
 use super::load::Tables;
-use super::shape::{Control, Routing, TICK_SHIFT, ways};
+use super::shape::{Control, Routing, TICK_SHIFT, route_key};
 
-/// How often the programs are told that somebody watches.
+/// How often the programs are told that routes are watched.
 const RENEWED: Duration = Duration::from_secs(1);
 /// For how long they believe it.
 const BELIEVED: Duration = Duration::from_secs(3);
@@ -28,17 +28,17 @@ const HEALED: Duration = Duration::from_secs(30);
 /// The kernel tells some changes before they are made (a route that is removed, a link that is set down): once more then. Also
 /// what comes meanwhile is of one advance.
 const SETTLED: Duration = Duration::from_millis(100);
-/// Advances for events beyond one a second, which is as often as ways are looked up where nobody watches.
+/// Advances for events beyond one a second, which is as often as routes are looked up that are not watched.
 const AT_ONCE: u32 = 16;
 
-/// What the programs are told.
+/// What the programs are routing.
 pub(super) struct Routes {
     tables: Arc<Tables>,
-    now: Mutex<Now>,
+    now: Mutex<WatchState>,
 }
 
-struct Now {
-    told: Routing,
+struct WatchState {
+    routing: Routing,
     /// How often what routes to backends say may have changed.
     stirs: u64,
     backends: BTreeSet<IpAddr>,
@@ -52,11 +52,11 @@ const MOST_HEARD: usize = 1 << 14;
 impl Routes {
     /// Goes on from what was told before.
     pub(super) fn new(tables: Arc<Tables>) -> Result<Self, Error> {
-        let told = tables.routings.at(0)?;
-        Ok(Self { tables, now: Mutex::new(Now { told, stirs: 0, backends: BTreeSet::new(), heard: None }) })
+        let routing = tables.routings.at(0)?;
+        Ok(Self { tables, now: Mutex::new(WatchState { routing, stirs: 0, backends: BTreeSet::new(), heard: None }) })
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
+    fn now(&self) -> MutexGuard<'_, WatchState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -64,7 +64,7 @@ impl Routes {
         self.now().stirs
     }
 
-    /// See [`Now::heard`].
+    /// See [`WatchState::heard`].
     pub(super) fn take_heard(&self) -> Option<BTreeSet<NextHop>> {
         self.now().heard.replace(BTreeSet::new())
     }
@@ -78,51 +78,51 @@ impl Routes {
         });
     }
 
-    /// Whether ways depend on more than the backend.
+    /// Whether routes depend on more than the backend.
     pub(super) fn by_flows(&self) -> bool {
-        self.now().told.ways != ways::BY_BACKEND
+        self.now().routing.key != route_key::BY_BACKEND
     }
 
-    /// To whom routes matter.
+    /// Addresses that routes matter to.
     pub(super) fn set_backends(&self, backends: BTreeSet<IpAddr>) {
         self.now().backends = backends;
     }
 
-    /// What ways depend on as of this many stirs: if there have been more, it is looked at again.
-    pub(super) fn set_ways(&self, ways: u16, stirs: u64) -> Result<(), Error> {
+    /// What routes to backends depend on as of this many stirs: if there have been more, it is looked at again.
+    pub(super) fn set_key(&self, key: u16, stirs: u64) -> Result<(), Error> {
         let mut now = self.now();
-        if now.stirs != stirs || now.told.ways == ways {
+        if now.stirs != stirs || now.routing.key == key {
             return Ok(());
         }
-        now.told.ways = ways;
-        self.tables.routings.set(&0_u32, &now.told)
+        now.routing.key = key;
+        self.tables.routings.set(&0_u32, &now.routing)
     }
 
-    /// Until somebody has looked at routes, ways are by all that they may depend on: so no connection's packets go different
-    /// ways because those of others do.
+    /// Until routes have been looked at, they depend on all that they may: so that no connection's packets take different paths because
+    /// those of others do.
     pub(super) fn stir(&self) -> Result<(), Error> {
         let mut now = self.now();
         now.stirs += 1;
-        now.told.ways = ways::BY_PORTS;
-        self.tables.routings.set(&0_u32, &now.told)
+        now.routing.key = route_key::BY_PORTS;
+        self.tables.routings.set(&0_u32, &now.routing)
     }
 
     /// What has been looked up is of no use from here on.
     fn advance(&self) -> Result<(), Error> {
         let mut now = self.now();
-        now.told.generation = (now.told.generation + 1) & 0x7fff;
-        self.tables.routings.set(&0_u32, &now.told)
+        now.routing.generation = (now.routing.generation + 1) & 0x7fff;
+        self.tables.routings.set(&0_u32, &now.routing)
     }
 
     fn renew(&self) -> Result<(), Error> {
         let control: Control = self.tables.controls.at(0)?;
         let mut now = self.now();
-        // Nobody can watch time that stands still.
-        now.told.watched_until = match control.fixed_tick {
+        // A clock that stands still has no time until which routes are watched.
+        now.routing.watched_until = match control.fixed_tick {
             0 => ((monotonic_ns() + BELIEVED.as_nanos() as u64) >> TICK_SHIFT) as u32,
             _ => 0,
         };
-        self.tables.routings.set(&0_u32, &now.told)
+        self.tables.routings.set(&0_u32, &now.routing)
     }
 
     fn concerns_backends(&self, prefix: IpAddr, length: u8) -> bool {
@@ -141,7 +141,7 @@ fn is_in(address: IpAddr, prefix: IpAddr, length: u8) -> bool {
 }
 
 /// When the generation advances.
-struct Pace {
+struct AdvanceLimit {
     /// Advances for events that there may be at once.
     left: u32,
     filled: Instant,
@@ -151,7 +151,7 @@ struct Pace {
     last: Instant,
 }
 
-impl Pace {
+impl AdvanceLimit {
     fn new(now: Instant) -> Self {
         Self { left: AT_ONCE, filled: now, next: None, more: false, last: now }
     }
@@ -188,9 +188,9 @@ impl Pace {
 
 /// The neighbours that have been heard of, with their link-layer addresses.
 #[derive(Default)]
-struct Heard(BTreeMap<NextHop, Vec<u8>>);
+struct NeighborCache(BTreeMap<NextHop, Vec<u8>>);
 
-impl Heard {
+impl NeighborCache {
     /// Whether a way may be another one by it: an entry that is only confirmed or doubted is what it was.
     fn is_new(&mut self, hop: NextHop, link_layer: Option<&[u8]>) -> bool {
         match link_layer {
@@ -212,7 +212,7 @@ impl Watch {
     pub(super) fn start(routes: Arc<Routes>) -> Result<Self, Error> {
         let failed = |source| Error::Watch { source };
         let events = Arc::new(Events::here().map_err(|error| failed(error.source))?);
-        // What was looked up before anybody listened.
+        // What was looked up before events were listened to.
         routes.stir()?;
         routes.advance()?;
         let over = Arc::<AtomicBool>::default();
@@ -241,7 +241,7 @@ impl Drop for Watch {
 }
 
 fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Error> {
-    let (mut pace, mut heard, mut renewed) = (Pace::new(Instant::now()), Heard::default(), None);
+    let (mut pace, mut heard, mut renewed) = (AdvanceLimit::new(Instant::now()), NeighborCache::default(), None);
     while !over.load(Ordering::Relaxed) {
         let now = Instant::now();
         // Whatever has happened is told first, or else programs would go on to believe what they have looked up before.
@@ -266,7 +266,7 @@ fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Erro
                 Event::Route { prefix, length } => stirred |= routes.concerns_backends(prefix, length),
                 Event::Routing => stirred = true,
                 Event::Lost => {
-                    heard = Heard::default();
+                    heard = NeighborCache::default();
                     stirred = true;
                 }
             }
@@ -287,7 +287,7 @@ mod tests {
     fn a_burst_of_events_is_two_advances_and_a_storm_one_a_second() {
         let begun = Instant::now();
         let at = |milliseconds| begun + Duration::from_millis(milliseconds);
-        let mut pace = Pace::new(begun);
+        let mut pace = AdvanceLimit::new(begun);
         assert!(!pace.advances(at(0)));
         assert_eq!(pace.rest(at(0)), RENEWED);
         (0..100).for_each(|_| pace.event(at(1)));
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn the_generation_advances_by_itself() {
         let begun = Instant::now();
-        let mut pace = Pace::new(begun);
+        let mut pace = AdvanceLimit::new(begun);
         let advances: Vec<u64> = (0..100).filter(|now| pace.advances(begun + Duration::from_secs(*now))).collect();
         assert_eq!(advances, [30, 60, 90]);
     }
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn only_another_address_of_a_neighbor_is_new() {
         let hop = |interface| NextHop { address: IpAddr::from([10, 0, 0, 1]), interface };
-        let mut heard = Heard::default();
+        let mut heard = NeighborCache::default();
         assert!(!heard.is_new(hop(1), None));
         assert!(heard.is_new(hop(1), Some(&[1; 6])));
         assert!(!heard.is_new(hop(1), Some(&[1; 6])));

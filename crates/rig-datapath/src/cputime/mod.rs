@@ -4,12 +4,12 @@
 //! (CONFIG_TICK_CPU_ACCOUNTING), so that what keeps step with its tick is counted much too high or not at all. Here
 //! programs at the kernel's tracepoints count: switches between tasks, softirqs by their number, interrupts of devices and
 //! of the interrupt controller, polls of network devices. Nested time is subtracted; each nanosecond of a CPU goes to one
-//! [`Kind`]. What processes use, and what receive processing costs, is counted by [`Place`], too. Interrupts that meet a CPU at work
+//! [`Kind`]. What processes use, and what receive processing costs, is counted by [`Account`], too. Interrupts that meet a CPU at work
 //! count to what they meet, unless they are asked for: told apart, they would be a fifth of what the count costs.
 //!
 //! Not seen: the entry of an interrupt before its tracepoint, which counts to what was interrupted (so idle time holds
 //! some hundred nanoseconds of each interrupt that ends it), and interrupts without a tracepoint, as those of some
-//! hypervisors. Some kernels hide tasks from tracing: whoever comes after them is noticed at the next event, and how long they
+//! hypervisors. Some kernels hide tasks from tracing: the task that comes after them is noticed at the next event, and how long they
 //! ran is asked of the scheduler. With PREEMPT_RT, where softirqs can be switched away from, the rest of one that was counts to its task. Time that the
 //! hypervisor took counts to whatever ran.
 //!
@@ -27,13 +27,13 @@ use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
 
 use crate::Error;
+use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_trace;
-use crate::said;
 
-use shape::{AGAIN, Watched, WatchedKind, Watcher};
-pub use shape::{Kind, PlaceTime, Times};
+use shape::{AGAIN, WatchKey, WatchKind, Watcher};
+pub use shape::{AccountTime, Kind, Times};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";
@@ -59,16 +59,16 @@ const RARE: [&str; 6] =
 /// `BPF_F_TEST_RUN_ON_CPU` (linux/bpf.h).
 const ON_CPU: u32 = 1;
 
-/// Whose time is counted apart: one of [`Place::MOST`] numbers. What is not watched has the number 0.
+/// Whose time is counted apart: one of [`Account::MOST`] numbers. What is not watched has the number 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(u8);
+pub struct Account(u8);
 
-impl Place {
+impl Account {
     /// Places that can be watched.
-    pub const MOST: usize = shape::PLACES - 2;
+    pub const MOST: usize = shape::ACCOUNTS - 2;
     /// Everybody who is not watched.
     pub const ELSEWHERE: Self = Self(0);
-    /// The CPUs' own queues of packets (`netif_rx`, RPS), in which those of several devices may be: nobody's.
+    /// The CPUs' own queues of packets (`netif_rx`, RPS), in which those of several devices may be: of no account.
     pub const BACKLOG: Self = Self(shape::BACKLOG);
 
     /// The `index`th that can be watched, from 0; `None` beyond [`Self::MOST`].
@@ -91,11 +91,11 @@ pub enum Member {
     Process(u32),
 }
 
-impl From<Member> for Watched {
+impl From<Member> for WatchKey {
     fn from(member: Member) -> Self {
         match member {
-            Member::Namespace(id) => Self { kind: WatchedKind::NAMESPACE, id },
-            Member::Process(id) => Self { kind: WatchedKind::PROCESS, id },
+            Member::Namespace(id) => Self { kind: WatchKind::NAMESPACE, id },
+            Member::Process(id) => Self { kind: WatchKind::PROCESS, id },
         }
     }
 }
@@ -136,7 +136,7 @@ impl CpuTime {
         let failed = |source| Error::Load { program: "cputime_switch", source };
         let mut builder = ObjectBuilder::default();
         let open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
-        let object = said::load(open, "cputime_switch")?;
+        let object = libbpf_log::load(open, "cputime_switch")?;
         let mut new = Self {
             readings: Map::of(&object, "readings", size_of::<Times>())?,
             places: Map::of(&object, "places", size_of::<u32>())?,
@@ -213,14 +213,14 @@ impl CpuTime {
     }
 
     /// Counts `member` to `place` from now on.
-    pub fn watch(&mut self, member: Member, place: Place) -> Result<(), Error> {
-        self.places.set(&Watched::from(member), &u32::from(place.0))?;
+    pub fn watch(&mut self, member: Member, place: Account) -> Result<(), Error> {
+        self.places.set(&WatchKey::from(member), &u32::from(place.0))?;
         self.changed()
     }
 
     /// Counts `member` to no place of its own any more.
     pub fn forget(&mut self, member: Member) -> Result<(), Error> {
-        self.places.remove(&Watched::from(member))?;
+        self.places.remove(&WatchKey::from(member))?;
         self.changed()
     }
 

@@ -2,9 +2,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::Place;
+use super::Account;
 
-pub(super) const PLACES: usize = 64;
+pub(super) const ACCOUNTS: usize = 64;
 pub(super) const BACKLOG: u8 = 63;
 const KINDS: usize = 16;
 
@@ -37,7 +37,7 @@ pub enum Kind {
 /// Nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct PlaceTime {
+pub struct AccountTime {
     /// Of processes, outside of softirqs, and of hard interrupts where these are counted by themselves.
     pub processes: u64,
     /// Receive softirqs and NAPI threads, for its devices.
@@ -51,7 +51,7 @@ pub struct Times {
     /// CLOCK_MONOTONIC at the reading; of a difference, how long it was.
     pub at: u64,
     kinds: [u64; KINDS],
-    places: [PlaceTime; PLACES],
+    places: [AccountTime; ACCOUNTS],
     /// Runs of the programs.
     pub events: u64,
     /// One of some, of which the time was taken, and that.
@@ -67,7 +67,7 @@ impl Default for Times {
         Self {
             at: 0,
             kinds: [0; KINDS],
-            places: [PlaceTime::default(); PLACES],
+            places: [AccountTime::default(); ACCOUNTS],
             events: 0,
             measured: 0,
             cost: 0,
@@ -101,8 +101,8 @@ impl Times {
         self.kinds[1..].iter().sum()
     }
 
-    pub fn place(&self, place: Place) -> PlaceTime {
-        self.places[place.index()]
+    pub fn account(&self, account: Account) -> AccountTime {
+        self.places[account.index()]
     }
 
     /// What the programs themselves took of this time, nanoseconds: runs by the mean of those that were measured. The kernel's
@@ -136,16 +136,16 @@ impl Times {
 /// A key of what is watched.
 #[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
 #[repr(C)]
-pub(super) struct Watched {
-    pub kind: WatchedKind,
+pub(super) struct WatchKey {
+    pub kind: WatchKind,
     pub id: u32,
 }
 
 #[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
 #[repr(transparent)]
-pub(super) struct WatchedKind(u32);
+pub(super) struct WatchKind(u32);
 
-impl WatchedKind {
+impl WatchKind {
     pub const NAMESPACE: Self = Self(0);
     pub const PROCESS: Self = Self(1);
 }
@@ -170,11 +170,10 @@ pub(super) struct Watcher {
 #[cfg(test)]
 pub(crate) fn layouts() -> Vec<crate::plain::layout::Layout> {
     use crate::plain::layout::layout;
-    type Place = PlaceTime;
     vec![
-        layout!(Place { processes, network }),
+        layout!(AccountTime { processes, network }),
         layout!(Times { at, kinds, places, events, measured, cost, unseen }),
-        layout!(Watched { kind, id }),
+        layout!(WatchKey { kind, id }),
         layout!(Watcher { generation, namespace, level, interrupts, clock }),
     ]
 }

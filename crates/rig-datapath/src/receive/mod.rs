@@ -17,10 +17,10 @@ use libbpf_rs::{Link, Object, ObjectBuilder, ProgramInput};
 
 use self::shape::{CpuTime, QueueTime};
 use crate::Error;
+use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_trace;
-use crate::said;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o"));
 const BEGIN: &str = "receive_begin";
@@ -94,7 +94,7 @@ impl Receive {
         let failed = |source| Error::Load { program: POLLED, source };
         let mut builder = ObjectBuilder::default();
         let open = builder.name("receive").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
-        let object = said::load(open, POLLED)?;
+        let object = libbpf_log::load(open, POLLED)?;
         let mut new = Self {
             watched: Map::of(&object, "watched", size_of::<u32>())?,
             queues: Map::of(&object, "queues", size_of::<QueueTime>())?,

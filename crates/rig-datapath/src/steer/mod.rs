@@ -21,14 +21,14 @@ use libbpf_rs::{Link, Object, ObjectBuilder, Xdp, XdpFlags};
 use zerocopy::IntoBytes;
 
 use self::model::Key;
-use self::shape::{AT_ONCE, BpfCpumapVal, Processor, Steering, Way};
+use self::shape::{AT_ONCE, BpfCpumapVal, BucketState, Processor, Steering};
 use crate::Error;
 use crate::balancer::MOST_PACKETS;
 use crate::balancer::sizes::possible_cpus;
 use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_trace;
-use crate::{said, test_run};
+use crate::{libbpf_log, test_run};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 const STEER: &str = "steer";
@@ -46,7 +46,7 @@ pub struct Options {
     /// other.
     pub strict: bool,
     /// Packets may come with checksums that their senders have left to a device, as from a veth interface: they are
-    /// completed, as nobody can tell behind the queue.
+    /// completed, since behind the queue it is not known.
     pub completes: bool,
 }
 
@@ -98,7 +98,7 @@ pub struct Processing {
 
 /// All of it at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Steered {
+pub struct SteerReading {
     pub buckets: Vec<Bucket>,
     /// By number.
     pub cpus: Vec<Processing>,
@@ -161,10 +161,10 @@ impl Steer {
                 _ => {}
             }
         }
-        let object = said::load(open, STEER)?;
+        let object = libbpf_log::load(open, STEER)?;
         let mut new = Self {
             wanted: Map::of(&object, "wanted", size_of::<u32>())?,
-            ways: Map::of(&object, "ways", size_of::<Way>())?,
+            ways: Map::of(&object, "ways", size_of::<BucketState>())?,
             processors: Map::of(&object, "processors", size_of::<Processor>())?,
             queues: Map::of(&object, "queues", size_of::<BpfCpumapVal>())?,
             on: None,
@@ -235,18 +235,18 @@ impl Steer {
     }
 
     /// What has been counted.
-    pub fn read(&self) -> Result<Steered, Error> {
+    pub fn read(&self) -> Result<SteerReading, Error> {
         let now = rig_sys::clock::monotonic_ns();
         let mut buckets = Vec::with_capacity(Self::BUCKETS as usize);
         self.wanted
             .first(Self::BUCKETS, |word: u32| buckets.push(Bucket { cpu: word & !AT_ONCE, ..Bucket::default() }))?;
         let mut at = 0;
-        self.ways.first(self.ways.entries(), |way: Way| {
+        self.ways.first(self.ways.entries(), |state: BucketState| {
             if let Some(bucket) = buckets.get_mut(at % Self::BUCKETS as usize) {
-                bucket.packets += way.packets;
-                bucket.bytes += way.bytes;
-                bucket.hurried += way.unsafe_;
-                bucket.waits |= way.waits_since > 0;
+                bucket.packets += state.packets;
+                bucket.bytes += state.bytes;
+                bucket.hurried += state.forced;
+                bucket.waits |= state.waits_since > 0;
             }
             at += 1;
         })?;
@@ -260,7 +260,7 @@ impl Steer {
                 refused: processor.refused,
             });
         })?;
-        Ok(Steered { buckets, cpus })
+        Ok(SteerReading { buckets, cpus })
     }
 
     /// The key of its hash.

@@ -118,11 +118,11 @@ impl Link {
 
 /// A bucket's packets of one receive queue: where they go, and which CPU received the last one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Way {
+pub struct BucketState {
     to: Option<(usize, usize)>,
 }
 
-impl Way {
+impl BucketState {
     /// Where the next packet goes, received on `receiver`, of a bucket that is to be on `wanted`: `links` is by receiving CPU and
     /// by that which processes.
     pub fn next(&mut self, wanted: usize, receiver: usize, links: &mut [Vec<Link>], processors: &[Processor]) -> usize {

@@ -23,10 +23,10 @@ plain! {
         bpf_prog: i32,
     }
 
-    pub(super) struct Way: 40 {
+    pub(super) struct BucketState: 40 {
         packets: u64,
         bytes: u64,
-        unsafe_: u64,
+        forced: u64,
         waits_since: u64,
         cpu: u32,
         receiver: u32,

@@ -13,8 +13,8 @@ use libbpf_rs::{ErrorKind, TC_INGRESS, TcHook, TcHookBuilder};
 use rig_sys::netlink::Netlink;
 
 use crate::Error;
+use crate::libbpf_log;
 use crate::object::program;
-use crate::said;
 
 use super::control::Router;
 use super::load::CLOSED;
@@ -52,7 +52,7 @@ impl Closing {
                 .and_then(|mut netlink| netlink.add_clsact(interface))
                 .map_err(|error| failed(io::Error::other(error).into()))?;
         let mut hook = self.hook(program, interface, is_our_qdisc);
-        if let Err(source) = said::with(|| hook.attach()) {
+        if let Err(source) = libbpf_log::with(|| hook.attach()) {
             if is_our_qdisc {
                 remove_empty_qdisc(interface);
             }
@@ -77,7 +77,7 @@ impl Closing {
         let failed = |source| Error::Open { interface, source };
         match hook.query() {
             Ok(_) => {
-                said::with(|| hook.detach()).map_err(failed)?;
+                libbpf_log::with(|| hook.detach()).map_err(failed)?;
                 if is_our_qdisc {
                     remove_empty_qdisc(interface);
                 }
@@ -91,7 +91,7 @@ impl Closing {
     }
 }
 
-/// What the filter needed, unless others have filters there by now. One that stays is in nobody's way.
+/// What the filter needed, unless others have filters there by now. One that stays does no harm.
 fn remove_empty_qdisc(interface: u32) {
     let _ = Netlink::here().and_then(|mut netlink| netlink.remove_empty_clsact(interface));
 }
@@ -112,7 +112,7 @@ fn handle_of(node: &str) -> u32 {
 /// # Errors
 /// When one stays closed. All others are open.
 pub fn open_all(node: &str) -> Result<Vec<String>, Error> {
-    said::listen();
+    libbpf_log::listen();
     let mut closing = Closing::of(node);
     let path = Path::new("/proc/thread-self/net/dev");
     let failed = |source: io::Error| Error::Interfaces { source };

@@ -91,7 +91,7 @@ impl Default for Config {
 pub struct Underlay {
     /// Where tunnels begin and end.
     pub address: Ipv4Addr,
-    /// Other routers: packets from anybody else are of no tunnel.
+    /// Other routers: packets from other addresses are of no tunnel.
     pub peers: BTreeMap<Ipv4Addr, Peer>,
     /// Packets of a peer are taken by the interface alone that it is reached by.
     pub strict: bool,
@@ -130,7 +130,7 @@ pub struct Flood {
     /// Other routers, each with the encapsulation of frames to all and the MPLS label or VXLAN network identifier that it has given the
     /// network for it.
     pub peers: BTreeMap<Ipv4Addr, (Encapsulation, u32)>,
-    /// Frames to addresses that nobody has are such, too.
+    /// Frames to unknown addresses are such, too.
     pub unknown_unicast: bool,
 }
 
@@ -221,7 +221,7 @@ pub struct Interface {
     /// Whether its frames may come from other addresses, too; those for it go to the one that the last of them came from then. Else such
     /// frames are dropped.
     pub any_mac: bool,
-    /// The router's own IPv4 address there, from which it says what became of packets; without it nobody is told.
+    /// The router's own IPv4 address there, which its ICMP errors are from; without it there are none.
     pub gateway: Option<Ipv4Addr>,
     /// As `gateway`.
     pub gateway6: Option<Ipv6Addr>,
@@ -231,7 +231,7 @@ pub struct Interface {
     /// The analyser that gets copies of all packets of its flows, where no rule names another one. It takes a policy, which may be
     /// an empty one.
     pub mirror: Option<u8>,
-    /// Services whose flows are fat: all flows from one address to one other's service are one, whoever of both has it so. It takes a
+    /// Services whose flows are fat: all flows from one address to a service of another are one, where either interface has it so. It takes a
     /// policy, which may be an empty one. Rules and routes ask for no source port, so that all of them come to the same; but who
     /// answers may then send from the service's port to any port of who has asked, other than to open a TCP connection.
     pub fat: BTreeSet<Service>,

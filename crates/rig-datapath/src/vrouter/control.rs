@@ -38,11 +38,11 @@ pub struct Router {
     pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) control: Control,
-    pub(super) known: Known,
+    pub(super) known: Contents,
     /// What was applied last, whole.
     applied: Config,
-    pub(super) left: Left,
-    pub(super) numbers: Allotted,
+    pub(super) left: MovedCounts,
+    pub(super) numbers: Allocations,
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Attached>,
     pub(super) underlay: BTreeMap<u32, Attached>,
@@ -61,7 +61,7 @@ impl fmt::Debug for Router {
 
 /// What has taken packets of interfaces, when they were in other VRFs than they are now.
 #[derive(Debug, Default)]
-pub(super) struct Left {
+pub(super) struct MovedCounts {
     /// By the VRFs where they were.
     pub(super) gone: BTreeMap<u32, Taken>,
     /// By the interfaces' numbers.
@@ -70,7 +70,7 @@ pub(super) struct Left {
 
 /// What the tables say.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Known {
+pub(super) struct Contents {
     pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
     pub(super) labels: BTreeMap<u32, u32>,
     pub(super) vnis: BTreeMap<u32, u32>,
@@ -113,12 +113,12 @@ pub(super) struct Members {
 
 /// Which numbers stand for what.
 #[derive(Debug)]
-pub(super) struct Allotted {
+pub(super) struct Allocations {
     pub(super) hops: Numbers<Hop>,
     ways: Numbers<Vec<(u32, u32)>>,
     floods: Numbers<Members>,
     /// By the number that the configuration has for a list and what it says.
-    lists: BTreeMap<u32, Placed>,
+    lists: BTreeMap<u32, ListPlacement>,
     list_numbers: Spans,
     cuts: Spans,
     bounds: Spans,
@@ -128,7 +128,7 @@ pub(super) struct Allotted {
 
 /// A list in the tables.
 #[derive(Debug)]
-struct Placed {
+struct ListPlacement {
     list: super::config::List,
     /// The epoch that it came with.
     since: u32,
@@ -151,7 +151,7 @@ impl Router {
     pub(super) fn open(sizes: Sizes, object: &[u8], kept: Option<&Path>) -> Result<Self, Error> {
         sizes.validate()?;
         let (object, tables) = load::load(&sizes, object, kept)?;
-        let numbers = Allotted {
+        let numbers = Allocations {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),
             floods: Numbers::new("networks with frames to all", 0, sizes.floods),
@@ -167,9 +167,9 @@ impl Router {
             tables: Arc::new(tables),
             sizes,
             control: Control { epoch: 1, ..Control::default() },
-            known: Known::default(),
+            known: Contents::default(),
             applied: Config::default(),
-            left: Left::default(),
+            left: MovedCounts::default(),
             numbers,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
@@ -206,7 +206,7 @@ impl Router {
                 return Err(error);
             }
         };
-        let mut old_lists: Vec<Placed> = Vec::new();
+        let mut old_lists: Vec<ListPlacement> = Vec::new();
         for (number, placed) in new_lists {
             old_lists.extend(self.numbers.lists.insert(number, placed));
         }
@@ -279,7 +279,7 @@ impl Router {
     }
 
     /// Puts down what has taken packets of interfaces that have left their VRF.
-    fn leave(&mut self, before: &Known) -> Result<(), Error> {
+    fn leave(&mut self, before: &Contents) -> Result<(), Error> {
         for (number, was) in &before.interfaces {
             if self.known.interfaces.get(number).is_some_and(|is| is.vrf == was.vrf) {
                 continue;
@@ -299,7 +299,7 @@ impl Router {
     }
 
     /// Puts lists that have changed beside the old ones.
-    fn place_lists(&mut self, config: &Config) -> Result<Vec<(u32, Placed)>, Error> {
+    fn place_lists(&mut self, config: &Config) -> Result<Vec<(u32, ListPlacement)>, Error> {
         let mut new = Vec::new();
         for (number, list) in &config.lists {
             if self.numbers.lists.get(number).is_some_and(|placed| placed.list == *list) {
@@ -322,7 +322,7 @@ impl Router {
         Ok(new)
     }
 
-    fn write_list(&self, number: u32, placed: &Placed, compiled: &Compiled) -> Result<(), Error> {
+    fn write_list(&self, number: u32, placed: &ListPlacement, compiled: &Compiled) -> Result<(), Error> {
         let base = placed.rows.first;
         self.tables.rows.set_range(base, &compiled.rows)?;
         let cuts: Vec<shape::Cut> = compiled
@@ -356,8 +356,8 @@ impl Router {
         config: &Config,
         lists: &BTreeMap<u32, u32>,
         unchanged: &BTreeSet<u32>,
-    ) -> Result<Known, Error> {
-        let mut known = Known::default();
+    ) -> Result<Contents, Error> {
+        let mut known = Contents::default();
         for (number, interface) in &config.interfaces {
             let next_hop = self.route(config, &NextHop::Interface(*number))?.next_hop;
             known.interfaces.insert(*number, describe(interface, next_hop, lists, config.most_flows));
@@ -516,9 +516,9 @@ impl Router {
     }
 }
 
-impl Allotted {
-    fn take(&mut self, list: &super::config::List, since: u32, compiled: &Compiled) -> Result<Placed, Error> {
-        let mut placed = Placed {
+impl Allocations {
+    fn take(&mut self, list: &super::config::List, since: u32, compiled: &Compiled) -> Result<ListPlacement, Error> {
+        let mut placed = ListPlacement {
             list: list.clone(),
             since,
             number: Span::default(),
@@ -542,7 +542,7 @@ impl Allotted {
         Ok(placed)
     }
 
-    fn give(&mut self, placed: &Placed) {
+    fn give(&mut self, placed: &ListPlacement) {
         self.list_numbers.give(placed.number);
         self.cuts.give(placed.cuts);
         self.bounds.give(placed.bounds);
@@ -606,7 +606,7 @@ fn with_macs(
 /// An analyser as the table has it; one without a way is none.
 fn described(analyser: &Analyser) -> shape::Analyser {
     let Some(peer) = &analyser.way else { return shape::Analyser::default() };
-    let way = shape::NextHop {
+    let next_hop = shape::NextHop {
         mtu: peer.mtu.min(LARGEST),
         ifindex: peer.interface,
         source: v4(analyser.source),
@@ -614,7 +614,7 @@ fn described(analyser: &Analyser) -> shape::Analyser {
         gateway: v4(peer.gateway),
         ..shape::NextHop::default()
     };
-    shape::Analyser { way, port: analyser.port.to_be(), pad: 0, vni: analyser.vni }
+    shape::Analyser { next_hop, port: analyser.port.to_be(), pad: 0, vni: analyser.vni }
 }
 
 /// Bytes of the largest packet that a tc program may make (the kernel's SKB_MAX_ALLOC, of four pages); those that are still to

@@ -1,6 +1,6 @@
 //! What outlives the process: flows, counters, and the programs on interfaces, pinned on a bpf file system.
 //!
-//! Routes and rules are not among it. Whoever goes on has tables of its own for them, made anew from the configuration, and a
+//! Routes and rules are not among it. The router that goes on has tables of its own for them, made anew from the configuration, and a
 //! later epoch than the one before: each flow's next packet is held against them, and its entry gets their numbers. Until
 //! a program is exchanged for the new one, the old one forwards by the old tables.
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use libbpf_rs::{Object, ObjectBuilder};
 
 use crate::Error;
+use crate::libbpf_log;
 use crate::maps::Map;
 use crate::rights::check_may_load;
-use crate::said;
 
 use super::keep::{self, KEPT};
 use super::shape::{self, Control, LOGGED, REASONS};
@@ -92,11 +92,11 @@ impl Tables {
             ended: map("ended", size_of::<u64>())?,
             ended_early: map("ended_early", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
-            copied: map("copied", size_of::<shape::Copied>())?,
+            copied: map("copied", size_of::<shape::CopyCount>())?,
             drops: map("drops", size_of::<u64>())?,
-            dropped: map("dropped", size_of::<shape::Dropped>())?,
+            dropped: map("dropped", size_of::<shape::DroppedPacket>())?,
             analysers: map("analysers", size_of::<shape::Analyser>())?,
-            mirrored: map("mirrored", size_of::<shape::Mirrored>())?,
+            mirrored: map("mirrored", size_of::<shape::MirrorCount>())?,
             log_counts: map("log_counts", size_of::<u64>())?,
             log_turns: map("log_turns", size_of::<u64>())?,
         })
@@ -150,7 +150,7 @@ pub(super) fn load(sizes: &Sizes, object: &[u8], kept: Option<&Path>) -> Result<
             map.set_max_entries(entries).map_err(refused)?;
         }
     }
-    let object = said::load(open, program)?;
+    let object = libbpf_log::load(open, program)?;
     let tables = Tables::of(&object)?;
     match kept.filter(|_| !keep::are_of(&tables, sizes)) {
         Some(directory) => Err(Error::PinnedOtherwise { path: directory.display().to_string() }),

@@ -12,12 +12,12 @@ use crate::Error;
 
 use super::config::Action;
 use super::control::Router;
-use super::shape::{self, LOG_HELD_BACK, LOG_LET_THROUGH, LOG_LOST, LOG_RULE_ALLOWS, LOG_SENDS, LOG_TOLD};
+use super::shape::{self, LOG_HELD_BACK, LOG_LET_THROUGH, LOG_LOST, LOG_RULE_ALLOWS, LOG_SENDS, LOG_WRITTEN};
 use super::status::socket;
 
 /// What a rule has decided about a flow. A flow is logged by each rule that matches it and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Logged {
+pub struct LogRecord {
     /// Of the kernel's monotonic clock.
     pub at: Duration,
     /// The interface that the list is of: of what it sends, or of what it receives.
@@ -45,7 +45,7 @@ pub struct Logged {
 pub struct LogCounts {
     /// That could be read.
     pub told: u64,
-    /// That there was no room for, because nobody had read what was there.
+    /// That there was no room for, because what was there had not been read.
     pub lost: u64,
     /// Refusals of an interface beyond 100 a second, 128 at once.
     pub held_back: u64,
@@ -54,7 +54,7 @@ pub struct LogCounts {
 /// What has been logged and not read yet. One reads it at a time.
 pub struct Log {
     ring: RingBuffer<'static>,
-    read: Arc<Mutex<Vec<Logged>>>,
+    read: Arc<Mutex<Vec<LogRecord>>>,
     /// Its map stays as long as it is read.
     _object: Arc<Object>,
 }
@@ -65,8 +65,8 @@ impl fmt::Debug for Log {
     }
 }
 
-impl From<shape::Logged> for Logged {
-    fn from(one: shape::Logged) -> Self {
+impl From<shape::LogRecord> for LogRecord {
+    fn from(one: shape::LogRecord) -> Self {
         Self {
             at: Duration::from_nanos(one.time),
             interface: one.interface,
@@ -95,7 +95,7 @@ impl Router {
         let to = Arc::clone(&read);
         let take = move |bytes: &[u8]| {
             // What is reserved is of this size, which is rounded up to 8.
-            if let Ok((one, _)) = shape::Logged::read_from_prefix(bytes) {
+            if let Ok((one, _)) = shape::LogRecord::read_from_prefix(bytes) {
                 to.lock().unwrap_or_else(PoisonError::into_inner).push(one.into());
             }
             0
@@ -110,7 +110,7 @@ impl Router {
     /// What of the log could be read, and what not.
     pub fn log_counts(&self) -> Result<LogCounts, Error> {
         let sum = |place| Ok::<u64, Error>(self.tables.log_counts.per_cpu::<u64>(place)?.iter().sum());
-        Ok(LogCounts { told: sum(LOG_TOLD)?, lost: sum(LOG_LOST)?, held_back: sum(LOG_HELD_BACK)? })
+        Ok(LogCounts { told: sum(LOG_WRITTEN)?, lost: sum(LOG_LOST)?, held_back: sum(LOG_HELD_BACK)? })
     }
 }
 
@@ -119,7 +119,7 @@ impl Log {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn read(&mut self) -> Result<Vec<Logged>, Error> {
+    pub fn read(&mut self) -> Result<Vec<LogRecord>, Error> {
         let refused = |source| Error::Map { map: "log_ring", operation: "read", source };
         self.ring.consume().map_err(refused)?;
         Ok(std::mem::take(&mut *self.read.lock().unwrap_or_else(PoisonError::into_inner)))

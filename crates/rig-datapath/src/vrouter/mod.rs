@@ -35,10 +35,10 @@ pub use config::{
     Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
-pub use log::{Log, LogCounts, Logged};
+pub use log::{Log, LogCounts, LogRecord};
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{Copied, Dropped, Flow, Mirrored, Source, Taken, Traffic};
+pub use status::{CopyCount, DroppedPacket, Flow, MirrorCount, Source, Taken, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
 pub use trial::{Outcome, Side, Verdict};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Error;
 
-/// Numbers from `first` for different things, each the same as long as somebody wants it.
+/// Numbers from `first` for different things, each the same as long as it is wanted.
 #[derive(Debug)]
 pub(super) struct Numbers<T> {
     what: &'static str,
@@ -13,7 +13,7 @@ pub(super) struct Numbers<T> {
     of: BTreeMap<T, u32>,
     /// By number.
     wanted: Vec<bool>,
-    /// What has been wanted since somebody asked, with repetitions.
+    /// What has been wanted since `begin`, with repetitions.
     lately: Vec<u32>,
     free: BTreeSet<u32>,
     next: u32,

@@ -53,7 +53,7 @@ pub(crate) const LOG_SENDS: u8 = 1;
 pub(crate) const LOG_RULE_ALLOWS: u8 = 2;
 pub(crate) const LOG_LET_THROUGH: u8 = 4;
 /// Places in `log_counts`.
-pub(crate) const LOG_TOLD: u32 = 0;
+pub(crate) const LOG_WRITTEN: u32 = 0;
 pub(crate) const LOG_LOST: u32 = 1;
 pub(crate) const LOG_HELD_BACK: u32 = 2;
 
@@ -100,7 +100,7 @@ plain! {
         comes_by: u32,
     }
 
-    pub(crate) struct Copied: 16 {
+    pub(crate) struct CopyCount: 16 {
         frames: u64,
         copies: u64,
     }
@@ -189,13 +189,13 @@ plain! {
     }
 
     pub(crate) struct Analyser: 40 {
-        way: NextHop,
+        next_hop: NextHop,
         port: u16,
         pad: u16,
         vni: u32,
     }
 
-    pub(crate) struct Mirrored: 32 {
+    pub(crate) struct MirrorCount: 32 {
         packets: u64,
         bytes: u64,
         cut: u64,
@@ -212,7 +212,7 @@ plain! {
         foreign: u64,
     }
 
-    pub(crate) struct Dropped: 56 {
+    pub(crate) struct DroppedPacket: 56 {
         time: u64,
         source: Address,
         destination: Address,
@@ -225,7 +225,7 @@ plain! {
         pad: u32,
     }
 
-    pub(crate) struct Logged: 64 {
+    pub(crate) struct LogRecord: 64 {
         time: u64,
         source: Address,
         destination: Address,

@@ -12,7 +12,7 @@ use crate::maps::Map;
 use crate::{Error, maps};
 
 use super::config::{Config, LAST_ANALYSER};
-use super::control::{Left, Router};
+use super::control::{MovedCounts, Router};
 use super::load::Tables;
 use super::reason::Reason;
 use super::shape::{self, Control, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
@@ -99,7 +99,7 @@ impl From<[u64; HOPS]> for Taken {
 
 /// What an analyser has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Mirrored {
+pub struct MirrorCount {
     /// A copy that is still to be cut into segments is one.
     pub packets: u64,
     /// Of frames, as far as the copies have them.
@@ -112,7 +112,7 @@ pub struct Mirrored {
 
 /// Frames to all and to groups that came from an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Copied {
+pub struct CopyCount {
     pub frames: u64,
     /// That they have become, to interfaces and into tunnels.
     pub copies: u64,
@@ -151,7 +151,7 @@ pub struct Flow {
 
 /// A packet that was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedPacket {
     /// Of the kernel's monotonic clock.
     pub at: Duration,
     /// That dropped it.
@@ -223,9 +223,9 @@ impl Router {
     }
 
     /// Of an analyser, by its number.
-    pub fn mirrored(&self, analyser: u8) -> Result<Mirrored, Error> {
-        let counts = self.tables.mirrored.per_cpu::<shape::Mirrored>(analyser.into())?;
-        Ok(counts.iter().fold(Mirrored::default(), |sum, one| Mirrored {
+    pub fn mirrored(&self, analyser: u8) -> Result<MirrorCount, Error> {
+        let counts = self.tables.mirrored.per_cpu::<shape::MirrorCount>(analyser.into())?;
+        Ok(counts.iter().fold(MirrorCount::default(), |sum, one| MirrorCount {
             packets: sum.packets + one.packets,
             bytes: sum.bytes + one.bytes,
             cut: sum.cut + one.cut,
@@ -234,9 +234,9 @@ impl Router {
     }
 
     /// Of an interface, by its number; 0 for what came by tunnels.
-    pub fn copied(&self, interface: u32) -> Result<Copied, Error> {
-        let counts = self.tables.copied.per_cpu::<shape::Copied>(interface)?;
-        Ok(counts.iter().fold(Copied::default(), |sum, one| Copied {
+    pub fn copied(&self, interface: u32) -> Result<CopyCount, Error> {
+        let counts = self.tables.copied.per_cpu::<shape::CopyCount>(interface)?;
+        Ok(counts.iter().fold(CopyCount::default(), |sum, one| CopyCount {
             frames: sum.frames + one.frames,
             copies: sum.copies + one.copies,
         }))
@@ -248,7 +248,7 @@ impl Router {
         Ok(begun.saturating_sub(ended))
     }
 
-    /// Connections of an interface that nobody had answered and that were ended early because the table ran short.
+    /// Unanswered connections of an interface that were ended early because the table ran short.
     pub fn ended_early(&self, interface: u32) -> Result<u64, Error> {
         self.tables.ended_early.at(interface)
     }
@@ -277,11 +277,11 @@ impl Router {
     }
 
     /// The packets that were dropped last, the oldest first: up to 256 of each CPU.
-    pub fn last_dropped(&self) -> Result<Vec<Dropped>, Error> {
-        let mut all: Vec<Dropped> = Vec::with_capacity(LOGGED as usize);
-        self.tables.dropped.each(|place, one: shape::Dropped| {
+    pub fn last_dropped(&self) -> Result<Vec<DroppedPacket>, Error> {
+        let mut all: Vec<DroppedPacket> = Vec::with_capacity(LOGGED as usize);
+        self.tables.dropped.each(|place, one: shape::DroppedPacket| {
             if one.time > 0 {
-                all.push(Dropped {
+                all.push(DroppedPacket {
                     at: Duration::from_nanos(one.time),
                     cpu: place / LOGGED,
                     reason: Reason::ALL.iter().copied().find(|reason| reason.number() == u32::from(one.reason)),
@@ -341,7 +341,7 @@ impl Router {
     /// Forgets its configuration, all flows and all that was counted; what was dropped last stays on its list.
     pub fn clear(&mut self) -> Result<(), Error> {
         self.apply(&Config::default())?;
-        self.left = Left::default();
+        self.left = MovedCounts::default();
         self.control.fat = 0;
         for key in self.tables.flows.keys::<FlowKey>() {
             self.tables.flows.remove(&key)?;
@@ -350,7 +350,7 @@ impl Router {
             self.tables.fragments.remove(&key)?;
         }
         for analyser in 0..=LAST_ANALYSER {
-            self.tables.mirrored.set_all_cpus(analyser.into(), &shape::Mirrored::default())?;
+            self.tables.mirrored.set_all_cpus(analyser.into(), &shape::MirrorCount::default())?;
         }
         for interface in 0..=self.sizes.interfaces {
             self.tables.begun.set(&interface, &0_u64)?;
@@ -358,7 +358,7 @@ impl Router {
             self.tables.ended_early.set(&interface, &0_u64)?;
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
             self.tables.log_turns.set(&interface, &0_u64)?;
-            self.tables.copied.set_all_cpus(interface, &shape::Copied::default())?;
+            self.tables.copied.set_all_cpus(interface, &shape::CopyCount::default())?;
             for reason in Reason::ALL {
                 self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
             }

@@ -25,7 +25,7 @@ pub struct Timeouts {
     pub closed: Duration,
     /// All other protocols.
     pub other: Duration,
-    /// Connections that nobody has answered, of whatever protocol, while more than three quarters of the table, or of what their
+    /// Unanswered connections, of whatever protocol, while more than three quarters of the table, or of what their
     /// interface may have, are taken.
     pub unanswered: Duration,
 }
@@ -77,7 +77,7 @@ impl Sweeper {
         Ok(begun.saturating_sub(ended) * 4 > u64::from(room) * 3)
     }
 
-    /// Ends flows that have been silent for longer than `timeouts`, to 134 ms; how many. Those that nobody has answered end early
+    /// Ends flows that have been silent for longer than `timeouts`, to 134 ms; how many. Unanswered ones end early
     /// where their interface's share or the table `runs_short`.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ pub enum Leads {
     Flood {
         /// Interfaces of this node first.
         ways: Vec<Way>,
-        /// Whether frames to addresses that nobody has go there, too.
+        /// Whether frames to unknown addresses go there, too.
         unknown_unicast: bool,
     },
 }

@@ -40,7 +40,7 @@ pub enum Verdict {
 impl From<u32> for Verdict {
     fn from(action: u32) -> Self {
         match action {
-            // To whoever is next there (TCX_NEXT).
+            // To the program that is next there (TCX_NEXT).
             u32::MAX => Self::Pass,
             2 => Self::Drop,
             7 => Self::Redirect,

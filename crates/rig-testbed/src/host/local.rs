@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
-use rig_datapath::cputime::{Member, Place as Counted};
+use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::piped::Piped;
@@ -30,7 +30,7 @@ pub struct Local {
     nodes: Namespaces,
     accountant: Accountant,
     /// By node, where its CPU time is counted apart, with what belongs to it.
-    counted: Vec<(Option<Counted>, Vec<Member>)>,
+    counted: Vec<(Option<Account>, Vec<Member>)>,
     marks: RefCell<BTreeMap<u64, Reading>>,
     next: Cell<u64>,
     sampler: RefCell<Option<Sampler>>,
@@ -168,7 +168,7 @@ impl Host for Local {
         let marked =
             |mark: Mark| marks.get(&mark.number).context("find counters that were read: the mark is forgotten");
         let (begin, end) = (marked(begin)?, marked(end)?);
-        let places: Vec<Option<Counted>> = self.counted.iter().map(|(place, _)| *place).collect();
+        let places: Vec<Option<Account>> = self.counted.iter().map(|(place, _)| *place).collect();
         Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &places), throttled_us: begin.throttled_until(end) })
     }
 

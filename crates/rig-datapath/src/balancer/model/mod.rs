@@ -2,11 +2,11 @@
 //!
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
+mod local_ports;
 mod packet;
-mod places;
 mod shortage;
 mod state;
-mod strays;
+mod unmatched;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::test_run::Verdict;
 
 use super::config::{Config, Forward, Policy, Protocol, Reuse, Scheduler, Service};
 use super::reason::{Drop, Pass};
-use super::schedule::{self, LEAST_LOOKED_AT};
+use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
 use packet::{Kind, Packet, Parsed, Tuple};
 use state::is_closing;
@@ -33,7 +33,7 @@ const UNANSWERED: u32 = 23;
 const CLOSING: u32 = 53;
 const LEAST_WALKED: usize = 64;
 const SCHEDULE_TRIES: usize = 32;
-const TOLD_PER_TICK: u32 = 64;
+const ICMP_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
 
 /// The way out that the kernel's routes and neighbours say.
@@ -66,18 +66,18 @@ enum Direction {
 struct ServiceId(usize);
 
 #[derive(Debug, Clone)]
-struct KnownService {
+struct ServiceState {
     service: Service,
     open: bool,
     /// Nothing is known of it any more.
     gone: bool,
-    /// Places in `backends` of this module, by schedule.
+    /// Indices into `backends` of this module, by schedule.
     list: Vec<usize>,
     turn: u64,
 }
 
 #[derive(Debug, Clone)]
-struct KnownBackend {
+struct BackendState {
     service: ServiceId,
     address: SocketAddr,
     weight: u32,
@@ -105,10 +105,10 @@ struct Connection {
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
 pub type Routes = Box<dyn Fn(IpAddr) -> Result<Route, Drop>>;
 
-/// The order of a backend's places: local addresses and ports.
+/// Where the sequence of a backend's local ports goes on.
 #[derive(Debug, Clone, Copy, Default)]
-struct Order {
-    lease: u64,
+struct PortSequence {
+    block: u64,
     search: u64,
     /// On this CPU.
     next: u64,
@@ -119,13 +119,13 @@ pub type Hash = Box<dyn Fn(Protocol, SocketAddr, SocketAddr) -> u64>;
 
 /// The balancer on one interface and one CPU.
 pub struct Model {
-    services: Vec<KnownService>,
-    backends: Vec<KnownBackend>,
-    orders: HashMap<u32, Order>,
-    /// Leases, by backend, local address and number, with the tick of the last packet of a connection that its backend has
-    /// closed first.
-    rests: HashMap<(SocketAddr, IpAddr, u16), u32>,
-    /// The tick in which places were last searched, and how often.
+    services: Vec<ServiceState>,
+    backends: Vec<BackendState>,
+    sequences: HashMap<u32, PortSequence>,
+    /// Blocks of ports that are held down, by backend, local address and number, with the tick of the last packet of a connection that
+    /// its backend has closed first.
+    held_down: HashMap<(SocketAddr, IpAddr, u16), u32>,
+    /// The tick in which local ports were last searched, and how often.
     searches: (u32, u32),
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
@@ -133,8 +133,8 @@ pub struct Model {
     capacity: usize,
     policy: Policy,
     mtu: usize,
-    /// The tick in which senders were last told that something was too big, and how often.
-    told: (u32, u32),
+    /// The tick in which the last message was sent that a packet was too big, and how many.
+    icmp_sent: (u32, u32),
     /// The tick in which packets were last left to the kernel, and how many, by why.
     strays: HashMap<Pass, (u32, u32)>,
     routes: Routes,
@@ -158,15 +158,15 @@ impl Model {
         Self {
             services: Vec::new(),
             backends: Vec::new(),
-            orders: HashMap::new(),
-            rests: HashMap::new(),
+            sequences: HashMap::new(),
+            held_down: HashMap::new(),
             searches: (0, 0),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
             policy: Policy::default(),
             mtu,
-            told: (0, 0),
+            icmp_sent: (0, 0),
             strays: HashMap::new(),
             routes,
             hash,
@@ -186,20 +186,20 @@ impl Model {
         }
         for service in &config.services {
             let id = self.service(service);
-            let mut places = Vec::new();
+            let mut numbers = Vec::new();
             for backend in &service.backends {
-                let place = self.backend(id, backend.address);
-                let known = &mut self.backends[place];
+                let number = self.backend(id, backend.address);
+                let known = &mut self.backends[number];
                 known.leaving = None;
                 known.weight = service.scheduler.weight(backend.weight);
                 known.limit = backend.limit.map_or(0, std::num::NonZero::get);
-                places.push(place);
+                numbers.push(number);
             }
             let list = schedule::list(service.scheduler, &service.backends);
             let known = &mut self.services[id.0];
             known.service = service.clone();
             known.open = true;
-            known.list = list.into_iter().map(|place| places[place]).collect();
+            known.list = list.into_iter().map(|at| numbers[at]).collect();
         }
     }
 
@@ -219,7 +219,7 @@ impl Model {
     }
 
     fn service(&mut self, service: &Service) -> ServiceId {
-        let same = |known: &KnownService| {
+        let same = |known: &ServiceState| {
             known.service.protocol == service.protocol
                 && known.service.address == service.address
                 && known.service.forward.number() == service.forward.number()
@@ -227,15 +227,15 @@ impl Model {
         };
         ServiceId(self.services.iter().position(same).unwrap_or_else(|| {
             let service = service.clone();
-            self.services.push(KnownService { service, open: true, gone: false, list: Vec::new(), turn: 0 });
+            self.services.push(ServiceState { service, open: true, gone: false, list: Vec::new(), turn: 0 });
             self.services.len() - 1
         }))
     }
 
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
-        let same = |known: &KnownBackend| known.service == service && known.address == address && !known.gone;
+        let same = |known: &BackendState| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = KnownBackend { service, address, weight: 0, limit: 0, leaving: None, gone: false };
+            let new = BackendState { service, address, weight: 0, limit: 0, leaving: None, gone: false };
             self.backends.push(new);
             self.backends.len() - 1
         })
@@ -263,7 +263,7 @@ impl Model {
             tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
-        expired.iter().for_each(|connection| self.let_rest(connection));
+        expired.iter().for_each(|connection| self.hold_down(connection));
         self.dead.extend(expired.iter().map(|_| tick));
     }
 
@@ -300,23 +300,23 @@ impl Model {
         let mut out = frame.to_vec();
         match self.handle(&mut out, tick) {
             Ok(()) => Outcome { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
-            Err(Refused::Told(message)) => {
+            Err(Refusal::TooBigMessage(message)) => {
                 let drop = Some(Drop::TooBigTold);
                 Outcome { verdict: Verdict::Transmit, frame: message, drop, pass: None }
             }
-            Err(Refused::Drop(reason)) => {
+            Err(Refusal::Drop(reason)) => {
                 Outcome { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
             }
-            Err(Refused::Pass(reason)) => {
+            Err(Refusal::Pass(reason)) => {
                 Outcome { verdict: Verdict::Pass, frame: frame.to_vec(), drop: None, pass: Some(reason) }
             }
         }
     }
 
-    fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refused> {
+    fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refusal> {
         let packet = match packet::parse(frame, self.mac) {
             Parsed::Packet(packet) => packet,
-            Parsed::Leave(reason) => return Err(Refused::Pass(reason)),
+            Parsed::Leave(reason) => return Err(Refusal::Pass(reason)),
             Parsed::Fragment { to } => {
                 return Err(self.unhandled(to, self.policy.fragments, Drop::Fragment, Pass::Fragment));
             }
@@ -331,13 +331,13 @@ impl Model {
             let gone = self.backends[connection.backend].weight == 0;
             let again = is_closing(connection.state) || connection.state == State::SynReceived;
             let forward = &self.services[connection.service.0].service.forward;
-            let blind = matches!(forward, Forward::Route | Forward::Tunnel { .. });
-            // Who uses its ports again opens another one (RFC 9293, 3.6.1; RFC 6191).
+            let direct_return = matches!(forward, Forward::Route | Forward::Tunnel { .. });
+            // A SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
-                || blind && connection.state == State::FinWait;
+                || direct_return && connection.state == State::FinWait;
             if tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone) {
                 let ended = self.connections.remove(at);
-                self.let_rest(&ended);
+                self.hold_down(&ended);
                 self.dead.push(tick);
                 before = Some(ended.backend);
                 found = None;
@@ -408,8 +408,8 @@ impl Model {
                     let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
                     if b * a_weight < a * b_weight { next } else { best }
                 };
-                let few = length <= LEAST_LOOKED_AT;
-                let of_two = (length > LEAST_LOOKED_AT).then(|| {
+                let few = length <= LEAST_SCANNED;
+                let of_two = (length > LEAST_SCANNED).then(|| {
                     let hash = (self.hash)(known.service.protocol, client, known.service.address);
                     let (one, other) = (hash as u32, (hash >> 32) as u32);
                     let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
@@ -445,19 +445,19 @@ impl Model {
     }
 
     /// `before`: the backend of the connection that it takes the place of.
-    fn begin(&mut self, packet: &Packet, frame: &[u8], before: Option<usize>, tick: u32) -> Result<usize, Refused> {
+    fn begin(&mut self, packet: &Packet, frame: &[u8], before: Option<usize>, tick: u32) -> Result<usize, Refusal> {
         let to = packet.tuple.destination.ip();
         let Kind::Flow { tcp_flags } = packet.kind else {
-            return Err(self.leave_alone(to, Pass::IcmpUnknown, tick));
+            return Err(self.leave_unmatched(to, Pass::IcmpUnknown, tick));
         };
-        let takes = |known: &KnownService| {
+        let takes = |known: &ServiceState| {
             let service = &known.service;
             known.open
                 && service.protocol.number() == packet.tuple.protocol
                 && service.address == packet.tuple.destination
         };
         let Some(service) = self.services.iter().position(takes).map(ServiceId) else {
-            return Err(self.leave_alone(to, Pass::NoService, tick));
+            return Err(self.leave_unmatched(to, Pass::NoService, tick));
         };
         let begins = match tcp_flags & (RST | SYN | ACK) {
             SYN => true,
@@ -466,8 +466,8 @@ impl Model {
         };
         if packet.tuple.protocol == TCP && !begins {
             return Err(match tcp_flags & (RST | SYN) == 0 {
-                true if self.is_spent(Pass::NoConnection, tick) => Drop::Strays.into(),
-                true if self.own.contains(&to) => self.spend(Pass::NoConnection, tick),
+                true if self.is_over_limit(Pass::NoConnection, tick) => Drop::Strays.into(),
+                true if self.own.contains(&to) => self.pass_counted(Pass::NoConnection, tick),
                 _ => Drop::NoConnection.into(),
             });
         }
@@ -486,9 +486,9 @@ impl Model {
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
-        let blind = matches!(self.services[service.0].service.forward, Forward::Route | Forward::Tunnel { .. });
+        let direct_return = matches!(self.services[service.0].service.forward, Forward::Route | Forward::Tunnel { .. });
         let state = match (packet.tuple.protocol, tcp_flags & SYN) {
-            (UDP, _) if blind => State::UdpNormal,
+            (UDP, _) if direct_return => State::UdpNormal,
             (UDP, _) => State::UdpOneWay,
             (_, 0) => State::None,
             _ => State::SynReceived,
@@ -509,7 +509,7 @@ impl Model {
                 }
             }
             Forward::FullNat { local } => {
-                if let Err(reason) = self.give_place(&mut connection, &local, tick) {
+                if let Err(reason) = self.give_local_port(&mut connection, &local, tick) {
                     self.dead.push(tick);
                     return Err(reason.into());
                 }
@@ -536,11 +536,11 @@ impl Model {
         at: usize,
         direction: Direction,
         tick: u32,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), Refusal> {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
         let backend = self.backends[connection.backend].address;
-        let blind = matches!(service.forward, Forward::Route | Forward::Tunnel { .. });
+        let direct_return = matches!(service.forward, Forward::Route | Forward::Tunnel { .. });
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
         }
@@ -553,7 +553,7 @@ impl Model {
         let client_route = connection.client_route;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
-            connection.note(packet.tuple.protocol, tcp_flags, direction, blind);
+            connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
             connection.seen = tick;
         }
         let route = match direction {
@@ -571,7 +571,7 @@ impl Model {
             return Err(self.too_big(packet, frame, from, route.mtu - outer, tick));
         }
         packet.decrement_ttl(frame);
-        if let (Some(to), false) = (to, blind) {
+        if let (Some(to), false) = (to, direct_return) {
             match packet.kind {
                 Kind::Flow { .. } => packet.translate(frame, to),
                 Kind::Error => packet.translate_error(frame, to, keep_source),
@@ -591,33 +591,37 @@ impl Model {
 
 impl Model {
     /// What becomes of a packet that is larger than `mtu`; `from` says so to its sender.
-    fn too_big(&mut self, packet: &Packet, frame: &[u8], from: IpAddr, mtu: usize, tick: u32) -> Refused {
+    fn too_big(&mut self, packet: &Packet, frame: &[u8], from: IpAddr, mtu: usize, tick: u32) -> Refusal {
         let tell = match (packet.kind, packet.is_ipv6()) {
             (Kind::Error, _) => false,
             (_, true) => packet.length > IPV6_LEAST_MTU,
             (_, false) => packet.dont_fragment(frame),
         };
-        if self.told.0 != tick {
-            self.told = (tick, 0);
+        if self.icmp_sent.0 != tick {
+            self.icmp_sent = (tick, 0);
         }
-        if !tell || self.told.1 >= TOLD_PER_TICK {
+        if !tell || self.icmp_sent.1 >= ICMP_PER_TICK {
             return Drop::TooBig.into();
         }
-        self.told.1 += 1;
-        Refused::Told(packet.too_big(frame, from, if packet.is_ipv6() { mtu.max(IPV6_LEAST_MTU) } else { mtu }))
+        self.icmp_sent.1 += 1;
+        Refusal::TooBigMessage(packet.too_big(
+            frame,
+            from,
+            if packet.is_ipv6() { mtu.max(IPV6_LEAST_MTU) } else { mtu },
+        ))
     }
 }
 
 /// Why a packet does not go on.
 #[derive(Debug)]
-enum Refused {
+enum Refusal {
     Drop(Drop),
     /// Dropped, and its sender gets this frame.
-    Told(Vec<u8>),
+    TooBigMessage(Vec<u8>),
     Pass(Pass),
 }
 
-impl From<Drop> for Refused {
+impl From<Drop> for Refusal {
     fn from(reason: Drop) -> Self {
         Self::Drop(reason)
     }

@@ -1,10 +1,10 @@
 //! What runs short.
 
 use super::super::config::Forward;
-use super::{Connection, Model, places};
+use super::{Connection, Model, local_ports};
 
 impl Model {
-    /// Whether connections to a backend end early: those that nobody has answered, and those that are closing.
+    /// Whether connections to a backend end early: unanswered ones, and those that are closing.
     pub(super) fn short(&self, backend: usize) -> (bool, bool) {
         let short = |taken: usize, of: usize| taken * 4 > of * 3;
         let count = |of: &dyn Fn(&&Connection) -> bool| self.connections.iter().filter(of).count();
@@ -18,7 +18,7 @@ impl Model {
                 && of.local.is_some_and(|local| pool.contains(&local.ip()))
         };
         let translated = matches!(service.forward, Forward::FullNat { .. });
-        let ports = translated && short(count(&takes_port), pool.len() * places::PORTS);
+        let ports = translated && short(count(&takes_port), pool.len() * local_ports::PORTS);
         let held = count(&|of| of.service == known.service);
         let at_service = service.limit.is_some_and(|limit| short(held, limit.get() as usize));
         let at_backend = known.limit > 0 && short(self.load(backend).0 as usize, known.limit as usize);

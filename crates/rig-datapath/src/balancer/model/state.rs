@@ -10,21 +10,21 @@ pub(super) fn is_closing(state: State) -> bool {
 }
 
 impl Connection {
-    /// A packet of it; `blind` where the backend's do not pass.
-    pub(super) fn note(&mut self, protocol: u8, flags: u8, direction: Direction, blind: bool) {
+    /// A packet of it; `direct_return` where the backend's do not pass.
+    pub(super) fn note(&mut self, protocol: u8, flags: u8, direction: Direction, direct_return: bool) {
         let was = self.state;
         if protocol == TCP && was == State::Close && flags & (RST | SYN) == 0 {
             self.state = self.before;
         }
-        self.state = next_state(self.state, protocol, flags, direction, blind);
+        self.state = next_state(self.state, protocol, flags, direction, direct_return);
         if self.state == State::Close && was != State::Close {
             self.before = was;
         }
     }
 }
 
-/// How a state follows from a packet; `blind` where the backend's packets do not pass.
-fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, blind: bool) -> State {
+/// How a state follows from a packet; `direct_return` where the backend's packets do not pass.
+fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, direct_return: bool) -> State {
     let inward = direction == Direction::Inward;
     if protocol == UDP {
         return if inward { state } else { State::UdpNormal };
@@ -38,9 +38,9 @@ fn next_state(state: State, protocol: u8, flags: u8, direction: Direction, blind
     }
     if flags & FIN != 0 {
         return match state {
-            State::None | State::SynReceived | State::Established if inward && !blind => State::CloseWait,
+            State::None | State::SynReceived | State::Established if inward && !direct_return => State::CloseWait,
             State::None | State::SynReceived | State::Established => State::FinWait,
-            State::FinWait if inward && !blind => State::TimeWait,
+            State::FinWait if inward && !direct_return => State::TimeWait,
             State::CloseWait if !inward => State::TimeWait,
             other => other,
         };
@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn a_connection_opens_and_closes() {
         use Direction::{Inward, Outward};
-        let walk = |packets: &[(u8, Direction)], blind| {
-            packets
-                .iter()
-                .fold(State::SynReceived, |state, (flags, direction)| next_state(state, TCP, *flags, *direction, blind))
+        let walk = |packets: &[(u8, Direction)], direct_return| {
+            packets.iter().fold(State::SynReceived, |state, (flags, direction)| {
+                next_state(state, TCP, *flags, *direction, direct_return)
+            })
         };
         assert_eq!(walk(&[(SYN | ACK, Outward)], false), State::SynReceived);
         assert_eq!(walk(&[(SYN | ACK, Outward), (ACK, Inward)], false), State::Established);

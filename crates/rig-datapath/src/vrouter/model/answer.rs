@@ -35,7 +35,7 @@ pub(super) fn arp(frame: &[u8], mac: Mac) -> Result<(Ipv4Addr, Vec<u8>), Reason>
         return Err(Reason::InvalidArp);
     }
     let (Some(sender), Some(asked)) = (v4(question, 14), v4(question, 24)) else { return Err(Reason::InvalidArp) };
-    // Whoever asks for an address of its own wants to know whether somebody else has it.
+    // A host that asks for its own address probes whether another one has it (RFC 5227).
     if question[6..8] != [0, 1] || asked == sender {
         return Err(Reason::Unanswered);
     }
@@ -66,7 +66,7 @@ pub(super) fn asked_for(frame: &[u8], p: &Packet) -> Result<Ipv6Addr, Reason> {
     if target.is_multicast() || target.to_ipv4_mapped().is_some() {
         return Err(Reason::InvalidArp);
     }
-    // From nobody yet: it asks whether its address is somebody else's (RFC 4862, 5.4).
+    // From the unspecified address: duplicate address detection (RFC 4862, 5.4).
     if asker.is_unspecified() {
         return Err(Reason::Unanswered);
     }
@@ -125,7 +125,7 @@ pub(super) fn echo(frame: &[u8], p: &Packet, router: Mac) -> Result<Vec<u8>, Rea
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Became {
+pub(super) enum ErrorKind {
     Expired,
     /// Larger than what may be there.
     TooBig(u16),
@@ -146,13 +146,13 @@ pub(super) fn may_tell(p: &Packet) -> bool {
 }
 
 /// The message to a packet's sender (RFC 792, RFC 1191; RFC 4443, 3.2 and 3.3) from the router's address `from`.
-pub(super) fn error(frame: &[u8], p: &Packet, became: Became, from: IpAddr, macs: (Mac, Mac)) -> Option<Vec<u8>> {
+pub(super) fn error(frame: &[u8], p: &Packet, became: ErrorKind, from: IpAddr, macs: (Mac, Mac)) -> Option<Vec<u8>> {
     let quoted = frame.get(ETHERNET..ETHERNET + p.length.min(QUOTED))?;
     let (kind, rest) = match (became, p.is_v6()) {
-        (Became::Expired, false) => ([11, 0], 0),
-        (Became::Expired, true) => ([3, 0], 0),
-        (Became::TooBig(mtu), false) => ([3, 4], u32::from(mtu)),
-        (Became::TooBig(mtu), true) => ([2, 0], u32::from(mtu)),
+        (ErrorKind::Expired, false) => ([11, 0], 0),
+        (ErrorKind::Expired, true) => ([3, 0], 0),
+        (ErrorKind::TooBig(mtu), false) => ([3, 4], u32::from(mtu)),
+        (ErrorKind::TooBig(mtu), true) => ([2, 0], u32::from(mtu)),
     };
     let mut message = [&kind[..], &[0, 0], &rest.to_be_bytes(), quoted].concat();
     let mut header = [0; 40];

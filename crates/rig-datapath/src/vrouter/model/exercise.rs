@@ -1,4 +1,4 @@
-//! The model against anybody's packets, for a fuzzer.
+//! The model against arbitrary packets, for a fuzzer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -7,9 +7,9 @@ use rig_wire::ethernet::{Mac, ethertype};
 use super::super::config::{Encapsulation, Flood, NextHop, Tunnel, flood_tunnel};
 use super::super::reason::Reason;
 use super::packet::{Packet, word};
-use super::route::{self, By};
+use super::route::{self, Origin};
 use super::tunnel::{self, Outer};
-use super::{ETHERNET, Model, Out, Refused, Sent, answer, flow, mac_at, refused};
+use super::{ETHERNET, Egress, EgressFrame, Model, Refusal, answer, flow, mac_at, refused};
 
 /// Of who has no address yet, or one of its link alone (RFC 4291, 2.5.6).
 fn is_of_link(source: IpAddr) -> bool {
@@ -17,7 +17,7 @@ fn is_of_link(source: IpAddr) -> bool {
 }
 
 impl Model {
-    /// Who gets a frame for an address that is nobody's alone.
+    /// Who gets a frame to a group or an unknown address.
     fn members(&self, vrf: u32, mac: Mac) -> Option<Flood> {
         let vrf = self.config.vrfs.get(&vrf)?;
         vrf.flood.clone().filter(|flood| !vrf.macs.contains_key(&mac) && (mac.is_multicast() || flood.unknown_unicast))
@@ -30,7 +30,7 @@ impl Model {
         if is_bridged { self.members(vrf, mac) } else { None }
     }
 
-    fn is_for_all(&mut self, p: &mut Packet, number: u32, by: By) -> Result<(), Reason> {
+    fn is_for_all(&mut self, p: &mut Packet, number: u32, by: Origin) -> Result<(), Reason> {
         // RFC 1122, 3.2.2.
         if p.is_error {
             return Err(Reason::InvalidPacket);
@@ -53,10 +53,15 @@ impl Model {
         is
     }
 
-    pub(super) fn container_floods(&mut self, frame: &[u8], p: &mut Packet, number: u32) -> Result<Sent, Refused> {
+    pub(super) fn container_floods(
+        &mut self,
+        frame: &[u8],
+        p: &mut Packet,
+        number: u32,
+    ) -> Result<EgressFrame, Refusal> {
         let vrf = self.config.interfaces[&number].vrf;
         let flood = self.members(vrf, mac_at(frame, 0)).ok_or_else(|| refused(number)(Reason::L2NoRoute))?;
-        self.is_for_all(p, number, By::Interface(number)).map_err(refused(number))?;
+        self.is_for_all(p, number, Origin::Interface(number)).map_err(refused(number))?;
         if !self.is_let_through(p, Some(number), None) {
             return Err(refused(number)(Reason::Policy));
         }
@@ -74,9 +79,9 @@ impl Model {
         p: &mut Packet,
         outer: &Outer,
         flood: &Flood,
-    ) -> Result<Sent, Refused> {
+    ) -> Result<EgressFrame, Refusal> {
         let first = *flood.members.first().ok_or_else(|| refused(0)(Reason::L2NoRoute))?;
-        self.is_for_all(p, first, By::Peer(outer.source)).map_err(refused(0))?;
+        self.is_for_all(p, first, Origin::Peer(outer.source)).map_err(refused(0))?;
         let mut inner = frame[outer.inner..].to_vec();
         tunnel::mark(&mut inner[ETHERNET..], p, outer.class).map_err(refused(0))?;
         let all = self.copies_here(&inner, p, flood, 0);
@@ -91,7 +96,12 @@ impl Model {
     }
 
     /// A frame that came with it.
-    pub(super) fn peer_floods_by_label(&mut self, frame: &[u8], outer: &Outer, flood: &Flood) -> Result<Sent, Refused> {
+    pub(super) fn peer_floods_by_label(
+        &mut self,
+        frame: &[u8],
+        outer: &Outer,
+        flood: &Flood,
+    ) -> Result<EgressFrame, Refusal> {
         let behind = outer.inner + ETHERNET;
         let kind = word(frame, behind - 2).ok_or_else(|| refused(0)(Reason::InvalidPacket))?;
         let is_v6 = match kind {
@@ -113,26 +123,32 @@ impl Model {
     }
 
     /// To those here but who sent it.
-    fn copies_here(&mut self, frame: &[u8], p: &Packet, flood: &Flood, number: u32) -> Vec<Result<Sent, Refused>> {
+    fn copies_here(
+        &mut self,
+        frame: &[u8],
+        p: &Packet,
+        flood: &Flood,
+        number: u32,
+    ) -> Vec<Result<EgressFrame, Refusal>> {
         let others = flood.members.iter().filter(|member| **member != number);
         let copy = |member: &u32| match self.is_let_through(p, None, Some(*member)) {
-            true => Ok((Out::Interface(*member), frame.to_vec())),
+            true => Ok((Egress::Interface(*member), frame.to_vec())),
             false => Err(refused(*member)(Reason::Policy)),
         };
         others.map(copy).collect()
     }
 
-    fn copy_away(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<Sent, Reason> {
+    fn copy_away(&self, frame: &[u8], p: &Packet, tunnel: &Tunnel) -> Result<EgressFrame, Reason> {
         if p.length > usize::from(self.mtu_of(tunnel.peer, tunnel.encapsulation.overhead_of_frame())) {
             return Err(Reason::TooBig);
         }
         let underlay = self.config.underlay.as_ref().ok_or(Reason::InvalidNh)?;
         let port = route::tunnel_port(route::hash(&p.spread_by(), p.tuple.protocol));
-        Ok((Out::Tunnel(*tunnel), tunnel::wrap_frame(frame, p, tunnel, underlay.address, port)))
+        Ok((Egress::Tunnel(*tunnel), tunnel::wrap_frame(frame, p, tunnel, underlay.address, port)))
     }
 
     /// The last copy; those before it are beside it, and what was refused is counted.
-    fn sent(&mut self, number: u32, all: Vec<Result<Sent, Refused>>) -> Result<Sent, Refused> {
+    fn sent(&mut self, number: u32, all: Vec<Result<EgressFrame, Refusal>>) -> Result<EgressFrame, Refusal> {
         let mut nobody = refused(number)(Reason::L2NoRoute);
         let mut copies = Vec::new();
         let mut refusals = Vec::new();
@@ -160,7 +176,7 @@ impl Model {
         Ok(last)
     }
 
-    /// The interface here whose address somebody in a network elsewhere asks for.
+    /// The interface here whose address a host of the network on another node asks for.
     fn asked_by_peer(&self, network: &NextHop, asked: IpAddr) -> Option<Mac> {
         let vrf = match network {
             NextHop::Vrf(vrf) => *vrf,
@@ -174,7 +190,7 @@ impl Model {
     }
 
     /// An ARP question from behind a tunnel.
-    pub(super) fn peer_asks(&self, frame: &[u8], outer: &Outer, label: u32) -> Result<Sent, Reason> {
+    pub(super) fn peer_asks(&self, frame: &[u8], outer: &Outer, label: u32) -> Result<EgressFrame, Reason> {
         /// RFC 826, for Ethernet and IPv4.
         const ARP: usize = 28;
         let network = self.target(outer, label)?;
@@ -186,7 +202,7 @@ impl Model {
         let (asked, _) = answer::arp(inner, Mac::default())?;
         let mac = self.asked_by_peer(&network, asked.into()).ok_or(Reason::Unanswered)?;
         let (_, mut answer) = answer::arp(inner, mac)?;
-        // To who sent the frame, whoever asks in it.
+        // To the sender of the frame, not to the one that its question names.
         answer[..6].copy_from_slice(&inner[6..12]);
         self.answered(frame, 0, outer, label, &answer, &frame[behind..])
     }
@@ -198,7 +214,7 @@ impl Model {
         p: &Packet,
         outer: &Outer,
         (label, network): (u32, &NextHop),
-    ) -> Result<Sent, Reason> {
+    ) -> Result<EgressFrame, Reason> {
         let inner = &frame[outer.inner..];
         let asked = answer::asked_for(inner, p)?;
         let mac = self.asked_by_peer(network, asked.into()).ok_or(Reason::Unanswered)?;
@@ -214,10 +230,10 @@ impl Model {
         label: u32,
         answer: &[u8],
         rest: &[u8],
-    ) -> Result<Sent, Reason> {
+    ) -> Result<EgressFrame, Reason> {
         let own = self.config.underlay.as_ref().map_or(Ipv4Addr::UNSPECIFIED, |underlay| underlay.address);
         let encapsulation = Encapsulation::Vxlan;
         let to = Tunnel { peer: outer.source, encapsulation, label, mac: mac_at(answer, 0) };
-        Ok((Out::Tunnel(to), tunnel::answer(frame, class, (own, outer.port), &to, answer, rest)))
+        Ok((Egress::Tunnel(to), tunnel::answer(frame, class, (own, outer.port), &to, answer, rest)))
     }
 }

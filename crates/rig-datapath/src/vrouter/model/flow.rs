@@ -12,8 +12,8 @@ use super::super::reason::Reason;
 use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
 use super::packet::{Packet, Tuple, query_of};
-use super::route::{self, By};
-use super::{Known, Step};
+use super::route::{self, Origin};
+use super::{FlowEntry, Step};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -29,7 +29,7 @@ pub(super) struct Key {
 
 /// What TCP has said, by the one who began and by the one who answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Seen {
+pub(super) struct TcpFlags {
     pub(super) syn: [bool; 2],
     pub(super) fin: [bool; 2],
     pub(super) rst: bool,
@@ -50,7 +50,7 @@ pub(super) struct Flow {
     pub(super) reverse_interface: u32,
     way: NextHop,
     pub(super) tunnel_port: u16,
-    pub(super) tcp: Seen,
+    pub(super) tcp: TcpFlags,
     tick: u32,
     /// What was logged of it last, with the direction that began it.
     told: Option<bool>,
@@ -59,7 +59,7 @@ pub(super) struct Flow {
 
 /// Where a packet goes, and what its tunnel packet has for a source port.
 #[derive(Debug, Clone)]
-pub(super) struct Way {
+pub(super) struct Resolution {
     pub(super) next_hop: NextHop,
     pub(super) tunnel_port: u16,
     /// The analyser that gets a copy.
@@ -75,12 +75,12 @@ pub(super) struct Flows {
     epoch: u32,
     /// What decided about the packet that came last.
     pub(super) steps: Vec<Step>,
-    pub(super) logged: Vec<Logged>,
+    pub(super) logged: Vec<RuleRecord>,
 }
 
-/// As [`Logged`](super::super::Logged) has it.
+/// As [`LogRecord`](super::super::LogRecord) has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Logged {
+pub struct RuleRecord {
     pub interface: u32,
     pub sends: bool,
     pub list: u32,
@@ -92,9 +92,9 @@ pub struct Logged {
     pub destination: SocketAddr,
 }
 
-impl From<super::super::Logged> for Logged {
-    fn from(one: super::super::Logged) -> Self {
-        let super::super::Logged { interface, sends, list, rule, action, let_through, protocol, .. } = one;
+impl From<super::super::LogRecord> for RuleRecord {
+    fn from(one: super::super::LogRecord) -> Self {
+        let super::super::LogRecord { interface, sends, list, rule, action, let_through, protocol, .. } = one;
         Self {
             interface,
             sends,
@@ -143,11 +143,11 @@ pub(super) fn is_let_through(
 }
 
 /// What rules that log have said.
-pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<Logged> {
+pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<RuleRecord> {
     let end = |address, port| SocketAddr::new(address, port);
     let one = |step: &Step| match step {
         Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
-            Some(Logged {
+            Some(RuleRecord {
                 interface: *interface,
                 sends: *sends,
                 list: *list,
@@ -196,7 +196,7 @@ impl Flows {
     }
 
     /// Has flows that another router has; each is held against routes and rules with its next packet.
-    pub(super) fn remember(&mut self, known: &Known, tick: u32) {
+    pub(super) fn remember(&mut self, known: &FlowEntry, tick: u32) {
         let tuple = Tuple {
             protocol: known.protocol,
             source: known.source.ip(),
@@ -214,7 +214,7 @@ impl Flows {
             reverse_interface: known.reverse_interface,
             way: NextHop::Discard,
             tunnel_port: known.tunnel_port,
-            tcp: Seen::default(),
+            tcp: TcpFlags::default(),
             tick,
             told: None,
             mirror: None,
@@ -233,16 +233,16 @@ impl Flows {
         config: &Config,
         p: &mut Packet,
         interface: u32,
-        by: By,
+        by: Origin,
         tick: u32,
-    ) -> Result<Way, Reason> {
+    ) -> Result<Resolution, Reason> {
         self.join_pieces(p, interface)?;
         let mut key = Key { interface, tuple: p.tuple };
         if let Some(fat) = self.fat(p, interface).filter(|_| !self.all.contains_key(&key)) {
             (key, p.tuple) = (fat, fat.tuple);
         }
         let known = self.all.get(&key);
-        self.steps.push(Step::Flow(known.map(|flow| Known::of(&key, flow))));
+        self.steps.push(Step::Flow(known.map(|flow| FlowEntry::of(&key, flow))));
         if p.is_error && known.is_none() {
             return Err(Reason::Policy);
         }
@@ -259,7 +259,7 @@ impl Flows {
         flow.packets += 1;
         flow.bytes += p.length as u64;
         flow.tick = tick;
-        let way = Way { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
+        let way = Resolution { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
         if key.tuple.protocol == TCP && !p.is_error && !flow.fat {
             self.note_tcp(key, p.tcp_flags);
         }
@@ -303,14 +303,21 @@ impl Flows {
     }
 
     /// The way back to a sender; see [`route::way_back`].
-    pub(super) fn came_by(&mut self, config: &Config, vrf: u32, source: IpAddr, by: By) -> Result<NextHop, Reason> {
+    pub(super) fn came_by(&mut self, config: &Config, vrf: u32, source: IpAddr, by: Origin) -> Result<NextHop, Reason> {
         let back = route::routes(config, vrf, source);
         self.steps.extend(back.map(|(vrf, prefix, to)| Step::Back { vrf, prefix: *prefix, to: to.clone() }));
         route::way_back(config, vrf, source, by)
     }
 
     /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
-    fn decide(&mut self, config: &Config, p: &mut Packet, key: Key, by: By, tick: u32) -> Result<Option<Way>, Reason> {
+    fn decide(
+        &mut self,
+        config: &Config,
+        p: &mut Packet,
+        key: Key,
+        by: Origin,
+        tick: u32,
+    ) -> Result<Option<Resolution>, Reason> {
         let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
         // To oneself: both directions would be the same (CVE-1999-0016).
         if p.tuple.source == p.tuple.destination {
@@ -327,13 +334,13 @@ impl Flows {
         let hash = route::hash(&p.tuple, p.tuple.protocol);
         let tunnel_port = route::tunnel_port(hash);
         let way = match by {
-            By::Peer(_) => NextHop::Interface(key.interface),
-            By::Interface(_) => {
+            Origin::Peer(_) => NextHop::Interface(key.interface),
+            Origin::Interface(_) => {
                 steps.extend(route_steps(config, vrf, p.tuple.destination));
                 route::resolve(config, vrf, p.tuple.destination, hash)?
             }
         };
-        if let (true, false, By::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &way)
+        if let (true, false, Origin::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &way)
             && is_fat(config, p, *other)
         {
             let tuple = Tuple { source_port: 0, ..p.tuple };
@@ -345,12 +352,12 @@ impl Flows {
         }
         let key = Key { tuple: p.tuple, ..key };
         if way == NextHop::Gateway {
-            return Ok(Some(Way { next_hop: way, tunnel_port, mirror: None }));
+            return Ok(Some(Resolution { next_hop: way, tunnel_port, mirror: None }));
         }
         let (from, to) = match (by, &way) {
-            (By::Peer(_), _) => (None, Some(key.interface)),
-            (By::Interface(_), NextHop::Interface(other)) => (Some(key.interface), Some(*other)),
-            (By::Interface(_), _) => (Some(key.interface), None),
+            (Origin::Peer(_), _) => (None, Some(key.interface)),
+            (Origin::Interface(_), NextHop::Interface(other)) => (Some(key.interface), Some(*other)),
+            (Origin::Interface(_), _) => (Some(key.interface), None),
         };
         let reverse_interface = if let NextHop::Interface(other) = way { other } else { key.interface };
         let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
@@ -392,7 +399,7 @@ impl Flows {
             reverse_interface,
             way: way.clone(),
             tunnel_port,
-            tcp: Seen::default(),
+            tcp: TcpFlags::default(),
             tick,
             told: (!logged.is_empty()).then_some(true),
             mirror,
@@ -446,7 +453,7 @@ impl Flows {
         let (seen, who) = (&mut began.tcp, usize::from(!forward));
         // A connection that is opened anew with the same ports is another one.
         if forward && flags & SYN != 0 && (seen.rst || seen.fin[0] || seen.fin[1]) {
-            *seen = Seen::default();
+            *seen = TcpFlags::default();
         }
         seen.syn[who] |= flags & SYN != 0;
         seen.fin[who] |= flags & FIN != 0;
@@ -500,7 +507,7 @@ impl Flows {
     }
 }
 
-fn timeout(timeouts: &Timeouts, protocol: u8, tcp: Seen) -> Duration {
+fn timeout(timeouts: &Timeouts, protocol: u8, tcp: TcpFlags) -> Duration {
     match protocol {
         TCP if tcp.rst || tcp.fin == [true, true] => timeouts.closed,
         TCP if tcp.syn == [true, false] => timeouts.opening,

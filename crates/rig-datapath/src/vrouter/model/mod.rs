@@ -23,15 +23,15 @@ use rig_wire::ethernet::{self, Mac, ethertype};
 use super::config::{Config, Encapsulation, NextHop, Tunnel, Vni};
 use super::control::LARGEST;
 use super::reason::Reason;
-use super::status::{Copied, Source, Traffic};
+use super::status::{CopyCount, Source, Traffic};
 use super::sweep::Timeouts;
 use super::trial::{Side, Verdict};
-use answer::Became;
+use answer::ErrorKind;
 pub use exercise::exercise;
-pub use flow::Logged;
-use flow::{Flows, Way};
+pub use flow::RuleRecord;
+use flow::{Flows, Resolution};
 use packet::{Packet, word};
-use route::By;
+use route::Origin;
 pub use steps::Step;
 use tunnel::Outer;
 
@@ -43,16 +43,16 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Why it was dropped, or, where its sender was told in its place, of what.
     pub reason: Option<Reason>,
-    pub out: Option<Out>,
+    pub out: Option<Egress>,
     /// As it goes out; as it came where it does not. Of a tunnel's packet the link's addresses are the kernel's to fill in.
     pub frame: Vec<u8>,
     /// Copies of a frame to all, which go out before it.
-    pub copies: Vec<(Out, Vec<u8>)>,
+    pub copies: Vec<(Egress, Vec<u8>)>,
 }
 
 /// By what a frame goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Out {
+pub enum Egress {
     /// A container's interface, by its number.
     Interface(u32),
     Tunnel(Tunnel),
@@ -65,7 +65,7 @@ pub enum Out {
 
 /// One direction of a flow, as [`Flow`](super::Flow) has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Known {
+pub struct FlowEntry {
     pub interface: u32,
     pub protocol: u8,
     pub source: SocketAddr,
@@ -79,7 +79,7 @@ pub struct Known {
     pub tunnel_port: u16,
 }
 
-impl Known {
+impl FlowEntry {
     fn of(key: &flow::Key, flow: &flow::Flow) -> Self {
         Self {
             interface: key.interface,
@@ -98,7 +98,7 @@ impl Known {
 }
 
 /// The same of a router's own.
-impl From<super::status::Flow> for Known {
+impl From<super::status::Flow> for FlowEntry {
     fn from(flow: super::status::Flow) -> Self {
         let super::status::Flow { interface, protocol, source, destination, packets, bytes, .. } = flow;
         let super::status::Flow { forward, denied, fat, reverse_interface, tunnel_port, .. } = flow;
@@ -128,11 +128,11 @@ pub struct Model {
     /// By interface, 0 for none.
     drops: BTreeMap<(u32, Reason), u64>,
     /// Frames to all, by the interface that they came from, 0 for tunnels.
-    copied: BTreeMap<u32, Copied>,
+    copied: BTreeMap<u32, CopyCount>,
     /// By the interfaces that there are.
     sources: BTreeMap<u32, Source>,
     /// Of the frame that came last.
-    copies: Vec<Sent>,
+    copies: Vec<EgressFrame>,
     mirrored: Vec<Copy>,
 }
 
@@ -144,10 +144,10 @@ pub struct Copy {
 }
 
 /// A frame and by what it goes out.
-type Sent = (Out, Vec<u8>);
+type EgressFrame = (Egress, Vec<u8>);
 
 /// Why a packet does not go on, and which interface that counts for.
-struct Refused {
+struct Refusal {
     interface: u32,
     reason: Reason,
     /// What its sender is told.
@@ -178,7 +178,7 @@ impl Model {
 
     /// Takes over what a router remembers of its flows, behind [`apply`](Self::apply): the next packet of each is held against
     /// routes and rules, with which a router comes to the same as it did before.
-    pub fn remember(&mut self, flows: impl IntoIterator<Item = Known>, tick: u32) {
+    pub fn remember(&mut self, flows: impl IntoIterator<Item = FlowEntry>, tick: u32) {
         flows.into_iter().for_each(|known| self.flows.remember(&known, tick));
     }
 
@@ -193,7 +193,7 @@ impl Model {
     }
 
     /// What rules that log have decided since this was asked last; refusals are all told.
-    pub fn logged(&mut self) -> Vec<Logged> {
+    pub fn logged(&mut self) -> Vec<RuleRecord> {
         std::mem::take(&mut self.flows.logged)
     }
 
@@ -215,7 +215,7 @@ impl Model {
     }
 
     /// See [`Router::copied`](super::Router::copied).
-    pub fn copied(&self, interface: u32) -> Copied {
+    pub fn copied(&self, interface: u32) -> CopyCount {
         self.copied.get(&interface).copied().unwrap_or_default()
     }
 
@@ -224,8 +224,8 @@ impl Model {
     }
 
     /// Flows, in their order.
-    pub fn flows(&self) -> Vec<Known> {
-        let mut all: Vec<Known> = self.flows.all.iter().map(|(key, flow)| Known::of(key, flow)).collect();
+    pub fn flows(&self) -> Vec<FlowEntry> {
+        let mut all: Vec<FlowEntry> = self.flows.all.iter().map(|(key, flow)| FlowEntry::of(key, flow)).collect();
         all.sort();
         all
     }
@@ -240,14 +240,14 @@ impl Model {
         self.outcome(frame, sent)
     }
 
-    /// One of the pieces of a container's packet, by its place: see [`Out::Pieces`].
+    /// One of the pieces of a container's packet, by its place: see [`Egress::Pieces`].
     pub fn piece(&mut self, index: u32, frame: &[u8], (place, eights): (u8, u16), tick: u32) -> Outcome {
         self.flows.steps.clear();
         let sent = self.container_sends(index, frame, tick, Some((place, eights))).map(Some);
         self.outcome(frame, sent)
     }
 
-    fn outcome(&mut self, frame: &[u8], sent: Result<Option<Sent>, Refused>) -> Outcome {
+    fn outcome(&mut self, frame: &[u8], sent: Result<Option<EgressFrame>, Refusal>) -> Outcome {
         let copies = std::mem::take(&mut self.copies);
         let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
         let (reason, out, frame) = match sent {
@@ -256,11 +256,11 @@ impl Model {
             Err(refused) => {
                 *self.drops.entry((refused.interface, refused.reason)).or_default() += 1;
                 let Some(told) = refused.told else { return left(Verdict::Drop, Some(refused.reason)) };
-                (Some(refused.reason), Out::Interface(refused.interface), told)
+                (Some(refused.reason), Egress::Interface(refused.interface), told)
             }
         };
         for (out, frame) in copies.iter().map(|(out, frame)| (out, frame)).chain([(&out, &frame)]) {
-            let Out::Interface(number) = out else { continue };
+            let Egress::Interface(number) = out else { continue };
             let traffic = self.traffic.entry(*number).or_default();
             traffic.out_packets += 1;
             traffic.out_bytes += frame.len() as u64;
@@ -274,7 +274,7 @@ impl Model {
         frame: &[u8],
         tick: u32,
         piece: Option<(u8, u16)>,
-    ) -> Result<Sent, Refused> {
+    ) -> Result<EgressFrame, Refusal> {
         let known = self.config.interfaces.iter().find(|(_, interface)| interface.index == index);
         let Some((&number, _)) = known else { return Err(refused(0)(Reason::InvalidIf)) };
         let mut foreign = None;
@@ -304,7 +304,7 @@ impl Model {
         if kind == ethertype::ARP {
             let (asked, answer) = answer::arp(frame, self.config.mac).map_err(&refused)?;
             self.answers_for(number, asked.into()).map_err(&refused)?;
-            return Ok((Out::Interface(number), answer));
+            return Ok((Egress::Interface(number), answer));
         }
         if kind != ethertype::IPV4 && kind != ethertype::IPV6 {
             return Err(refused(Reason::InvalidProtocol));
@@ -318,7 +318,7 @@ impl Model {
             self.answers_for(number, asked.into()).map_err(&refused)?;
             let answer =
                 answer::solicitation(frame, &p, (answer::asker(frame), self.config.mac), asked, answer::OF_ROUTER);
-            return Ok((Out::Interface(number), answer));
+            return Ok((Egress::Interface(number), answer));
         }
         p.is_for_others(interface.serves_dhcp).map_err(&refused)?;
         // For the router's address it is routed, for another one it stays in its network.
@@ -339,10 +339,10 @@ impl Model {
         let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
         match sent.0 {
             // What takes it takes its pieces, one by one.
-            Out::Pieces { .. } if self.flows.steps.iter().any(|step| matches!(step, Step::Flow(_))) => {
+            Egress::Pieces { .. } if self.flows.steps.iter().any(|step| matches!(step, Step::Flow(_))) => {
                 self.flows.uncount(&p, number);
             }
-            Out::Pieces { .. } => {}
+            Egress::Pieces { .. } => {}
             _ => self.count(number, &way.next_hop, bridged.is_some()),
         }
         Ok(sent)
@@ -371,7 +371,7 @@ impl Model {
         }
     }
 
-    /// Whether the router answers for an address: it has a route there, which does not lead back to whoever asks.
+    /// Whether the router answers for an address: it has a route there, which does not lead back to the sender.
     fn answers_for(&self, number: u32, address: IpAddr) -> Result<(), Reason> {
         let vrf = self.config.interfaces[&number].vrf;
         match route::resolve(&self.config, vrf, address, 0) {
@@ -386,7 +386,7 @@ impl Model {
     }
 
     /// Where a container's packet goes. It is of a flow where either end here has a policy.
-    fn way(&mut self, p: &mut Packet, number: u32, bridged: Option<&NextHop>, tick: u32) -> Result<Way, Reason> {
+    fn way(&mut self, p: &mut Packet, number: u32, bridged: Option<&NextHop>, tick: u32) -> Result<Resolution, Reason> {
         let interface = &self.config.interfaces[&number];
         let mut held = interface.policy.is_some();
         if !held {
@@ -401,13 +401,13 @@ impl Model {
             held = self.has_policy(&next_hop);
             if !held {
                 let (vrf, source) = (interface.vrf, p.tuple.source);
-                self.flows.came_by(&self.config, vrf, source, By::Interface(number))?;
-                return Ok(Way { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
+                self.flows.came_by(&self.config, vrf, source, Origin::Interface(number))?;
+                return Ok(Resolution { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
             }
             // It is looked up once more, for its flow.
             self.flows.steps.retain(|step| !matches!(step, Step::Route { .. }));
         }
-        let mut way = self.flows.follow(&self.config, p, number, By::Interface(number), tick)?;
+        let mut way = self.flows.follow(&self.config, p, number, Origin::Interface(number), tick)?;
         if let Some(hop) = bridged {
             // Rules were those for whom the packet's address names; its frame's must not name another.
             let is_the_same = match (hop, &way.next_hop) {
@@ -423,26 +423,33 @@ impl Model {
         Ok(way)
     }
 
-    fn forward(&self, frame: &[u8], p: &Packet, number: u32, way: &Way, bridged: bool) -> Result<Sent, Refused> {
+    fn forward(
+        &self,
+        frame: &[u8],
+        p: &Packet,
+        number: u32,
+        way: &Resolution,
+        bridged: bool,
+    ) -> Result<EgressFrame, Refusal> {
         let refused = refused(number);
         let router = self.config.mac;
         if way.next_hop == NextHop::Gateway {
             let answer = answer::echo(frame, p, router).map_err(&refused)?;
-            return Ok((Out::Interface(number), answer));
+            return Ok((Egress::Interface(number), answer));
         }
         if !bridged && p.ttl <= 1 {
-            return Err(self.tell(frame, p, number, Became::Expired));
+            return Err(self.tell(frame, p, number, ErrorKind::Expired));
         }
         if let NextHop::Tunnel(tunnel) = &way.next_hop {
             let mtu = self.mtu(tunnel);
             if p.length > usize::from(mtu) {
                 if !p.may_fragment {
-                    return Err(self.tell(frame, p, number, Became::TooBig(mtu)));
+                    return Err(self.tell(frame, p, number, ErrorKind::TooBig(mtu)));
                 }
                 let (eights, count) = cut::pieces(p, mtu).ok_or_else(|| refused(Reason::TooBig))?;
                 let mut frame = frame.to_vec();
                 cut::finish_checksum(&mut frame, p);
-                return Ok((Out::Pieces { count, eights }, frame));
+                return Ok((Egress::Pieces { count, eights }, frame));
             }
         }
         let (mut frame, mut p) = (frame.to_vec(), *p);
@@ -457,7 +464,7 @@ impl Model {
                 let Some(underlay) = &self.config.underlay else { return Err(refused(Reason::InvalidNh)) };
                 mss::lower(&mut frame[ETHERNET..], &p, self.mtu(tunnel));
                 let wrapped = tunnel::wrap(&frame, &p, tunnel, underlay.address, way.tunnel_port, macs);
-                Ok((Out::Tunnel(*tunnel), wrapped))
+                Ok((Egress::Tunnel(*tunnel), wrapped))
             }
             _ => Err(refused(Reason::InvalidNh)),
         }
@@ -474,22 +481,22 @@ impl Model {
     }
 
     /// What becomes of a packet whose sender is told, if it may and can be.
-    fn tell(&self, frame: &[u8], p: &Packet, number: u32, became: Became) -> Refused {
+    fn tell(&self, frame: &[u8], p: &Packet, number: u32, became: ErrorKind) -> Refusal {
         let interface = &self.config.interfaces[&number];
         let from = if p.is_v6() { interface.gateway6.map(IpAddr::from) } else { interface.gateway.map(IpAddr::from) };
         let macs = (answer::asker(frame), self.config.mac);
         let told = from.filter(|_| answer::may_tell(p)).and_then(|from| answer::error(frame, p, became, from, macs));
         let reason = match (became, told.is_some()) {
-            (Became::Expired, true) => Reason::TtlTold,
-            (Became::Expired, false) => Reason::TtlExceeded,
-            (Became::TooBig(_), true) => Reason::TooBigTold,
-            (Became::TooBig(_), false) => Reason::TooBig,
+            (ErrorKind::Expired, true) => Reason::TtlTold,
+            (ErrorKind::Expired, false) => Reason::TtlExceeded,
+            (ErrorKind::TooBig(_), true) => Reason::TooBigTold,
+            (ErrorKind::TooBig(_), false) => Reason::TooBig,
         };
-        Refused { interface: number, reason, told }
+        Refusal { interface: number, reason, told }
     }
 
     /// `None` is the host's own.
-    fn underlay_brings(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Option<Sent>, Refused> {
+    fn underlay_brings(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Option<EgressFrame>, Refusal> {
         let Some(underlay) = &self.config.underlay else { return Ok(None) };
         let Some(outer) = Outer::parse(frame, underlay.address) else { return Ok(None) };
         let peer = underlay.peers.get(&outer.source).ok_or_else(|| refused(0)(Reason::NoPeer))?;
@@ -532,7 +539,7 @@ impl Model {
         let NextHop::Interface(number) = to else { return Err(refused(0)(Reason::InvalidNh)) };
         let refused = refused(number);
         if self.has_policy(&to) {
-            let by = By::Peer(outer.source);
+            let by = Origin::Peer(outer.source);
             let way = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
             if let Some(analyser) = way.mirror {
                 let from = if bridged { mac_at(frame, outer.inner + 6) } else { self.config.mac };
@@ -543,7 +550,7 @@ impl Model {
             }
         } else {
             let vrf = self.config.interfaces.get(&number).ok_or_else(|| refused(Reason::InvalidIf))?.vrf;
-            let by = By::Peer(outer.source);
+            let by = Origin::Peer(outer.source);
             self.flows.came_by(&self.config, vrf, p.tuple.source, by).map_err(&refused)?;
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
@@ -581,8 +588,8 @@ impl Model {
     }
 }
 
-fn refused(interface: u32) -> impl Fn(Reason) -> Refused {
-    move |reason| Refused { interface, reason, told: None }
+fn refused(interface: u32) -> impl Fn(Reason) -> Refusal {
+    move |reason| Refusal { interface, reason, told: None }
 }
 
 fn mac_at(frame: &[u8], at: usize) -> Mac {

@@ -207,7 +207,7 @@ impl Packet {
         Some(())
     }
 
-    /// What tells of addresses, routers and queriers goes to nobody (RFC 4861, RFC 3376, RFC 3810; DHCP by RFC 2131 and RFC 8415).
+    /// What tells of addresses, routers and queriers is not forwarded (RFC 4861, RFC 3376, RFC 3810; DHCP by RFC 2131 and RFC 8415).
     pub(super) fn is_for_others(&self, serves_dhcp: bool) -> Result<(), Reason> {
         if self.is_error || self.is_later() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Packet {
         if claims { Err(Reason::Claim) } else { Ok(()) }
     }
 
-    /// An error is about a packet of whoever it is sent to; its header and 8 bytes of what is behind are there (RFC 792).
+    /// An error is about a packet of its receiver; its header and 8 bytes of what is behind are there (RFC 792).
     fn look_into_quoted(&mut self, quoted: &[u8]) -> Option<()> {
         let (protocol, source, destination, ports): (u8, IpAddr, IpAddr, _) = if self.is_v6() {
             (quoted.first()? >> 4 == 6).then_some(())?;

@@ -15,7 +15,7 @@ const FIRST_TUNNEL_PORT: u16 = 49152;
 
 /// By what a packet came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Origin {
     Interface(u32),
     Peer(Ipv4Addr),
 }
@@ -58,11 +58,11 @@ pub(super) fn resolve(config: &Config, vrf: u32, to: IpAddr, hash: u32) -> Resul
     }
 }
 
-/// The way back to the sender, which must be the one by which its packet came: nobody sends from an address of others.
-pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: By) -> Result<NextHop, Reason> {
+/// The way back to the sender, which must be the one by which its packet came (strict reverse path, RFC 3704, 2.2).
+pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: Origin) -> Result<NextHop, Reason> {
     let is_by = |hop: &&NextHop| match (hop, by) {
-        (NextHop::Interface(number), By::Interface(own)) => *number == own,
-        (NextHop::Tunnel(tunnel), By::Peer(peer)) => tunnel.peer == peer,
+        (NextHop::Interface(number), Origin::Interface(own)) => *number == own,
+        (NextHop::Tunnel(tunnel), Origin::Peer(peer)) => tunnel.peer == peer,
         _ => false,
     };
     let hop = through_tables(config, vrf, source).map_err(|_| Reason::InvalidSource)?;

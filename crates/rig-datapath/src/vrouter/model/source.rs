@@ -7,7 +7,7 @@ use rig_wire::ethernet::Mac;
 use super::super::config::{Config, Interface};
 use super::super::reason::Reason;
 use super::super::status::Source;
-use super::{Model, Out, Sent};
+use super::{Egress, EgressFrame, Model};
 
 impl Model {
     /// What is known of the interfaces of another configuration: what was known where it is the same device under
@@ -39,7 +39,7 @@ impl Model {
         if source.mac == Some(mac) {
             return None;
         }
-        // Nobody's to have: it is not learned.
+        // No host can have it: it is not learned.
         let is_bad = mac.is_multicast() || mac == Mac::default() || mac == self.config.mac;
         let is_foreign = !any_mac || is_bad || source.mac.is_some();
         self.traffic.entry(number).or_default().foreign += u64::from(is_foreign);
@@ -58,11 +58,11 @@ impl Model {
     }
 
     /// To a container: from the router, but for what is bridged.
-    pub(super) fn delivered(&self, mut frame: Vec<u8>, to: u32, bridged: bool) -> Sent {
+    pub(super) fn delivered(&self, mut frame: Vec<u8>, to: u32, bridged: bool) -> EgressFrame {
         frame[..6].copy_from_slice(&self.receiver_of(to).0);
         if !bridged {
             frame[6..12].copy_from_slice(&self.config.mac.0);
         }
-        (Out::Interface(to), frame)
+        (Egress::Interface(to), frame)
     }
 }

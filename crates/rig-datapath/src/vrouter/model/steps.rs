@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 
 use super::super::config::{Action, Encapsulation, NextHop};
-use super::Known;
+use super::FlowEntry;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
@@ -17,7 +17,7 @@ pub enum Step {
     /// A route that it takes; one that leads to another table is followed by that one's.
     Route { vrf: u32, prefix: IpNet, to: NextHop },
     /// It is of a flow as it was before, or of none.
-    Flow(Option<Known>),
+    Flow(Option<FlowEntry>),
     /// A route that answers to it would take, which is the way by which it must have come.
     Back { vrf: u32, prefix: IpNet, to: NextHop },
     /// A list of rules that the connection is held against: that of what an interface sends or receives.
@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(outcomes[0].verdict, Verdict::Redirect);
         }
         assert!(other.steps().contains(&list(Some(1), Action::Allow)), "{:?}", other.steps());
-        let denied = forward.map(|known| Known { denied: true, ..known });
+        let denied = forward.map(|known| FlowEntry { denied: true, ..known });
         let without =
             Config { lists: BTreeMap::from([(9, List { rules: Vec::new(), otherwise: Action::Deny })]), ..config() };
         let mut strict = Model::new(16);

@@ -76,7 +76,7 @@ impl Outer {
     }
 }
 
-/// One label: whoever gave it out wants no other in front.
+/// One label: the router that has assigned it expects no other in front.
 fn only_label(bytes: &[u8]) -> Result<u32, Reason> {
     let entry = long(bytes, 0).ok_or(Reason::InvalidPacket)?;
     if entry & LAST == 0 { Err(Reason::InvalidLabel) } else { Ok(entry >> 12) }

@@ -1,7 +1,7 @@
 //! The cases that are timed, and that timing them does not change what becomes of them.
 
 use rig_datapath::balancer::ServiceStatus;
-use rig_datapath::balancer::replay::{self, Replayed};
+use rig_datapath::balancer::replay::{self, ReplayProgram};
 use rig_datapath::test_run::Verdict;
 
 use super::cases::{self, Case, Expected};
@@ -51,7 +51,7 @@ fn a_case_that_is_repeated_stays_the_same() {
         let (name, before) = (&case.name, lab.balancer.services().unwrap());
         let packet = case.packet();
         let outcome =
-            replay::run(&lab.balancer, Replayed::Forward, packet, Some(lab.interface), REPEAT.into()).unwrap();
+            replay::run(&lab.balancer, ReplayProgram::Forward, packet, Some(lab.interface), REPEAT.into()).unwrap();
         let (verdict, frame) = match &case.expected {
             Expected::Sent(bytes) => (Verdict::Transmit, bytes.clone()),
             Expected::Begun(_) => (Verdict::Transmit, last.as_ref().unwrap().forwarded(&outcome.frame)),

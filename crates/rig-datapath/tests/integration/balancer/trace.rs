@@ -109,31 +109,34 @@ fn new_connections_are_foreseen() {
     for port in 5000..5006 {
         for (client, service) in [("10.0.0.60", "10.0.0.200:80"), ("[fd00::60]", "[fd00::200]:80")] {
             let trace = traced.trace(&tcp(SYN, &format!("{client}:{port}"), service).payload(b"x").bytes());
-            let begun = trace.begun.unwrap();
+            let begun = trace.new_connection.unwrap();
             assert_eq!((begun.service.to_string().as_str(), begun.complete), (service, true));
             assert_eq!(begun.scheduler, Some(Scheduler::RoundRobin));
             let sent = see(&trace.frame);
             assert_eq!((begun.local, begun.backend), (Some(sent.source), Some(sent.destination)));
-            assert_eq!((trace.kind, trace.found, trace.state), (Kind::Flow, None, Some(State::SynReceived)));
+            assert_eq!((trace.kind, trace.connection, trace.state), (Kind::Flow, None, Some(State::SynReceived)));
             assert_eq!((trace.interface, trace.mtu), (Some(traced.lab.interface), Some(1500)));
             assert_eq!((trace.drop, trace.pass), (None, None));
         }
     }
     let backends: Vec<_> = (5000..5003)
         .map(|port| traced.trace(&tcp(SYN, &format!("10.0.0.60:{port}"), "10.0.0.201:80").bytes()))
-        .map(|trace| trace.begun.unwrap().backend.unwrap().to_string())
+        .map(|trace| trace.new_connection.unwrap().backend.unwrap().to_string())
         .collect();
     assert_eq!(backends, ["10.0.0.12:8080", "10.0.0.13:8080", "10.0.0.12:8080"]);
     let refused = traced.trace(&tcp(SYN, "10.0.0.60:5003", "10.0.0.201:80").bytes());
-    assert_eq!((refused.drop, refused.begun.unwrap().complete), (Some(Drop::BackendsFull), false));
+    assert_eq!((refused.drop, refused.new_connection.unwrap().complete), (Some(Drop::BackendsFull), false));
 
     let trace = traced.trace(&udp("10.0.0.60:5000", "10.0.0.202:53").payload(b"x").bytes());
     assert_eq!((trace.tunnel_from, trace.mtu), (Some("10.0.0.100".parse().unwrap()), Some(1480)));
-    assert_eq!((trace.begun.unwrap().scheduler, trace.state), (Some(Scheduler::Maglev), Some(State::UdpNormal)));
+    assert_eq!(
+        (trace.new_connection.unwrap().scheduler, trace.state),
+        (Some(Scheduler::Maglev), Some(State::UdpNormal))
+    );
     let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.203:80").bytes());
-    assert_eq!((trace.tunnel_from, trace.begun.unwrap().local), (None, None));
+    assert_eq!((trace.tunnel_from, trace.new_connection.unwrap().local), (None, None));
     let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.204:80").bytes());
-    assert_eq!((trace.drop, trace.begun.unwrap().backend), (Some(Drop::NoBackend), None));
+    assert_eq!((trace.drop, trace.new_connection.unwrap().backend), (Some(Drop::NoBackend), None));
 }
 
 #[test]
@@ -143,10 +146,10 @@ fn a_full_table_is_foreseen_and_homes_that_are_full() {
     let syn = |port| tcp(SYN, &format!("10.0.0.60:{port}"), "10.0.0.200:80").bytes();
     // Homes fill unevenly, so that some of these lie in the overflow.
     for port in 5000..5064 {
-        assert!(traced.trace(&syn(port)).begun.unwrap().complete);
+        assert!(traced.trace(&syn(port)).new_connection.unwrap().complete);
     }
     let trace = traced.trace(&syn(6000));
-    assert_eq!((trace.drop, trace.begun.unwrap().complete, trace.state), (Some(Drop::TableFull), false, None));
+    assert_eq!((trace.drop, trace.new_connection.unwrap().complete, trace.state), (Some(Drop::TableFull), false, None));
 }
 
 #[test]
@@ -157,17 +160,17 @@ fn packets_of_a_connection_are_foreseen() {
     let sent = see(&traced.lab.sent(&tcp(SYN, client, service).bytes()));
     traced.lab.later(100);
     let trace = traced.trace(&tcp(ACK, client, service).bytes());
-    let found = trace.found.unwrap();
+    let found = trace.connection.unwrap();
     assert_eq!((found.direction, found.ends), (Direction::Inward, false));
     assert_eq!((found.connection.local, found.connection.backend), (Some(sent.source), sent.destination));
     assert_eq!((found.connection.state, trace.state), (State::SynReceived, Some(State::Established)));
     // 30 s, 100 ticks later.
     assert_eq!(found.connection.expires.as_secs(), 16);
-    assert_eq!(trace.begun, None);
+    assert_eq!(trace.new_connection, None);
 
     let answer = Frame { source: sent.destination, destination: sent.source, ..tcp(ACK, client, service) };
     let trace = traced.trace(&answer.clone().payload(b"answer").bytes());
-    assert_eq!(trace.found.unwrap().direction, Direction::Outward);
+    assert_eq!(trace.connection.unwrap().direction, Direction::Outward);
     let trace = traced.trace(&answer.clone().payload(&[1; 1500]).bytes());
     assert_eq!((trace.drop, trace.verdict), (Some(Drop::TooBigTold), Verdict::Transmit));
     let trace = traced.trace(&may_be_fragmented(&answer.clone().payload(&[1; 1500]).bytes()));
@@ -186,7 +189,7 @@ fn packets_of_a_connection_are_foreseen() {
     )];
     traced.lab.balancer.apply(&config(&drained)).unwrap();
     let trace = traced.trace(&tcp(SYN, client, service).bytes());
-    let (found, begun) = (trace.found.unwrap(), trace.begun.unwrap());
+    let (found, begun) = (trace.connection.unwrap(), trace.new_connection.unwrap());
     assert!(found.ends && begun.complete);
     assert_eq!(found.connection.backend.to_string(), "10.0.0.10:8080");
     assert_eq!(begun.backend.unwrap().to_string(), "10.0.0.11:8080");
@@ -212,9 +215,9 @@ fn a_port_that_is_used_again_is_foreseen() {
                 for backends in [&two[..1], &two, &drained] {
                     traced.lab.balancer.apply(&of(backends)).unwrap();
                     let trace = traced.trace(&tcp(SYN, client, address).bytes());
-                    let begun = trace.begun.unwrap();
+                    let begun = trace.new_connection.unwrap();
                     assert_eq!((begun.complete, trace.drop), (true, None), "{forward:?} {backends:?}");
-                    assert_eq!(trace.found.is_some_and(|found| found.ends), !seen.is_empty());
+                    assert_eq!(trace.connection.is_some_and(|found| found.ends), !seen.is_empty());
                     let kept = reuse == Reuse::Keep && seen.len() == 1;
                     assert_eq!(begun.stays, kept);
                     seen.push(begun.backend.unwrap().ip().to_string());
@@ -235,9 +238,9 @@ fn what_is_not_handled_is_foreseen() {
     let Some(traced) = Traced::new(&services) else { return };
     let to = |frame: Frame| traced.trace(&frame.bytes());
     let trace = to(tcp(SYN, "10.0.0.60:5000", "10.0.0.200:81"));
-    assert_eq!((trace.pass, trace.verdict, trace.begun), (Some(Pass::NoService), Verdict::Pass, None));
+    assert_eq!((trace.pass, trace.verdict, trace.new_connection), (Some(Pass::NoService), Verdict::Pass, None));
     let trace = to(tcp(RST, "10.0.0.60:5000", "10.0.0.200:80"));
-    assert_eq!((trace.drop, trace.found), (Some(Drop::NoConnection), None));
+    assert_eq!((trace.drop, trace.connection), (Some(Drop::NoConnection), None));
     let mut fragment = tcp(FIN, "10.0.0.60:5000", "10.0.0.200:80").bytes();
     fragment[20] = 0x20;
     let trace = traced.trace(&fragment);

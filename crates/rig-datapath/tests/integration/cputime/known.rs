@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapFlags, ObjectBuilder};
-use rig_datapath::cputime::{Kind, Member, Place};
+use rig_datapath::cputime::{Account, Kind, Member};
 use rig_datapath::test_run::{Verdict, run};
 use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters;
@@ -16,8 +16,8 @@ use super::{attach, between, stay_on_one_cpu};
 
 const KNOWN_SOFTIRQ: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/known_softirq.bpf.o"));
 
-fn own() -> Place {
-    Place::new(0).unwrap()
+fn own() -> Account {
+    Account::new(0).unwrap()
 }
 
 fn spin(length: Duration) {
@@ -61,7 +61,7 @@ fn found_within_two_percent(work: impl FnOnce() -> u64) {
     let after = own_cpu_ns();
     let taken = stolen(cpu).saturating_sub(stolen_by_then);
     let times = between(&begin, &end, cpu);
-    let counted = times.place(own()).processes;
+    let counted = times.account(own()).processes;
     let interrupts = times.of(Kind::HardInterrupt) + times.softirqs();
     let what = format!(
         "{known} to {} ns, counted {counted}, interrupts {interrupts}, {taken} to {} stolen",

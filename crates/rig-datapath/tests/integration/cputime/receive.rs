@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
-use rig_datapath::cputime::{Kind, Member, Place};
+use rig_datapath::cputime::{Account, Kind, Member};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -47,7 +47,7 @@ fn two_namespaces_have_each_their_own() {
     let cpu = stay_on_one_cpu();
     let sender = NetNs::create().unwrap();
     let receivers = [receiver(&sender, 1), receiver(&sender, 2)];
-    let places = [0, 1].map(|index| Place::new(index).unwrap());
+    let places = [0, 1].map(|index| Account::new(index).unwrap());
     for (receiver, place) in receivers.iter().zip(places) {
         counting.watch(Member::Namespace(receiver.ns.inode().unwrap()), place).unwrap();
     }
@@ -66,7 +66,7 @@ fn two_namespaces_have_each_their_own() {
     }
     let end = counting.read().unwrap();
     let times = between(&begin, &end, cpu);
-    let [one, three] = places.map(|place| times.place(place).network);
+    let [one, three] = places.map(|place| times.account(place).network);
     let all = times.of(Kind::NetReceive);
     println!("{one} and {three} ns of {all}");
     // A datagram's cost is the same, and each round's few polls cost something, too.
@@ -85,7 +85,7 @@ fn one_softirq_that_polls_devices_of_two_namespaces_is_shared_out() {
     let mut link = Netlink::open(&sender).unwrap();
     link.add_bridge("br0", 1500).unwrap();
     link.add_address("br0", IpAddr::from(Ipv4Addr::new(10, 98, 0, 254)), 24).unwrap();
-    let places = [0, 1].map(|index| Place::new(index).unwrap());
+    let places = [0, 1].map(|index| Account::new(index).unwrap());
     let receivers = [1, 2].map(|number| {
         let (ns, name) = (NetNs::create().unwrap(), format!("to{number}"));
         link.add_veth(&VethPair { name: &name, peer: "eth0", peer_ns: &ns, queues: 1, mtu: 1500 }).unwrap();
@@ -113,7 +113,7 @@ fn one_softirq_that_polls_devices_of_two_namespaces_is_shared_out() {
     send(DATAGRAMS);
     let end = counting.read().unwrap();
     let times = between(&begin, &end, cpu);
-    let [one, other] = places.map(|place| times.place(place).network);
+    let [one, other] = places.map(|place| times.account(place).network);
     let all = times.of(Kind::NetReceive);
     println!("{one} and {other} ns of {all}");
     // The first pays for the softirq's begin.

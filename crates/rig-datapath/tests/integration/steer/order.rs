@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use rig_datapath::steer::model::{Link, Processor, Way};
+use rig_datapath::steer::model::{BucketState, Link, Processor};
 
 const RECEIVERS: usize = 2;
 const CPUS: usize = 2;
@@ -55,7 +55,7 @@ enum At {
 
 /// The kernel, as far as packets and their order go: one receive queue, whose flows are all in one bucket.
 struct Kernel {
-    way: Way,
+    way: BucketState,
     wanted: usize,
     polled_on: usize,
     links: Vec<Vec<Link>>,
@@ -76,7 +76,7 @@ struct Kernel {
 impl Kernel {
     fn new() -> Self {
         Self {
-            way: Way::default(),
+            way: BucketState::default(),
             wanted: 0,
             polled_on: 0,
             links: vec![vec![Link::default(); CPUS]; RECEIVERS],

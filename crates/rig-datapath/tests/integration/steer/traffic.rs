@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rig_datapath::steer::{Options, Steer, Steered};
+use rig_datapath::steer::{Options, Steer, SteerReading};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
@@ -109,7 +109,7 @@ fn datagrams_stay_in_order_over_thousands_of_moves() {
         (received, reordered, sent)
     });
     let mut steered = steer.read().unwrap();
-    let sums = |steered: &Steered| {
+    let sums = |steered: &SteerReading| {
         let came: u64 = steered.buckets.iter().map(|bucket| bucket.packets).sum();
         let refused: u64 = steered.cpus.iter().map(|cpu| cpu.refused).sum();
         (came, refused, steered.cpus.iter().map(|cpu| cpu.packets).sum::<u64>())

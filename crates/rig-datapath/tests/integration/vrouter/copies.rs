@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::model::{Copy, Model};
-use rig_datapath::vrouter::{Analyser, Encapsulation, Mirrored, Peer, ROUTER_MAC, Side, Verdict};
+use rig_datapath::vrouter::{Analyser, Encapsulation, MirrorCount, Peer, ROUTER_MAC, Side, Verdict};
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -141,16 +141,16 @@ fn what_is_too_large_for_the_way_is_cut_and_what_has_none_is_counted() {
     let copy = next(&socket);
     assert_eq!((copy.len(), &copy[14..]), (14 + 950, &large[..950]));
     let copies = node.router.mirrored(NUMBER).unwrap();
-    assert_eq!(copies, Mirrored { packets: 1, bytes: 964, cut: 1, failed: 0 });
+    assert_eq!(copies, MirrorCount { packets: 1, bytes: 964, cut: 1, failed: 0 });
     node.config.analysers.get_mut(&NUMBER).unwrap().way = None;
     node.apply();
     assert_eq!(node.passes(&large), out);
-    assert_eq!(node.router.mirrored(NUMBER).unwrap(), Mirrored { failed: 1, ..copies });
+    assert_eq!(node.router.mirrored(NUMBER).unwrap(), MirrorCount { failed: 1, ..copies });
     node.config.interfaces.get_mut(&1).unwrap().mirror = None;
     node.config.analysers.clear();
     node.apply();
     assert_eq!(node.passes(&large), out);
-    assert_eq!(node.router.mirrored(NUMBER).unwrap(), Mirrored { failed: 1, ..copies });
+    assert_eq!(node.router.mirrored(NUMBER).unwrap(), MirrorCount { failed: 1, ..copies });
 }
 
 /// Bytes of TCP's streams, by their first in each direction.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, RngSeed, TestCaseError, TestRunner};
-use rig_datapath::vrouter::model::{Known, Logged, Model, Out};
+use rig_datapath::vrouter::model::{Egress, FlowEntry, Model, RuleRecord};
 use rig_datapath::vrouter::{Config, Encapsulation, Log, Reason, Router, Side, Sizes, Timeouts, Verdict};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -183,7 +183,7 @@ impl Pair<'_> {
         if outcome.verdict != expected.verdict || expected.reason.is_some() {
             self.same_drops(frame)?;
         }
-        let logged: Vec<Logged> = self.log.read().unwrap().into_iter().map(Logged::from).collect();
+        let logged: Vec<RuleRecord> = self.log.read().unwrap().into_iter().map(RuleRecord::from).collect();
         prop_assert_eq!(&logged, &self.model.logged(), "{}\nframe {:02x?}", self.text, frame);
         self.logged += logged.len() as u64;
         for copy in self.model.mirrored() {
@@ -192,18 +192,18 @@ impl Pair<'_> {
         prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}", self.text, frame);
         if outcome.verdict != Verdict::Drop {
             // The link's addresses of a tunnel's packet are the kernel's to fill in.
-            let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+            let from = if matches!(expected.out, Some(Egress::Tunnel(_))) { 12 } else { 0 };
             prop_assert_eq!(&outcome.frame[from..], &expected.frame[from..], "{}\nframe {:02x?}", self.text, frame);
         }
-        if let Some(Out::Pieces { count, eights }) = expected.out {
+        if let Some(Egress::Pieces { count, eights }) = expected.out {
             return self.pieces(index, &expected.frame, (count, eights));
         }
         let members = self.members(side, index);
         for (out, copy) in &expected.copies {
             let got = match out {
-                Out::Pieces { .. } => None,
-                Out::Interface(number) => received(&self.containers[*number as usize - 1]),
-                Out::Tunnel(tunnel) => {
+                Egress::Pieces { .. } => None,
+                Egress::Interface(number) => received(&self.containers[*number as usize - 1]),
+                Egress::Tunnel(tunnel) => {
                     let at = members.iter().position(|member| *member == Some(tunnel.peer)).unwrap();
                     let again = self.router.test_run_copy(frame, index, at as u16);
                     let again = again.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
@@ -211,7 +211,7 @@ impl Pair<'_> {
                     Some(again.frame)
                 }
             };
-            let from = if matches!(out, Out::Tunnel(_)) { 12 } else { 0 };
+            let from = if matches!(out, Egress::Tunnel(_)) { 12 } else { 0 };
             let got = got.as_ref().map(|got| &got[from..]);
             prop_assert_eq!(got, Some(&copy[from..]), "{:?} {}\nframe {:02x?}", out, self.text, frame);
         }
@@ -226,7 +226,7 @@ impl Pair<'_> {
             let outcome = outcome.map_err(|error| TestCaseError::fail(format!("{error:?}")))?;
             prop_assert_eq!(outcome.verdict, expected.verdict, "{} {}\nframe {:02x?}", place, self.text, frame);
             if outcome.verdict != Verdict::Drop {
-                let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+                let from = if matches!(expected.out, Some(Egress::Tunnel(_))) { 12 } else { 0 };
                 let (got, wanted) = (&outcome.frame[from..], &expected.frame[from..]);
                 prop_assert_eq!(got, wanted, "{} {}\nframe {:02x?}", place, self.text, frame);
             }
@@ -258,7 +258,7 @@ impl Pair<'_> {
     }
 
     fn same_state(&self) -> Result<(), TestCaseError> {
-        let mut flows: Vec<Known> = self.router.flows().into_iter().map(Known::from).collect();
+        let mut flows: Vec<FlowEntry> = self.router.flows().into_iter().map(FlowEntry::from).collect();
         flows.sort();
         prop_assert_eq!(flows, self.model.flows(), "{}", self.text);
         for analyser in 1..=ANALYSERS {
@@ -572,7 +572,7 @@ fn what_is_timed_is_what_the_model_says() {
                 let verdicts = (outcome.verdict, expected.verdict);
                 assert_eq!(verdicts, (case.verdict, case.verdict), "{}: {:?}", case.name, expected.reason);
                 if case.verdict == Verdict::Redirect {
-                    let from = if matches!(expected.out, Some(Out::Tunnel(_))) { 12 } else { 0 };
+                    let from = if matches!(expected.out, Some(Egress::Tunnel(_))) { 12 } else { 0 };
                     assert_eq!(outcome.frame[from..], expected.frame[from..], "{}", case.name);
                 }
             }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::model::{Model, Out};
-use rig_datapath::vrouter::{Action, Copied, Encapsulation, List, NextHop, Policy, Reason, Side, Verdict};
+use rig_datapath::vrouter::model::{Egress, Model};
+use rig_datapath::vrouter::{Action, CopyCount, Encapsulation, List, NextHop, Policy, Reason, Side, Verdict};
 use rig_sys::netns::NetNs;
 use rig_wire::arp::{Arp, Operation};
 use rig_wire::ethernet::{self, Mac, ethertype};
@@ -187,7 +187,7 @@ fn copied_by(encapsulation: Encapsulation) {
     for frame in [framed(mac_of(0, 0), Mac::BROADCAST, &discover), unknown] {
         let expected = model.packet(Side::Container, node.index("c0"), &frame, 1);
         // To the other container first, then into the tunnel, as it is: the sender's own addresses, and its VNI.
-        assert_eq!(expected.copies, [(Out::Interface(2), frame.clone())]);
+        assert_eq!(expected.copies, [(Egress::Interface(2), frame.clone())]);
         let outcome = node.give(Side::Container, &frame, "c0");
         assert_eq!(outcome.verdict, Verdict::Redirect);
         assert_eq!(outcome.frame[12..], expected.frame[12..]);
@@ -199,7 +199,7 @@ fn copied_by(encapsulation: Encapsulation) {
         assert_eq!((arrived.verdict, &arrived.frame), (Verdict::Redirect, &frame));
     }
     // With them what containers' kernels tell groups by themselves.
-    let Copied { frames, copies } = lab.nodes[1].router.copied(0).unwrap();
+    let CopyCount { frames, copies } = lab.nodes[1].router.copied(0).unwrap();
     assert!(frames >= 2 && copies == 2 * frames, "{frames} frames, {copies} copies");
 }
 

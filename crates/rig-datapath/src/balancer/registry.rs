@@ -18,12 +18,12 @@ pub(crate) struct Identity {
 
 /// A part of the map `lists`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Part {
+pub(crate) struct ListSpan {
     pub(crate) offset: u32,
     pub(crate) length: u32,
 }
 
-impl Part {
+impl ListSpan {
     pub(crate) fn word(self) -> u64 {
         super::shape::list(self.offset, self.length)
     }
@@ -38,12 +38,12 @@ impl Part {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct KnownService {
+pub(crate) struct ServiceEntry {
     pub(crate) number: u32,
     /// Whether it takes new connections.
     pub(crate) open: bool,
-    pub(crate) schedule: Part,
-    pub(crate) locals: Part,
+    pub(crate) schedule: ListSpan,
+    pub(crate) locals: ListSpan,
     /// The numbers in it.
     pub(crate) pool: BTreeSet<u32>,
     pub(crate) expire: Expire,
@@ -51,14 +51,14 @@ pub(crate) struct KnownService {
     pub(crate) scheduler: Option<Scheduler>,
 }
 
-impl KnownService {
+impl ServiceEntry {
     /// One that has its number, and takes no connection yet.
     pub(crate) fn new(number: u32, expire: Expire) -> Self {
         Self {
             number,
             open: false,
-            schedule: Part::default(),
-            locals: Part::default(),
+            schedule: ListSpan::default(),
+            locals: ListSpan::default(),
             pool: BTreeSet::new(),
             expire,
             scheduler: None,
@@ -67,31 +67,31 @@ impl KnownService {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KnownBackend {
+pub(crate) struct BackendEntry {
     pub(crate) number: u32,
     /// Removed from the configuration; it goes with its last connection, `Some(true)` once that has been seen.
     pub(crate) leaving: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct KnownLocal {
+pub(crate) struct LocalEntry {
     pub(crate) number: u32,
     /// No service has it any more; the round of sweeping at which that was so. It goes with the last connection that has it.
     pub(crate) left: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
-    pub(crate) services: BTreeMap<Identity, KnownService>,
+pub(crate) struct Registry {
+    pub(crate) services: BTreeMap<Identity, ServiceEntry>,
     /// By service's number and address.
-    pub(crate) backends: BTreeMap<(u32, SocketAddr), KnownBackend>,
-    pub(crate) locals: BTreeMap<IpAddr, KnownLocal>,
+    pub(crate) backends: BTreeMap<(u32, SocketAddr), BackendEntry>,
+    pub(crate) locals: BTreeMap<IpAddr, LocalEntry>,
     /// The map `owned`.
     pub(crate) owned: BTreeMap<IpAddr, u32>,
     /// How packets come to workers.
     pub(crate) spreading: Spreading,
     /// Parts of `lists` that a packet may be reading still.
-    pub(crate) resting: Vec<Part>,
+    pub(crate) resting: Vec<ListSpan>,
 }
 
 /// The smallest number from 1 that is not taken; 0 means nothing everywhere.
@@ -104,9 +104,9 @@ pub(crate) fn within(number: u32, room: u32, what: &'static str) -> Result<u32, 
     if number <= room { Ok(number) } else { Err(Error::NoRoom { what, room, wanted: number as usize }) }
 }
 
-impl Known {
+impl Registry {
     /// The backends of one service, by their addresses.
-    pub(crate) fn backends_of(&self, service: u32) -> impl Iterator<Item = (&SocketAddr, &KnownBackend)> {
+    pub(crate) fn backends_of(&self, service: u32) -> impl Iterator<Item = (&SocketAddr, &BackendEntry)> {
         // No address is less.
         let first = SocketAddr::from(([0, 0, 0, 0], 0));
         let from_first = self.backends.range((service, first)..);
@@ -126,9 +126,10 @@ impl Known {
     }
 
     /// Room for a list, first fit.
-    pub(crate) fn new_list(&self, length: u32, room: u32) -> Result<Part, Error> {
+    pub(crate) fn new_list(&self, length: u32, room: u32) -> Result<ListSpan, Error> {
         let lists = self.services.values().flat_map(|service| [service.schedule, service.locals]);
-        let mut taken: Vec<Part> = lists.chain(self.resting.iter().copied()).filter(|list| list.length > 0).collect();
+        let mut taken: Vec<ListSpan> =
+            lists.chain(self.resting.iter().copied()).filter(|list| list.length > 0).collect();
         taken.sort_by_key(|list| list.offset);
         let mut offset = 0;
         for list in taken {
@@ -138,7 +139,7 @@ impl Known {
             offset = offset.max(list.end());
         }
         within(offset + length, room, "entries of schedules")?;
-        Ok(Part { offset, length })
+        Ok(ListSpan { offset, length })
     }
 }
 
@@ -149,11 +150,11 @@ mod tests {
 
     #[test]
     fn lists_take_the_first_gap_that_fits() {
-        let mut known = Known { resting: vec![Part { offset: 4, length: 4 }], ..Known::default() };
+        let mut known = Registry { resting: vec![ListSpan { offset: 4, length: 4 }], ..Registry::default() };
         assert_eq!(known.new_list(4, 100).unwrap().offset, 0);
         assert_eq!(known.new_list(5, 100).unwrap().offset, 8);
-        known.resting.push(Part { offset: 0, length: 4 });
-        known.resting.push(Part { offset: 10, length: 90 });
+        known.resting.push(ListSpan { offset: 0, length: 4 });
+        known.resting.push(ListSpan { offset: 10, length: 90 });
         assert_eq!(known.new_list(2, 100).unwrap().offset, 8);
         let full = known.new_list(3, 100).unwrap_err();
         assert_eq!(

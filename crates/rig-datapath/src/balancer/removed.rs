@@ -4,31 +4,31 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::known::Identity;
+use super::registry::Identity;
 use super::shape::{Refusals, TrafficCount};
 
 /// Of all CPUs.
 #[derive(Debug, Default)]
-pub(super) struct Gone {
-    pub(super) services: Latest<Identity, (Vec<TrafficCount>, Vec<Refusals>)>,
-    pub(super) backends: Latest<(Identity, SocketAddr), Vec<TrafficCount>>,
+pub(super) struct RemovedCounters {
+    pub(super) services: RecentMap<Identity, (Vec<TrafficCount>, Vec<Refusals>)>,
+    pub(super) backends: RecentMap<(Identity, SocketAddr), Vec<TrafficCount>>,
 }
 
 /// So many of what was put in last.
 #[derive(Debug)]
-pub(super) struct Latest<K, V> {
+pub(super) struct RecentMap<K, V> {
     of: BTreeMap<K, (u64, V)>,
     order: BTreeMap<u64, K>,
     next: u64,
 }
 
-impl<K, V> Default for Latest<K, V> {
+impl<K, V> Default for RecentMap<K, V> {
     fn default() -> Self {
         Self { of: BTreeMap::new(), order: BTreeMap::new(), next: 0 }
     }
 }
 
-impl<K: Ord + Copy, V> Latest<K, V> {
+impl<K: Ord + Copy, V> RecentMap<K, V> {
     pub(super) fn put(&mut self, key: K, value: V, most: u32) {
         self.take(&key);
         self.of.insert(key, (self.next, value));
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_latest_are_kept() {
-        let mut latest = Latest::default();
+        let mut latest = RecentMap::default();
         (0..3).for_each(|key| latest.put(key, key * 10, 3));
         // Again, and so the last one.
         latest.put(0, 7, 3);

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 
 use super::super::config::Unhandled;
 use super::super::reason::{Drop, Pass};
-use super::{Model, Refused};
+use super::{Model, Refusal};
 
 impl Model {
-    pub(super) fn unhandled(&self, to: IpAddr, policy: Unhandled, drop: Drop, pass: Pass) -> Refused {
-        if self.owns(to) && policy == Unhandled::Drop { Refused::Drop(drop) } else { Refused::Pass(pass) }
+    pub(super) fn unhandled(&self, to: IpAddr, policy: Unhandled, drop: Drop, pass: Pass) -> Refusal {
+        if self.owns(to) && policy == Unhandled::Drop { Refusal::Drop(drop) } else { Refusal::Pass(pass) }
     }
 
     fn owns(&self, to: IpAddr) -> bool {
@@ -17,24 +17,24 @@ impl Model {
     }
 
     /// Whether as many were left to the kernel in this tick as may be.
-    pub(super) fn is_spent(&self, reason: Pass, tick: u32) -> bool {
+    pub(super) fn is_over_limit(&self, reason: Pass, tick: u32) -> bool {
         let (last, left) = self.strays.get(&reason).copied().unwrap_or_default();
         let most = self.policy.strays_per_tick();
         most != 0 && last == tick && left >= most
     }
 
-    pub(super) fn spend(&mut self, reason: Pass, tick: u32) -> Refused {
+    pub(super) fn pass_counted(&mut self, reason: Pass, tick: u32) -> Refusal {
         let of = self.strays.entry(reason).or_default();
         *of = (tick, if of.0 == tick { of.1 + 1 } else { 1 });
-        Refused::Pass(reason)
+        Refusal::Pass(reason)
     }
 
     /// What no connection and no service has.
-    pub(super) fn leave_alone(&mut self, to: IpAddr, reason: Pass, tick: u32) -> Refused {
+    pub(super) fn leave_unmatched(&mut self, to: IpAddr, reason: Pass, tick: u32) -> Refusal {
         match () {
-            () if !self.owns(to) => Refused::Pass(reason),
-            () if self.is_spent(reason, tick) => Drop::Strays.into(),
-            () => self.spend(reason, tick),
+            () if !self.owns(to) => Refusal::Pass(reason),
+            () if self.is_over_limit(reason, tick) => Drop::Strays.into(),
+            () => self.pass_counted(reason, tick),
         }
     }
 }
