@@ -23,19 +23,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-datapath", &["rig-sys", "rig-wire"]),
     ("rig-packet", &["rig-stats", "rig-sys", "rig-wire"]),
     ("rig-load", &["rig-lines", "rig-packet", "rig-stats", "rig-sys"]),
-    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-lines", "rig-service", "rig-stats", "rig-sys"]),
+    ("rig-testbed", &["rig-cli", "rig-datapath", "rig-lines", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     (
         "rig-datapaths",
-        &[
-            "netrig-lb",
-            "netrig-spread",
-            "netrig-vrouter",
-            "rig-datapath",
-            "rig-spread",
-            "rig-sys",
-            "rig-testbed",
-            "rig-wire",
-        ],
+        &["netrig-lb", "netrig-spread", "netrig-vrouter", "rig-datapath", "rig-spread", "rig-sys", "rig-testbed"],
     ),
     ("rig-facts", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     (

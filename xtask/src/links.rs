@@ -1,4 +1,4 @@
-//! Links of the documents: each file and each heading that they lead to is there.
+//! Links of the documents, and the source files that they name: each file and each heading that they lead to is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,15 +8,25 @@ use anyhow::{Context, Result};
 
 use crate::command::root;
 
-/// Every link of a document that leads nowhere, in words.
+/// Every link of a document that leads nowhere, and every source file that it names and that is not there, in words.
 pub fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
+    let sources = sources()?;
     for file in documents()? {
         let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
         let name = file.strip_prefix(root()).unwrap_or(&file).display().to_string();
         for (line, link) in links(&text) {
             if let Some(why) = broken(&file, &text, &link) {
                 faults.push(format!("{name}:{line}: {link}: {why}"));
+            }
+        }
+        // What has changed is told as it was.
+        if name == "CHANGELOG.md" {
+            continue;
+        }
+        for (line, source) in named_sources(&text) {
+            if !is_there(source, &sources) {
+                faults.push(format!("{name}:{line}: `{source}`: no such source file"));
             }
         }
     }
@@ -40,6 +50,39 @@ fn documents() -> Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Every source file of the project.
+fn sources() -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = ["crates", "xtask", "fuzz"].map(|folder| root().join(folder)).into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))?.flatten() {
+            match entry.path() {
+                path if path.is_dir() && !path.ends_with("target") => folders.push(path),
+                path if is_source(&path) => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_source(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "rs" || extension == "h")
+}
+
+/// Words between backticks that are source files, and the lines that they are on.
+fn named_sources(text: &str) -> Vec<(usize, &str)> {
+    let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '_' | '-' | '.');
+    let words = |line| str::split(line, '`').skip(1).step_by(2);
+    let named = prose(text).flat_map(|(number, line)| words(line).map(move |word| (number, word)));
+    named.filter(|(_, word)| is_source(Path::new(word)) && word.chars().all(is_path)).collect()
+}
+
+/// `host/serve.rs` is any file of that name in such a folder.
+fn is_there(source: &str, sources: &[PathBuf]) -> bool {
+    sources.iter().any(|path| path.ends_with(source))
 }
 
 fn is_markdown(path: &Path) -> bool {
@@ -135,6 +178,15 @@ mod tests {
         let text = "<source srcset=\"a.svg\"><img src=\"b.svg\">\n[name]: c.md \"title\"\n`<a href=\"d\">`\n";
         let targets: Vec<_> = links(text).into_iter().map(|(line, target)| format!("{line} {target}")).collect();
         assert_eq!(targets, ["1 b.svg", "1 a.svg", "2 c.md"]);
+    }
+
+    #[test]
+    fn source_files_that_are_named_are_looked_for() {
+        let text = "`links.rs` and `src/links.rs`,\nnot `nowhere.rs` nor `lib/links.rs`; `a::b` and `struct bpf_map` are none\n";
+        let sources = sources().unwrap();
+        let missing: Vec<_> =
+            named_sources(text).into_iter().filter(|(_, source)| !is_there(source, &sources)).collect();
+        assert_eq!(missing, [(2, "nowhere.rs"), (2, "lib/links.rs")]);
     }
 
     #[test]
