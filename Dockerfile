@@ -13,14 +13,14 @@ RUN apt-get update -q \
 WORKDIR /netrig
 COPY . .
 # Line tables are three quarters of the binary.
-RUN cargo build --release --locked --package netrig && strip --strip-debug target/release/netrig
+RUN cargo build --profile dist --locked --package netrig && strip --strip-debug target/dist/netrig
 
 FROM $DEBIAN_IMAGE
 # Peers of the suites balancer and overlay, and what one tries by hand in `netrig shell`.
 RUN apt-get update -q \
     && apt-get install -q -y --no-install-recommends libelf1 zlib1g iproute2 iputils-ping nftables haproxy \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=build /netrig/target/release/netrig /usr/bin/netrig
+COPY --from=build /netrig/target/dist/netrig /usr/bin/netrig
 COPY LICENSE-MIT LICENSE-APACHE /usr/share/doc/netrig/
 # Runs are kept where a volume can be: docker run -v netrig:/var/lib/netrig ...
 ENV NETRIG_STORE=/var/lib/netrig/runs.sqlite

@@ -36,6 +36,9 @@ pub fn demo() -> Result<ExitCode> {
         return Ok(code(reported));
     }
     println!("\nWith charts and tables, as a page: {}", html.display());
-    println!("`netrig` above is {}; to have it on PATH: cargo install --locked --path crates/netrig", netrig.display());
+    println!(
+        "`netrig` above is {}; to have it on PATH: cargo install --locked --profile dist --path crates/netrig",
+        netrig.display()
+    );
     Ok(ExitCode::SUCCESS)
 }

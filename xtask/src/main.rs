@@ -10,6 +10,7 @@ mod fuzz;
 mod links;
 mod lint;
 mod man;
+mod oldest;
 mod packages;
 mod parts;
 mod readme;
@@ -58,6 +59,8 @@ enum Task {
         #[arg(default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
         seconds: u32,
     },
+    /// Build with the oldest Rust that is promised; needs rustup and that toolchain
+    Oldest,
     /// Make the release: a static binary, Debian packages, checksums and an SBOM
     Dist {
         /// Build all a second time, in another folder, and compare
@@ -89,6 +92,7 @@ fn main() -> ExitCode {
         Task::Man => man::man(),
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
+        Task::Oldest => oldest::oldest(),
         Task::Dist { twice } => dist::dist(twice),
         Task::Readme { stored } => readme::readme(stored),
         Task::Results { suite, stored } => results::results(suite.as_deref(), stored),

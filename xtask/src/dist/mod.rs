@@ -17,6 +17,8 @@ use crate::command::{LACKING, cargo, epoch, root, run, target, works};
 use crate::{man, packages};
 
 const TARGET: &str = "x86_64-unknown-linux-musl";
+/// With optimisation across crates, which takes minutes.
+const PROFILE: &str = "dist";
 /// musl-gcc knows musl's headers alone; the kernel's are where the machine's own compiler looks.
 const COMPILER: &str =
     "#!/bin/sh\nexec musl-gcc -idirafter /usr/include -idirafter /usr/include/x86_64-linux-gnu \"$@\"\n";
@@ -81,7 +83,8 @@ fn make(target: &Path, out: &Path) -> Result<()> {
     stage(&binary, &licences, &built.with_file_name("dist"))?;
     for variant in [None, Some("links")] {
         let mut deb =
-            cargo(["deb", "--package", "netrig", "--no-build", "--no-strip", "--no-dbgsym", "--target", TARGET]);
+            cargo(["deb", "--package", "netrig", "--profile", PROFILE, "--no-build", "--no-strip", "--no-dbgsym"]);
+        deb.args(["--target", TARGET]);
         deb.env("CARGO_TARGET_DIR", target).env("SOURCE_DATE_EPOCH", epoch()?).arg("--output").arg(out);
         deb.args(variant.iter().flat_map(|name| ["--variant", name]));
         succeed(&mut deb)?;
@@ -103,18 +106,18 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     let flags: Vec<String> =
         places.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect();
     let mut build =
-        cargo(["build", "--release", "--locked", "--package", "netrig", "--features", "rig-datapath/static"]);
+        cargo(["build", "--profile", PROFILE, "--locked", "--package", "netrig", "--features", "rig-datapath/static"]);
     build.args(["--target", TARGET]);
     build.env("CARGO_TARGET_DIR", target).env("SOURCE_DATE_EPOCH", epoch()?);
     build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     // Line tables would have the machine's places in C objects; symbols stay.
-    build.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+    build.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
     build.env("CC_x86_64_unknown_linux_musl", &compiler);
     build.env("CFLAGS_x86_64_unknown_linux_musl", &libraries.flags);
     build.env("LIBBPF_SYS_LIBRARY_PATH_x86_64_unknown_linux_musl", &libraries.archives);
     // rustc brings its own musl and links by cc: musl-gcc takes -static-pie for a program with an interpreter.
     succeed(&mut build)?;
-    let netrig = target.join(TARGET).join("release/netrig");
+    let netrig = target.join(TARGET).join(PROFILE).join("netrig");
     let bytes = fs::read(&netrig).with_context(|| format!("read {}", netrig.display()))?;
     match places.iter().find(|(place, _)| contains(&bytes, &format!("{}/", place.display()))) {
         Some((place, _)) => bail!("{} has a path of this machine inside: {}/", netrig.display(), place.display()),

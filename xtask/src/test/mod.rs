@@ -1,10 +1,12 @@
 //! All tests.
 
+mod executables;
+
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::command::{LACKING, cargo, is_root, run_all, works};
+use crate::command::{LACKING, cargo, is_root, run, run_all, works};
 use crate::packages;
 
 pub fn test(arguments: &[String]) -> Result<ExitCode> {
@@ -20,14 +22,28 @@ pub fn test(arguments: &[String]) -> Result<ExitCode> {
         Err(error) => eprintln!("{error:#}. {without}"),
     }
     eprintln!("{}", what_runs(is_root(), || works(Command::new("unshare").args(["-Urn", "true"]))));
-    // All tests of all crates even when one fails: a second failure is worth seeing too.
-    let mut test = cargo(["test", "--no-fail-fast"]);
-    // Unless somebody picked packages by himself.
-    if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
-        test.arg("--workspace");
+    if !arguments.is_empty() {
+        // All tests even when one fails: a second failure is worth seeing too.
+        let mut test = cargo(["test", "--no-fail-fast"]);
+        // Unless somebody picked packages by himself.
+        if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
+            test.arg("--workspace");
+        }
+        test.args(arguments);
+        return run_all([test]);
     }
-    test.args(arguments);
-    run_all([test])
+    let mut failed = executables::run()?;
+    let documentation = run(&mut cargo(["test", "--workspace", "--doc", "--quiet"]))?;
+    if !documentation.success() {
+        failed.push(format!("documentation: {documentation}"));
+    }
+    if failed.is_empty() {
+        println!("all tests passed");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("failed:");
+    failed.iter().for_each(|one| println!("  {one}"));
+    Ok(ExitCode::FAILURE)
 }
 
 fn what_runs(root: bool, user_namespaces: impl FnOnce() -> bool) -> &'static str {

@@ -1,0 +1,249 @@
+//! Runs tests side by side: cargo runs one executable after the other, and most tests wait rather than work.
+//!
+//! ```text
+//! cargo test --no-run ── Executable ── its modules ── Piece ──┬── serial: one at a time, beside the others
+//!                                                             ├── beside: as many at a time as there are lanes
+//!                                                             └── alone: at the end, nothing beside
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::io::{self, BufReader, Read, Seek, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Message, Package, TargetKind};
+
+use crate::command::{cargo, root};
+
+/// Modules whose tests look at the CPUs that nodes own, and do not fail when something else runs there, but would when two of them did.
+const SERIAL: [&str; 5] = [
+    "netrig::integration machine",
+    "netrig::integration spread",
+    "rig-datapath::integration cputime",
+    "rig-datapath::integration steer",
+    "netrig-spread::actuators",
+];
+/// Modules whose tests fail where something else takes their CPUs.
+const ALONE: [&str; 1] = ["netrig::integration spread::load"];
+/// One that takes longer hangs: it is killed, and has failed.
+const LONGEST: Duration = Duration::from_secs(600);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A test executable.
+#[derive(Debug)]
+struct Executable {
+    /// Its crate's name and, of integration tests, theirs.
+    name: String,
+    path: PathBuf,
+    package: Package,
+    is_integration: bool,
+}
+
+/// What is run by one process.
+#[derive(Debug, Clone)]
+struct Piece {
+    name: String,
+    executable: Arc<Executable>,
+    /// By their whole names; none for all that the executable has.
+    tests: Vec<String>,
+}
+
+/// How a piece ended.
+struct Outcome {
+    name: String,
+    duration: Duration,
+    /// Why it has failed.
+    failure: Option<String>,
+}
+
+/// What is still to be run.
+#[derive(Debug, Default)]
+struct Queues {
+    serial: VecDeque<Piece>,
+    serial_runs: bool,
+    beside: VecDeque<Piece>,
+}
+
+impl Queues {
+    /// The next piece and whether it is a serial one.
+    fn next(&mut self) -> Option<(Piece, bool)> {
+        if !self.serial_runs
+            && let Some(piece) = self.serial.pop_front()
+        {
+            self.serial_runs = true;
+            return Some((piece, true));
+        }
+        Some((self.beside.pop_front()?, false))
+    }
+}
+
+/// Builds all test executables and runs them, each piece's output whole when it ends. The names of those that failed.
+///
+/// # Errors
+/// When they cannot be built or started.
+pub fn run() -> Result<Vec<String>> {
+    let executables = build()?;
+    let count = executables.len();
+    let mut pieces = Vec::new();
+    for executable in executables {
+        pieces.extend(pieces_of(Arc::new(executable))?);
+    }
+    let (alone, rest): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| is_among(&ALONE, &piece.name));
+    let (serial, beside): (VecDeque<_>, _) = rest.into_iter().partition(|piece| is_among(&SERIAL, &piece.name));
+    let begin = Instant::now();
+    let queues = Mutex::new(Queues { serial, serial_runs: false, beside });
+    let outcomes = Mutex::new(Vec::new());
+    let lane = || -> Result<()> {
+        loop {
+            let Some((piece, is_serial)) = lock(&queues).next() else { return Ok(()) };
+            let outcome = run_piece(&piece);
+            if is_serial {
+                lock(&queues).serial_runs = false;
+            }
+            lock(&outcomes).push(outcome?);
+        }
+    };
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lane_count()).map(|_| scope.spawn(lane)).collect();
+        lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or_else(|_| bail!("a lane of tests panicked")))
+    })?;
+    let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for piece in alone {
+        outcomes.push(run_piece(&piece)?);
+    }
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.duration));
+    let sum: Duration = outcomes.iter().map(|outcome| outcome.duration).sum();
+    let longest: Vec<String> =
+        outcomes.iter().take(12).map(|one| format!("{} {:.0} s", one.name, one.duration.as_secs_f64())).collect();
+    println!(
+        "{count} test executables took {:.0} s side by side, {:.0} s one by one; the longest: {}",
+        begin.elapsed().as_secs_f64(),
+        sum.as_secs_f64(),
+        longest.join(", ")
+    );
+    Ok(outcomes.into_iter().filter_map(|one| Some(format!("{}: {}", one.name, one.failure?))).collect())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_among(names: &[&str], piece: &str) -> bool {
+    names.iter().any(|name| piece.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
+}
+
+/// More than there are CPUs: most tests wait for windows and sleeps.
+fn lane_count() -> usize {
+    test_threads().min(8) + 1
+}
+
+fn test_threads() -> usize {
+    thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
+}
+
+fn build() -> Result<Vec<Executable>> {
+    let packages = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?.packages;
+    let mut command = cargo(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    eprintln!("$ cargo test --workspace --no-run");
+    let mut cargo = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
+    let output = cargo.stdout.take().context("cargo without an output")?;
+    let mut executables = Vec::new();
+    for message in Message::parse_stream(BufReader::new(output)) {
+        let Message::CompilerArtifact(artifact) = message? else { continue };
+        let (Some(path), true) = (artifact.executable, artifact.profile.test) else { continue };
+        let package = packages.iter().find(|package| package.id == artifact.package_id);
+        let package = package.with_context(|| format!("{path} is of no package of the workspace"))?.clone();
+        let is_integration = artifact.target.kind.contains(&TargetKind::Test);
+        let name = match is_integration {
+            true => format!("{}::{}", package.name, artifact.target.name),
+            false => package.name.to_string(),
+        };
+        executables.push(Executable { name, path: path.into(), package, is_integration });
+    }
+    let status = cargo.wait()?;
+    if !status.success() {
+        bail!("the tests do not build");
+    }
+    Ok(executables)
+}
+
+/// A piece for each module of an executable of integration tests, one for all unit tests of a crate, which are short.
+fn pieces_of(executable: Arc<Executable>) -> Result<Vec<Piece>> {
+    if !executable.is_integration {
+        return Ok(vec![Piece { name: executable.name.clone(), executable, tests: Vec::new() }]);
+    }
+    let mut list = command(&executable)?;
+    let output = list.args(["--list", "--format", "terse"]).output();
+    let output = output.with_context(|| format!("start {}", executable.path.display()))?;
+    if !output.status.success() {
+        bail!("{} does not list its tests: {}", executable.name, output.status);
+    }
+    let mut modules = BTreeMap::<String, Vec<String>>::new();
+    for test in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.strip_suffix(": test")) {
+        let module = test.rsplit_once("::").map(|(module, _)| module);
+        let name = module.map_or_else(|| executable.name.clone(), |module| format!("{} {module}", executable.name));
+        modules.entry(name).or_default().push(test.to_owned());
+    }
+    let piece = |(name, tests)| Piece { name, executable: Arc::clone(&executable), tests };
+    Ok(modules.into_iter().map(piece).collect())
+}
+
+/// The executable with the environment that cargo gives it (the Cargo book, "Environment variables Cargo sets for crates"), in
+/// place of that of this program.
+fn command(executable: &Executable) -> Result<Command> {
+    let mut command = Command::new(&executable.path);
+    let package = &executable.package;
+    let folder = package.manifest_path.parent().context("a manifest without a folder")?;
+    command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+    for (name, _) in env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PKG_")) {
+        command.env_remove(name);
+    }
+    command.env("CARGO_PKG_NAME", package.name.as_str()).env("CARGO_PKG_VERSION", package.version.to_string());
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+fn run_piece(piece: &Piece) -> Result<Outcome> {
+    let mut output = tempfile::tempfile()?;
+    let begin = Instant::now();
+    let mut command = command(&piece.executable)?;
+    if !piece.tests.is_empty() {
+        // With one thread a test would run on the main thread, which has not its name.
+        command.arg("--test-threads").arg(test_threads().to_string()).arg("--exact").args(&piece.tests);
+    }
+    command.stdout(output.try_clone()?).stderr(output.try_clone()?);
+    let mut child = command.spawn().with_context(|| format!("start {}", piece.executable.path.display()))?;
+    let failure = match wait(&mut child)? {
+        Some(status) if status.success() => None,
+        Some(status) => Some(status.to_string()),
+        None => Some(format!("killed after {} s", LONGEST.as_secs())),
+    };
+    let duration = begin.elapsed();
+    output.rewind()?;
+    let mut text = Vec::new();
+    output.read_to_end(&mut text)?;
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "\n     Running {} ({:.1} s)", piece.name, duration.as_secs_f64())?;
+    stdout.write_all(&text)?;
+    stdout.flush()?;
+    Ok(Outcome { name: piece.name.clone(), duration, failure })
+}
+
+/// `None` for one that was killed.
+fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
+    let end = Instant::now() + LONGEST;
+    while Instant::now() < end {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+    child.kill()?;
+    child.wait()?;
+    Ok(None)
+}
