@@ -1,8 +1,9 @@
-//! What a worker and its driver say to each other: one JSON value a line, orders on the worker's standard input,
-//! events on its standard output.
+//! What a worker and its driver say to each other: lines of [`rig_lines`], orders on the worker's standard input,
+//! events on its standard output. The first line of both is a greeting; a driver does not wait for it.
 //!
 //! ```text
 //! driver                      listening worker         connecting worker
+//!   Greeting  <------------------->
 //!   Order::Plan  ------------------->
 //!                <--- Event::Listening
 //!   Order::Plan  ------------------------------------------->
@@ -18,6 +19,7 @@
 //! Closing the worker's standard input makes it stop at once, at any point.
 
 pub use rig_lines::{Lines, TooLong};
+use rig_lines::{Protocol, decode, encode};
 use serde::{Deserialize, Serialize};
 
 use crate::command::Command;
@@ -29,6 +31,8 @@ pub const LONGEST_ORDER: usize = 1 << 20;
 
 /// The longest event in bytes: the record of 20 000 connections has room in it several times.
 pub const LONGEST_EVENT: usize = 128 << 20;
+
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-worker", version: 1, longest: LONGEST_EVENT };
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,14 +74,15 @@ pub fn exercise(bytes: &[u8]) {
     for piece in [head, tail] {
         lines.push(piece);
         while let Ok(Some(line)) = lines.take() {
-            if let Ok(order) = serde_json::from_slice::<Order>(line) {
+            let _ = PROTOCOL.check(line);
+            if let Ok(order) = decode::<Order>(line) {
                 if let Order::Plan(plan) = &order {
                     let _ = plan.validate();
                     let _ = (plan.phases.total(), plan.direction());
                 }
                 reads_back(&order);
             }
-            if let Ok(event) = serde_json::from_slice::<Event>(line) {
+            if let Ok(event) = decode::<Event>(line) {
                 reads_back(&event);
             }
         }
@@ -85,9 +90,9 @@ pub fn exercise(bytes: &[u8]) {
 }
 
 fn reads_back<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
-    let text = serde_json::to_string(value).expect("plain values can be written");
-    let again: T = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
-    assert_eq!(&again, value, "{text}");
+    let line = encode(value, LONGEST_EVENT).expect("plain values can be written");
+    let again: T = decode(line.trim_ascii_end()).unwrap_or_else(|error| panic!("{value:?}: {error}"));
+    assert_eq!(&again, value);
 }
 
 #[cfg(test)]

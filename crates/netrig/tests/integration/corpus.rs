@@ -53,15 +53,22 @@ fn host() {
     replay("host", rig_testbed::host::protocol::exercise);
 }
 
+#[test]
+fn agent() {
+    replay("agent", rig_testbed::datapath::protocol::exercise);
+}
+
 /// As for those of other targets: each line says something that one side knows.
 #[test]
 fn the_lines_of_a_host_are_still_understood() {
-    use rig_testbed::host::protocol::{FromHost, ToHost, read};
+    use rig_testbed::host::protocol::{FromHost, ToHost};
 
     for name in ["to-a-host", "from-a-host"] {
         let text = fs::read_to_string(corpus("host").join(name)).unwrap();
         for line in text.lines().skip(1).map(str::as_bytes) {
-            assert!(read::<ToHost>(line).is_ok() || read::<FromHost>(line).is_ok(), "{name}: {line:?}");
+            let [to, from] =
+                [serde_json::from_slice::<ToHost>(line).is_ok(), serde_json::from_slice::<FromHost>(line).is_ok()];
+            assert!(to || from, "{name}: {line:?}");
         }
     }
 }
@@ -132,6 +139,10 @@ fn the_long_conversations_still_go_to_their_ends() {
     for (name, responses) in [("client-chunked", 4), ("server-requests", 4), ("server-large", 1)] {
         let bytes = fs::read(corpus("packets").join(name)).unwrap();
         assert_eq!(rig_packet::exercise(&bytes), responses, "{name}");
+    }
+    for (name, lines) in [("to-an-agent", 5), ("from-an-agent", 8)] {
+        let text = read("agent", name);
+        assert_eq!(rig_testbed::datapath::protocol::exercise(text.as_bytes()), lines, "{name}");
     }
     assert_eq!(netrig_vrouter::exercise(&read("vrouter", "manual")), 6);
     assert_eq!(netrig_lb::exercise::settings(&read("lb", "study")), 10);

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitStatus;
 
+use rig_lines::{decode, encode};
 use rig_sys::piped::{Life, Piped};
 
-use crate::protocol::{Event, LONGEST_EVENT, Lines, Order};
+use crate::protocol::{Event, LONGEST_EVENT, LONGEST_ORDER, Lines, Order, PROTOCOL};
 
 /// How much of a worker's standard error is kept.
 const STDERR_TAIL: usize = 4096;
@@ -20,6 +21,8 @@ pub struct Process {
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
     lines: Lines,
+    has_greeted: bool,
+    is_greeted: bool,
     tail: Vec<u8>,
 }
 
@@ -27,15 +30,22 @@ impl Process {
     pub fn new(name: String, process: Piped) -> Self {
         let Piped { stdin, stdout, stderr, life } = process;
         let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
-        Self { name, life, stdin, stdout, stderr, lines: Lines::new(LONGEST_EVENT), tail: Vec::new() }
+        let (lines, tail) = (Lines::new(LONGEST_EVENT), Vec::new());
+        Self { name, life, stdin, stdout, stderr, lines, has_greeted: false, is_greeted: false, tail }
     }
 
     /// Sends an order. A worker that is dead already shows by the end of its output.
     pub fn order(&mut self, order: &Order) -> io::Result<()> {
-        let mut line = serde_json::to_vec(order)?;
-        line.push(b'\n');
+        let mut text = Vec::new();
+        if !self.has_greeted {
+            text.extend(
+                encode(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")), LONGEST_ORDER).map_err(io::Error::other)?,
+            );
+            self.has_greeted = true;
+        }
+        text.extend(encode(order, LONGEST_ORDER).map_err(io::Error::other)?);
         let Some(stdin) = &mut self.stdin else { return Ok(()) };
-        match stdin.write_all(&line) {
+        match stdin.write_all(&text) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
@@ -52,10 +62,12 @@ impl Process {
         self.lines.push(bytes);
         let mut events = Vec::new();
         while let Some(line) = self.lines.take().map_err(io::Error::other)? {
-            events.push(serde_json::from_slice(line).map_err(|error| {
-                let line = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
-                io::Error::other(format!("it does not speak the protocol: '{line}': {error}"))
-            })?);
+            if self.is_greeted {
+                events.push(decode(line).map_err(io::Error::other)?);
+            } else {
+                PROTOCOL.check(line).map_err(io::Error::other)?;
+                self.is_greeted = true;
+            }
         }
         Ok(Some(events))
     }

@@ -17,9 +17,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rig_lines::encode;
 use rig_sys::clock::{self, monotonic_after};
 use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
+use serde::Serialize;
 
 use self::observe::Observer;
 use self::open::datagram::Doorman;
@@ -29,7 +31,7 @@ use self::reading_times::ReadingTimes;
 use self::team::Team;
 use crate::command::Command;
 use crate::plan::{Load, WorkerPlan};
-use crate::protocol::{Event, Order};
+use crate::protocol::{Event, LONGEST_EVENT, Order, PROTOCOL};
 use crate::record::{Direction, WorkerRecord};
 use crate::wait::{Waiter, is_ready};
 
@@ -76,6 +78,7 @@ pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
     let waiter = Waiter::new().failing(|| "create a timer".into())?;
     let (orders, commands) = (Orders::new(stdin.as_fd()), Vec::new());
     let mut control = Control { orders, commands, takes_commands: false, out: stdout, waiter: &waiter };
+    control.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
     let result = control.serve();
     if let Err(WorkerError::Failed { what, why }) = &result {
         control.report(&Event::Failed { what: what.clone(), why: why.clone() })?;
@@ -304,8 +307,11 @@ impl<W: Write> Control<'_, W> {
     }
 
     fn report(&mut self, event: &Event) -> Result<(), WorkerError> {
-        let mut line = serde_json::to_vec(event).map_err(|e| WorkerError::Report(e.into()))?;
-        line.push(b'\n');
+        self.say(event)
+    }
+
+    fn say(&mut self, message: &impl Serialize) -> Result<(), WorkerError> {
+        let line = encode(message, LONGEST_EVENT).map_err(|error| WorkerError::Report(io::Error::other(error)))?;
         self.out.write_all(&line).and_then(|()| self.out.flush()).map_err(WorkerError::Report)
     }
 }

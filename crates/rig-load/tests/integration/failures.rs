@@ -36,7 +36,7 @@ fn go() -> Order {
 fn garbage_instead_of_a_plan() {
     let mut worker = Bare::new();
     worker.text("hello\n");
-    worker.fails_with(&["line 1", "driver's orders"]);
+    worker.fails_with(&["line 2", "driver's orders"]);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn an_unknown_key_in_a_plan() {
     text["plan"]["colour"] = "blue".into();
     let mut worker = Bare::new();
     worker.text(&format!("{text}\n"));
-    worker.fails_with(&["line 1", "colour"]);
+    worker.fails_with(&["line 2", "colour"]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_workers_last_words_are_in_the_error() {
     let mut broken = pair(listener(&stream(), PHASES), connector(&stream(), PHASES));
     broken.listen.spawn = Box::new(|| piped(Command::new("echo").arg("hello"))?.try_into());
     let error = run(vec![broken]).unwrap_err().to_string();
-    assert!(error.contains("b/receiver") && error.contains("protocol") && error.contains("hello"), "{error}");
+    assert!(error.contains("b/receiver") && error.contains("greeting") && error.contains("hello"), "{error}");
 }
 
 #[test]

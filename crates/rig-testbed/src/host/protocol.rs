@@ -1,4 +1,4 @@
-//! What a runner and the program of a host say to each other: one JSON value a line, on the program's standard input and
+//! What a runner and the program of a host say to each other: lines of `rig_lines` on the program's standard input and
 //! output.
 //!
 //! ```text
@@ -20,6 +20,7 @@
 
 use std::fmt;
 
+use rig_lines::{Protocol, decode, encode};
 use rig_sys::cpu::CpuSet;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -29,22 +30,11 @@ use crate::plan::Plan;
 use crate::preflight::{Reachable, Unfit};
 use crate::sampler::NodeSample;
 
-/// Both sides have to have the same.
-pub const VERSION: u32 = 2;
-
-/// The longest line in bytes, without its end: the plan of a testbed with a thousand containers has room in it.
-pub const LONGEST: usize = 16 << 20;
+/// The longest line has room for the plan of a testbed with a thousand containers.
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 2, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
-
-/// The first line of both.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Greeting {
-    /// [`Self::PROTOCOL`].
-    pub protocol: String,
-    pub version: u32,
-}
 
 /// To a host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -165,56 +155,6 @@ pub enum Answer {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 
-impl Greeting {
-    pub const PROTOCOL: &str = "netrig-host";
-
-    pub fn own() -> Self {
-        Self { protocol: Self::PROTOCOL.to_owned(), version: VERSION }
-    }
-
-    /// Reads the first line of the other side.
-    ///
-    /// # Errors
-    /// In words, when it is not one to speak to.
-    pub fn check(line: &[u8]) -> Result<(), String> {
-        let start = || String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
-        let greeting: Self =
-            serde_json::from_slice(line).map_err(|_| format!("no greeting of netrig's: '{}'", start()))?;
-        match greeting {
-            Self { protocol, .. } if protocol != Self::PROTOCOL => Err(format!("it speaks '{protocol}'")),
-            Self { version, .. } if version != VERSION => {
-                let (newer, older) = (version.max(VERSION), version.min(VERSION));
-                Err(format!("one side speaks version {newer} and the other {older}: use the same netrig on both"))
-            }
-            Self { .. } => Ok(()),
-        }
-    }
-}
-
-/// A value as a line.
-///
-/// # Errors
-/// When it would be too long for the other side.
-pub fn line(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    let mut line = serde_json::to_vec(value).map_err(|error| error.to_string())?;
-    if line.len() > LONGEST {
-        return Err(format!("a message of {} bytes is longer than {LONGEST}", line.len()));
-    }
-    line.push(b'\n');
-    Ok(line)
-}
-
-/// Reads a line.
-///
-/// # Errors
-/// In words, with the begin of the line.
-pub fn read<T: de::DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(line).map_err(|error| {
-        let start = String::from_utf8_lossy(&line[..line.len().min(80)]);
-        format!("it does not speak the protocol: '{start}': {error}")
-    })
-}
-
 impl fmt::Debug for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(&self.0))
@@ -250,19 +190,19 @@ impl<'de> Deserialize<'de> for Bytes {
 /// panics when it finds a fault.
 pub fn exercise(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
-        let _ = Greeting::check(line);
-        if let Ok(message) = read::<ToHost>(line) {
+        let _ = PROTOCOL.check(line);
+        if let Ok(message) = decode::<ToHost>(line) {
             reads_back(&message);
         }
-        if let Ok(message) = read::<FromHost>(line) {
+        if let Ok(message) = decode::<FromHost>(line) {
             reads_back(&message);
         }
     }
 }
 
 fn reads_back<T: Serialize + de::DeserializeOwned + PartialEq + fmt::Debug>(value: &T) {
-    let line = line(value).expect("what was read can be written");
-    assert_eq!(&read::<T>(line.trim_ascii_end()).expect("what was written can be read"), value);
+    let line = encode(value, usize::MAX).expect("what was read can be written");
+    assert_eq!(&decode::<T>(line.trim_ascii_end()).expect("what was written can be read"), value);
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rig_lines::Lines;
+use rig_lines::{Greeting, Lines, decode, encode};
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{Life, Piped};
 use rig_sys::process::{die_with_parent, in_own_group};
@@ -27,7 +27,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
+use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
 use super::{Ability, Facts, Host, LostHost, Mark, NotOnThisHost, Program, Sampled, Window};
 use crate::plan::Plan;
 use crate::preflight::Reachable;
@@ -54,7 +54,7 @@ pub struct Remote {
 /// What the listener hands to whoever asks.
 #[derive(Debug)]
 enum Said {
-    Greeting(Result<(), String>),
+    Greeting(Result<Greeting, rig_lines::Error>),
     Answer(u64, Result<Answer, String>),
 }
 
@@ -126,9 +126,9 @@ impl Remote {
         let (name, number) = (name.to_owned(), Cell::new(0));
         let host = Self { name, program, link, answers, number, listener: Some(listener) };
         // Fails when it has gone; then what comes from it says why.
-        let _ = host.link.say(&Greeting::own());
+        let _ = host.link.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")));
         match host.hear(GREETING_PATIENCE)? {
-            Said::Greeting(Ok(())) => Ok(host),
+            Said::Greeting(Ok(_)) => Ok(host),
             Said::Greeting(Err(why)) => bail!("host {}: {why}", host.name),
             Said::Answer(..) => bail!("host {} answers what nobody asked", host.name),
         }
@@ -311,7 +311,7 @@ impl Link {
 
     /// The host reads whatever comes, so that this does not wait for long.
     fn say(&self, message: &impl serde::Serialize) -> io::Result<()> {
-        let line = line(message).map_err(io::Error::other)?;
+        let line = encode(message, PROTOCOL.longest).map_err(io::Error::other)?;
         match self.voice().as_mut() {
             Some(voice) => voice.write_all(&line),
             None => Err(io::ErrorKind::BrokenPipe.into()),
@@ -367,7 +367,7 @@ impl Outlet {
 
 /// Divides what the host says until it says nothing more; gives the reason.
 fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
-    let mut lines = Lines::new(LONGEST);
+    let mut lines = Lines::new(PROTOCOL.longest);
     let mut chunk = vec![0u8; 256 * 1024];
     let mut is_greeted = false;
     loop {
@@ -405,7 +405,7 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
             if !is_greeted {
                 is_greeted = true;
                 // Somebody waits for this, or has given up.
-                let _ = say.send(Said::Greeting(Greeting::check(line)));
+                let _ = say.send(Said::Greeting(PROTOCOL.check(line)));
             } else if let Err(why) = take(line, link, say) {
                 return why;
             }
@@ -419,7 +419,7 @@ fn take(line: &[u8], link: &Link, say: &Sender<Said>) -> Result<(), String> {
         // Of one that nobody here wants to hear of any more.
         let _ = link.state().processes.get_mut(&process).map(act);
     };
-    match read::<FromHost>(line)? {
+    match decode(line).map_err(|error| error.to_string())? {
         // Nobody listens when the host is given up.
         FromHost::Answer { number, answer } => drop(say.send(Said::Answer(number, Ok(answer)))),
         FromHost::Refused { number, why } => drop(say.send(Said::Answer(number, Err(why)))),

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use rig_cli::exit::in_words;
-use rig_lines::Lines;
+use rig_lines::{Lines, decode, encode};
 use rig_sys::clock;
 use rig_sys::piped::{Life, Piped};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +15,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::Host;
-use super::protocol::{Answer, Bytes, CHUNK, FromHost, Greeting, LONGEST, Question, ToHost, line, read};
+use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
 use crate::preflight::Unfit;
 
 /// How much may wait to be read by the runner until no more is read from processes.
@@ -47,7 +47,7 @@ pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd) -> Result
         processes: BTreeMap::new(),
         is_greeted: false,
     };
-    server.say(&Greeting::own())?;
+    server.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
     let result = server.go_on(input.as_fd());
     if let Err(error) = &result {
         server.part(&in_words(error));
@@ -74,7 +74,7 @@ struct Process {
 
 impl Server<'_> {
     fn go_on(&mut self, input: BorrowedFd<'_>) -> Result<()> {
-        let mut lines = Lines::new(LONGEST);
+        let mut lines = Lines::new(PROTOCOL.longest);
         loop {
             let (speaks, ready) = self.wait(input)?;
             for (process, is_stdout) in ready {
@@ -132,9 +132,10 @@ impl Server<'_> {
     fn take(&mut self, line: &[u8]) -> Result<()> {
         if !self.is_greeted {
             self.is_greeted = true;
-            return Greeting::check(line).map_err(|why| anyhow!("{why}"));
+            PROTOCOL.check(line)?;
+            return Ok(());
         }
-        match read::<ToHost>(line).map_err(|why| anyhow!("{why}"))? {
+        match decode(line)? {
             ToHost::Ask { number, question } => match self.answer(question) {
                 Ok(answer) => self.say(&FromHost::Answer { number, answer }),
                 Err(error) => self.say(&FromHost::Refused { number, why: in_words(&error) }),
@@ -230,7 +231,7 @@ impl Server<'_> {
     }
 
     fn say(&mut self, message: &impl serde::Serialize) -> Result<()> {
-        let line = line(message).map_err(|why| anyhow!("{why}"))?;
+        let line = encode(message, PROTOCOL.longest)?;
         self.waiting.extend(line);
         self.flush()
     }

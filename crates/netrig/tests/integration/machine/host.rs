@@ -266,7 +266,7 @@ fn served() -> (Child, BufReader<std::process::ChildStdout>) {
     let mut out = BufReader::new(host.stdout.take().unwrap());
     let mut greeting = String::new();
     out.read_line(&mut greeting).unwrap();
-    assert_eq!(greeting, "{\"protocol\":\"netrig-host\",\"version\":2}\n");
+    rig_testbed::host::protocol::PROTOCOL.check(greeting.trim_end().as_bytes()).unwrap();
     (host, out)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
-use rig_load::protocol::{Event, Order};
+use rig_load::protocol::{Event, Order, PROTOCOL};
 use rig_load::record::WorkerRecord;
 
 pub const PHASES: Phases = Phases {
@@ -92,8 +92,13 @@ impl Bare {
     pub fn new() -> Self {
         let mut child = spawn().unwrap();
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stdin, stdout }
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut greeting = String::new();
+        stdout.read_line(&mut greeting).unwrap();
+        PROTOCOL.check(greeting.trim_end().as_bytes()).unwrap();
+        let mut worker = Self { child, stdin, stdout };
+        worker.text(&(serde_json::to_string(&PROTOCOL.greeting("of a test")).unwrap() + "\n"));
+        worker
     }
 
     pub fn with_plan(plan: WorkerPlan) -> Self {
