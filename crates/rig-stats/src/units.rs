@@ -565,5 +565,11 @@ as_text!(Percent, PERCENT.expected, PERCENT.example,
     visit_i64(i64) => |n| Percent::new(n as f64),
     visit_f64(f64) => Percent::new);
 
+/// `45 s`, `2:05 min`.
+pub fn minutes(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
+}
+
 #[cfg(test)]
 mod tests;

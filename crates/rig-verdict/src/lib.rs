@@ -1,4 +1,4 @@
-//! What stored runs say: claims judged ([`judge`]), a run put together for readers and for programs ([`view`], [`export`]), two
+//! What stored runs say: claims judged ([`judge`]), a run put together for readers and for programs ([`stored`], [`view`], [`export`]), two
 //! runs compared ([`compare`]).
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,5 @@ pub mod export;
 pub mod fixture;
 pub mod judge;
 mod no_verdict;
+pub mod stored;
 pub mod view;
-
-pub use no_verdict::{NoVerdict, no_verdict};

@@ -1,8 +1,6 @@
 //! `netrig report`, `netrig series` and `netrig history`.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -11,27 +9,19 @@ use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::look;
 use rig_cli::streams::{note, print};
-use rig_facts::claim::{Judgement, Metric, Verdict};
 use rig_facts::record::TrialRecord;
-use rig_facts::record::settled::{Outcome, Settled, missed_words};
 use rig_facts::store::{Run, RunId, RunState, Store, UnreadRuns};
-use rig_report::document::{Claim, Document};
+use rig_report::document::Document;
 use rig_report::{Format, Shape, build};
-use rig_run::run::minutes;
 use rig_stats::units::counted;
-use rig_suite::options::Options;
-use rig_suite::suite::{Repeat, Suite};
-use rig_sys::cpu::CpuSet;
-use rig_verdict::answer::answer;
-use rig_verdict::export::{ClaimData, HistoryData, HistoryRun, set_apart};
-use rig_verdict::judge::{AaData, Rule, Ruling, judge};
-use rig_verdict::view::{Certainty, Effect, Open, RunView, ScenarioView, Status};
-use rig_verdict::{NoVerdict, no_verdict};
+use rig_suite::suite::Suite;
+use rig_verdict::export::{HistoryData, HistoryRun, set_apart};
+use rig_verdict::stored;
+use rig_verdict::view::RunView;
 
 use super::arguments::{OutputArgs, StoreArgs};
 use super::ends;
 use super::output::Output;
-use super::suites::{load_text, repeat_text};
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -85,15 +75,8 @@ fn document(run: &Run, view: &RunView) -> Result<Document, Failure> {
     if view.peer.is_none() {
         return Ok(build::document(view));
     }
-    let of_ends = ends::document_of(run, &options(run)?);
+    let of_ends = ends::document_of(run, &stored::options(run)?);
     Ok(of_ends.map_or_else(|| build::document(view), |(document, _)| document))
-}
-
-/// What a stored run was asked to do.
-fn options(run: &Run) -> Result<Options, Failure> {
-    serde_json::from_value(run.options.clone())
-        .with_context(|| format!("read the options of run {}", run.summary.id))
-        .or_exit(Exit::Failed)
 }
 
 #[derive(Debug, Args)]
@@ -112,7 +95,7 @@ pub struct SeriesArgs {
 }
 
 pub fn series(args: &SeriesArgs) -> Result<Exit, Failure> {
-    let mut view = view(&stored(&args.run, &args.store)?)?;
+    let mut view = view(&run_of(&args.run, &args.store)?)?;
     if let Some(unknown) = args.only.iter().find(|id| view.scenarios.iter().all(|scenario| scenario.id != **id)) {
         let known: Vec<&str> = view.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
         let error = anyhow!("run {} has no scenario '{unknown}': it has {}", view.id, known.join(", "));
@@ -128,7 +111,7 @@ pub(super) fn again(id: &str, store: &StoreArgs) -> String {
     format!("netrig report {id}{}", store.words())
 }
 
-fn stored(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
+fn run_of(name: &str, store: &StoreArgs) -> Result<Run, Failure> {
     let name = name.parse().or_exit(Exit::BadInput)?;
     let store = open(store)?;
     store.resolve(&name).and_then(|id| store.run(id)).or_exit(Exit::BadInput)
@@ -313,149 +296,11 @@ pub(super) fn view_among_others(store: &Store, id: RunId) -> Result<RunView, Fai
 
 /// A stored run by itself.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
-    let options = options(run)?;
-    if let Some((_, view)) = ends::document_of(run, &options) {
-        return Ok(RunView { status: status(run), options: options.words(), ..view });
-    }
-    let suite = Suite::parse_stored(&run.suite_file, &run.suite_text)?;
-    let mut suite = suite.with_before(&options.inside)?.again(&options.again)?;
-    if options.quick {
-        suite.hasten();
-    }
-    let settled: Vec<Settled> = match &run.goals {
-        None => Vec::new(),
-        Some(goals) => serde_json::from_value(goals.clone())
-            .with_context(|| format!("read the outcome of run {}", run.summary.id))
-            .or_exit(Exit::Failed)?,
-    };
-    // Also where the number of trials was fixed: the suite says how sure its figures have to be.
-    let level = suite.level();
-    let equal: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
-    // Where nodes do not share the machine equally, its trials tell.
-    let cpus = |id: &str| match run.trials.iter().find(|trial| trial.scenario == id) {
-        Some(trial) => trial.nodes.iter().map(|node| CpuSet::new(node.cpus.iter().map(|of| of.cpu))).collect(),
-        None => equal.clone(),
-    };
-    let is_again = |id: &str| options.again.iter().any(|again| Suite::name_of_again(again) == id);
-    let asked = |id: &str| options.only.is_empty() || options.only.iter().any(|only| only == id) || is_again(id);
-    let chosen = |id: &str| asked(id) && options.why_left_out(id).is_none();
-    let scenarios = suite
-        .scenarios
-        .iter()
-        .filter(|scenario| chosen(&scenario.id))
-        .map(|scenario| ScenarioView {
-            id: scenario.id.clone(),
-            name: scenario.name.clone(),
-            about: scenario.about.clone(),
-            notes: scenario.notes.clone(),
-            topology: scenario.describe(&cpus(&scenario.id)),
-            load: load_text(scenario),
-            plan: scenario.plan(),
-            checks: scenario.checks,
-            trials: run.trials.iter().filter(|trial| trial.scenario == scenario.id).cloned().collect(),
-            certainty: certainty(settled.iter().find(|s| s.scenario == scenario.id)),
-        })
-        .collect();
-    // A claim about a scenario that was left out on purpose says nothing.
-    let asked_of: Vec<&rig_facts::claim::Claim> =
-        suite.claims.iter().filter(|claim| claim.figures().iter().all(|figure| asked(&figure.scenario))).collect();
-    let planned = match options.timing.repeat {
-        Repeat::Within(budget) => Some(budget.blocks),
-        Repeat::Times(_) | Repeat::Until(_) => None,
-    };
-    let is_over = run.summary.state != RunState::Running;
-    let rule = Rule { level, planned, is_over };
-    let rulings = judge(&asked_of, &run.trials, &rule);
-    let twice = options.aa.as_ref().or(options.again.first());
-    let twice = twice.and_then(|id| suite.scenario(id));
-    let aa = twice.and_then(|scenario| AaData::of(&suite, scenario, &run.trials, &rule));
-    let (claims, judged) = asked_of
-        .iter()
-        .zip(rulings)
-        .map(|(claim, ruling)| said_of(claim, ruling, &options, run, suite.study.is_some()))
-        .unzip();
-    Ok(RunView {
-        id: run.summary.id.to_string(),
-        suite: suite.name.clone(),
-        suite_file: run.suite_file.clone(),
-        suite_text: run.suite_text.clone(),
-        title: suite.title.clone(),
-        question: suite.question.clone(),
-        answer: answer(&suite.answers, &run.trials, level),
-        about: suite.about.clone(),
-        started_unix_ms: run.summary.started_unix_ms,
-        status: status(run),
-        options: options.words(),
-        cpus: options.cpus.clone(),
-        phases: options.timing.phases,
-        repetition: repeat_text(options.timing.repeat),
-        level,
-        goal: match options.timing.repeat {
-            Repeat::Times(_) | Repeat::Within(_) => None,
-            Repeat::Until(goal) => Some(goal),
-        },
-        environment: run.environment.clone(),
-        rig_cost: run.rig_cost.clone(),
-        scenarios,
-        left_out: options.left_out.iter().filter_map(|one| one.of(&asked)).collect(),
-        tables: suite.tables.clone(),
-        baseline: suite.baseline.clone(),
-        claims,
-        judged,
-        aa,
-        set_apart: None,
-        turns: options.turns.clone(),
-        peer: None,
+    let options = stored::options(run)?;
+    Ok(match ends::document_of(run, &options) {
+        Some((_, view)) => RunView { status: stored::status(run), options: options.words(), ..view },
+        None => stored::view(run, &options)?,
     })
-}
-
-/// What is said of a claim, for readers and for programs.
-fn said_of(
-    claim: &rig_facts::claim::Claim,
-    ruling: Ruling,
-    options: &Options,
-    run: &Run,
-    is_studys: bool,
-) -> (Claim, ClaimData) {
-    let left_out = no_verdict(claim, options, &run.trials);
-    let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
-    let mut data = ClaimData::new(claim, &ruling, verdict, is_studys);
-    let open = match &left_out {
-        Some(NoVerdict { reason, .. }) => Some(Open::Refused { reason: reason.clone() }),
-        None => why_open(&ruling.judgement),
-    };
-    let mut words = ruling.judgement.words.clone();
-    if let Some(why) = left_out {
-        words += &format!("; {}", why.words);
-    }
-    // What each block took of the scenarios that the claim is about.
-    let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
-    let each: Option<f64> = scenarios
-        .iter()
-        .map(|id| {
-            let own: Vec<u64> = run.trials.iter().filter(|t| t.scenario == *id).map(|t| t.total_us).collect();
-            (!own.is_empty()).then(|| own.iter().sum::<u64>() as f64 / own.len() as f64 / 1e6)
-        })
-        .sum();
-    if let (Some(blocks), Some(needed), Some(each)) = (data.blocks, data.blocks_needed, each) {
-        let seconds = f64::from(needed.saturating_sub(blocks)) * each;
-        data.seconds_needed = Some(seconds);
-        words += &format!(": {} more for its scenarios", minutes(Duration::from_secs_f64(seconds)));
-    }
-    words += &generator_bound(claim, &run.trials);
-    let verdict = if data.differs_from_study { Verdict::Differs } else { verdict };
-    let effect = Effect::of(ruling.judgement);
-    (
-        Claim {
-            text: claim.text().to_owned(),
-            expression: claim.expression().to_owned(),
-            verdict,
-            words,
-            effect,
-            open,
-        },
-        data,
-    )
 }
 
 /// Trials of the latest complete run of a suite in this store: what its next run may expect. None where there is no
@@ -470,51 +315,4 @@ pub(super) fn past(args: &StoreArgs, suite: &Suite) -> Result<Vec<TrialRecord>, 
     // A run that this netrig cannot read says nothing, and is no reason to measure nothing.
     let latest = complete.filter_map(|run| store.run(run.id).ok()).next();
     Ok(latest.map_or_else(Vec::new, |run| run.trials))
-}
-
-/// What kept a claim from having a verdict.
-fn why_open(judgement: &Judgement) -> Option<Open> {
-    match judgement {
-        Judgement { verdict: Verdict::Holds | Verdict::Refuted, .. } => None,
-        Judgement { effect: None, .. } => Some(Open::NotMeasured),
-        Judgement { bound: Some(_), .. } => Some(Open::Limit),
-        Judgement { interval: None, .. } => Some(Open::SingleTrial),
-        _ => Some(Open::Across),
-    }
-}
-
-fn certainty(settled: Option<&Settled>) -> Certainty {
-    match settled.map(|s| &s.outcome) {
-        Some(Outcome::Fixed | Outcome::TimeUp) => Certainty::Fixed,
-        Some(Outcome::Reached | Outcome::Decided) => Certainty::Reached,
-        Some(Outcome::NotReached(missed)) => Certainty::Missed(missed_words(missed)),
-        Some(Outcome::Unfinished) | None => Certainty::Unfinished,
-    }
-}
-
-fn status(run: &Run) -> Status {
-    let (done, planned) = (run.summary.stored_trials, run.summary.planned_trials);
-    match &run.summary.state {
-        RunState::Complete => Status::Complete,
-        RunState::Running => Status::Running { done, planned },
-        RunState::Interrupted => Status::Interrupted { done, planned },
-        RunState::Failed { reason } => Status::Failed { done, planned, reason: reason.clone() },
-    }
-}
-
-/// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.
-fn generator_bound(claim: &rig_facts::claim::Claim, trials: &[TrialRecord]) -> String {
-    let bound = |trial: &&TrialRecord| trial.search.as_ref().is_some_and(|search| search.bound.is_some());
-    let mut scenarios: Vec<&str> = claim
-        .figures()
-        .iter()
-        .filter(|figure| matches!(figure.metric, Metric::Limit | Metric::LimitHeld))
-        .filter(|figure| trials.iter().filter(|trial| trial.scenario == figure.scenario).any(|trial| bound(&trial)))
-        .map(|figure| figure.scenario.as_str())
-        .collect();
-    scenarios.dedup();
-    match scenarios.as_slice() {
-        [] => String::new(),
-        scenarios => format!("; generator-bound: {} may carry more than the generator can drive", scenarios.join(", ")),
-    }
 }

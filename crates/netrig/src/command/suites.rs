@@ -7,9 +7,9 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::look::{self, wrapped};
 use rig_cli::streams::{self, print};
 use rig_cli::visible::visible_line;
-use rig_run::run::{impossible, minutes};
-use rig_stats::units::{Span, counted};
-use rig_suite::suite::{Repeat, Scenario, Suite, shown};
+use rig_run::run::impossible;
+use rig_stats::units::{Span, counted, minutes};
+use rig_suite::suite::{Scenario, Suite, shown};
 use rig_testbed::Dut;
 use rig_testbed::topology::Path;
 
@@ -110,7 +110,7 @@ fn head(suite: &Suite, width: usize) -> String {
             Span(phases.warm_up),
             Span(phases.window),
             Span(phases.cool_down),
-            repeat_text(suite.timing.repeat)
+            suite.timing.repeat
         ),
         width,
     );
@@ -182,7 +182,7 @@ fn details(suite: &Suite, width: usize) -> String {
         if scenario.row_of.is_some() {
             facts.push(format!("A scenario for each number of workers, N = {}", numbers(rows)));
         }
-        facts.push(load_text(scenario));
+        facts.push(scenario.load_words());
         facts.extend(scenario.dut.as_ref().map(|dut| dut_text(scenario.topology.path(), dut)));
         let setups = scenario.datapaths.iter().filter(|setup| !setup.settings.is_empty());
         facts.extend(
@@ -214,29 +214,4 @@ fn dut_text(path: Path, dut: &Dut) -> String {
     parts.extend(path.has_local_addresses().then(|| counted(local_addresses, "local address", "local addresses")));
     parts.extend(profile.then(|| "the stacks of its CPUs are sampled".to_owned()));
     format!("Device under test: {}", parts.join(", "))
-}
-
-/// How often trials are repeated, in words.
-pub fn repeat_text(repeat: Repeat) -> String {
-    match repeat {
-        Repeat::Times(n) => counted(n as usize, "trial", "trials"),
-        Repeat::Within(budget) => format!(
-            "within {}: blocks of one trial of each scenario, {} planned; a scenario whose claims are all decided rests",
-            minutes(budget.time()),
-            budget.blocks
-        ),
-        Repeat::Until(goal) => format!(
-            "{} to {} trials, until {} % intervals are within {}",
-            goal.min(),
-            goal.max(),
-            goal.level.percent(),
-            goal.width.to_string().replace("+-", "±").replace('%', " %")
-        ),
-    }
-}
-
-/// A scenario's load in one line.
-pub fn load_text(scenario: &Scenario) -> String {
-    let under = scenario.under.as_ref().map(|under| format!("; meanwhile {under}"));
-    format!("{}{}", scenario.traffic, under.unwrap_or_default())
 }

@@ -14,11 +14,9 @@ use rig_stats::blocks::plan::{Spread, half_width};
 use rig_stats::blocks::sequential::LEAST;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
-use rig_stats::units::Span;
+use rig_stats::units::{Span, minutes};
 use rig_suite::suite::{Budget, PhaseError, Repeat, Scenario, Suite, Timing};
 use rig_verdict::judge::outlook;
-
-use super::minutes;
 
 /// What trials are taken to scatter by as long as there are none: 5 % from one to the next, and 5 % from second to second.
 const ASSUMED: Spread = Spread { between: 0.0025, within: 0.0025 };

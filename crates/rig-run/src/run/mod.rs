@@ -38,7 +38,7 @@ use self::deciding::Deciding;
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, environment};
 pub use left_out::{Lack, NothingLeft, TriedOut, Unmade, Without, add, leave_out, why_not_here, why_not_on};
-pub use progress::{AtMost, Progress, TurnsProgress, minutes};
+pub use progress::{AtMost, Progress, TurnsProgress};
 pub use rig::{Rig, Trials};
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an

@@ -15,7 +15,7 @@ use rig_facts::record::settled::{Outcome, Settled};
 use rig_facts::record::{Flag, LeftOut, TrialRecord};
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
-use rig_stats::units::{bits_at_a_glance, counted, rate_at_a_glance};
+use rig_stats::units::{bits_at_a_glance, counted, minutes, rate_at_a_glance};
 use rig_suite::suite::{Repeat, Scenario, Suite, Timing};
 
 use super::Observer;
@@ -213,12 +213,6 @@ impl Shown {
             Self::Transactions | Self::Connections => rate_at_a_glance(rate),
         }
     }
-}
-
-/// `45 s`, `2:05 min`.
-pub fn minutes(time: Duration) -> String {
-    let seconds = time.as_secs();
-    if seconds < 60 { format!("{seconds} s") } else { format!("{}:{:02} min", seconds / 60, seconds % 60) }
 }
 
 /// A doubt where it first appears: what it is and what to do about it. Later trials only count theirs.

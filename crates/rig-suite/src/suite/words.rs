@@ -1,4 +1,4 @@
-//! Loads in a line each.
+//! Loads, and how often trials are repeated, in a line each.
 
 use std::fmt;
 
@@ -6,9 +6,39 @@ use rig_facts::record::Searched;
 use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Pacing, Schedule, TcpStream, Transactions};
 use rig_packet::plan::Driver;
 use rig_packet::{Close, Expect, Walk};
-use rig_stats::units::{ByteRate, Bytes, Span};
+use rig_stats::units::{ByteRate, Bytes, Span, counted, minutes};
 
-use super::{AskedLoad, Exchange, PacketLoad, PacketThreads, PacketTraffic, Traffic};
+use super::{AskedLoad, Exchange, PacketLoad, PacketThreads, PacketTraffic, Repeat, Scenario, Traffic};
+
+impl fmt::Display for Repeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Times(n) => f.write_str(&counted(*n as usize, "trial", "trials")),
+            Self::Within(budget) => write!(
+                f,
+                "within {}: blocks of one trial of each scenario, {} planned; a scenario whose claims are all decided rests",
+                minutes(budget.time()),
+                budget.blocks
+            ),
+            Self::Until(goal) => write!(
+                f,
+                "{} to {} trials, until {} % intervals are within {}",
+                goal.min(),
+                goal.max(),
+                goal.level.percent(),
+                goal.width.to_string().replace("+-", "±").replace('%', " %")
+            ),
+        }
+    }
+}
+
+impl Scenario {
+    /// Its load in one line.
+    pub fn load_words(&self) -> String {
+        let under = self.under.as_ref().map(|under| format!("; meanwhile {under}"));
+        format!("{}{}", self.traffic, under.unwrap_or_default())
+    }
+}
 
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -25,7 +25,8 @@ use rig_sys::cpu::CpuSet;
 use self::side::{Ended, Run, shell};
 use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
 use super::output::Output;
-use super::{cancel_on_signal, compare, report, run, usable_cpus};
+use super::run::{Length, before};
+use super::{cancel_on_signal, compare, report, usable_cpus};
 
 const TIME: Duration = Duration::from_secs(300);
 
@@ -171,9 +172,10 @@ fn trials_of_suite(args: &AbArgs) -> Result<u32, Failure> {
         suite = suite.only(&args.only)?;
     }
     for inside in [&args.old_in, &args.new_in] {
-        suite.clone().with_before(&run::before(inside))?;
+        suite.clone().with_before(&before(inside))?;
     }
-    let (suite, timing) = run::timed(suite, args.quick, args.window, args.trials)?;
+    let length = Length { quick: args.quick, window: args.window.map(|window| window.0), trials: args.trials };
+    let (suite, timing) = length.of(suite)?;
     Ok(suite.most_trials(timing.repeat))
 }
 

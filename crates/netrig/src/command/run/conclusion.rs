@@ -1,0 +1,81 @@
+//! What a run says when it is over.
+
+use rig_cli::exit::{Exit, Failure, Stopped};
+use rig_cli::streams::{note, print};
+use rig_facts::claim::Verdict;
+use rig_facts::store::Store;
+use rig_report::{Format, build};
+use rig_run::run::NothingLeft;
+use rig_run::run::turns::Said;
+use rig_verdict::compare::Comparison;
+
+use super::super::arguments::StoreArgs;
+use super::super::report;
+use super::RunArgs;
+use super::measurement::Measurement;
+use super::selection::Selection;
+
+/// Reports and compares the run, and tells what to do next.
+pub fn conclude(
+    args: &RunArgs,
+    selection: Selection,
+    measurement: Measurement,
+    store: &Store,
+) -> Result<Exit, Failure> {
+    let Measurement { id, result, has_trials, stored } = measurement;
+    let again = report::again(&id.to_string(), &args.store);
+    if let Err(error) = result {
+        // The process that started both runs says it once.
+        if args.in_turn.is_some() && error.is::<Stopped>() {
+            return Ok(Exit::Stopped);
+        }
+        let failure = match error.is::<NothingLeft>() {
+            true => Failure::new(Exit::Lacking, error),
+            false => Failure::from(error),
+        };
+        return Err(if has_trials { failure.with_next(format!("finished trials are kept: {again}")) } else { failure });
+    }
+    stored?;
+    if args.in_turn.is_some() {
+        // The process that started both runs compares and reports.
+        print(&format!("{}\n", Said::Over))?;
+        return Ok(Exit::Done);
+    }
+
+    let view = report::view_among_others(store, id)?;
+    let mut document = build::document(&view);
+    let compared = selection.against.as_ref().map(|against| against.compare(&view, &args.store)).transpose()?;
+    if let Some((comparison, _)) = &compared {
+        rig_report::comparison::append(&mut document, comparison);
+    }
+    if args.output.format == Format::Terminal {
+        document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
+    }
+    selection.output.write(&document, args.output.format)?;
+    if !args.quiet {
+        note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
+    }
+    let fails = |verdict| matches!(verdict, Verdict::Refuted | Verdict::Differs);
+    let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
+    let is_refused = selection.gate && failed > 0;
+    if is_refused && !args.quiet {
+        note(format_args!("Status 1: {failed} of {} claims do not hold, and this run has a gate", view.claims.len()));
+    }
+    Ok(match compared {
+        _ if is_refused => Exit::Refuted,
+        Some((_, exit)) => exit,
+        None => Exit::Done,
+    })
+}
+
+/// What to do with the run, in one line.
+fn next(id: &str, store: &StoreArgs, compared: Option<&Comparison>) -> String {
+    let at = store.words();
+    match compared {
+        None => format!("Next, as a page: netrig report {id} --format html --output run-{id}.html{at}"),
+        Some(comparison) => {
+            let old = comparison.old.name.strip_prefix("run ").unwrap_or(&comparison.old.name);
+            format!("Next, figure by figure: netrig compare {old} {id} --all{at}")
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `netrig run`: choose, plan, open, measure, conclude.
+
+mod bench;
+mod conclusion;
+mod measurement;
+mod schedule;
+mod selection;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, ValueEnum};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_facts::record::Turns;
+use rig_facts::store::{Label, Store};
+use rig_stats::units::Span;
+use rig_sys::cpu::CpuSet;
+
+use self::bench::{Bench, Survey};
+use self::measurement::Measurement;
+use self::schedule::{Past, Schedule};
+use self::selection::Selection;
+pub(super) use self::selection::{Length, before};
+use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// A built-in suite's name or a suite file's path
+    pub suite: OsString,
+    /// A first look: short windows, few trials, wide intervals
+    #[arg(long)]
+    pub quick: bool,
+    /// Only these scenarios, e.g. A,B,D
+    #[arg(long, value_delimiter = ',', value_name = "IDS")]
+    pub only: Vec<String>,
+    /// Measure for this long in each trial, e.g. 5s
+    #[arg(long, value_name = "SPAN")]
+    pub window: Option<Span>,
+    /// Make exactly this many trials of each scenario
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub trials: Option<u32>,
+    /// Spend this time on undecided claims, e.g. 5m
+    #[arg(long, value_name = "SPAN", conflicts_with_all = ["trials", "quick"])]
+    pub budget: Option<Span>,
+    /// Seed of the order of trials [default: a new one]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub seed: Option<u64>,
+    /// Run a scenario twice and claim both are the same
+    #[arg(long, value_name = "ID", hide_short_help = true)]
+    pub again: Vec<String>,
+    /// Leave out the A/A check: no scenario is measured twice
+    #[arg(long, hide_short_help = true)]
+    pub no_aa: bool,
+    /// Name the run, for `report`, `compare` and --against
+    #[arg(long, value_name = "LABEL")]
+    pub label: Option<Label>,
+    /// End with status 1 if a claim does not hold
+    #[arg(long)]
+    pub gate: bool,
+    /// CPUs for the nodes, e.g. 0-3 [default: all allowed]
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    /// Where the nodes are
+    #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
+    pub host: HostKind,
+    /// Also sample what each layer costs; FILE adds layers
+    #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
+    pub layers: Option<Option<PathBuf>>,
+    /// Run a shell command in a node before each trial
+    #[arg(
+        long = "in", num_args = 2, value_names = ["NODE", "SH"], action = ArgAction::Append, allow_hyphen_values = true,
+        hide_short_help = true
+    )]
+    pub inside: Vec<String>,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Take turns with another run, as whoever started both says on standard input
+    #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND")]
+    pub in_turn: Option<Turns>,
+    /// Compare with a run: number, label or JSON file
+    ///
+    /// Ends with status 1 if something is worse than in that earlier run.
+    #[arg(long, help_heading = HEADING, value_name = "RUN")]
+    pub against: Option<OsString>,
+    #[command(flatten)]
+    pub judge: JudgeArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    #[command(flatten)]
+    pub store: StoreArgs,
+}
+
+/// Where nodes may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum HostKind {
+    /// Namespaces of this process
+    #[default]
+    Local,
+    /// Namespaces of another process of this machine, by the protocol for other machines
+    Child,
+}
+
+pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
+    // what this machine cannot make, then times that no plan fits in.
+    let mut selection = Selection::of(args)?;
+    let survey = Survey::make(args.host, &mut selection)?;
+    let past = Past::of(args, &selection.suite)?;
+    Schedule::plan(args, &selection, &past)?;
+
+    let mut bench = Bench::open(survey, &selection, args.seed)?;
+    let mut store = Store::open(&selection.store).or_exit(Exit::Failed)?;
+    let past = past.with_first_blocks(args, &mut selection, &mut bench)?;
+    let schedule = Schedule::plan(args, &selection, &past)?.with_twin(args, &selection, &past);
+
+    let measurement = Measurement::make(args, &selection, schedule, bench, &mut store)?;
+    conclusion::conclude(args, selection, measurement, &store)
+}

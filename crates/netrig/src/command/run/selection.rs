@@ -1,0 +1,104 @@
+//! What the command line asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_facts::layers::Map;
+use rig_facts::record::Before;
+use rig_suite::suite::{Repeat, Suite, Timing};
+use rig_sys::cpu::CpuSet;
+
+use super::super::compare::Against;
+use super::super::output::Output;
+use super::super::{report, usable_cpus};
+use super::RunArgs;
+
+/// What a run is to be made of, and what is to come of it.
+pub struct Selection {
+    pub suite: Suite,
+    /// As asked for; the schedule may have another one.
+    pub timing: Timing,
+    /// The map from functions to layers, where costs by layer are asked for.
+    pub layers: Option<Map>,
+    /// Whether a claim that does not hold is an error.
+    pub gate: bool,
+    pub cpus: CpuSet,
+    pub store: PathBuf,
+    pub output: Output,
+    pub against: Option<Against>,
+}
+
+impl Selection {
+    pub fn of(args: &RunArgs) -> Result<Self, Failure> {
+        let mut suite = Suite::load(&args.suite)?;
+        suite.check_datapaths(rig_datapaths::ALL)?;
+        if !args.only.is_empty() {
+            suite = suite.only(&args.only)?;
+        }
+        let suite = suite.with_before(&before(&args.inside))?.again(&args.again)?;
+        let length = Length { quick: args.quick, window: args.window.map(|window| window.0), trials: args.trials };
+        let (suite, timing) = length.of(suite)?;
+        let layers = layers(args)?;
+        let cpus = usable_cpus(args.cpus.as_ref())?;
+        let store = report::path_of(&args.store)?;
+        let output = Output::choose(args.output.output.as_deref())?;
+        let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
+        let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
+        let gate = args.gate || suite.gate;
+        Ok(Self { suite, timing, layers, gate, cpus, store, output, against })
+    }
+}
+
+/// How long trials are and how many, as the command line has it.
+#[derive(Debug, Clone, Copy)]
+pub struct Length {
+    pub quick: bool,
+    pub window: Option<Duration>,
+    pub trials: Option<u32>,
+}
+
+impl Length {
+    /// The suite, with the timing that is asked for.
+    pub fn of(self, mut suite: Suite) -> Result<(Suite, Timing), Failure> {
+        let mut timing = if self.quick {
+            let hint = || anyhow!("suite '{}' has no [quick] timing: run it without --quick", suite.name);
+            suite.quick.ok_or_else(hint).or_exit(Exit::BadInput)?
+        } else {
+            suite.timing
+        };
+        if self.quick {
+            suite.hasten();
+        }
+        if let Some(window) = self.window {
+            timing =
+                timing.with_window(window).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
+            suite.check_window(window).map_err(|error| anyhow!("--window: {error}")).or_exit(Exit::BadInput)?;
+        }
+        if let Some(trials) = self.trials {
+            suite.scenarios.iter_mut().for_each(|scenario| scenario.trials_max = None);
+            timing.repeat = Repeat::Times(trials);
+        }
+        Ok((suite, timing))
+    }
+}
+
+/// Commands in nodes, as the command line has them: node and command in turn.
+pub fn before(words: &[String]) -> Vec<Before> {
+    let one = |[node, command]: &[String; 2]| Before { node: node.clone(), command: command.clone() };
+    words.as_chunks().0.iter().map(one).collect()
+}
+
+/// The map from functions to layers, where costs by layer are asked for.
+fn layers(args: &RunArgs) -> Result<Option<Map>, Failure> {
+    Ok(match &args.layers {
+        None => None,
+        Some(None) => Some(Map::built_in()),
+        Some(Some(path)) => {
+            let text = rig_cli::mistakes::read_text(path);
+            let text = text.with_context(|| format!("read {}", path.display())).or_exit(Exit::BadInput)?;
+            Some(Map::extended(&path.display().to_string(), &text).or_exit(Exit::BadInput)?)
+        }
+    })
+}
