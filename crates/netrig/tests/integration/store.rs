@@ -296,3 +296,39 @@ fn a_damaged_run_is_named_the_others_are_shown_and_it_is_dropped_when_that_is_as
         Store::open_to_read(&dir.path().join("runs.sqlite.damaged-1")).unwrap().check().unwrap().damaged.len() == 1
     );
 }
+
+/// Whether `whole` has all that `part` has; objects may have more.
+fn has(whole: &serde_json::Value, part: &serde_json::Value) -> bool {
+    use serde_json::Value::{Array, Object};
+    match (whole, part) {
+        (Object(whole), Object(part)) => {
+            part.iter().all(|(key, value)| whole.get(key).is_some_and(|own| has(own, value)))
+        }
+        (Array(whole), Array(part)) => {
+            whole.len() == part.len() && whole.iter().zip(part).all(|(own, value)| has(own, value))
+        }
+        _ => whole == part,
+    }
+}
+
+/// A store of two trials, and what `report --format json` said of them, as netrig wrote both once.
+#[test]
+fn a_run_of_an_earlier_netrig_has_the_same_figures_and_verdicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runs.sqlite");
+    fs::write(&path, include_bytes!("../stores/small.sqlite")).unwrap();
+    let report = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+        let output = command.args(["report", "1", "--format", format, "--store"]).arg(&path).output().unwrap();
+        assert!(output.status.success(), "{format}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let then: serde_json::Value = serde_json::from_str(include_str!("../stores/small.json")).unwrap();
+    let now: serde_json::Value = serde_json::from_str(&report("json")).unwrap();
+    for (key, value) in then.as_object().unwrap() {
+        assert!(has(&now["data"][key], value), "{key} was {value:#}\nand is {:#}", now["data"][key]);
+    }
+    for format in ["terminal", "markdown", "html", "csv", "openmetrics"] {
+        assert!(report(format).contains("hroughput"), "{format}");
+    }
+}

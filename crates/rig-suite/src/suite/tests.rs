@@ -4,6 +4,8 @@ use rig_testbed::topology::Family;
 
 use super::*;
 
+mod former;
+
 const LAYERS: &str = BUILT_IN[0].1;
 
 /// The ends of a TCP stream, the connecting one first.
