@@ -20,14 +20,13 @@
 
 mod blocks;
 mod expression;
-mod figure;
 mod parse;
 
 use std::fmt;
 
+pub use crate::figures::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 pub use blocks::{Against, ByBlock, Disturbance, Outlook, Why};
 use expression::{Dimension, Expr, Operator};
-pub use figure::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
 use parse::{Parsed, Test};
 use rig_stats::compare::TRIALS_MIN;
 use rig_stats::confidence::{Interval, Level};

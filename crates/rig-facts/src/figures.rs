@@ -18,12 +18,20 @@ use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 
 use crate::asked_load::AskedLoad;
-use crate::claim::{FigureError, FigureRef, Metric, Side, Statistic};
 use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
 
+mod check;
 pub mod dut;
+mod metric;
 pub mod packets;
 pub mod phases;
+mod reference;
+mod table;
+
+pub use self::check::check;
+pub use self::metric::{Quantity, Statistic};
+pub use self::reference::{FigureError, FigureRef, Side, is_phase_name, is_scenario_id};
+pub use self::table::{ByPhase, Column, Metric, Owner, Policy, Row, TABLE};
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///
@@ -31,32 +39,10 @@ pub mod phases;
 /// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
 /// traffic.
 pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
-    if !metric.sides().contains(&side) || packets::leave_out(record, metric) {
+    if !metric.sides().contains(&side) {
         return None;
     }
-    match metric {
-        Metric::Throughput => throughput(record, side),
-        Metric::Cpu => cpu(record, side),
-        Metric::ServiceDemand => service_demand(record, side),
-        Metric::Retransmits => retransmits(record, side),
-        Metric::Transactions => transactions(record, side),
-        Metric::TransactionDemand => cpu_time_per(record, side, transactions(record, side)?),
-        Metric::Latency(of) => statistic(&latency([record]), of),
-        Metric::Datagrams => datagrams(record, side),
-        Metric::Loss => loss(record, side),
-        Metric::Reordered => share_of_received(record, side, |arrived| arrived.reordered),
-        Metric::Duplicated => share_of_received(record, side, |arrived| arrived.duplicated),
-        Metric::Jitter => jitter(record, side),
-        Metric::Delay(of) => statistic(&delay([record], side), of),
-        Metric::BackgroundThroughput => background_throughput(record),
-        Metric::CpusUsed => phases::cpus_used(record, side),
-        Metric::T95 => phases::t95(record),
-        Metric::Limit => found(record, |of| of != Searched::Held).or(record.limit.as_ref().map(|limit| limit.rate)),
-        Metric::LimitHeld => found(record, |of| of == Searched::Held),
-        metric if dut::is_own(metric) => dut::figure(record, metric),
-        _ => packets::figure(record, side, metric),
-    }
-    .filter(|value| value.is_finite())
+    (metric.row().formula)(record, side, metric.statistic()).filter(|value| value.is_finite())
 }
 
 /// What a search for something that `is_meant` found.
@@ -70,21 +56,18 @@ fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f6
 /// held and the lowest that was not. Where the search ended at the generator's own limit, or was not allowed to go on, the
 /// true limit is at least what was held.
 pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Reading> {
-    let value = figure(record, side, metric)?;
-    if metric == Metric::T95 {
-        // It lies somewhere in the interval whose end is given.
-        let below = phases::interval_us(record);
-        return Some(Reading { value, resolution: Resolution { below, above: 0.0 }, bound: None });
-    }
-    let search = record.search.as_ref().filter(|_| matches!(metric, Metric::Limit | Metric::LimitHeld));
-    let Some(search) = search else { return Some(value.into()) };
+    figure(record, side, metric).map(|value| (metric.row().reading)(record, value))
+}
+
+fn limit(record: &TrialRecord, value: f64) -> Reading {
+    let Some(search) = &record.search else { return value.into() };
     let not_held = search.outcome.lost.filter(|lost| *lost >= value);
-    Some(match not_held {
+    match not_held {
         Some(lost) if search.bound.is_none() => {
             Reading { value, resolution: Resolution { below: 0.0, above: lost - value }, bound: None }
         }
         _ => Reading { value, resolution: Resolution::EXACT, bound: Some(Bound::AtLeast) },
-    })
+    }
 }
 
 /// The figure in all trials that have it, in their order.
@@ -97,63 +80,6 @@ pub fn sample_of(readings: impl IntoIterator<Item = Reading>, metric: Metric) ->
     let mut sample = Sample::within(metric.range());
     sample.extend(readings);
     sample
-}
-
-/// Whether trials of `load` have the figure; where not, why not and what to write instead.
-pub fn check(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
-    let FigureRef { scenario, side, metric, .. } = figure;
-    let (side, metric) = (*side, *metric);
-    let flow = match load {
-        AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        AskedLoad::Packets(packets) => return packets::check(packets, figure),
-        AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) | AskedLoad::Idle => None,
-    };
-    let one_way = matches!(flow, Some(Flow::Forward | Flow::Reverse));
-    let receives = matches!(
-        (side, flow),
-        (Side::Receiver, _)
-            | (_, Some(Flow::Both))
-            | (Side::Local, Some(Flow::Reverse))
-            | (Side::Remote, Some(Flow::Forward))
-    );
-    let is_udp_stream = matches!(load, AskedLoad::UdpStream(_));
-    let refuse = |what: String, hint: &str| Err(FigureError { what, hint: hint.to_owned() });
-    let lacks = |hint: &str| refuse(format!("scenario `{scenario}` is {} and has no {metric}", load.name()), hint);
-    let other_side = "write `local` for the end that connects or `remote` for the one that listens";
-    match metric {
-        metric if packets::is_own(metric) => lacks("only packets has it"),
-        Metric::Throughput | Metric::ServiceDemand if flow.is_none() => {
-            lacks("its figures are transactions, transaction_demand and latency_p50 to latency_p99_99")
-        }
-        Metric::Transactions | Metric::TransactionDemand | Metric::Latency(_) if flow.is_some() => {
-            lacks("its figures are throughput and service_demand")
-        }
-        Metric::Retransmits if matches!(load, AskedLoad::UdpStream(_) | AskedLoad::UdpRr(_)) => {
-            lacks("UDP sends nothing again: loss says what did not arrive")
-        }
-        Metric::Datagrams | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
-            if !is_udp_stream =>
-        {
-            lacks("only udp-stream has it")
-        }
-        Metric::Loss if !is_udp_stream && !matches!(load, AskedLoad::UdpRr(_)) => {
-            lacks("only udp-stream and udp-rr have it")
-        }
-        Metric::Loss if !is_udp_stream && side != Side::Local => refuse(
-            format!("the requests that scenario `{scenario}` lost are counted where they were sent"),
-            "write `local` for its side",
-        ),
-        Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Jitter | Metric::Delay(_)
-            if is_udp_stream && !receives =>
-        {
-            refuse(format!("the {side} end of scenario `{scenario}` receives nothing"), "name the end that receives")
-        }
-        Metric::BackgroundThroughput | Metric::T95 => Ok(()),
-        _ if matches!(side, Side::Sender | Side::Receiver) && !one_way => {
-            refuse(format!("payload of scenario `{scenario}` goes both ways, so it has no {side}"), other_side)
-        }
-        _ => Ok(()),
-    }
 }
 
 /// What a load is made of, as far as its figures are concerned.
@@ -455,11 +381,11 @@ pub fn statistic(histogram: &Histogram, of: Statistic) -> Option<f64> {
 /// A rate over the window: seconds after its begin (the middle of each interval) and the rate of all workers of the side,
 /// in the unit of the metric. Ends where the first of them has no sample any more; empty for a metric that is no rate.
 pub fn over_time(record: &TrialRecord, side: Side, metric: Metric) -> Vec<(f64, f64)> {
-    let count = |worker: &WorkerRecord, sample: &Interim| match (metric, worker.direction) {
-        (Metric::Throughput, Direction::Both) => sample.bytes_in as f64 * 8.0,
-        (Metric::Throughput, _) => sample.bytes as f64 * 8.0,
-        (Metric::Transactions | Metric::Datagrams | Metric::Connections, _) => sample.units as f64,
-        _ => f64::NAN,
+    let count = |worker: &WorkerRecord, sample: &Interim| match (metric.row().over_time, worker.direction) {
+        (Some(Column::Payload), Direction::Both) => sample.bytes_in as f64 * 8.0,
+        (Some(Column::Payload), _) => sample.bytes as f64 * 8.0,
+        (Some(Column::Units), _) => sample.units as f64,
+        (None, _) => f64::NAN,
     };
     let workers: Vec<&WorkerRecord> = workers(record, side).collect();
     let samples = workers.iter().map(|w| w.samples.len()).min().unwrap_or(0);

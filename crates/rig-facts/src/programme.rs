@@ -9,6 +9,7 @@ use rig_testbed::datapath::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Metric, Side, Threshold};
+pub use crate::record::Which;
 
 /// Longest window for measuring what a load carries without its rate.
 pub const LIMIT_WINDOW: Duration = Duration::from_secs(2);
@@ -49,16 +50,6 @@ pub struct Command {
     pub node: Option<String>,
     pub name: String,
     pub arguments: Settings,
-}
-
-/// One of a scenario's loads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Which {
-    /// Its own, which is measured.
-    Own,
-    /// The one under it.
-    Under,
 }
 
 /// In the unit that the load's own rate has: transactions per second of a pair, payload bytes per second of a sending

@@ -20,7 +20,6 @@ pub use self::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
 pub use self::left_out::LeftOut;
 pub use self::track::track;
 pub use self::turns::Turns;
-use crate::programme::Which;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_packet::search::{GeneratorBound, Outcome, Search};
 use rig_stats::series::Track;
@@ -32,6 +31,16 @@ pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeR
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// One of a scenario's loads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// Its own, which is measured.
+    Own,
+    /// The one under it.
+    Under,
+}
 
 /// One execution of one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

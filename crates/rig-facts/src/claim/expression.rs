@@ -4,7 +4,7 @@ use std::fmt;
 
 use rig_stats::units::{BitRate, Span};
 
-use super::figure::{FigureRef, Quantity};
+use crate::figures::{FigureRef, Quantity};
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expr {

@@ -18,8 +18,8 @@
 use rig_stats::units::{BitRate, Span, UnitError};
 
 use super::expression::{Dimension, Expr, Extreme, Operator};
-use super::figure::{FigureRef, Metric};
 use super::{ClaimError, Threshold};
+use crate::figures::{FigureRef, Metric};
 
 /// More than any claim needs, little enough for the recursion over it.
 const MAX_LENGTH: usize = 1000;

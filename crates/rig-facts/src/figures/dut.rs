@@ -1,40 +1,17 @@
 //! The figures of the node between the ends. They are written with the client's side, as the trial's own are.
 
-use crate::claim::{FigureError, FigureRef, Metric};
+use super::{FigureError, FigureRef, Owner};
 use crate::record::{CpuUse, DutRecord, TrialRecord};
 
-/// The figures that only paths with a device under test have.
-pub(super) fn is_own(metric: Metric) -> bool {
-    matches!(
-        metric,
-        Metric::DutPacketsIn
-            | Metric::DutPacketsOut
-            | Metric::DutBitsIn
-            | Metric::DutBitsOut
-            | Metric::DutConnections
-            | Metric::DutCpu
-            | Metric::DutDrops
-    )
-}
-
-pub(super) fn figure(record: &TrialRecord, metric: Metric) -> Option<f64> {
-    let dut = record.dut.as_ref()?;
-    let rate = |count: u64| Some(count as f64 / record.seconds());
-    match metric {
-        Metric::DutPacketsIn => rate(dut.in_packets),
-        Metric::DutPacketsOut => rate(dut.out_packets),
-        Metric::DutBitsIn => rate(dut.in_bytes.saturating_mul(8)),
-        Metric::DutBitsOut => rate(dut.out_bytes.saturating_mul(8)),
-        Metric::DutConnections => dut.connections.map(|count| count as f64),
-        Metric::DutCpu => cpu(record, dut),
-        Metric::DutDrops => Some(dut.drops.iter().map(|(_, count)| count).sum::<u64>() as f64),
-        _ => None,
-    }
+/// Of the whole trial, per second.
+pub(super) fn rate(record: &TrialRecord, count: impl Fn(&DutRecord) -> u64) -> Option<f64> {
+    Some(count(record.dut.as_ref()?) as f64 / record.seconds())
 }
 
 /// Mean over the CPUs that carried packets; `None` where one of them was the load's too, because a CPU's time is not told
 /// apart by whose it is.
-fn cpu(record: &TrialRecord, dut: &DutRecord) -> Option<f64> {
+pub(super) fn cpu(record: &TrialRecord) -> Option<f64> {
+    let dut = record.dut.as_ref()?;
     if dut.workers.is_empty() || dut.workers.iter().any(|cpu| dut.shared.contains(cpu)) {
         return None;
     }
@@ -47,7 +24,7 @@ fn cpu(record: &TrialRecord, dut: &DutRecord) -> Option<f64> {
 /// Whether trials of a scenario have the figure: only with a device under test, of which `has_dut` tells.
 pub fn check(has_dut: bool, figure: &FigureRef) -> Result<(), FigureError> {
     let FigureRef { scenario, metric, .. } = figure;
-    if has_dut || !is_own(*metric) {
+    if has_dut || metric.row().owner != Owner::Dut {
         return Ok(());
     }
     Err(FigureError {
@@ -59,7 +36,7 @@ pub fn check(has_dut: bool, figure: &FigureRef) -> Result<(), FigureError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::claim::Side;
+    use crate::figures::{Metric, Side};
     use crate::fixture::dut;
     use crate::record::NodeRecord;
 
@@ -106,7 +83,7 @@ mod tests {
         let with = |change: fn(&mut DutRecord), metric| {
             let mut record = record();
             change(record.dut.as_mut().unwrap());
-            figure(&record, metric)
+            crate::figures::figure(&record, Side::Local, metric)
         };
         assert_eq!(with(|dut| dut.connections = None, Metric::DutConnections), None);
         assert_eq!(with(|dut| dut.shared = vec![5], Metric::DutCpu), None);
@@ -114,7 +91,12 @@ mod tests {
         assert_eq!(with(|dut| dut.workers.clear(), Metric::DutCpu), None);
         assert_eq!(with(|dut| dut.drops.clear(), Metric::DutDrops), Some(0.0));
         let without = TrialRecord { dut: None, ..record() };
-        assert!(Metric::ALL.into_iter().filter(|m| is_own(*m)).all(|metric| figure(&without, metric).is_none()));
+        assert!(
+            Metric::ALL
+                .into_iter()
+                .filter(|metric| metric.row().owner == Owner::Dut)
+                .all(|metric| { crate::figures::figure(&without, Side::Local, metric).is_none() })
+        );
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::ops::Range;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::sample::Reading;
 
-use super::{Kind, is_on, reading, workers};
+use super::{ByPhase, Column, FigureError, FigureRef, Kind, Metric, Side, is_on, reading, workers};
 use crate::asked_load::AskedLoad;
-use crate::claim::{FigureError, FigureRef, Metric, Side};
 use crate::record::{Series, TrialRecord};
 
 /// The share of what a rate settles at that it has to reach.
@@ -118,11 +117,10 @@ pub type Points = Vec<(f64, f64)>;
 /// A rate of a side over time, in the unit of the metric; empty for a metric that is none.
 pub fn rate_over_time(record: &TrialRecord, side: Side, metric: Metric) -> Points {
     let Some(series) = &record.series else { return super::over_time(record, side, metric) };
-    let column = |worker: &WorkerRecord| match (metric, worker.direction) {
-        (Metric::Throughput, Direction::Both) => Some(("bytes_in", 8.0)),
-        (Metric::Throughput, _) => Some(("bytes", 8.0)),
-        (Metric::Transactions | Metric::Datagrams | Metric::Connections, _) => Some(("units", 1.0)),
-        _ => None,
+    let column = |worker: &WorkerRecord| match (metric.row().over_time?, worker.direction) {
+        (Column::Payload, Direction::Both) => Some(("bytes_in", 8.0)),
+        (Column::Payload, _) => Some(("bytes", 8.0)),
+        (Column::Units, _) => Some(("units", 1.0)),
     };
     let own: Vec<&WorkerRecord> = workers(record, side).collect();
     let tracks = record
@@ -176,29 +174,20 @@ fn middle(interval: &Range<f64>) -> f64 {
 
 /// Whether a figure is counted by phase; where not, what to do.
 pub fn check_phase(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
+    let by_phase = figure.metric.row().by_phase;
     let Some(phase) = &figure.phase else {
-        return match figure.metric {
-            Metric::T95 => Err(FigureError {
-                what: format!("t95 is of a phase, and `{figure}` names none"),
-                hint: format!("write t95({}.PHASE)", figure.scenario),
+        return match by_phase {
+            ByPhase::Needed => Err(FigureError {
+                what: format!("{} is of a phase, and `{figure}` names none", figure.metric),
+                hint: format!("write {}({}.PHASE)", figure.metric, figure.scenario),
             }),
-            _ => Ok(()),
+            ByPhase::Counted | ByPhase::OverSockets | ByPhase::NotCounted => Ok(()),
         };
     };
-    let is_packets = matches!(load, AskedLoad::Packets(_));
-    let is_counted = match figure.metric {
-        Metric::Latency(_) => !is_packets,
-        Metric::Reordered
-        | Metric::Duplicated
-        | Metric::Jitter
-        | Metric::Delay(_)
-        | Metric::Handshake(_)
-        | Metric::FirstByte(_)
-        | Metric::Drops
-        | Metric::Failed
-        | Metric::Limit
-        | Metric::LimitHeld => false,
-        metric => !super::dut::is_own(metric),
+    let is_counted = match by_phase {
+        ByPhase::Counted | ByPhase::Needed => true,
+        ByPhase::OverSockets => !matches!(load, AskedLoad::Packets(_)),
+        ByPhase::NotCounted => false,
     };
     if is_counted {
         return Ok(());
@@ -211,7 +200,7 @@ pub fn check_phase(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureErr
 
 /// The figures that a phase is shown by: what was carried, how long it took, and what the CPUs did.
 pub fn of_phase(kind: Kind) -> Vec<(Side, Metric)> {
-    use crate::claim::Statistic::{P50, P90, P99};
+    use crate::figures::Statistic::{P50, P90, P99};
     let mut figures = kind.rates().to_vec();
     if kind == Kind::Transactions {
         figures.extend([P50, P90, P99].map(|of| (Side::Local, Metric::Latency(of))));

@@ -1,6 +1,5 @@
 //! Names of figures: which metric of which side of which scenario.
 
-mod metric;
 #[cfg(test)]
 mod tests;
 
@@ -9,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use metric::{Metric, Quantity, Statistic};
+use super::table::Metric;
 
 /// One figure of a scenario, measured once in every trial.
 ///
@@ -82,7 +81,12 @@ fn error(what: impl Into<String>, hint: impl Into<String>) -> FigureError {
 }
 
 /// The one of `all` that is called `text`; `kind` says what they are.
-fn named<T: Copy>(kind: &str, text: &str, all: &[T], name: impl Fn(T) -> &'static str) -> Result<T, FigureError> {
+pub(super) fn named<T: Copy>(
+    kind: &str,
+    text: &str,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, FigureError> {
     all.iter().copied().find(|one| name(*one) == text).ok_or_else(|| {
         let known = all.iter().map(|one| format!("`{}`", name(*one))).collect::<Vec<_>>().join(", ");
         let hint = if text.contains('-') {
@@ -96,7 +100,7 @@ fn named<T: Copy>(kind: &str, text: &str, all: &[T], name: impl Fn(T) -> &'stati
 
 impl FigureRef {
     /// From the parts between the dots. An error comes with the index of the part that is at fault.
-    pub(super) fn from_parts(parts: &[&str]) -> Result<Self, (usize, FigureError)> {
+    pub(crate) fn from_parts(parts: &[&str]) -> Result<Self, (usize, FigureError)> {
         let (scenario, phase, side, metric) = match parts {
             [scenario, metric] => (*scenario, None, None, *metric),
             [scenario, phase, metric] if is_phase_name(phase) => (*scenario, Some(*phase), None, *metric),

@@ -370,3 +370,49 @@ fn t95_is_the_end_of_the_first_interval_from_which_the_rate_holds() {
     assert_eq!(t95(10, [1000, 0].repeat(20)), None);
     assert_eq!(figure(&trial(&TrialOptions::default()), Side::Local, Metric::T95), None, "nothing was sampled");
 }
+
+/// What docs/REFERENCE.md says of each figure, from the table.
+fn page() -> String {
+    use rig_stats::compare::Better;
+    let mut rows = String::from("| metric | unit | side | better | meaning |\n|---|---|---|---|---|\n");
+    for row in TABLE {
+        let names: Vec<String> = row.names.iter().map(|(_, name)| format!("`{name}`")).collect();
+        let unit = match row.unit {
+            "bit/s" => "Mbit/s (10^6)",
+            "us/KB" => "µs/KB (1024 B)",
+            "us/Tr" => "µs/Tr",
+            "us" => "µs",
+            unit => unit,
+        };
+        let side = row.default_side.map_or("name it".to_owned(), |side| side.to_string());
+        let better = if row.policy.better == Better::Higher { "more" } else { "less" };
+        let meaning = row.meaning;
+        rows += &format!("| {} | {unit} | {side} | {better} | {meaning} |\n", names.join(", "));
+    }
+    rows
+}
+
+/// `NETRIG_WRITE_REFERENCE=1` writes them anew.
+#[test]
+fn the_reference_has_each_figure_as_the_table_has_it() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/REFERENCE.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let begin = text.find("| metric | unit |").unwrap();
+    let end = begin + text[begin..].find("\n\n").unwrap() + 1;
+    if std::env::var_os("NETRIG_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, format!("{}{}{}", &text[..begin], page(), &text[end..])).unwrap();
+        return;
+    }
+    assert_eq!(&text[begin..end], page(), "NETRIG_WRITE_REFERENCE=1 writes it anew");
+}
+
+#[test]
+fn each_figure_is_named_once_and_found_by_its_name() {
+    let names: std::collections::BTreeSet<&str> = Metric::ALL.into_iter().map(Metric::name).collect();
+    assert_eq!(names.len(), Metric::ALL.len());
+    for metric in Metric::ALL {
+        assert_eq!(metric.name().parse(), Ok(metric));
+        assert!(metric.sides().iter().any(|side| metric.default_side().is_none_or(|default| default == *side)));
+        assert!(!metric.row().meaning.is_empty(), "{metric}");
+    }
+}

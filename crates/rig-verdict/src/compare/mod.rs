@@ -8,7 +8,6 @@ mod exercise;
 mod layers;
 mod machine;
 mod noise;
-mod policy;
 mod result;
 mod turns;
 
@@ -23,7 +22,6 @@ use rig_stats::units::Percent;
 pub use self::differences::Conditions;
 pub use self::exercise::exercise;
 pub use self::noise::is_undisturbed;
-pub use self::policy::{Policy, policy};
 use self::turns::Blocks;
 pub use self::turns::took_turns;
 pub use crate::export::{
@@ -276,7 +274,7 @@ fn compare_scenario(
         .filter(|&(side, metric)| old.figure(side, metric).is_some() || new.figure(side, metric).is_some())
         .map(|(side, metric)| {
             let (before, after) = (old.figure(side, metric), new.figure(side, metric));
-            let policy = policy(metric);
+            let policy = metric.row().policy;
             let rule = Rule {
                 level: options.level,
                 minimum: options.minimum,

@@ -4,7 +4,7 @@ use rig_facts::claim::{Metric, Side};
 use rig_stats::compare::{ModeChange, TwoModes, Verdict};
 use rig_stats::sample::Bound;
 
-use super::{Effect, EffectData, FigureComparison, Input, Judgement, RunRef, SampleData, Totals, policy};
+use super::{Effect, EffectData, FigureComparison, Input, Judgement, RunRef, SampleData, Totals};
 use crate::export::{FigureData, ModesData, TwoModesData};
 
 impl RunRef {
@@ -80,7 +80,7 @@ impl FigureComparison {
             side: side.name().to_owned(),
             metric: metric.name().to_owned(),
             unit: metric.unit().to_owned(),
-            better: policy(metric).better,
+            better: metric.row().policy.better,
             gates,
             verdict: judgement.verdict,
             reason: judgement.reason.map(|reason| reason.to_string()),

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
+use crate::figures::Statistic;
 
 fn figure(text: &str) -> FigureRef {
     text.parse().unwrap()

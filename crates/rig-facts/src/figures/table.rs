@@ -1,0 +1,560 @@
+//! The table of figures: a row for each, with all that is known of it. A new figure is a row here, and the function that counts it.
+
+use rig_stats::compare::Better;
+use rig_stats::sample::{Reading, Resolution};
+
+use super::check::{self, Case};
+use super::metric::{Quantity, Statistic};
+use super::reference::{FigureError, Side};
+use super::{dut, packets, phases};
+use crate::record::{Searched, TrialRecord};
+
+/// What is known of a figure, whatever the trial.
+#[derive(Debug)]
+pub struct Row {
+    /// Its names: one, or one for each statistic.
+    pub names: &'static [(Metric, &'static str)],
+    /// The unit of its values.
+    pub unit: &'static str,
+    /// The sides that have it, whatever the load.
+    pub sides: &'static [Side],
+    /// The side that is meant when none is named; `None` when one has to be.
+    pub default_side: Option<Side>,
+    /// How a change of it is judged.
+    pub policy: Policy,
+    /// Whether it decides what is said of a run, also where the suite does not repeat for it: what a unit of traffic costs, and what
+    /// failed.
+    pub is_primary: bool,
+    /// Whose figure it is.
+    pub owner: Owner,
+    pub by_phase: ByPhase,
+    /// The column of a worker's samples that is its rate over time; `None` of what is no rate.
+    pub over_time: Option<Column>,
+    /// Whether trials of a load have it.
+    pub check: fn(&Case<'_>) -> Result<(), FigureError>,
+    pub formula: fn(&TrialRecord, Side, Statistic) -> Option<f64>,
+    /// What is known of a value beside itself.
+    pub reading: fn(&TrialRecord, f64) -> Reading,
+    /// For docs/REFERENCE.md.
+    pub meaning: &'static str,
+}
+
+/// How a change of a metric is judged.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Policy {
+    pub better: Better,
+    /// Whether it is counted and does not scatter, so that one trial decides.
+    pub is_fact: bool,
+    /// A change of less than this never matters, in [`Metric::unit`]; 0 where only relative changes count.
+    pub resolution: f64,
+}
+
+/// Whose figure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// Of an end, whatever the load is made of.
+    End,
+    /// Of loads that make their packets themselves.
+    Packets,
+    /// Of the device under test.
+    Dut,
+}
+
+/// Whether it is counted for each phase of a programme, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByPhase {
+    Counted,
+    /// Of loads over sockets.
+    OverSockets,
+    NotCounted,
+    /// Only for a phase.
+    Needed,
+}
+
+/// What a sample of a worker counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// Payload, of two-way loads what arrived.
+    Payload,
+    /// Transactions, datagrams or connections.
+    Units,
+}
+
+impl Row {
+    pub fn quantity(&self) -> Quantity {
+        match self.unit {
+            BITS => Quantity::Rate,
+            US => Quantity::Time,
+            _ => Quantity::Number,
+        }
+    }
+}
+
+const BITS: &str = "bit/s";
+const US: &str = "us";
+const PERCENT: &str = "%";
+const PER_SECOND: &str = "1/s";
+const CONNECTIONS: &str = "connections";
+
+const BOTH_ENDS: &[Side] = &[Side::Local, Side::Remote];
+const LOCAL: &[Side] = &[Side::Local];
+const ARRIVALS: &[Side] = &[Side::Receiver, Side::Local, Side::Remote];
+
+const MORE: Policy = Policy { better: Better::Higher, is_fact: false, resolution: 0.0 };
+const LESS: Policy = Policy { better: Better::Lower, is_fact: false, resolution: 0.0 };
+
+const fn less_by(resolution: f64) -> Policy {
+    Policy { resolution, ..LESS }
+}
+
+/// Of CPU, a percentage point: /proc/stat counts in ticks, and less of an idle CPU says nothing.
+const POINT: Policy = less_by(1.0);
+/// Of jitter, a microsecond: less is the clock and the scheduler.
+const MICROSECOND: Policy = less_by(1.0);
+/// A window has thousands; but none is better than one.
+const ONE: Policy = less_by(0.5);
+/// One datagram in ten thousand.
+const TEN_THOUSANDTH: Policy = less_by(0.01);
+/// A window of a stream carries tens of thousands of segments and more: a handful is no congestion.
+const HANDFUL: Policy = less_by(10.0);
+
+/// Of an end, and of both: what most figures are.
+const END: Row = Row {
+    names: &[],
+    unit: PER_SECOND,
+    sides: &Side::ALL,
+    default_side: Some(Side::Receiver),
+    policy: MORE,
+    is_primary: false,
+    owner: Owner::End,
+    by_phase: ByPhase::Counted,
+    over_time: None,
+    check: check::any,
+    formula: |_, _, _| None,
+    reading: |_, value| value.into(),
+    meaning: "",
+};
+
+/// Of what the local end alone knows.
+const ASKED: Row = Row { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, ..END };
+
+/// Of what arrives at an end.
+const ARRIVED: Row = Row {
+    unit: PERCENT,
+    sides: ARRIVALS,
+    policy: TEN_THOUSANDTH,
+    by_phase: ByPhase::NotCounted,
+    check: check::arrivals,
+    ..END
+};
+
+/// Of packet loads.
+const PACKETS: Row = Row { sides: BOTH_ENDS, default_side: Some(Side::Local), owner: Owner::Packets, ..END };
+
+/// Of the device under test: it is neither end; a figure has a side.
+const DUT: Row =
+    Row { sides: LOCAL, default_side: Some(Side::Local), owner: Owner::Dut, by_phase: ByPhase::NotCounted, ..END };
+
+macro_rules! names {
+    ($variant:ident $name:literal) => {
+        &[(Metric::$variant, $name)]
+    };
+    ($variant:ident $name:literal $statistics:ident) => {
+        &[
+            (Metric::$variant(Statistic::Mean), concat!($name, "_mean")),
+            (Metric::$variant(Statistic::P50), concat!($name, "_p50")),
+            (Metric::$variant(Statistic::P90), concat!($name, "_p90")),
+            (Metric::$variant(Statistic::P99), concat!($name, "_p99")),
+            (Metric::$variant(Statistic::P99_9), concat!($name, "_p99_9")),
+            (Metric::$variant(Statistic::P99_99), concat!($name, "_p99_99")),
+            (Metric::$variant(Statistic::Max), concat!($name, "_max")),
+        ]
+    };
+}
+
+macro_rules! figures {
+    ($($(#[$about:meta])* $variant:ident $(($statistics:ident))? $name:literal => $row:expr;)*) => {
+        /// What is measured.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(try_from = "String", into = "&'static str")]
+        pub enum Metric {
+            $($(#[$about])* $variant $(($statistics))?,)*
+        }
+
+        /// Where each row is in the table.
+        #[derive(Clone, Copy)]
+        enum Index {
+            $($variant,)*
+        }
+
+        /// All figures, in the order in which they are shown.
+        pub static TABLE: &[Row] = ROWS;
+
+        const ROWS: &[Row] = &[$(Row { names: names!($variant $name $($statistics)?), ..$row },)*];
+
+        impl Metric {
+            pub fn row(self) -> &'static Row {
+                let index = match self {
+                    $(Self::$variant { .. } => Index::$variant,)*
+                };
+                &TABLE[index as usize]
+            }
+        }
+    };
+}
+
+figures! {
+    /// Payload, bits per second.
+    Throughput "throughput" => Row {
+        unit: BITS,
+        over_time: Some(Column::Payload),
+        check: check::payload,
+        formula: |trial, side, _| super::throughput(trial, side),
+        meaning: "payload: for the sender what its sockets accepted in the window, for the receiver what its processes read; for a \
+                  two-way load, at each end what arrived there",
+        ..END
+    };
+    /// Share of the node's CPU time that was not idle, percent of all its CPUs.
+    Cpu "cpu" => Row {
+        unit: PERCENT,
+        default_side: None,
+        policy: POINT,
+        formula: |trial, side, _| super::cpu(trial, side),
+        meaning: "mean over the node's CPUs of time that was not idle, iowait or stolen",
+        ..END
+    };
+    /// CPU time of the node for each KB (1024 bytes) of payload, microseconds.
+    ServiceDemand "service_demand" => Row {
+        unit: "us/KB",
+        default_side: None,
+        policy: LESS,
+        is_primary: true,
+        check: check::payload,
+        formula: |trial, side, _| super::service_demand(trial, side),
+        meaning: "CPU time of the node per KB that the end carried; for a two-way load, both directions together",
+        ..END
+    };
+    /// Segments sent again inside the window.
+    Retransmits "retransmits" => Row {
+        unit: "segments",
+        default_side: Some(Side::Sender),
+        policy: HANDFUL,
+        check: check::segments,
+        formula: |trial, side, _| super::retransmits(trial, side).filter(|_| !packets::have(trial, "udpTx")),
+        meaning: "increase of TCP_INFO's total over the end's connections",
+        ..END
+    };
+    /// Requests answered, per second.
+    Transactions "transactions" => Row {
+        sides: BOTH_ENDS,
+        default_side: Some(Side::Local),
+        over_time: Some(Column::Units),
+        check: check::answers,
+        formula: |trial, side, _| super::transactions(trial, side),
+        meaning: "at the local end, answers received in the window; at the remote end, answers sent",
+        ..END
+    };
+    /// CPU time of the node for each transaction, microseconds.
+    TransactionDemand "transaction_demand" => Row {
+        unit: "us/Tr",
+        sides: BOTH_ENDS,
+        default_side: None,
+        policy: LESS,
+        is_primary: true,
+        check: check::cost_of_answers,
+        // Workers of packets never rest.
+        formula: |trial, side, _| {
+            let per_second = super::transactions(trial, side).filter(|_| !packets::are_in(trial))?;
+            super::cpu_time_per(trial, side, per_second)
+        },
+        meaning: "CPU time of the node per transaction",
+        ..END
+    };
+    /// Time from a request's sending, or from when it was due, to the end of its response, microseconds.
+    Latency(Statistic) "latency" => Row {
+        by_phase: ByPhase::OverSockets,
+        check: check::answers,
+        formula: |trial, _, of| super::statistic(&super::latency([trial]), of),
+        meaning: "from sending a request (at a fixed rate, from when it was due) to the end of its response; for tcp-crr including \
+                  the connect",
+        ..ASKED
+    };
+    /// Datagrams sent or received, per second.
+    Datagrams "datagrams" => Row {
+        over_time: Some(Column::Units),
+        check: check::datagrams,
+        formula: |trial, side, _| super::datagrams(trial, side),
+        meaning: "sent at the sender, received at the receiver",
+        ..END
+    };
+    /// Share of datagrams, or of requests over UDP, that were lost, percent.
+    Loss "loss" => Row {
+        by_phase: ByPhase::Counted,
+        check: check::loss,
+        formula: |trial, side, _| super::loss(trial, side).filter(|_| !packets::have(trial, "tcpTx")),
+        meaning: "sequence numbers that never arrived while later ones did, of all expected; 100 if something was sent and nothing \
+                  arrived; for udp-rr, at the local end, unanswered requests",
+        ..ARRIVED
+    };
+    /// Share of the received datagrams that came after one with a higher sequence number, percent.
+    Reordered "reordered" => Row {
+        formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.reordered),
+        meaning: "received datagrams that came after one with a higher number",
+        ..ARRIVED
+    };
+    /// Share of the received datagrams that had come before, percent.
+    Duplicated "duplicated" => Row {
+        formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.duplicated),
+        meaning: "received datagrams that had arrived before",
+        ..ARRIVED
+    };
+    /// Interarrival jitter of RFC 3550 (6.4.1), microseconds.
+    Jitter "jitter" => Row {
+        unit: US,
+        policy: MICROSECOND,
+        formula: |trial, side, _| super::jitter(trial, side),
+        meaning: "interarrival jitter of RFC 3550 (6.4.1) at the window's end, mean over the flows",
+        ..ARRIVED
+    };
+    /// Time of a datagram from sending to receiving, microseconds.
+    Delay(Statistic) "delay" => Row {
+        unit: US,
+        policy: LESS,
+        formula: |trial, side, of| super::statistic(&super::delay([trial], side), of),
+        meaning: "for udp-stream, from sending to receiving; only if both ends read the same clock",
+        ..ARRIVED
+    };
+    /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
+    BackgroundThroughput "background_throughput" => Row {
+        unit: BITS,
+        sides: &[Side::Receiver],
+        check: check::none,
+        formula: |trial, _, _| super::background_throughput(trial),
+        meaning: "payload of the background load, where it arrives",
+        ..END
+    };
+    /// Of packet loads, as all that follow: connections opened, per second.
+    Connections "connections" => Row {
+        over_time: Some(Column::Units),
+        check: check::connections,
+        formula: |trial, side, _| packets::rate(trial, side, "skOpen"),
+        meaning: "packet loads: connections opened; for UDP, first datagrams",
+        ..PACKETS
+    };
+    /// Connections open at the window's end.
+    Concurrent "concurrent" => Row {
+        unit: CONNECTIONS,
+        check: check::connections,
+        formula: |trial, side, _| packets::sum(trial, side, |one| one.open),
+        meaning: "open at the window's end",
+        ..PACKETS
+    };
+    /// Connections of the window that were given up, reset or cut short, or could not be opened.
+    Failed "failed" => Row {
+        unit: CONNECTIONS,
+        policy: Policy { is_fact: true, ..ONE },
+        is_primary: true,
+        by_phase: ByPhase::NotCounted,
+        check: check::connections,
+        formula: |trial, side, _| packets::sum(trial, side, packets::failed),
+        meaning: "given up, reset, cut short, or not opened for lack of an address and port; includes those of the window that fail \
+                  after it",
+        ..PACKETS
+    };
+    /// Frames sent, per second.
+    PacketsOut "packets_out" => Row {
+        formula: |trial, side, _| packets::rate(trial, side, "pktTx"),
+        meaning: "frames sent",
+        ..PACKETS
+    };
+    /// Frames received, per second.
+    PacketsIn "packets_in" => Row {
+        formula: |trial, side, _| packets::rate(trial, side, "pktRx"),
+        meaning: "frames received",
+        ..PACKETS
+    };
+    /// Their bits without frame check sequence and preamble, per second.
+    BitsOut "bits_out" => Row {
+        unit: BITS,
+        formula: |trial, side, _| packets::rate(trial, side, "bitsTx"),
+        meaning: "bits of the frames sent, without frame check sequence and preamble",
+        ..PACKETS
+    };
+    BitsIn "bits_in" => Row {
+        unit: BITS,
+        formula: |trial, side, _| packets::rate(trial, side, "bitsRx"),
+        meaning: "bits of the frames received, without frame check sequence and preamble",
+        ..PACKETS
+    };
+    /// Frames that found no room at the end's own port, sent or received.
+    Drops "drops" => Row {
+        unit: "packets",
+        policy: ONE,
+        by_phase: ByPhase::NotCounted,
+        formula: |trial, side, _| packets::sum(trial, side, packets::dropped),
+        meaning: "frames for which the end's own port had no room: sent in the window, or received during the whole load",
+        ..PACKETS
+    };
+    /// Connections and requests that began more than a millisecond after their time.
+    Late "late" => Row {
+        unit: "starts",
+        sides: LOCAL,
+        policy: HANDFUL,
+        formula: |trial, side, _| packets::sum(trial, side, |one| one.count("late")),
+        meaning: "connections and requests that started more than a millisecond late",
+        ..PACKETS
+    };
+    /// Share of the window in which the end's busiest worker had something to do, percent.
+    Busy "busy" => Row {
+        unit: PERCENT,
+        policy: POINT,
+        formula: |trial, side, _| packets::busy(trial, side),
+        meaning: "share of the window in which the end's busiest thread had work",
+        ..PACKETS
+    };
+    /// Frames of the window that found no room to be sent, per second.
+    DropsOut "drops_out" => Row {
+        policy: ONE,
+        formula: |trial, side, _| packets::rate(trial, side, "dropTx"),
+        meaning: "outgoing frames for which the end's own port had no room, over the window",
+        ..PACKETS
+    };
+    /// The highest rate that a search found to be carried without loss, per second.
+    Limit "limit" => Row {
+        sides: LOCAL,
+        by_phase: ByPhase::NotCounted,
+        formula: |trial, _, _| {
+            let found = super::found(trial, |of| of != Searched::Held);
+            found.or(trial.limit.as_ref().map(|limit| limit.rate))
+        },
+        reading: super::limit,
+        meaning: "the highest rate without loss that a search found",
+        ..PACKETS
+    };
+    /// The most connections that a search found to be held open without loss.
+    LimitHeld "limit_held" => Row {
+        unit: CONNECTIONS,
+        sides: LOCAL,
+        by_phase: ByPhase::NotCounted,
+        formula: |trial, _, _| super::found(trial, |of| of == Searched::Held),
+        reading: super::limit,
+        meaning: "the most open connections without loss that a search found",
+        ..PACKETS
+    };
+    /// Time from when a connection was due until its SYN was acknowledged, microseconds.
+    Handshake(Statistic) "handshake" => Row {
+        owner: Owner::Packets,
+        by_phase: ByPhase::NotCounted,
+        check: check::handshake,
+        formula: |trial, side, of| packets::times(trial, side, &super::handshake([trial]), of),
+        meaning: "from when a connection was due to its SYN's acknowledgment",
+        ..ASKED
+    };
+    /// Time from when a request was due to the first byte of its response, microseconds.
+    FirstByte(Statistic) "first_byte" => Row {
+        owner: Owner::Packets,
+        by_phase: ByPhase::NotCounted,
+        check: check::first_byte,
+        formula: |trial, side, of| packets::times(trial, side, &super::first_byte([trial]), of),
+        meaning: "from when a request was due to the first byte of its response",
+        ..ASKED
+    };
+    /// Of the device under test, as all that follow: packets that its interfaces received, per second.
+    DutPacketsIn "dut_packets_in" => Row {
+        formula: |trial, _, _| dut::rate(trial, |dut| dut.in_packets),
+        meaning: "packets that all interfaces of the device under test (DUT) together received",
+        ..DUT
+    };
+    DutPacketsOut "dut_packets_out" => Row {
+        formula: |trial, _, _| dut::rate(trial, |dut| dut.out_packets),
+        meaning: "packets that they sent",
+        ..DUT
+    };
+    /// Their bits, per second.
+    DutBitsIn "dut_bits_in" => Row {
+        unit: BITS,
+        formula: |trial, _, _| dut::rate(trial, |dut| dut.in_bytes.saturating_mul(8)),
+        meaning: "bits of the packets that they received",
+        ..DUT
+    };
+    DutBitsOut "dut_bits_out" => Row {
+        unit: BITS,
+        formula: |trial, _, _| dut::rate(trial, |dut| dut.out_bytes.saturating_mul(8)),
+        meaning: "bits of the packets that they sent",
+        ..DUT
+    };
+    /// Connections that it knew of at the window's end.
+    DutConnections "dut_connections" => Row {
+        unit: CONNECTIONS,
+        formula: |trial, _, _| trial.dut.as_ref()?.connections.map(|count| count as f64),
+        meaning: "in its table at the window's end, including expiring ones; missing if the system does not report them",
+        ..DUT
+    };
+    /// Share of the time of the CPUs that carried its packets that was not idle, percent.
+    DutCpu "dut_cpu" => Row {
+        unit: PERCENT,
+        policy: POINT,
+        formula: |trial, _, _| dut::cpu(trial),
+        meaning: "mean, over the CPUs that carry its packets, of time that was not idle or stolen; missing if the load uses such a \
+                  CPU too",
+        ..DUT
+    };
+    /// Packets that it dropped inside the window.
+    DutDrops "dut_drops" => Row {
+        unit: "packets",
+        policy: ONE,
+        formula: |trial, _, _| Some(trial.dut.as_ref()?.drops.iter().map(|(_, count)| count).sum::<u64>() as f64),
+        meaning: "dropped by it inside the window, for any reason",
+        ..DUT
+    };
+    /// CPUs of the side's nodes that received packets: each that took at least a hundredth of all that they processed
+    /// (softnet_stat, proc(5)).
+    CpusUsed "cpus_used" => Row {
+        unit: "CPUs",
+        policy: ONE,
+        formula: |trial, side, _| phases::cpus_used(trial, side),
+        meaning: "CPUs of the side's nodes that received packets: each with at least a hundredth of the packets that all of them \
+                  processed (first column of `/proc/net/softnet_stat`)",
+        ..END
+    };
+    /// Time from a phase's begin until the rate has reached 95 % of what it settles at, microseconds.
+    T95 "t95" => Row {
+        by_phase: ByPhase::Needed,
+        check: check::none,
+        formula: |trial, _, _| phases::t95(trial),
+        // It lies somewhere in the interval whose end is given.
+        reading: |trial, value| {
+            let resolution = Resolution { below: phases::interval_us(trial), above: 0.0 };
+            Reading { value, resolution, bound: None }
+        },
+        meaning: "from the start of a phase until the rate reaches 95 % of where it settles; known to within one interval. Also \
+                  written `t95(steps.quarter)`",
+        ..ASKED
+    };
+}
+
+const COUNT: usize = {
+    let (mut count, mut row) = (0, 0);
+    while row < ROWS.len() {
+        count += ROWS[row].names.len();
+        row += 1;
+    }
+    count
+};
+
+impl Metric {
+    pub const ALL: [Self; COUNT] = {
+        let mut all = [Self::Throughput; COUNT];
+        let (mut at, mut row) = (0, 0);
+        while row < ROWS.len() {
+            let names = ROWS[row].names;
+            let mut one = 0;
+            while one < names.len() {
+                all[at] = names[one].0;
+                (at, one) = (at + 1, one + 1);
+            }
+            row += 1;
+        }
+        all
+    };
+}
