@@ -9,7 +9,7 @@ use rig_testbed::datapath::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Metric, Side, Threshold};
-pub use crate::record::Which;
+pub use crate::record::ScenarioLoad;
 
 /// Longest window for measuring what a load carries without its rate.
 pub const LIMIT_WINDOW: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub struct Phase {
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// A load has this rate from now on; 0 stops it until the next.
-    Rate { load: Which, rate: Rate },
+    Rate { load: ScenarioLoad, rate: Rate },
     /// Agents of a datapath are told something.
     Command(Command),
 }
@@ -111,7 +111,7 @@ impl Programme {
     }
 
     /// Whether the rate of a load changes.
-    pub fn changes(&self, which: Which) -> bool {
+    pub fn changes(&self, which: ScenarioLoad) -> bool {
         self.phases.iter().flat_map(Phase::rates).any(|(load, _)| load == which)
     }
 
@@ -126,14 +126,14 @@ impl Programme {
     }
 
     /// The rate that a load begins with, as far as the first phase says.
-    pub fn first_rate(&self, which: Which) -> Option<Rate> {
+    pub fn first_rate(&self, which: ScenarioLoad) -> Option<Rate> {
         self.phases.first()?.rates().find(|(load, _)| *load == which).map(|(_, rate)| rate)
     }
 }
 
 impl Phase {
     /// What loads are told when it begins.
-    pub fn rates(&self) -> impl Iterator<Item = (Which, Rate)> + '_ {
+    pub fn rates(&self) -> impl Iterator<Item = (ScenarioLoad, Rate)> + '_ {
         self.steps.iter().filter_map(|step| match step {
             Step::Rate { load, rate } => Some((*load, *rate)),
             Step::Command(_) => None,

@@ -35,7 +35,7 @@ use serde_json::Value;
 /// One of a scenario's loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Which {
+pub enum ScenarioLoad {
     /// Its own, which is measured.
     Own,
     /// The one under it.
@@ -219,7 +219,7 @@ pub enum PhaseEnd {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RateRecord {
-    pub load: Which,
+    pub load: ScenarioLoad,
     /// In the unit of the load: transactions, connections or requests per second of a pair, or payload bytes per second of
     /// a sending thread.
     pub per_second: f64,

@@ -30,8 +30,6 @@ const SATURATED_PERCENT: f64 = 97.0;
 const SKEW_SHARE: f64 = 0.01;
 /// Ethernet header; /proc/net/dev counts it.
 const ETHERNET_HEADER: u32 = 14;
-/// Tells the workers of the load under the one that is measured from those at the same endpoints, in samples and messages.
-pub const UNDER: &str = " (background)";
 /// Fewer packets than this prove nothing about their size or place.
 const PACKETS_MIN: u64 = 1000;
 
@@ -116,7 +114,7 @@ pub fn without_testbed(trial: &TrialRecord) -> Vec<Flag> {
 
 fn of_worker(trial: &TrialRecord, worker: &WorkerRecord) -> Vec<Flag> {
     // Another worker may have had the same endpoint.
-    let name = format!("{}{}", worker.name, if worker.background { UNDER } else { "" });
+    let name = worker.label();
     let mut flags: Vec<Flag> = skew(trial, worker, &name).into_iter().collect();
     flags.extend(saturated_thread(worker, &name));
     flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));

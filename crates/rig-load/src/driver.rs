@@ -38,7 +38,7 @@ pub use self::group::Running;
 pub use self::live::LEAD_OF_COMMANDS;
 pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
-use crate::record::Sample;
+use crate::record::{Sample, label};
 use crate::wait::Bell;
 
 /// Between the order to go and the start of the load: every worker has to have read it by then.
@@ -59,12 +59,19 @@ pub struct Worker<'a> {
     /// What is to be added to a time of the driver's CLOCK_MONOTONIC to have that of the machine on which it runs, ns. The
     /// driver's callers and what they get know the driver's clock alone.
     pub clock_ns: i64,
+    /// Whether it carries a load beside the one that is measured: its record says so, and samples and messages do.
+    pub background: bool,
 }
 
 impl<'a> Worker<'a> {
     /// One on this machine. `spawn` starts it with standard input, output and error piped.
     pub fn here(plan: WorkerPlan, spawn: impl FnOnce() -> io::Result<Child> + 'a) -> Self {
-        Self { plan, spawn: Box::new(move || spawn()?.try_into()), clock_ns: 0 }
+        Self { plan, spawn: Box::new(move || spawn()?.try_into()), clock_ns: 0, background: false }
+    }
+
+    /// Its name in samples and messages.
+    pub fn label(&self) -> String {
+        label(&self.plan.name, self.background)
     }
 }
 

@@ -50,7 +50,17 @@ pub struct WorkerRecord {
     pub notes: Vec<String>,
 }
 
+/// What a worker of this name is called where workers of two loads may have the same endpoint.
+pub fn label(name: &str, background: bool) -> String {
+    format!("{name}{}", if background { " (background)" } else { "" })
+}
+
 impl WorkerRecord {
+    /// Its name where workers of two loads may have the same endpoint.
+    pub fn label(&self) -> String {
+        label(&self.name, self.background)
+    }
+
     /// Which end of the connections the worker was.
     pub fn end(&self) -> End {
         self.end.unwrap_or(match self.direction {

@@ -7,7 +7,7 @@ use rig_sys::clock::monotonic_after;
 use rustix::event::{PollFd, PollFlags};
 
 use super::process::Process;
-use super::{Cancel, DriverError, OnSample, Pair, WorkerFailure};
+use super::{Cancel, DriverError, OnSample, Pair, Worker, WorkerFailure};
 use crate::plan::{Load, Phases, Role, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::WorkerRecord;
@@ -34,6 +34,7 @@ pub(super) struct Member {
     pub(super) process: Process,
     /// See [`super::Worker::clock_ns`].
     pub(super) clock_ns: i64,
+    background: bool,
     stage: Stage,
     failure: Option<Failure>,
 }
@@ -73,13 +74,14 @@ impl<'a> Group<'a> {
         let waiter = Waiter::new().map_err(|source| DriverError::System { what: "create a timer", source })?;
         let mut group = Self { members: Vec::with_capacity(2 * pairs.len()), waiter, cancel, on_sample };
         for worker in pairs.into_iter().flat_map(|pair| [pair.listen, pair.connect]) {
-            let name = worker.plan.name.clone();
-            let process = match (worker.spawn)() {
+            let name = worker.label();
+            let Worker { plan, spawn, clock_ns, background } = worker;
+            let process = match spawn() {
                 Ok(process) => Process::new(name, process),
                 Err(source) => return Err(DriverError::Spawn { name, source }),
             };
-            let stage = Stage::Waiting(Box::new(worker.plan));
-            group.members.push(Member { process, clock_ns: worker.clock_ns, stage, failure: None });
+            let stage = Stage::Waiting(Box::new(plan));
+            group.members.push(Member { process, clock_ns, background, stage, failure: None });
         }
         Ok(group)
     }
@@ -210,6 +212,7 @@ impl<'a> Group<'a> {
             (Event::Connected, Stage::Opening) => member.stage = Stage::Connected,
             (Event::Sample(sample), Stage::Connected) => (self.on_sample)(&member.process.name, &sample),
             (Event::Done(mut record), Stage::Connected) => {
+                record.background = member.background;
                 record.add_to_clock(member.clock_ns.saturating_neg());
                 let is_packets = record.packets.is_some();
                 member.stage = Stage::Done(record);

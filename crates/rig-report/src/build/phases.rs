@@ -3,7 +3,7 @@
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::Kind;
 use rig_facts::figures::phases::{latency_over_time, of_phase, rate_over_time};
-use rig_facts::programme::Which;
+use rig_facts::programme::ScenarioLoad;
 use rig_facts::record::{CommandRecord, PhaseEnd, PhaseRecord, TrialRecord};
 use rig_stats::confidence::Level;
 use rig_suite::suite::shown as shown_settings;
@@ -35,7 +35,7 @@ fn table(scenario: &ScenarioView, kind: Kind, level: Level) -> Table {
     let mut table = Table::new(format!("Phases of {}", scenario.id), "Phase");
     let first = scenario.trials.iter().find(|trial| !trial.phases.is_empty());
     let phases: &[PhaseRecord] = first.map_or(&[], |trial| &trial.phases);
-    let is_told = |phase: &PhaseRecord| phase.rates.iter().any(|rate| rate.load == Which::Own);
+    let is_told = |phase: &PhaseRecord| phase.rates.iter().any(|rate| rate.load == ScenarioLoad::Own);
     let has_rates = phases.iter().any(is_told);
     table.columns.push(Column::number(Label::new("Length"), Some("s")));
     if has_rates {
@@ -54,7 +54,11 @@ fn table(scenario: &ScenarioView, kind: Kind, level: Level) -> Table {
         let mut cells = vec![Cell::number(mean(&lengths.collect::<Vec<_>>()).unwrap_or(f64::NAN), 2)];
         if has_rates {
             let asked = of_trials.iter().filter_map(|phase| {
-                phase.rates.iter().find(|rate| rate.load == Which::Own).map(|rate| shown_rate(kind, rate.per_second))
+                phase
+                    .rates
+                    .iter()
+                    .find(|rate| rate.load == ScenarioLoad::Own)
+                    .map(|rate| shown_rate(kind, rate.per_second))
             });
             cells.push(
                 mean(&asked.collect::<Vec<_>>())

@@ -6,6 +6,7 @@ use rig_facts::record::TrialRecord;
 use rig_load::plan::Phases;
 use rig_suite::suite::Scenario;
 
+use super::course::Course;
 use super::rig::{Stage, Trials};
 use super::search::{offered, with_opening};
 
@@ -28,7 +29,10 @@ impl Trials {
                 let phases = with_opening(&offered, search.of, phases);
                 self.observe(stage, &offered, phases, true, &mut |_, _| ())
             }
-            None => self.perform(stage, scenario, (&scenario.programme, known), phases, true, &mut |_, _| ()),
+            None => {
+                let course = Course { programme: &scenario.programme, limit: known, phases, loaded: true };
+                self.perform(stage, scenario, course, &mut |_, _| ())
+            }
         };
         let observed = observed.context("sample what the CPUs ran")?;
         let stacks = observed.stacks.context("sample what the CPUs ran")?.folded();

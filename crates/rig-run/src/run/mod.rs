@@ -6,6 +6,7 @@ mod before;
 pub mod budget;
 mod by_layer;
 pub mod calibration;
+mod course;
 mod deciding;
 mod environment;
 mod left_out;

@@ -26,46 +26,52 @@ pub(super) fn longer_lead(clock: ClockOffset) -> Duration {
     }
 }
 
-/// The workers of `traffic`, with a word that tells them from others and their listeners' port. They idle unless `loaded`.
-pub(super) fn pairs_of<'a>(
-    on: (&'a Testbed<'a>, ClockOffset),
-    traffic: &Traffic,
-    dut: Option<Dut>,
-    (word, port): (&str, u16),
-    phases: Phases,
-    loaded: bool,
-) -> Result<Vec<Pair<'a>>> {
-    let (testbed, _) = on;
-    let pairs = traffic.pairs.iter().map(|(from, to)| {
-        let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
-        let address = (address, port).into();
-        let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
-        let [listening, connecting] =
-            if loaded { placed(testbed, traffic, dut, from, to, phases)? } else { [Load::Idle, Load::Idle] };
-        Ok(Pair {
-            listen: worker(on, to, word, listen, listening, phases)?,
-            connect: worker(on, from, word, connect, connecting, phases)?,
-        })
-    });
-    pairs.collect()
+/// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
+const PORT: u16 = 5001;
+/// That of the load under the one that is measured, which may end at the same endpoint.
+const BACKGROUND_PORT: u16 = 5002;
+
+/// Where and how a load's workers run.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placing<'a> {
+    pub testbed: &'a Testbed<'a>,
+    pub clock: ClockOffset,
+    pub dut: Option<Dut>,
+    pub phases: Phases,
+    /// Workers idle without.
+    pub loaded: bool,
 }
 
-fn worker<'a>(
-    (testbed, clock): (&'a Testbed<'a>, ClockOffset),
-    place: &Endpoint,
-    word: &str,
-    role: Role,
-    load: Load,
-    phases: Phases,
-) -> Result<Worker<'a>> {
-    let cpus = testbed.cpus_of(place).with_context(|| format!("find endpoint {place}"))?.as_slice().to_vec();
-    let plan = WorkerPlan { name: format!("{place}{word}"), cpus, role, load, phases, ceiling: None };
-    let space = place.to_string();
-    let spawn = move || -> io::Result<Piped> {
-        let started = testbed.host().start(&space, &Program::netrig(&["worker"]));
-        started.map_err(|error| io::Error::other(in_words(&error)))
-    };
-    Ok(Worker { plan, spawn: Box::new(spawn), clock_ns: clock.ns })
+impl<'a> Placing<'a> {
+    /// The workers of the load that is measured, or of the one under it.
+    pub(super) fn pairs(self, traffic: &Traffic, background: bool) -> Result<Vec<Pair<'a>>> {
+        let Self { testbed, dut, phases, loaded, .. } = self;
+        let port = if background { BACKGROUND_PORT } else { PORT };
+        let pairs = traffic.pairs.iter().map(|(from, to)| {
+            let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
+            let address = (address, port).into();
+            let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
+            let [listening, connecting] =
+                if loaded { placed(testbed, traffic, dut, from, to, phases)? } else { [Load::Idle, Load::Idle] };
+            Ok(Pair {
+                listen: self.worker(to, listen, listening, background)?,
+                connect: self.worker(from, connect, connecting, background)?,
+            })
+        });
+        pairs.collect()
+    }
+
+    fn worker(self, end: &Endpoint, role: Role, load: Load, background: bool) -> Result<Worker<'a>> {
+        let Self { testbed, clock, phases, .. } = self;
+        let cpus = testbed.cpus_of(end).with_context(|| format!("find endpoint {end}"))?.as_slice().to_vec();
+        let space = end.to_string();
+        let plan = WorkerPlan { name: space.clone(), cpus, role, load, phases, ceiling: None };
+        let spawn = move || -> io::Result<Piped> {
+            let started = testbed.host().start(&space, &Program::netrig(&["worker"]));
+            started.map_err(|error| io::Error::other(in_words(&error)))
+        };
+        Ok(Worker { plan, spawn: Box::new(spawn), clock_ns: clock.ns, background })
+    }
 }
 
 /// The load of the listening and of the connecting end, as each runs it in the testbed.

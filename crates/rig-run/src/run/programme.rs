@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_facts::claim::{Metric, Side};
-use rig_facts::programme::{Command, Lasts, Phase, Programme, Wait, Which};
+use rig_facts::programme::{Command, Lasts, Phase, Programme, ScenarioLoad, Wait};
 use rig_facts::record::{CommandRecord, PhaseEnd};
 use rig_load::driver::LEAD_OF_COMMANDS;
 
@@ -24,7 +24,7 @@ pub(super) trait UnderLoad {
     fn wait_until(&mut self, at_ns: u64) -> Result<()>;
 
     /// Has a load go on with this rate from `at_ns` on.
-    fn set_rate(&mut self, load: Which, rate: f64, at_ns: u64);
+    fn set_rate(&mut self, load: ScenarioLoad, rate: f64, at_ns: u64);
 
     /// Has the workers' next phase begin at `at_ns`.
     fn mark(&mut self, at_ns: u64);

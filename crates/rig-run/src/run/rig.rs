@@ -8,13 +8,13 @@ use jiff::Timestamp;
 use rig_cli::exit::Stopped;
 use rig_facts::figures::node_of;
 use rig_facts::flame::{Profiler, Sampled};
-use rig_facts::layers::{HERTZ, Map};
-use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, Rate, Which};
+use rig_facts::layers::Map;
+use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
-    AgentRecord, Calibration, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RateRecord, RigCost,
-    SearchRecord, Series, TrialRecord,
+    AgentRecord, Calibration, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RigCost, SearchRecord,
+    Series, TrialRecord,
 };
-use rig_facts::suspicion::{UNDER, flags};
+use rig_facts::suspicion::flags;
 use rig_load::driver::{Cancel, Driver, DriverError};
 use rig_load::plan::Phases;
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
@@ -23,7 +23,7 @@ use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{LostAgent, Registry};
-use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost, Mark};
+use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost};
 use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{Placement, Testbed};
@@ -31,16 +31,13 @@ use rig_testbed::{Placement, Testbed};
 use super::agents::{Agents, Observed};
 use super::before;
 use super::calibration::gauge;
-use super::pairs::{longer_lead, pairs_of};
-use super::programme::{Outcome, carry_out};
+use super::course::{Counting, Course};
+use super::pairs::longer_lead;
+use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::under_load::{self, Latest, OnTestbed};
 use super::{Execute, Unmade};
 
-/// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
-const PORT: u16 = 5001;
-/// That of the load under the one that is measured, which may end at the same endpoint.
-const UNDER_PORT: u16 = 5002;
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
 
@@ -83,14 +80,14 @@ pub(super) struct Observation {
 /// A testbed, and the agents at work on its nodes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stage<'a> {
-    testbed: &'a Testbed<'a>,
-    agents: &'a Agents,
+    pub(super) testbed: &'a Testbed<'a>,
+    pub(super) agents: &'a Agents,
     /// Of its host, when the trial began.
-    clock: ClockOffset,
+    pub(super) clock: ClockOffset,
     /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
-    samples: bool,
+    pub(super) samples: bool,
     /// Whether those of all nodes' CPUs are.
-    stacks: bool,
+    pub(super) stacks: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -247,7 +244,10 @@ impl Trials {
         let known = limit.as_ref().map(|limit| limit.rate).or(held).unwrap_or(start);
         let observed = match observed {
             Some(observed) => observed,
-            None => self.perform(stage, scenario, (programme, known), timing.phases, true, interim)?,
+            None => {
+                let course = Course { programme, limit: known, phases: timing.phases, loaded: true };
+                self.perform(stage, scenario, course, interim)?
+            }
         };
         let host = stage.testbed.host();
         let host = host.local().is_none().then(|| -> Result<HostRecord> {
@@ -408,63 +408,40 @@ impl Trials {
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        self.perform(stage, scenario, (&Programme::default(), 0.0), phases, loaded, interim)
+        let course = Course { programme: &Programme::default(), limit: 0.0, phases, loaded };
+        self.perform(stage, scenario, course, interim)
     }
 
-    /// A window in which a programme is carried out, with the limit that its rates are shares of.
+    /// A window in which a programme is carried out.
     pub(super) fn perform(
         &self,
-        Stage { testbed, agents, clock, samples, stacks }: Stage<'_>,
+        stage: Stage<'_>,
         scenario: &Scenario,
-        (programme, limit): (&Programme, f64),
-        phases: Phases,
-        loaded: bool,
+        course: Course<'_>,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let between = scenario.dut;
-        // Workers know the longest that it can take, and are told when it ends before.
-        let longest = programme.longest(phases.window);
-        let of_workers = Phases { window: longest, interval: programme.sample.unwrap_or(phases.interval), ..phases };
-        let first = |which| programme.first_rate(which).map(|rate| rate.per_second(limit));
-        let beginning = |traffic: &Traffic, which| match first(which).filter(|rate| *rate > 0.0) {
-            Some(rate) => traffic.at_rate(rate),
-            None => traffic.clone(),
-        };
+        let Stage { testbed, agents, clock, .. } = stage;
+        let Course { programme, limit, phases, .. } = course;
         // Before connections are made, which is when some datapaths decide.
         let commands =
             programme.phases.first().into_iter().flat_map(Phase::commands).map(|command| agents.tell(command));
         let commands = commands.collect::<Result<_>>().context("begin the first phase")?;
-        let own = beginning(&scenario.traffic, Which::Own);
-        let host = testbed.host();
-        let mut pairs = pairs_of((testbed, clock), &own, between, ("", PORT), of_workers, loaded)?;
-        let measured = 2 * pairs.len();
-        if let Some(under) = &scenario.under {
-            let under = beginning(under, Which::Under);
-            pairs.extend(pairs_of((testbed, clock), &under, between, (UNDER, UNDER_PORT), of_workers, loaded)?);
-        }
-        let workers = under_load::Worker::all(&pairs, measured);
+        let pairs = course.pairs(stage, scenario)?;
+        let workers = under_load::Worker::all(&pairs);
         let before = agents.connections()?;
         let latest = Latest::default();
-        let seen = latest.clone();
+        let heard = latest.clone();
         let mut running = Driver::new(&self.cancel)
             .longer_lead(longer_lead(clock))
             .on_sample(|worker, sample| {
-                seen.borrow_mut().insert(worker.to_owned(), *sample);
+                heard.borrow_mut().insert(worker.to_owned(), *sample);
                 interim(worker, sample);
             })
             .start(pairs)
             .map_err(stopped_or)?;
         let (begin_ns, _) = running.window();
-        let (mut of_agents, mut profiler) = (None, None);
-        let mut on_begin = || {
-            of_agents = Some(agents.begin(samples)?);
-            if stacks {
-                let nodes = 0..testbed.topology().nodes().len();
-                let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
-                profiler = Some(Profiler::start(&CpuSet::new(cpus), HERTZ)?);
-            }
-            Ok(())
-        };
+        let mut counting = Counting::default();
+        let mut on_begin = || counting.begin(stage);
         let mut loaded_testbed = OnTestbed {
             running: &mut running,
             testbed,
@@ -476,8 +453,8 @@ impl Trials {
             marks: Vec::new(),
             samplers: None,
         };
-        for which in [Which::Own, Which::Under] {
-            if first(which) == Some(0.0) {
+        for which in [ScenarioLoad::Own, ScenarioLoad::Under] {
+            if course.first_rate(which) == Some(0.0) {
                 // It has a rate, which its plan needs, and does not begin with it.
                 loaded_testbed.stop_at_once(which);
             }
@@ -485,28 +462,11 @@ impl Trials {
         let outcomes = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit, commands)?;
         let OnTestbed { marks, samplers, .. } = loaded_testbed;
         let [begin, .., end] = *marks.as_slice() else { bail!("the window has no edges") };
-        let of_agents = of_agents.context("the agents were not read at the window's begin")?;
-        let window = host.between(begin, end)?;
-        let observed = agents.end(of_agents, &window.nodes)?;
-        let stacks = profiler.map(Profiler::stop).transpose()?;
-        let sampled = samplers.map(|samplers| samplers.finish(host)).transpose()?;
-        let phase = |(index, (edge, Outcome { ended, commands })): (usize, (&[Mark], Outcome))| {
-            let phase: &Phase = &programme.phases[index];
-            let (begin, end) = (edge[0], edge[1]);
-            Ok(PhaseRecord {
-                name: phase.name.clone(),
-                begin_ns: clock.here(begin.at_ns),
-                end_ns: clock.here(end.at_ns),
-                ended,
-                rates: phase.rates().map(|(load, rate)| told(load, rate, limit)).collect(),
-                commands,
-                nodes: host.between(begin, end)?.nodes,
-            })
-        };
-        let edges = marks.windows(2).zip(outcomes).enumerate();
-        let named = edges.filter(|(index, _)| !programme.phases[*index].name.is_empty());
-        let phases = named.map(phase).collect::<Result<_>>()?;
-        marks.iter().try_for_each(|mark| host.forget(*mark))?;
+        let window = testbed.host().between(begin, end)?;
+        let (observed, stacks) = counting.end(agents, &window.nodes)?;
+        let sampled = samplers.map(|samplers| samplers.finish(testbed.host())).transpose()?;
+        let phases = course.records(stage, &marks, outcomes)?;
+        marks.iter().try_for_each(|mark| testbed.host().forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
         let after = agents.connections()?;
         let (mut agents, dut) = Observed::records(observed);
@@ -516,10 +476,6 @@ impl Trials {
         }
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
         let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
-        for worker in &mut workers[measured..] {
-            worker.name.truncate(worker.name.len() - UNDER.len());
-            worker.background = true;
-        }
         Ok(Observation {
             window: (clock.here(begin.at_ns), clock.here(end.at_ns)),
             nodes: window.nodes,
@@ -639,15 +595,6 @@ impl Execute for Rig {
             busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
         })
     }
-}
-
-/// What a load is told.
-fn told(load: Which, rate: Rate, limit: f64) -> RateRecord {
-    let share = match rate {
-        Rate::At(_) => None,
-        Rate::OfLimit(share) => Some(share),
-    };
-    RateRecord { load, per_second: rate.per_second(limit), share }
 }
 
 /// CPU time of the runner itself so far.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use anyhow::Result;
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::node_of;
-use rig_facts::programme::{Command, Which};
+use rig_facts::programme::{Command, ScenarioLoad};
 use rig_facts::record::{CommandRecord, Series, track};
 use rig_load::driver::{Pair, Running};
 use rig_load::record::{Direction, End, Sample, WorkerRecord};
@@ -21,33 +21,36 @@ use super::agents::{self, Agents};
 use super::programme::UnderLoad;
 use super::rig::stopped_or;
 
-/// What each worker saw in its last interval, by its name.
+/// What each worker saw in its last interval, by its label.
 pub(super) type Latest = Rc<RefCell<BTreeMap<String, Sample>>>;
 
 /// One worker of a load that runs.
 pub(super) struct Worker {
     name: String,
+    /// In samples.
+    label: String,
     direction: Direction,
     end: End,
-    load: Which,
+    load: ScenarioLoad,
 }
 
 impl Worker {
-    /// Those of pairs in the order in which the driver has them; the first `measured` are the scenario's own.
-    pub(super) fn all(pairs: &[Pair<'_>], measured: usize) -> Vec<Self> {
-        let plans = pairs.iter().flat_map(|pair| [&pair.listen.plan, &pair.connect.plan]);
-        let worker = |(index, plan): (usize, &rig_load::plan::WorkerPlan)| Self {
-            name: plan.name.clone(),
-            direction: plan.direction(),
-            end: plan.end(),
-            load: if index < measured { Which::Own } else { Which::Under },
+    /// Those of pairs in the order in which the driver has them.
+    pub(super) fn all(pairs: &[Pair<'_>]) -> Vec<Self> {
+        let workers = pairs.iter().flat_map(|pair| [&pair.listen, &pair.connect]);
+        let worker = |worker: &rig_load::driver::Worker<'_>| Self {
+            name: worker.plan.name.clone(),
+            label: worker.label(),
+            direction: worker.plan.direction(),
+            end: worker.plan.end(),
+            load: if worker.background { ScenarioLoad::Under } else { ScenarioLoad::Own },
         };
-        plans.enumerate().map(worker).collect()
+        workers.map(worker).collect()
     }
 
     /// As [`rig_facts::figures::workers`] has it.
     fn is_of(&self, side: Side) -> bool {
-        self.load == Which::Own
+        self.load == ScenarioLoad::Own
             && match side {
                 Side::Sender => self.direction == Direction::Send,
                 Side::Receiver => self.direction == Direction::Receive,
@@ -93,7 +96,7 @@ pub(super) struct OnTestbed<'r, 'd> {
 
 impl OnTestbed<'_, '_> {
     /// Stops a load before it has begun.
-    pub(super) fn stop_at_once(&mut self, load: Which) {
+    pub(super) fn stop_at_once(&mut self, load: ScenarioLoad) {
         self.set_rate(load, 0.0, 0);
     }
 
@@ -110,7 +113,7 @@ impl OnTestbed<'_, '_> {
         let latest = self.latest.borrow();
         let meant = self.workers.iter().filter(|worker| is_meant(worker));
         let rates = meant.map(|worker| {
-            let sample = latest.get(&worker.name).filter(|sample| sample.span_ns > 0)?;
+            let sample = latest.get(&worker.label).filter(|sample| sample.span_ns > 0)?;
             Some(count(worker, sample) as f64 * 1e9 / sample.span_ns as f64)
         });
         let rates: Vec<f64> = rates.collect::<Option<_>>()?;
@@ -132,7 +135,7 @@ impl UnderLoad for OnTestbed<'_, '_> {
         self.running.wait_until(at_ns).map_err(stopped_or)
     }
 
-    fn set_rate(&mut self, load: Which, rate: f64, at_ns: u64) {
+    fn set_rate(&mut self, load: ScenarioLoad, rate: f64, at_ns: u64) {
         for (index, _) in self.workers.iter().enumerate().filter(|(_, worker)| worker.load == load) {
             self.running.set_rate(index, rate, at_ns);
         }
@@ -179,7 +182,8 @@ impl UnderLoad for OnTestbed<'_, '_> {
             }
             Metric::BackgroundThroughput => {
                 let arrives = |worker: &Worker| {
-                    worker.load == Which::Under && matches!(worker.direction, Direction::Receive | Direction::Both)
+                    worker.load == ScenarioLoad::Under
+                        && matches!(worker.direction, Direction::Receive | Direction::Both)
                 };
                 self.rate(arrives, bits)
             }

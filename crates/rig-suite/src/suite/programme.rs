@@ -6,7 +6,7 @@ use std::time::Duration;
 use rig_cli::mistakes;
 use rig_facts::claim::{Claim, Metric, is_phase_name, is_scenario_id};
 use rig_facts::figures::check;
-use rig_facts::programme::{Command, Condition, Lasts, Phase, Programme, Rate, Step, Wait, Which};
+use rig_facts::programme::{Command, Condition, Lasts, Phase, Programme, Rate, ScenarioLoad, Step, Wait};
 use rig_facts::record::Searched;
 use rig_load::plan::{Flow, Schedule, Transactions};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
@@ -160,14 +160,14 @@ impl Resolver<'_> {
         }
         let mut steps = Vec::new();
         if let Some(rate) = &file.rate {
-            steps.push(Step::Rate { load: Which::Own, rate: self.rate(rate, has.own)? });
+            steps.push(Step::Rate { load: ScenarioLoad::Own, rate: self.rate(rate, has.own)? });
         }
         if let Some(rate) = &file.under_rate {
             let Some(under) = has.under else {
                 let what = format!("'under_rate' where nothing runs under scenario '{}'", scenario.id.get_ref());
                 return Err(self.error(rate.span(), what, Some("give it an `under` load, or write `rate`")));
             };
-            steps.push(Step::Rate { load: Which::Under, rate: self.under_rate(rate, has.own, under)? });
+            steps.push(Step::Rate { load: ScenarioLoad::Under, rate: self.under_rate(rate, has.own, under)? });
         }
         for command in &file.command {
             steps.push(Step::Command(self.command(scenario, command, has.datapaths)?));

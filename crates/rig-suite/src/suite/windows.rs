@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rig_facts::programme::{Rate, Which};
+use rig_facts::programme::{Rate, ScenarioLoad};
 use rig_load::plan::PlanError;
 use toml::Spanned;
 
@@ -21,7 +21,7 @@ impl Traffic {
 impl Scenario {
     /// What is wrong with a window into which nothing of a load may fall; `None` of one that is well. A rate that is searched for,
     /// or a share of a limit, is known when the trial comes to it.
-    fn misses(&self, traffic: &Traffic, which: Which, window: Duration) -> Option<PlanError> {
+    fn misses(&self, traffic: &Traffic, which: ScenarioLoad, window: Duration) -> Option<PlanError> {
         if traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
             return None;
         }
@@ -38,8 +38,8 @@ impl Suite {
     /// Refuses a window into which nothing of a scenario's loads may fall.
     pub fn check_window(&self, window: Duration) -> Result<(), SuiteError> {
         for scenario in &self.scenarios {
-            let loads = std::iter::once((&scenario.traffic, Which::Own));
-            for (traffic, which) in loads.chain(scenario.under.iter().map(|under| (under, Which::Under))) {
+            let loads = std::iter::once((&scenario.traffic, ScenarioLoad::Own));
+            for (traffic, which) in loads.chain(scenario.under.iter().map(|under| (under, ScenarioLoad::Under))) {
                 if let Some(error) = scenario.misses(traffic, which, window) {
                     let what = format!("scenario '{}': {error}", scenario.id);
                     return Err(SuiteError { file: self.file.clone(), line: None, what, hint: None });
@@ -64,8 +64,8 @@ impl<'a> Resolver<'a> {
             [("", Some(file.defaults.get_ref().window.get_ref().0)), ("with --quick, ", quick.map(|q| q.window.0))];
         let step_of_quick = quick.and_then(|quick| quick.search.as_ref()?.step).map(|step| step.0);
         let under = scenario.under.as_ref().zip(under);
-        let loads = [(&scenario.traffic, own, Which::Own)].into_iter();
-        for (traffic, of, which) in loads.chain(under.map(|(traffic, of)| (traffic, of, Which::Under))) {
+        let loads = [(&scenario.traffic, own, ScenarioLoad::Own)].into_iter();
+        for (traffic, of, which) in loads.chain(under.map(|(traffic, of)| (traffic, of, ScenarioLoad::Under))) {
             let misses = |traffic: &Traffic| {
                 let step = traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.step);
                 let steps =

@@ -48,7 +48,7 @@ impl UnderLoad for Fake {
         Ok(())
     }
 
-    fn set_rate(&mut self, load: Which, rate: f64, at_ns: u64) {
+    fn set_rate(&mut self, load: ScenarioLoad, rate: f64, at_ns: u64) {
         self.log(format!("{load:?} {rate} at {}", at_ns / MS));
     }
 
@@ -93,7 +93,7 @@ fn phase(name: &str, steps: Vec<Step>, lasts: Lasts) -> Phase {
 }
 
 fn rate(rate: Rate) -> Vec<Step> {
-    vec![Step::Rate { load: Which::Own, rate }]
+    vec![Step::Rate { load: ScenarioLoad::Own, rate }]
 }
 
 fn time(ms: u64) -> Lasts {

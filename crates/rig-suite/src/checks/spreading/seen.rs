@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use rig_facts::programme::Which;
+use rig_facts::programme::ScenarioLoad;
 use rig_facts::record::{AgentRecord, CommandRecord, InterfaceDelta, PhaseRecord, TrialRecord};
 use rig_load::record::{Direction, WorkerRecord};
 use rig_spread::Tuning;
@@ -119,7 +119,7 @@ impl<'a> Seen<'a> {
     /// last.
     pub fn offered(&self, phase: &str) -> Option<f64> {
         let at = self.trial.phases.iter().position(|one| one.name == phase)?;
-        let told = |load: Which| {
+        let told = |load: ScenarioLoad| {
             let rates = self.trial.phases[..=at].iter().rev().flat_map(|phase| &phase.rates);
             rates.into_iter().find(|rate| rate.load == load).map_or(0.0, |rate| rate.per_second)
         };
@@ -127,7 +127,7 @@ impl<'a> Seen<'a> {
             let sends = |worker: &&WorkerRecord| worker.direction == Direction::Send && worker.background == background;
             self.trial.workers.iter().filter(sends).map(|worker| worker.threads.len() as f64).sum::<f64>()
         };
-        let offered = (told(Which::Own) * threads(false) + told(Which::Under) * threads(true)) * 8.0;
+        let offered = (told(ScenarioLoad::Own) * threads(false) + told(ScenarioLoad::Under) * threads(true)) * 8.0;
         (offered > 0.0).then_some(offered)
     }
 

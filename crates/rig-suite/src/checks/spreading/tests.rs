@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use rig_facts::fixture;
-use rig_facts::programme::Which;
+use rig_facts::programme::ScenarioLoad;
 use rig_facts::record::{
     AgentRecord, CommandRecord, InterfaceDelta, NodeRecord, PhaseEnd, PhaseRecord, RateRecord, Series,
 };
@@ -168,7 +168,7 @@ impl Story {
                 end_ns: begin_ns + LENGTH_NS,
                 ended: PhaseEnd::Time,
                 rates: vec![RateRecord {
-                    load: Which::Own,
+                    load: ScenarioLoad::Own,
                     per_second: self.rates[at] * 1000.0 / threads,
                     share: None,
                 }],

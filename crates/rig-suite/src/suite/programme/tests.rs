@@ -67,8 +67,8 @@ deadline = "90s"
 "#;
     let programme = programme(LOAD, lines);
     assert_eq!(programme.sample, Some(Duration::from_millis(50)));
-    let own = |rate| Step::Rate { load: Which::Own, rate };
-    let under = |rate| Step::Rate { load: Which::Under, rate: Rate::At(rate) };
+    let own = |rate| Step::Rate { load: ScenarioLoad::Own, rate };
+    let under = |rate| Step::Rate { load: ScenarioLoad::Under, rate: Rate::At(rate) };
     let [quarter, both, settle] = programme.phases.as_slice() else { panic!("{programme:?}") };
     assert_eq!((quarter.steps.as_slice(), &quarter.lasts), (&[own(Rate::OfLimit(0.25))][..], &Lasts::Window));
     assert_eq!(both.steps, [own(Rate::At(5000.0)), under(10_240.0)]);

@@ -1,0 +1,104 @@
+//! What happens in a window, and what is counted in it.
+
+use anyhow::{Context, Result};
+use rig_facts::flame::{Profiler, Sampled};
+use rig_facts::layers::HERTZ;
+use rig_facts::programme::{Phase, Programme, Rate, ScenarioLoad};
+use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord};
+use rig_load::driver::Pair;
+use rig_load::plan::Phases;
+use rig_suite::suite::{Scenario, Traffic};
+use rig_sys::cpu::CpuSet;
+use rig_testbed::host::Mark;
+
+use super::agents::{self, Agents, Observed};
+use super::pairs::Placing;
+use super::programme::Outcome;
+use super::rig::Stage;
+
+/// A programme in a window.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Course<'a> {
+    pub programme: &'a Programme,
+    /// What its rates are shares of.
+    pub limit: f64,
+    pub phases: Phases,
+    /// Workers idle without.
+    pub loaded: bool,
+}
+
+impl Course<'_> {
+    /// The rate that a load begins with, where it has one.
+    pub fn first_rate(&self, which: ScenarioLoad) -> Option<f64> {
+        self.programme.first_rate(which).map(|rate| rate.per_second(self.limit))
+    }
+
+    /// The workers of all loads of a scenario.
+    pub fn pairs<'t>(&self, stage: Stage<'t>, scenario: &Scenario) -> Result<Vec<Pair<'t>>> {
+        let Self { programme, phases, loaded, .. } = *self;
+        // Workers know the longest that it can take, and are told when it ends before.
+        let window = programme.longest(phases.window);
+        let phases = Phases { window, interval: programme.sample.unwrap_or(phases.interval), ..phases };
+        let placing = Placing { testbed: stage.testbed, clock: stage.clock, dut: scenario.dut, phases, loaded };
+        let beginning = |traffic: &Traffic, which| match self.first_rate(which).filter(|rate| *rate > 0.0) {
+            Some(rate) => traffic.at_rate(rate),
+            None => traffic.clone(),
+        };
+        let mut pairs = placing.pairs(&beginning(&scenario.traffic, ScenarioLoad::Own), false)?;
+        if let Some(under) = &scenario.under {
+            pairs.extend(placing.pairs(&beginning(under, ScenarioLoad::Under), true)?);
+        }
+        Ok(pairs)
+    }
+
+    /// Its phases as they went, but for those without a name.
+    pub fn records(&self, stage: Stage<'_>, marks: &[Mark], outcomes: Vec<Outcome>) -> Result<Vec<PhaseRecord>> {
+        let record = |(phase, (edge, Outcome { ended, commands })): (&Phase, (&[Mark], Outcome))| {
+            let (begin, end) = (edge[0], edge[1]);
+            Ok(PhaseRecord {
+                name: phase.name.clone(),
+                begin_ns: stage.clock.here(begin.at_ns),
+                end_ns: stage.clock.here(end.at_ns),
+                ended,
+                rates: phase.rates().map(|(load, rate)| rate_record(load, rate, self.limit)).collect(),
+                commands,
+                nodes: stage.testbed.host().between(begin, end)?.nodes,
+            })
+        };
+        let edges = self.programme.phases.iter().zip(marks.windows(2).zip(outcomes));
+        edges.filter(|(phase, _)| !phase.name.is_empty()).map(record).collect()
+    }
+}
+
+fn rate_record(load: ScenarioLoad, rate: Rate, limit: f64) -> RateRecord {
+    let share = match rate {
+        Rate::At(_) => None,
+        Rate::OfLimit(share) => Some(share),
+    };
+    RateRecord { load, per_second: rate.per_second(limit), share }
+}
+
+/// What is counted from a window's begin to its end, beside the nodes' own counters.
+#[derive(Default)]
+pub(super) struct Counting {
+    agents: Option<agents::Window>,
+    profiler: Option<Profiler>,
+}
+
+impl Counting {
+    pub fn begin(&mut self, Stage { testbed, agents, samples, stacks, .. }: Stage<'_>) -> Result<()> {
+        self.agents = Some(agents.begin(samples)?);
+        if stacks {
+            let nodes = 0..testbed.topology().nodes().len();
+            let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
+            self.profiler = Some(Profiler::start(&CpuSet::new(cpus), HERTZ)?);
+        }
+        Ok(())
+    }
+
+    pub fn end(self, agents: &Agents, nodes: &[NodeRecord]) -> Result<(Observed, Option<Sampled>)> {
+        let begun = self.agents.context("the agents were not read at the window's begin")?;
+        let observed = agents.end(begun, nodes)?;
+        Ok((observed, self.profiler.map(Profiler::stop).transpose()?))
+    }
+}
