@@ -20,6 +20,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("measure", "spin", "spin"),
     ("spreader", "steer", "steer"),
     ("vrouter", "bench", "vrouter_bench"),
+    ("vrouter", "trace", "vrouter_trace"),
     ("vrouter", "vrouter", "vrouter"),
 ];
 

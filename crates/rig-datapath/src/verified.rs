@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rig_skip::{Lack, skip};
@@ -34,7 +35,11 @@ fn load_all() -> Result<(), Error> {
     balancer.spread_over(&Spreading::Queues { workers: vec![0], receiver: None, packets: 64 })?;
     // An Ethernet frame of no IP packet.
     balancer.trace(&[0; 64], None)?;
-    Router::load(vrouter::Sizes::default())?;
+    let router = Router::load(vrouter::Sizes::default())?;
+    let loopback = 1;
+    for side in [vrouter::Side::Container, vrouter::Side::Underlay] {
+        router.trace(side, &[0; 64], loopback, [Ipv4Addr::UNSPECIFIED.into(); 2])?;
+    }
     Steer::load(Options { queues: 1, packets: 64, strict: false, completes: true }, 0)?;
     Receive::attach()?;
     CpuTime::attach()?;

@@ -1,4 +1,5 @@
-//! What would happen to a packet: the model of the datapath, with the configuration and the flows of the one that runs.
+//! What would happen to a packet: the program decides, and the model, with the configuration and the flows of the datapath, says by
+//! which routes and rules (docs/decisions/tracing.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -8,7 +9,8 @@ use ipnet::IpNet;
 use rig_cli::packet::{self, PacketOut};
 use rig_datapath::vrouter::model::{Egress, FlowEntry, Model, Outcome, Step};
 use rig_datapath::vrouter::{
-    Action, Config, Encapsulation, Interface, NextHop, Peer, Rule, Side, Tunnel, Underlay, Verdict, Vrf,
+    Action, Config, Decision, Encapsulation, Interface, NextHop, Peer, Reason, Rule, Side, Tunnel, Underlay, Verdict,
+    Vrf,
 };
 
 use super::engine::Engine;
@@ -49,16 +51,15 @@ impl Engine {
             steps.push(format!("a copy of {} bytes goes to analyser {name}", copy.frame.len()));
         }
         steps.extend(outcome.out.and_then(|out| self.way_out(out)));
-        let reason = outcome.reason.map(|reason| {
+        let between = [asked.flow.source, asked.flow.destination].map(|end| end.ip());
+        let decision = self.router.trace(side, &frame, index, between)?;
+        steps.extend(disagreement(&outcome, &decision));
+        let reason = decision.reason.map(|reason| {
             let so_far = self.drops_of(number).unwrap_or_default().into_iter().find(|(known, _)| *known == reason);
             ReasonCount::of_cpus(reason, so_far.as_ref().map_or(&[][..], |(_, cpus)| cpus.as_slice()))
         });
-        let verdict = match (outcome.verdict, outcome.reason) {
-            (Verdict::Pass, _) => "pass",
-            (Verdict::Redirect, None) => "forward",
-            _ => "drop",
-        };
-        let packet_out = self.packet_out(&outcome);
+        let verdict = verdict(decision.verdict, decision.reason);
+        let packet_out = self.packet_out(&outcome, &decision);
         Ok(Trace { interface: name.to_owned(), peer, steps, verdict: verdict.to_owned(), reason, packet_out })
     }
 
@@ -143,16 +144,19 @@ impl Engine {
         Ok(model.packet(Side::Container, 1, plain, 0).frame)
     }
 
-    fn packet_out(&self, outcome: &Outcome) -> Option<PacketOut> {
+    fn packet_out(&self, outcome: &Outcome, decision: &Decision) -> Option<PacketOut> {
+        if decision.verdict != Verdict::Redirect {
+            return None;
+        }
         match outcome.out? {
             // Each goes its own way.
             Egress::Pieces { .. } => None,
             Egress::Interface(number) => {
                 let device = self.interface_name(number).and_then(|name| self.found.devices.get(name).cloned());
-                PacketOut::of(&outcome.frame, device)
+                PacketOut::of(&decision.frame, device)
             }
             Egress::Tunnel(tunnel) => {
-                let out = PacketOut::of(&outcome.frame, self.found.ways.get(&tunnel.peer).cloned())?;
+                let out = PacketOut::of(&decision.frame, self.found.ways.get(&tunnel.peer).cloned())?;
                 Some(PacketOut { source_mac: "-".to_owned(), destination_mac: "-".to_owned(), ..out })
             }
         }
@@ -245,6 +249,26 @@ impl Engine {
     }
 }
 
+fn verdict(verdict: Verdict, reason: Option<Reason>) -> &'static str {
+    match (verdict, reason) {
+        (Verdict::Pass, _) => "pass",
+        (Verdict::Redirect, None) => "forward",
+        _ => "drop",
+    }
+}
+
+/// The program does what it does, whatever the steps lead to: then one of the two is wrong.
+fn disagreement(model: &Outcome, program: &Decision) -> Option<String> {
+    let comes_to = |what: Verdict, reason: Option<Reason>| match reason {
+        Some(reason) => format!("{} ({})", verdict(what, Some(reason)), reason.key()),
+        None => verdict(what, None).to_owned(),
+    };
+    let (steps, decision) = (comes_to(model.verdict, model.reason), comes_to(program.verdict, program.reason));
+    (steps != decision).then(|| {
+        format!("these steps lead to: {steps}; the program's tables lead to: {decision}, which is what happens. Please report it")
+    })
+}
+
 fn labelled(encapsulation: Encapsulation, label: u32) -> String {
     let what = if encapsulation == Encapsulation::Vxlan { "VNI" } else { "label" };
     format!("{}, {what} {label}", encapsulation.name())
@@ -274,4 +298,24 @@ pub(super) fn words(rule: &Rule) -> String {
     parts.extend((more > 0).then(|| format!("{more} more prefixes")));
     parts.extend(rule.remote.is_empty().then(|| "from and to anywhere".to_owned()));
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_program_and_model_differ_the_trace_says_so() {
+        let outcome = |verdict, reason| Outcome { verdict, reason, out: None, frame: Vec::new(), copies: Vec::new() };
+        let decision = |verdict, reason| Decision { verdict, reason, frame: Vec::new() };
+        let told = (Verdict::Redirect, Some(Reason::TtlTold));
+        for (verdict, reason) in [(Verdict::Redirect, None), (Verdict::Drop, Some(Reason::Policy)), told] {
+            assert_eq!(disagreement(&outcome(verdict, reason), &decision(verdict, reason)), None);
+        }
+        let lost = disagreement(&outcome(Verdict::Redirect, None), &decision(Verdict::Drop, Some(Reason::NoRoute)));
+        let words =
+            "these steps lead to: forward; the program's tables lead to: drop (no_route), which is what happens";
+        assert!(lost.as_ref().is_some_and(|lost| lost.starts_with(words)), "{lost:?}");
+        assert!(disagreement(&outcome(told.0, told.1), &decision(Verdict::Drop, Some(Reason::TtlExceeded))).is_some());
+    }
 }

@@ -104,7 +104,7 @@ impl Tables {
 }
 
 /// Elements of the maps that are sized.
-fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
+pub(super) fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
         "interfaces" | "begun" | "ended" | "ended_early" | "short_of_share" | "told" | "log_turns" | "traffic"

@@ -26,6 +26,7 @@ mod spans;
 mod status;
 mod sweep;
 mod tables;
+mod trace;
 mod trial;
 
 pub use closed::open_all;
@@ -41,4 +42,5 @@ pub use sizes::Sizes;
 pub use status::{CopyCount, DroppedPacket, Flow, MirrorCount, Source, Taken, Traffic};
 pub use sweep::{Sweeper, Timeouts};
 pub use tables::{Leads, Way};
+pub use trace::Decision;
 pub use trial::{Outcome, Side, Verdict};

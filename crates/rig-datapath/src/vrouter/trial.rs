@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use libbpf_rs::ProgramInput;
+use libbpf_rs::{Object, ProgramInput};
 
 use crate::Error;
 use crate::object::program as find;
@@ -86,7 +86,7 @@ impl Router {
     /// # Errors
     /// When there is no such interface.
     pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<Outcome, Error> {
-        self.run_marked(FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
+        run(&self.object, FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
     }
 
     /// The same of a packet that has come back to become a piece of itself: which one, and how many times 8 bytes all but the last have.
@@ -95,7 +95,7 @@ impl Router {
     /// When there is no such interface.
     pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<Outcome, Error> {
         let mark = PIECE | u32::from(place) << 16 | u32::from(eights);
-        self.run_marked(FROM_CONTAINER, frame, (interface, mark), 1)
+        run(&self.object, FROM_CONTAINER, frame, (interface, mark), 1)
     }
 
     /// The same with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
@@ -106,33 +106,33 @@ impl Router {
         interface: u32,
         repeat: u32,
     ) -> Result<Outcome, Error> {
-        self.run_marked(program, frame, (interface, 0), repeat)
+        run(&self.object, program, frame, (interface, 0), repeat)
     }
+}
 
-    fn run_marked(
-        &self,
-        program: &'static str,
-        frame: &[u8],
-        (interface, mark): (u32, u32),
-        repeat: u32,
-    ) -> Result<Outcome, Error> {
-        let mut out = vec![0; frame.len() + GROWTH];
-        let mut context = [0_u8; CONTEXT];
-        context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());
-        context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
-        let input = ProgramInput {
-            context_in: Some(&mut context),
-            data_in: Some(frame),
-            data_out: Some(&mut out),
-            repeat,
-            ..ProgramInput::default()
-        };
-        let output =
-            find(&self.object, program)?.test_run(input).map_err(|source| Error::TestRun { program, source })?;
-        Ok(Outcome {
-            verdict: output.return_value.into(),
-            frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
-            each: output.duration,
-        })
-    }
+/// A program by its name, of a loaded object.
+pub(super) fn run(
+    object: &Object,
+    program: &'static str,
+    frame: &[u8],
+    (interface, mark): (u32, u32),
+    repeat: u32,
+) -> Result<Outcome, Error> {
+    let mut out = vec![0; frame.len() + GROWTH];
+    let mut context = [0_u8; CONTEXT];
+    context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());
+    context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
+    let input = ProgramInput {
+        context_in: Some(&mut context),
+        data_in: Some(frame),
+        data_out: Some(&mut out),
+        repeat,
+        ..ProgramInput::default()
+    };
+    let output = find(object, program)?.test_run(input).map_err(|source| Error::TestRun { program, source })?;
+    Ok(Outcome {
+        verdict: output.return_value.into(),
+        frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
+        each: output.duration,
+    })
 }

@@ -17,6 +17,7 @@ mod settings;
 mod shares;
 mod sources;
 mod told;
+mod traces;
 mod traffic;
 mod watched;
 
