@@ -1,6 +1,5 @@
 //! What the machine lacks is said with its remedy before anything is built.
 
-use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -208,6 +207,23 @@ fn assert_run_without_d(output: &Output, store: &Path, why: &str) {
     world::assert_nothing_left("by what was left out");
 }
 
+/// What the verifier says of a program that [`refusing`] has refused.
+const REFUSED: &str = "unknown#100000";
+
+/// A library that has a program refused where it is loaded before the C library's.
+fn refusing_library(directory: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/machine/refused.c");
+    let library = directory.join("refused.so");
+    let made =
+        Command::new("cc").args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(source).output();
+    let Ok(made) = made else {
+        skip(Lack::Program("cc"), "no C compiler");
+        return None;
+    };
+    assert!(made.status.success(), "{}", world::text(&made.stderr));
+    Some(library)
+}
+
 #[test]
 fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_is_measured() {
     if !world::is_root() {
@@ -215,15 +231,8 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
     }
     world::own(|| {
         let Some(directory) = place() else { return };
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/integration/machine/refused.c");
-        let library = directory.path().join("refused.so");
-        let made =
-            Command::new("cc").args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(source).output();
-        let Ok(made) = made else { return skip(Lack::Program("cc"), "no C compiler") };
-        assert!(made.status.success(), "{}", world::text(&made.stderr));
+        let Some(library) = refusing_library(directory.path()) else { return };
         let file = suite_of_a_vrouter(directory.path());
-        // What the verifier says of it.
-        let why = "unknown#100000";
         // The first that is loaded is as good as one in the midst of them.
         for program in ["from_container", "to_analyser"] {
             let store = directory.path().join(format!("{program}.sqlite"));
@@ -233,25 +242,46 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
             let mut how = Command::new("env");
             refusing(&mut how);
             let output = run_of(how, &file, &store);
-            assert_run_without_d(&output, &store, why);
+            assert_run_without_d(&output, &store, REFUSED);
             let err = world::text(&output.stderr);
             assert!(err.contains(&format!("prog '{program}'")) && err.contains("Linux 6.6"), "{err}");
 
             let mut doctor = netrig();
             refusing(&mut doctor);
             let (out, _) = expect(&doctor.arg("doctor").output().unwrap(), 0);
-            assert!(out.contains(why), "{out}");
+            assert!(out.contains(REFUSED), "{out}");
         }
     });
 }
 
+/// What is tried before the run passes, and the agent on its node is refused.
+#[test]
+fn a_scenario_whose_agent_is_refused_is_left_out_and_the_rest_is_measured() {
+    if !world::is_root() {
+        return skip(Lack::Root, "a vRouter needs it");
+    }
+    world::own(|| {
+        let Some(directory) = place() else { return };
+        let Some(library) = refusing_library(directory.path()) else { return };
+        let file = suite_of_a_vrouter(directory.path());
+        let store = directory.path().join("agent.sqlite");
+        let mut how = Command::new("env");
+        how.env("LD_PRELOAD", &library)
+            .envs([("NETRIG_TEST_REFUSED", "from_container"), ("NETRIG_TEST_REFUSED_IN", "agent")]);
+        let output = run_of(how, &file, &store);
+        assert_run_without_d(&output, &store, REFUSED);
+        let err = world::text(&output.stderr);
+        assert!(err.contains("Not in this run: D: start the vRouter"), "{err}");
+    });
+}
+
 /// How far a run of a wire and a vRouter comes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 enum Reached {
     /// Not to the wire, or not to the end.
     Nothing,
-    Load,
-    Start,
+    /// Not to the vRouter, whose programs and tables are too many files.
+    Wire,
     Whole,
 }
 
@@ -260,17 +290,16 @@ impl Reached {
         let err = world::text(&output.stderr);
         let without = |scenario: &str, what: &str| err.contains(&format!("Not in this run: {scenario}: {what}"));
         match output.status.success() && !without("A", "") {
-            true if without("D", "load the vRouter's programs") => Self::Load,
-            true if without("D", "start the vRouter") => Self::Start,
+            true if without("D", "load the vRouter's programs") => Self::Wire,
             true if !without("D", "") => Self::Whole,
             _ => Self::Nothing,
         }
     }
 }
 
-/// Runs a plain wire and a vRouter, and looks for how many open files end the vRouter at `wanted`: how many that is differs from build
-/// to build.
-fn without_vrouter(wanted: Reached) {
+/// Looks for a number of open files that is enough for the wire alone: how many that is differs from build to build.
+#[test]
+fn a_scenario_whose_programs_are_refused_is_left_out_and_the_rest_is_measured() {
     if !world::is_root() {
         return skip(Lack::Root, "a vRouter needs it");
     }
@@ -291,24 +320,14 @@ fn without_vrouter(wanted: Reached) {
             let output = run_of(how, &file, &store);
             let reached = Reached::of(&output);
             said += &format!("with {most}, {reached:?}: {}\n", world::text(&output.stderr));
-            match reached.cmp(&wanted) {
-                Ordering::Less => less = most,
-                Ordering::Greater => more = most,
-                Ordering::Equal => {
+            match reached {
+                Reached::Nothing => less = most,
+                Reached::Whole => more = most,
+                Reached::Wire => {
                     return assert_run_without_d(&output, &store, &format!("{most} files open: raise the limit"));
                 }
             }
         }
         panic!("no limit ends it there:\n{said}");
     });
-}
-
-#[test]
-fn a_scenario_whose_programs_are_refused_is_left_out_and_the_rest_is_measured() {
-    without_vrouter(Reached::Load);
-}
-
-#[test]
-fn a_scenario_that_cannot_be_set_up_is_left_out_and_the_rest_is_measured() {
-    without_vrouter(Reached::Start);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Before the C library (LD_PRELOAD): where a program of the name in NETRIG_TEST_REFUSED is loaded, each helper that it calls is one that
- * no kernel has, so that this kernel's verifier refuses it, as an older one's does.
+ * no kernel has, so that this kernel's verifier refuses it, as an older one's does. With NETRIG_TEST_REFUSED_IN in processes of that
+ * subcommand alone.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/bpf.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -37,10 +39,22 @@ static long load(long (*next)(long, ...), const union bpf_attr *asked, size_t si
 	return result;
 }
 
+/* Whether the first argument of this process is `subcommand`. */
+static int is_subcommand(const char *subcommand)
+{
+	char line[4096] = "";
+	FILE *file = fopen("/proc/self/cmdline", "r");
+	size_t count = file ? fread(line, 1, sizeof(line) - 2, file) : 0;
+
+	if (file)
+		fclose(file);
+	return strlen(line) < count && strcmp(line + strlen(line) + 1, subcommand) == 0;
+}
+
 long syscall(long number, ...)
 {
 	long (*next)(long, ...) = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
-	const char *refused = getenv("NETRIG_TEST_REFUSED");
+	const char *refused = getenv("NETRIG_TEST_REFUSED"), *in = getenv("NETRIG_TEST_REFUSED_IN");
 	long arguments[6];
 	va_list list;
 
@@ -48,7 +62,7 @@ long syscall(long number, ...)
 	for (int i = 0; i < 6; i++)
 		arguments[i] = va_arg(list, long);
 	va_end(list);
-	if (number == SYS_bpf && arguments[0] == BPF_PROG_LOAD && refused) {
+	if (number == SYS_bpf && arguments[0] == BPF_PROG_LOAD && refused && (!in || is_subcommand(in))) {
 		const union bpf_attr *attr = (const union bpf_attr *)arguments[1];
 
 		if (strncmp(attr->prog_name, refused, sizeof(attr->prog_name)) == 0)
