@@ -11,14 +11,16 @@ use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::{note, print};
+use rig_service::AskError;
 use rig_service::lock::Lock;
+use rig_service::log::LogOptions;
 use rig_stats::units::{PerSecond, Span};
 use rig_sys::netlink::Netlink;
 use rig_sys::socket::{NamedAddress, parse_address};
 
 use super::capacity::{Load, Need};
-use super::client::{AskError, ask};
-use super::daemon::keep::{lock, remove_all};
+use super::client::{self, ask};
+use super::daemon::keep::{remove_all, taken};
 use super::daemon::{self, Overlay, Run};
 use super::instance::{Name, files};
 use super::message::{Protocol, Reply, Request, ServiceKey};
@@ -116,6 +118,11 @@ pub struct RunArgs {
     /// Serve metrics for Prometheus at http://ADDR/metrics, e.g. 127.0.0.1:9180, in place of the file's
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     metrics: Option<SocketAddr>,
+    /// Take the settings from standard input, be asked there, and end with it
+    #[arg(long, hide = true, conflicts_with_all = ["file", "persist"])]
+    on_stdio: bool,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 /// Ending takes a moment: tables of gigabytes are given back.
@@ -123,16 +130,29 @@ const ENDING: Duration = Duration::from_secs(30);
 
 pub fn execute(control: Control) -> Result<Exit, Failure> {
     match control {
-        Control::Run(RunArgs { file, which, persist, devices, generic, connections, workers, metrics }) => {
+        Control::Run(RunArgs {
+            file,
+            which,
+            persist,
+            devices,
+            generic,
+            connections,
+            workers,
+            metrics,
+            on_stdio,
+            log,
+        }) => {
+            log.begin();
             let workers = workers.map(Workers::Count);
             let overlay = Overlay { devices, generic, connections, workers, metrics };
-            daemon::run(&Run { file, name: which.chosen()?, persist, overlay })
+            let run = Run { file, name: which.chosen()?, persist, overlay };
+            if on_stdio { daemon::run_on_stdio(&run) } else { daemon::run(&run) }
         }
         Control::Check { file, rate, lasts } => {
             let lasts = lasts.map_or(Duration::ZERO, |lasts| lasts.0);
             check(&file, rate.map(|rate| Load { rate: rate.get(), lasts }))
         }
-        Control::Reload { which } => done(ask(&which.chosen()?, &Request::Reload)?),
+        Control::Reload { which } => done(Reply::Done(client::client(&which.chosen()?).reload()?)),
         Control::Flush { which, service, backend, all } => {
             let service = service_of(&service)?;
             if service.is_none() && backend.is_none() && !all {
@@ -224,7 +244,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
         }
         // What persists without a control plane can be removed without one.
         Err(AskError::NotRunning { .. } | AskError::Unattended { .. }) if detach => {
-            let _lock = lock(&files)?;
+            let _lock = files.lock(|process| taken(files.instance(), process))?;
             if !remove_all(&files)? {
                 let error = anyhow!("no balancer named {name} runs or persists here: there is nothing to stop");
                 return Err(Failure::new(Exit::Lacking, error));
@@ -238,7 +258,7 @@ fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {
 
 fn save(name: &Name, file: Option<&Path>) -> Result<Exit, Failure> {
     let Reply::Text(text) = ask(name, &Request::Configuration)? else {
-        return Err(AskError::Foreign { name: name.clone() }.into());
+        return Err(client::foreign(name).into());
     };
     let Some(file) = file else {
         print(&text)?;

@@ -41,7 +41,7 @@ impl FromStr for Name {
     }
 }
 
-const BALANCER: ServiceKind = ServiceKind { directory: "lb", pins: "netrig" };
+pub(crate) const BALANCER: ServiceKind = ServiceKind { protocol: "netrig-lb", directory: "lb", pins: "netrig" };
 
 /// The files of the balancer of a name.
 pub fn files(name: &Name) -> ServiceFiles {

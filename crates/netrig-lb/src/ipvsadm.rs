@@ -8,13 +8,13 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, anyhow};
-
-pub use self::line::{Command, Line};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams;
 use rig_cli::visible::visible;
+use rig_service::{AskError, Refusal};
 
-use super::client::{self, AskError, status};
+pub use self::line::{Command, Line};
+use super::client::{self, status};
 use super::instance::Name;
 use super::listing::{self, Listing, Style, What};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
@@ -109,7 +109,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
 
 /// ipvsadm is silent when all is well, so what there is to say is for people to read.
 fn done(reply: Reply, name: &Name) -> Result<(), Failure> {
-    let Reply::Done(notes) = reply else { return Err(client::AskError::Foreign { name: name.clone() }.into()) };
+    let Reply::Done(notes) = reply else { return Err(client::foreign(name).into()) };
     notes.iter().for_each(streams::note);
     Ok(())
 }
@@ -142,9 +142,8 @@ fn restore(name: &Name) -> Result<(), Failure> {
     }
     let lines = rules.lines;
     let reply = client::ask(name, &Request::Edits(rules.edits)).map_err(|error| match error {
-        AskError::Refused { what, hint, edit: Some(edit) } if edit < lines.len() => {
-            let what = format!("standard input, line {}: {what}", lines[edit]);
-            AskError::Refused { what, hint, edit: None }
+        AskError::Refused(Refusal { what, hint, edit: Some(edit) }) if edit < lines.len() => {
+            Refusal::new(format!("standard input, line {}: {what}", lines[edit]), hint).into()
         }
         error => error,
     })?;

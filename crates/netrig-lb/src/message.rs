@@ -1,5 +1,4 @@
-//! What is said between the running control plane and who asks it: a JSON line each way, except that a listing of
-//! connections is many lines.
+//! What is said between the running control plane and its clients.
 //!
 //! What is told to programs by `--json` is [`Status`] and [`ConnectionEntry`], so fields are added, never renamed.
 
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum Request {
     /// Answered by [`Reply::Status`].
     Status,
-    /// Answered by a [`Reply::Connections`] for each batch, the last of which says so.
+    /// Answered by a [`Reply::Connections`] for each batch.
     Connections(Filter),
     /// Answered by [`Reply::Done`] when it is in force.
     Edit(Edit),
@@ -24,8 +23,6 @@ pub enum Request {
     Zero(Option<ServiceKey>),
     /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Done`], which says how many.
     Flush { service: Option<ServiceKey>, backend: Option<SocketAddr> },
-    /// Reads the configuration file again. Answered by [`Reply::Done`], which says what has changed.
-    Reload,
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
@@ -38,22 +35,11 @@ pub enum Request {
 #[serde(rename_all = "kebab-case")]
 pub enum Reply {
     Status(Box<Status>),
-    Connections {
-        entries: Vec<ConnectionEntry>,
-        last: bool,
-    },
+    Connections(Vec<ConnectionEntry>),
     /// What was done, where there is something to say.
     Done(Vec<String>),
     Text(String),
     Trace(Box<Trace>),
-    /// Nothing was done.
-    Refused {
-        what: String,
-        hint: Option<String>,
-        /// Which of [`Request::Edits`] cannot be made, counted from 0.
-        #[serde(default)]
-        edit: Option<usize>,
-    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

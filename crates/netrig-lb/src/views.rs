@@ -116,7 +116,7 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
 fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {
     let flow = packet::parse(words).or_exit(Exit::BadInput)?;
     let asked = Traced { flow, device: device.map(str::to_owned) };
-    let foreign = || client::AskError::Foreign { name: name.clone() };
+    let foreign = || client::foreign(name);
     let Reply::Trace(trace) = client::ask(name, &Request::Trace(asked))? else {
         return Err(foreign().into());
     };

@@ -11,12 +11,14 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::help;
 use rig_cli::streams::{print, print_on};
+use rig_service::AskError;
+use rig_service::log::LogOptions;
 use rig_spread::Tuning;
 use rig_sys::socket::parse_address;
 use serde::Serialize;
 
 use crate::actuator::{self, Kind};
-use crate::client::{self, AskError};
+use crate::client;
 use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
 use crate::settings::{Changes, Pattern, Rule, Settings};
@@ -138,7 +140,7 @@ struct How {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Interfaces of this network namespace, or patterns of their names such as 'veth*'
-    #[arg(value_name = "INTERFACE", required_unless_present = "file")]
+    #[arg(value_name = "INTERFACE", required_unless_present_any = ["file", "on_stdio"])]
     interfaces: Vec<Pattern>,
     /// The settings; interfaces that are named here go before its rules
     #[arg(long, short = 'f', value_name = "FILE")]
@@ -155,6 +157,11 @@ struct RunArgs {
     /// Record what the spreader sees in DIRECTORY/INTERFACE.jsonl
     #[arg(long, value_name = "DIRECTORY", hide_short_help = true)]
     record: Option<PathBuf>,
+    /// Take the settings from standard input, be asked there, and end with it
+    #[arg(long, hide = true, conflicts_with_all = ["interfaces", "file", "actuator"])]
+    on_stdio: bool,
+    #[command(flatten)]
+    log: LogOptions,
 }
 
 /// Ending takes a moment.
@@ -171,7 +178,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Run(arguments) => run(arguments),
         Command::Check { file } => check(&file),
         Command::Probe { interface, how } => probe(&interface, how.json),
-        Command::Reload => lines(&client::done(&Request::Reload)?),
+        Command::Reload => lines(&client::client()?.reload()?),
         Command::Set { changes, .. } if changes.is_empty() => {
             let error = anyhow!("give what to change, e.g. --mode dynamic: see `netrig spread set --help`");
             Err(Failure::new(Exit::BadInput, error))
@@ -195,7 +202,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
 }
 
 fn run(arguments: RunArgs) -> Result<Exit, Failure> {
-    let RunArgs { interfaces, file, actuator, changes, metrics, record } = arguments;
+    let RunArgs { interfaces, file, actuator, changes, metrics, record, on_stdio, log } = arguments;
+    log.begin();
     if interfaces.is_empty() && (!changes.is_empty() || !actuator.is_empty()) {
         let error =
             anyhow!("settings on the command line need interfaces that are named there: name them, or use the file");
@@ -207,6 +215,9 @@ fn run(arguments: RunArgs) -> Result<Exit, Failure> {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("make {}", directory.display()))
             .or_exit(Exit::Failed)?;
+    }
+    if on_stdio {
+        return daemon::run_on_stdio(metrics, record);
     }
     // The name is each interface's.
     let rule = Rule {
@@ -254,7 +265,7 @@ fn events(interface: Option<&str>, follow: bool, json: bool) -> Result<Exit, Fai
     let mut after = 0;
     loop {
         let new = match client::events(after) {
-            Err(AskError::NotRunning) if follow && after > 0 => return Ok(Exit::Done),
+            Err(AskError::NotRunning { .. }) if follow && after > 0 => return Ok(Exit::Done),
             new => new?,
         };
         let mut text = String::new();

@@ -3,10 +3,10 @@
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure};
 use rig_service::files::{ServiceFiles, ServiceKind};
-use rig_service::lock::Lock;
 use rig_sys::netns::NetNs;
 
-const SPREADER: ServiceKind = ServiceKind { directory: "spread", pins: "netrig-spread" };
+pub(crate) const SPREADER: ServiceKind =
+    ServiceKind { protocol: "netrig-spread", directory: "spread", pins: "netrig-spread" };
 
 /// What interfaces had before they were taken.
 pub(crate) const BEFORE: &str = "before";
@@ -21,11 +21,9 @@ pub(crate) fn files() -> anyhow::Result<ServiceFiles> {
     Ok(ServiceFiles::new(&SPREADER, format!("net-{namespace}")))
 }
 
-/// For the one process that runs the spreader.
-pub(crate) fn lock(files: &ServiceFiles) -> Result<Lock, Failure> {
-    files.lock(|process| {
-        let error = anyhow!("a spreader runs in this network namespace already, as process {process}");
-        Failure::new(Exit::BadInput, error)
-            .with_next("give it another interface by its file and `netrig spread reload`, or end it first")
-    })
+/// That another process runs the spreader of this namespace.
+pub(crate) fn taken(process: &str) -> Failure {
+    let error = anyhow!("a spreader runs in this network namespace already, as process {process}");
+    Failure::new(Exit::BadInput, error)
+        .with_next("give it another interface by its file and `netrig spread reload`, or end it first")
 }

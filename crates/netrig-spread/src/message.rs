@@ -1,8 +1,7 @@
-//! What is said between a running spreader and whoever asks it, and what it publishes as JSON.
+//! What is said between a running spreader and its clients, and what it publishes as JSON.
 
 use std::collections::BTreeMap;
 
-use rig_service::ask::Answer;
 use rig_spread::{Abilities, Effective, Event, Move, Settings, Situation, Standing, Why};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,8 +21,6 @@ pub enum Request {
     Events {
         after: u64,
     },
-    /// The file is read again.
-    Reload,
     Stop,
 }
 
@@ -32,17 +29,6 @@ pub enum Reply {
     Status(Box<Status>),
     Events(Vec<Logged>),
     Done(Vec<String>),
-    Refused { what: String, hint: Option<String> },
-}
-
-impl Answer for Reply {
-    fn is_last(&self) -> bool {
-        true
-    }
-
-    fn refused(what: String, hint: Option<String>) -> Self {
-        Self::Refused { what, hint }
-    }
 }
 
 /// A running spreader. Times are nanoseconds unless a name says otherwise; totals count since the interface was taken.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::Args;
 use netrig_lb::instance::{DEFAULT_NAME, Name};
-use netrig_vrouter::client::Asked;
+use netrig_vrouter::client::RouterClient;
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::streams::print_on;
 use rig_stats::units::Span;
@@ -60,7 +60,7 @@ pub fn execute(args: &TopArgs) -> Result<Exit, Failure> {
     }
     let wanted = match (&args.lb, &args.vrouter) {
         (Some(name), _) => Wanted::Balancer(name.clone()),
-        (None, Some(node)) => Wanted::Router(Asked::of(node.as_deref())?),
+        (None, Some(node)) => Wanted::Router(RouterClient::of(node.as_deref())?),
         (None, None) => Wanted::Interfaces(args.interfaces.clone()),
     };
     let source = Source::open(wanted)?;

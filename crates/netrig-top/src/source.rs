@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use netrig_lb::instance::Name;
-use netrig_spread::client::AskError;
-use netrig_vrouter::client::Asked;
+use netrig_vrouter::client::RouterClient;
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_datapath::receive::Receive;
+use rig_service::AskError;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, NamespaceCounters};
 use rig_sys::napi;
@@ -22,7 +22,7 @@ pub enum Wanted {
     /// These interfaces; without any, those that a spreader has taken, or all where none runs.
     Interfaces(Vec<String>),
     Balancer(Name),
-    Router(Asked),
+    Router(RouterClient),
 }
 
 /// Reads again and again.
@@ -63,7 +63,7 @@ impl Source {
             Wanted::Interfaces(names) => {
                 match netrig_spread::client::status() {
                     Ok(status) => reading.spreader = Some(status),
-                    Err(AskError::NotRunning) => {}
+                    Err(AskError::NotRunning { .. }) => {}
                     Err(error) => reading.lacks.push(in_words(&error.into())),
                 }
                 match (&reading.spreader, names.is_empty()) {

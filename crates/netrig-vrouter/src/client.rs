@@ -1,76 +1,51 @@
 //! Asking a running router.
 
-use std::io;
-use std::path::PathBuf;
+use std::ops::ControlFlow;
 
-use rig_cli::exit::{Exit, Failure};
-use rig_service::ask::{self, NoAnswer};
-use rig_service::files::ServiceFiles;
+use rig_service::{AskError, Client, Refusal};
 
 use crate::instance::{files, running};
 use crate::message::{FlowEntry, FlowFilter, Log, Reply, Request, Status, Table, Trace, Traced, Wanted};
 
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    #[error("no router runs here: start it with `netrig vrouter run FILE --node NAME`")]
-    NoneRuns,
-    #[error("the router of node '{node}' does not run here: start it with `netrig vrouter run FILE --node {node}`")]
-    NotRunning { node: String },
-    #[error("routers of several nodes run here: choose one with --node, one of {nodes}")]
-    Several { nodes: String },
-    #[error(
-        "not permitted to talk to the router of node '{node}': its socket {socket} is for the user that runs it (root)"
-    )]
-    NotPermitted { node: String, socket: PathBuf },
-    /// Nothing was done.
-    #[error("{what}{}", hint.as_deref().map(|hint| format!("\n  {hint}")).unwrap_or_default())]
-    Refused { what: String, hint: Option<String> },
-    #[error("the router of node '{node}' does not answer at {socket}: {source}")]
-    Silent { node: String, socket: PathBuf, source: io::Error },
-    #[error(
-        "the router of node '{node}' gives an answer that this netrig does not understand: restart it with this version"
-    )]
-    Foreign { node: String },
-}
-
-impl From<AskError> for Failure {
-    fn from(error: AskError) -> Self {
-        let exit = match error {
-            AskError::Refused { .. } | AskError::Several { .. } => Exit::BadInput,
-            AskError::NoneRuns | AskError::NotRunning { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
-            AskError::Silent { .. } | AskError::Foreign { .. } => Exit::Failed,
-        };
-        Self::new(exit, error)
-    }
-}
-
 /// A router that runs here.
 #[derive(Debug, Clone)]
-pub struct Asked(ServiceFiles);
+pub struct RouterClient(Client);
 
-impl Asked {
+fn client(node: &str) -> Client {
+    let absent =
+        format!("the router of node '{node}' does not run here: start it with `netrig vrouter run FILE --node {node}`");
+    Client::new(files(node), format!("the router of node '{node}'"), absent)
+}
+
+impl RouterClient {
     /// The one of a node; the only one, where no node is named.
     ///
     /// # Errors
     /// Where nobody or several could be meant.
     pub fn of(node: Option<&str>) -> Result<Self, AskError> {
         if let Some(node) = node {
-            return Ok(Self(files(node)));
+            return Ok(Self(client(node)));
         }
         match &running()[..] {
-            [] => Err(AskError::NoneRuns),
-            [node] => Ok(Self(files(node))),
-            several => Err(AskError::Several { nodes: several.join(", ") }),
+            [] => {
+                let absent = "no router runs here: start it with `netrig vrouter run FILE --node NAME`".to_owned();
+                Err(AskError::NotRunning { absent })
+            }
+            [node] => Ok(Self(client(node))),
+            several => {
+                let what =
+                    format!("routers of several nodes run here: choose one with --node, one of {}", several.join(", "));
+                Err(Refusal::new(what, None).into())
+            }
         }
     }
 
     fn foreign(&self) -> AskError {
-        AskError::Foreign { node: self.0.instance().to_owned() }
+        self.0.foreign("an answer to something else")
     }
 
     pub fn status(&self) -> Result<Status, AskError> {
-        match Conversation::begin(&self.0, &Request::Status)?.next()? {
+        match self.0.ask(&Request::Status)? {
             Reply::Status(status) => Ok(*status),
             _ => Err(self.foreign()),
         }
@@ -78,7 +53,7 @@ impl Asked {
 
     /// Of a VRF, or of all.
     pub fn routes(&self, vrf: Option<u32>) -> Result<Vec<Table>, AskError> {
-        match Conversation::begin(&self.0, &Request::Routes(vrf))?.next()? {
+        match self.0.ask(&Request::Routes(vrf))? {
             Reply::Routes(tables) => Ok(tables),
             _ => Err(self.foreign()),
         }
@@ -86,14 +61,14 @@ impl Asked {
 
     /// The one that something takes, in a table of its own.
     pub fn route(&self, vrf: u32, to: Wanted) -> Result<Table, AskError> {
-        match Conversation::begin(&self.0, &Request::Route { vrf, to })?.next()? {
+        match self.0.ask(&Request::Route { vrf, to })? {
             Reply::Routes(tables) => tables.into_iter().next().ok_or_else(|| self.foreign()),
             _ => Err(self.foreign()),
         }
     }
 
     pub fn trace(&self, traced: Traced) -> Result<Trace, AskError> {
-        match Conversation::begin(&self.0, &Request::Trace(traced))?.next()? {
+        match self.0.ask(&Request::Trace(traced))? {
             Reply::Trace(trace) => Ok(*trace),
             _ => Err(self.foreign()),
         }
@@ -101,17 +76,14 @@ impl Asked {
 
     /// What rules have logged, from a sequence number on.
     pub fn log(&self, from: u64) -> Result<Log, AskError> {
-        match Conversation::begin(&self.0, &Request::Log { from })?.next()? {
+        match self.0.ask(&Request::Log { from })? {
             Reply::Log(log) => Ok(log),
             _ => Err(self.foreign()),
         }
     }
 
     pub fn reload(&self) -> Result<Vec<String>, AskError> {
-        match Conversation::begin(&self.0, &Request::Reload)?.next()? {
-            Reply::Done(said) => Ok(said),
-            _ => Err(self.foreign()),
-        }
+        self.0.reload()
     }
 
     pub fn flows(&self) -> Result<Vec<FlowEntry>, AskError> {
@@ -123,44 +95,12 @@ impl Asked {
     }
 
     fn listed(&self, request: &Request) -> Result<Vec<FlowEntry>, AskError> {
-        let mut conversation = Conversation::begin(&self.0, request)?;
         let mut all = Vec::new();
-        loop {
-            let Reply::Flows { flows, last } = conversation.next()? else { return Err(self.foreign()) };
+        let listed = self.0.stream(request, |reply| {
+            let Reply::Flows(flows) = reply else { return ControlFlow::Break(()) };
             all.extend(flows);
-            if last {
-                return Ok(all);
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Conversation {
-    node: String,
-    socket: PathBuf,
-    with: ask::Conversation<Reply>,
-}
-
-impl Conversation {
-    fn begin(files: &ServiceFiles, request: &Request) -> Result<Self, AskError> {
-        let (socket, node) = (files.socket(), files.instance().to_owned());
-        let with = ask::Conversation::begin(&socket, request).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning { node: node.clone() },
-            io::ErrorKind::PermissionDenied => AskError::NotPermitted { node: node.clone(), socket: socket.clone() },
-            _ => AskError::Silent { node: node.clone(), socket: socket.clone(), source },
+            ControlFlow::Continue(())
         })?;
-        Ok(Self { node, socket, with })
-    }
-
-    fn next(&mut self) -> Result<Reply, AskError> {
-        match self.with.answer() {
-            Ok(Reply::Refused { what, hint }) => Err(AskError::Refused { what, hint }),
-            Ok(reply) => Ok(reply),
-            Err(NoAnswer::Foreign) => Err(AskError::Foreign { node: self.node.clone() }),
-            Err(NoAnswer::Io(source)) => {
-                Err(AskError::Silent { node: self.node.clone(), socket: self.socket.clone(), source })
-            }
-        }
+        if listed.is_break() { Err(self.foreign()) } else { Ok(all) }
     }
 }

@@ -11,11 +11,13 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_cli::help;
 use rig_cli::packet;
 use rig_cli::streams::{self, print};
+use rig_service::AskError;
+use rig_service::log::LogOptions;
 use rig_stats::units::Span;
 use rig_sys::socket::parse_address;
 use serde::Serialize;
 
-use crate::client::{AskError, Asked};
+use crate::client::RouterClient;
 use crate::listing::{self, Family};
 use crate::message::{FlowEntry, FlowFilter, LogEntry, Status, Traced, Wanted};
 use crate::rates::{self, Pace};
@@ -45,7 +47,8 @@ enum Command {
     )]
     Run {
         /// The settings of all nodes
-        file: PathBuf,
+        #[arg(required_unless_present = "on_stdio")]
+        file: Option<PathBuf>,
         /// The node that runs in this network namespace
         #[arg(long)]
         node: String,
@@ -60,6 +63,11 @@ enum Command {
         /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9300
         #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
         metrics: Option<SocketAddr>,
+        /// Take the settings from standard input, be asked there, and end with it
+        #[arg(long, hide = true, conflicts_with_all = ["file", "persist", "fail_open"])]
+        on_stdio: bool,
+        #[command(flatten)]
+        log: LogOptions,
     },
     /// Undo what a router has left behind that does not run any more: open the interfaces that it has closed; after
     /// --persist, detach its programs and forget its flows
@@ -370,8 +378,12 @@ pub fn command_line() -> clap::Command {
 pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     let program = OsString::from("netrig vrouter");
     match help::parse::<Vrouter>([program].iter().chain(arguments).cloned()).command {
-        Command::Run { file, node, persist, fail_open, metrics } => {
-            daemon::run(&file, &node, daemon::After { persist, fail_open }, metrics)
+        Command::Run { file, node, persist, fail_open, metrics, log, .. } => {
+            log.begin();
+            match file {
+                Some(file) => daemon::run(&file, &node, daemon::After { persist, fail_open }, metrics),
+                None => daemon::run_on_stdio(&node, metrics),
+            }
         }
         Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),
@@ -423,8 +435,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
 }
 
 impl Which {
-    fn ask(&self) -> Result<Asked, Failure> {
-        Ok(Asked::of(self.node.as_deref())?)
+    fn ask(&self) -> Result<RouterClient, Failure> {
+        Ok(RouterClient::of(self.node.as_deref())?)
     }
 }
 
@@ -524,11 +536,11 @@ fn flow(number: u32, how: &How) -> Result<Exit, Failure> {
     done(&texts?.join("\n"))
 }
 
-fn with_routes(asked: &Asked, status: &Status, flow: &FlowEntry, all: &[FlowEntry]) -> Result<String, Failure> {
+fn with_routes(asked: &RouterClient, status: &Status, flow: &FlowEntry, all: &[FlowEntry]) -> Result<String, Failure> {
     let route = |to: IpAddr| match asked.route(flow.vrf, Wanted::Prefix(to.into())) {
         Ok(table) => Ok(Some(table)),
         // It may have gone since.
-        Err(AskError::Refused { .. }) => Ok(None),
+        Err(AskError::Refused(_)) => Ok(None),
         Err(error) => Err(Failure::from(error)),
     };
     let (source, destination) = (route(flow.source.ip())?, route(flow.destination.ip())?);

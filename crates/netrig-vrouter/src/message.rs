@@ -1,5 +1,4 @@
-//! What is said between a running router and who asks it: a JSON line each way, except that a listing of flows is many
-//! lines.
+//! What is said between a running router and its clients.
 //!
 //! What is told to programs by `--json` are parts of it, so fields are added, never renamed.
 
@@ -21,7 +20,7 @@ pub enum Request {
     Routes(Option<u32>),
     /// The route of a VRF that something takes. Answered by [`Reply::Routes`] with a table that has it alone.
     Route { vrf: u32, to: Wanted },
-    /// Answered by a [`Reply::Flows`] for each batch, the last of which says so.
+    /// Answered by a [`Reply::Flows`] for each batch.
     Flows,
     /// Those that a filter takes. Answered as [`Request::Flows`].
     FlowsOf(FlowFilter),
@@ -29,8 +28,6 @@ pub enum Request {
     Trace(Traced),
     /// What rules have logged, from this sequence number on. Answered by [`Reply::Log`].
     Log { from: u64 },
-    /// Reads the file again. Answered by [`Reply::Done`], which says what was noticed.
-    Reload,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,19 +35,9 @@ pub enum Request {
 pub enum Reply {
     Status(Box<Status>),
     Routes(Vec<Table>),
-    Flows {
-        flows: Vec<FlowEntry>,
-        last: bool,
-    },
+    Flows(Vec<FlowEntry>),
     Trace(Box<Trace>),
     Log(Log),
-    /// What was done, where there is something to say.
-    Done(Vec<String>),
-    /// Nothing was done.
-    Refused {
-        what: String,
-        hint: Option<String>,
-    },
 }
 
 /// What a route is looked up for.

@@ -4,19 +4,30 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_lines::Protocol;
 use sha2::{Digest, Sha256};
 
 use crate::bpf_file_system;
 use crate::lock::Lock;
+use crate::protocol::{LONGEST, VERSION};
 use crate::run_directory::RunDirectory;
 
-/// A kind of service, by the names that its files have.
+/// A kind of service, by the names that it has for programs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ServiceKind {
+    /// Of what is said to it.
+    pub protocol: &'static str,
     /// In the run directory, of all services of this kind.
     pub directory: &'static str,
     /// On the bpf file system, of those of the machine's own run directory.
     pub pins: &'static str,
+}
+
+impl ServiceKind {
+    /// As this version speaks it.
+    pub fn protocol(&self) -> Protocol {
+        Protocol { name: self.protocol, version: VERSION, longest: LONGEST }
+    }
 }
 
 /// The files of one service. Two of the same kind and name are the same service where they have the same run directory, and share
@@ -34,6 +45,10 @@ impl ServiceFiles {
     /// Of the machine, or of what `$NETRIG_RUN` names.
     pub fn new(kind: &'static ServiceKind, instance: impl Into<String>) -> Self {
         Self { run: RunDirectory::of_machine(), kind, instance: instance.into() }
+    }
+
+    pub(crate) fn kind(&self) -> &'static ServiceKind {
+        self.kind
     }
 
     pub fn instance(&self) -> &str {
@@ -104,16 +119,23 @@ fn digest(path: &Path) -> String {
 }
 
 #[cfg(test)]
+impl ServiceFiles {
+    pub(crate) fn at(run: &Path, kind: &'static ServiceKind, instance: &str) -> Self {
+        Self { run: RunDirectory::at(run), kind, instance: instance.to_owned() }
+    }
+}
+
+#[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
 
-    const BALANCER: ServiceKind = ServiceKind { directory: "lb", pins: "netrig" };
+    const BALANCER: ServiceKind = ServiceKind { protocol: "netrig-lb", directory: "lb", pins: "netrig" };
 
     fn pins(run: &Path) -> PathBuf {
-        ServiceFiles { run: RunDirectory::at(run), kind: &BALANCER, instance: "lb".to_owned() }.pins()
+        ServiceFiles::at(run, &BALANCER, "lb").pins()
     }
 
     #[test]

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rig_sys::socket::NamedAddress;
 
-use crate::ask::Crowd;
+use crate::connections::Connections;
 
 /// Who has not asked and taken the answer by then is left, however steadily it goes on.
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// Some collectors, and somebody who is slow on purpose.
+/// Some collectors, and a client that is slow on purpose.
 const MOST_AT_ONCE: usize = 16;
 /// Of a request's head.
 const LONGEST: usize = 16 << 10;
@@ -29,7 +29,7 @@ pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(place)
 }
 
-/// The metrics as text, each time that somebody asks for them; `None` when they cannot be had.
+/// The metrics as text, each time that a client asks for them; `None` when they cannot be had.
 type Rendered = dyn Fn() -> Option<String> + Send + Sync;
 
 /// Serves as long as the process lives.
@@ -39,35 +39,35 @@ type Rendered = dyn Fn() -> Option<String> + Send + Sync;
 pub fn serve(listener: TcpListener, rendered: impl Fn() -> Option<String> + Send + Sync + 'static) -> io::Result<()> {
     let rendered: Arc<Rendered> = Arc::new(rendered);
     let serve = move || {
-        Crowd::new("scrape", MOST_AT_ONCE).welcome(listener.incoming(), move |stream| {
+        Connections::new("scrape", MOST_AT_ONCE).serve(listener.incoming(), move |stream| {
             // Who has gone away needs no answer.
-            let _gone = answer(&mut Hasty { stream, until: Instant::now() + PATIENCE }, &*rendered);
+            let _gone = answer(&mut DeadlineStream { stream, until: Instant::now() + PATIENCE }, &*rendered);
         });
     };
     thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
 }
 
 /// A stream that is given up at a moment: one byte at a time would renew a timeout of each call.
-struct Hasty {
+struct DeadlineStream {
     stream: TcpStream,
     until: Instant,
 }
 
-impl Hasty {
+impl DeadlineStream {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-impl Read for Hasty {
+impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(buffer)
     }
 }
 
-impl Write for Hasty {
+impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         self.stream.write(buffer)
@@ -78,7 +78,7 @@ impl Write for Hasty {
     }
 }
 
-fn answer(stream: &mut Hasty, rendered: &Rendered) -> io::Result<()> {
+fn answer(stream: &mut DeadlineStream, rendered: &Rendered) -> io::Result<()> {
     let mut head = Vec::new();
     let (status, kind, body) = loop {
         let mut more = [0; 2048];
@@ -153,7 +153,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut peer = TcpStream::connect(listener.local_addr()?)?;
         peer.write_all(b"GET /")?;
-        let mut late = Hasty { stream: listener.accept()?.0, until: Instant::now() };
+        let mut late = DeadlineStream { stream: listener.accept()?.0, until: Instant::now() };
         assert_eq!(answer(&mut late, &|| None).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
         Ok(())
     }

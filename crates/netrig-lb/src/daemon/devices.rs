@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
-use rig_cli::streams::note;
 use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
 use rig_service::files::ServiceFiles;
 use rig_stats::units::counted;
 use rig_sys::cpu::run_before_others;
 use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
+use tracing::warn;
 
 use super::engine::Trouble;
 use super::keep::Pins;
@@ -62,7 +62,7 @@ fn receive_queues(device: &str) -> u32 {
 impl Devices {
     /// Of a balancer whose workers shall be `cpus`, all where there are none; `start` names the devices that it begins with.
     pub(super) fn new(
-        files: &ServiceFiles,
+        files: Option<&ServiceFiles>,
         pins: Option<Pins>,
         generic: bool,
         cpus: Vec<u32>,
@@ -80,7 +80,7 @@ impl Devices {
             cpus,
             hand_over: start.hand_over,
             may_place: true,
-            placements: Placements::recall(files),
+            placements: files.map(Placements::recall).unwrap_or_default(),
             trouble: Trouble::default(),
         })
     }
@@ -290,7 +290,7 @@ impl Devices {
                 Err(error) => {
                     let Some(plan) = self.plan.without_placing() else { return Ok(()) };
                     let (why, otherwise) = (in_words(&error), plan.sentence());
-                    note(format_args!("cannot put the queues of {name} onto CPUs ({why}): {otherwise}"));
+                    warn!("cannot put the queues of {name} onto CPUs ({why}): {otherwise}");
                     self.may_place = false;
                     self.change(balancer, plan)?;
                     return self.place(balancer, said);

@@ -1,32 +1,39 @@
 //! The balancer with its rules: what is asked is answered here, one after the other, and what is due is done in between.
 
 use std::fmt::Display;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use rig_cli::exit::in_words;
-use rig_cli::streams::note;
+use anyhow::Context;
+use rig_cli::exit::{Exit, Failure, in_words};
 use rig_datapath::balancer::Balancer;
 use rig_service::files::ServiceFiles;
+use rig_service::{Counters, End, Refusal, Replies, Service};
 use rig_stats::units::counted;
+use tracing::{info, warn};
 
 use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
+use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::Pace;
-use super::socket::{Ask, Event};
 use super::status::list;
+use crate::instance::Name;
 use crate::message::{Reply, Request};
+use crate::metrics;
 use crate::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};
 
+/// What settings are called that come as text.
+pub(super) const TEXT: &str = "settings";
 /// What is due once a second.
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) struct Engine {
-    pub(super) files: ServiceFiles,
+    pub(super) name: Name,
+    /// Of a balancer of the machine.
+    pub(super) files: Option<ServiceFiles>,
     pub(super) balancer: Balancer,
     pub(super) devices: Devices,
     /// As it is in force, but for services that lack something.
@@ -43,6 +50,12 @@ pub(super) struct Engine {
     pub(super) edits: u32,
     pub(super) counts: Counts,
     pub(super) pace: Pace,
+    /// When that is due which is done once a second.
+    pub(super) second: Instant,
+    /// Whether it goes on with what another control plane has left.
+    pub(super) resumed: bool,
+    /// Whether it ends although it persists.
+    pub(super) detaches: bool,
     pub(super) troubles: Troubles,
     pub(super) voice: Voice,
 }
@@ -50,17 +63,28 @@ pub(super) struct Engine {
 /// To whom it is told what happens.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Voice {
-    /// To who reads standard error.
+    /// The log.
     #[default]
-    Aloud,
-    /// To the program that runs it, when it asks.
+    Log,
+    /// The program that runs it, too, when it asks.
     Kept(Arc<Mutex<Vec<String>>>),
 }
 
 impl Voice {
     pub(super) fn say(&self, line: impl Display) {
+        info!("{line}");
+        self.keep(line);
+    }
+
+    /// Something stands in the way.
+    pub(super) fn warn(&self, line: impl Display) {
+        warn!("{line}");
+        self.keep(line);
+    }
+
+    fn keep(&self, line: impl Display) {
         match self {
-            Self::Aloud => note(line),
+            Self::Log => {}
             Self::Kept(said) => {
                 let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
                 // What goes on for hours is told once a second at most; nobody reads so much.
@@ -109,46 +133,13 @@ pub(super) struct Options {
     pub(super) overlay: super::Overlay,
 }
 
-/// Nothing was done.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) what: String,
-    pub(super) hint: Option<String>,
-    /// Which of several changes is the one that cannot be made, counted from 0.
-    pub(super) edit: Option<usize>,
-}
-
-impl Refusal {
-    pub(super) fn new(what: impl Into<String>, hint: Option<String>) -> Self {
-        Self { what: what.into(), hint, edit: None }
-    }
-
-    pub(super) fn error(self) -> anyhow::Error {
-        let Self { what, hint, .. } = self;
-        anyhow!("{what}{}", hint.map(|hint| format!(": {hint}")).unwrap_or_default())
-    }
-
-    /// What whoever asked is told.
-    pub(super) fn reply(self) -> Reply {
-        let Self { what, hint, edit } = self;
-        Reply::Refused { what, hint, edit }
-    }
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        match error.downcast_ref() {
-            Some(rig_datapath::Error::NoRoom { what, room, wanted }) => {
-                Self::new(format!("there is room for {room} {what}, and {wanted} are wanted"), raise_room(what))
-            }
-            _ => Self::new(in_words(&error), None),
+/// What the client is told of an error.
+pub(super) fn refusal(error: anyhow::Error) -> Refusal {
+    match error.downcast_ref() {
+        Some(rig_datapath::Error::NoRoom { what, room, wanted }) => {
+            Refusal::new(format!("there is room for {room} {what}, and {wanted} are wanted"), raise_room(what))
         }
-    }
-}
-
-impl From<rig_datapath::Error> for Refusal {
-    fn from(error: rig_datapath::Error) -> Self {
-        anyhow::Error::new(error).into()
+        _ => error.into(),
     }
 }
 
@@ -171,50 +162,120 @@ pub(super) fn raise_room(what: &str) -> Option<String> {
     ))
 }
 
-/// How it ended.
+/// What is left when the control plane has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// Told to, and what persists stays.
-    Leave,
+enum Left {
+    /// What persists stays.
+    Balancing,
     /// Packets are balanced no more.
-    Detach,
+    Nothing,
 }
 
-impl Engine {
-    /// Works until it is told to stop.
-    pub(super) fn work(&mut self, events: &Receiver<Event>) -> (End, Option<Ask>) {
-        let mut second = Instant::now();
-        loop {
-            let now = Instant::now();
-            if now >= self.pace.next() {
-                self.sweep();
+impl Service for Engine {
+    type Request = Request;
+    type Reply = Reply;
+
+    fn introduction(&self) -> String {
+        introduction(self)
+    }
+
+    fn answer(&mut self, request: Request, replies: Replies<Reply>) -> ControlFlow<Replies<Reply>> {
+        let answer = match request {
+            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
+            Request::Edit(edit) => self.edit(std::slice::from_ref(&edit)).map(Reply::Done),
+            Request::Edits(edits) => self.edit(&edits).map(Reply::Done),
+            Request::Zero(service) => self.zero(service).map(Reply::Done),
+            Request::Flush { service, backend } => self.flush(service, backend).map(Reply::Done),
+            Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
+            Request::Connections(filter) => {
+                list(self.balancer.handle(), filter, replies);
+                return ControlFlow::Continue(());
             }
-            if now >= second {
-                second = now + SECOND;
-                self.each_second();
+            Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
+            Request::Stop { detach } => {
+                self.detaches = detach;
+                return ControlFlow::Break(replies);
             }
-            let until = self.pace.next().min(second);
-            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Event::Ask(Ask { request: Request::Stop { detach }, reply })) => {
-                    let end = if detach || self.pins.is_none() { End::Detach } else { End::Leave };
-                    return (end, Some(Ask { request: Request::Stop { detach }, reply }));
-                }
-                Ok(Event::Ask(ask)) => self.answer(&ask),
-                Ok(Event::Reload) => match self.reload() {
-                    Ok(said) => said.iter().for_each(|line| self.voice.say(format_args!("reload: {line}"))),
-                    Err(Refusal { what, hint, .. }) => {
-                        let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-                        self.voice.say(format_args!("reload refused, all stays as it was: {what}{hint}"));
-                    }
-                },
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => {
-                    return (if self.pins.is_some() { End::Leave } else { End::Detach }, None);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+        };
+        replies.finish(answer.map_err(refusal));
+        ControlFlow::Continue(())
+    }
+
+    fn reload(&mut self, settings: Option<&str>) -> Result<Vec<String>, Refusal> {
+        self.read_again(settings).map_err(refusal)
+    }
+
+    fn due(&self) -> Instant {
+        self.pace.next().min(self.second)
+    }
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        if now >= self.pace.next() {
+            self.sweep();
+        }
+        if now >= self.second {
+            self.second = now + SECOND;
+            self.each_second();
         }
     }
 
+    fn metrics(&mut self) -> anyhow::Result<String> {
+        Ok(metrics::render(&self.status()?))
+    }
+
+    fn counters(&mut self) -> anyhow::Result<Counters> {
+        let drops = self.balancer.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
+        let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
+        for service in self.balancer.services()? {
+            let traffic = service.traffic;
+            for (name, count) in [
+                ("connections", traffic.connections),
+                ("in_packets", traffic.in_packets),
+                ("in_bytes", traffic.in_bytes),
+                ("out_packets", traffic.out_packets),
+                ("out_bytes", traffic.out_bytes),
+            ] {
+                *counters.counts.entry(name.to_owned()).or_insert(0) += count;
+            }
+        }
+        let passed = self.balancer.passes()?.iter().map(|(_, count)| count).sum();
+        counters.counts.insert("passed_packets".to_owned(), passed);
+        Ok(counters)
+    }
+
+    fn stop(self, end: End<Reply>) -> Result<Exit, Failure> {
+        let left = match (&self.pins, &end) {
+            (None, _) => Left::Nothing,
+            // What was there before stays, with its connections.
+            (Some(_), End::Failure) if !self.resumed => Left::Nothing,
+            (Some(_), _) if self.detaches => Left::Nothing,
+            (Some(_), _) => Left::Balancing,
+        };
+        let Self { files, mut devices, balancer, pins, .. } = self;
+        if left == Left::Nothing {
+            if let Some(files) = files.filter(|_| pins.is_some()) {
+                keep::remove_all(&files)?;
+            }
+            devices.unplace();
+        }
+        drop(devices);
+        drop(balancer);
+        if let End::Request(replies) = end {
+            let what = match left {
+                Left::Balancing => {
+                    "the control plane has ended; packets go on being balanced, and connections do not expire until it is started \
+                     again by `netrig lb run --persist`"
+                }
+                Left::Nothing => "the balancer has ended",
+            };
+            replies.answer(Reply::Done(vec![what.to_owned()]));
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Engine {
     fn sweep(&mut self) {
         let (begun, places) = (Instant::now(), self.pace.slice());
         let swept = self.balancer.sweep(places);
@@ -223,12 +284,12 @@ impl Engine {
         let trouble = swept
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
-        self.troubles.sweeping.now(trouble).into_iter().for_each(|line| self.voice.say(line));
+        self.troubles.sweeping.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
     }
 
     fn ask_for_neighbors(&mut self) {
         let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
-        self.troubles.neighbors.now(trouble).into_iter().for_each(|line| self.voice.say(line));
+        self.troubles.neighbors.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
     }
 
     fn each_second(&mut self) {
@@ -236,25 +297,7 @@ impl Engine {
         self.devices.watch(&mut self.balancer).iter().for_each(|line| self.voice.say(line));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
-        self.troubles.counting.now(trouble).into_iter().for_each(|line| self.voice.say(line));
-    }
-
-    fn answer(&mut self, ask: &Ask) {
-        let reply = match &ask.request {
-            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
-            Request::Edit(edit) => self.edit(std::slice::from_ref(edit)).map(Reply::Done),
-            Request::Edits(edits) => self.edit(edits).map(Reply::Done),
-            Request::Zero(service) => self.zero(*service).map(Reply::Done),
-            Request::Flush { service, backend } => self.flush(*service, *backend).map(Reply::Done),
-            Request::Reload => self.reload().map(Reply::Done),
-            Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
-            Request::Connections(filter) => return list(self.balancer.handle(), filter.clone(), ask.reply.clone()),
-            Request::Trace(traced) => self.trace(traced).map(|trace| Reply::Trace(Box::new(trace))),
-            Request::Stop { .. } => return,
-        };
-        let reply = reply.unwrap_or_else(Refusal::reply);
-        // Whoever asked may have gone.
-        let _ = ask.reply.try_send(reply);
+        self.troubles.counting.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
     }
 
     /// All that a file would say of what is in force.
@@ -263,7 +306,7 @@ impl Engine {
         Settings { start, rules: self.rules.clone() }
     }
 
-    fn edit(&mut self, edits: &[crate::message::Edit]) -> Result<Vec<String>, Refusal> {
+    fn edit(&mut self, edits: &[crate::message::Edit]) -> anyhow::Result<Vec<String>> {
         let mut rules = self.rules.clone();
         for (at, edit) in edits.iter().enumerate() {
             rules.edit(edit).map_err(|error| Refusal {
@@ -272,7 +315,7 @@ impl Engine {
             })?;
         }
         let put = self.put_in_force(rules);
-        let said = put.map_err(|refusal| Refusal { edit: self.first_impossible(edits), ..refusal })?;
+        let said = put.map_err(|error| Refusal { edit: self.first_impossible(edits), ..refusal(error) })?;
         self.edits += edits.len() as u32;
         Ok(said)
     }
@@ -297,12 +340,12 @@ impl Engine {
         Some(possible_with)
     }
 
-    fn zero(&mut self, service: Option<crate::message::ServiceKey>) -> Result<Vec<String>, Refusal> {
+    fn zero(&mut self, service: Option<crate::message::ServiceKey>) -> anyhow::Result<Vec<String>> {
         if let Some(key) = service
             && self.rules.service(key).is_none()
         {
             let hint = Some("list services with -L -n".to_owned());
-            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint));
+            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint).into());
         }
         self.counts.zero(&Snapshot::take(&self.balancer)?, service);
         Ok(Vec::new())
@@ -312,31 +355,31 @@ impl Engine {
         &self,
         service: Option<crate::message::ServiceKey>,
         backend: Option<std::net::SocketAddr>,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> anyhow::Result<Vec<String>> {
         // Those that were removed and still have connections are among them.
         let known = self.balancer.services()?;
         let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
         let hint = || Some("list them with -L -n, and connections with -L -c -n".to_owned());
         if let Some(key) = service.filter(|_| of.is_empty()) {
-            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint()));
+            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint()).into());
         }
         let has = |address| of.iter().any(|status| status.backends.iter().any(|backend| backend.address == address));
         if let Some(address) = backend.filter(|address| !has(*address)) {
-            return Err(Refusal::new(format!("No such destination: {address}"), hint()));
+            return Err(Refusal::new(format!("No such destination: {address}"), hint()).into());
         }
         let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
         Ok(vec![counted(ended, "connection has ended", "connections have ended")])
     }
 
     /// All or nothing. Says which services are not in force, and which are from now on.
-    pub(super) fn put_in_force(&mut self, rules: Rules) -> Result<Vec<String>, Refusal> {
+    pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
         let room = self.balancer.sizes().connections;
         let config = rules.config(room);
-        config.validate().map_err(|error| Refusal::new(error.to_string(), None))?;
+        config.validate()?;
         if let Err(error) = self.balancer.apply(&config) {
             // Half of it may be done.
             self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
-                self.voice.say(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
+                self.voice.warn(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
             });
             return Err(error.into());
         }
@@ -362,28 +405,28 @@ impl Engine {
 
     /// Keeps the configuration for the next control plane, where the balancer persists.
     pub(super) fn write_down(&self) -> Result<(), String> {
-        if self.pins.is_none() {
-            return Ok(());
-        }
-        let path = self.files.configuration();
-        keep::write_configuration(&self.files, &self.settings().to_toml())
+        let Some(files) = self.files.as_ref().filter(|_| self.pins.is_some()) else { return Ok(()) };
+        let path = files.configuration();
+        keep::write_configuration(files, &self.settings().to_toml())
             .with_context(|| format!("write {}: a restart will not know of this", path.display()))
             .map_err(|error| in_words(&error))
     }
 
-    /// Reads the file again: all of it comes into force, or nothing.
-    fn reload(&mut self) -> Result<Vec<String>, Refusal> {
-        let Some(path) = &self.options.file else {
-            let hint = "change it with -A, -a and the like, or start it with a file";
-            return Err(Refusal::new("it runs without a configuration file", Some(hint.into())));
+    /// Reads the file again, or this text: all of it comes into force, or nothing.
+    fn read_again(&mut self, text: Option<&str>) -> anyhow::Result<Vec<String>> {
+        let (settings, name) = match (text, &self.options.file) {
+            (Some(text), _) => (Settings::parse(TEXT, text, Completeness::Required), TEXT.to_owned()),
+            (None, Some(path)) => (Settings::load(path, Completeness::Required), path.display().to_string()),
+            (None, None) => {
+                let hint = "change it with -A, -a and the like, or start it with a file";
+                return Err(Refusal::new("it runs without a configuration file", Some(hint.into())).into());
+            }
         };
-        let settings =
-            Settings::load(path, Completeness::Required).map_err(|error| Refusal::new(error.to_string(), None))?;
-        let Settings { start, rules } = self.options.overlay.over(settings);
+        let Settings { start, rules } = self.options.overlay.over(settings?);
         let wanted = start.devices.clone();
         if wanted.is_empty() {
             let hint = Some("add devices = [\"eth0\"]".to_owned());
-            return Err(Refusal::new(format!("{} names no device", path.display()), hint));
+            return Err(Refusal::new(format!("{name} names no device"), hint).into());
         }
         let before = self.devices.wanted();
         let new: Vec<_> = wanted.iter().filter(|device| !before.contains(device)).cloned().collect();
@@ -392,7 +435,7 @@ impl Engine {
         // New devices come first, because they can fail, and old ones go last.
         let both = before.iter().filter(|old| !wanted.iter().any(|new| new.name == old.name)).chain(&wanted).cloned();
         let more = self.devices.set(&mut self.balancer, &both.collect::<Vec<_>>());
-        let more = more.map_err(|error| self.back_to(&before, error.into()))?;
+        let more = more.map_err(|error| self.back_to(&before, error))?;
         let in_force = self.put_in_force(rules).map_err(|error| self.back_to(&before, error))?;
         said.extend(more.into_iter().chain(in_force));
         said.extend(self.devices.set(&mut self.balancer, &wanted)?);
@@ -411,11 +454,11 @@ impl Engine {
         Ok(said)
     }
 
-    fn back_to(&mut self, devices: &[crate::settings::Device], refusal: Refusal) -> Refusal {
+    fn back_to(&mut self, devices: &[crate::settings::Device], why: anyhow::Error) -> anyhow::Error {
         if let Err(error) = self.devices.set(&mut self.balancer, devices) {
-            self.voice.say(in_words(&error));
+            self.voice.warn(in_words(&error));
         }
-        refusal
+        why
     }
 }
 

@@ -8,23 +8,18 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_datapath::balancer;
 use rig_service::files::ServiceFiles;
-use rig_service::lock::Lock;
 use rig_service::{bpf_file_system, run_directory};
+use rig_sys::netns::NetNs;
 
 use super::placed::Placements;
 
-/// For the one process that runs the balancer of a name.
-pub(crate) fn lock(files: &ServiceFiles) -> Result<Lock, Failure> {
-    let name = files.instance();
-    files.lock(|process| {
-        Failure::new(
-            Exit::BadInput,
-            anyhow!(
-                "a balancer named {name} is running already, as process {process}: stop it with `netrig lb stop --name \
-                 {name}`, or choose another --name"
-            ),
-        )
-    })
+/// That another process runs the balancer of a name.
+pub(crate) fn taken(name: &str, process: &str) -> Failure {
+    let error = anyhow!(
+        "a balancer named {name} is running already, as process {process}: stop it with `netrig lb stop --name {name}`, or \
+         choose another --name"
+    );
+    Failure::new(Exit::BadInput, error)
 }
 
 /// The balancer's directory on the bpf file system.
@@ -36,9 +31,7 @@ pub(crate) struct Pins {
 
 /// The number of this process's network namespace: interfaces have numbers of their own in each.
 pub(super) fn namespace() -> u64 {
-    let inode = fs::read_link("/proc/thread-self/ns/net").ok();
-    let inode = inode.and_then(|link| link.to_str()?.trim_start_matches("net:[").trim_end_matches(']').parse().ok());
-    inode.unwrap_or(0)
+    NetNs::of_current_thread().and_then(|here| here.inode()).map_or(0, u64::from)
 }
 
 /// Pinned last when tables are kept, so where it is, all are.
@@ -50,13 +43,18 @@ impl Pins {
         Self { directory: files.pins(), namespace: namespace() }
     }
 
+    /// Where this is, all tables are.
+    pub(crate) fn last_table(&self) -> PathBuf {
+        self.directory.join(LAST_TABLE)
+    }
+
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
     /// Whether there are tables that a balancer can go on with.
     pub(crate) fn resumable(&self) -> bool {
-        self.directory.join(LAST_TABLE).exists()
+        self.last_table().exists()
     }
 
     pub(crate) fn link(&self, interface: u32) -> PathBuf {

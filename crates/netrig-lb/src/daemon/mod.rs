@@ -1,7 +1,7 @@
 //! The control plane: `netrig lb run`.
 //!
 //! ```text
-//! lock ─ bpf file system ─ tables (new or resumed) ─ rules ─ attach ─ socket ─ Engine::work ─ detach or leave
+//! lock ─ bpf file system ─ tables (new or resumed) ─ rules ─ attach ─ rig_service::serve, Engine ─ detach or leave
 //! ```
 
 mod advice;
@@ -12,7 +12,6 @@ pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
 pub(super) mod service;
-mod socket;
 mod status;
 mod trace;
 mod workers;
@@ -20,35 +19,30 @@ mod workers;
 pub(super) use self::pace::ROUND;
 
 use std::fmt::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
-use rig_cli::streams::{note, print};
 use rig_datapath::balancer::Balancer;
-use rig_service::ask::Server;
 use rig_service::files::ServiceFiles;
-use rig_service::http;
+use rig_service::{Started, http, serve, serve_on_stdio};
 use rig_stats::units::counted;
 use rig_sys::socket::NamedAddress;
+use tracing::{info, warn};
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{End, Engine, Options, Refusal, Troubles, Voice};
+use self::engine::{Engine, Options, Troubles, Voice};
 use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
-use self::socket::{Ask, Event};
-use super::instance::{self, Name};
-use super::message::{Reply, Request};
-use super::metrics;
+use super::instance::{self, BALANCER, Name};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
 
 /// What the command line of `run` says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Run {
     pub(super) file: Option<PathBuf>,
     pub(super) name: Name,
@@ -109,13 +103,25 @@ impl Start {
 
 /// Runs the balancer until it is told to stop.
 pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
-    let files = instance::files(&run.name);
     let from_file = run.file.as_ref().map(|file| Settings::load(file, Completeness::Required)).transpose()?;
-    let lock = keep::lock(&files)?;
-    let pins = Pins::of(&files);
-    let mut said = Vec::new();
+    let files = instance::files(&run.name);
+    let taken = |process: &str| keep::taken(files.instance(), process);
+    serve(&files, taken, |_| start(run, &files, from_file))
+}
+
+/// Runs the balancer for the process that has started it, with settings that come from there.
+pub(super) fn run_on_stdio(run: &Run) -> Result<Exit, Failure> {
+    serve_on_stdio(&BALANCER, |settings, _| {
+        let settings = run.overlay.over(Settings::parse(engine::TEXT, settings, Completeness::Required)?);
+        begin(run, None, settings)
+    })
+}
+
+/// Begins with the settings of a file, or with what a balancer that persists has left.
+fn start(run: &Run, files: &ServiceFiles, from_file: Option<Settings>) -> Result<Started<Engine>, Failure> {
+    let pins = Pins::of(files);
     if run.persist {
-        said.extend(pins.prepare()?);
+        pins.prepare()?.into_iter().for_each(|line| info!("{line}"));
     } else if pins.resumable() {
         return Err(Failure::new(
             Exit::BadInput,
@@ -134,136 +140,78 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
         }
         None => Settings::default(),
     };
-    let settings = run.overlay.over(settings);
+    let begun = begin(run, Some(Kept { files, pins: &pins, resumes }), run.overlay.over(settings));
+    if begun.is_err() && !resumes {
+        Placements::recall(files).undo_but(&[]);
+        if run.persist {
+            // Half of something would be in the way of the next one.
+            pins.remove().with_context(|| format!("remove {}", pins.directory().display())).or_exit(Exit::Failed)?;
+        }
+    }
+    begun
+}
+
+/// What a balancer of the machine has that one of another program has not.
+#[derive(Debug, Clone, Copy)]
+struct Kept<'a> {
+    files: &'a ServiceFiles,
+    pins: &'a Pins,
+    /// Whether there is something pinned to go on with.
+    resumes: bool,
+}
+
+fn begin(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Started<Engine>, Failure> {
     if settings.start.devices.is_empty() {
         let hint = "name them by --device DEV, or by devices = [\"DEV\"] in the file";
         return Err(Failure::new(Exit::BadInput, anyhow!("no network device to balance on: {hint}")));
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
     let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let built = build(run, files.clone(), &pins, settings, resumes);
-    if built.is_err() && !resumes {
-        Placements::recall(&files).undo_but(&[]);
-    }
-    if built.is_err() && run.persist && !resumes {
-        // Half of something would be in the way of the next one.
-        pins.remove().with_context(|| format!("remove {}", pins.directory().display())).or_exit(Exit::Failed)?;
-    }
-    let mut engine = built?;
-    for line in said {
-        note(line);
-    }
-    let (server, events) = match open(&engine, metrics, resumes) {
-        Ok(opened) => opened,
-        Err(failure) => {
-            // What was there before stays, with its connections.
-            if !resumes {
-                let Engine { files, mut devices, pins, .. } = engine;
-                devices.unplace();
-                drop(devices);
-                pins.map_or(Ok(false), |_| keep::remove_all(&files))?;
-            }
-            return Err(failure);
-        }
-    };
-    let (end, asked) = engine.work(&events);
-    let Engine { files, mut devices, balancer, pins, .. } = engine;
-    if end == End::Detach {
-        if pins.is_some() {
-            keep::remove_all(&files)?;
-        }
-        devices.unplace();
-    }
-    drop(devices);
-    drop(balancer);
-    if let Some(Ask { reply, .. }) = asked {
-        let what = match end {
-            End::Leave => {
-                "the control plane has ended; packets go on being balanced, and connections do not expire until \
-                           it is started again by `netrig lb run --persist`"
-            }
-            End::Detach => "the balancer has ended",
-        };
-        let _gone = reply.try_send(Reply::Done(vec![what.to_owned()]));
-    }
-    server.stop();
-    drop(lock);
-    Ok(Exit::Done)
-}
-
-/// Lets everybody ask, and says that it is there.
-fn open(
-    engine: &Engine,
-    metrics: Option<TcpListener>,
-    resumes: bool,
-) -> Result<(Server, mpsc::Receiver<Event>), Failure> {
-    let (sender, events) = mpsc::channel();
-    let (stop, reload) = (sender.clone(), sender.clone());
-    let caught = rig_sys::signal::on_stop_or_hangup(
-        move || drop(stop.send(Event::Stop)),
-        move || drop(reload.send(Event::Reload)),
-    );
-    caught.context("catch signals").or_exit(Exit::Failed)?;
-    if let Some(listener) = metrics {
-        let asked = sender.clone();
-        let serving = http::serve(listener, move || rendered(&asked));
-        serving.context("serve metrics").or_exit(Exit::Failed)?;
-    }
-    let server =
-        Server::start(&engine.files.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
-    match print(&introduction(engine, resumes)) {
-        Ok(_) => Ok((server, events)),
-        Err(failure) => {
-            server.stop();
-            Err(failure)
-        }
-    }
-}
-
-/// The metrics as they are now.
-fn rendered(events: &mpsc::Sender<Event>) -> Option<String> {
-    match Ask::within(Request::Status, http::PATIENCE, |ask| events.send(Event::Ask(ask)).is_ok())? {
-        Reply::Status(status) => Some(metrics::render(&status)),
-        _ => None,
-    }
+    Ok(Started { service: build(run, kept, settings)?, metrics })
 }
 
 /// The balancer with its rules in force, attached.
-fn build(run: &Run, files: ServiceFiles, pins: &Pins, settings: Settings, resumes: bool) -> Result<Engine, Failure> {
+fn build(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
-    let kept = run.persist.then(|| pins.clone());
+    let files = kept.map(|kept| kept.files);
+    let pins = kept.filter(|_| run.persist).map(|kept| kept.pins.clone());
+    let resumed = pins.as_ref().filter(|_| kept.is_some_and(|kept| kept.resumes));
     let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
-    let devices = Devices::new(&files, kept.clone(), run.overlay.generic, cpus, &start);
+    let devices = Devices::new(files, pins.clone(), run.overlay.generic, cpus, &start);
     let mut devices = devices.or_exit(Exit::Failed)?;
-    if !resumes {
+    if resumed.is_none() {
         devices.must_exist(&start.devices).or_exit(Exit::Lacking)?;
     }
-    let balancer = if resumes { Balancer::resume(pins.directory()) } else { Balancer::load(start.sizes) };
+    let balancer = match resumed {
+        Some(pins) => Balancer::resume(pins.directory()),
+        None => Balancer::load(start.sizes),
+    };
     let mut balancer = balancer.map_err(|error| refused(error, &run.name))?;
-    if resumes {
+    if resumed.is_some() {
         let (has, wanted) = (balancer.sizes().connections, start.sizes.connections);
         // Rounded up to a multiple of the CPUs.
         if has < wanted || has - wanted > 1024 {
-            note(format_args!(
+            warn!(
                 "its tables have room for {} connections; for {} end it with `netrig lb stop --detach` first",
                 grouped(has.into()),
                 grouped(wanted.into())
-            ));
+            );
             start.sizes = balancer.sizes();
         }
     }
     let applied = balancer.apply(&rules.config(balancer.sizes().connections));
-    applied.map_err(|error| Failure::new(Exit::BadInput, Refusal::from(error).error()))?;
+    applied.map_err(|error| Failure::new(Exit::BadInput, engine::refusal(error.into())))?;
     // Who cannot be asked for is told within a second.
     let _ = balancer.ask_for_neighbors();
-    if let Some(pins) = kept.as_ref().filter(|_| !resumes) {
+    if let Some(pins) = pins.as_ref().filter(|_| resumed.is_none()) {
         balancer.keep(pins.directory()).or_exit(Exit::Failed)?;
     }
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     let now = Instant::now();
     let engine = Engine {
-        files,
+        name: run.name.clone(),
+        files: files.cloned(),
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
         pace: Pace::new(balancer.places(), now),
         balancer,
@@ -271,9 +219,12 @@ fn build(run: &Run, files: ServiceFiles, pins: &Pins, settings: Settings, resume
         rules,
         start,
         options: Options { file: run.file.clone(), overlay: run.overlay.clone() },
-        pins: kept,
+        resumed: resumed.is_some(),
+        pins,
         begun: now,
         edits: 0,
+        second: now,
+        detaches: false,
         counts: Counts::default(),
         troubles: Troubles::default(),
         voice: Voice::default(),
@@ -317,15 +268,15 @@ pub(super) fn memory_words(connections: u64, bytes: u64) -> String {
     format!("{} connections: {:.2} {unit}", grouped(connections), bytes as f64 / size)
 }
 
-fn introduction(engine: &Engine, resumed: bool) -> String {
+fn introduction(engine: &Engine) -> String {
     let mut text = String::new();
-    let how = match (engine.pins.is_some(), resumed) {
+    let how = match (engine.pins.is_some(), engine.resumed) {
         (true, true) => ", going on with the connections of the one before; it stays when this ends",
         (true, false) => "; it stays when this ends",
         (false, _) => "",
     };
     // Writing into a string does not fail.
-    let _ = writeln!(text, "balancer {} (process {}){how}", engine.files.instance(), std::process::id());
+    let _ = writeln!(text, "balancer {} (process {}){how}", engine.name, std::process::id());
     if let Some(pins) = &engine.pins {
         let _ = writeln!(text, "  pinned in {}", pins.directory().display());
     }
@@ -337,9 +288,9 @@ fn introduction(engine: &Engine, resumed: bool) -> String {
     }
     text.push_str(&services(&engine.rules));
     for line in advice::advice(&engine.rules, engine.devices.drivers()) {
-        note(format_args!("warning: {line}"));
+        warn!("{line}");
     }
-    let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.files.instance());
+    let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.name);
     text
 }
 

@@ -2,7 +2,6 @@
 //! whoever puts it back may be another process: the control plane ended where the balancer persists, or was killed.
 
 use std::fs;
-use std::io;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -28,7 +27,8 @@ struct Before {
 /// The devices that were changed.
 #[derive(Debug)]
 pub(crate) struct Placements {
-    path: PathBuf,
+    /// None where nothing outlives this process.
+    path: Option<PathBuf>,
     namespace: u64,
     changed: Vec<Before>,
 }
@@ -49,7 +49,7 @@ impl Placements {
     pub(crate) fn recall(files: &ServiceFiles) -> Self {
         let path = files.file("placed");
         let kept = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        Self { path, namespace: keep::namespace(), changed: kept.unwrap_or_default() }
+        Self { path: Some(path), namespace: keep::namespace(), changed: kept.unwrap_or_default() }
     }
 
     /// Has the queues of a device on `cpus` in turn.
@@ -68,7 +68,7 @@ impl Placements {
             let gro = ethtool::get(&here, device, Offload::Gro)?;
             let (namespace, device) = (self.namespace, device.to_owned());
             self.changed.push(Before { namespace, interface, device, threaded, gro });
-            self.write().with_context(|| format!("write {}", self.path.display()))?;
+            self.write()?;
         }
         match napi::place(&here, device, cpus, Urgency::Normal) {
             Ok(()) if known => Ok(Put::Again),
@@ -99,11 +99,19 @@ impl Placements {
         !leave.is_empty()
     }
 
-    fn write(&self) -> io::Result<()> {
-        if self.changed.is_empty() {
-            return fs::remove_file(&self.path);
-        }
-        run_directory::replace(&self.path, &serde_json::to_vec(&self.changed)?)
+    fn write(&self) -> Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let written = match self.changed.is_empty() {
+            true => fs::remove_file(path),
+            false => run_directory::replace(path, &serde_json::to_vec(&self.changed)?),
+        };
+        written.with_context(|| format!("write {}", path.display()))
+    }
+}
+
+impl Default for Placements {
+    fn default() -> Self {
+        Self { path: None, namespace: keep::namespace(), changed: Vec::new() }
     }
 }
 

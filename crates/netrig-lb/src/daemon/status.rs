@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::sync::mpsc::SyncSender;
 
 use rig_datapath::balancer::{
     self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, NextHops, ServiceStatus,
 };
+use rig_service::Replies;
 
 use super::counts::{Figures, Snapshot, View, key_of};
-use super::engine::{Engine, Refusal};
+use super::engine::{Engine, refusal};
 use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Hop, NextHop, NextHopState, Protocol, Refused,
     Reply, ServiceEntry, ServiceKey, Status, TableStatus,
@@ -37,7 +37,7 @@ fn seconds(duration: std::time::Duration) -> u32 {
 }
 
 impl Engine {
-    pub(super) fn status(&self) -> Result<Status, Refusal> {
+    pub(super) fn status(&self) -> anyhow::Result<Status> {
         let now = Snapshot::take(&self.balancer)?;
         let view = self.counts.view(&now);
         let open: HashMap<ServiceKey, &ServiceStatus> =
@@ -64,7 +64,7 @@ impl Engine {
         let timeouts = self.rules.default_timeouts();
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
-            name: self.files.instance().to_owned(),
+            name: self.name.to_string(),
             process: std::process::id(),
             up_ms: self.begun.elapsed().as_millis() as u64,
             persist: self.pins.is_some(),
@@ -111,8 +111,8 @@ fn state_of(state: datapath::NextHopState) -> NextHopState {
 }
 
 /// Sends the connections that the filter lets through, a batch at a time, on a thread of its own: it takes seconds when
-/// there are millions, and as long as whoever asked takes to read them.
-pub(super) fn list(balancer: Handle, filter: Filter, to: SyncSender<Reply>) {
+/// there are millions, and as long as the client takes to read them.
+pub(super) fn list(balancer: Handle, filter: Filter, to: Replies<Reply>) {
     let work = move || {
         let mut left = filter.most.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
@@ -127,16 +127,12 @@ pub(super) fn list(balancer: Handle, filter: Filter, to: SyncSender<Reply>) {
             if entries.len() < BATCH {
                 return ControlFlow::Continue(());
             }
-            let batch = Reply::Connections { entries: std::mem::take(&mut entries), last: false };
-            to.send(batch).map_or_else(|_gone| ControlFlow::Break(()), ControlFlow::Continue)
+            let batch = Reply::Connections(std::mem::take(&mut entries));
+            to.part(batch).map_or_else(|_gone| ControlFlow::Break(()), ControlFlow::Continue)
         });
-        let last = match listed {
-            Ok(()) => Reply::Connections { entries, last: true },
-            Err(error) => Refusal::from(error).reply(),
-        };
-        let _gone = to.send(last);
+        to.finish(listed.map(|()| Reply::Connections(entries)).map_err(|error| refusal(error.into())));
     };
-    // Whoever asked hears that it is not answered.
+    // The client is told that it is not answered.
     let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
 }
 

@@ -6,17 +6,18 @@ use std::time::Duration;
 use rig_cli::packet;
 use rig_datapath::balancer::{Direction, Kind, Trace as Traced};
 use rig_datapath::test_run::Verdict;
+use rig_service::Refusal;
 use rig_stats::units::Span;
 use rig_sys::netns::NetNs;
 
 use super::counts::Snapshot;
-use super::engine::{Engine, Refusal};
+use super::engine::Engine;
 use crate::message::{PacketOut, Trace, Traced as Asked};
 use crate::settings::{Shown, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
-    pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> Result<Trace, Refusal> {
+    pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> anyhow::Result<Trace> {
         let mut there = self.devices.numbers();
         let found = there.find(|(name, _)| device.as_ref().is_none_or(|device| device == name));
         let (name, index) = found.ok_or_else(|| {

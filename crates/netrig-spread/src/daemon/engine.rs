@@ -1,29 +1,31 @@
 //! The loop: looks at what each interface received, and answers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rig_cli::exit::in_words;
-use rig_cli::streams::note;
+use rig_cli::exit::{Exit, Failure, in_words};
 use rig_datapath::receive::{Reading, Receive};
+use rig_service::{Counters, End, Refusal, Replies, Service, Watched};
 use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters::NamespaceCounters;
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{Event as Change, Netlink};
 use rig_sys::netns::{NetNs, Sysfs};
+use tracing::{error, info, warn};
 
-use super::Event;
 use super::keep::Kept;
 use super::log::Log;
 use super::losses::Losses;
 use super::machine::online;
 use super::port::{Port, Told};
 use super::record::Record;
+use super::{TEXT, introduction};
 use crate::actuator::{Device, Lack, choose};
 use crate::message::{CpuLoad, Happened, Own, Received, Reply, Request, Status, Waiting};
+use crate::metrics;
 use crate::settings::{Changes, Rule, Settings};
 
 /// While nothing is received.
@@ -42,7 +44,9 @@ pub(super) enum Source {
         said: Vec<Rule>,
     },
     /// The command line, or the program that it is in.
-    Said,
+    CommandLine,
+    /// What the process that has started it sends.
+    Text,
 }
 
 #[derive(Debug)]
@@ -72,6 +76,9 @@ pub(super) struct Engine {
     busy: Vec<(Duration, f64)>,
     /// Whether what happens is told on standard error.
     speaks: bool,
+    next: Instant,
+    next_losses: Instant,
+    next_second: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -119,6 +126,9 @@ impl Engine {
             own: OwnTime { cpu_before: own_cpu_ns(), ..OwnTime::default() },
             busy: Vec::new(),
             speaks,
+            next: Instant::now(),
+            next_losses: Instant::now(),
+            next_second: Instant::now() + SECOND,
         };
         engine.losses.read(&engine.net);
         engine.losses.used();
@@ -142,7 +152,7 @@ impl Engine {
         if self.speaks
             && let Happened::Said(words) = &what
         {
-            note(format_args!("{interface}: {words}"));
+            info!("{interface}: {words}");
         }
         let at = self.now();
         self.log.add(interface, at, what);
@@ -216,7 +226,7 @@ impl Engine {
                             self.recorded.insert(name.to_owned());
                             port.record_to(record);
                         }
-                        Err(error) => note(in_words(&error)),
+                        Err(error) => warn!("{}", in_words(&error)),
                     }
                 }
                 self.ports.insert(name.to_owned(), port);
@@ -244,66 +254,9 @@ impl Engine {
         self.tell(name, Happened::Said(words));
     }
 
-    /// Leaves all interfaces as they were: what could not be.
-    pub(super) fn end(mut self) -> Vec<String> {
-        self.ports.clear();
-        self.kept.give_back_all()
-    }
-
     fn read(&self) -> Result<Reading> {
         let places = self.ports.values().map(|port| port.first + port.places()).max().unwrap_or_default();
         Ok(self.receive.read(places)?)
-    }
-
-    /// Works until it is told to stop, and says who asked for that.
-    pub(super) fn work(&mut self, events: &Receiver<Event>) -> Option<super::Ask> {
-        let mut next = Instant::now();
-        let mut next_losses = next;
-        let mut next_second = next + SECOND;
-        loop {
-            match events.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return None,
-                Ok(Event::Reload) => {
-                    for line in self.reload() {
-                        note(line);
-                    }
-                    next = Instant::now();
-                    continue;
-                }
-                Ok(Event::Changed) => {
-                    self.find();
-                    self.configure(|port| port.has_another_receiver());
-                    continue;
-                }
-                Ok(Event::Ask(ask)) => {
-                    if ask.request == Request::Stop {
-                        return Some(ask);
-                    }
-                    if matches!(ask.request, Request::Set { .. } | Request::Reload) {
-                        next = Instant::now();
-                    }
-                    let reply = self.answer(&ask.request);
-                    // Whoever asked may be gone.
-                    let _gone = ask.reply.try_send(reply);
-                    continue;
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            let begun = Instant::now();
-            if begun >= next_losses {
-                self.losses.read(&self.net);
-                next_losses = begun + LOSSES;
-            }
-            self.look();
-            self.losses.used();
-            if begun >= next_second {
-                self.second(begun.duration_since(next_second) + SECOND);
-                next_second = begun + SECOND;
-            }
-            self.own.looks += 1;
-            self.own.longest = self.own.longest.max(begun.elapsed());
-            next = begun + self.pace();
-        }
     }
 
     /// How long nothing has to be looked at.
@@ -382,23 +335,6 @@ impl Engine {
         }
     }
 
-    fn answer(&mut self, request: &Request) -> Reply {
-        let refused = |what: String, hint: Option<&str>| Reply::Refused { what, hint: hint.map(str::to_owned) };
-        match request {
-            Request::Status => Reply::Status(Box::new(self.status())),
-            Request::Events { after } => Reply::Events(self.log.after(*after)),
-            Request::Set { interface, changes } => match self.set(interface, changes) {
-                Ok(said) => Reply::Done(said),
-                Err(error) => refused(in_words(&error), None),
-            },
-            Request::Reload => match &self.source {
-                Source::Said => refused("it was started without a file".into(), Some("use `netrig spread set`")),
-                Source::File { .. } => Reply::Done(self.reload()),
-            },
-            Request::Stop => Reply::Done(Vec::new()),
-        }
-    }
-
     fn set(&mut self, interface: &str, changes: &Changes) -> Result<Vec<String>> {
         let now = self.now();
         let Some(port) = self.ports.get_mut(interface) else {
@@ -422,14 +358,21 @@ impl Engine {
         Ok(lines)
     }
 
-    fn reload(&mut self) -> Vec<String> {
-        let Source::File { path, said } = &self.source else { return Vec::new() };
-        let mut new = match Settings::load(path) {
-            Ok(new) => new,
-            Err(error) => return vec![format!("the file is refused, and nothing changes: {error}")],
+    fn read_again(&mut self, text: Option<&str>) -> Result<Vec<String>> {
+        let (new, name) = match (text, &self.source) {
+            (Some(text), _) => (Settings::parse(TEXT, text), TEXT.to_owned()),
+            (None, Source::File { path, .. }) => (Settings::load(path), path.display().to_string()),
+            (None, Source::CommandLine | Source::Text) => {
+                let hint = "use `netrig spread set`".to_owned();
+                return Err(Refusal::new("it was started without a file", Some(hint)).into());
+            }
         };
-        new.rules.splice(0..0, said.iter().cloned());
-        let mut lines = vec![format!("{} is in force", path.display())];
+        let mut new =
+            new.map_err(|error| Refusal::new(format!("the file is refused, and nothing changes: {error}"), None))?;
+        if let Source::File { said, .. } = &self.source {
+            new.rules.splice(0..0, said.iter().cloned());
+        }
+        let mut lines = vec![format!("{name} is in force")];
         if new.metrics != self.settings.metrics {
             lines.push("`metrics` has changed in the file, which needs a restart".into());
         }
@@ -451,7 +394,8 @@ impl Engine {
             }
         }
         self.find();
-        lines
+        self.next = Instant::now();
+        Ok(lines)
     }
 
     /// Interfaces that it was told to take and has not.
@@ -500,6 +444,111 @@ impl Engine {
             },
         }
     }
+}
+
+impl Service for Engine {
+    type Request = Request;
+    type Reply = Reply;
+
+    const WATCHES: Option<Watched> = Some(Watched {
+        what: "links",
+        concerns: |change| !matches!(change, Change::Neighbor { .. } | Change::Route { .. }),
+    });
+
+    fn introduction(&self) -> String {
+        introduction(self)
+    }
+
+    fn answer(&mut self, request: Request, replies: Replies<Reply>) -> ControlFlow<Replies<Reply>> {
+        match request {
+            Request::Status => replies.answer(Reply::Status(Box::new(self.status()))),
+            Request::Events { after } => replies.answer(Reply::Events(self.log.after(after))),
+            Request::Set { interface, changes } => {
+                self.next = Instant::now();
+                replies.finish(self.set(&interface, &changes).map(Reply::Done).map_err(Refusal::from));
+            }
+            Request::Stop => return ControlFlow::Break(replies),
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn reload(&mut self, settings: Option<&str>) -> std::result::Result<Vec<String>, Refusal> {
+        Ok(self.read_again(settings)?)
+    }
+
+    fn due(&self) -> Instant {
+        self.next
+    }
+
+    fn tick(&mut self) {
+        let begun = Instant::now();
+        if begun >= self.next_losses {
+            self.losses.read(&self.net);
+            self.next_losses = begun + LOSSES;
+        }
+        self.look();
+        self.losses.used();
+        if begun >= self.next_second {
+            self.second(begun.duration_since(self.next_second) + SECOND);
+            self.next_second = begun + SECOND;
+        }
+        self.own.looks += 1;
+        self.own.longest = self.own.longest.max(begun.elapsed());
+        self.next = begun + self.pace();
+    }
+
+    fn changed(&mut self) {
+        self.find();
+        self.configure(|port| port.has_another_receiver());
+    }
+
+    fn metrics(&mut self) -> Result<String> {
+        Ok(metrics::render(&self.status()))
+    }
+
+    fn counters(&mut self) -> Result<Counters> {
+        Ok(counters(&self.status()))
+    }
+
+    fn stop(mut self, end: End<Reply>) -> std::result::Result<Exit, Failure> {
+        // All interfaces are left as they were.
+        self.ports.clear();
+        let failed = self.kept.give_back_all();
+        failed.iter().for_each(|line| error!("{line}"));
+        if let End::Request(replies) = end {
+            replies.answer(Reply::Done(vec!["the spreader has ended".into()]));
+        }
+        Ok(if failed.is_empty() { Exit::Done } else { Exit::Failed })
+    }
+}
+
+fn counters(status: &Status) -> Counters {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut add = |name: String, count: u64| *counts.entry(name).or_default() += count;
+    let mut dropped = 0;
+    for interface in &status.interfaces {
+        // Where there are several, each has entries of its own.
+        let own = if status.interfaces.len() > 1 { format!("{}_", interface.name) } else { String::new() };
+        for cpu in &interface.cpus {
+            add(format!("cpu{}_packets", cpu.cpu), cpu.packets);
+            add(format!("cpu{}_processing_ns", cpu.cpu), cpu.processing_ns);
+            add(format!("cpu{}_distributing_ns", cpu.cpu), cpu.distributing_ns);
+        }
+        for entry in &interface.entries {
+            add(format!("{own}entry{}_packets", entry.entry), entry.packets);
+        }
+        add("received_packets".to_owned(), interface.received.packets);
+        add("received_bytes".to_owned(), interface.received.bytes);
+        add("moves".to_owned(), interface.moves.total.values().sum());
+        add("moves_failed".to_owned(), interface.moves.failed);
+        add("moves_undone".to_owned(), interface.moves.undone);
+        dropped += interface.received.dropped;
+    }
+    for cpu in &status.cpus {
+        add(format!("cpu{}_busy_ns", cpu.cpu), cpu.busy_ns);
+    }
+    add("own_cpu_ns".to_owned(), status.own.cpu_ns);
+    Counters { counts, drops: vec![("at the interface".to_owned(), dropped)] }
 }
 
 /// Why no interface could be taken, for who starts it.

@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::note;
 use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_own_session;
 use serde::{Deserialize, Serialize};
+use tracing::{error, warn};
 
 use crate::actuator::Before;
 use crate::instance::{self, BEFORE};
@@ -122,9 +122,9 @@ pub(super) fn put_back_of_others(files: &ServiceFiles) {
         return;
     }
     let names: Vec<&str> = kept.taken.iter().map(|taken| taken.before.interface()).collect();
-    note(format_args!("the spreader before was killed; what it had taken is put back first: {}", names.join(", ")));
+    warn!("the spreader before was killed; what it had taken is put back first: {}", names.join(", "));
     for failed in kept.give_back_all() {
-        note(failed);
+        error!("{failed}");
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn guard() -> Result<Exit, Failure> {
     io::stdin().read_to_end(&mut nothing).context("wait for the spreader").or_exit(Exit::Failed)?;
     let files = instance::files().or_exit(Exit::Failed)?;
     // The next spreader puts it back itself.
-    let Ok(_lock) = instance::lock(&files) else { return Ok(Exit::Done) };
+    let Ok(_lock) = files.lock(instance::taken) else { return Ok(Exit::Done) };
     let failed = Kept::recall(&files).give_back_all();
     Ok(if failed.is_empty() { Exit::Done } else { Exit::Failed })
 }

@@ -1,7 +1,7 @@
 //! The spreader of a network namespace at work: `netrig spread run`.
 //!
 //! ```text
-//! lock ─ guard ─ programs that count ─ interfaces are taken ─ socket ─ Engine::work ─ all is left as it was
+//! lock ─ guard ─ programs that count ─ interfaces are taken ─ rig_service::serve, Engine ─ all is left as it was
 //! ```
 
 mod engine;
@@ -15,35 +15,17 @@ pub(crate) mod service;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::{self, Sender};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::{note, print};
-use rig_service::ask::{self, Server};
-use rig_service::http;
-use rig_sys::netlink::{Event as Change, Events, Netlink};
+use rig_service::{Started, http, serve, serve_on_stdio};
+use rig_sys::netlink::Netlink;
 
 use self::engine::{Engine, Source, lacking};
 use self::keep::Kept;
 pub(crate) use self::keep::guard;
-use crate::message::{Reply, Request};
+use crate::instance::{self, SPREADER};
 use crate::settings::{Pattern, Rule, Settings};
-use crate::{instance, metrics};
-
-pub(super) type Ask = ask::Ask<Request, Reply>;
-
-/// What comes to the engine.
-pub(super) enum Event {
-    Ask(Ask),
-    /// The file shall be read again.
-    Reload,
-    /// Links of this namespace are others now.
-    Changed,
-    Stop,
-}
 
 /// What the command line of `run` says.
 #[derive(Debug)]
@@ -65,51 +47,50 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
             let file = std::path::absolute(file).unwrap_or_else(|_| file.clone());
             (Settings::load(&file)?, Source::File { path: file, said: said.clone() })
         }
-        None => (Settings::default(), Source::Said),
+        None => (Settings::default(), Source::CommandLine),
     };
     settings.rules.splice(0..0, said);
     settings.metrics = run.metrics.or(settings.metrics);
     exist(&settings)?;
     let files = instance::files().or_exit(Exit::Failed)?;
-    let lock = instance::lock(&files)?;
-    keep::put_back_of_others(&files);
-    let listener = settings.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    let (sender, events) = mpsc::channel();
-    watch(sender.clone()).context("watch links").or_exit(Exit::Failed)?;
-    let (stop, reload) = (sender.clone(), sender.clone());
-    let caught = rig_sys::signal::on_stop_or_hangup(
-        move || drop(stop.send(Event::Stop)),
-        move || drop(reload.send(Event::Reload)),
-    );
-    caught.context("catch signals").or_exit(Exit::Failed)?;
-    let mut guard = keep::start_guard().or_exit(Exit::Failed)?;
-    let only_named = settings.rules.iter().all(|rule| rule.name.is_name());
-    let engine = Engine::start(settings, source, Kept::new(Some(files.clone())), run.records, true);
-    let mut engine = engine.or_exit(Exit::Lacking)?;
-    if engine.interfaces().next().is_none() && only_named {
-        return lacking(engine.waiting()).map(|()| Exit::Lacking).or_exit(Exit::Lacking);
-    }
-    if let Some(listener) = listener {
-        let asked = sender.clone();
-        let serving = http::serve(listener, move || rendered(&asked));
-        serving.context("serve metrics").or_exit(Exit::Failed)?;
-    }
-    let server =
-        Server::start(&files.socket(), move |ask| sender.send(Event::Ask(ask)).is_ok()).or_exit(Exit::Failed)?;
-    let ended = print(&introduction(&engine)).map(|()| engine.work(&events));
-    let failed = engine.end();
-    for line in &failed {
-        note(line);
-    }
-    if let Ok(Some(ask)) = &ended {
-        let _gone = ask.reply.try_send(Reply::Done(vec!["the spreader has ended".into()]));
-    }
-    server.stop();
-    drop(lock);
+    let mut guard = None;
+    let ended = serve(&files, instance::taken, |_| {
+        keep::put_back_of_others(&files);
+        guard = Some(keep::start_guard().or_exit(Exit::Failed)?);
+        start(settings, source, Kept::new(Some(files.clone())), run.records, true)
+    });
     // It sees the end of its input, and that nothing is left to put back.
-    drop(guard.stdin.take());
-    let _ended = guard.wait();
-    ended.map(|_| if failed.is_empty() { Exit::Done } else { Exit::Failed })
+    if let Some(mut guard) = guard {
+        drop(guard.stdin.take());
+        let _ended = guard.wait();
+    }
+    ended
+}
+
+/// Runs the spreader for the process that has started it, with settings that come from there. Its namespace goes with that.
+pub(crate) fn run_on_stdio(metrics: Option<SocketAddr>, records: Option<PathBuf>) -> Result<Exit, Failure> {
+    serve_on_stdio(&SPREADER, |text, _| {
+        let mut settings = Settings::parse(TEXT, text)?;
+        settings.metrics = metrics.or(settings.metrics);
+        exist(&settings)?;
+        start(settings, Source::Text, Kept::new(None), records, true)
+    })
+}
+
+fn start(
+    settings: Settings,
+    source: Source,
+    kept: Kept,
+    records: Option<PathBuf>,
+    speaks: bool,
+) -> Result<Started<Engine>, Failure> {
+    let metrics = settings.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
+    let only_named = settings.rules.iter().all(|rule| rule.name.is_name());
+    let service = Engine::start(settings, source, kept, records, speaks).or_exit(Exit::Lacking)?;
+    if service.interfaces().next().is_none() && only_named {
+        lacking(service.waiting()).or_exit(Exit::Lacking)?;
+    }
+    Ok(Started { service, metrics })
 }
 
 /// Interfaces that are named, and not by a pattern, are there.
@@ -124,40 +105,11 @@ fn exist(settings: &Settings) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The metrics as they are now.
-fn rendered(events: &Sender<Event>) -> Option<String> {
-    match Ask::within(Request::Status, http::PATIENCE, |ask| events.send(Event::Ask(ask)).is_ok())? {
-        Reply::Status(status) => Some(metrics::render(&status)),
-        _ => None,
-    }
-}
-
 fn introduction(engine: &Engine) -> String {
     let taken: Vec<&str> = engine.interfaces().collect();
     let taken = if taken.is_empty() { "no interface yet".to_owned() } else { taken.join(", ") };
     format!("spreader (process {}): {taken}\nready: netrig spread show\n", std::process::id())
 }
 
-/// Between two looks at what has changed: much can change at once.
-const REST: Duration = Duration::from_millis(50);
-
-/// Tells of changes in the namespace that it was called in.
-fn watch(to: Sender<Event>) -> anyhow::Result<()> {
-    let changes = Events::here()?;
-    let body = move || {
-        let mut told = Instant::now();
-        while let Ok(events) = changes.wait(Duration::from_secs(60)) {
-            if events.iter().all(|event| matches!(event, Change::Neighbor { .. } | Change::Route { .. })) {
-                continue;
-            }
-            thread::sleep(REST.saturating_sub(told.elapsed()));
-            told = Instant::now();
-            if to.send(Event::Changed).is_err() {
-                return;
-            }
-        }
-        note("new interfaces are no longer noticed: `netrig spread reload` takes them");
-    };
-    thread::Builder::new().name("watch".into()).spawn(body)?;
-    Ok(())
-}
+/// What settings are called that come as text.
+const TEXT: &str = "settings";

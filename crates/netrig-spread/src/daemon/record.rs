@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use rig_cli::streams::note;
 use rig_spread::trace::{Line, Seen, write};
 use rig_spread::{Config, Observation, State};
+use tracing::error;
 
 /// A file that is being written; it ends with the first line that does not find room.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Record {
         if let Some(file) = &mut self.file
             && let Err(error) = write(file, line)
         {
-            note(format_args!("recording has stopped: {error}"));
+            error!("recording has stopped: {error}");
             self.file = None;
         }
     }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
-use rig_cli::streams::note;
 use rig_datapath::vrouter::Router;
+use rig_service::{Counters, End, Refusal, Replies, Service, Watched};
+use rig_sys::netlink::Event as Change;
+use tracing::{info, warn};
 
 use super::addresses::Addresses;
 use super::finder::{Finder, Found};
@@ -17,13 +19,13 @@ use super::logging::Logging;
 use super::persistence::{self, Begun};
 use super::sources::{Sources, Speaking};
 use super::sweeping::Sweeping;
-use super::{Ask, Event, REST, addresses, refused};
+use super::{After, REST, TEXT, addresses, refused};
 use crate::compile::{Compiled, Numbers, compile};
 use crate::instance::files;
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
 use crate::settings::{Settings, changes};
-use crate::{filter, lookup};
+use crate::{filter, lookup, metrics};
 
 /// How often what lacks is looked for.
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,7 +33,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const BATCH: usize = 4096;
 
 pub(super) struct Engine {
-    pub(super) file: PathBuf,
+    /// None where the settings came as text.
+    pub(super) file: Option<PathBuf>,
     pub(super) node: String,
     pub(super) settings: Settings,
     pub(super) sources: Sources,
@@ -54,27 +57,21 @@ pub(super) struct Engine {
     pub(super) begun: Instant,
     /// What was last in the way of putting something in force.
     pub(super) trouble: Option<String>,
-}
-
-/// Nothing was done.
-struct Refusal {
-    what: String,
-    hint: Option<String>,
-}
-
-impl From<anyhow::Error> for Refusal {
-    fn from(error: anyhow::Error) -> Self {
-        Self { what: in_words(&error), hint: None }
-    }
+    /// When what lacks is looked for.
+    next_look: Instant,
+    /// When the speaker's routes are.
+    learn_at: Instant,
+    after: After,
 }
 
 impl Engine {
     pub(super) fn start(
-        file: PathBuf,
+        file: Option<PathBuf>,
         node: &str,
         settings: Settings,
         begun: Begun,
         speaking: Speaking,
+        after: After,
     ) -> Result<Self, Failure> {
         let Begun { router, numbers, kept } = begun;
         let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts, settings.router.flows);
@@ -96,6 +93,9 @@ impl Engine {
             addresses: Addresses::default(),
             begun: Instant::now(),
             trouble: None,
+            next_look: Instant::now() + SECOND,
+            learn_at: Instant::now(),
+            after,
             file,
             node: node.to_owned(),
             settings: Settings::default(),
@@ -104,57 +104,9 @@ impl Engine {
         engine.speaking.begin(&settings, &mut engine.sources.bgp);
         engine.begin_with(settings).or_exit(Exit::BadInput)?;
         for line in &engine.compiled.notes {
-            note(line);
+            warn!("{line}");
         }
         Ok(engine)
-    }
-
-    pub(super) fn introduction(&self) -> String {
-        let (there, all) = (self.found.devices.len(), self.settings.interfaces_of(&self.node).count());
-        let peers = self.found.site.peers.len();
-        let nodes = peers + self.found.site.unreached.len();
-        format!(
-            "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached{}\n",
-            self.node,
-            self.kept
-                .as_ref()
-                .map(|_| format!("; pinned in {}", files(&self.node).pins().display()))
-                .unwrap_or_default()
-        )
-    }
-
-    /// Works until it is told to stop.
-    pub(super) fn work(&mut self, events: &Receiver<Event>) {
-        let mut next = Instant::now() + SECOND;
-        let mut learn_at = Instant::now();
-        loop {
-            match events.recv_timeout(next.min(learn_at).saturating_duration_since(Instant::now())) {
-                Ok(Event::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Event::Ask(ask)) => self.answer(ask),
-                Ok(Event::Changed) => self.look_again(),
-                Ok(Event::Heard) => learn_at = learn_at.min(Instant::now() + REST),
-                Ok(Event::Reload) => match self.reload() {
-                    Ok(said) => said.iter().for_each(|line| note(format_args!("reload: {line}"))),
-                    Err(Refusal { what, hint }) => {
-                        let hint = hint.map(|hint| format!("\n  {hint}")).unwrap_or_default();
-                        note(format_args!("reload refused, all stays as it was: {what}{hint}"));
-                    }
-                },
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if Instant::now() >= learn_at {
-                // What is remembered is looked at each second, too.
-                learn_at = Instant::now() + SECOND;
-                self.learn();
-            }
-            if Instant::now() >= next {
-                next = Instant::now() + SECOND;
-                if self.trouble.is_some() || self.found.lacks_something() {
-                    self.look_again();
-                }
-                self.tell_addresses();
-            }
-        }
     }
 
     /// Of containers that have other MAC addresses than before, or than the file says.
@@ -166,7 +118,7 @@ impl Engine {
             let known = name.and_then(|name| Some((name, self.settings.interfaces.get(name)?)));
             let line = known.and_then(|(name, interface)| addresses::words(name, interface, before, now));
             if let Some(line) = line.filter(|line| !self.compiled.notes.contains(line)) {
-                note(line);
+                warn!("{line}");
             }
         }
     }
@@ -241,7 +193,7 @@ impl Engine {
 
     fn say_trouble(&mut self, trouble: Option<String>) {
         if let Some(what) = trouble.as_ref().filter(|_| trouble != self.trouble) {
-            note(what);
+            warn!("{what}");
         }
         self.trouble = trouble;
     }
@@ -269,17 +221,22 @@ impl Engine {
             return self.say_trouble(Some(in_words(&error)));
         }
         for (name, device) in self.found.devices.iter().filter(|(name, _)| !devices.contains_key(*name)) {
-            note(format_args!("interface '{name}' is there: {device}"));
+            info!("interface '{name}' is there: {device}");
         }
-        new_notes(&notes, &self.compiled.notes).for_each(note);
+        new_notes(&notes, &self.compiled.notes).for_each(|line| warn!("{line}"));
     }
 
-    fn reload(&mut self) -> Result<Vec<String>, Refusal> {
-        let settings = Settings::load(&self.file).map_err(|error| {
+    fn read_again(&mut self, text: Option<&str>) -> anyhow::Result<Vec<String>> {
+        let settings = match (text, &self.file) {
+            (Some(text), _) => Settings::parse(TEXT, text),
+            (None, Some(file)) => Settings::load(file),
+            (None, None) => return Err(Refusal::new("it runs without a file", None).into()),
+        };
+        let settings = settings.map_err(|error| {
             let at = error.line.map(|line| format!(":{line}")).unwrap_or_default();
-            Refusal { what: format!("{}{at}: {}", error.file, error.what), hint: error.hint }
+            Refusal::new(format!("{}{at}: {}", error.file, error.what), error.hint)
         })?;
-        settings.node(&self.node).map_err(anyhow::Error::new)?;
+        settings.node(&self.node)?;
         let mut said = changes::between(&self.settings, &settings);
         if settings.router.flows != self.room {
             said.push(format!(
@@ -289,37 +246,14 @@ impl Engine {
         }
         self.finder.forget();
         let notes = self.compiled.notes.clone();
-        self.begin_with(settings).map_err(|error| Refusal {
-            what: in_words(&error),
-            hint: lacks_room(&error).then(|| "restart it: its tables are made for what it begins with".to_owned()),
+        self.begin_with(settings).map_err(|error| {
+            let hint = "restart it: its tables are made for what it begins with";
+            Refusal::new(in_words(&error), lacks_room(&error).then(|| hint.to_owned()))
         })?;
         self.speaking.order(&self.settings, &mut self.sources.bgp).context("start a thread")?;
         said.extend(new_notes(&notes, &self.compiled.notes).cloned());
         said.extend(self.trouble.clone());
         Ok(said)
-    }
-
-    fn answer(&mut self, Ask { request, reply }: Ask) {
-        let answer = match request {
-            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
-            Request::Routes(vrf) => self.routes(vrf).map(Reply::Routes),
-            Request::Route { vrf, to } => self.routes(Some(vrf)).and_then(|tables| {
-                let found = tables.into_iter().find_map(|table| lookup::narrowed(table, to));
-                let found = found.ok_or_else(|| anyhow!("there is no route to {to} in VRF {vrf}"))?;
-                Ok(Reply::Routes(vec![found]))
-            }),
-            Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
-            Request::Log { from } => self.log_counts().map(|counts| Reply::Log(self.logging.hold().from(from, counts))),
-            Request::Flows => return list(self.flows(), None, reply),
-            Request::FlowsOf(filter) => return list(self.flows(), Some(filter), reply),
-            Request::Reload => match self.reload() {
-                Ok(said) => Ok(Reply::Done(said)),
-                Err(Refusal { what, hint }) => Ok(Reply::Refused { what, hint }),
-            },
-        };
-        let answer = answer.unwrap_or_else(|error| Reply::Refused { what: in_words(&error), hint: None });
-        // Whoever asked may have gone.
-        let _ = reply.try_send(answer);
     }
 
     fn routes(&self, vrf: Option<u32>) -> anyhow::Result<Vec<crate::message::Table>> {
@@ -331,6 +265,121 @@ impl Engine {
     }
 }
 
+impl Service for Engine {
+    type Request = Request;
+    type Reply = Reply;
+
+    const WATCHES: Option<Watched> = Some(Watched {
+        what: "links and routes",
+        concerns: |change| !matches!(change, Change::Neighbor { .. } | Change::Interface),
+    });
+
+    fn introduction(&self) -> String {
+        let (there, all) = (self.found.devices.len(), self.settings.interfaces_of(&self.node).count());
+        let peers = self.found.site.peers.len();
+        let nodes = peers + self.found.site.unreached.len();
+        let pinned = self.kept.as_ref().map(|_| format!("; pinned in {}", files(&self.node).pins().display()));
+        format!(
+            "ready: node {}; {there} of {all} interfaces are there, {peers} of {nodes} other nodes are reached{}\n",
+            self.node,
+            pinned.unwrap_or_default()
+        )
+    }
+
+    fn answer(&mut self, request: Request, replies: Replies<Reply>) -> ControlFlow<Replies<Reply>> {
+        let answer = match request {
+            Request::Status => self.status().map(|status| Reply::Status(Box::new(status))),
+            Request::Routes(vrf) => self.routes(vrf).map(Reply::Routes),
+            Request::Route { vrf, to } => self.routes(Some(vrf)).and_then(|tables| {
+                let found = tables.into_iter().find_map(|table| lookup::narrowed(table, to));
+                let found = found.ok_or_else(|| anyhow!("there is no route to {to} in VRF {vrf}"))?;
+                Ok(Reply::Routes(vec![found]))
+            }),
+            Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
+            Request::Log { from } => self.log_counts().map(|counts| Reply::Log(self.logging.hold().from(from, counts))),
+            Request::Flows => {
+                list(self.flows(), None, replies);
+                return ControlFlow::Continue(());
+            }
+            Request::FlowsOf(filter) => {
+                list(self.flows(), Some(filter), replies);
+                return ControlFlow::Continue(());
+            }
+        };
+        replies.finish(answer.map_err(Refusal::from));
+        ControlFlow::Continue(())
+    }
+
+    fn reload(&mut self, settings: Option<&str>) -> Result<Vec<String>, Refusal> {
+        Ok(self.read_again(settings)?)
+    }
+
+    fn due(&self) -> Instant {
+        self.next_look.min(self.learn_at)
+    }
+
+    fn tick(&mut self) {
+        if Instant::now() >= self.learn_at {
+            // What is remembered is looked at each second, too.
+            self.learn_at = Instant::now() + SECOND;
+            self.learn();
+        }
+        if Instant::now() >= self.next_look {
+            self.next_look = Instant::now() + SECOND;
+            if self.trouble.is_some() || self.found.lacks_something() {
+                self.look_again();
+            }
+            self.tell_addresses();
+        }
+    }
+
+    fn changed(&mut self) {
+        self.look_again();
+    }
+
+    fn woken(&mut self) {
+        self.learn_at = self.learn_at.min(Instant::now() + REST);
+    }
+
+    fn metrics(&mut self) -> anyhow::Result<String> {
+        Ok(metrics::render(&self.status()?))
+    }
+
+    fn counters(&mut self) -> anyhow::Result<Counters> {
+        let drops = self.router.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
+        let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
+        for (_, number) in self.numbers.interfaces.iter() {
+            let traffic = self.router.traffic(number)?;
+            for (name, count) in [
+                ("in_packets", traffic.in_packets),
+                ("in_bytes", traffic.in_bytes),
+                ("out_packets", traffic.out_packets),
+                ("out_bytes", traffic.out_bytes),
+            ] {
+                *counters.counts.entry(name.to_owned()).or_insert(0) += count;
+            }
+        }
+        Ok(counters)
+    }
+
+    fn stop(self, _end: End<Reply>) -> Result<Exit, Failure> {
+        let After { persist, fail_open } = self.after;
+        if persist {
+            info!(
+                "the router has ended, and its last configuration stays in force: run it again with --persist, or end it with \
+                 `netrig vrouter release`"
+            );
+        } else if !fail_open {
+            info!(
+                "the router has ended, and its containers' interfaces stay closed: run it again, or open them with `netrig vrouter \
+                 release --node {}`",
+                self.node
+            );
+        }
+        Ok(Exit::Done)
+    }
+}
+
 fn lacks_room(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(rig_datapath::Error::NoRoom { .. }))
 }
@@ -339,24 +388,21 @@ fn new_notes<'a>(before: &'a BTreeSet<String>, now: &'a BTreeSet<String>) -> imp
     now.difference(before)
 }
 
-/// Sends flows a batch at a time, on a thread of its own: whoever asked reads as fast as they can.
-fn list(mut flows: Vec<FlowEntry>, filter: Option<FlowFilter>, to: SyncSender<Reply>) {
+/// Sends flows a batch at a time, on a thread of its own: clients read as fast as they can.
+fn list(mut flows: Vec<FlowEntry>, filter: Option<FlowFilter>, to: Replies<Reply>) {
     let work = move || {
         filter::number(&mut flows);
         if let Some(filter) = filter {
             flows.retain(|flow| filter.takes(flow));
         }
-        let mut batches = flows.chunks(BATCH).peekable();
-        if batches.peek().is_none() {
-            let _gone = to.send(Reply::Flows { flows: Vec::new(), last: true });
-        }
-        while let Some(batch) = batches.next() {
-            let batch = Reply::Flows { flows: batch.to_vec(), last: batches.peek().is_none() };
-            if to.send(batch).is_err() {
+        let last = flows.split_off(flows.len().saturating_sub(1) / BATCH * BATCH);
+        for batch in flows.chunks(BATCH) {
+            if to.part(Reply::Flows(batch.to_vec())).is_err() {
                 return;
             }
         }
+        to.answer(Reply::Flows(last));
     };
-    // Whoever asked hears that it is not answered.
+    // The client is told that it is not answered.
     let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
 }

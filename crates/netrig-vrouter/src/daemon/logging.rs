@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rig_cli::streams::note;
 use rig_datapath::vrouter::{Action, Config, Log, LogRecord, Router};
 use rig_wire::protocol::{ICMP, ICMPV6};
+use tracing::warn;
 
 use super::trace::words;
 use crate::compile::Numbers;
@@ -147,7 +147,7 @@ impl Logging {
                 drop(to);
                 let now = read.err();
                 if let Some(error) = now.as_ref().filter(|_| now != trouble) {
-                    note(format_args!("cannot read what rules log: {error}"));
+                    warn!("cannot read what rules log: {error}");
                 }
                 trouble = now;
             }

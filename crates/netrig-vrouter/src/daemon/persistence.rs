@@ -7,12 +7,12 @@ use std::{fs, io};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_cli::streams::note;
 use rig_datapath::Error;
 use rig_datapath::vrouter::{Router, Sizes, keep, open_all};
 use rig_service::bpf_file_system;
 use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
+use tracing::{info, warn};
 
 use super::refused;
 use crate::compile::Numbers;
@@ -37,13 +37,19 @@ pub(super) fn begin_without(files: &ServiceFiles, sizes: Sizes) -> Result<Begun,
         let next = format!("go on with it by --persist, or end it by `netrig vrouter release --node {node}`");
         return Err(Failure::new(Exit::BadInput, error).with_next(next));
     }
-    let router = Router::load(sizes).map_err(refused)?;
-    Ok(Begun { router, numbers: Numbers::default(), kept: None })
+    Begun::new(sizes)
+}
+
+impl Begun {
+    /// Of which nothing is kept.
+    pub(super) fn new(sizes: Sizes) -> Result<Self, Failure> {
+        Ok(Self { router: Router::load(sizes).map_err(refused)?, numbers: Numbers::default(), kept: None })
+    }
 }
 
 /// One that goes on with what was kept, where there is something that it can go on with, and is kept itself.
 pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure> {
-    bpf_file_system::have("netrig vrouter run --persist")?.into_iter().for_each(note);
+    bpf_file_system::have("netrig vrouter run --persist")?.into_iter().for_each(|line| info!("{line}"));
     let pins = files.pins();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins);
     made.with_context(|| format!("make {}", pins.display())).or_exit(Exit::Lacking)?;
@@ -51,7 +57,7 @@ pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure
     if keep::is_kept(&pins) {
         match resume(files, sizes) {
             Ok((router, numbers)) => return Ok(Begun { router, numbers, kept }),
-            Err(why) => note(format_args!("flows of the router before are forgotten: {why}")),
+            Err(why) => warn!("flows of the router before are forgotten: {why}"),
         }
     }
     let mut router = Router::load(sizes).map_err(refused)?;

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use rig_cli::streams::note;
+use rig_service::Waker;
+use tracing::{info, warn};
 
-use super::Event;
 use crate::bgp::{BgpRoutes, Heard, Order, Speaker, announced};
 use crate::routes::{FileRoutes, RouteSource, RouteSourceError, RouteUpdate};
 use crate::settings::Settings;
@@ -54,12 +53,12 @@ pub(super) struct Speaking {
     speaker: Option<Speaker>,
     /// What is announced is withdrawn when it ends.
     withdraws: bool,
-    wake: Sender<Event>,
+    wake: Arc<Waker>,
 }
 
 impl Speaking {
-    pub(super) fn new(node: &str, persist: bool, wake: Sender<Event>) -> Self {
-        Self { node: node.to_owned(), speaker: None, withdraws: !persist, wake }
+    pub(super) fn new(node: &str, persist: bool, wake: Waker) -> Self {
+        Self { node: node.to_owned(), speaker: None, withdraws: !persist, wake: Arc::new(wake) }
     }
 
     /// Has it announce what is in the settings: begins it, goes on with it or ends it.
@@ -78,9 +77,8 @@ impl Speaking {
             speaker.order(order);
             return Ok(());
         }
-        let wake = self.wake.clone();
-        // Where nobody listens the process ends.
-        self.speaker = Some(Speaker::start(order, move || drop(wake.send(Event::Heard)))?);
+        let wake = Arc::clone(&self.wake);
+        self.speaker = Some(Speaker::start(order, move || wake.wake())?);
         Ok(())
     }
 
@@ -108,7 +106,7 @@ impl Speaking {
         let keep = settings.router.bgp.as_ref().map_or(Duration::ZERO, |bgp| bgp.keep);
         let is_less = routes.expire(Instant::now(), keep);
         if is_less {
-            note("routes that the speaker did not announce again are withdrawn");
+            warn!("routes that the speaker did not announce again are withdrawn");
         }
         is_new || is_less
     }
@@ -118,11 +116,11 @@ fn take(heard: Heard, settings: &Settings, routes: &mut BgpRoutes) {
     if let Some(bgp) = &settings.router.bgp {
         match &heard {
             Heard::Connected { autonomous_system, identifier } => {
-                note(format_args!("speaker {}: AS {autonomous_system}, identifier {identifier}", bgp.gobgp));
+                info!("speaker {}: AS {autonomous_system}, identifier {identifier}", bgp.gobgp);
             }
             Heard::Lost(why) => {
                 let keep = bgp.keep.as_secs_f64();
-                note(format_args!("speaker {}: {why}; its routes stay for {keep} s, and it is tried again", bgp.gobgp));
+                warn!("speaker {}: {why}; its routes stay for {keep} s, and it is tried again", bgp.gobgp);
             }
             Heard::Told(_) | Heard::Announced(_) => {}
         }

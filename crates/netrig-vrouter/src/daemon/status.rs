@@ -7,6 +7,7 @@ use std::time::Duration;
 use rig_datapath::vrouter::{self as datapath, Reason, Source, Taken, Traffic};
 use rig_wire::ethernet::Mac;
 
+use super::TEXT;
 use super::engine::Engine;
 use crate::bgp::SpeakerState;
 use crate::filter::protocol_name;
@@ -72,7 +73,7 @@ impl Engine {
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
             node: self.node.clone(),
-            file: self.file.display().to_string(),
+            file: self.file.as_deref().map_or_else(|| TEXT.to_owned(), |file| file.display().to_string()),
             process: std::process::id(),
             uptime_seconds: uptime.as_secs(),
             uptime_ms: uptime.as_millis() as u64,

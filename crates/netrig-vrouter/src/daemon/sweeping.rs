@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rig_cli::streams::note;
 use rig_datapath::vrouter::{Sweeper, Timeouts};
+use tracing::warn;
 
 /// From one round to the next.
 const REST: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Sweeping {
                 count.fetch_add(*swept.as_ref().unwrap_or(&0), Ordering::Relaxed);
                 let now = swept.err();
                 if let Some(error) = now.as_ref().filter(|_| now != trouble) {
-                    note(format_args!("cannot sweep the table, flows do not end: {error}"));
+                    warn!("cannot sweep the table, flows do not end: {error}");
                 }
                 trouble = now;
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use netrig_lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace, Traced};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn command(program: &Path, home: &Path, arguments: &str) -> Command {
@@ -30,30 +30,42 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A control plane of this name that answers one request, with these replies.
+/// An answer as it is sent.
+fn answer(reply: &Reply) -> Value {
+    json!({ "answer": { "number": 0, "value": { "answer": reply } } })
+}
+
+fn part(reply: &Reply) -> Value {
+    json!({ "part": { "number": 0, "value": { "answer": reply } } })
+}
+
+/// A control plane of this name that answers one request, with these lines.
 struct Fake {
     home: TempDir,
     asked: Option<JoinHandle<Request>>,
 }
 
 impl Fake {
-    fn new(name: &str, replies: impl IntoIterator<Item = Reply> + Send + 'static) -> Self {
+    fn new(name: &str, replies: impl IntoIterator<Item = Value> + Send + 'static) -> Self {
         let home = TempDir::new().unwrap();
         fs::create_dir(home.path().join("lb")).unwrap();
         let listener = UnixListener::bind(home.path().join(format!("lb/{name}.sock"))).unwrap();
         let asked = thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).unwrap();
+            let mut lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let greeting: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
             let mut out = std::io::BufWriter::new(&stream);
+            writeln!(out, "{greeting}").unwrap();
+            out.flush().unwrap();
+            let mut request: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
             for reply in replies {
-                // Whoever asked may have heard enough.
-                if serde_json::to_writer(&mut out, &reply).is_err() || out.write_all(b"\n").is_err() {
+                // The client may have taken enough.
+                if writeln!(out, "{reply}").is_err() {
                     break;
                 }
             }
             let _ = out.flush();
-            serde_json::from_str(&line).unwrap()
+            serde_json::from_value(request["request"]["ask"].take()).unwrap()
         });
         Self { home, asked: Some(asked) }
     }
@@ -79,7 +91,7 @@ fn entry(number: u32) -> ConnectionEntry {
 
 #[test]
 fn edits_are_silent_when_all_is_well() {
-    let (output, asked) = Fake::new("lb", [Reply::Done(Vec::new())]).run("lb -D -t 192.0.2.1:80", "");
+    let (output, asked) = Fake::new("lb", [answer(&Reply::Done(Vec::new()))]).run("lb -D -t 192.0.2.1:80", "");
     assert_eq!(
         (output.status.code(), text(&output.stdout), text(&output.stderr)),
         (Some(0), String::new(), String::new())
@@ -90,14 +102,13 @@ fn edits_are_silent_when_all_is_well() {
 #[test]
 fn what_there_is_to_say_is_not_for_programs() {
     let note = "tcp 192.0.2.1:80 is not in force: it lacks a backend";
-    let (output, _) = Fake::new("lb", [Reply::Done(vec![note.to_owned()])]).run("lb -A -t 192.0.2.1:80", "");
+    let (output, _) = Fake::new("lb", [answer(&Reply::Done(vec![note.to_owned()]))]).run("lb -A -t 192.0.2.1:80", "");
     assert_eq!((text(&output.stdout), text(&output.stderr)), (String::new(), format!("{note}\n")));
 }
 
 #[test]
 fn a_refusal_tells_the_next_step() {
-    let refused =
-        Reply::Refused { what: "No such service".to_owned(), hint: Some("add it with -A".to_owned()), edit: None };
+    let refused = json!({ "refused": { "number": 0, "why": { "what": "No such service", "hint": "add it with -A" } } });
     let (output, _) = Fake::new("lb", [refused]).run("lb -D -t 192.0.2.1:80", "");
     assert_eq!(
         (output.status.code(), text(&output.stderr)),
@@ -108,7 +119,7 @@ fn a_refusal_tells_the_next_step() {
 #[test]
 fn rules_are_restored_in_one_request() {
     let rules = "# kept\nipvsadm -C\n-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r 10.0.0.11 -m\n";
-    let (output, asked) = Fake::new("edge", [Reply::Done(Vec::new())]).run("lb -R --name edge", rules);
+    let (output, asked) = Fake::new("edge", [answer(&Reply::Done(Vec::new()))]).run("lb -R --name edge", rules);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let Request::Edits(edits) = asked else { panic!("{asked:?}") };
     assert!(matches!(edits[..], [Edit::Clear, Edit::AddService { .. }, Edit::AddBackend { .. }]), "{edits:?}");
@@ -124,7 +135,8 @@ fn connections_are_printed_as_they_come() {
     let batches = |batches: u32| {
         (0..batches).map(move |batch| {
             let entries = (0..100).map(|number| entry(batch * 100 + number)).collect();
-            Reply::Connections { entries, last: batch + 1 == batches }
+            let reply = Reply::Connections(entries);
+            if batch + 1 == batches { answer(&reply) } else { part(&reply) }
         })
     };
     let (output, asked) = Fake::new("lb", batches(500)).run("lb -L -n -c", "");
@@ -144,7 +156,7 @@ fn connections_are_printed_as_they_come() {
 
 #[test]
 fn no_connection_is_a_table_without_rows() {
-    let none = || [Reply::Connections { entries: Vec::new(), last: true }];
+    let none = || [answer(&Reply::Connections(Vec::new()))];
     let (output, _) = Fake::new("lb", none()).run("lb -L -c", "");
     assert_eq!(text(&output.stdout).lines().count(), 2);
     let (output, _) = Fake::new("lb", none()).run("lb -L -c --json", "");
@@ -160,7 +172,7 @@ fn a_flow_is_traced() {
         reason: None,
         packet_out: None,
     };
-    let reply = || [Reply::Trace(Box::new(trace.clone()))];
+    let reply = || [answer(&Reply::Trace(Box::new(trace.clone())))];
     let line = "lb trace tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack]";
     let (output, asked) = Fake::new("lb", reply()).run(line, "");
     let Request::Trace(Traced { flow: Flow { tcp_flags, length, .. }, device: None }) = asked else {

@@ -14,6 +14,7 @@ mod lb_e2e;
 mod machine;
 mod ntttcp;
 mod spread;
+mod stdio;
 mod store;
 mod suite_schema;
 mod top;

@@ -14,9 +14,11 @@ use std::{fs, thread};
 
 use rig_skip::{Lack, skip};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use self::lab::{Lab, PATIENCE, SERVICE, exchange, is_pinned};
 use self::world::{is_root, own, own_among_processes, until};
+use crate::stdio::Conversation;
 use crate::world;
 
 /// A test in a world of its own, with a bpf file system of its own that goes with it.
@@ -191,9 +193,10 @@ fn a_service_is_made_by_commands() {
         let saved = edit(0, &["save"]).0;
         assert!(!saved.contains("local = "), "{saved}");
         let socket = lab.path("lb/edge.sock");
-        let request =
+        let edit_of_local =
             r#"{"edit":{"add-local":{"service":{"protocol":"tcp","address":"10.9.0.1:80"},"address":"10.8.0.1"}}}"#;
-        let reply = ask(&socket, request);
+        let request = |of_balancer: &str| format!("{GREETING}\n{{\"number\":0,\"request\":{{\"ask\":{of_balancer}}}}}");
+        let reply = ask(&socket, &request(edit_of_local));
         assert!(reply.contains("tcp 10.9.0.1:80 is in force"), "{reply}");
         exchange(&mut lab.connect(), 10_000).unwrap();
         let (traced, _) = edit(0, &["trace", "tcp", "10.1.0.2:1000", "10.9.0.1:80"]);
@@ -209,9 +212,11 @@ fn a_service_is_made_by_commands() {
         let (_, refused) = by(2, "eth0");
         assert!(refused.contains("the balancer is not on a device eth0"), "{refused}");
         // What nobody understands changes nothing and ends nothing.
-        assert!(ask(&socket, "{\"edit\":{}}").contains("refused"));
-        assert!(ask(&socket, "\u{0}").contains("refused"));
-        assert!(ask(&socket, r#"{"trace":{"protocol":"tcp"}}"#).contains("refused"));
+        assert!(ask(&socket, &request("{\"edit\":{}}")).contains("broken"));
+        assert!(ask(&socket, &request(r#"{"trace":{"protocol":"tcp"}}"#)).contains("broken"));
+        // A client from before there were greetings is told whom it speaks to, in words that it does not understand.
+        assert!(ask(&socket, "\"status\"").starts_with("{\"protocol\":\"netrig-lb\""));
+        assert!(ask(&socket, "\u{0}").starts_with("{\"protocol\":\"netrig-lb\""));
         let (listed, _) = edit(0, &["-L", "-n"]);
         assert!(listed.contains("10.2.0.2:8080"), "{listed}");
         use std::os::unix::fs::PermissionsExt;
@@ -406,6 +411,56 @@ fn balancers_of_one_name_and_two_run_directories_share_nothing() {
         assert!(!is_pinned("lb"));
     });
 }
+
+#[test]
+fn a_balancer_is_run_over_standard_streams_and_leaves_nothing() {
+    with_lab(|lab| {
+        let text = fs::read_to_string(lab.file(FIRST)).unwrap();
+        let balancer = || Conversation::begin(&mut lab.command(&["run", "--on-stdio"]), "netrig-lb");
+        let mut refused = balancer();
+        let why = refused.asks(&json!({ "start": { "settings": text.replace("listen", "lissen") } })).unwrap_err();
+        assert!(why["what"].as_str().unwrap().contains("settings:4: unknown field `lissen`"), "{why}");
+        let (status, said) = refused.ends();
+        assert!(status == Some(2) && said.contains("unknown field `lissen`"), "{said}");
+
+        let mut running = balancer();
+        assert!(running.starts(&text).contains("device lb0: native mode"));
+        exchange(&mut lab.connect(), 1000).unwrap();
+        let counters = running.counters();
+        assert!(counters["connections"].as_u64() >= Some(1), "{counters}");
+        let both = json!({ "reload": { "settings": text.replace(FIRST, BOTH) } });
+        assert_eq!(running.asks(&both).unwrap()["done"][0], "tcp 10.9.0.1:80: backend 10.2.0.3:8080 added, weight 1");
+        let why = running.asks(&json!({ "reload": { "settings": null } })).unwrap_err();
+        assert_eq!(why["what"], "it runs without a configuration file");
+        let status = running.asks(&json!({ "ask": "status" })).unwrap();
+        assert_eq!(status["answer"]["status"]["services"][0]["backends"].as_array().unwrap().len(), 2);
+        // It is none of the machine's: neither found there, nor in the way of one.
+        lab.netrig(3, &["status"]);
+        let (status, said) = running.ends();
+        assert!(status == Some(0) && said.lines().all(|line| line.contains(" WARN netrig_lb")), "{said}");
+        assert!(!lab.answers() && !is_pinned("lb") && !lab.path("lb").exists());
+
+        let logged = |options: &[&str]| {
+            let mut command = lab.command(&[&["run", "--on-stdio"], options].concat());
+            let mut running = Conversation::begin(&mut command, "netrig-lb");
+            running.starts(&text);
+            running.ends().1
+        };
+        let said = logged(&["--log-format", "json"]);
+        let documents: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let is_whole = |line: &Value| {
+            line["timestamp"].as_str().is_some_and(|time| time.ends_with('Z'))
+                && line["level"] == "WARN"
+                && line["target"].as_str().is_some_and(|target| target.starts_with("netrig_lb::"))
+        };
+        assert!(!documents.is_empty() && documents.iter().all(is_whole), "{said}");
+        assert!(said.contains("\"message\":\"service address 10.9.0.1 is on no interface here"), "{said}");
+        assert_eq!(logged(&["--log-level", "error"]), "");
+        assert_eq!(logged(&["--log-level", "info,netrig_lb=off"]), "");
+    });
+}
+
+const GREETING: &str = r#"{"protocol":"netrig-lb","version":1}"#;
 
 fn ask(socket: &std::path::Path, request: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();

@@ -15,9 +15,11 @@ use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi;
 use rustix::process::Signal;
+use serde_json::json;
 
 use self::lab::{Lab, PATIENCE, QUEUES};
 use self::world::{is_root, own_among_processes, until};
+use crate::stdio::Conversation;
 use crate::world;
 
 fn with_lab(test: impl FnOnce(&Lab)) {
@@ -93,6 +95,24 @@ fn an_interface_is_taken_shown_and_left_as_it_was() {
 }
 
 #[test]
+fn a_spreader_is_run_over_standard_streams_and_leaves_all_as_it_was() {
+    with_lab(|lab| {
+        let before = lab.as_it_is("in0");
+        let mut running = Conversation::begin(&mut lab.command(&["run", "--on-stdio"]), "netrig-spread");
+        assert!(running.starts("[[interface]]\nname = \"in0\"\n").contains("in0"));
+        assert_ne!(lab.as_it_is("in0"), before);
+        assert!(running.counters()["own_cpu_ns"].as_u64() > Some(0));
+        let status = running.asks(&json!({ "ask": "Status" })).unwrap();
+        assert_eq!(status["answer"]["Status"]["interfaces"][0]["name"], "in0");
+        lab.netrig(3, &["show"]);
+        let (status, said) = running.ends();
+        assert_eq!(status, Some(0), "{said}");
+        assert_eq!(lab.as_it_is("in0"), before);
+        assert!(!lab.path("run").exists());
+    });
+}
+
+#[test]
 fn a_killed_spreader_leaves_nothing_taken_and_there_is_one_in_a_namespace() {
     with_lab(|lab| {
         let before = lab.as_it_is("in0");
@@ -151,7 +171,7 @@ fn interfaces_that_come_are_taken_and_those_that_go_are_left() {
 
         // Another file; a bad one changes nothing.
         fs::write(&file, "[[interface]]\nname = \"in0\"\nmode = \"fast\"\n").unwrap();
-        let (said, _) = lab.netrig(0, &["reload"]);
+        let (_, said) = lab.netrig(2, &["reload"]);
         assert!(said.contains("nothing changes") && said.contains("'fast' is not a mode"), "{said}");
         fs::write(&file, "[[interface]]\nname = \"in0\"\nmode = \"static-vmq\"\nmax_queue_pairs = 4\n").unwrap();
         lab.netrig(0, &["reload"]);

@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use rig_skip::{Lack, skip};
 use rustix::process::Signal;
+use serde_json::json;
 
 use self::lab::{ADDRESSES, Lab, PATIENCE, exchange, run};
 use self::world::{is_root, own, until};
+use crate::stdio::Conversation;
 use crate::world;
 
 fn with_lab(test: impl FnOnce(&Lab)) {
@@ -521,6 +523,30 @@ fn flows_go_on_while_the_process_does_not() {
         assert_eq!(lab::pins("b").len(), 1);
         lab.netrig(0, 1, &["release", "--node", "b"]);
         lab.is_left_alone(&lab.web, ADDRESSES[0]);
+    });
+}
+
+#[test]
+fn a_router_is_run_over_standard_streams_and_leaves_nothing() {
+    with_lab(|lab| {
+        let file = lab.file("8080");
+        let text = fs::read_to_string(&file).unwrap();
+        let _b = lab.start(1, &file);
+        lab.plug_web();
+        let mut a = Conversation::begin(&mut lab.command(0, &["run", "--node", "a", "--on-stdio"]), "netrig-vrouter");
+        assert!(a.starts(&text).starts_with("ready: node a; "));
+        exchange(&mut lab.connect());
+        let counters = a.counters();
+        assert!(counters["in_bytes"].as_u64() > Some(100_000), "{counters}");
+        let flows = a.asks(&json!({ "ask": "flows" })).unwrap();
+        assert!(!flows["answer"]["flows"].as_array().unwrap().is_empty(), "{flows}");
+        let reloaded = a.asks(&json!({ "reload": { "settings": text.replace("8080", "8081") } })).unwrap();
+        assert!(!reloaded["done"].as_array().unwrap().is_empty(), "{reloaded}");
+        lab.netrig(3, 0, &["status", "--node", "a"]);
+        let (status, said) = a.ends();
+        assert_eq!(status, Some(0), "{said}");
+        assert!(!said.contains("stay closed"), "{said}");
+        lab.is_left_alone(&lab.client, ADDRESSES[1]);
     });
 }
 

@@ -1,50 +1,48 @@
-//! Those who ask: a thread for each, up to a number of them at a time.
+//! Connections of clients: a thread for each, up to a number of them at a time.
 
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// After an attempt to take somebody in has failed, as it does when there are no file descriptors left: the next would
-/// fail at once, too.
-const REST: Duration = Duration::from_millis(100);
+/// After a connection could not be accepted, as when there are no file descriptors left: the next attempt would fail at once, too.
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
-pub struct Crowd {
+pub(crate) struct Connections {
     /// What its threads are called.
     name: &'static str,
     most: usize,
     /// Held by each thread, and by this one.
-    here: Arc<()>,
+    open: Arc<()>,
 }
 
-impl Crowd {
-    pub fn new(name: &'static str, most: usize) -> Self {
-        Self { name, most, here: Arc::default() }
+impl Connections {
+    pub(crate) fn new(name: &'static str, most: usize) -> Self {
+        Self { name, most, open: Arc::default() }
     }
 
-    /// How many are being answered.
-    pub fn count(&self) -> usize {
-        Arc::strong_count(&self.here) - 1
+    fn count(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
     }
 
-    /// Has each that comes answered by `answer`. Whoever is one too many is left, which ends the connection.
-    pub fn welcome<T: Send + 'static, E>(
+    /// Has each connection answered by `answer`. One too many is closed.
+    pub(crate) fn serve<T: Send + 'static, E>(
         &self,
-        comers: impl Iterator<Item = Result<T, E>>,
+        incoming: impl Iterator<Item = Result<T, E>>,
         answer: impl Fn(T) + Clone + Send + 'static,
     ) {
-        for comer in comers {
-            let Ok(comer) = comer else {
-                thread::sleep(REST);
+        for connection in incoming {
+            let Ok(connection) = connection else {
+                thread::sleep(PAUSE);
                 continue;
             };
             if self.count() >= self.most {
                 continue;
             }
-            let (here, answer) = (Arc::clone(&self.here), answer.clone());
+            let (open, answer) = (Arc::clone(&self.open), answer.clone());
             let body = move || {
-                answer(comer);
-                drop(here);
+                answer(connection);
+                drop(open);
             };
             let _unanswered = thread::Builder::new().name(self.name.into()).spawn(body);
         }
@@ -62,13 +60,13 @@ mod tests {
         let (answered, seen) = channel();
         let (end, ends) = channel::<()>();
         let ends = Arc::new(std::sync::Mutex::new(ends));
-        let crowd = Crowd::new("test", 2);
-        crowd.welcome([Ok(1), Err(()), Ok(2), Ok(3)].into_iter(), move |comer| {
-            let _heard = answered.send(comer);
+        let connections = Connections::new("test", 2);
+        connections.serve([Ok(1), Err(()), Ok(2), Ok(3)].into_iter(), move |connection| {
+            let _heard = answered.send(connection);
             // Until the test ends it.
             drop(ends.lock().map(|ends| ends.recv()));
         });
-        assert_eq!(crowd.count(), 2);
+        assert_eq!(connections.count(), 2);
         let mut here: Vec<i32> = seen.iter().take(2).collect();
         here.sort_unstable();
         assert_eq!(here, [1, 2]);
