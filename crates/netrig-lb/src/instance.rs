@@ -41,7 +41,8 @@ impl FromStr for Name {
     }
 }
 
-pub(crate) const BALANCER: ServiceKind = ServiceKind { protocol: "netrig-lb", directory: "lb", pins: "netrig" };
+/// All balancers, for who speaks to one that was started over standard streams.
+pub const BALANCER: ServiceKind = ServiceKind { protocol: "netrig-lb", directory: "lb", pins: "netrig" };
 
 /// The files of the balancer of a name.
 pub fn files(name: &Name) -> ServiceFiles {

@@ -20,6 +20,7 @@ pub mod command;
 pub mod control;
 mod daemon;
 mod drops;
+#[cfg(feature = "fuzz")]
 pub mod exercise;
 #[cfg(test)]
 mod fixture;

@@ -5,8 +5,8 @@ use rig_cli::exit::{Exit, Failure};
 use rig_service::files::{ServiceFiles, ServiceKind};
 use rig_sys::netns::NetNs;
 
-pub(crate) const SPREADER: ServiceKind =
-    ServiceKind { protocol: "netrig-spread", directory: "spread", pins: "netrig-spread" };
+/// All spreaders, for who speaks to one that was started over standard streams.
+pub const SPREADER: ServiceKind = ServiceKind { protocol: "netrig-spread", directory: "spread", pins: "netrig-spread" };
 
 /// What interfaces had before they were taken.
 pub(crate) const BEFORE: &str = "before";

@@ -14,16 +14,20 @@ pub mod actuator;
 pub mod client;
 pub mod command;
 mod daemon;
+#[cfg(feature = "fuzz")]
 mod exercise;
 mod instance;
 mod listing;
 pub mod message;
 mod metrics;
 pub mod settings;
+#[cfg(feature = "simulate")]
 mod simulate;
 
 pub use daemon::service::{Body, Service};
+#[cfg(feature = "fuzz")]
 pub use exercise::exercise;
+pub use instance::SPREADER;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

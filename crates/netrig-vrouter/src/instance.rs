@@ -4,7 +4,8 @@ use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure};
 use rig_service::files::{ServiceFiles, ServiceKind};
 
-pub(crate) const ROUTER: ServiceKind =
+/// All routers, for who speaks to one that was started over standard streams.
+pub const ROUTER: ServiceKind =
     ServiceKind { protocol: "netrig-vrouter", directory: "vrouter", pins: "netrig-vrouter" };
 
 /// The files of the router of a node of the settings, whose name it has.

@@ -18,6 +18,7 @@ pub mod client;
 pub mod command;
 pub mod compile;
 mod daemon;
+#[cfg(feature = "fuzz")]
 mod exercise;
 pub mod filter;
 #[cfg(test)]
@@ -33,7 +34,9 @@ pub mod rates;
 pub mod routes;
 pub mod settings;
 
+#[cfg(feature = "fuzz")]
 pub use exercise::exercise;
+pub use instance::ROUTER;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

@@ -3,7 +3,7 @@
 //! Packets of an interface fall into **entries** by a hash of their flow, and each entry has a CPU that processes them.
 //! [`plan()`] decides which entry moves where: spread over CPUs under load, all on one CPU when that will do, and, with no
 //! load, **parked**: spread ahead, so that the next burst finds many CPUs at once. What decides is a pure function of what
-//! was seen, so that a daemon, the simulator ([`simulate`]) and the replay of a recorded trace ([`trace`]) do the same.
+//! was seen, so that a daemon, the simulator (`simulate`) and the replay of a recorded trace ([`trace`]) do the same.
 //!
 //! Words, as Windows has them: the **base** CPU is the one that all packets reach first. Where packets are distributed by
 //! software, it spends time on **distributing** those of all other CPUs, beside **processing** its own. A **queue pair** is
@@ -22,6 +22,7 @@ mod nanos;
 pub mod observation;
 pub mod plan;
 pub mod settings;
+#[cfg(feature = "simulate")]
 pub mod simulate;
 pub mod state;
 pub mod trace;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use rig_datapath::vrouter::Encapsulation;
 
-use super::path::{Says, Subject};
+use super::route::{Says, Subject};
 use crate::routes::{Destination, announced};
 use crate::settings::{Assigned, Settings};
 

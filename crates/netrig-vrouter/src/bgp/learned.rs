@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use rig_datapath::vrouter::Encapsulation;
 use rig_wire::ethernet::Mac;
 
-use super::path::{Says, Subject, Told};
+use super::route::{Says, Subject, Told};
 use crate::routes::{Destination, Route, RouteKey, RouteTable};
 use crate::settings::{Assigned, Network, Settings};
 

@@ -5,13 +5,20 @@
 //! RouteTable <── BgpRoutes: RouteSource <── Learned <── Heard <────┘
 //! ```
 
+#[cfg(not(feature = "bgp"))]
+mod absent;
 pub mod announced;
+#[cfg(feature = "bgp")]
 mod client;
 mod learned;
+#[cfg(feature = "bgp")]
 mod message;
+#[cfg(feature = "bgp")]
 mod path;
+mod route;
+#[cfg(feature = "bgp")]
 mod speaker;
-#[cfg(test)]
+#[cfg(all(test, feature = "bgp"))]
 mod tests;
 
 use std::collections::BTreeSet;
@@ -19,12 +26,43 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[cfg(not(feature = "bgp"))]
+pub use absent::{Speaker, probe};
+#[cfg(feature = "bgp")]
 pub use client::probe;
-pub use speaker::{Heard, Order, Speaker};
+#[cfg(feature = "bgp")]
+pub use speaker::Speaker;
 
+use self::announced::Routes;
 use self::learned::Learned;
+use self::route::Told;
 use crate::routes::{RouteSource, RouteSourceError, RouteTable, RouteUpdate};
 use crate::settings::Settings;
+
+/// What the speaker shall do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// Of its API.
+    pub address: String,
+    /// Of this node.
+    pub node: Ipv4Addr,
+    pub routes: Arc<Routes>,
+}
+
+/// What comes from the speaker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    Connected {
+        autonomous_system: u32,
+        identifier: String,
+    },
+    /// All that there is right behind [`Heard::Connected`], then what changes.
+    Told(Vec<Told>),
+    /// So many routes of this node it has now.
+    Announced(usize),
+    /// It is tried again. Told once until it is connected, or there is another reason.
+    Lost(String),
+}
 
 /// What other nodes' speakers have told this one's, as a source of routes.
 #[derive(Debug, Clone, Default)]
@@ -99,6 +137,7 @@ impl BgpRoutes {
 }
 
 /// What a node would learn if the other nodes of its settings had speakers that told its own of them.
+#[cfg(feature = "fuzz")]
 pub(crate) fn exchanged(settings: &Settings, node: &str) -> RouteTable {
     let mut learned = Learned::default();
     for other in settings.nodes.keys().filter(|other| *other != node) {

@@ -1,4 +1,4 @@
-//! Routes as BGP has them, and from and to GoBGP's messages.
+//! Routes from and to GoBGP's messages.
 //!
 //! | route | RFC | label |
 //! |---|---|---|
@@ -15,60 +15,8 @@ use rig_datapath::vrouter::Encapsulation;
 use rig_wire::ethernet::Mac;
 
 use super::message as m;
+use super::route::{Says, Subject, Told};
 use crate::settings::Assigned;
-
-/// What a route is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
-    Vpn {
-        distinguisher: Assigned,
-        prefix: IpNet,
-    },
-    Mac {
-        distinguisher: Assigned,
-        tag: u32,
-        mac: Mac,
-        address: Option<IpAddr>,
-    },
-    /// Frames to all of a network are wanted.
-    Multicast {
-        distinguisher: Assigned,
-        tag: u32,
-        originator: IpAddr,
-    },
-    /// What is behind an interface.
-    Behind {
-        distinguisher: Assigned,
-        tag: u32,
-        prefix: IpNet,
-    },
-}
-
-/// What is said of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Says {
-    pub next_hop: Ipv4Addr,
-    /// MPLS label, or VXLAN network identifier.
-    pub label: u32,
-    pub targets: BTreeSet<Assigned>,
-    pub encapsulations: BTreeSet<Encapsulation>,
-    /// Security groups: whose number it is, and the number.
-    pub groups: BTreeSet<(u16, u32)>,
-    /// Router's MAC address (RFC 9135, 8.1): whom frames to what is behind an interface are for.
-    pub mac: Option<Mac>,
-}
-
-/// What a speaker tells.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    Announced {
-        subject: Subject,
-        says: Says,
-        /// By somebody at this very speaker.
-        is_local: bool,
-    },
-    Withdrawn(Subject),
-}
 
 const VPN4: m::Family = m::Family { afi: 1, safi: 128 };
 const VPN6: m::Family = m::Family { afi: 2, safi: 128 };
@@ -88,15 +36,6 @@ const MPLS_IN_UDP: u32 = 13;
 const GROUP: (u32, u8) = (0x80, 0x04);
 
 impl Subject {
-    pub fn distinguisher(&self) -> Assigned {
-        match self {
-            Self::Vpn { distinguisher, .. }
-            | Self::Mac { distinguisher, .. }
-            | Self::Multicast { distinguisher, .. }
-            | Self::Behind { distinguisher, .. } => *distinguisher,
-        }
-    }
-
     fn family(&self) -> m::Family {
         match self {
             Self::Vpn { prefix: IpNet::V4(_), .. } => VPN4,

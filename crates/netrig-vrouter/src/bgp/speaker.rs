@@ -12,7 +12,9 @@ use tokio::time::{Instant, interval_at, sleep};
 
 use super::announced::{Routes, is_own};
 use super::client::{Client, Result};
-use super::path::{Says, Subject, Told, of_message, to_message};
+use super::path::{of_message, to_message};
+use super::route::{Says, Subject, Told};
+use super::{Heard, Order};
 
 /// Before it is tried again; twice as long each time. A speaker that restarts shall have its routes before its neighbours are
 /// there again, which GoBGP gives 5 s: they drop then what it has not told them.
@@ -20,31 +22,6 @@ const SHORTEST_REST: Duration = Duration::from_millis(50);
 const LONGEST_REST: Duration = Duration::from_millis(250);
 /// How often a speaker that says nothing is asked whether it is there.
 const BEAT: Duration = Duration::from_secs(5);
-
-/// What the speaker shall do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
-    /// Of its API.
-    pub address: String,
-    /// Of this node.
-    pub node: Ipv4Addr,
-    pub routes: Arc<Routes>,
-}
-
-/// What comes from the speaker.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
-    Connected {
-        autonomous_system: u32,
-        identifier: String,
-    },
-    /// All that there is right behind [`Heard::Connected`], then what changes.
-    Told(Vec<Told>),
-    /// So many routes of this node it has now.
-    Announced(usize),
-    /// It is tried again. Told once until it is connected, or there is another reason.
-    Lost(String),
-}
 
 #[derive(Debug, Clone)]
 enum Wanted {

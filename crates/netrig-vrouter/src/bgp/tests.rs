@@ -8,7 +8,8 @@ use rig_datapath::vrouter::Encapsulation;
 use rig_wire::ethernet::Mac;
 
 use super::message as m;
-use super::path::{Says, Subject, Told, of_message, to_message};
+use super::path::{of_message, to_message};
+use super::route::{Says, Subject, Told};
 use super::*;
 use crate::routes::{Destination, Route};
 use crate::settings::Assigned;

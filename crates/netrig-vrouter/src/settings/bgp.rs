@@ -83,7 +83,12 @@ impl FromStr for Assigned {
 }
 
 impl Reader<'_> {
-    pub(super) fn bgp(&self, file: &BgpFile) -> Result<Bgp> {
+    pub(super) fn bgp(&self, file: &Spanned<BgpFile>) -> Result<Bgp> {
+        if !cfg!(feature = "bgp") {
+            let hint = "use netrig of a package, or build it with its feature `bgp`; or remove the table";
+            return Err(self.error(file.span(), "this netrig was built without BGP", hint));
+        }
+        let file = file.get_ref();
         let mut bgp = Bgp { gobgp: GOBGP.to_owned(), autonomous_system: AUTONOMOUS_SYSTEM, keep: KEEP };
         if let Some(said) = &file.gobgp {
             if !is_address(said.get_ref()) {
@@ -240,5 +245,19 @@ mod tests {
         for odd in ["", "127.0.0.1", ":50051", "a b:1", "127.0.0.1:0", "::1:", "http://a:1", "unix:run", "[a]:1"] {
             assert!(!is_address(odd), "{odd}");
         }
+    }
+}
+
+#[cfg(all(test, not(feature = "bgp")))]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speaker_is_refused_where_netrig_was_built_without_bgp() {
+        let node = "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n";
+        assert!(Settings::parse("vrouter.toml", node).is_ok());
+        let error = Settings::parse("vrouter.toml", &format!("{node}[router.bgp]\n")).unwrap_err();
+        assert_eq!((error.line, error.what.as_str()), (Some(4), "this netrig was built without BGP"));
     }
 }

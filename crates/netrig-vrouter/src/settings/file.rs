@@ -54,7 +54,7 @@ pub(super) struct RouterFile {
     pub key_file: Option<Spanned<String>>,
     #[serde(default)]
     pub timeouts: TimeoutsFile,
-    pub bgp: Option<BgpFile>,
+    pub bgp: Option<Spanned<BgpFile>>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }

@@ -1,0 +1,40 @@
+//! In the place of a speaker, where netrig was built without BGP: settings that name one are refused, so there is none.
+
+use std::io;
+use std::iter::Empty;
+use std::time::Duration;
+
+use super::{Heard, Order};
+
+#[derive(Debug)]
+pub enum Speaker {}
+
+impl Speaker {
+    /// # Errors
+    /// Always.
+    pub fn start(_order: Order, _wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn order(&self, _order: Order) {
+        match *self {}
+    }
+
+    pub fn heard(&self) -> Empty<Heard> {
+        match *self {}
+    }
+
+    pub fn wait(&self, _patience: Duration) -> Option<Heard> {
+        match *self {}
+    }
+
+    pub fn withdraw(self) {
+        match self {}
+    }
+}
+
+/// # Errors
+/// Always.
+pub fn probe(_address: &str) -> Result<(u32, String), String> {
+    Err("this netrig was built without BGP".to_owned())
+}
