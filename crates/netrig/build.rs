@@ -58,7 +58,7 @@ fn commit(root: &Path) -> Option<String> {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
-    // A source tree that lies in a folder of somebody else's repository is none of that.
+    // A source tree without a `.git` of its own may lie in a folder of another repository, whose commit says nothing of it.
     let own = root.join(".git").exists();
     own.then(|| output(Command::new("git").arg("-C").arg(root).args(arguments)))?
 }
@@ -81,8 +81,8 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Of the files' names and contents. The hasher may be another one in another version of Rust, which the build's name has
-/// in it as well.
+/// A hash of the files' names and contents. Another version of Rust may hash otherwise, but the build's name contains that
+/// version as well.
 fn hash(root: &Path, files: &[PathBuf]) -> String {
     let mut hasher = DefaultHasher::new();
     for file in files {

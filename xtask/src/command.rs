@@ -58,7 +58,7 @@ pub fn works(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// The same status for whoever started us; 128 and the signal's number for a child that was killed, as shells do.
+/// Hands a child's status on to the caller of xtask; 128 and the signal's number for a child that was killed, as shells do.
 pub fn code(status: ExitStatus) -> ExitCode {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))

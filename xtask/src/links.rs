@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::command::root;
 
-/// Every link of a document that leads nowhere, and every source file that it names and that is not there, in words.
+/// Messages about every link of a document that leads nowhere, and every source file that a document names and that does not exist.
 pub fn faults() -> Result<Vec<String>> {
     let mut faults = Vec::new();
     let sources = sources()?;

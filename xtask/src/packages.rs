@@ -179,7 +179,7 @@ pub fn ensure(needs: &[Need]) -> Result<bool> {
 mod tests {
     use super::*;
 
-    /// Whoever builds without `cargo xtask` reads it elsewhere.
+    /// A user who builds without `cargo xtask` reads the names in these places.
     #[test]
     fn what_the_build_needs_is_said_alike_everywhere() {
         let names =

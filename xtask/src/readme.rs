@@ -25,8 +25,8 @@ struct Task {
     question: &'static str,
     /// Lines for a shell, as they are shown and as they are run, in one folder for all tasks.
     commands: &'static str,
-    /// The lines of what they print that answer the question, by what stands in each; before `…` a whole sentence, up to a full
-    /// stop or an empty line.
+    /// The printed lines that answer the question, each named by a text in it. A text that ends in `…` names a whole sentence, up to a
+    /// full stop or an empty line.
     answer: &'static [&'static str],
     more: &'static str,
 }
@@ -77,8 +77,8 @@ const TASKS: [Task; 5] = [
     },
 ];
 
-/// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks unless `stored` says that what they printed last
-/// will do, and writes that.
+/// Draws the picture of the latest run that docs/RESULTS.md shows, runs the tasks (with `stored` it uses their last output instead),
+/// and writes the README.
 pub fn readme(stored: bool) -> Result<ExitCode> {
     let built = results::build()?;
     if !built.success() {

@@ -124,11 +124,11 @@ struct Failing {
 /// Whose lines are believed.
 #[derive(Debug)]
 enum Trust {
-    /// Whoever answers at the server's address.
+    /// Without a key: all lines from the server's address.
     Anybody,
-    /// Nobody before it has asked for the key.
+    /// With a key, until the server's welcome asks for it.
     Key { key: Key, nonce: Nonce },
-    /// Who has the key.
+    /// With a key: only lines that are sealed with it.
     Sealed(Box<Seal>),
 }
 
@@ -136,7 +136,7 @@ enum Trust {
 #[derive(Debug)]
 pub struct ClientSession {
     server: SocketAddr,
-    /// The same in words.
+    /// `server` for messages.
     name: NamedAddress,
     test: Test,
     trust: Trust,
@@ -572,7 +572,7 @@ fn read<'a>(trust: &mut Trust, state: &State, line: &'a [u8]) -> Result<Said, (&
     let json = match trust {
         Trust::Sealed(seal) => match seal.open(line) {
             Ok(json) => json,
-            // A server without this key cannot seal its refusal. It may be anybody's; more than failing it does not do.
+            // A server without this key cannot seal its refusal. An attacker may have sent it: it can only make the test fail.
             Err(Broken::Missing) if matches!(state, State::Introduced) => {
                 return Ok(match parse(line) {
                     Ok(reply @ (Reply::Refused { .. } | Reply::Goodbye { .. })) => Said::Reply(reply.into()),

@@ -100,8 +100,8 @@ fn reading(now_ns: u64) -> Reading {
 /// Plays a script against a server that a client has just connected to. Returns how many tests came to their end.
 ///
 /// # Panics
-/// When the server would start what its limits forbid, or anything for who does not have its key, use anything that the client chose for a name or an address, keep
-/// a second worker, go on after the end, or wait for ever.
+/// When the server would start what its limits forbid, or anything for a client without its key, use anything that the client
+/// chose for a name or an address, keep a second worker, go on after the end, or wait for ever.
 pub fn server(script: &[u8]) -> u32 {
     let peer: SocketAddr = ([192, 0, 2, 1], 4000).into();
     let local: SocketAddr = ([192, 0, 2, 2], wire::PORT).into();

@@ -214,7 +214,7 @@ impl Limits {
     }
 }
 
-/// Whom the limits for each address count as one: an IPv4 address, or the network that an IPv6 host can choose its
+/// What the limits for each address count as one client: an IPv4 address, or the network that an IPv6 host can choose its
 /// addresses from.
 pub fn same_client(address: ZonedAddress) -> ZonedAddress {
     address.to_canonical().network(OWN_BITS)

@@ -98,7 +98,7 @@ pub fn document(outcome: &Outcome<'_>) -> Document {
     }
 }
 
-/// The run that it is, for those who compare it.
+/// The outcome as a run, to compare it with others.
 pub fn view(outcome: &Outcome<'_>) -> RunView {
     data(outcome).view()
 }

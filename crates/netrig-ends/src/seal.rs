@@ -1,4 +1,4 @@
-//! Control messages that only who has the key can have written: a pre-shared key, a nonce of each end, and a message
+//! Control messages that only a holder of the key can have written: a pre-shared key, a nonce of each end, and a message
 //! authentication code before each line.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //! The nonces make each connection's keys its own, so that nothing said before can be said again; the numbers keep lines
 //! in their order and make one that is missing known with the next; each direction has a key of its own, so that nothing
-//! can be sent back to whom it came from; and the welcome is part of the keys, so that it cannot have been changed. Codes
+//! can be sent back to its sender; and the welcome is part of the keys, so that it cannot have been changed. Codes
 //! are compared in constant time. Nothing is encrypted, and the load itself is not authenticated.
 
 use std::fmt;
@@ -66,7 +66,7 @@ pub enum KeyError {
 }
 
 impl Key {
-    /// Reads a key from a file that nobody else may read. White space at its ends is no part of the key, so that it may
+    /// Reads a key from a file that only its owner may read. White space at its ends is no part of the key, so that it may
     /// be written with an editor.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Key {
         // Opening a FIFO must not wait for its other end.
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(KeyError::Read)?;
-        // What is checked is what has been opened.
+        // The opened file is checked, not the path, which may be replaced meanwhile.
         let metadata = file.metadata().map_err(KeyError::Read)?;
         if !metadata.is_file() {
             return Err(KeyError::NoFile);
@@ -170,7 +170,7 @@ impl fmt::Debug for Seal {
     }
 }
 
-/// A line that nobody with the key has written for this place in the conversation.
+/// A line that was not written for this place in the conversation by a peer with the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     #[error("a line without a seal")]
@@ -282,7 +282,7 @@ mod tests {
         let (mut server, mut client) = pair();
         client.seal(b"first");
         assert_eq!(server.open(&client.seal(b"second")), Err(Broken::Wrong));
-        // Sent back to whom it came from.
+        // Sent back to its sender.
         let (_, mut client) = pair();
         let own = client.seal(b"mine");
         assert_eq!(client.open(&own), Err(Broken::Wrong));

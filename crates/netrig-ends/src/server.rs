@@ -40,9 +40,9 @@ use super::wire::{self, Reply};
 const STOP: u64 = u64::MAX;
 const LISTENERS: u64 = u64::MAX - 16;
 
-/// Connections accepted in one turn, so that those who are in are served in between.
+/// Connections accepted in one turn, so that clients that are connected are served in between.
 const ACCEPTS: usize = 64;
-/// After the system has run out of file descriptors or memory, how long nobody new is accepted.
+/// How long no new client is accepted after the system has run out of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// Between two looks at workers that were told to stop and have not ended yet.
 const REAP: Duration = Duration::from_millis(20);
@@ -54,7 +54,7 @@ const LOG_LINES: u32 = 20;
 pub struct Server {
     epoll: rustix::fd::OwnedFd,
     listeners: Vec<TcpListener>,
-    /// Not before this time is anybody accepted.
+    /// Until when no new client is accepted.
     closed_until_ns: Option<u64>,
     limits: Arc<Limits>,
     environment: Arc<Environment>,
@@ -160,7 +160,7 @@ impl Server {
         }
     }
 
-    /// Nobody new, and nobody who has no test running.
+    /// Accepts no new clients, and dismisses those without a running test.
     fn drain(&mut self) {
         if !self.listeners.is_empty() {
             match self.clients.len() {
@@ -418,7 +418,7 @@ pub(super) fn until(deadline_ns: u64) -> Timespec {
     Timespec { tv_sec: (wait / 1_000_000_000) as _, tv_nsec: (wait % 1_000_000_000) as _ }
 }
 
-/// Tells on standard error what happens, but not more often than anybody could read.
+/// Logs events to standard error, but no more lines per second than a person can read.
 #[derive(Debug, Default)]
 struct Log {
     second: u64,

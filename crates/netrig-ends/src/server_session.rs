@@ -77,11 +77,11 @@ impl Running {
 /// Whose lines are heard.
 #[derive(Debug)]
 enum Lock {
-    /// Anybody's.
+    /// Without a key: open to all clients.
     Open,
-    /// Of nobody before it has said hello with a seal that fits the welcome.
+    /// With a key, until the client has said hello with a seal that fits the welcome.
     Challenge { key: Key, nonce: Nonce, welcome: Vec<u8> },
-    /// Of the client that has.
+    /// With a key, which the client has proved to have.
     Sealed(Box<Seal>),
 }
 
@@ -139,7 +139,7 @@ impl ServerSession {
     ) -> Self {
         let deadline_ns = after(now_ns, limits.handshake);
         let (lines, state) = (Lines::new(LONGEST_REQUEST), State::Greeting);
-        // The server speaks first, so that whoever is turned away learns why before having said anything.
+        // The server speaks first, so that a client that is turned away learns why before it has said anything.
         let actions = [Action::Reply(Reply::Welcome(Version::own()))].into();
         Self { peer, local, limits, environment, lock: Lock::Open, lines, state, deadline_ns, actions }
     }
@@ -407,7 +407,7 @@ impl ServerSession {
         self.actions.extend([Action::Reply(last_words), Action::Close]);
     }
 
-    /// Whom this session is with.
+    /// The client's address.
     pub fn peer(&self) -> IpAddr {
         self.peer.ip()
     }

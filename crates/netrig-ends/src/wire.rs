@@ -16,7 +16,7 @@
 //!                                 <----     open ...  or the end of the connection
 //! ```
 //! With a key each line but the first has a seal before it. Instead of any of its frames the server may send `refused` (it will not do that) or `failed` (it tried), and close; a
-//! server that ends says `goodbye` to those who have no test running.
+//! server that ends says `goodbye` to clients without a running test.
 
 use rig_facts::record::Environment;
 use rig_load::plan::{Load, Phases};
@@ -56,13 +56,13 @@ pub enum Request {
     },
 }
 
-/// Who speaks. Fields may be added: the two ends have to understand each other's to find out that they are strangers.
+/// The versions of an end. Fields may be added: the two ends have to understand each other's to find out that they are strangers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Version {
     pub protocol: u32,
     /// Of netrig.
     pub version: String,
-    /// The server's when it asks for a key; the client's, who then seals what it says ([`super::seal`]).
+    /// The server's when it asks for a key; the client's, which then seals what it says ([`super::seal`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Nonce>,
 }

@@ -9,14 +9,14 @@ use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
 use rig_testbed::accounting::{Accountant, CpuReading};
 use rig_testbed::node::Accounting;
 
-/// What to read beside what is always read.
+/// Counters to read beside those that are always read.
 #[derive(Debug, Clone, Default)]
 pub struct Chosen {
     /// An interface whose packets are counted.
     pub interface: Option<String>,
     /// A text: the interrupts of the lines of /proc/interrupts that contain it.
     pub interrupts: Option<String>,
-    /// Who counts CPU time; without, it is read where the kernel keeps it.
+    /// Counts CPU time; without it, the kernel's counters are read.
     pub accountant: Option<Rc<Accountant>>,
 }
 
@@ -87,7 +87,7 @@ impl Difference {
         Duration::from_nanos(self.end.at_ns.saturating_sub(self.begin.at_ns)).as_secs_f64()
     }
 
-    /// What came to a value.
+    /// By how much a value grew.
     pub fn of(&self, value: impl Fn(&Snapshot) -> u64) -> u64 {
         value(&self.end).saturating_sub(value(&self.begin))
     }

@@ -20,7 +20,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], until_ns: u64) -> io::Result<Vec<bo
     loop {
         let mut entries: Vec<PollFd<'_>> = fds.iter().map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let left = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
-        // An hour at most, so that the time fits whatever it is.
+        // An hour at most, so that every time fits `Timespec`.
         let left = left.min(Duration::from_secs(3600));
         let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos().into() };
         match poll(&mut entries, Some(&timeout)) {
@@ -80,7 +80,7 @@ pub struct Start {
     pub machine: Snapshot,
 }
 
-/// Who is told how the test goes.
+/// Is told how the test goes, to print it.
 pub trait Witness {
     /// The present throughput: bytes in so many seconds.
     fn tick(&mut self, bytes: u64, seconds: f64);
@@ -169,7 +169,7 @@ pub fn run(
             witness.measured(total_ns > end_ns);
             if total_ns > end_ns && total_ns != u64::MAX {
                 pulse.quiet = true;
-                // Whatever ends the cool-down early, the window is whole.
+                // Even if the cool-down ends early, the window is whole.
                 if pulse.until(part, witness, total_ns)? == Some(End::Interrupted) {
                     measured.end = End::Interrupted;
                     witness.interrupted();

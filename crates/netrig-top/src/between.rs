@@ -53,7 +53,7 @@ pub fn between(before: &Reading, now: &Reading) -> Sample {
 
 fn cpus(before: &Reading, now: &Reading, seconds: f64) -> Vec<Cpu> {
     let cpu = |(cpu, ticks): (&u32, &CpuTicks)| {
-        // One that was offline has not counted.
+        // A CPU that was offline has no earlier count.
         let earlier = before.ticks.get(cpu).copied().unwrap_or(*ticks);
         let spent = |count: fn(&CpuTicks) -> u64| count(ticks).saturating_sub(count(&earlier)) as f64;
         let total = spent(CpuTicks::total).max(1.0);

@@ -97,8 +97,8 @@ fn foot(view: &View, width: u16) -> Line<'static> {
     Line::styled(text, Style::new().add_modifier(Modifier::DIM))
 }
 
-/// What tables want of a height that may not suffice: those that want little get it, the others share the rest. Who gets too
-/// little for a row of its own is left out, the last first.
+/// Divides a height that may not suffice among tables: those that need little get it, the others share the rest. Tables that get
+/// too little for a single row are left out, the last first.
 fn heights(tables: &[&Table], height: u16) -> Vec<u16> {
     let mut wants: Vec<u16> = tables.iter().map(|table| (table.rows.len() as u16).saturating_add(2)).collect();
     if wants.iter().map(|want| u32::from(*want)).sum::<u32>() > height.into() {

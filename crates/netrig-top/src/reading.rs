@@ -13,7 +13,7 @@ pub struct Reading {
     pub at_ns: u64,
     pub ticks: BTreeMap<u32, CpuTicks>,
     pub softnet: BTreeMap<u32, Softnet>,
-    /// Of the network namespace.
+    /// All interfaces of the network namespace.
     pub interfaces: BTreeMap<String, counters::Interface>,
     /// Interfaces that are to be shown and are there, in order.
     pub shown: Vec<String>,

@@ -1,7 +1,7 @@
 //! What happened between two readings: what is drawn, and what `--json` writes.
 //!
-//! Rates are per second, shares are of one CPU (1 is all of it), totals since whoever counts began. Fields are added, never
-//! renamed.
+//! Rates are per second, shares are of one CPU (1 is all of it), totals since the kernel or the daemon that counts began.
+//! Fields are added, never renamed.
 
 use std::net::SocketAddr;
 

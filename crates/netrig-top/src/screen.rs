@@ -105,7 +105,7 @@ impl Top {
         self.history.push(between(&self.before, &now));
         self.before = now;
         self.left = self.left.map(|left| left.saturating_sub(1));
-        // Who was held up does not catch up.
+        // Samples that a delay has skipped are not made up for.
         self.next = (self.next + self.chosen.interval).max(Instant::now());
         Ok(())
     }

@@ -110,7 +110,7 @@ impl Source {
     }
 }
 
-/// Programs that count by queue, attached as long as an interface has nobody else who does.
+/// Programs that count by queue, attached as long as an interface is shown that no spreader counts.
 #[derive(Debug)]
 struct Programs {
     here: NetNs,
@@ -126,7 +126,7 @@ struct Programs {
     searched: Option<Instant>,
 }
 
-/// Queues come and go with the link's state, of which nobody tells.
+/// How often queues are searched: they come and go with the link's state, and no event tells of it.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
 
 impl Programs {

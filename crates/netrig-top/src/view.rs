@@ -13,7 +13,7 @@ use rig_cli::words::{percent, short};
 /// What the user has chosen.
 #[derive(Debug, Clone, Default)]
 pub struct Chosen {
-    /// Of the interfaces, or of a balancer's services.
+    /// The number of the interface, or of the balancer's service, that is chosen.
     pub index: usize,
     /// Rows that are left out above.
     pub scroll: usize,
@@ -116,7 +116,7 @@ impl Cell {
         Self::Text(short(value), if value == 0.0 { Tone::Faint } else { Tone::Plain })
     }
 
-    /// Of what should not be.
+    /// The rate of something that should not happen: an alarm when it does.
     fn loss(value: f64) -> Self {
         Self::Text(short(value), if value > 0.0 { Tone::Alarm } else { Tone::Faint })
     }

@@ -136,7 +136,7 @@ fn transactions(interval_ns: Option<u64>) -> Result<u64> {
 #[derive(Default)]
 struct Outcome {
     done: Sample,
-    /// Of the load's process, CPU seconds.
+    /// CPU seconds of the load's process.
     own: Sample,
 }
 
@@ -211,7 +211,7 @@ fn overhead(rounds: usize) -> Result<Table> {
     let mut results: [(Outcome, Outcome, Cost); 3] = Default::default();
     for round in 0..rounds {
         for (work, (without, with, cost)) in Work::ALL.into_iter().zip(&mut results) {
-            // Whoever is first has the caches of the one before: by turns.
+            // The run that is first finds the caches of the work before, so the two take turns at it.
             if round % 2 == 0 {
                 once(work, without)?;
             }

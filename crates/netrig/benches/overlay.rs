@@ -112,7 +112,7 @@ fn run(trials: usize) -> Result<Value> {
     serde_json::from_str(&text).context("netrig's JSON")
 }
 
-/// Of a scenario's trials; none where it did not run.
+/// The figure's values of a scenario's trials; none where it did not run.
 fn values(document: &Value, scenario: &str, figure: Figure) -> Vec<f64> {
     let of = |side: &str, metric: &str| {
         let scenarios = document["data"]["scenarios"].as_array()?;

@@ -69,8 +69,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Of `netrig stream`, round by round: with the exact count of CPU time to without, and both to the tool that does most of those
-/// that copy every byte at both ends, too. (The best of each round would be whoever the noise favours in it.)
+/// Ratios of `netrig stream`, round by round: with the exact count of CPU time to without, and both to the fastest of the other
+/// tools that copy every byte at both ends, as netrig does. That tool is the fastest by the median of all rounds: the fastest of
+/// each round would be the one that noise favours in it.
 fn ratios(tools: &[Tool], by_round: &[Vec<Option<f64>>]) -> String {
     let at = |name: &str| tools.iter().position(|tool| tool.name == name);
     let of_all = |number: usize| by_round.iter().filter_map(|round| round[number]).collect::<Sample>().median();
@@ -171,7 +172,7 @@ fn tools() -> Vec<Tool> {
 }
 
 impl Tool {
-    /// Of somebody else.
+    /// Whether it is a tool of another project.
     fn is_peer(&self) -> bool {
         matches!(self.how, How::Peer { .. }) && !self.name.starts_with("netrig")
     }

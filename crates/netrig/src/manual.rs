@@ -98,7 +98,7 @@ pub fn write(netrig: Command, directory: &Path) -> Result<Exit, Failure> {
 
 const SOURCE: &str = concat!("netrig ", env!("CARGO_PKG_VERSION"));
 
-/// The day that pages name: of `SOURCE_DATE_EPOCH`, so that what is built again is the same, or today.
+/// The date on the pages: that of `SOURCE_DATE_EPOCH`, so that builds are reproducible, or else today.
 fn date() -> String {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
     let time = given.and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_else(Timestamp::now);

@@ -1,5 +1,5 @@
-//! The vRouter with as much as it is made for: routes, networks, interfaces and flows; what they take of memory, what a change
-//! takes of time, and what a packet costs among them; held against what is aimed at.
+//! The vRouter at the size that it is made for, in routes, networks, interfaces and flows: its memory, the time of a change and the
+//! cost of a packet, each against its target.
 //!
 //! `cargo xtask bench scale`
 #![forbid(unsafe_code)]

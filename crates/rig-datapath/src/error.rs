@@ -51,8 +51,8 @@ pub enum Error {
     Config(#[from] ConfigError),
 }
 
-/// What a program that is refused needs: a kernel that has what it is made of, unless a limit stands in the way, which is told by
-/// the caller that puts the error in words.
+/// A hint for a program that was refused: the kernel version that it needs. Empty where a limit stands in the way, which the caller
+/// explains.
 fn needed(program: &str, source: &libbpf_rs::Error) -> String {
     if advice::in_words(&format!("{source:#}")).is_some() {
         return String::new();
@@ -61,7 +61,7 @@ fn needed(program: &str, source: &libbpf_rs::Error) -> String {
     format!(": it needs Linux {kernel} or later with BTF")
 }
 
-/// What is attached by tcx.
+/// Programs that are attached by tcx, which Linux has since 6.6.
 const NEWER: [&str; 2] = ["vrouter", "spin"];
 
 /// A configuration that cannot be carried out, and where.

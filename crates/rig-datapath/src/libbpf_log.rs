@@ -37,8 +37,8 @@ fn in_a_line(message: &str) -> String {
     format!("{of}{}", lines.rfind(is_found).unwrap_or("refused"))
 }
 
-/// Does something with libbpf. When the kernel refuses it, the error has what libbpf says of that; what it says for another thread
-/// at the same time may be among it.
+/// Calls libbpf. When the kernel refuses, the error has libbpf's messages; those of a call of another thread at the same time may
+/// be among them.
 pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::Result<T> {
     said().clear();
     act().map_err(|error| {

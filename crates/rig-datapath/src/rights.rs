@@ -1,4 +1,4 @@
-//! Who may load programs.
+//! Whether this process may load programs.
 
 use crate::{Error, libbpf_log};
 

@@ -54,7 +54,7 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("column {column}: {what}; {hint}")]
 pub struct ClaimError {
-    /// Of the character at fault in the expression, counted from 1.
+    /// The column of the character at fault in the expression, counted from 1.
     pub column: usize,
     pub what: String,
     /// What to write instead.
@@ -72,7 +72,7 @@ pub struct Judgement {
     pub effect: Option<f64>,
     /// `None` when there is no effect or a scenario has a single trial.
     pub interval: Option<Interval>,
-    /// Of what the effect is a limit only, because a figure is; the interval is then that of the limit.
+    /// Set when the effect is only a limit, because a figure is one; the interval is then that of the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     pub threshold: Threshold,

@@ -5,8 +5,8 @@
 //! way; request/response and two-way loads have none, and a figure of theirs is `None`. Where both ends share a node, both
 //! sides have that node's CPUs.
 //!
-//! What a side of a two-way stream carried is what *arrived* there, so that the local and the remote figure are the two
-//! ways and their sum is the whole.
+//! In a two-way stream a side carried what *arrived* there, so that the local and the remote figure are the two directions, and
+//! their sum is the whole.
 //!
 //! Workers of a background load belong to no side: what they carried is a figure of its own. Their CPU time is in the
 //! sides' CPU figures all the same where they share a node with them, because a CPU's time is not told apart by load.
@@ -52,9 +52,9 @@ fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f6
 
 /// One figure of one trial with what is known of it beside its value; `None` as [`figure`].
 ///
-/// Of a limit that was searched that is the grid of the rates tried, since the true one lies between the highest that was
+/// For a limit that was searched this is the grid of the rates tried: the true limit lies between the highest rate that was
 /// held and the lowest that was not. Where the search ended at the generator's own limit, or was not allowed to go on, the
-/// true limit is at least what was held.
+/// true limit is at least the rate that was held.
 pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Reading> {
     figure(record, side, metric).map(|value| (metric.row().reading)(record, value))
 }
@@ -94,7 +94,7 @@ pub enum Kind {
     Connections,
     /// Packets, with several.
     Requests,
-    /// Packets that nobody answers.
+    /// Packets that the receiver does not answer.
     Flood,
 }
 
@@ -261,7 +261,7 @@ fn transactions(record: &TrialRecord, side: Side) -> Option<f64> {
         let rate = if counted.window_ns > 0 {
             counted.per_second()
         } else {
-            // Of a record without it.
+            // Older records have no window of their own.
             counted.completed as f64 / worker.seconds()
         };
         Some(rate).filter(|rate| rate.is_finite())

@@ -119,11 +119,12 @@ pub struct Calibration {
     pub after: Gauge,
 }
 
-/// CPUs that take so much longer or shorter for the same work are another machine's. Less is within what the fastest of a few
-/// counts differs by.
+/// How much longer or shorter the calibration work has to take for the CPUs to count as another machine's. Smaller differences
+/// are within the noise of the fastest of a few rounds.
 const APART: f64 = 0.05;
 
-/// Whether what took so many times as long was done by another machine's CPUs.
+/// Whether the same work took so much longer or shorter that another machine's CPUs must have done it; `ratio` is one time
+/// divided by the other.
 pub fn is_apart(ratio: f64) -> bool {
     ratio.max(1.0 / ratio) > 1.0 + APART
 }
@@ -152,9 +153,9 @@ impl fmt::Display for SetApart {
 /// How long the machine took for fixed things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gauge {
-    /// For the same arithmetic on each CPU of the nodes, nanoseconds: CPU and the fastest of a few counts.
+    /// Time of a fixed piece of arithmetic on each CPU of the nodes, nanoseconds: CPU and the fastest of a few rounds.
     pub work_ns: Vec<(u32, u64)>,
-    /// The same with all of these CPUs at it at once; empty of one CPU, and of records that lack it.
+    /// Time of this arithmetic when all of these CPUs do it at once; empty for one CPU, and in records that lack it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub together_ns: Vec<(u32, u64)>,
     /// To copy 2 MiB, nanoseconds.
@@ -223,7 +224,7 @@ pub struct RateRecord {
     /// In the unit of the load: transactions, connections or requests per second of a pair, or payload bytes per second of
     /// a sending thread.
     pub per_second: f64,
-    /// Of the limit that was measured, where it was given as such.
+    /// The rate as a share of the limit that was measured, where the suite gives it so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
 }
@@ -316,7 +317,7 @@ impl TrialRecord {
 /// A datapath on a node over the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// Of the datapath, e.g. `balancer`.
+    /// The name of the datapath, e.g. `balancer`.
     pub name: String,
     pub node: String,
     /// What it is, with its version.
@@ -401,7 +402,7 @@ pub struct SearchRecord {
     pub step_us: u64,
     pub confirmed_us: u64,
     pub outcome: Outcome,
-    /// The same search with nothing between the generator's ends, per second: its own limit. `None` when none was found.
+    /// The generator's own limit, per second, found by this search with nothing between its ends. `None` when none was found.
     pub generator: Option<f64>,
     /// Why the limit is the generator's own.
     pub bound: Option<GeneratorBound>,
@@ -447,7 +448,7 @@ impl fmt::Display for Searched {
 pub enum Flag {
     /// Receive processing of a node ran on CPUs that the node does not own.
     ReceiveElsewhere { node: String, percent: f64 },
-    /// The hypervisor gave the CPU to somebody else.
+    /// The hypervisor gave the CPU to another virtual machine.
     Stolen { node: String, percent: f64 },
     /// Other programs used the node's CPUs.
     OtherLoad { node: String, percent: f64 },
@@ -508,7 +509,7 @@ fn time(microseconds: u64) -> String {
     }
 }
 
-/// Of a testbed's trial: `node a`, and workers by their names.
+/// For a trial on a testbed: nodes are written `node a`, workers by their names.
 impl fmt::Display for Flag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, "node ", "")

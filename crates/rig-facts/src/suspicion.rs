@@ -22,7 +22,7 @@ const OTHER_LOAD_PERCENT: f64 = 5.0;
 const TICKS_PER_S: f64 = 100.0;
 /// Standard deviations beyond which ticks are not off by chance.
 const TICKS_DEVIATIONS: f64 = 4.0;
-/// A difference from what ticks say that nobody cares for, percent of the node's CPU time.
+/// A difference from what ticks say that is too small to matter, percent of the node's CPU time.
 const TICKS_PERCENT: f64 = 3.0;
 /// From here on a node, a CPU or a load thread counts as saturated, percent.
 const SATURATED_PERCENT: f64 = 97.0;
@@ -79,9 +79,9 @@ pub fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], filled:
     flags
 }
 
-/// Who stands between the ends counts the connections that these open: each of them, and each once. Those that came to nothing may
-/// have ended before it or behind it. What nobody answers (datagrams, floods) has no end either, and may begin another connection
-/// there without one here.
+/// A datapath between the ends has to count each connection that they open exactly once. A connection that failed may have
+/// failed before the datapath or behind it, so it need not be counted. Loads without answers (datagrams, floods) are not
+/// compared: the datapath's connection may time out and begin again without the end opening another one.
 fn connections_differ(trial: &TrialRecord) -> Vec<Flag> {
     let clients = trial.workers.iter().filter(|worker| worker.end() == End::Connect);
     let Some(clients) = clients.map(|worker| worker.packets.as_ref()).collect::<Option<Vec<_>>>() else {
@@ -370,7 +370,7 @@ mod tests {
         }
     }
 
-    /// Of a load that is not meant to fill any CPU.
+    /// The flags of a load that is not meant to fill any CPU.
     fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet]) -> Vec<Flag> {
         super::flags(trial, topology, cores, &BTreeSet::new())
     }
@@ -615,7 +615,7 @@ mod tests {
         trial.workers.push(worker.clone());
         assert_eq!(flags(&trial, &raw(true), &[]), []);
         let short = TransactionRecord { completed: 9, lost: 1, failed: 2, overdue: 3, ..Default::default() };
-        // Of the load underneath: it is told from the worker of the same place.
+        // The background load's worker is told apart from the other worker of the same endpoint.
         trial.workers.push(WorkerRecord { transactions: Some(short), background: true, ..worker });
         let worker = || "b (background)".to_owned();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Who may take part in a load.
+//! Which addresses may take part in a load.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ impl Door {
         Self { listener, only_from }
     }
 
-    /// The next connection of somebody who may take part; others are closed.
+    /// The next connection from the allowed address; others are closed.
     pub(crate) fn accept(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
         if self.only_from.is_none() {
             return accept_with(&self.listener, flags);

@@ -142,7 +142,7 @@ impl Cancel {
         Ok(cancel)
     }
 
-    /// Whatever waits on a driver with this value returns [`DriverError::Cancelled`].
+    /// A thread that waits on a driver with this value gets [`DriverError::Cancelled`].
     pub fn cancel(&self) {
         self.0.0.store(true, Ordering::Release);
         self.0.1.ring();

@@ -38,7 +38,7 @@ pub(crate) struct Greeting {
     pub(crate) values: (u64, u64),
 }
 
-/// Whether a datagram is a greeting, of whatever run, and no payload.
+/// Whether a datagram is a greeting, of any run, and no payload.
 #[inline]
 pub(crate) fn is_greeting(datagram: &[u8]) -> bool {
     datagram.len() == LENGTH && datagram.starts_with(&MAGIC)

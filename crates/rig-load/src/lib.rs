@@ -1,7 +1,7 @@
 //! Load in, facts out.
 //!
 //! A [`plan::WorkerPlan`] says what one worker process shall send or receive; a [`record::WorkerRecord`] says what
-//! happened in the window. The crate knows no scenario, no testbed and no datapath: whoever drives it puts the
+//! happened in the window. The crate knows no scenario, no testbed and no datapath: its caller puts the
 //! worker process into a namespace and speaks [`protocol`] with it.
 
 #![forbid(unsafe_code)]

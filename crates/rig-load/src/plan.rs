@@ -35,7 +35,7 @@ pub struct WorkerPlan {
     pub role: Role,
     pub load: Load,
     pub phases: Phases,
-    /// Payload bytes per second that this end may move, whatever the load and the peer say: it sends no faster, reads a
+    /// Payload bytes per second that this end may move at most, even if the load or the peer asks for more: it sends no faster, reads a
     /// TCP stream no faster than 9/8 of it, and fails when a stream of datagrams comes faster. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
@@ -100,8 +100,8 @@ pub enum Role {
     Connect { to: SocketAddr },
 }
 
-/// What is sent. A load of packets is `P`: of a worker its [`Packets`], of whoever has no interfaces for it yet what is asked
-/// of them.
+/// What is sent. A load of packets is `P`: in a worker's plan its [`Packets`]; before a load has interfaces, what is asked of
+/// them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 #[allow(clippy::large_enum_variant, reason = "a plan has one")]
@@ -124,7 +124,7 @@ pub enum Load<P = Packets> {
 }
 
 impl<P> Load<P> {
-    /// The same with other packets.
+    /// The same load with the packets that `packets` makes.
     ///
     /// # Errors
     /// That of `packets`.
@@ -299,7 +299,7 @@ pub struct Phases {
     pub interval: Duration,
 }
 
-/// The planned moments of a load, nanoseconds of CLOCK_MONOTONIC of whoever has them. Both ends have the same ones.
+/// The planned moments of a load, in nanoseconds of the worker's own CLOCK_MONOTONIC. Both ends have the same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     /// Start of the load.

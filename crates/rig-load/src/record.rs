@@ -97,8 +97,8 @@ impl WorkerRecord {
         if self.window_end_ns <= self.window_begin_ns { 0.0 } else { self.bytes() as f64 * 8.0 / self.seconds() }
     }
 
-    /// One phase as if it were the window: what is counted by phase is the phase's, its connections are summed up, and what
-    /// is not counted by phase is not there. `None` where there is no such phase.
+    /// One phase as if it were the window: with the phase's counters, and its connections summed up. Figures that are not counted by
+    /// phase are left out. `None` where there is no such phase.
     pub fn of_phase(&self, index: usize) -> Option<Self> {
         let phase = self.phases.get(index)?;
         let first = self.connections.first();
@@ -283,7 +283,7 @@ impl DatagramRecord {
 pub struct PacketRecord {
     /// Inside the window.
     pub counters: BTreeMap<String, u64>,
-    /// From the window's end to the end of all, when what was open had time to come to its end.
+    /// From the window's end to the end of all, while open connections came to their end.
     pub after: BTreeMap<String, u64>,
     /// From the first packet to the end of all.
     pub total: BTreeMap<String, u64>,
@@ -389,7 +389,7 @@ pub struct ConnectionRecord {
     /// Payload bytes over the connection's whole life.
     #[serde(default)]
     pub total_bytes: u64,
-    /// The same of what was received, where payload goes both ways.
+    /// Payload bytes received over the whole life, where payload goes both ways.
     #[serde(default)]
     pub total_bytes_in: u64,
     pub congestion_control: String,

@@ -49,7 +49,7 @@ pub(crate) fn is_ready(entry: &PollFd<'_>) -> bool {
     !entry.revents().is_empty()
 }
 
-/// Wakes whoever polls it, from any thread.
+/// Wakes the threads that poll it, from any thread.
 #[derive(Debug)]
 pub(crate) struct Bell(OwnedFd);
 

@@ -107,7 +107,7 @@ impl Service {
     }
 }
 
-/// Whom a client talks to, and how often.
+/// The servers and ports of a client, and how often it sends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Client {
@@ -135,7 +135,7 @@ impl Client {
         self.repeat.is_some_and(|repeat| repeat.rate.is_some())
     }
 
-    /// What its engine was made for.
+    /// The rate that its engine was made for.
     pub(super) fn planned(&self) -> Planned {
         if self.has_request_rate() { Planned::Requests(self.rate()) } else { Planned::Connections(self.rate()) }
     }
@@ -527,7 +527,7 @@ fn check_expect(what: &'static str, expect: Expect) -> Result<(), ConfigError> {
     }
 }
 
-/// Who expects HTTP must speak it.
+/// A service that expects HTTP must speak it.
 fn check_http(what: &'static str, expect: Expect, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
     let speaks = expect != Expect::Http || http::whole(kind, &payload.bytes()).is_some();
     if speaks { Ok(()) } else { Err(ConfigError::NotHttp(what)) }

@@ -106,8 +106,8 @@ impl Unit {
         Nanos::from(self.of(now).0.wrapping_sub(stamp.0)) << self.0
     }
 
-    /// `stamp`, or what is three quarters of the span old if it is older: who looks each quarter never sees an old stamp
-    /// as a young one.
+    /// `stamp`, or the moment three quarters of the span ago if it is older: an engine that calls this each quarter never takes an old
+    /// stamp for a young one.
     #[inline]
     pub fn hold(self, stamp: Stamp, now: Nanos) -> Stamp {
         const OLDEST: u32 = u32::MAX / 4 * 3;

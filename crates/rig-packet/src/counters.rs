@@ -84,7 +84,7 @@ counters! {
     ack_dup = "ackDup",
     /// Requests that were not answered in time.
     udp_rt = "udpRt",
-    /// Datagrams that nobody waits for: answers that come late or twice, and those to ports that nobody listens to.
+    /// Datagrams that are not expected: answers that come late or twice, and those to ports without a service.
     udp_drop = "udpDrop",
     /// Of these, first answers to requests that had been given up, as their numbers tell.
     udp_late = "udpLate",
@@ -153,7 +153,7 @@ pub struct Latencies {
     pub censored: u64,
 }
 
-/// What is due from one time until before another: times of what is due elsewhere are not entered.
+/// The time in which requests must be due for their latencies to be entered.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub begin: Nanos,

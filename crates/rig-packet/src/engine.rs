@@ -43,13 +43,13 @@ enum Running<F: Family> {
     Flood(FloodService<F>),
 }
 
-/// What one thread drives.
+/// The client or server of one thread, over one queue.
 #[derive(Debug)]
 pub struct Engine<F: Family> {
     core: Core<F>,
     link: Link<F>,
     resolver: Resolver<F::Address>,
-    /// What a tunnel goes over.
+    /// The network below a tunnel.
     underlay: Option<Underlay>,
     running: Running<F>,
     /// Of a client.
@@ -124,7 +124,7 @@ impl<F: Family> Engine<F> {
         self.core.window = Window { begin, end };
     }
 
-    /// Enters what has no answer `now` with its age, and what was due and did not begin: it took that long or longer.
+    /// Enters requests without an answer with their age `now`, and those that were due and did not begin: they took that long or longer.
     /// Looks at each connection: for the end of a run.
     pub fn give_up(&mut self, now: Nanos) {
         match &mut self.running {
@@ -260,7 +260,7 @@ impl<F: Family> Engine<F> {
         self.opener().is_none_or(|opener| opener.stopped)
     }
 
-    /// Receives a burst, ends timers and begins what is due by `now`, and sends what comes of it. Whether there was
+    /// Receives a burst, ends timers, begins requests that are due by `now`, and sends the packets of all that. Whether there was
     /// anything to do.
     pub fn pass<P: Port>(&mut self, now: Nanos, port: &mut P) -> bool {
         let (receive, transmit) = port.halves();
@@ -313,7 +313,7 @@ impl<F: Family> Engine<F> {
         opened + asked > 0
     }
 
-    /// What neighbors are to know, and what they are asked.
+    /// Announces own addresses to neighbours, and asks them for the gateway's.
     #[inline]
     fn greet(&mut self, now: Nanos, transmit: &mut impl Transmit) {
         if self.announced <= self.core.local.len() {

@@ -45,8 +45,8 @@ struct Flow {
 
 /// Plays `script`: its first byte chooses the engine, and each step is a byte and what follows of it: segments, in order
 /// or not, datagrams, errors, anything else, and time that passes. Panics when the engine panics, sends without end,
-/// sends what is no packet, loses count of its connections, or keeps one for ever that nobody speaks on any more. How many responses it received or
-/// sent.
+/// sends what is no packet, loses count of its connections, or keeps one for ever that its peer has left. Returns how many
+/// responses it received or sent.
 pub fn exercise(script: &[u8]) -> u64 {
     let (&choice, steps) = script.split_first().unwrap_or((&0, &[]));
     if choice & 4 == 0 {
@@ -145,7 +145,7 @@ impl<F: Family> Play<F> {
             let Some(step) = take(&mut steps, 1).first().copied() else { break };
             self.step(step, &mut steps);
         }
-        // Nobody says anything any more: all ends.
+        // The peer is silent from here: every connection ends.
         self.engine.wind_down();
         for _ in 0..200 {
             self.pass(1000 * MILLISECOND);

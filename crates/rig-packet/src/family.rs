@@ -66,8 +66,8 @@ pub trait Family: Copy + Debug + Send + 'static {
     where
         Self: Sized;
 
-    /// What a frame other than TCP and UDP says to somebody who has `mine`, which is told an address and whether it is
-    /// about where that is.
+    /// What a frame other than TCP and UDP says about neighbours to a host with the addresses `mine`. `mine` is called with an address,
+    /// and with whether the frame tells where that address is.
     fn heard<'a>(
         frame: &Ethernet<'a>,
         mine: impl Fn(Self::Address, bool) -> bool,

@@ -127,7 +127,7 @@ impl<F: Family> FloodService<F> {
         self.repeat(core, now, slot, transmit);
     }
 
-    /// Sends what is due on a flow, which was at its stamp, and plans what comes next.
+    /// Sends a flow's packets, which were due at its stamp, and plans the next ones.
     fn repeat(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let key = core.table.all[slot as usize].key;
         for _ in 0..self.pipeline {

@@ -85,7 +85,7 @@ impl Receive for MemoryReceive {
     fn poll(&mut self) -> usize {
         if let Some(mut batch) = self.current.take() {
             batch.frames = 0;
-            // Fails only when the other end is gone, and then nobody needs it.
+            // Fails only when the other end is gone, which needs no buffers then.
             let _ = self.empty.try_send(batch);
         }
         self.current = self.full.try_recv().ok();

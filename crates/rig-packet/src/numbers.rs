@@ -126,7 +126,7 @@ impl Numbers {
 }
 
 impl Payload {
-    /// Whether a message of these bytes has room for a number. Bytes that somebody gave stay as they are.
+    /// Whether a message of these bytes has room for a number. Bytes that the user gave stay as they are.
     pub(super) fn takes_number(&self) -> bool {
         matches!(self, Self::Filler(_) | Self::Random { .. }) && self.len() >= Numbers::BYTES as u64
     }
@@ -267,7 +267,7 @@ mod tests {
             numbers.give();
         }
         assert_eq!(numbers.judge(lost, None, 0), Told::Late);
-        // To one that is not known it says nothing.
+        // To an unknown request it says nothing.
         assert_eq!(numbers.judge(lost, waits(lost.wrapping_add(9)), 1), Told::Nothing);
     }
 }

@@ -62,7 +62,7 @@ impl Opener {
         self.schedule.begin(at);
     }
 
-    /// What is due from `at` on is not begun; what was due before is, even when it is late.
+    /// Connections that are due from `at` on are not opened; those that were due before are, even when they are late.
     pub fn end(&mut self, at: Nanos) {
         self.until = at;
         self.stopped = at == 0;

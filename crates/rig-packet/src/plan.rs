@@ -38,7 +38,7 @@ pub struct Timeline {
     pub wait: Duration,
     /// From then on, ramp included. A server answers for so long.
     pub duration: Duration,
-    /// For what is open when nothing more is opened, to come to its end.
+    /// How long open connections have to come to their end after the last was opened.
     pub drain: Duration,
 }
 

@@ -38,7 +38,7 @@ impl Schedule {
         Self { ramp, together: together.max(1), ..self }
     }
 
-    /// The same, a part of the time between two later, 0 to 1.
+    /// This schedule, later by `phase` times the distance between two, 0 to 1.
     pub fn shifted(self, phase: f64) -> Self {
         Self { phase, ..self }
     }
@@ -261,7 +261,7 @@ mod tests {
         let expected = [0, 0, 0, 0, 4_000_000, 4_000_000, 4_000_000, 4_000_000];
         assert_eq!(times(&mut schedule, 7_999_999), expected);
         assert_eq!(times(&mut schedule, 8_000_000).len(), 4);
-        // The rest of a group that has begun is due with it, whatever the rate is then.
+        // The rest of a group that has begun is due with it, even if the rate has changed since.
         let mut schedule = begun(Schedule::new(1000.0).with(0.0, 4));
         schedule.due(0);
         schedule.take();
@@ -367,7 +367,7 @@ mod tests {
         // Due since: 2, 3 ... 10 ms.
         assert_eq!(schedule.set_rate(100.0, 10_500_000), 9);
         assert_eq!(times(&mut schedule, 25_000_000), [10_500_000, 20_500_000]);
-        // What is late by less goes on.
+        // An event that is late by less is not given up.
         let mut schedule = begun(Schedule::new(10_000.0));
         assert_eq!(schedule.set_rate(1000.0, 900_000), 0);
         assert_eq!(times(&mut schedule, 1_000_000), [0, 1_000_000]);

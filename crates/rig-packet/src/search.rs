@@ -1,5 +1,5 @@
 //! The search for the highest rate that is carried without loss: which rate to offer next, given what became of those
-//! before. It knows no clock and no network: whoever runs it offers each rate and brings the verdict.
+//! before. It knows no clock and no network: the caller offers each rate and brings the verdict.
 //!
 //! The rate is raised geometrically until something is lost, or lowered until nothing is; then the interval between the
 //! highest rate that was carried and the lowest that was not is bisected until it is as narrow as asked for; then the
@@ -158,7 +158,7 @@ pub enum Ending {
     Nothing,
     /// Too many steps were made.
     Exhausted,
-    /// Somebody stopped it.
+    /// The caller stopped it.
     Stopped,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Table {
     index: Box<[u32]>,
     /// Bits of the hash that are not the place in the index.
     shift: u32,
-    /// What of an entry is the number.
+    /// The bits of an entry that are the connection's number.
     number: u32,
     /// Where in the key the counted port is.
     counted: u32,

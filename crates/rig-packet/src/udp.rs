@@ -244,7 +244,7 @@ impl UdpService {
         connection.state = State::Asked;
         connection.left = pipeline;
         let key = connection.key;
-        // What is not answered when the next request is due, is lost: a flow does not wait for it.
+        // A request without an answer when the next one is due is lost: a flow does not wait for it.
         let wait = match client.pace {
             Pace::Interval(interval) if interval > 0 => client.timeout.min(interval),
             _ => client.timeout,
@@ -293,7 +293,7 @@ impl UdpService {
         }
     }
 
-    /// The network could not deliver what a flow sent: nobody listens there, or nobody is there.
+    /// An ICMP error says that what a flow sent was not delivered: port or host are unreachable.
     #[cold]
     pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key) {
         let Some(slot) = core.table.find(key) else { return };

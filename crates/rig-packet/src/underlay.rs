@@ -20,7 +20,7 @@ pub(super) struct Underlay {
     announced: bool,
 }
 
-/// What came.
+/// A frame that came from the network below a tunnel.
 #[derive(Debug)]
 pub(super) enum Below<'a> {
     /// A frame from within the tunnel.
@@ -100,7 +100,7 @@ impl Underlay {
         Ok(moved.map_or(Below::Done, |(_, mac)| Below::Gateway(mac)))
     }
 
-    /// What neighbors are to know, and what they are asked.
+    /// Announces the own address to neighbours, and asks them for the gateway's.
     pub fn greet<F: Family>(&mut self, now: Nanos, core: &mut Core<F>, transmit: &mut impl Transmit) {
         let link = &self.tunnel.link;
         let mut buffer = [0; 128];

@@ -55,12 +55,12 @@ const BRIEF_CLAIMS: usize = 8;
 const BRIEF_COLUMNS: usize = 4;
 
 impl Document {
-    /// All blocks in the order of reading, what is folded away after its fold.
+    /// All blocks in the order of reading; the blocks inside a fold follow it.
     pub fn all_blocks(&self) -> impl Iterator<Item = &Block> {
         self.outer_blocks().flat_map(Block::with_inner)
     }
 
-    /// The same without what is folded away.
+    /// All blocks in the order of reading, without those inside folds.
     pub fn outer_blocks(&self) -> impl Iterator<Item = &Block> {
         self.lead.iter().chain(&self.blocks).chain(&self.details)
     }
@@ -408,7 +408,7 @@ pub struct ScalingSeries {
 }
 
 impl Scaling {
-    /// The same figures as bars, grouped by the workers.
+    /// These figures as bars, grouped by the number of workers.
     pub fn bars(&self) -> Bars {
         let points = self.series.iter().flat_map(|series| &series.points);
         let mut workers: Vec<f64> = points.map(|point| point.0).collect();

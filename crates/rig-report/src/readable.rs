@@ -37,9 +37,9 @@ fn block(block: &mut Block) {
     }
 }
 
-/// Rows with a unit of their own each have their scale, the others that of their column, as have columns that never have a unit;
-/// rows, or columns, of one kind of rate have the same as far as that leaves them readable: what was sent is held against what was
-/// received.
+/// Scales the numbers of a table. A row with a unit of its own has a scale of its own; other rows, and columns that never have a
+/// unit, are scaled by column. Rows, or columns, of one kind of rate get the same scale where that leaves them readable, so that
+/// what was sent can be compared with what was received.
 fn table(table: &mut Table) {
     fn number(cell: &mut Cell) -> Option<&mut Number> {
         match cell {

@@ -254,8 +254,8 @@ impl Terminal<'_> {
     }
 }
 
-/// Whether what stands below what carries meaning: a drawing, or a line with blanks that make columns. netperf's banner, a
-/// sentence among columns, is none.
+/// Whether the vertical alignment of a line carries meaning: it is part of a drawing, or has blanks that make columns. netperf's
+/// banner, a sentence among columns, is no such line.
 fn is_columns(line: &str) -> bool {
     line.starts_with(' ') || line.contains("  ") || line.contains(['│', '─'])
 }

@@ -193,7 +193,7 @@ fn every_figure_is_in_every_format() {
     }
 }
 
-/// Each drawing has a version for phones, colours that follow the page, and words for those who cannot see it.
+/// Each drawing has a version for phones, colours that follow the page, and words for readers who cannot see it.
 #[test]
 fn html_charts_are_drawn_for_everybody() {
     let html = plain(&fixture::document(), Format::Html);
@@ -420,7 +420,7 @@ fn strips_on_a_terminal_have_a_sign_for_each_of_64_values() {
     }
 }
 
-/// CPUs 4 and 12 are 4 and c, whatever their places; what has no sign is told to have none.
+/// CPUs 4 and 12 are drawn as 4 and c, in any place of the list; the legend names the values that have no sign of their own.
 #[test]
 fn strips_on_a_terminal_show_numbers_of_names() {
     let halves = [(0.0, 30.0, 0), (30.0, 60.0, 1)];

@@ -1,5 +1,5 @@
 //! What may be missing even where all tests are required: what no privilege and no package of a distribution brings onto
-//! the machine that takes changes. Whoever adds a line says why it cannot be had there and what is tested in its place.
+//! the machine that takes changes. Each line says why it cannot be had there and what is tested in its place.
 
 use crate::Lack;
 

@@ -59,7 +59,7 @@ pub const REQUIRE_ALL: &str = "NETRIG_TEST_REQUIRE_ALL";
 /// not made, and why.
 ///
 /// # Panics
-/// When all tests are required and nobody has excused that `lack`.
+/// When all tests are required and [`EXCUSED`] has no entry for `lack`.
 #[track_caller]
 pub fn skip(lack: Lack, why: impl Display) {
     let line = format!("{}: {why}", this_test());

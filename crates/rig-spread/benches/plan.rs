@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// Of the largest case, microseconds.
+/// What the largest case may take, microseconds.
 const TARGET: f64 = 200.0;
 
 /// Microseconds: median, 99 of 100, most.

@@ -73,7 +73,8 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Whether nobody asked for what is not in force: by default there may be more queue pairs than a small machine has CPUs.
+    /// Whether the setting that is not in force is a default and not the user's: by default there may be more queue pairs than a
+    /// small machine has CPUs.
     pub fn is_of_default(&self) -> bool {
         let default = Settings::default().max_queue_pairs;
         self.setting == Setting::MaxQueuePairs && self.requested == default.to_string()
@@ -174,7 +175,8 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
     let wanted = base(settings, machine, &usable, &mut differ);
     let is_seen = (abilities.distributes && !abilities.base_moves) || abilities.in_place;
     let receives = abilities.received_by.filter(|_| is_seen);
-    // Where everything is on one CPU, that one can be another than the one that receives; else the base is what it is.
+    // In static VMQ all entries are on one CPU, which can be another one than the CPU that receives; in other modes the CPU that
+    // receives is the base.
     let base = receives.filter(|cpu| usable.contains(cpu) && mode != Mode::StaticVmq).unwrap_or(wanted);
     if let Some(asked) = settings.base.filter(|asked| *asked == wanted && *asked != base) {
         let reason = format!("packets of the interface come to CPU {base} first, which nothing here can move");

@@ -247,8 +247,8 @@ pub(crate) struct Expected {
 }
 
 impl State {
-    /// As if nothing had been there: what a static mode has for good, and Dynamic until the first load. The actuator is
-    /// told [`State::table`] as a whole.
+    /// The state without a history: a static mode keeps it for good, Dynamic until the first load. The actuator is given
+    /// [`State::table`] as a whole.
     pub fn new(config: &Config) -> Self {
         let effective = &config.effective;
         let entries = config.abilities.entries as usize;

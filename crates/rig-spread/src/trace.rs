@@ -64,7 +64,7 @@ pub enum TraceError {
 /// Writes one line.
 ///
 /// # Errors
-/// Those of `to`.
+/// The errors of `to`.
 pub fn write(to: &mut impl Write, line: &Line) -> std::io::Result<()> {
     serde_json::to_writer(&mut *to, line)?;
     to.write_all(b"\n")

@@ -19,7 +19,7 @@
 //!   Statistics 7(1), 1979).
 //!
 //! # Disturbances
-//! What was measured of what disturbed the two trials of a block can be taken out of its value ([`covariate`]).
+//! The measured part of what disturbed the two trials of a block can be taken out of its value ([`covariate`]).
 //!
 //! # Tests
 //! [`Contrast::p_above`] and [`Contrast::p_below`] are those of Student's t of the trimmed mean with the winsorised variance

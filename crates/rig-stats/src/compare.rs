@@ -109,7 +109,7 @@ pub enum Kind {
     Difference,
 }
 
-/// What two samples say.
+/// The comparison of two samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judgement {
     pub verdict: Verdict,
@@ -156,8 +156,8 @@ pub struct Effect {
     pub interval: Option<Interval>,
     /// How often chance alone puts samples at least this far apart, two-sided; `None` when a sample has a single trial.
     pub p: Option<f64>,
-    /// The same of Welch's t test, or of blocks that of their trimmed mean, which has no least value and can be corrected for many
-    /// figures.
+    /// The probability by Welch's t test, or with blocks by that of their trimmed mean, which has no least value and can be corrected
+    /// for many figures.
     pub p_welch: Option<f64>,
     /// From here on a change matters: a ratio above 1, or a difference above 0.
     pub minimum: f64,
@@ -229,7 +229,7 @@ impl Rule {
         }
     }
 
-    /// What follows from an effect that is the same or beyond what matters, unless there is a reason not to say so.
+    /// The verdict for an effect that is the same or beyond the least that matters, unless there is a reason not to give one.
     fn judgement(&self, effect: Effect, reason: Option<Reason>, is_same: bool) -> Judgement {
         let risen = effect.value > effect.kind.neutral();
         let verdict = match (reason, is_same) {

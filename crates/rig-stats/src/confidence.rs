@@ -66,7 +66,7 @@ pub struct Goal {
 #[derive(Debug, Clone, Copy)]
 pub struct Watched<'a> {
     pub sample: &'a Sample,
-    /// Full width in the figure's own unit that is narrow enough whatever the mean is; 0 for none. Without it the figure
+    /// Full width in the figure's own unit that is narrow enough for any mean; 0 for none. Without it the figure
     /// of an idle CPU, whose mean is near zero, could never reach a relative width.
     pub floor: f64,
 }

@@ -1,4 +1,4 @@
-//! Latency histograms of high dynamic range: every value is kept to three significant digits, whatever its size.
+//! Latency histograms of high dynamic range: small and large values are kept to three significant digits alike.
 
 use std::fmt;
 use std::io::Read;

@@ -62,7 +62,7 @@ impl Resampling {
         let all: Vec<f64> = old.iter().chain(new).copied().collect();
         // The total is fixed, so that the sum of one part orders the arrangements as the difference of the means does.
         let (part, observed) = if old.len() <= new.len() { (old.len(), sum(old)) } else { (new.len(), sum(new)) };
-        // Arrangements that are equal must count as equal, whatever the order of the additions.
+        // Arrangements that are equal must count as equal, also when sums in another order are rounded differently.
         let tolerance = 1e-12 * all.iter().map(|value| value.abs()).sum::<f64>();
         let (mut low, mut high, mut count) = (0u64, 0u64, 0u64);
         let mut seen = |sum: f64| {

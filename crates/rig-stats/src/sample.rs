@@ -68,7 +68,7 @@ impl Bound {
         if self == other { self } else { Self::Open }
     }
 
-    /// The same of a value that falls as this one rises.
+    /// The bound of a value that falls as the bounded one rises.
     #[must_use]
     pub fn mirrored(self) -> Self {
         match self {
@@ -88,7 +88,7 @@ impl Bound {
         self != Self::AtMost
     }
 
-    /// What is written before the value.
+    /// The sign in front of the value.
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtLeast => ">= ",

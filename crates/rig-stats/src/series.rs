@@ -127,7 +127,7 @@ impl Track {
         }
     }
 
-    /// The same when nothing more is added: each column has a value for each reading.
+    /// The track when nothing more is added: each column has a value for each reading.
     #[must_use]
     pub fn finished(mut self) -> Self {
         let readings = self.span_us.len();

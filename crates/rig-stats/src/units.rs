@@ -357,7 +357,7 @@ impl Notation {
     fn whole(&self, number: &str, size: u64) -> Result<u64, Why> {
         let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
         let fraction = fraction.trim_end_matches('0');
-        // Beyond 18 digits only binary fractions of a terabyte could still be whole bytes; nobody writes those.
+        // Beyond 18 digits only binary fractions of a terabyte could still be whole bytes; no user writes those.
         let divisor =
             u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 18).map(|digits| 10u128.pow(digits));
         let divisor = divisor.ok_or(Why::Fraction { base: self.base })?;

@@ -23,7 +23,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The same with its machine changed.
+    /// This peer with its machine changed.
     #[must_use]
     pub fn with(&self, change: impl Fn(&Environment) -> Environment) -> Self {
         Self { machine: change(&self.machine), ..self.clone() }
@@ -56,11 +56,11 @@ pub struct Loads {
     pub server: Load,
 }
 
-/// What [`suite`] says of tests.
+/// The values of [`suite`] for tests.
 pub const SUITES: [&str; 3] = ["stream", "rr", "udp"];
 
-/// The command that makes tests of such a load, which stands for the suite of their runs. The load's own name, which also says the
-/// way that payload goes, stands for the scenario.
+/// The command that makes tests of such a load. Stored runs of tests have it in place of a suite's name, and the load's own name,
+/// which also says the direction of payload, in place of a scenario's.
 pub fn suite(load: &Load) -> &'static str {
     match load {
         Load::TcpStream(_) => "stream",

@@ -41,7 +41,7 @@ impl Capability {
     }
 }
 
-/// What a process has of what the kernel asks for.
+/// Rights of a process, as the kernel checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Had {
     /// Its effective user.
@@ -56,7 +56,7 @@ pub struct Had {
 
 static BEFORE: OnceLock<Had> = OnceLock::new();
 
-/// Remembers who this process is: in a user namespace of its own everybody is root with all capabilities.
+/// Remembers the rights of this process: in a user namespace of its own every process is root with all capabilities.
 pub fn remember() {
     let _ = BEFORE.set(Had::now());
 }
@@ -90,7 +90,7 @@ impl Had {
         of.iter().filter(|one| !has(**one)).map(|one| one.name()).collect()
     }
 
-    /// What to do about a lack of rights: to be root, or what root lacks.
+    /// Advice for a lack of rights: to be root, or which capability even root lacks here.
     pub fn rights(&self, wanted: &[Capability]) -> String {
         let mut once: Vec<Capability> = Vec::new();
         wanted.iter().for_each(|one| once.extend((!once.contains(one)).then_some(one)));
@@ -142,7 +142,7 @@ pub fn rights(wanted: &[Capability]) -> String {
     Had::here().rights(wanted)
 }
 
-/// What to do about what an error says, by the number of the kernel's error in it: it may have come from another process.
+/// Advice for an error text, by the kernel's error number in it: the error may have come from another process.
 pub fn in_words(words: &str) -> Option<String> {
     let numbers = words.split("(os error ").skip(1).filter_map(|rest| rest.split(')').next()?.parse().ok());
     let had = Had::here();

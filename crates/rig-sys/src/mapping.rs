@@ -11,8 +11,8 @@ pub(crate) struct Mapping {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; what may be done with the memory behind `base` at one time
-// is the concern of whoever dereferences it.
+// SAFETY: the mapping belongs to the process, not to a thread; the code that dereferences `base` sees to it that the memory
+// behind it is used by one thread at a time.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -60,7 +60,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is that of a mapping of ours, and whoever used it is gone or holds a reference to this.
+        // SAFETY: the range is that of a mapping of ours, and its users are gone or hold a reference to this.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
     }
 }

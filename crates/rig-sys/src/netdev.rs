@@ -80,7 +80,7 @@ impl Questions {
         find(&answer, self.sequence, wanted)?.ok_or_else(|| io::Error::other("an answer without what was asked for"))
     }
 
-    /// The same of a command with many answers: of each those of the wanted attributes that it has.
+    /// Sends a command with one attribute and returns of each of its answers those of the wanted attributes that it has.
     pub(crate) fn dump<const N: usize>(
         &mut self,
         command: u8,

@@ -86,7 +86,7 @@ pub struct Route<'a> {
     pub destination: IpAddr,
     /// 0 makes it the default route.
     pub prefix: u8,
-    /// Who takes the packets; without one, the destination itself is on the interface's link.
+    /// The router that takes the packets; without one, the destination itself is on the interface's link.
     pub gateway: Option<IpAddr>,
     /// By which interface. The kernel finds that of a gateway by itself, unless its address is one of the link's own.
     pub interface: Option<&'a str>,
@@ -213,7 +213,7 @@ impl Netlink {
             .during(|| format!("add remote {remote} to {name}"))
     }
 
-    /// Says once and for all where the neighbour `address` of interface `name` is, so that nobody has to ask.
+    /// Adds a permanent entry for the neighbour `address` of interface `name`, so that the kernel never has to ask.
     pub fn add_neighbor(&mut self, name: &str, address: IpAddr, mac: [u8; 6]) -> Result<()> {
         let mut message = NeighbourMessage::default();
         message.header.family = family(address);
@@ -294,7 +294,7 @@ impl Netlink {
         message.header.scope = AddressScope::Universe;
         message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
         if address.is_ipv6() {
-            // Duplicate detection would keep the address unusable for a second, and there is nobody to collide with.
+            // Duplicate detection would keep the address unusable for a second, and no other host of the testbed has it.
             message.header.flags = AddressHeaderFlags::Nodad;
             message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }

@@ -1,7 +1,7 @@
 //! Network namespaces held by file descriptors, and user namespaces for running without root.
 //!
 //! A namespace lives as long as something refers to it: a process inside, or an open descriptor. [`NetNs`] is such a
-//! descriptor and nothing else, so when the process that holds it ends, in whatever way, the kernel takes the namespace
+//! descriptor and nothing else, so when the process that holds it ends, even by a crash, the kernel takes the namespace
 //! down with every interface in it (namespaces(7)).
 
 use std::fs::{self, File, OpenOptions};

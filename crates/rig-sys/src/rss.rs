@@ -32,7 +32,7 @@ const RSS_HEADER: u16 = 1;
 const RSS_TABLE: u16 = 4;
 const DEVICE_INDEX: u16 = 1;
 
-/// Whom a request is sent to.
+/// The receiver of a request.
 pub trait Exchange {
     /// # Errors
     /// When there is no answer.

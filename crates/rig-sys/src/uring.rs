@@ -39,8 +39,8 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// came or not.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What multishot receives find room for at least, bytes, when messages are so small that `depth` of them are less: what comes
-/// while a wait gathers. It stays in a second-level cache.
+/// Least room for multishot receives, bytes, when messages are so small that `depth` of them are less: for datagrams that come while a
+/// wait gathers. It stays in a second-level cache.
 const ROOM: u32 = 1 << 20;
 /// Beyond so many buffers, small ones are no fewer calls.
 const MANY: u32 = 64;
@@ -224,7 +224,7 @@ impl Ring {
         }
     }
 
-    /// Makes [`Self::wait`] return once `fd` is readable, whatever the operations do. It may be closed afterwards.
+    /// Makes [`Self::wait`] return once `fd` is readable, even if no operation completes. It may be closed afterwards.
     ///
     /// # Errors
     /// Those of io_uring_enter(2).

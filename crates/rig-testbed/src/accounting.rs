@@ -23,7 +23,7 @@ pub struct Accountant {
     idle_clocked: bool,
     /// Whether hard interrupts that meet a CPU at work are counted by themselves.
     interrupts: bool,
-    /// Whether each place that can be watched has somebody.
+    /// Of each [`Account`], whether it is in use.
     taken: Vec<bool>,
 }
 
@@ -60,7 +60,7 @@ impl Accountant {
         }
     }
 
-    /// Counts again, from nothing, and nobody apart.
+    /// Counts again from zero, without any account.
     pub fn resume(&mut self) {
         self.pause();
         let attached = CpuTime::attach().and_then(|mut exact| {
@@ -83,8 +83,8 @@ impl Accountant {
         self.taken.fill(false);
     }
 
-    /// Counts hard interrupts by themselves where they meet a CPU at work, too, which costs more: who asks what CPU time went to
-    /// needs it.
+    /// Counts hard interrupts by themselves also where they interrupt a task. This costs more, and is needed to divide CPU time by
+    /// what it was spent on.
     ///
     /// # Errors
     /// When the programs cannot be told any more.
@@ -129,7 +129,7 @@ impl Accountant {
         None
     }
 
-    /// The members of a place are not counted apart any more; somebody else may have it.
+    /// The members of an account are not counted apart any more; [`Self::watch`] may give the account to others.
     pub fn forget(&mut self, place: Account, members: impl IntoIterator<Item = Member>) {
         if let Some(exact) = &mut self.exact {
             members.into_iter().for_each(|member| drop(exact.forget(member)));
@@ -249,7 +249,7 @@ fn by_idle_clock(before: CpuTicks, after: CpuTicks, elapsed: u64, ticks: CpuShar
     let steal = percent(after.steal.saturating_sub(before.steal)).min(100.0);
     let (idle, busy) = (left_of(idle, steal), left_of(100.0 - idle, steal));
     let parts = ticks.busy();
-    // Where no tick met any work, most that netrig causes is the kernel's.
+    // Where no tick met any work, all is counted as the kernel's, which does most of the work that netrig causes.
     let part = |part: f64| if parts > 0.0 { busy * part / parts } else { 0.0 };
     CpuShares {
         user: part(ticks.user),

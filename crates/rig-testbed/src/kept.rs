@@ -1,8 +1,8 @@
 //! Testbeds that stay up for trying things by hand.
 //!
 //! A *holder* process keeps the namespaces open; a small file tells other netrig processes which process that is and
-//! which of its descriptors is which namespace. When the holder ends, in whatever way, the testbed is gone: a file that
-//! is left then is recognised by the process's start time and removed.
+//! which of its descriptors is which namespace. When the holder ends, also when it is killed, the testbed is gone: a file
+//! that is left then is recognised by the process's start time and removed.
 
 use std::fs::{self, File};
 use std::io;
@@ -138,7 +138,7 @@ impl Registry {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // By now the name may be another testbed's: forget it only if nobody stands behind it.
+        // By now the name may be another testbed's: `find` removes its file only if that testbed's holder has ended.
         self.find(&kept.name).map(|_| ())
     }
 

@@ -1,4 +1,5 @@
-//! Testbeds: validate all, then build; what was built goes with the value that holds it. And what their nodes count.
+//! Testbeds: everything is validated before anything is built, and dropping the value removes what was built. Also the counters
+//! of their nodes.
 #![forbid(unsafe_code)]
 
 pub mod accounting;

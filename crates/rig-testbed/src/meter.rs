@@ -141,7 +141,7 @@ impl Reading {
 
     fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Account>) -> NodeRecord {
         let own = node.cpus().as_slice();
-        // Each reading has seen that the node's CPUs are there.
+        // No CPU of the node is missing: each reading fails when one is offline.
         let cpus = own.iter().filter_map(|&cpu| self.machine.cpu_until(&end.machine, cpu)).collect();
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();

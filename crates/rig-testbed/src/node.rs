@@ -55,7 +55,7 @@ impl Accounting {
         }
     }
 
-    /// Of the sum, where its parts are not shown.
+    /// The part of [`Self::words`] that concerns the sum, for readers who do not see its parts.
     pub fn whole(self) -> &'static str {
         self.words().split("; ").next().unwrap_or_default()
     }
@@ -115,8 +115,8 @@ impl CpuUse {
     }
 }
 
-/// What shares of a CPU's time are together. Each is rounded by itself, so of a CPU that was never idle the sum may be more
-/// than all by its last digit, and whoever asks whether it is a share would be told that it is none.
+/// The sum of shares of a CPU's time, at most 100 %. Each share is rounded by itself, so for a CPU that was never idle the sum
+/// may exceed 100 in its last digit, which a check of the record would reject as no percentage.
 fn whole_of(shares: [f64; 4]) -> f64 {
     shares.iter().sum::<f64>().min(100.0)
 }

@@ -51,7 +51,7 @@ pub struct ThreeNodes {
     /// Of client and server together.
     pub ends: CpuSet,
     pub dut: CpuSet,
-    /// Those that they have in common, because the machine has no others.
+    /// CPUs that DUT and ends have in common, because the machine has too few.
     pub shared: CpuSet,
 }
 
@@ -87,7 +87,7 @@ impl Placement {
     }
 
     /// The CPUs of client, DUT and server, of which the DUT has `workers`: those from the first on. The ends own
-    /// the second half of all CPUs, whatever the DUT has, so that scenarios with many workers and with few compare;
+    /// the second half of all CPUs, however many the DUT has, so that scenarios with many workers and with few compare;
     /// workers that do not find room in the first half share the ends'.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! What containers of a testbed's networks reach before a load runs: all others of their network, and nobody else.
+//! Checks before a load runs that each container reaches all others of its network, and no container of another network.
 //!
 //! Networks have the same addresses, so an answer proves nothing: it may be another network's. Every container therefore
-//! has a socket that echoes (RFC 862) for a moment, and whose socket got what was sent is what counts.
+//! has a socket that echoes (RFC 862) for a moment, and what counts is which container's socket received the message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -56,7 +56,8 @@ struct Member {
     socket: UdpSocket,
 }
 
-/// Sends from each of these containers to each other of its network, and looks who receives it; `place` has their namespaces.
+/// Sends from each of these containers to each other of its network, and checks which container receives it; `place` has their
+/// namespaces.
 ///
 /// # Errors
 /// [`Unfit`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
@@ -152,8 +153,8 @@ fn receive(socket: &UdpSocket) -> Result<Option<(Message, SocketAddr)>> {
     let mut message = Message([0; LENGTH]);
     match socket.recv_from(&mut message.0) {
         Ok((_, source)) => Ok(Some((message, source))),
-        // Somebody has told that he is not there: what was sent gets no answer.
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        // An ICMP error for an earlier message, which counts as one without an answer.
         Err(error) if is_unreached(&error) => Ok(None),
         Err(error) => Err(error).context("hear from a container"),
     }
@@ -166,7 +167,7 @@ fn is_unreached(error: &io::Error) -> bool {
 
 const LENGTH: usize = 9;
 
-/// Who asks, who is asked, and whether it is the answer.
+/// The numbers of the container that asks and of the one that is asked, and whether this is the answer.
 #[derive(Debug, Clone, Copy)]
 struct Message([u8; LENGTH]);
 
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn who_does_not_answer_is_named() {
         let mut all = members();
-        // Nobody is there.
+        // No socket is bound to it any more.
         let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         all[4].address = gone;
         let error = unfit(&all);

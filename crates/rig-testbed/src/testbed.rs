@@ -25,7 +25,7 @@ enum Standing<'h> {
 }
 
 impl Testbed<'static> {
-    /// Builds `topology` in namespaces of this process, whose CPU time nobody asks for; `cpus` are the CPUs of each node,
+    /// Builds `topology` in namespaces of this process, without counting their CPU time exactly; `cpus` are the CPUs of each node,
     /// in the nodes' order.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl Testbed<'static> {
     /// As [`Self::build`], in namespaces of a `host` of its own.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::build`].
     pub fn build_in(host: Local, topology: &Topology, plan: Plan) -> Result<Self> {
         Self::standing(Standing::Own(Box::new(host)), topology, plan)
     }
@@ -75,7 +75,7 @@ impl<'h> Testbed<'h> {
         self.host.get_mut().apply(&self.topology.plan_of_pools())
     }
 
-    /// Has each container send to each other of its network, and looks who receives it.
+    /// Has each container send to each other of its network, and checks which container receives it.
     ///
     /// # Errors
     /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it; or what the
@@ -168,7 +168,7 @@ impl Standing<'_> {
 
 impl Drop for Testbed<'_> {
     fn drop(&mut self) {
-        // One that cannot be asked any more has taken its nodes with it.
+        // A host that cannot be asked any more has ended, and its nodes with it.
         let _ = self.host.get_mut().tear_down();
     }
 }

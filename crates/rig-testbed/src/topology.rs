@@ -84,7 +84,7 @@ impl Topology {
     /// Networks of containers that a path may have.
     pub const NETWORKS_MAX: u32 = 16;
 
-    /// What is wrong with nodes of these names whatever joins them.
+    /// What is wrong with nodes of these names on any path.
     pub fn check_nodes(names: &[String]) -> Result<(), TopologyError> {
         let nodes = collect_nodes(names, &[])?;
         match nodes.len() {
@@ -157,7 +157,7 @@ impl Topology {
         Ok((Self::new(&names, wire, path, &ends)?, ends))
     }
 
-    /// The same testbed with addresses of `family`; [`Self::new`] makes one of IPv4.
+    /// This testbed with addresses of `family`; [`Self::new`] makes one of IPv4.
     ///
     /// # Errors
     /// When the wire's MTU leaves too little for it.
@@ -177,8 +177,8 @@ impl Topology {
         Ok(Self { family, ..self })
     }
 
-    /// The same testbed in which the second of two nodes owns all CPUs, and the first the second half of them. What the
-    /// second receives is steered to none: the kernel's own ways are in force, or those of what runs there.
+    /// This testbed, but the second of two nodes owns all CPUs, and the first the second half of them. The testbed does not steer
+    /// what the second node receives: that is left to the kernel, or to a spreader that runs there.
     ///
     /// # Errors
     /// Where there are not two nodes with a wire between them.
@@ -200,8 +200,8 @@ impl Topology {
         self.receiver_has_all || self.path.is_of_three()
     }
 
-    /// Which of the equal shares of the CPUs each node has. Nodes at which no load ends have that of one at which some does:
-    /// they have nothing to do while it runs.
+    /// Which of the equal shares of the CPUs each node has. A node at which no load ends has nothing to do while the load runs, and
+    /// so has the share of a node at which one ends.
     pub fn shares(&self) -> Vec<usize> {
         let (mut at_work, mut idle) = (0.., 0..);
         let share =
@@ -209,7 +209,7 @@ impl Topology {
         self.nodes.iter().filter_map(share).collect()
     }
 
-    /// How many shares these are.
+    /// How many shares of CPUs there are.
     pub fn share_count(&self) -> usize {
         self.nodes.iter().filter(|node| node.at_work).count().max(1)
     }

@@ -1,4 +1,4 @@
-//! The answer to a suite's question: sentences made of what was measured.
+//! The answer to a suite's question: sentences with measured values in them.
 
 use rig_facts::record::TrialRecord;
 use rig_stats::confidence::Level;

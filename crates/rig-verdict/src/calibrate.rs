@@ -1,5 +1,5 @@
-//! What a machine lets be decided: the same thing measured twice, and something else beside it, in blocks; from their scatter how
-//! often runs of so many blocks answer rightly.
+//! What can be decided on a machine: the same thing is measured twice, and something else beside it, in blocks. Their scatter tells
+//! how often runs of so many blocks answer rightly.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -20,13 +20,13 @@ pub struct Pair {
     contrast: Contrast,
 }
 
-/// What runs of so many blocks can tell.
+/// How often runs of this many blocks decide rightly, and which differences they find.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Power {
     pub blocks: usize,
-    /// Of runs in which nothing differs, those that say so within the margin.
+    /// The share of runs in which nothing differs that say "the same" (within the margin).
     pub same: f64,
-    /// Of those, the ones that say that something differs by more than the margin: wrong.
+    /// The share of runs in which nothing differs that wrongly say that something differs by more than the margin.
     pub differs: f64,
     /// The smallest true difference that nine of ten runs find, percent; `None` where that is more than 30.
     pub found_from: Option<f64>,
@@ -67,7 +67,7 @@ impl Pair {
     pub fn power(&self, blocks: usize, margin: f64, level: Level, seed: u64) -> Power {
         let centre = self.contrast.centre();
         let residuals: Vec<f64> = self.contrast.values().iter().map(|value| value - centre).collect();
-        // What is drawn scatters by less than what it is drawn from: n - 1 of n.
+        // Samples drawn from n residuals have (n - 1) / n of the variance that the residuals stand for.
         let n = residuals.len() as f64;
         let wider = (n / (n - 1.0)).sqrt();
         let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -86,8 +86,8 @@ impl Pair {
     }
 }
 
-/// As claims are judged: both the test and the interval have to say so. The test has half of what the level leaves for errors on either
-/// side for a difference, all of it for equality.
+/// Decided as claims are: both the test and the interval have to say so. For a difference the test may err by half of what the level
+/// leaves on either side, for equality by all of it.
 fn is_same(contrast: &Contrast, margin: f64, level: Level) -> Option<bool> {
     let (low, high) = (-(1.0 + margin).ln(), (1.0 + margin).ln());
     let equality = contrast.equality(low, high);

@@ -1,4 +1,4 @@
-//! The judge of claims: which evidence a run has of each, and how surely all of it together decides.
+//! The judge of claims: which evidence a run has for each, and how surely the evidence decides all of them together.
 //!
 //! In this order:
 //! 1. A fact ([`Claim::is_fact`]) is decided by each trial alone.
@@ -6,7 +6,8 @@
 //!    ([`rig_stats::blocks`]). The verdict needs both the test that is corrected for all claims that are judged so (Holm) and the
 //!    interval, which assumes less. A run with a budget is looked at several times; the boundaries keep the error
 //!    ([`rig_stats::blocks::sequential`]), and what was decided at a look stays decided. Of a ratio that takes one of two
-//!    values both have to say the same. What was measured of what disturbed the trials is taken out of the effect where that makes blocks scatter less ([`rig_stats::blocks::covariate`]).
+//!    values both have to say the same. Measured disturbances of the trials are taken out of the effect where that makes blocks
+//!    scatter less ([`rig_stats::blocks::covariate`]).
 //! 3. Otherwise trials are independent samples ([`Claim::evaluate`]): those of runs without blocks, of scenarios that share fewer
 //!    than six blocks and less than half of those made, and figures that are limits or known to a grid only. They are judged once
 //!    no more are to come, and are corrected together with the claims that have blocks.
@@ -36,7 +37,7 @@ pub use self::data::{ClaimData, ClaimEvidence};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     pub level: Level,
-    /// Blocks of a run that stops what is decided; `None` of one whose trials are not stopped by what they show.
+    /// The planned blocks of a run that stops scenarios whose claims are decided; `None` for a run that makes all trials in any case.
     pub planned: Option<u32>,
     /// Whether no more blocks are to come.
     pub is_over: bool,
@@ -56,7 +57,7 @@ pub struct Ruling {
     pub evidence: Evidence,
     /// Blocks that would decide it, about, where it is undecided and that is known.
     pub blocks_needed: Option<u32>,
-    /// What disturbed trials and was taken out of the effect.
+    /// The disturbance of trials that was taken out of the effect.
     pub adjusted_for: Option<&'static str>,
 }
 
@@ -133,15 +134,15 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
     claims.iter().zip(&by_block).map(rule_on).collect()
 }
 
-/// What runs like these trials can expect of each claim; `None` of a fact, and of one that is not judged by blocks.
+/// What runs like these trials can expect of each claim; `None` for a fact, and for a claim that is not judged by blocks.
 pub fn outlook(claims: &[&Claim], trials: &[TrialRecord]) -> Vec<Option<Outlook>> {
     let run = Trials::of(trials);
     let of_one = |claim: &&Claim| run.by_block(claim).filter(ByBlock::is_judged)?.outlook();
     claims.iter().map(|claim| if claim.is_fact() { None } else { of_one(claim) }).collect()
 }
 
-/// A value as answers and tables have it. What holds scenarios against each other is told by the blocks that they share, as claims are
-/// judged, so that both say the same; all else by the means of all trials, which count as independent of each other.
+/// A value as answers and tables have it. A value that compares scenarios comes from the blocks that they share, as claims are
+/// judged, so that both say the same. Other values are means of all trials, which count as independent of each other.
 pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord>, level: Level) -> Judgement {
     let run = Trials::of(trials);
     let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
@@ -152,7 +153,7 @@ pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord
     }
 }
 
-/// What a claim that is no fact was measured by.
+/// The evidence of a claim that is no fact.
 enum Measured<'a> {
     Blocks(&'a ByBlock),
     /// The verdict of independent samples by their interval alone, and how surely it decides, as a two-sided p.
@@ -336,7 +337,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// A value that is what it says: no limit, and not known to a grid only.
+/// The value of a figure that is neither a limit nor known to a grid only.
 fn exact(trial: &TrialRecord, figure: &FigureRef) -> Option<f64> {
     let reading = reading_of(trial, figure)?;
     (reading.bound.is_none() && reading.resolution.width() == 0.0).then_some(reading.value)

@@ -4,8 +4,8 @@ use rig_facts::claim::Claim;
 use rig_facts::record::TrialRecord;
 use rig_suite::options::Options;
 
-/// Why a claim can have no verdict here, whatever its figures are: the run went without one of its scenarios, or workers of
-/// a device under test had to share CPUs with the load, so that the figures are not those of so many workers.
+/// Why a claim can have no verdict here, independent of its figures: the run left out one of its scenarios, or workers of a
+/// device under test had to share CPUs with the load, so that the figures are not those of so many workers.
 pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<NoVerdict> {
     let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
     if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {

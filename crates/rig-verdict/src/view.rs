@@ -53,7 +53,7 @@ pub struct RunView {
     /// The scenario that the others are compared with.
     pub baseline: Option<String>,
     pub claims: Vec<Claim>,
-    /// The same claims with the values that decided them.
+    /// The claims of the run with the values that decided them.
     pub judged: Vec<ClaimData>,
     /// What the judge said of a scenario that was measured twice; `None` where none was.
     pub aa: Option<AaData>,
@@ -149,7 +149,7 @@ impl Effect {
         self.measured_in("")
     }
 
-    /// The same with the unit of a plain number: `43.1 % (41.0 to 45.2)`.
+    /// As [`Self::measured`], with a unit for an effect that is a plain number: `43.1 % (41.0 to 45.2)`.
     pub fn measured_in(&self, unit: &str) -> String {
         let unit = match self.unit {
             EffectUnit::Number if !unit.is_empty() => format!(" {unit}"),

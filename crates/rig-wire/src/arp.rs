@@ -14,7 +14,7 @@ pub const LEN: usize = 28;
 pub enum Operation {
     Request,
     Reply,
-    /// Reverse ARP and others, which nobody here answers.
+    /// Reverse ARP and others, which are not answered.
     Other(u16),
 }
 

@@ -95,7 +95,7 @@ fn link_layer(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Malformed> 
     if options.is_empty() { Ok(found) } else { Err(Malformed::NdOption) }
 }
 
-/// Neighbor discovery: who has `target`, and who it is.
+/// Neighbor discovery: a question for the MAC address of `target`, and the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Neighbor {
     /// `source` is missing when the sender has no address yet (RFC 4862, duplicate detection).

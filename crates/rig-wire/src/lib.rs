@@ -1,6 +1,6 @@
 //! Bytes of packets: zero-copy views, builders into a caller's buffer, checksums, the Toeplitz hash and flow keys.
 //!
-//! A view is made by `parse`, which checks every length once; after that no accessor can fail, and no bytes whatever
+//! A view is made by `parse`, which checks every length once; after that no accessor can fail, and no bytes at all
 //! make one panic. Bytes that are no packet give a [`Malformed`] with a numbered reason. A builder is a plain struct
 //! whose `write` puts the header at the start of a buffer and returns its length, or says that the buffer is too short.
 //! Numbers are in host byte order everywhere outside the buffers.

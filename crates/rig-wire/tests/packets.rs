@@ -32,7 +32,7 @@ fn options() -> impl Strategy<Value = Options> {
     )
 }
 
-/// Everything that can be asked of bytes, whatever they are.
+/// Calls every parser and accessor on any bytes.
 fn look_at_everything(bytes: &[u8]) {
     let _ = FlowKey::of(bytes);
     let _ = Arp::parse(bytes);

@@ -1,4 +1,4 @@
-//! The licences of what the static binary is linked from, in one file: whoever passes the binary on passes them on.
+//! The licences of what the static binary is linked from, in one file, to be passed on with the binary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -125,7 +125,7 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Folders of this machine that a build meets, and what the binary has in their place. Of several that fit the last holds.
+/// Folders of this machine whose paths would get into the binary, and what it has in their place. If several fit, the last holds.
 fn places(target: &Path) -> Result<[(PathBuf, &'static str); 3]> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home =

@@ -30,7 +30,7 @@ const SERIAL: [&str; 5] = [
 ];
 /// Modules whose tests fail where something else takes their CPUs.
 const ALONE: [&str; 1] = ["netrig::integration spread::load"];
-/// One that takes longer hangs: it is killed, and has failed.
+/// A test executable that takes longer hangs: it is killed, and has failed.
 const LONGEST: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 

@@ -25,7 +25,7 @@ pub fn test(arguments: &[String]) -> Result<ExitCode> {
     if !arguments.is_empty() {
         // All tests even when one fails: a second failure is worth seeing too.
         let mut test = cargo(["test", "--no-fail-fast"]);
-        // Unless somebody picked packages by himself.
+        // Unless the user has picked packages.
         if !arguments.iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package")) {
             test.arg("--workspace");
         }

@@ -342,7 +342,7 @@ fn ends_with_different_keys_or_one_key_are_told_so() {
     assert!(world.failed.unwrap().contains("does not ask for a key"));
 }
 
-/// A client that has said its sealed hello to whoever answers, and what it said.
+/// A client that has said its sealed hello, before the server has proved to have the key, and what it said.
 fn introduced() -> (World, Vec<u8>) {
     let mut world = World::with_keys(SECRET, SECRET);
     world.run(|world| matches!(world.client.state, State::Introduced));
@@ -357,7 +357,7 @@ fn a_server_that_cannot_seal_is_not_believed() {
     world.client.received(&hello, world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("seal does not fit"));
-    // What anybody may say.
+    // A reply without a seal.
     let machine = Reply::Machine(Environment::default().into());
     let (mut world, _) = introduced();
     world.client.received(&wire::line(&machine), world.now_ns);

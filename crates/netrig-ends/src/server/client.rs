@@ -17,7 +17,7 @@ use crate::server_session::ServerSession;
 const PIECE: usize = 8 << 10;
 /// With more than this waiting to be sent, a client is not read from.
 const FULL: usize = 64 << 10;
-/// For how long a client may take nothing of what waits to be sent, and how long the kernel lets what was sent go
+/// For how long a client may read nothing while lines wait to be sent, and how long the kernel keeps sent bytes
 /// unacknowledged: a client that vanished does not say so.
 const STALL: Duration = Duration::from_secs(15);
 /// How long a connection that is closed waits for the client to close it too, so that the last words arrive.
@@ -178,7 +178,7 @@ impl Client {
         true
     }
 
-    /// What the socket has to be watched for, when it is not what it was.
+    /// The events to watch the socket for, if they have changed.
     pub(super) fn interest_changed(&mut self) -> Option<EventFlags> {
         let mut flags = EventFlags::empty();
         flags.set(EventFlags::IN, self.out.len() < FULL);

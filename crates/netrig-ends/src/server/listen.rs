@@ -28,7 +28,7 @@ impl Family {
     }
 }
 
-/// Who is to reach a server that is told no address.
+/// Which clients are to reach a server that is told no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// Programs on this machine, over loopback.

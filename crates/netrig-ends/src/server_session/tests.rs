@@ -107,7 +107,7 @@ impl Table {
         }
         assert_eq!(self.session.deadline_ns(), None);
         assert!(!self.session.is_testing());
-        // Whatever comes now is not heard.
+        // Requests and events after that are ignored.
         self.says(&Request::Hello(Version::own()));
         self.session.worker_said(Event::Connected, self.now_ns);
         self.session.worker_ended(Ok(()), self.now_ns);

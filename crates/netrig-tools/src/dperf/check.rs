@@ -152,7 +152,7 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
         }
     }
     for (line, port) in &settings.ports {
-        // Around a tunnel is IPv4, whatever is inside.
+        // The outer packet of a tunnel is IPv4, with IPv4 or IPv6 inside.
         if port.address.is_ipv4() != (v4 || !settings.vxlans.is_empty()) {
             let what = format!(
                 "port: {} is not of the address family of its lines `client`, `server` and `vxlan`",

@@ -45,7 +45,7 @@ impl Console {
         (size.ws_col > 0).then_some(usize::from(size.ws_col))
     }
 
-    /// Figures. Nobody may be left to read them, which is no reason to end.
+    /// Figures. The reader of the pipe may be gone, which is no reason to end.
     pub fn print(&mut self, text: &str) {
         let _ = match &mut self.log {
             Some(log) => log.write_all(text.as_bytes()),
@@ -104,7 +104,7 @@ impl Console {
         }
     }
 
-    /// A line beside the figures, whatever the level.
+    /// A line beside the figures, at every level.
     pub fn error(&mut self, text: &str) {
         match self.log {
             Some(_) => self.print(&format!("netrig: {}\n", visible(text))),

@@ -78,7 +78,7 @@ pub enum Goal {
 }
 
 impl DperfArgs {
-    /// The same as arguments.
+    /// These options as arguments of a command line.
     fn arguments(&self, path: &Path) -> Vec<OsString> {
         let mut arguments = vec!["-c".into(), path.into()];
         if let Some(json) = &self.json {
@@ -164,7 +164,7 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     warnings.iter().for_each(|warning| console.warn(&format!("{}: {warning}", path.display())));
     let done = perform(options, path, text, &plan, &mut console).inspect_err(|_| options.remove_empty_json());
     match done {
-        // Who is in the background has nobody else to tell.
+        // A daemon has no terminal: its log is the only place for the error.
         Err(failure) if plan.daemon => {
             console.error(&failure.to_string());
             Ok(failure.exit)

@@ -129,7 +129,7 @@ fn messages(settings: &Settings) -> Messages {
     }
 }
 
-/// What fits where.
+/// Sizes of headers, to check whether payloads and packets fit.
 #[derive(Debug, Clone, Copy)]
 struct Sizes<'a> {
     settings: &'a Settings,

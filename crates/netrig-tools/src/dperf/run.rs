@@ -57,8 +57,8 @@ pub struct Finished {
 }
 
 impl Finished {
-    /// What part of its seconds the busiest thread had something to do, 0 to 1. What is before and after whole seconds,
-    /// when little is asked for, would hide a thread that has no time left.
+    /// The busiest thread's share of its seconds with something to do, 0 to 1. Parts of a second at the beginning and the end, with little
+    /// to do, would hide a thread that has no time left.
     pub fn busiest(&self) -> f64 {
         let seconds = self.seconds.len();
         let busy = |(n, thread): (usize, &ThreadTotals)| match seconds {

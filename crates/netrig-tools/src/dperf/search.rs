@@ -123,7 +123,7 @@ pub fn search(
     }))
 }
 
-/// Steps that nobody answered, after others that were.
+/// Steps without an answer, after others with answers.
 #[derive(Debug, Default)]
 struct Silence {
     heard: bool,

@@ -21,7 +21,7 @@ pub struct Layout {
 pub enum Messages {
     #[default]
     Filler,
-    /// HTTP that nobody reads: whatever comes is a whole request or a good response.
+    /// HTTP that is not parsed: what comes is taken for a whole request or a good response.
     Unread,
     Http,
 }

@@ -58,7 +58,7 @@ impl Console {
         if self.linux { self.info(text) } else { self.plain(text) }
     }
 
-    /// A line for whoever asked for details.
+    /// A line that only verbose output has.
     pub fn detail(&self, text: &str) {
         match (self.verbose, self.linux) {
             (true, true) => self.stamped("DBG ", text),
@@ -67,7 +67,7 @@ impl Console {
         }
     }
 
-    /// What went wrong, or what somebody must know to judge the figures.
+    /// What went wrong, or what the user must know to judge the figures.
     pub fn error(&self, text: &str) {
         if self.linux {
             self.stamped("ERR ", text);
@@ -94,7 +94,7 @@ impl Console {
         }
     }
 
-    /// Nobody may be left to read it, which is no reason to end.
+    /// The reader of the pipe may be gone, which is no reason to end.
     fn write(&self, text: &str) {
         let mut out = io::stdout().lock();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

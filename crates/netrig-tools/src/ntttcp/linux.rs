@@ -216,7 +216,7 @@ impl Reading {
                 }
                 let Mapping { ports, cpu, host } = mapping(text, PORTS, cpus)?;
                 (self.mapped, self.ports, self.cpu, self.address) = (true, Some(ports), cpu, Some(host));
-                // Whatever -n said before; one after it has the last word, as in the original.
+                // A mapping overrides an -n before it, but not one after it, as in the original.
                 self.threads_per_port = Some(1);
             }
             "--show-nic-packets" => {
@@ -229,7 +229,7 @@ impl Reading {
             "--show-dev-interrupts" if text.is_empty() => return Err(bad(name, text, "it needs a text to look for")),
             "--show-dev-interrupts" => self.output.interrupts = Some(text.into()),
             "--show-tcp-retrans" => self.output.tcp_retransmissions = true,
-            // The dialect has been chosen by the time anybody looks here.
+            // The dialect was chosen before these options are read.
             "--dialect" => {}
             flag => self.flags.push(flag),
         }

@@ -83,7 +83,7 @@ pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What `uname -a` says, less what only the C library knows.
+/// The output of `uname -a`, less the parts that only the C library knows.
 fn operating_system() -> String {
     let name = rustix::system::uname();
     let parts = [name.sysname(), name.nodename(), name.release(), name.version(), name.machine()];

@@ -54,7 +54,7 @@ pub fn device(results: &Results<'_>) -> (u64, u64, u64, f64, f64) {
     (sent, received, interrupts, per_second, over((sent + received) as f64, interrupts as f64))
 }
 
-/// What stands above everything else.
+/// The first line of the output.
 pub const TITLE: &str = concat!("NTTTCP for Linux 1.4.3 (netrig ", env!("CARGO_PKG_VERSION"), ")");
 
 pub fn opening(plan: &TestPlan, output: &LinuxOutput, console: &Console) {

@@ -85,7 +85,7 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
         return Ok(Exit::Done);
     }
     let allowed = CpuSet::allowed().or_exit(Exit::Failed)?;
-    // Who speaks a name of Windows' speaks its dialect.
+    // A call by one of the names of the Windows program has its dialect.
     let dialect = match called {
         CalledAs::Plain => dialect::choose(&words).or_exit(Exit::BadInput)?,
         _ => Dialect::Windows,

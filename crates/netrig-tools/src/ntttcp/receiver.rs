@@ -1,4 +1,4 @@
-//! The receiver: listens, agrees with whoever synchronises, and counts what comes.
+//! The receiver: listens, agrees with the senders that synchronise, and counts what comes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::counters::{Chosen, Snapshot};
 use crate::course::{self, End, Part, Start, read_some, wait_readable};
 
-/// Sync connections at a time. Who comes then takes the place of the one that has been undecided for longest.
+/// Sync connections at a time. A new one beyond that takes the place of the one that has been undecided for longest.
 const PEERS: usize = 64;
 /// For a client to say how long the test shall be.
 const DECIDE: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ const CONNECT: Duration = Duration::from_secs(1200);
 const GRACE: Duration = Duration::from_secs(1);
 /// After the test the senders may want to know that it is over.
 const LINGER: Duration = Duration::from_secs(2);
-/// Nonsensical clients that are told of; of others only whoever asked for details is told.
+/// Nonsensical clients that are reported; others are reported in verbose output only.
 const NONSENSE: u32 = 10;
 /// When no descriptor is left for a new connection.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -337,7 +337,7 @@ impl<'a> Host<'a> {
         if let Some(peer) = self.peers.remove(&client) {
             self.console.detail(&format!("sync connection of {} closed: {why}", peer.name));
             let actions = self.sync.closed(client);
-            // Nobody's reply can be among them.
+            // `closed` gives no other action.
             if actions.contains(&Action::Deserted) {
                 self.deserted_ns = Some(monotonic_after(GRACE));
             }

@@ -9,7 +9,7 @@ use super::{linux_file, linux_text, windows_text};
 use crate::counters::cpu_mhz;
 use crate::course::Measured;
 
-/// What only one end knows.
+/// Figures that only one end has.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extra {
     /// A sender's connections.
@@ -45,7 +45,7 @@ pub fn over(numerator: f64, denominator: f64) -> f64 {
     if denominator > 0.0 { numerator / denominator } else { 0.0 }
 }
 
-/// The version, the parameters for whoever asked for details, and remarks about what is done otherwise.
+/// The version, with verbose output the parameters, and remarks about what is done otherwise.
 pub fn opening(plan: &TestPlan, console: &Console) {
     match &plan.layout {
         Layout::Linux(output) => linux_text::opening(plan, output, console),

@@ -237,7 +237,7 @@ impl Line {
     }
 
     fn write(&mut self, message: [u8; 4]) -> anyhow::Result<()> {
-        // Four bytes fit whatever the peer does.
+        // The socket's buffer has room for four bytes, even if the peer reads nothing.
         self.stream.write_all(&message).with_context(|| format!("write to the receiver at {}", self.to))
     }
 
@@ -286,7 +286,7 @@ impl Line {
         None
     }
 
-    /// [`Self::event`] of somebody who has been interrupted already.
+    /// As [`Self::event`], but also after the user has interrupted the run.
     fn event_despite(&mut self, cancel: &Cancel, deadline_ns: u64) -> Option<Event> {
         if !cancel.is_cancelled() {
             return self.event(cancel, deadline_ns).ok();
@@ -370,7 +370,7 @@ impl Crew<'_> {
         let deadline_ns = monotonic_after(OVERTIME);
         let mut over = vec![end != End::Due; self.lines.len()];
         let mut asked = vec![false; self.lines.len()];
-        // Of datagrams without a sync connection nobody tells when they are not wanted any more.
+        // With datagrams and no sync connection the receiver cannot say that it wants no more of them.
         let can_tell = !self.lines.is_empty() || self.load.mean_rtt_us().is_some();
         while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.cancel.is_cancelled() {
             for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.open) {
@@ -394,7 +394,7 @@ impl Crew<'_> {
             }
         }
         if end == End::Dry {
-            // What is to be said to the receiver must not overtake what has been sent to it.
+            // The message to the receiver must not overtake the data that was sent before.
             self.load.finish(monotonic_after(OVERTIME), &|| self.cancel.is_cancelled()).or_exit(Exit::Failed)?;
         }
         for (at, line) in self.lines.iter_mut().enumerate() {

@@ -65,7 +65,7 @@ pub enum Cycle {
 }
 
 impl Cycle {
-    /// What a peer says; `None` for what nobody can mean.
+    /// The duration that a peer names; `None` for a number that has no meaning.
     fn of(seconds: i32) -> Option<Self> {
         match u32::try_from(seconds).ok()? {
             0 => Some(Self::Endless),
@@ -111,7 +111,7 @@ impl Pieces {
     }
 }
 
-/// One sync connection, as whoever holds the sockets numbers them.
+/// One sync connection, numbered by the owner of the sockets.
 pub type Client = u32;
 
 /// What the holder of the receiver's sockets shall do.
@@ -146,7 +146,7 @@ pub enum Refusal {
 pub enum Terms {
     /// The longer of this and what the sender proposes; endless when either is.
     AtLeast(Cycle),
-    /// Whatever the sender proposes.
+    /// What the sender proposes.
     AsProposed,
 }
 
@@ -202,7 +202,7 @@ impl Receiver {
         self.peers.iter().filter(|(_, peer)| peer.step == Step::Seated).map(|(&client, _)| client)
     }
 
-    /// The connection is gone, whoever closed it.
+    /// The connection was closed by either end.
     pub fn closed(&mut self, client: Client) -> Vec<Action> {
         let seated = self.peers.remove(&client).is_some_and(|peer| peer.step == Step::Seated);
         let deserted = seated && self.state == State::Running && self.seated().next().is_none();
@@ -290,7 +290,7 @@ impl Receiver {
         Ok(agreed.code())
     }
 
-    /// Someone wants to begin. Returns the answer.
+    /// A sender wants to begin. Returns the answer.
     fn start(&mut self, client: Client, last: bool, actions: &mut Vec<Action>) -> i32 {
         if self.state != State::NotStarted || (last && !self.many) {
             return EXIT;
@@ -447,7 +447,7 @@ impl Sender {
     }
 }
 
-/// Feeds bytes from nobody in particular to both sides: for fuzzing. The first byte chooses the receiver's terms. Then
+/// Feeds arbitrary bytes to both sides: for fuzzing. The first byte chooses the receiver's terms. Then
 /// come pieces, each after a byte that says which of several clients it is from, and in its highest bit whether it has
 /// three bytes or a message's four.
 ///

@@ -84,7 +84,7 @@ fn seats_are_counted_and_the_last_is_kept() {
         ask(&mut receiver, client, START);
     }
     assert_eq!(ask(&mut receiver, 7, START), [reply(7, EXIT)]);
-    // Someone leaves: there is room again.
+    // A sender leaves: there is room again.
     assert_eq!(receiver.closed(3), []);
     assert_eq!(ask(&mut receiver, 7, START)[1], reply(7, WAIT));
     assert!(ask(&mut receiver, 8, START_LAST).contains(&reply(8, START)));

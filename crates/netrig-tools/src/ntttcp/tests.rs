@@ -150,7 +150,7 @@ fn every_option_of_windows_is_honoured_or_refused_by_name() {
             "--dialect" => "windows",
             _ => "7",
         },
-        // Without -m there is no test at all to compare with; output is never held back; who says nothing receives.
+        // Without -m there is no test at all to compare with; output is never held back; without -s or -r it receives.
         &["--dialect", "-nsb", "-m", "-r"],
     );
 }

@@ -15,7 +15,7 @@ pub(super) fn of(before: &Reading, now: &Reading, seconds: f64) -> Vec<Interface
 
 fn one(name: &str, before: &Reading, now: &Reading, seconds: f64) -> Interface {
     let net = now.interfaces.get(name).copied().unwrap_or_default();
-    // One that has just come has no rates yet.
+    // An interface that has just come has no rates yet.
     let was = before.interfaces.get(name).copied().unwrap_or(net);
     let rates = |count: fn(&counters::Interface) -> [u64; 3]| {
         let [packets, bytes, dropped] = std::array::from_fn(|n| rise(count(&was)[n], count(&net)[n], seconds));

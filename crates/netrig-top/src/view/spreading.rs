@@ -9,7 +9,7 @@ use rig_stats::units::counted;
 
 pub(super) fn fill(view: &mut View, history: &History, sample: &Sample, chosen: usize) {
     if !sample.interfaces.is_empty() {
-        // Of one, the lines above say all but its last minute.
+        // For a single interface the lines above say all but its last minute.
         let several = sample.interfaces.len() > 1;
         let table = interfaces(history, sample, several.then_some(chosen));
         view.tables.push(Table { spare: !several, ..table });
@@ -182,7 +182,7 @@ pub(super) fn cpus(title: &str, history: &History, sample: &Sample, of: &[Interf
     }
 }
 
-/// The same where the kernel alone counts.
+/// What each CPU does, where the kernel alone counts.
 pub(super) fn kernel_cpus(history: &History, sample: &Sample) -> Table {
     let row = |(place, cpu): (usize, &Cpu)| {
         let other = (cpu.busy - cpu.softirq).max(0.0);

@@ -31,7 +31,7 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
     told.map_or_else(|| tell(bench, seconds), Ok)
 }
 
-/// The same of runs that took turns: pairs of `ab` without any difference.
+/// Verdicts on equal runs that took turns: pairs of `ab` without any difference.
 pub fn in_turn(bench: &Bench, numbers: &[f64]) -> Result<()> {
     let pairs = whole(numbers, 0, 5);
     let seconds = numbers.get(1).copied().unwrap_or(3.0) * 60.0;

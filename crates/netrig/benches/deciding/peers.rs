@@ -13,11 +13,11 @@ use rig_stats::sample::Sample;
 use crate::support::on_path;
 use crate::{Bench, change, claims, line, width};
 
-/// netrig tries ever longer runs; beyond this nobody waits.
+/// netrig tries ever longer runs, up to this; seconds.
 const LONGEST: f64 = 480.0;
 const FIRST: f64 = 15.0;
 const LONGER: f64 = 1.5;
-/// Of a run of netperf, seconds, and how many it may make: its own most.
+/// Seconds of a run of netperf, and how many runs it may make: the most that netperf allows.
 const RUN: u32 = 2;
 const RUNS: usize = 30;
 /// What perf takes the mean of, at least and at most, and the transactions of each.

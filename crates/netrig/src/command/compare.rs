@@ -219,7 +219,7 @@ mod tests {
     fn no_more_runs_are_read_than_takes_long() {
         let all = || 0..250_usize;
         assert_eq!(enough(all().rev().map(Some), |_| false), (50..250).collect::<Vec<_>>());
-        // Those that cannot be read were tried, too.
+        // Runs that cannot be read count, too: to try them takes time.
         let odd = |run: usize| (run % 2 == 1).then_some(run);
         assert_eq!(enough(all().rev().map(odd), |_| false), (50..250).filter_map(odd).collect::<Vec<_>>());
     }

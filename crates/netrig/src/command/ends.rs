@@ -139,7 +139,7 @@ fn client(
     kept.finish(&result)?;
     let stopped = result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
     if keeping.in_turn.is_some() {
-        // Who started it compares and reports.
+        // The process that started both runs compares and reports.
         return match result {
             Ok(()) => {
                 print(&format!("{}\n", Said::Over))?;
@@ -193,8 +193,8 @@ fn client(
     }
 }
 
-/// A trial whenever who started this run and another one says so. Each has a control connection of its own: a server keeps none
-/// that is silent for as long as the other run may take.
+/// Makes a trial whenever the process that started this run and another one says so. Each trial has a control connection of its
+/// own: a server closes one that is silent for as long as the other run may take.
 fn in_turn(
     target: &Target,
     test: &Test,

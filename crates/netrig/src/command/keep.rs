@@ -93,7 +93,7 @@ pub fn up(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     Ok(Exit::Done)
 }
 
-/// How far `up` has come, for whoever wants to stop it.
+/// How far `up` has come, which decides what a stop signal does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Building {
     Goes,
@@ -115,8 +115,8 @@ fn stop_building(building: &Mutex<Building>, holder: u32) {
     }
 }
 
-/// Ends this process, and with it all that it has built, when a signal asks for that, or `up` goes away before it has taken
-/// the testbed over. The value is true while the testbed is written down, which nobody else may change meanwhile.
+/// Ends this process, and with it all that it has built, at a stop signal, or when `up` goes away before it has taken the
+/// testbed over. The value is true once the testbed is in the registry; the lock is held while it is written there.
 fn end_with_up(registry: &Arc<Registry>, name: &str) -> io::Result<Arc<Mutex<bool>>> {
     let written = Arc::new(Mutex::new(false));
     let (seen, registry, name) = (written.clone(), registry.clone(), name.to_owned());
@@ -124,7 +124,7 @@ fn end_with_up(registry: &Arc<Registry>, name: &str) -> io::Result<Arc<Mutex<boo
         // Held to the end: nothing is written down any more.
         let is_written = locked(&seen);
         if *is_written {
-            // A file that stays does not stand, and is forgotten by who reads it next.
+            // If the file cannot be removed, the next reader removes it, since its holder has ended.
             let _ = registry.withdraw(&name);
         }
         std::process::exit(Exit::Stopped as i32);
@@ -171,10 +171,10 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
     })?;
     *is_written = true;
     drop(is_written);
-    // Whoever reads that the testbed stands finds the terminal left already.
+    // The holder leaves the terminal before it says that the testbed stands, so that `up` ends with no process left at it.
     let told = std::io::stdout().as_fd().try_clone_to_owned().map(File::from);
     process::close_standard_streams().context("leave the terminal").or_exit(Exit::Failed)?;
-    // Where nobody hears it, `up` has gone, which the thread that listens sees.
+    // It cannot be written when `up` has gone, which the thread that listens to `up` sees.
     let _unheard = told.and_then(|mut out| out.write_all(READY));
     loop {
         std::thread::park();

@@ -45,7 +45,7 @@ impl Output {
             let device = fs::File::options().write(true).open(&path).map_err(|error| refuse(&error))?;
             return Ok(Self::Device(device, path));
         }
-        // A file without a name: whatever happens from here on, it leaves nothing behind.
+        // A file without a name: it is gone with the process, also when that is killed.
         tempfile::tempfile_in(directory_of(&path)).map_err(|error| refuse(&error))?;
         Ok(Self::File(path))
     }

@@ -249,7 +249,7 @@ fn brief(state: &str) -> String {
     }
 }
 
-/// Removes a run, and says what it was: nobody is asked.
+/// Removes a run without a question, and says what it was.
 fn delete(name: &str, args: &StoreArgs) -> Result<Exit, Failure> {
     let name = name.parse().or_exit(Exit::BadInput)?;
     let path = open(args)?.path().to_owned();

@@ -9,7 +9,7 @@ use super::{Area, Finding, Lack, State};
 
 /// A datapath that is made of programs which the kernel has to take.
 struct Tried {
-    /// Of the registry.
+    /// Its name in the registry of datapaths.
     datapath: &'static str,
     area: Area,
     name: &'static str,
@@ -74,7 +74,7 @@ mod tests {
         assert!(lack.found == "not permitted" && lack.effect.contains("netrig lb run"), "{lack:?}");
         assert!(refused(vrouter).effect.contains("D and F of layers"));
         assert!(matches!(finding(balancer, &Ok(())).state, State::Ok { .. }));
-        // Who may not is not told to use another kernel.
+        // A user without privileges is not told to use another kernel.
         let denied = Error::NotPermitted(std::io::ErrorKind::PermissionDenied.into());
         let State::Lacking(lack) = finding(balancer, &Err(denied.into())).state else { panic!("not a lack") };
         assert!(lack.remedy.contains("as root") && !lack.remedy.contains("kernel"), "{lack:?}");

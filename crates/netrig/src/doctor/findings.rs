@@ -334,7 +334,7 @@ fn time_quota(quota: f64, cpus: usize) -> State {
 
 fn clock(machine: &Machine) -> State {
     let Some(source) = machine.clock_source.as_deref() else { return unknown("the kernel does not say") };
-    // Those that need no system call to read: arch/*/include/asm/vdso/clocksource.h.
+    // Clock sources that need no system call to read: arch/*/include/asm/vdso/clocksource.h.
     let fast = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "riscv_clocksource"];
     if fast.contains(&source) {
         return ok(source);
@@ -453,7 +453,7 @@ fn store(place: &Result<PathBuf, String>) -> State {
 const BUSY: f64 = 5.0;
 const STOLEN: f64 = 0.5;
 
-/// What to do about a busy machine: netrig's own work is waited for, and nobody ends the kernel's.
+/// What to do about a busy machine, by what keeps it busy: the user's programs, netrig's own work, or the kernel's.
 fn quieten(activity: &Activity) -> String {
     let of = |owner| {
         let named = activity.busiest.iter().filter(|busy| busy.owner == owner).take(3);

@@ -107,7 +107,7 @@ const WATCH: Duration = Duration::from_millis(200);
 /// Without root the process ends up in a user namespace (see [`Facts::gather`]): call it from a process that has one
 /// thread and does nothing else afterwards.
 pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
-    // Before the user namespace, in which other users' files are nobody's.
+    // Before the user namespace, in which other users' files seem to belong to the user `nobody`.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
     rig_sys::advice::remember();
     let facts = Facts::gather(WATCH);
@@ -144,7 +144,7 @@ pub struct Obstacles {
 }
 
 impl Obstacles {
-    /// As [`examine`], for a process that has one thread; one that may create network namespaces stays what it is.
+    /// As [`examine`], to be called with one thread; a process that may create network namespaces does not enter a user namespace.
     pub fn look_for(scenarios: &[Scenario], purpose: Purpose) -> Self {
         if purpose == Purpose::Run {
             for name in congestion_controls_of(scenarios) {

@@ -5,7 +5,7 @@ use rig_sys::probe::{Outcome, Packets, Refusal};
 
 use super::{Area, Finding, Lack, State};
 
-/// One of the ways.
+/// One of the ways to send and receive packets, as it was tried out.
 struct Way<'a> {
     name: &'static str,
     outcome: &'a Outcome,
@@ -19,7 +19,7 @@ struct Way<'a> {
 
 const NEW_ENOUGH: &str = "look at the reason found: the kernel is new enough";
 
-/// What the ways of `packets` mean to a user of netrig, who has this `kernel`.
+/// What the ways of `packets` mean to a user of netrig on this `kernel`.
 pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
     let Packets { xdp, xdp_generic, live_frames, packet_sockets } = packets;
     let ways = [

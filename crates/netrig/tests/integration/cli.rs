@@ -13,7 +13,7 @@ use rig_facts::record::Environment;
 use rig_facts::store::{Ending, NewRun, Store};
 use rig_suite::suite::{Scenario, Suite};
 
-/// netrig with a store and a runtime directory of its own; whatever it is asked for must not take long.
+/// netrig with a store and a runtime directory of its own; no command of these tests may take long.
 fn netrig(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
     command.timeout(Duration::from_secs(60));
@@ -22,7 +22,7 @@ fn netrig(home: &Path) -> Command {
     command
 }
 
-/// The same as a command of the standard library, which lets its output go where it likes.
+/// [`netrig`] as a command of the standard library, whose output can go anywhere.
 fn plain(home: &Path) -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netrig"));
     command.env("NETRIG_STORE", home.join("runs.sqlite")).env("NETRIG_RUN", home);

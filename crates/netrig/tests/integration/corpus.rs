@@ -28,7 +28,7 @@ fn replay<T>(target: &str, play: impl Fn(&[u8]) -> T) {
     assert!((1..=500).contains(&count), "{} has {count} files", folder.display());
 }
 
-/// The same where the target takes text; what is none is an answer.
+/// [`replay`] for a target that takes text; input that is no UTF-8 passes.
 fn replay_text<T>(target: &str, play: impl Fn(&str) -> T) {
     replay(target, |bytes| std::str::from_utf8(bytes).map(&play));
 }

@@ -119,7 +119,7 @@ fn merged(base: &str, more: &str) -> String {
         .collect()
 }
 
-/// The same file for CPUs that there are.
+/// The file with CPU 0 replaced by one that the test may use.
 fn place(text: &str) -> String {
     let allowed = CpuSet::allowed().unwrap();
     let cpus = allowed.as_slice();
@@ -399,7 +399,7 @@ fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
 fn the_highest_rate_without_loss_is_searched() {
     let Some(wire) = Wire::new() else { return };
     // 200 combinations of addresses and ports, each in use for 300 ms: no more than 667 connections a second can be
-    // opened, whatever the machine is capable of.
+    // opened on any machine.
     let server = wire.server(&[], "duration 1h\nkeepalive 60s");
     let limited = format!("{CLIENT}cps 50\nkeepalive 300ms 2\nclient_port_range 1001 1010\n");
     let file = wire.file("limited.conf", &place(&limited));
@@ -478,7 +478,6 @@ fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(Ended, Value)
     [(client, wire.record("client.json")), (server, wire.record("server.json"))]
 }
 
-/// A counter that was sent again by nobody's fault is as good: what a slow machine repeats comes on top.
 fn count(record: &Value, counter: &str) -> u64 {
     record["total"]["counters"][counter].as_u64().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! `netrig lb` between real ends: whatever an operator does to a running balancer, no connection breaks.
+//! `netrig lb` between real ends: nothing that an operator does to a running balancer breaks a connection.
 
 #[path = "../../../rig-datapath/tests/integration/endtoend/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library, which use more of it")]
@@ -213,7 +213,7 @@ fn nothing_that_an_operator_does_breaks_a_connection() {
     let drained = lab::server(0, false, 7001).to_string();
     assert!(home.does(&["-L", "-n"]).contains(&drained));
     until("all conversations in the listing", || home.active() >= 2 * LINES as u64);
-    // It is stopped, and stays.
+    // `stop` ends the daemon; its programs stay and carry the connections.
     home.does(&["stop"]);
     running.end();
     all_go_on();

@@ -112,7 +112,7 @@ fn a_mistake_in_the_letter_is_found_by_the_schema_and_by_netrig() {
     }
 }
 
-/// Whoever reads the schema's fault learns which key it is, and of which kind.
+/// An error of the schema names the key and the kind of its load.
 #[test]
 fn a_key_of_another_kind_is_named() {
     let faults = faults(&validator(), &SUITE.replace("in_flight = 2", "message = \"1k\""));

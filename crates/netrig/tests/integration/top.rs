@@ -82,7 +82,7 @@ impl Lab {
         let sockets = sockets.unwrap();
         let send = move || {
             while !told.load(Ordering::Relaxed) {
-                // Nobody listens, which the kernel tells by errors.
+                // The ports have no listener, so sends fail with errors that do not matter here.
                 sockets.iter().for_each(|socket| drop(socket.send(&[0; 100])));
                 thread::sleep(Duration::from_millis(2));
             }
@@ -126,7 +126,7 @@ fn sum(list: &Value, field: &str) -> f64 {
     list.as_array().unwrap().iter().map(|one| one[field].as_f64().unwrap()).sum()
 }
 
-/// One that has taken r0.
+/// Starts a spreader on r0.
 fn spreader(lab: &Lab, mode: &str) -> Running {
     let log = lab.directory.path().join("log");
     let out = fs::File::create(&log).unwrap();

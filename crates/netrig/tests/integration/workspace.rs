@@ -42,7 +42,7 @@ fn tests_are_skipped_in_one_way_only() {
     assert!(found.is_empty(), "use rig_skip::skip in:\n{}", found.join("\n"));
 }
 
-/// Root may lack rights, too, and who says so by himself forgets that: `rig_sys::advice` knows who asks.
+/// Advice about rights comes from `rig_sys::advice`, which knows whether the user is root already: root may lack rights, too.
 #[test]
 fn what_to_do_about_a_lack_of_rights_is_said_in_one_place() {
     let Some(files) = files() else {
@@ -72,7 +72,7 @@ fn no_file_names_a_place_on_somebodys_machine() {
     let places = ["/work", "/root", "/home/runner", "/Users"].map(|place| format!("{place}/"));
     let mut found = Vec::new();
     for file in files {
-        // A file that git knows and somebody has removed, or one that is no text, has no lines to look at.
+        // A file that git knows and that has been removed, or one that is no text, has no lines to look at.
         let Ok(text) = fs::read_to_string(&file) else { continue };
         for (number, line) in text.lines().enumerate() {
             let here = places.iter().filter(|place| line.contains(place.as_str()));

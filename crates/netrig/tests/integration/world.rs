@@ -1,5 +1,5 @@
-//! A world of a test's own, in which it is root and alone: whatever it finds there afterwards it has made itself, and
-//! nothing of it outlives the test.
+//! A world (namespaces) of a test's own, in which it is root and alone: all that it finds there afterwards it has made itself,
+//! and nothing of it outlives the test.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -219,7 +219,7 @@ impl Dice {
     }
 }
 
-/// A user without privileges: nobody where the tests run as root, otherwise who runs them.
+/// A user without privileges: the user `nobody` where the tests run as root, otherwise the user that runs them.
 #[derive(Debug)]
 pub struct Unprivileged {
     directory: tempfile::TempDir,

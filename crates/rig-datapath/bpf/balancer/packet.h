@@ -33,7 +33,7 @@ struct packet {
 	__u8 ipv6;
 	__u8 tcp_flags;
 	__u8 ttl;
-	/* Of what is left to the kernel. */
+	/* Why the packet is left to the kernel. */
 	__u8 reason;
 	/* It has come by a worker's queue, where there is no interface that could turn it round. */
 	__u8 queued;

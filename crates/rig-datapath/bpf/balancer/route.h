@@ -335,7 +335,7 @@ static __noinline int is_local(struct xdp_md *ctx, const struct tuple *t, int ip
 	return bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
-/* Whether a socket of this machine is at the packet's end: of TCP a connection, of UDP whatever takes it. */
+/* Whether a socket of this machine is at the packet's end: a TCP connection, or any UDP socket that would receive it. */
 static __noinline int has_socket(struct xdp_md *ctx, const struct tuple *t, int ipv6)
 {
 	struct bpf_sock_tuple at = {};

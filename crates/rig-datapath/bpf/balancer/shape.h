@@ -249,7 +249,7 @@ struct cached_route {
 };
 _Static_assert(sizeof(struct cached_route) == 32, "");
 
-/* To whom on which link a packet was to go, and for which backend; 0 where it was a client's. */
+/* The neighbour, by address and interface, that a packet was to go to, and the backend behind it; 0 for packets to clients. */
 struct next_hop {
 	struct address address;
 	__u32 ifindex;

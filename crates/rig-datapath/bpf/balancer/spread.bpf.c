@@ -25,9 +25,9 @@ struct {
 } queues_id SEC(".maps");
 
 /*
- * What is not the balancer's goes on at once: in a queue it would lose what the kernel knows of it, such as that its checksum is
- * still to be made. State is shared, so that any CPU may have any packet; that a flow's packets
- * stay in order is why its hash decides.
+ * Packets that are not the balancer's go on at once: in a queue they would lose the kernel's notes about them, such as that a checksum
+ * is still to be made. All CPUs share the state, so any of them may have any packet; the hash chooses the CPU to keep a flow's packets
+ * in order.
  */
 SEC("xdp.frags")
 int spread(struct xdp_md *ctx)

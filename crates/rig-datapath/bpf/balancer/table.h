@@ -160,7 +160,7 @@ static always_inline int belongs(__u64 entry, const struct tuple *t)
 	return c && is_known(c) && matches(c, DIRECTION(entry), t);
 }
 
-/* The same, or will when its connection is complete: the entry is put in last but for the state. */
+/* As `belongs`, but also true while the connection is still being put in: index entries are written before the state. */
 static always_inline int will_belong(__u64 entry, const struct tuple *t)
 {
 	struct connection *c = connection_at(SLOT(entry));
@@ -213,8 +213,8 @@ __noinline __u32 find_each(const struct tuple *t, __u64 hash)
 }
 
 /*
- * The same, quick where the connection is in its set, or its entry in its own bucket, and no other there has the tag. Set and bucket
- * are both read before either is compared, so that their cache lines are fetched at the same time.
+ * As `find_each`, but quicker where the connection is in its set, or its entry in its own bucket, and no other there has the tag.
+ * Set and bucket are both read before either is compared, so that their cache lines are fetched at the same time.
  */
 static always_inline __u32 find(const struct tuple *t, __u64 hash)
 {

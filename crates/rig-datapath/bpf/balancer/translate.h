@@ -5,7 +5,7 @@
 
 #include "packet.h"
 
-/* Who a packet is from and to when it leaves, and how its checksums follow. */
+/* Source and destination of a packet when it leaves, and by how much its checksums change. */
 struct translation {
 	struct address source, destination;
 	__u16 source_port, destination_port;
@@ -91,7 +91,7 @@ static always_inline __u16 updated_or_partial(__u16 checksum, const struct trans
 	return partial ? fold((__u64)checksum + t->address_delta) : updated(checksum, t->delta);
 }
 
-/* What is forwarded as it is: there is nothing to update, but what the sender left to its device is completed. */
+/* A packet that is forwarded without translation: no checksum is updated, but one that the sender left to its device is completed. */
 static always_inline int complete_flow(struct xdp_md *ctx, const struct packet *p, const struct control *control)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -67,7 +67,7 @@ static always_inline __u16 updated(__u16 checksum, __u16 delta)
 	return ~fold((__u64)(__u16)~checksum + delta);
 }
 
-/* The same after a word of 16 bits has become another one. */
+/* A checksum after a word of 16 bits has changed from `old` to `new`. */
 static always_inline __u16 exchanged(__u16 checksum, __u16 old, __u16 new)
 {
 	return ~fold((__u64)(__u16)~checksum + (__u16)~old + new);

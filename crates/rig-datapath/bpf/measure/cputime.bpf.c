@@ -145,7 +145,7 @@ struct {
 	__type(value, struct times);
 } readings SEC(".maps");
 
-/* Who is watched. */
+/* The accounts of watched processes and namespaces. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -355,7 +355,7 @@ static __noinline void repair(struct cpu *cpu, __u64 now, struct task_struct *ta
 	takes_over(cpu, cpu->since, task);
 }
 
-/* What has passed since the last change goes to what was going on. No program that may be interrupted is at work. */
+/* Charges the time since the last change to what was running. None of these programs that can be interrupted is at work then. */
 static always_inline __u64 advance(struct cpu *cpu)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -384,7 +384,10 @@ int cputime_switch(__u64 *arguments)
 	check_task(cpu, (struct task_struct *)arguments[1]);
 	now = advance(cpu);
 	settle_all(cpu);
-	/* Neither is ever in the middle of a switch; whatever was missed ends here. */
+	/*
+	 * Tasks are not switched inside an interrupt, so one that still counts as running has ended unseen. With PREEMPT_RT a softirq can
+	 * be switched away from: its rest counts to its task.
+	 */
 	cpu->hard = 0;
 	cpu->soft = 0;
 	takes_over(cpu, now, (struct task_struct *)arguments[2]);
@@ -553,7 +556,7 @@ static always_inline void advance_to_read(struct cpu *cpu)
 	}
 }
 
-/* What runs begins to be counted. */
+/* Begins to count on this CPU, with the task that runs. */
 static always_inline void begin(struct cpu *cpu, struct task_struct *task)
 {
 	struct watcher *watching = watcher();
@@ -590,7 +593,7 @@ int cputime_read(void *arguments)
 			return READ_AGAIN;
 		check_task(cpu, task);
 		advance_to_read(cpu);
-		/* Who is watched may have changed since it came, and on a quiet CPU it stays for long. */
+		/* What is watched may have changed since this task came, and on a quiet CPU it stays for long. */
 		if (cpu->task == PROCESS)
 			cpu->place = place_of_task(cpu, task);
 	}

@@ -35,7 +35,7 @@ static always_inline struct traffic *count_out(__u32 interface, __u32 bytes)
 	return t;
 }
 
-/* What has taken a packet, and what of other tables and of several ways its route has passed through. */
+/* Counts the program's path that a packet took, and which other tables and next hops of several its route has passed through. */
 static always_inline void count_hop(struct traffic *t, const struct packet *p, __u32 hop)
 {
 	if (!t || hop >= HOPS)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the router says itself: whose address is where, that it is there, and what became of a packet. */
+/* Packets of the router's own: answers to ARP, neighbour solicitations and pings, and ICMP errors. */
 #ifndef VROUTER_ANSWER_H
 #define VROUTER_ANSWER_H
 
 #include "tunnel.h"
 
-/* Of what an ICMP error is about: the addresses and ports, and more than RFC 792 asks for. */
+/* Bytes that an ICMP error quotes: the addresses and ports, and more than RFC 792 asks for. */
 #define QUOTED 128
 #define ICMP_HEADER 8
 
@@ -135,7 +135,7 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	a = (void *)(ethernet + 1);
 	if ((void *)(a + 1) > (void *)(long)skb->data_end)
 		return drop(p, number, REASON_PUSH);
-	/* To the sender's address, whatever address the configuration says that the container has (RFC 4861, 7.2.4). */
+	/* To the sender's address, even if the configuration has another one for the container (RFC 4861, 7.2.4). */
 	set_mac(ethernet->h_dest, ethernet->h_source);
 	set_mac(ethernet->h_source, c->mac);
 	/* Router, solicited, override. */
@@ -335,8 +335,8 @@ static always_inline int is_one(const struct packet *p, const struct address *a)
 }
 
 /*
- * Whether a packet's sender may be told of it: not of errors, which all of ICMPv6 below 128 are, of redirects, of later
- * fragments, nor of what is not between two hosts (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
+ * Whether a packet's sender may be sent an ICMP error: not for errors, which all of ICMPv6 below 128 are, for redirects, for later
+ * fragments, nor for packets that are not between two hosts (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
  */
 static always_inline int may_send_error(const struct packet *p)
 {

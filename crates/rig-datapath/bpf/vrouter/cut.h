@@ -16,14 +16,14 @@
 #define PIECE_SHIFT 16
 /* As a packet of 64 KiB has through the smallest underlay. */
 #define MOST_PIECES 128
-/* Of an interface's packets; as many a second as copies. Half of the CPU's backlog is for what others send. */
+/* Pieces of an interface's packets at a time; as many a second as copies. The other half of the CPU's backlog is for other senders. */
 #define PIECES_AT_ONCE 500
 /* bpf_skb_adjust_room takes away as much at a time. */
 #define MOST_ROOM 0xff8
 #define MORE_FRAGMENTS 0x2000
 #define CHUNK 512
 
-/* What is summed. */
+/* A part of the payload, copied here for its checksum. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -107,7 +107,7 @@ static __attribute__((noinline)) int forget_checksum(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, bytes, sizeof(bytes), 0) ? REASON_PUSH : 0;
 }
 
-/* Makes copies of a packet that become its pieces, for what a tunnel takes; the packet itself is the last of them. */
+/* Makes copies of a packet that become its pieces, each no longer than the tunnel takes; the packet itself is the last of them. */
 static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __u32 mtu)
 {
 	struct work *w = work_here();
@@ -140,7 +140,7 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 		reason = forget_checksum(skb);
 	if (reason)
 		return drop(p, number, reason);
-	/* The flow counts each piece, in place of what they were. */
+	/* The flow counts each piece, in place of the packet's segments. */
 	f = bpf_map_lookup_elem(&flows, &p->key);
 	if (f && p->segments) {
 		__sync_fetch_and_sub(&f->packets, p->segments);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Frames to all of a network: broadcasts, groups and, where the network is set to that, unknown addresses. Each member gets a
- * copy but who sent it; what came by a tunnel goes into none. Copies are held against rules one by one and are of no flow.
+ * copy but the sender; a frame that came by a tunnel goes into no tunnel. Copies are held against rules one by one and are of no flow.
  */
 #ifndef VROUTER_FLOOD_H
 #define VROUTER_FLOOD_H
@@ -44,7 +44,10 @@ static always_inline __u32 on_the_wire(struct __sk_buff *skb, const struct packe
 	return skb->gso_segs > 1 && skb->gso_size ? p->l4 - p->l3 + p->header + skb->gso_size : p->length;
 }
 
-/* Of who has no address yet (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2), or one of its link alone (RFC 4291, 2.5.6): no route leads there. */
+/*
+ * A source without an address yet (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2), or with one of its link alone (RFC 4291, 2.5.6): no route
+ * leads there.
+ */
 static always_inline int is_of_link(const struct address *a)
 {
 	if (is_v4(a))
@@ -61,7 +64,7 @@ static always_inline __u32 all_of(__u32 vrf)
 	return r ? r->next_hop : 0;
 }
 
-/* The same for a frame to a group or an unknown address. */
+/* The next hop for a frame to a group or an unknown address; 0 where such frames go to no member. */
 static always_inline __u32 all_of_frame(__u32 vrf, const __u8 *mac)
 {
 	__u32 all = all_of(vrf);
@@ -75,7 +78,7 @@ static always_inline __u32 all_of_frame(__u32 vrf, const __u8 *mac)
 
 struct copying {
 	struct __sk_buff *skb;
-	/* Of `members`, and who of them is left out. */
+	/* The entry of `members`, and the member that is left out. */
 	__u32 place, own;
 	/* Where the packet comes from; 0 for a tunnel. */
 	__u32 number;
@@ -356,7 +359,7 @@ static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const
 		return drop(p, 0, reason);
 	if (p->l3 + p->length > o->end)
 		return drop(p, 0, REASON_INVALID_PACKET);
-	/* Who may serve DHCP is for the sender's node to know. */
+	/* The sender's node checks whether it may serve DHCP. */
 	reason = is_for_router_alone(p, 1);
 	if (reason)
 		return drop(p, 0, reason);

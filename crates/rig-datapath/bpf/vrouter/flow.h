@@ -189,8 +189,8 @@ static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 i
 }
 
 /*
- * Logs what rules have said anew of a flow that is known, if that is another verdict than what was logged of it last: which is
- * kept with the direction that began it, as long as there is one.
+ * Logs new decisions of rules about a known flow, if the verdict is another one than was logged last. That one is kept with the
+ * direction that began the flow, as long as there is one.
  */
 static __attribute__((noinline)) int log_change(struct work *w, struct flow *known, __u32 is_let_through)
 {
@@ -265,7 +265,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 		nh = next_hop_at(route->next_hop);
 		if (!nh)
 			return REASON_INVALID_NH;
-		/* Nothing is remembered of what the router itself answers. */
+		/* Packets to the gateway, which the router itself answers, make no flow. */
 		if (nh->kind == TO_GATEWAY)
 			return 0;
 		if (nh->kind == TO_INTERFACE) {

@@ -4,7 +4,7 @@
  *
  * A clone is sent to the container's own interface, where `to_analyser` takes it before it is out, wraps it and sends it on. Where that
  * program is missing the clone comes to a container that has it already, and goes nowhere else. All of it is done before the
- * original goes on, and whatever becomes of the clone, the original is as it was.
+ * original goes on, and losing the clone does not change the original.
  */
 #ifndef VROUTER_MIRROR_H
 #define VROUTER_MIRROR_H
@@ -56,8 +56,8 @@ static __attribute__((noinline)) int mirror(struct __sk_buff *skb, __u32 ifindex
 
 /*
  * Room for the outer header in front of a copy's IP header. Segments that would be too large in it become smaller ones, where they
- * are TCP's; what cannot is cut to one packet that fits, which the kernel refuses for what another machine's eBPF has wrapped. How many
- * bytes of the IP packet it has, below 0 where there is no copy.
+ * are TCP's; other packets are cut to one that fits. That the kernel refuses for packets that eBPF on another machine has wrapped.
+ * Returns how many bytes of the IP packet the copy has, below 0 where there is no copy.
  */
 static always_inline __s32 fit(struct __sk_buff *skb, const struct analyser *a, const struct work *w)
 {

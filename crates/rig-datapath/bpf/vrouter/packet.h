@@ -22,7 +22,7 @@ struct packet {
 	__u32 l3, l4;
 	/* Of the IP packet; of one that is still to be cut into segments, all of them in one. */
 	__u32 length;
-	/* What it is or will be cut into. */
+	/* How many segments it is or will be cut into. */
 	__u32 segments;
 	__u32 vrf;
 	__u8 ipv6;
@@ -46,7 +46,7 @@ struct packet {
 	 * piece of a larger packet, and why it is dropped by the address that it came from, 0 for not at all.
 	 */
 	__u8 is_routed, is_cut, foreign;
-	/* The same in all pieces of a packet. */
+	/* IP's identification, equal in all fragments of a packet. */
 	__u32 identification;
 };
 
@@ -183,7 +183,7 @@ static always_inline void set_icmp_ports(const struct packet *p, __u8 type, __be
 enum { UDP_DHCP_SERVER = 67, UDP_DHCP_CLIENT = 68, UDP_DHCPV6_CLIENT = 546, UDP_DHCPV6_SERVER = 547 };
 
 /*
- * What would tell other hosts whose an address is, who the router is or who the querier of groups is, and is therefore never
+ * Messages that tell other hosts where an address is, which host is the router or which one the querier of groups, and are therefore never
  * forwarded: 0 for all else, or the reason for the drop. Advertisements and redirects (RFC 4861; RFC 792 and RFC 1256), queries of MLD
  * and IGMP (RFC 3810, RFC 3376), and DHCP servers' answers (RFC 2131, RFC 8415) but of interfaces that serve DHCP. Solicitations are
  * questions for the router. A fragment behind the first cannot be put together without that one.
@@ -244,7 +244,7 @@ static always_inline int pull_headers(struct __sk_buff *skb, __u32 l3, __be16 ty
 	return pull(skb, PULLED);
 }
 
-/* Whom the packet that an ICMP error quotes was from and to: the other way round, that is whose error this is. */
+/* Source and destination of the packet that an ICMP error quotes, exchanged: the flow that the error belongs to. */
 static always_inline int parse_quoted(struct packet *p, struct cursor *c)
 {
 	struct flow_key *k = &p->key;
@@ -440,7 +440,7 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 	return parse_l4(p, &c, p->length - behind);
 }
 
-/* The same of a packet whose headers may lie in several pieces. */
+/* As `parse_ip`, for a packet whose headers may lie outside of the linear part of the skb. */
 static always_inline int pull_and_parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
 {
 	return pull_headers(skb, l3, type) ? REASON_PULL : parse_ip(skb, p, l3, type);

@@ -10,7 +10,7 @@
 /* Source ports of tunnels are dynamic ones (RFC 6335, 6), as RFC 7510 and RFC 7348 want them. */
 #define FIRST_TUNNEL_PORT 49152
 
-/* What a packet's route has come to. */
+/* The result of a packet's lookups. */
 struct resolution {
 	struct route route;
 	__u16 tunnel_port;
@@ -30,7 +30,7 @@ static always_inline const struct interface *interface_at(__u32 number)
 	return bpf_map_lookup_elem(&interfaces, &number);
 }
 
-/* The same for all packets of a flow in one direction. */
+/* A flow's hash, equal for all its packets in one direction. */
 static always_inline __u32 hash_of(const struct flow_key *k)
 {
 	__u64 h = k->source.hi * 0x9e3779b97f4a7c15ULL + k->source.lo * 0xc2b2ae3d27d4eb4fULL +
@@ -83,7 +83,7 @@ static always_inline const struct route *one_of(const struct next_hop *nh, __u32
 }
 
 /*
- * Follows a route through tables and several ways to what takes the packet: an interface, a tunnel, the gateway. 0, or a
+ * Follows a route through tables and several next hops to the last one: an interface, a tunnel or the gateway. 0, or a
  * reason for a drop.
  */
 static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
@@ -127,7 +127,7 @@ static always_inline int is_by(const struct route *r, __u32 next_hop, __u32 oute
 }
 
 /*
- * The route back to where a packet came from, which must be by what it came by: the interface whose next hop this is, or
+ * The route back to a packet's source, which must lead to where the packet came from: the interface whose next hop this is, or
  * the router `outer`. 0, or a reason for a drop.
  */
 static __attribute__((noinline)) int route_back(const struct interface *at, const struct address *source, __u32 outer,

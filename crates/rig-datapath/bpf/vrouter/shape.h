@@ -13,7 +13,7 @@
 #define MAX_RULES (64 * RULE_WORDS)
 #define MAX_LISTS 2
 #define MAX_WAYS 64
-/* Of a network, here and elsewhere, whom frames to all are copied to. */
+/* Members of a network, here and elsewhere, that frames to all are copied to. */
 #define MAX_MEMBERS 512
 /* Of a prefix's length: the number of its VRF comes first, with a bit for IPv4, whose addresses are in no prefix of IPv6. */
 #define VRF_BITS 32
@@ -93,7 +93,7 @@ struct ways {
 };
 _Static_assert(sizeof(struct ways) == 512, "");
 
-/* Whom frames to all go to: interfaces here, then tunnels. */
+/* Members that frames to all go to: interfaces here, then tunnels. */
 struct members {
 	struct route to[MAX_MEMBERS];
 };
@@ -215,7 +215,7 @@ enum flow_flag {
 	/* Of the direction that began it: what the log has of it last, let through or refused. */
 	LOGGED_ALLOWED = 4,
 	LOGGED_DENIED = 8,
-	/* Of all ports of the one who began it: its key has 0 in the place of that port. */
+	/* Of all ports of the client: the key has 0 in the place of its port. */
 	FAT = 16,
 };
 
@@ -284,7 +284,7 @@ enum hop {
 struct traffic {
 	/* From the container, and to it. */
 	__u64 in_packets, in_bytes, out_packets, out_bytes;
-	/* Dropped for whatever reason. */
+	/* Dropped for any reason. */
 	__u64 drops;
 	/* Of packets from the container, and of those that come to it by tunnels. */
 	__u64 hops[HOPS];
@@ -329,9 +329,9 @@ struct dropped_packet {
 _Static_assert(sizeof(struct dropped_packet) == 56, "");
 
 enum logged_flag {
-	/* The list is that of what the interface sends; otherwise of what it receives. */
+	/* The list is for packets that the interface sends; otherwise for those that it receives. */
 	LOG_SENDS = 1,
-	/* What the rule does, and what became of the flow: another list may have refused it. */
+	/* Whether the rule allows, and whether the packet was let through: another list may have refused it. */
 	LOG_RULE_ALLOWS = 2,
 	LOG_LET_THROUGH = 4,
 };

@@ -124,8 +124,8 @@ static always_inline int into_vxlan(struct __sk_buff *skb, const struct packet *
  * Wraps an IP packet, or the Ethernet frame that it is in where `is_frame`; `inner` is the Ethernet header of either, for VXLAN
  * and frames. `is_frame` is a constant at each call, so that only its own part is left there.
  *
- * The time to live in front of a frame is not the packet's: groups of a link are sent to with 1, and who takes off a label that
- * has run out has to drop what is behind it (RFC 3032, 2.4.2).
+ * The time to live in front of a frame is not the packet's: a packet to a group of the link has 1, and a router that takes off a
+ * label that has run out has to drop what is behind it (RFC 3032, 2.4.2).
  */
 static always_inline int wrap(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh, __u32 label, __u16 port,
 			      const struct ethhdr *inner, int is_frame)
@@ -285,7 +285,7 @@ static always_inline __u32 overhead(__u8 encapsulation)
 	}
 }
 
-/* The same where the tunnel has an Ethernet frame, whatever it is of. */
+/* As `overhead`, where the tunnel carries an Ethernet frame of any protocol. */
 static always_inline __u32 overhead_of_frame(__u8 encapsulation)
 {
 	return overhead(encapsulation) + (encapsulation == VXLAN ? 0 : ETH_HLEN);

@@ -23,8 +23,8 @@ static always_inline void decrement_ttl(struct iphdr *ip)
 }
 
 /*
- * To a container: its frame is in place but for the addresses of the link. It counts for who has sent it, or, where nobody here
- * has, for who gets it.
+ * To a container: its frame is in place but for the addresses of the link. It counts for the sending container, or for the receiving
+ * one where the sender is on another node.
  */
 static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, const struct next_hop *nh,
 				 const struct control *c, struct traffic *sender, int keeps_macs)
@@ -38,7 +38,7 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 	set_receiver(ethernet->h_dest, nh);
 	if (!keeps_macs)
 		set_mac(ethernet->h_source, c->mac);
-	/* The kernel has looked whom the frame was for before this program changed that. */
+	/* The kernel has set the packet's type by the destination MAC address that it had before. */
 	if (skb->pkt_type)
 		bpf_skb_change_type(skb, 0);
 	t = count_out(nh->number, skb->len);
@@ -225,7 +225,7 @@ int from_container(struct __sk_buff *skb)
 		reason = follow(skb, p, number, 0, c, &to);
 		if (reason)
 			return drop(p, number, reason);
-		/* Rules were those for whom the packet's address names, of the gateway's none; its frame's must not name another. */
+		/* Rules were looked up by the packet's IP address, for the gateway's none: the frame's MAC address must not lead to another container. */
 		if (!p->is_routed && (bridged.next_hop != to.route.next_hop || bridged.label != to.route.label) &&
 		    !lead_to_one_node(bridged.next_hop, to.route.next_hop))
 			return drop(p, number, REASON_INVALID_NH);
@@ -298,7 +298,7 @@ int from_underlay(struct __sk_buff *skb)
 		nh = found && *found ? next_hop_at(*found) : 0;
 		if (nh && nh->kind == TO_ALL)
 			return flood_by_label(skb, &o, *found);
-		/* What is behind the label of a packet says by itself what it is. */
+		/* Behind the last label the packet's first bits say whether it is IPv4 or IPv6. */
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 		reason = parse_behind_label(skb, p, &o, 0, type);
 		/* Only now, so that the note of it says whose packet it was. */
@@ -312,7 +312,7 @@ int from_underlay(struct __sk_buff *skb)
 	next_hop = *found;
 	if (o.encapsulation == VXLAN && p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
 		return answer_solicitation_of_peer(skb, &o, &inner, next_hop);
-	/* Who may serve DHCP is for the sender's node to know. */
+	/* The sender's node checks whether it may serve DHCP. */
 	reason = is_for_router_alone(p, 1);
 	if (reason)
 		return drop(p, 0, reason);

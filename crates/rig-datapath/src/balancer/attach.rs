@@ -33,8 +33,8 @@ pub enum Back {
     /// The driver turns the buffer round (`XDP_TX`).
     #[default]
     Transmit,
-    /// As to another interface (`XDP_REDIRECT`). For veth, which does not wake up a peer without an XDP program for what
-    /// is turned round; what is redirected it takes when its peer has GRO on.
+    /// As to another interface (`XDP_REDIRECT`). For veth, which does not wake up a peer without an XDP program for packets that are
+    /// turned round; redirected ones it takes when its peer has GRO on.
     Redirect,
 }
 

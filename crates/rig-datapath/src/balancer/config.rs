@@ -107,7 +107,7 @@ impl Reuse {
     }
 }
 
-/// When connections end with their backend, whatever comes for them: within a round of sweeping.
+/// When connections end with their backend, also while packets still come for them: within a round of sweeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Expire {
     /// They go on until they are silent, as with IPVS's defaults.

@@ -154,7 +154,7 @@ impl Handle {
         self.tables.routings.set(&0_u32, &routing)
     }
 
-    /// Of what is known about routes and neighbours, while they are watched.
+    /// The generation of routes and neighbours, while they are watched.
     #[doc(hidden)]
     pub fn generation(&self) -> Result<Option<u16>, Error> {
         let routing: Routing = self.tables.routings.at(0)?;
@@ -168,9 +168,9 @@ impl Handle {
     /// Looks through the next `count` slots of the connection table, from the beginning again behind the last. Connections
     /// that have been silent for their state's timeout end; the slots of those that ended at least 2 ticks (268 ms) ago
     /// become free. While more than three quarters of the table, or of the local ports for a backend, are taken, connections
-    /// (to that backend) without an answer end after 3 s and those that are closing after 7 s whatever their timeouts
-    /// say; while a service or a backend has more than three quarters of its limit, its own unanswered ones. Those of backends that their service does not keep them
-    /// to end, too, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
+    /// (to that backend) without an answer end after 3 s and those that are closing after 7 s, even with longer timeouts; while a
+    /// service or a backend has more than three quarters of its limit, its own unanswered ones. Those of backends that were removed
+    /// or drained end, too, where their service says so, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
     /// time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<SweepReport, Error> {
         self.sweep_on(slots, &mut self.sweeping())
@@ -292,7 +292,7 @@ impl Handle {
 /// Ticks after which a silent unanswered connection ends while something runs short, 3 s: the first time
 /// that TCP sends again is 1 s (RFC 6298, 2.1).
 const UNANSWERED: u32 = 23;
-/// The same of one that is closing, 7 s, which DPVS gives them always.
+/// Ticks after which a silent closing connection ends while something runs short, 7 s, which DPVS gives them always.
 const CLOSING: u32 = 53;
 
 /// A sweep of this many slots takes some milliseconds, so that it ends soon when it shall.

@@ -144,8 +144,7 @@ mod tests {
         bins.into_iter().max().unwrap_or(0)
     }
 
-    /// 64-bit words with odd keys failed here: what differs in the topmost bits of two words met in one bucket whatever the
-    /// keys were.
+    /// 64-bit words with odd keys failed here: with any keys, words that differ in their topmost bits only met in one bucket.
     #[test]
     fn structured_addresses_fall_as_if_by_chance() {
         let mut random = Random(1);

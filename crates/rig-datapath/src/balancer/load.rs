@@ -26,7 +26,7 @@ use super::stages;
 use super::unsent::UnsentCounter;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
-/// The same with the programs that benchmarks run.
+/// `OBJECT` with the programs that benchmarks run.
 const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer_bench.bpf.o"));
 /// The constants' section, and what its copy is called where it is kept.
 const TUNING: &str = ".rodata.tuning";

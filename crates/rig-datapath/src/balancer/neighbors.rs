@@ -29,7 +29,7 @@ const NOTED: Duration = Duration::from_secs(3600);
 const AT_ONCE: usize = 512;
 /// The port whose datagrams are thrown away (RFC 863).
 const DISCARD: u16 = 9;
-/// Value in the map `next_hops` of what the kernel was told to keep, with 0 in place of a backend.
+/// Value in the map `next_hops` of neighbours that the kernel was told to keep, with 0 in place of a backend.
 const MANAGED: u32 = 2;
 
 #[derive(Default)]

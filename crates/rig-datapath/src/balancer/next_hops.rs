@@ -42,7 +42,7 @@ pub struct Hop {
     pub state: NextHopState,
 }
 
-/// What the kernel has for a backend.
+/// The kernel's route to a backend.
 pub(super) struct Route<'a> {
     pub(super) to: IpAddr,
     /// There is none any more if not, and the hops are those of before.

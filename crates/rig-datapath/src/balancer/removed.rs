@@ -14,7 +14,7 @@ pub(super) struct RemovedCounters {
     pub(super) backends: RecentMap<(Identity, SocketAddr), Vec<TrafficCount>>,
 }
 
-/// So many of what was put in last.
+/// A map of the entries that were put in last, up to a number of them.
 #[derive(Debug)]
 pub(super) struct RecentMap<K, V> {
     of: BTreeMap<K, (u64, V)>,

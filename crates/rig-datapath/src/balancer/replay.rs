@@ -10,7 +10,7 @@ use super::control::Balancer;
 use super::shape;
 use super::sizes::Sizes;
 
-/// What is repeated.
+/// What each repetition runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplayProgram {
     /// Making the packet what it was, which is to be taken off.

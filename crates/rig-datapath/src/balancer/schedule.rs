@@ -41,7 +41,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The same proportions in smaller numbers, none of them rounded to nothing.
+/// Weights in the same proportions but smaller, none of them rounded to nothing.
 fn shortened(weights: &[u64]) -> Vec<u64> {
     let common = weights.iter().copied().fold(0, gcd).max(1);
     let sum: u64 = weights.iter().sum::<u64>() / common;

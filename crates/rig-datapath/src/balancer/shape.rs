@@ -83,7 +83,7 @@ pub(crate) mod ownership {
     pub(crate) const FROM: u32 = 2;
 }
 
-/// Values of `key` of what the control plane knows of routes.
+/// Values of `Routing::key`: the packet fields that routes depend on.
 pub(crate) mod route_key {
     pub(crate) const BY_BACKEND: u16 = 0;
     pub(crate) const BY_SOURCE: u16 = 1;

@@ -1,4 +1,4 @@
-//! What connections take, and what of it runs short: then those end early that can be spared.
+//! Resources of connections, and which of them run short: then connections end early that can be spared.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,7 +31,7 @@ impl Early {
         }
     }
 
-    /// This, while more than three quarters are taken of what there is.
+    /// `self` while more than three quarters of the room are taken, else `None`.
     fn once_short(self, taken: u64, of: u64) -> Self {
         if taken * 4 > of * 3 { self } else { Self::None }
     }
@@ -46,7 +46,7 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// Of what no setting limits.
+    /// Whether it is of room that no setting limits: the table, or the local ports of a backend.
     pub(super) fn is_of_all(&self) -> bool {
         self.backends.values().chain([&self.table]).any(|early| *early == Early::Closing)
     }

@@ -220,7 +220,7 @@ impl Handle {
         })
     }
 
-    /// The same, until `with` breaks off.
+    /// As [`Self::connections`], until `with` breaks off.
     pub fn connections_while(&self, mut with: impl FnMut(Connection) -> ControlFlow<()>) -> Result<(), Error> {
         let names = Names::of(self)?;
         self.tables.connections.each(|_, set: shape::Set| {

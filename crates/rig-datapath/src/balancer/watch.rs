@@ -31,7 +31,7 @@ const SETTLED: Duration = Duration::from_millis(100);
 /// Advances for events beyond one a second, which is as often as routes are looked up that are not watched.
 const AT_ONCE: u32 = 16;
 
-/// What the programs are routing.
+/// Tells the programs when routes and neighbours have changed.
 pub(super) struct Routes {
     tables: Arc<Tables>,
     now: Mutex<WatchState>,
@@ -244,7 +244,7 @@ fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Erro
     let (mut pace, mut heard, mut renewed) = (AdvanceLimit::new(Instant::now()), NeighborCache::default(), None);
     while !over.load(Ordering::Relaxed) {
         let now = Instant::now();
-        // Whatever has happened is told first, or else programs would go on to believe what they have looked up before.
+        // Changes are told to the programs first, or else these would go on to believe what they have looked up before.
         if pace.advances(now) {
             routes.advance()?;
         }

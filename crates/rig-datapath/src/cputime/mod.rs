@@ -11,7 +11,7 @@
 //! some hundred nanoseconds of each interrupt that ends it), and interrupts without a tracepoint, as those of some
 //! hypervisors. Some kernels hide tasks from tracing: the task that comes after them is noticed at the next event, and how long they
 //! ran is asked of the scheduler. With PREEMPT_RT, where softirqs can be switched away from, the rest of one that was counts to its task. Time that the
-//! hypervisor took counts to whatever ran.
+//! hypervisor took counts to the task or interrupt that ran.
 //!
 //! Nothing is pinned: the programs go when the [`CpuTime`] goes, or its process.
 
@@ -66,7 +66,7 @@ pub struct Account(u8);
 impl Account {
     /// Places that can be watched.
     pub const MOST: usize = shape::ACCOUNTS - 2;
-    /// Everybody who is not watched.
+    /// All tasks that are not watched.
     pub const ELSEWHERE: Self = Self(0);
     /// The CPUs' own queues of packets (`netif_rx`, RPS), in which those of several devices may be: of no account.
     pub const BACKLOG: Self = Self(shape::BACKLOG);
@@ -81,7 +81,7 @@ impl Account {
     }
 }
 
-/// What belongs to a place.
+/// A process or namespace that is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Member {
     /// A network namespace, by the inode number of its file: processes in it, and its interfaces.

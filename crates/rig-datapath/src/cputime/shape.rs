@@ -150,7 +150,7 @@ impl WatchKind {
     pub const PROCESS: Self = Self(1);
 }
 
-/// Who says who is watched.
+/// The process that says what is watched.
 #[derive(Debug, Clone, Copy, IntoBytes, FromBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Watcher {

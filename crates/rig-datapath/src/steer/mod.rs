@@ -75,7 +75,7 @@ impl fmt::Debug for Steer {
 /// A bucket, since the programs are there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// Received, whatever became of them.
+    /// Received, dropped ones included.
     pub packets: u64,
     pub bytes: u64,
     /// Moves that did not wait for the old CPU, by receive queue.

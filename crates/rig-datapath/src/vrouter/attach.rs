@@ -29,7 +29,7 @@ impl Router {
         let links = self.links.as_ref();
         let path = |hook| move |interface| links.map(|links: &Links| links.of(interface, hook));
         let ingress = path(Hook::Ingress);
-        // First who takes copies, and then who makes them.
+        // The programs that take copies before those that make them.
         let copied = if self.known.analysers.is_empty() { BTreeSet::new() } else { containers.clone() };
         let held = hold(&self.object, (TO_ANALYSER, Hook::Egress), &mut self.mirrors, &copied, path(Hook::Egress));
         for (number, analyser) in &self.known.analysers {

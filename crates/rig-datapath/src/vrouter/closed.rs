@@ -133,7 +133,7 @@ pub fn open_all(node: &str) -> Result<Vec<String>, Error> {
 
 impl Router {
     /// From the next [`attach`](Self::attach) on containers' interfaces are closed before the programs are put on them, and
-    /// stay so whatever becomes of this process, until they are [given back](Self::give_back), or [all](open_all) of the node's are.
+    /// stay so even if this process dies, until they are [given back](Self::give_back), or [all](open_all) of the node's are.
     pub fn close_behind(&mut self, node: &str) {
         self.closing = Some(Closing::of(node));
     }

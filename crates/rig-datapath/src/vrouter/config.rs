@@ -50,7 +50,7 @@ pub struct Config {
     pub vnis: BTreeMap<u32, Vni>,
     /// Lists of rules, by the numbers that interfaces name.
     pub lists: BTreeMap<u32, List>,
-    /// Who gets copies of packets, by the numbers, from 1, that rules and interfaces name.
+    /// Analysers that get copies of packets, by the numbers, from 1, that rules and interfaces name.
     pub analysers: BTreeMap<u8, Analyser>,
     /// Flows that an interface without a limit of its own may have at a time; none for no limit but the table's.
     pub most_flows: Option<NonZeroU32>,
@@ -115,11 +115,12 @@ pub struct Vrf {
     pub routes: BTreeMap<IpNet, NextHop>,
     /// Frames to these addresses are bridged.
     pub macs: BTreeMap<Mac, NextHop>,
-    /// Who gets frames to all; without it they are dropped.
+    /// Members that get frames to all; without it such frames are dropped.
     pub flood: Option<Flood>,
 }
 
-/// Who gets a network's frames to all and to groups: all but who sent it. What came by a tunnel goes to this node's alone.
+/// Members that get a network's frames to all and to groups, but for the sender. A frame that came by a tunnel goes to this node's
+/// members only.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flood {
     /// Interfaces of this node, by their numbers.
@@ -151,7 +152,7 @@ pub enum NextHop {
     Ecmp(Vec<NextHop>),
 }
 
-/// A tunnel to another router, and whom it shall give its packets to.
+/// A tunnel to another router, and the label by which that router finds the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tunnel {
     pub peer: Ipv4Addr,
@@ -195,16 +196,16 @@ impl Encapsulation {
         }
     }
 
-    /// The same where the packet's Ethernet header goes along.
+    /// As [`Self::overhead`], where the packet's Ethernet header goes along.
     pub fn overhead_of_frame(self) -> u16 {
         self.overhead() + if self == Self::Vxlan { 0 } else { 14 }
     }
 }
 
-/// Whom a VXLAN network identifier names.
+/// The network or the interface that a VXLAN network identifier stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Vni {
-    /// A network: the inner frame's destination says whom.
+    /// A network: the inner frame's destination gives the interface.
     Vrf(u32),
     /// A container's interface by its number: no route is looked up.
     Interface(u32),
@@ -231,9 +232,10 @@ pub struct Interface {
     /// The analyser that gets copies of all packets of its flows, where no rule names another one. It takes a policy, which may be
     /// an empty one.
     pub mirror: Option<u8>,
-    /// Services whose flows are fat: all flows from one address to a service of another are one, where either interface has it so. It takes a
-    /// policy, which may be an empty one. Rules and routes ask for no source port, so that all of them come to the same; but who
-    /// answers may then send from the service's port to any port of who has asked, other than to open a TCP connection.
+    /// Services whose flows are fat: all flows from a client's address to such a service at a server's address are one flow, where
+    /// either interface has it so. It takes a policy, which may be an empty one. Rules and routes do not look at the source port, so
+    /// that they treat all of them alike; but the server may then send from the service's port to any port of the client, other than to
+    /// open a TCP connection.
     pub fat: BTreeSet<Service>,
     /// Whether what it sends as a DHCP server (RFC 2131, RFC 8415) goes on to others.
     pub serves_dhcp: bool,
@@ -247,8 +249,8 @@ pub struct Service {
     pub port: u16,
 }
 
-/// What an interface may send and receive: what every list of a direction allows. Packets that answer what was let through
-/// are let through, too.
+/// Packets that an interface may send and receive: those that every list of a direction allows. Answers to packets that were let
+/// through are let through, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// Lists that what it sends is held against.
@@ -286,7 +288,7 @@ pub struct Also {
     /// Each is logged once, and again when another verdict comes over it: see [`Log`](super::Log).
     pub log: bool,
     /// The analyser that gets copies of all their packets. Of several rules that let a flow through, the first names it, those of
-    /// who sends before those of who receives.
+    /// the sender before those of the receiver.
     pub mirror: Option<u8>,
 }
 
@@ -312,7 +314,7 @@ impl Config {
         self.validate_but(|_| false)
     }
 
-    /// The same, without the tables that are known to be right.
+    /// As [`Self::validate`], without the tables that are known to be right.
     pub(super) fn validate_but(&self, is_right: impl Fn(u32) -> bool) -> Result<(), ConfigError> {
         let wrong = |what: String| Err(ConfigError::Vrouter(what));
         for (number, interface) in &self.interfaces {

@@ -68,7 +68,7 @@ pub(super) struct MovedCounts {
     pub(super) before: BTreeMap<u32, Taken>,
 }
 
-/// What the tables say.
+/// What the eBPF maps contain.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Contents {
     pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
@@ -103,7 +103,7 @@ pub(super) enum Hop {
     All(Members),
 }
 
-/// Who gets frames to all: those of this node, of which there are `here`, come first.
+/// Members that get frames to all: those of this node, of which there are `here`, come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Members {
     pub(super) ways: Vec<(u32, u32)>,
@@ -266,7 +266,7 @@ impl Router {
         self.control.mac = config.mac.0;
         self.tables.controls.set(&0_u32, &self.control)?;
         self.leave(&before)?;
-        // From here on no packet goes by what is not wanted any more.
+        // From here on packets find no old entries.
         for placed in old_lists {
             self.numbers.give(&placed);
         }

@@ -14,16 +14,16 @@ use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
 pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
-/// The same with the programs that benchmarks run.
+/// `OBJECT` with the programs that benchmarks run.
 pub(super) const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_bench.bpf.o"));
 /// Of all programs together.
 const NAME: &str = "vrouter";
-/// What packets of containers come to, and what those of tunnels do.
+/// The programs for packets of containers, and for those of tunnels.
 pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
-/// What copies for analysers come to.
+/// The program for copies that go to analysers.
 pub(super) const TO_ANALYSER: &str = "to_analyser";
-/// What takes all that comes of an interface without a router.
+/// The program that drops all packets of an interface without a router.
 pub(super) const CLOSED: &str = "closed";
 pub(super) const SWEEP: &str = "sweep_flows";
 

@@ -20,7 +20,7 @@ use super::status::socket;
 pub struct LogRecord {
     /// Of the kernel's monotonic clock.
     pub at: Duration,
-    /// The interface that the list is of: of what it sends, or of what it receives.
+    /// The interface that the list is of: for packets that it sends, or for those that it receives.
     pub interface: u32,
     pub sends: bool,
     /// The number that the configuration has for the list, and the [epoch](Router::lists_since) since which it says what it says.
@@ -107,7 +107,7 @@ impl Router {
         Ok(Log { ring, read, _object: Arc::clone(&self.object) })
     }
 
-    /// What of the log could be read, and what not.
+    /// How many records of the log were written, lost and held back.
     pub fn log_counts(&self) -> Result<LogCounts, Error> {
         let sum = |place| Ok::<u64, Error>(self.tables.log_counts.per_cpu::<u64>(place)?.iter().sum());
         Ok(LogCounts { told: sum(LOG_WRITTEN)?, lost: sum(LOG_LOST)?, held_back: sum(LOG_HELD_BACK)? })

@@ -82,8 +82,7 @@ impl<T: Ord + Clone> Numbers<T> {
         self.lately.clear();
     }
 
-    /// Numbers of what has not been wanted since [`begin`](Self::begin) are free for others, and are returned with what they
-    /// stood for.
+    /// Frees the numbers of all things that were not wanted since [`begin`](Self::begin). They are returned with what they stood for.
     pub(super) fn release(&mut self) -> Vec<(T, u32)> {
         let mut gone = Vec::new();
         self.of.retain(|thing, number| {

@@ -14,13 +14,13 @@ use super::shape;
 use super::sizes::Sizes;
 use super::trial::{Outcome, Side, Verdict};
 
-/// What makes a packet what it was before it gives it to another program; and what only makes room, and takes it away.
+/// The program that restores a packet before it calls the measured one; and one that only makes room in front of it and takes it away.
 const REPLAY: &str = "replay";
 const REPLAY_ROOM: &str = "replay_room";
 /// The program that does nothing.
 const NOTHING: &str = "nothing";
 
-/// What a repetition takes, and what comes of it.
+/// The time of a repetition, and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cost {
     /// Mean of the program above one that does nothing, ns.

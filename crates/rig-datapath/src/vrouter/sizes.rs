@@ -85,7 +85,7 @@ impl Sizes {
                 hops.single.insert(Tunnel { label: 0, ..tunnel });
             }
         }
-        // Interfaces and tables have one each, whatever leads there; the gateway has one, and nowhere.
+        // One next hop for each interface, table and network with frames to all, however many routes use it; one for the gateway, and number 0.
         let others = config.interfaces.len() + config.vrfs.len() + floods.len() + 2;
         let lists: Vec<Compiled> = config.lists.values().map(Compiled::new).collect();
         let all = |count: fn(&Compiled) -> usize| lists.iter().map(count).sum();

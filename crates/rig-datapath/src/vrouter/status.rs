@@ -26,7 +26,7 @@ pub struct Traffic {
     /// To the container.
     pub out_packets: u64,
     pub out_bytes: u64,
-    /// Dropped, for whatever reason.
+    /// Dropped, for any reason.
     pub drops: u64,
     pub taken: Taken,
     /// Of `in_packets`, those from another MAC address than the one that was known: see [`Source`].
@@ -136,7 +136,7 @@ pub struct Flow {
     pub forward: bool,
     /// Rules forbid it since they have changed.
     pub denied: bool,
-    /// Of all ports of the one who began it, for which 0 stands.
+    /// Of all ports of the client, for which 0 stands.
     pub fat: bool,
     /// The interface that the other direction is of.
     pub reverse_interface: u32,
@@ -208,8 +208,8 @@ impl Router {
         Ok(all)
     }
 
-    /// What has taken packets of each VRF, by its number: of the interfaces that are in it, and of those that were. `of` has what
-    /// interfaces have now.
+    /// How many packets of each VRF took which path, by its number: of its present interfaces, for which `of` gives the counts, and of
+    /// former ones.
     pub fn taken(&self, of: impl Fn(u32) -> Taken) -> BTreeMap<u32, Taken> {
         let mut all: BTreeMap<u32, Taken> = self.known.vrfs.keys().map(|vrf| (*vrf, Taken::default())).collect();
         for (vrf, taken) in &mut all {

@@ -25,7 +25,7 @@ pub struct Timeouts {
     pub closed: Duration,
     /// All other protocols.
     pub other: Duration,
-    /// Unanswered connections, of whatever protocol, while more than three quarters of the table, or of what their
+    /// Unanswered connections of all protocols, while more than three quarters of the table, or of what their
     /// interface may have, are taken.
     pub unanswered: Duration,
 }

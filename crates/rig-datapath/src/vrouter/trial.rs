@@ -80,8 +80,8 @@ impl Router {
         self.run(side.program(), frame, interface, 1)
     }
 
-    /// The same of a copy of a container's frame to all, which is for one of the members elsewhere and has come back by its interface:
-    /// `member` is its place among all, those of this node first.
+    /// As [`Self::test_run`], with a copy of a container's frame to all, which is for a member on another node and has come back by its
+    /// interface: `member` is its place among all, those of this node first.
     ///
     /// # Errors
     /// When there is no such interface.
@@ -89,7 +89,8 @@ impl Router {
         run(&self.object, FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
     }
 
-    /// The same of a packet that has come back to become a piece of itself: which one, and how many times 8 bytes all but the last have.
+    /// As [`Self::test_run`], with a packet that has come back to become a piece of itself: the piece's number, and the length of all
+    /// pieces but the last in units of 8 bytes.
     ///
     /// # Errors
     /// When there is no such interface.
@@ -98,7 +99,7 @@ impl Router {
         run(&self.object, FROM_CONTAINER, frame, (interface, mark), 1)
     }
 
-    /// The same with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
+    /// As [`Self::test_run`], with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
     pub(super) fn run(
         &self,
         program: &'static str,

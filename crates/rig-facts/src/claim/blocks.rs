@@ -21,9 +21,9 @@ pub struct ByBlock {
     /// What was measured; on a logarithmic scale, logarithms.
     measured: Contrast,
     covariates: Vec<(&'static str, Covariate)>,
-    /// Without what disturbed it, where that is known.
+    /// The measured contrast, adjusted by a covariate that explains a part of its scatter, where there is one.
     contrast: Contrast,
-    /// For what it was adjusted, and what that leaves of the scatter.
+    /// The name of that covariate, and the part of the scatter that is left.
     adjusted: Option<(&'static str, f64)>,
 }
 
@@ -228,7 +228,7 @@ impl ByBlock {
         }
     }
 
-    /// The one-sided p of a leaning as a two-sided one, which is what levels and looks are about and what independent samples have.
+    /// The one-sided p of a leaning as a two-sided one, since levels, looks and the test of independent samples are two-sided.
     /// Equality is two one-sided tests, each with the whole error.
     pub fn two_sided(&self, leaning: Verdict, p: f64) -> f64 {
         let is_equality = leaning == Verdict::Holds && matches!(self.threshold, Threshold::Within { .. });

@@ -115,7 +115,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 struct Token {
     kind: Kind,
-    /// Of the first character, counted from 1.
+    /// The column of the first character, counted from 1.
     column: usize,
 }
 
@@ -175,7 +175,7 @@ fn run(text: &str, test: impl Fn(char) -> bool) -> usize {
     text.find(|c| !test(c)).unwrap_or(text.len())
 }
 
-/// Of the units of [`Span`], those that a claim has a use for.
+/// The units of [`Span`] that are useful in a claim.
 const TIME_UNITS: [&str; 4] = ["ns", "us", "ms", "s"];
 
 /// Reads a number, with its unit if letters follow directly.

@@ -3,7 +3,7 @@
 use super::{FigureError, FigureRef, Owner};
 use crate::record::{CpuUse, DutRecord, TrialRecord};
 
-/// Of the whole trial, per second.
+/// A count per second of the whole trial.
 pub(super) fn rate(record: &TrialRecord, count: impl Fn(&DutRecord) -> u64) -> Option<f64> {
     Some(count(record.dut.as_ref()?) as f64 / record.seconds())
 }

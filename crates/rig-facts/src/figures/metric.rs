@@ -88,7 +88,7 @@ impl Metric {
         if self.unit() == "%" { Range::PERCENT } else { Range::NOT_NEGATIVE }
     }
 
-    /// The sides that have it, whatever the load.
+    /// The sides that have it under any load.
     pub fn sides(self) -> &'static [Side] {
         self.row().sides
     }

@@ -52,7 +52,7 @@ pub fn failed(record: &PacketRecord) -> u64 {
     record.count_since("skErr") + record.count_since("noSocket")
 }
 
-/// Frames that found no room at the end's own port, those of the window that were to be sent and all that came.
+/// Frames that found no room at the end's own port: frames to be sent in the window, and all frames that came.
 pub fn dropped(record: &PacketRecord) -> u64 {
     record.count("dropTx") + record.ports.iter().flat_map(|port| port.drops.values()).sum::<u64>()
 }

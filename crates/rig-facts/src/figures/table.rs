@@ -9,14 +9,14 @@ use super::reference::{FigureError, Side};
 use super::{dut, packets, phases};
 use crate::record::{Searched, TrialRecord};
 
-/// What is known of a figure, whatever the trial.
+/// What is known of a figure without a trial.
 #[derive(Debug)]
 pub struct Row {
     /// Its names: one, or one for each statistic.
     pub names: &'static [(Metric, &'static str)],
     /// The unit of its values.
     pub unit: &'static str,
-    /// The sides that have it, whatever the load.
+    /// The sides that have it under any load.
     pub sides: &'static [Side],
     /// The side that is meant when none is named; `None` when one has to be.
     pub default_side: Option<Side>,
@@ -52,7 +52,7 @@ pub struct Policy {
 /// Whose figure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// Of an end, whatever the load is made of.
+    /// Of an end, under any kind of load.
     End,
     /// Of loads that make their packets themselves.
     Packets,
@@ -135,10 +135,10 @@ const END: Row = Row {
     meaning: "",
 };
 
-/// Of what the local end alone knows.
+/// Figures that the local end alone knows.
 const ASKED: Row = Row { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, ..END };
 
-/// Of what arrives at an end.
+/// Figures of what arrives at an end.
 const ARRIVED: Row = Row {
     unit: PERCENT,
     sides: ARRIVALS,
@@ -148,10 +148,10 @@ const ARRIVED: Row = Row {
     ..END
 };
 
-/// Of packet loads.
+/// Figures of packet loads.
 const PACKETS: Row = Row { sides: BOTH_ENDS, default_side: Some(Side::Local), owner: Owner::Packets, ..END };
 
-/// Of the device under test: it is neither end; a figure has a side.
+/// Figures of the device under test. It is neither end, but each figure has a side: they are told as the local one's.
 const DUT: Row =
     Row { sides: LOCAL, default_side: Some(Side::Local), owner: Owner::Dut, by_phase: ByPhase::NotCounted, ..END };
 

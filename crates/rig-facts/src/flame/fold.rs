@@ -74,18 +74,18 @@ impl Folded {
         Self { hertz, notes: vec![why], ..Self::default() }
     }
 
-    /// Those of some CPUs, in no order: a stack may come more than once.
+    /// The stacks of some CPUs with their counts, in no order: a stack may come more than once.
     pub fn of<'a>(&'a self, cpus: &'a CpuSet) -> impl Iterator<Item = (&'a str, u64)> {
         let own = cpus.as_slice().iter().filter_map(|cpu| self.stacks.get(cpu));
         own.flatten().map(|(stack, count)| (stack.as_str(), *count))
     }
 
-    /// Of those under [`IDLE`], the samples in which the idle task was not waiting.
+    /// How many of the samples under [`IDLE`] found the idle task not waiting.
     pub fn awake(&self, cpus: &CpuSet) -> u64 {
         cpus.as_slice().iter().filter_map(|cpu| self.awake.get(cpu)).sum()
     }
 
-    /// Those of some CPUs, as many as a record keeps.
+    /// The stacks of some CPUs, as many as a record keeps.
     pub fn profile(&self, cpus: &CpuSet) -> Profile {
         let mut folded = HashMap::<String, u64>::new();
         self.of(cpus).for_each(|(stack, count)| *folded.entry(stack.to_owned()).or_default() += count);

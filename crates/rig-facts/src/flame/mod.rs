@@ -30,7 +30,7 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Begins to take `hertz` samples a second of whatever runs on `cpus`; [`HERTZ`] is a good number.
+    /// Begins to take `hertz` samples a second of all processes on `cpus`; [`HERTZ`] is a good number.
     ///
     /// # Errors
     /// When the machine does not let stacks be sampled; the error names the CPU, the reason and what to do.
@@ -38,8 +38,8 @@ impl Profiler {
         Ok(Self { cpus: cpus.clone(), hertz, sampling: Ok(Sampling::start(cpus, hertz)?) })
     }
 
-    /// [`Self::start`] for those who go on without: where the machine does not let stacks be sampled, the profile is empty
-    /// and notes why.
+    /// [`Self::start`] for callers that go on without samples: where the machine does not let stacks be sampled, the profile is
+    /// empty and notes why.
     pub fn attempt(cpus: &CpuSet, hertz: u32) -> Self {
         Self::start(cpus, hertz).unwrap_or_else(|error| Self {
             cpus: cpus.clone(),
@@ -48,15 +48,15 @@ impl Profiler {
         })
     }
 
-    /// Finds out what `cpus` can be sampled by, which takes some milliseconds of each the first time: to be called before what is
-    /// measured.
+    /// Finds out whether `cpus` can be sampled by cycles. The first time this takes some milliseconds of each CPU, so call it before
+    /// a measurement.
     pub fn prepare(cpus: &CpuSet) {
         // Without cycles it is sampled by the kernel's timer.
         let _ = perf::cycles(cpus);
     }
 
-    /// Ends it, finds the files that the processes' code is in, and which processes are this program's: call it before they are
-    /// ended.
+    /// Stops sampling, finds the files that hold the processes' code, and which processes are this program's. Call it before these
+    /// processes end.
     ///
     /// # Errors
     /// When the samples could not be read.

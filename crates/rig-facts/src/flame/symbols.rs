@@ -1,6 +1,7 @@
 //! Names for addresses: of the kernel and its BPF programs from /proc/kallsyms, of processes from the files that they map.
 //!
-//! Which files those are only a living process tells; to read their symbols takes a hundred times as long, and can wait.
+//! Which files a process maps can be read only while it lives. To read the symbols of these files takes a hundred times as
+//! long, and can be done later.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
@@ -63,7 +64,7 @@ impl Addresses {
 
     /// `addresses` in their order. Those of a process that has ended already stay unknown.
     fn find(&mut self, normalizer: &Normalizer, process: u32, addresses: &[u64]) {
-        // By what is mapped, whatever else may be under its name by now, or in the process's own root.
+        // By the mapped file itself: another file may have its path by now, or in the process's own root directory.
         let options = NormalizeOpts { sorted_addrs: true, map_files: true, ..NormalizeOpts::default() };
         let Ok(found) = normalizer.normalize_user_addrs_opts(Pid::from(process), addresses, &options) else { return };
         let files: Vec<_> =

@@ -134,7 +134,7 @@ fn a_change_is_told_by_colours() {
     for text in ["2.000 us/KB before, 4.000 after; 400 and 21 samples", "ps/KB", "came"] {
         assert!(drawn.contains(text), "no {text} in {drawn}");
     }
-    // Half of 4 us against half of 2: as much more as it was, whatever the number of samples.
+    // Half of 4 us against half of 2: it doubled, though there are far fewer samples.
     let told = drawn.lines().find(|line| line.contains("<title>send_[k]") || line.contains("<title>send ")).unwrap();
     assert!(told.contains("2,000,000 ps/KB") && told.contains("+25.00%"), "{told}");
     let idle = Change { old: &profile(&[(IDLE, 3)]), ..change };

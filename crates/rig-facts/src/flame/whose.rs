@@ -47,7 +47,7 @@ mod tests {
             others([&stack].into_iter()).contains(&process)
         };
         assert!(!of(child.id()) && !of(std::process::id()) && !of(0));
-        // Whoever started the tests.
+        // The process that started the tests.
         let parent = kin(std::process::id()).unwrap().parent;
         assert!(parent == 0 || of(parent));
         child.kill().unwrap();

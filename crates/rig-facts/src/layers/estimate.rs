@@ -86,9 +86,9 @@ pub struct LayerPart {
 /// How the trials of two sets belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pairing {
-    /// Of one run: trials of the same block were made one after the other.
+    /// Both sets are of one run, and belong together by block: trials of a block were made one after the other.
     Blocks,
-    /// Of two runs.
+    /// The sets are of two runs.
     None,
 }
 
@@ -156,7 +156,7 @@ struct Taken {
     block: Option<u32>,
     /// As it was counted.
     total: f64,
-    /// Of the total, by layer and by caller.
+    /// CPU time by layer: `own` by the innermost function's layer, `called` with shared work at the layer that called for it.
     own: Vec<f64>,
     called: Vec<f64>,
     /// By layer.
@@ -269,7 +269,7 @@ fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> 
         })
     };
     let mut parts: Vec<LayerPart> = layers.layers.iter().enumerate().filter_map(part).collect();
-    // Last, whatever its number.
+    // The unknown part comes last, however large it is.
     parts.sort_by_key(|part| part.layer == UNKNOWN);
     let unknown = parts.iter().find(|part| part.layer == UNKNOWN).map_or(0.0, |part| part.percent);
     let sampled_totals: Option<Vec<f64>> = taken.iter().map(|one| one.sampled_total).collect();

@@ -70,7 +70,8 @@ enum Of {
 pub struct Place {
     /// By its innermost function that has a layer.
     pub own: Number,
-    /// The same where shared work counts to its caller: equal to `own` where that is not shared, or nobody else called.
+    /// Its layer when shared work counts to the layer that called for it: equal to `own` where that layer is not shared, or no
+    /// other layer is among the callers.
     pub caller: Number,
 }
 

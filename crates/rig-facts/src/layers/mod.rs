@@ -64,9 +64,9 @@ pub enum Per {
     /// 1024 bytes of payload.
     Kilobyte,
     Transaction,
-    /// Of a load that opens a connection for each request.
+    /// For a load that opens a connection for each request.
     Connection,
-    /// Of another load of packets: what the end sent and received; of the device under test what it received.
+    /// For another load of packets: the packets that the end sent and received, or that the device under test received.
     Packet,
 }
 

@@ -28,7 +28,7 @@ const NAMED: usize = 20;
 impl Kind {
     pub(super) const ALL: [Self; 3] = [Self::Task, Self::Softirq, Self::Interrupt];
 
-    /// Of a folded stack: what it went into last.
+    /// The kind of work of a folded stack: that of the softirq or interrupt that was entered last, else that of a task.
     fn of(stack: &str) -> Self {
         let entered = |frame: &str| {
             let begins = |names: &[&str]| names.iter().any(|name| frame.starts_with(name));

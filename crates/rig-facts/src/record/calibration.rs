@@ -5,7 +5,7 @@ use rig_stats::sample::Sample;
 use super::{Calibration, Gauge};
 
 impl Calibration {
-    /// Of the work on a CPU, nanoseconds: the mean over the CPUs, before and after.
+    /// The time of the arithmetic on a CPU, nanoseconds: the mean over the CPUs, before and after the trial.
     pub fn work_ns(&self) -> Option<f64> {
         let times = [&self.before, &self.after].into_iter().flat_map(|gauge| &gauge.work_ns);
         times.map(|(_, ns)| *ns as f64).collect::<Sample>().mean()

@@ -37,14 +37,14 @@ pub struct NodeLayers {
     pub node: String,
     /// CPUs that were sampled: of a device under test those that carry packets.
     pub cpus: Vec<u32>,
-    /// Of their time in this window that was not idle, percent, as it was counted.
+    /// The share of their time in this window that was not idle, percent, as it was counted.
     pub busy_percent: f64,
-    /// Of CPUs that were not idle, by layer, as numbers in [`LayersRecord::layers`].
+    /// Samples of CPUs that were not idle, by layer, as numbers in [`LayersRecord::layers`].
     pub parts: Vec<LayerSamples>,
-    /// Of idle tasks, whose time is idle time; in `awake` of them they did not wait.
+    /// Samples of idle tasks, whose time is idle time; in `awake` of them they did not wait.
     pub idle: u64,
     pub awake: u64,
-    /// Of the thread that takes the samples, left out.
+    /// Samples of the thread that takes the samples, which are left out.
     pub own: u64,
     /// Functions in which stacks without a layer ended, most frequent first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -59,7 +59,7 @@ pub struct LayerSamples {
     pub kind: Kind,
     /// By the innermost function that has a layer.
     pub layer: usize,
-    /// The same, with shared work at the layer that called for it.
+    /// The layer when shared work counts to the layer that called for it.
     pub caller: usize,
     pub samples: u64,
 }

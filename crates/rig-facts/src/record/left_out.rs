@@ -14,7 +14,7 @@ pub struct LeftOut {
 }
 
 impl LeftOut {
-    /// Those of its scenarios that are `asked` for; `None` without any.
+    /// This with only those of its scenarios that are `asked` for; `None` without any.
     pub fn of(&self, asked: &dyn Fn(&str) -> bool) -> Option<Self> {
         let scenarios: Vec<String> = self.scenarios.iter().filter(|id| asked(id)).cloned().collect();
         (!scenarios.is_empty()).then(|| Self { scenarios, reason: self.reason.clone() })

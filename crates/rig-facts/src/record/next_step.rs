@@ -16,7 +16,7 @@ impl Flag {
         )
     }
 
-    /// The next step of who sees the flag: the same advice as the table of flags in docs/REFERENCE.md, for which the machine is known.
+    /// What a user who sees the flag does next: the advice of the table of flags in docs/REFERENCE.md, for a machine that is known.
     pub const fn next_step(&self) -> &'static str {
         match self {
             Self::ReceiveElsewhere { .. } => "look for other receive steering (RPS, RFS) on the machine",

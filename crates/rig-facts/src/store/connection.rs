@@ -24,7 +24,7 @@ pub(super) fn open_to_write(path: &Path, steps: &[&str]) -> Result<Connection, S
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     connection.busy_timeout(PATIENCE).map_err(fail)?;
-    // Before anything is written: a file of somebody else must stay as it is.
+    // Before anything is written: a database of another program must stay as it is.
     let version = identify(&connection, path, steps)?;
     if connection.is_readonly("main").map_err(fail)? {
         return Err(StoreError::NoPermission { path: path.to_owned(), detail: "it is read-only for this user".into() });

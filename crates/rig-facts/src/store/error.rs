@@ -1,4 +1,4 @@
-//! What can go wrong with the store, in words for the one who has to mend it.
+//! What can go wrong with the store, in words for the user who has to mend it.
 
 use std::path::{Path, PathBuf};
 

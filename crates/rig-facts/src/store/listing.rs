@@ -34,7 +34,7 @@ pub enum UnreadRuns {
     One(RunId),
     /// Trials of a run that is not there.
     TrialsOf(RunId),
-    /// Whatever was stored after this one, and before the next that is read.
+    /// All that was stored after this one, and before the next that is read.
     After(RunId),
     First,
 }
@@ -64,7 +64,7 @@ impl From<Error> for Fault {
     }
 }
 
-/// A column of a row, which says of what it has that it cannot be.
+/// A column of a row; the error names a value that the column cannot have.
 pub(super) fn column<T: FromSql>(row: &Row<'_>, name: &str) -> std::result::Result<T, Fault> {
     row.get(name).map_err(|error| match error {
         Error::IntegralValueOutOfRange(_, value) => Fault::Column(format!("its {name} is {value}")),
@@ -196,7 +196,7 @@ impl Store {
         let texts = texts().map_err(|fault| self.fault(id, fault))?;
         let mut times = Vec::new();
         for text in &texts {
-            // One that another version wrote says nothing here, and is no damage.
+            // A calibration that another version wrote cannot be used here, but is no damage.
             let Ok(calibration) = serde_json::from_str::<Calibration>(text) else { return Ok(None) };
             times.extend(calibration.work_ns());
         }

@@ -1,6 +1,6 @@
 //! The runs of this machine, in one SQLite file.
 //!
-//! One transaction a trial: whatever kills the runner, every trial that was finished is stored and none is half there.
+//! One transaction a trial: however the runner ends, every trial that was finished is stored and none is half there.
 //! Several runners and readers may use one store at once.
 //!
 //! # What is kept, and how it stays readable

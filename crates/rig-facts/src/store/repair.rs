@@ -105,7 +105,7 @@ fn remove(path: &Path) -> Result<()> {
     })
 }
 
-/// Whoever looks finds a whole store, the old one or the new one.
+/// Another process that opens the store meanwhile finds a whole one, the old or the new.
 fn swap(path: &Path, new: &Path, was: &Path) -> Result<()> {
     let failed = |source| StoreError::Directory { path: path.to_owned(), source };
     fs::hard_link(path, was).or_else(|_| fs::copy(path, was).map(drop)).map_err(failed)?;

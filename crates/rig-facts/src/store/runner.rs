@@ -1,4 +1,4 @@
-//! Who writes a run, so that a reader can tell a run that works from one whose runner was killed.
+//! The process that writes a run, so that a reader can tell a run that goes on from one whose runner was killed.
 
 use std::fs;
 use std::io;

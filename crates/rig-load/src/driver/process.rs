@@ -131,7 +131,7 @@ impl Process {
         match self.wait() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => {
-                // Nobody has the other end of the pipe any more: this does not block.
+                // The dead worker's end of the pipe is closed: this does not block.
                 self.read_stderr();
                 Err(format!("the worker process died ({status}) {}", self.stderr_tail().trim()).trim_end().to_owned())
             }

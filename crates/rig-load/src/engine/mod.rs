@@ -77,8 +77,8 @@ impl Tally {
         self.lost.store(lost, Ordering::Relaxed);
     }
 
-    /// Of one moment, to one operation: who reads may lose its CPU between two of the values, and the writer goes on. With a
-    /// writer that is faster than this, of about one moment.
+    /// Values of one moment, exact to one operation: a reader may lose its CPU between two of the values while the writer goes on. With
+    /// a writer that is faster than this, of about one moment.
     pub(crate) fn read(&self) -> Count {
         const ATTEMPTS: usize = 100;
         let mut count = self.load();
@@ -127,7 +127,7 @@ impl Connection {
 }
 
 impl Times {
-    /// What they are after a command.
+    /// These times as a command changes them.
     pub(crate) fn after(self, command: Command) -> Self {
         match command.what {
             What::End => {
@@ -185,7 +185,7 @@ impl Course {
         })
     }
 
-    /// Tells the load threads. Whoever is parked has to be unparked.
+    /// Tells the load threads. Parked threads have to be unparked.
     pub(crate) fn tell(&self, command: Command) {
         let mut commands = lock(&self.commands);
         commands.push(command);
@@ -237,7 +237,7 @@ impl Course {
         self.ceiling.map(|rate| rate.saturating_add(rate / 8))
     }
 
-    /// Lets the load begin. Whoever is parked in [`Self::wait_for_start`] has to be unparked.
+    /// Lets the load begin. Threads that are parked in [`Self::wait_for_start`] have to be unparked.
     pub(crate) fn start(&self, times: Times) {
         // A load starts once.
         let _ = self.times.set(times);
@@ -262,14 +262,14 @@ impl Course {
         }
     }
 
-    /// Ends the sending of streams, while receiving goes on to their end. Whoever is blocked in sending or parked has to
+    /// Ends the sending of streams, while receiving goes on to their end. Threads that are blocked in sending or parked have to
     /// be woken.
     pub(crate) fn end(&self) {
         self.phase.store(ENDING, Ordering::Release);
         self.stop.ring();
     }
 
-    /// Ends the load. Whoever is blocked in a socket or parked has to be woken.
+    /// Ends the load. Threads that are blocked in a socket or parked have to be woken.
     pub(crate) fn stop(&self) {
         self.phase.store(STOPPED, Ordering::Release);
         self.stop.ring();
@@ -311,7 +311,7 @@ pub(crate) struct Trouble {
     pub(crate) why: String,
 }
 
-/// What the peer is and what was done with it, for messages.
+/// An error about a connection: `what` was done with the peer, and why it failed.
 fn trouble(what: &str, connection: &Connection, why: &dyn Display) -> Trouble {
     Trouble { what: format!("{what} {} (from {})", connection.remote, connection.local), why: why.to_string() }
 }
@@ -356,7 +356,7 @@ pub(crate) trait Engine: Debug {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Report {
     pub(crate) transactions: Option<TransactionRecord>,
-    /// The same for each phase of the window, where it has several.
+    /// The transactions of each phase of the window, where it has several.
     pub(crate) phases: Vec<TransactionRecord>,
     pub(crate) datagrams: Option<datagrams::Findings>,
     /// For the reader.

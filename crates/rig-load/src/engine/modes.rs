@@ -96,7 +96,7 @@ impl<P: Push> Push for Counted<P> {
     }
 }
 
-/// Datagrams: that nobody took the one before (an ICMP message came back, or a queue was full) does not end anything.
+/// Datagrams: a lost one (an ICMP error came back, or a queue was full) does not end the load.
 #[derive(Debug)]
 pub(crate) struct Datagrams<P>(pub(crate) P);
 

@@ -127,12 +127,12 @@ impl Pace {
     }
 }
 
-/// What a peer has sent that nothing here can slow down, beside what it may send.
+/// Bytes from a peer that cannot be slowed down here, held against its limit.
 #[derive(Debug)]
 pub(crate) struct Intake {
     rate: u64,
     since_ns: u64,
-    /// What may come at once.
+    /// Bytes that may come at once.
     spare: u64,
     taken: u64,
 }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the moments at which the sender looks, it has never sent more than the rate allows plus a message.
+        /// However late or often the sender looks, it has never sent more than the rate allows plus a message.
         #[test]
         fn never_ahead_of_the_rate(
             rate in 1u64..20_000_000_000,

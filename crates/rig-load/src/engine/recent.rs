@@ -11,7 +11,7 @@ const OCTAVES: u32 = 40;
 const BUCKETS: usize = ((OCTAVES - PARTS.ilog2() + 1) * PARTS) as usize;
 
 /// How often each latency came since the load began, in logarithmic buckets. Written by its load thread alone and read by
-/// the control thread, who takes the difference of two looks: neither waits for the other.
+/// the control thread, which takes the difference of two looks: neither waits for the other.
 ///
 /// The histograms that figures are made of are exact to a thousandth and thirty times as large; these say what one
 /// interval was like.

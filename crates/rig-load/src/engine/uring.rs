@@ -86,7 +86,7 @@ impl Engine for Sender {
                 return Ok(());
             }
         }
-        // The sockets are being shut down, which ends what is in flight; what of it was sent still counts. Pages that
+        // The sockets are being shut down, which ends operations in flight; bytes that these have sent still count. Pages that
         // the peer has not acknowledged are not waited for.
         while self.ring.total_unfinished() > 0 {
             wait(&mut self.ring, None)?;

@@ -9,7 +9,7 @@ pub(crate) fn batch_at(rate: u64, bytes: usize, most: usize) -> usize {
     batch(1e9 / rate as f64, bytes, most)
 }
 
-/// The same by the time that a byte takes.
+/// As [`batch_at`], with a byte's time in place of the rate.
 #[inline]
 pub(crate) fn batch(ns_per_byte: f64, bytes: usize, most: usize) -> usize {
     ((BATCH_NS / (ns_per_byte * bytes as f64)) as usize).clamp(1, most.max(1))

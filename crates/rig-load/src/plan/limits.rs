@@ -126,8 +126,8 @@ impl WorkerPlan {
 }
 
 impl<P> Load<P> {
-    /// Whether at least one of what is sent at a rate falls into the window, wherever it begins; `client` is who opens in a load
-    /// of packets.
+    /// Whether at least one message at a rate falls into the window, wherever it begins; `client` gives the client of a load of
+    /// packets.
     ///
     /// # Errors
     /// When the time between two of them is longer.

@@ -57,8 +57,8 @@ pub(super) fn validate(packets: &Packets, end: End) -> Result<(), PacketsError> 
     Ok(())
 }
 
-/// What of a client's packets is the most frequent, the longest time between two of them in seconds, and what to change if that is
-/// too long; `None` where each follows the answer to the one before.
+/// The most frequent packets of a client, the longest time between two of them in seconds, and what to change if that is too long;
+/// `None` where each follows the answer to the one before.
 pub(super) fn every(client: &Client) -> Option<(&'static str, f64, &'static str)> {
     let load = &client.load;
     let opening = match load.launch {

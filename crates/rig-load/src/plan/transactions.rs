@@ -41,7 +41,7 @@ pub struct Transactions {
 pub enum Schedule {
     /// As soon as one before it is done: the peer's speed sets the rate.
     Closed,
-    /// At its own time, whatever became of those before it: `rate` transactions per second of the whole worker.
+    /// At its own time, even if those before it are not done: `rate` transactions per second of the whole worker.
     /// Latency counts from that time, so that a stall shows in every transaction that it delayed.
     Open { rate: f64, arrivals: Arrivals },
 }

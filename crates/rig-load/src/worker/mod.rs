@@ -72,7 +72,7 @@ impl<T, E: Display> Failing<T> for Result<T, E> {
 /// point. Raises the process's soft limit of open files to the hard one and ignores SIGPIPE.
 ///
 /// # Errors
-/// Whatever keeps the load from being carried as planned, a peer that goes away inside the window included. All but a
+/// Everything that keeps the load from being carried as planned, a peer that goes away inside the window included. All but a
 /// lost driver have been reported as [`Event::Failed`].
 pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
     let waiter = Waiter::new().failing(|| "create a timer".into())?;
@@ -278,8 +278,8 @@ impl<W: Write> Control<'_, W> {
         }
     }
 
-    /// Reads what has come. Only commands have their turn at any time while the load runs; they are kept for whoever
-    /// waits.
+    /// Reads the orders that have come. While the load runs only commands are allowed; they are kept for the thread that waits
+    /// for them.
     fn refuse_order(&mut self) -> Result<(), WorkerError> {
         if let Some(order) = self.orders.read()? {
             self.keep_or_refuse(&order)?;

@@ -194,7 +194,7 @@ impl Observer {
     }
 }
 
-/// What a phase between two readings came to; `measured` is what the load threads know of it.
+/// The result of a phase between two readings; `measured` has the load threads' transactions.
 fn phase(team: &Team, begin: &Reading, end: &Reading, measured: Option<TransactionRecord>) -> WorkerPhase {
     let transactions = match team.direction() {
         Direction::Respond => Some(answered(begin, end)),
@@ -215,7 +215,7 @@ fn phase(team: &Team, begin: &Reading, end: &Reading, measured: Option<Transacti
     }
 }
 
-/// A responder looks at no clock; what it answered is what was counted between two readings.
+/// A responder looks at no clock; its transactions are those counted between two readings.
 fn answered(begin: &Reading, end: &Reading) -> TransactionRecord {
     let (completed, window_ns) = (end.operations() - begin.operations(), end.at_ns - begin.at_ns);
     TransactionRecord { completed, window_ns, ..TransactionRecord::default() }

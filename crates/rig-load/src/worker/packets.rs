@@ -209,7 +209,7 @@ impl<W: Write> Control<'_, W> {
     }
 }
 
-/// What a fleet was told.
+/// The orders that a fleet got.
 struct Ordered {
     times: ReadingTimes,
     begin_ns: u64,
@@ -380,7 +380,7 @@ fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<S
     let drops = [("missed", missed), ("unfit", unfit), ("refused", refused)];
     let drops = drops.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count));
     let is_asked = packets.ports.iter().any(|plan| plan.interface == port.interface && plan.driver != Driver::Auto);
-    // By a slower way than there is, which nobody asked for.
+    // A slow driver that the user has not asked for.
     let doubts = if port.way.is_slow() && !is_asked { port.notes.clone() } else { Vec::new() };
     let LaunchedPort { interface, way, notes, .. } = port;
     Ok((PacketPort { interface, driver: way.name().to_owned(), notes, drops: drops.collect() }, doubts))

@@ -218,7 +218,7 @@ impl Team {
         }
     }
 
-    /// Tells the load threads, whatever they wait for.
+    /// Tells the load threads, also those that are parked or blocked.
     pub(super) fn tell(&self, command: Command) {
         self.shared.course.tell(command);
         self.wake();
@@ -250,7 +250,7 @@ impl Team {
     pub(super) fn end_sending(&self) {
         self.shared.course.end();
         for connection in self.connections.iter() {
-            // Wakes whoever is blocked in sending. Fails only when the peer has ended the connection already.
+            // Wakes the thread that is blocked in sending. Fails only when the peer has ended the connection already.
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }
         self.wake();
@@ -265,7 +265,7 @@ impl Team {
     fn join(&mut self) {
         self.shared.course.stop();
         for connection in self.connections.iter() {
-            // Wakes whoever is blocked in it. Fails only when the peer has ended the connection already.
+            // Wakes the thread that is blocked in the socket. Fails only when the peer has ended the connection already.
             let _ = shutdown(&connection.socket, Shutdown::Both);
         }
         self.wake();

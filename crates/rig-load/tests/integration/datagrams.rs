@@ -390,7 +390,7 @@ fn a_sender_that_goes_without_a_word_is_noted() {
             other => panic!("{other:?}"),
         }
     };
-    // What was sent first and last nobody knows.
+    // Datagrams before the first and after the last that came cannot be counted as lost.
     assert_eq!((found(&record).received, found(&record).lost), (3, 2));
     assert!(record.notes[0].contains("1 of 1 flows did not hear"), "{:?}", record.notes);
 }

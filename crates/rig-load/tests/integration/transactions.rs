@@ -372,7 +372,7 @@ fn a_peer_that_dies_in_the_window_is_a_failure() {
         for load in kinds(&Transactions { connections, ..transactions() }) {
             for victim in ["requester", "responder"] {
                 if victim == "requester" && load.is_udp() {
-                    // Who waits for datagrams is not told that none will come.
+                    // A responder that waits for datagrams is not told that the requester has died.
                     continue;
                 }
                 let (mut responder, mut requester) = connected(&load, &load);
@@ -531,7 +531,7 @@ fn a_stall_at_the_windows_end_shows_in_the_percentiles() {
                         assert_eq!(latency.count(), 600, "each that was due: {load:?} {transactions:?}");
                     }
                     let slow = |percent: f64| latency.percentile(percent).unwrap();
-                    // A third was due while nobody answered, on average half a third before the window was over.
+                    // A third was due while the server did not answer, on average half a third before the window was over.
                     let least = Duration::from_millis(100).as_nanos() as u64;
                     assert!(slow(99.0) >= 2 * least, "{load:?} {transactions:?}");
                     assert!(slow(90.0) >= least, "{load:?} {transactions:?}");

@@ -12,7 +12,7 @@ use super::{BATCHES, Close, config, tcp};
 
 pub const NAME: &str = "held";
 const CONNECTIONS: u32 = 10_000_000;
-/// Beyond those it takes longer than anybody waits for.
+/// Seconds after which the benchmark gives up.
 const MOST_SECONDS: u64 = 600;
 
 /// Bytes of this process that are in memory (VmRSS of proc_pid_status(5)).

@@ -21,7 +21,7 @@ pub enum Way {
     Live,
     /// AF_XDP both ways.
     Xdp,
-    /// The same, with threads that drive the interface's receive processing.
+    /// AF_XDP both ways, with threads that drive the interface's receive processing.
     Busy,
     Packet,
 }

@@ -156,8 +156,8 @@ pub fn open(plan: &PortPlan, options: &Options) -> Result<Opened, PortError> {
     opened.map_err(|reason| PortError { interface: plan.interface.clone(), reason })
 }
 
-/// Whether packet sockets do not have the problem. Somebody else's program or socket is no reason to do the same work in
-/// a slower way: the user shall know.
+/// Whether packet sockets do not have the problem. Where another process has its program or socket at the interface, falling
+/// back to a slower driver would hide the conflict from the user.
 fn is_mended_by_packet_sockets(error: &OpenError) -> bool {
     match error {
         OpenError::NotPermitted { .. }

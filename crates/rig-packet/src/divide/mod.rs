@@ -29,8 +29,8 @@ pub struct Hardware {
     pub spread: Spread,
 }
 
-/// By what rule an interface's queues share what it receives. It matters to clients with several threads, to whom answers
-/// must come back.
+/// By what rule an interface's queues share what it receives. It matters to clients with several threads, because answers must come
+/// back to the thread that asked.
 #[derive(Debug, Clone)]
 pub enum Spread {
     /// An answer comes to the queue by which the question left: a veth interface whose peer answers by the queue on which
@@ -207,7 +207,7 @@ enum Partition<'a> {
 fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Partition<'a> {
     match &hardware.spread {
         _ if port.threads.len() == 1 => Partition::None,
-        // Nothing is expected back; or the tunnel's own address says to whom it comes.
+        // No answers are expected; or the tunnel's own address chooses the thread that gets them.
         _ if client.flood.is_some() || port.vxlan.is_some() => Partition::Ports,
         Spread::Mirrored => Partition::Ports,
         Spread::ByServer | Spread::Unknown => Partition::Servers,

@@ -115,7 +115,7 @@ fn every_combination_is_somebodys() {
                     AnyConfig::V4(config) if !by_rss => {
                         combinations::<V4>(&config.service, &config.local, &config.remote)
                     }
-                    // Whatever comes before the first of them comes again.
+                    // Counts flows until the first of them comes again.
                     AnyConfig::V4(_) => {
                         let flows = sent(thread, all as usize);
                         flows.iter().skip(1).take_while(|flow| **flow != flows[0]).count() as u64 + 1

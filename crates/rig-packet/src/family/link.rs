@@ -59,7 +59,7 @@ pub enum Answer {
     /// Of all local addresses.
     #[default]
     All,
-    /// Of the port alone: as a real server behind direct routing, whose service address is somebody else's too.
+    /// Only those of the port: as a real server behind direct routing, whose service address the balancer has too.
     Port,
 }
 

@@ -18,7 +18,7 @@ pub(crate) const ANNOUNCEMENTS: usize = 8;
 /// What a frame that is neither TCP nor UDP says.
 #[derive(Debug)]
 pub enum Heard<'a, F: Family> {
-    /// Somebody, of `mac` when that is told, looks for the MAC address of one of ours.
+    /// A neighbour, with `mac` if it says so, looks for the MAC address of one of ours.
     Wanted { target: F::Address, by: F::Address, mac: Option<Mac> },
     /// Where an address is.
     Found { address: F::Address, mac: Mac },
@@ -29,8 +29,8 @@ pub enum Heard<'a, F: Family> {
 }
 
 impl<F: Family> Heard<'_, F> {
-    /// Where somebody is. Who asks tells it too (RFC 826; RFC 4861, 7.2.3), and goes on at once: what it sends next shall be
-    /// answered.
+    /// Where a neighbour is: the one that was found, or the one that asks (RFC 826; RFC 4861, 7.2.3), which may send at once
+    /// and shall be answered.
     pub fn location(&self) -> Option<(F::Address, Mac)> {
         match *self {
             Self::Wanted { by: address, mac: Some(mac), .. } | Self::Found { address, mac } => Some((address, mac)),
@@ -157,7 +157,7 @@ pub(crate) mod v4 {
         })
     }
 
-    /// A gratuitous request: it asks for the address of whoever sends it.
+    /// A gratuitous request: it asks for the sender's own address.
     pub fn announce(buffer: &mut [u8], link: &Link<V4>, address: Ipv4Addr) -> usize {
         ask(buffer, link, address, address)
     }
@@ -249,7 +249,7 @@ pub(crate) mod v6 {
     pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, heard: &Heard<'_, V6>) -> usize {
         match *heard {
             Heard::Wanted { target, by, mac } => {
-                // Whoever has no address yet is told with all others (RFC 4861, 7.2.4).
+                // A neighbour without an address yet is answered by a multicast to all nodes (RFC 4861, 7.2.4).
                 let solicited = !by.is_unspecified();
                 let by = if solicited { by } else { ALL_NODES };
                 let message = Neighbor::Advertisement { target, mac: Some(link.mac), solicited };

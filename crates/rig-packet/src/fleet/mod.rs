@@ -47,7 +47,7 @@ pub trait AnyPort: Send + 'static {
     fn hand_to<T: Take>(self, to: T) -> T::Output;
 }
 
-/// What takes a port of whichever kind.
+/// Code that is generic over the kind of port.
 pub trait Take {
     type Output;
 
@@ -289,7 +289,7 @@ impl Fleet {
         self.orders.change(|order| order.rate = Some((at, factor)));
     }
 
-    /// Winds down now, whatever is still due.
+    /// Winds down now, even if requests are still due.
     pub fn wind_down(&self) {
         self.wind_down_at(0);
     }
@@ -319,7 +319,7 @@ impl Fleet {
         self.sum(taken)
     }
 
-    /// The same, thread by thread and not yet summed.
+    /// The latencies of each thread, not yet summed.
     fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
         for running in &self.threads {
             let mut published = lock(&running.published);
@@ -409,7 +409,7 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.orders.change(|order| order.stop = true);
         for thread in self.threads.iter_mut().filter_map(|running| running.thread.take()) {
-            // What it counted is of no interest to anybody now, and a panic has been printed.
+            // The owner dropped the fleet without asking for its counters, and a panic has been printed.
             let _ = thread.join();
         }
     }

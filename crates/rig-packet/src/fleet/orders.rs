@@ -20,7 +20,7 @@ pub(super) struct Order {
 
 #[derive(Debug, Default)]
 pub(super) struct Orders {
-    /// Grows with each change, so that a pass reads one word that no one writes to.
+    /// Grows with each change, so that a pass reads one word that no thread writes to in between.
     version: AtomicU32,
     order: Mutex<Order>,
 }

@@ -25,13 +25,13 @@ const PATIENCE: u32 = 2;
 /// let it go on until its next tick, some milliseconds, in which rings overflow. On a CPU of its own the offer costs a
 /// system call of a hundredth of that.
 const OFFER: Nanos = 20_000;
-/// Who has the CPU for longer than this does not offer it in turn, as the other end of a load would. The scheduler lets it go
+/// A thread that has the CPU for longer than this does not offer it in turn, as the other end of a load would. The scheduler lets it go
 /// on until a tick, so a thread that went on offering would have 20 us of each 4 ms.
 const ABSENCE: Nanos = 1_000_000;
 /// What the scheduler takes a turn to be that is given up, see [`rig_sys::cpu::set_slice`].
 pub(super) const TURN: Duration = Duration::from_micros(100);
 
-/// What a thread leaves of what it has counted, behind a lock for which it never waits.
+/// Copies of a thread's counters for the reader, behind a lock for which the thread never waits.
 #[derive(Debug, Default)]
 pub(super) struct Published {
     /// When; 0: not yet.
@@ -51,7 +51,7 @@ pub(super) enum Exchange {
     Nothing,
     /// Empty ones, for the thread to go on with.
     Offered(Latencies),
-    /// What was measured until then.
+    /// The latencies until the exchange.
     Taken(Latencies),
 }
 
@@ -73,7 +73,7 @@ impl GatewayMac {
     }
 }
 
-/// What a thread leaves behind.
+/// The result of a thread that has ended.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub counters: Counters,
@@ -143,7 +143,7 @@ impl Work<'_> {
         Ok(Done { counters: engine.counters().clone(), latencies, usage, rows })
     }
 
-    /// Whether nobody was in the way.
+    /// Publishes the counters unless the reader holds the lock. Returns whether it did.
     fn publish<F: Family>(&self, engine: &mut Engine<F>, usage: Usage, now: Nanos) -> bool {
         let mut published = match self.published.try_lock() {
             Ok(published) => published,
@@ -178,7 +178,7 @@ impl Work<'_> {
 }
 
 /// How long a thread with work keeps its CPU to itself when it was without it for so long: half of that, so that two ends
-/// that share a CPU with somebody else soon have short turns again when they are alone.
+/// that share a CPU with another process soon have short turns again when they are alone.
 fn reserve(away: Nanos) -> Nanos {
     if away > ABSENCE { away / 2 } else { 0 }
 }

@@ -98,7 +98,7 @@ mod at {
 /// Bodies and chunks are no longer than a response can be here.
 pub(crate) const LONGEST_BODY: u32 = 1 << 30;
 
-/// What of a message has been read: the state in the low half; above it what the header said, and how long it is.
+/// The state of reading a message in the low half; above it what the header said, and how long it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reading(u16);
 
@@ -111,7 +111,7 @@ pub(crate) struct Bad;
 pub(crate) enum Kind {
     Request,
     Response,
-    /// To HEAD: without a body, whatever the header says.
+    /// To HEAD: without a body, even if the header gives a length.
     HeadResponse,
 }
 
@@ -307,7 +307,7 @@ impl Reading {
                 return self.line_end(byte);
             }
             (at::CODING, _) => {
-                // Whatever comes after chunks makes a body that cannot be told apart from what follows it.
+                // Until `chunked` is found to be the last coding, the end of the body is unknown (RFC 9112, 6.3).
                 self.frame(CODED);
                 self.go(if byte.eq_ignore_ascii_case(&b'c') { CHUNKED + 1 } else { at::OTHER_CODING });
             }

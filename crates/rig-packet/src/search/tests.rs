@@ -117,7 +117,7 @@ fn losses_are_those_of_counters_that_there_are() {
     }
 }
 
-/// A generator that is never in time above a rate, whatever it drives.
+/// A generator that is late above a certain rate, with every system under test.
 #[test]
 fn a_generator_that_is_late_bounds_itself_and_nothing_else() {
     let found = |late_from: f64, lost_from: f64| {
@@ -173,8 +173,8 @@ fn what_is_near_the_generators_own_limit_is_its_own() {
     assert_eq!(generator_bound(89.0, Some(0.0), 0.5), None);
 }
 
-/// A machine that others use too: each step loses something by `noise`, whatever the rate, a confirmation so much more
-/// as it is longer; and near its limit the system loses now and then, the more the nearer.
+/// A machine that others use too: each step loses something by `noise` at any rate, a longer confirmation so much more often;
+/// and near its limit the system loses now and then, the more the nearer.
 struct Shared {
     limit: f64,
     noise: f64,
@@ -214,7 +214,7 @@ fn searches_repeat_within_five_percent_on_a_shared_machine() {
 }
 
 proptest! {
-    /// Whatever the limit and the options, a sharp limit is found within the precision, and never exceeded.
+    /// With any limit and any options, a sharp limit is found within the precision, and never exceeded.
     #[test]
     fn a_limit_is_found_within_the_precision(
         limit in 1.0f64..1e8,
@@ -234,7 +234,7 @@ proptest! {
         }
     }
 
-    /// Whatever the verdicts: the search ends, nothing above the highest rate is offered, no rate is tried more than
+    /// With any verdicts the search ends, nothing above the highest rate is offered, no rate is tried more than
     /// twice in a row, and what is given as held is the highest that a confirmation carried.
     #[test]
     fn every_search_ends(

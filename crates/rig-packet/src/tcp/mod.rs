@@ -91,7 +91,7 @@ struct ServerRole {
 }
 
 impl ServerRole {
-    /// Whether the connection ends with the response to what was read.
+    /// Whether the connection ends with the response to the request that was read.
     #[inline]
     fn closes(&self, connection: &Connection) -> bool {
         self.close || self.request == Expect::Http && !connection.reading.persists()
@@ -310,7 +310,7 @@ impl TcpService {
         true
     }
 
-    /// Bytes of what this end has to say.
+    /// Bytes of a message that this end sends.
     fn message_bytes(&self) -> u32 {
         match &self.role {
             Role::Client(client) => client.request,
@@ -344,7 +344,7 @@ impl TcpService {
     /// The next request is due.
     fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
-        // What waits for its turn has no timer; what waits for the peer's window has one.
+        // A request that waits for its turn has no timer; one that waits for the peer's window has one.
         if matches!(&client.pace, Pace::Rate(requests) if requests.has(slot)) {
             return;
         }

@@ -56,7 +56,7 @@ impl TcpService {
         let mut data = segment.payload();
         if segment.sequence() != connection.expected || connection.state == State::SynSent {
             let old = connection.expected.wrapping_sub(segment.sequence());
-            // Of what came before only the rest is new, if there is one.
+            // Of a segment that repeats old bytes only the rest is new, if there is one.
             let new = connection.state != State::SynSent && old > 0 && old < data.len() as u32 + u32::from(fin);
             if !new {
                 self.out_of_order(core, slot, segment, transmit);
@@ -202,7 +202,7 @@ impl TcpService {
                 core.close(slot);
                 return self.stranger(core, now, key, segment, transmit);
             }
-            // RFC 5961, 4.2: whoever really has begun anew answers this with a reset.
+            // RFC 5961, 4.2: a peer that really has begun anew answers this with a reset.
             _ => {
                 core.counters.ack_rt += 1;
                 self.send_ack(core, slot, transmit);
@@ -259,7 +259,7 @@ impl TcpService {
         }
     }
 
-    /// What is not the next thing is not kept; the peer is told what is.
+    /// A segment out of order is not kept; the peer is told by an acknowledgement which byte is next.
     #[cold]
     fn out_of_order<F: Family>(
         &mut self,
@@ -285,7 +285,7 @@ impl TcpService {
         }
     }
 
-    /// Whether an acknowledgment of what is to be sent again is right: it was sent before. Then it counts as sent.
+    /// Whether an acknowledgment of bytes that are to be sent again is right: they were sent before. Then they count as sent.
     #[cold]
     fn ahead<F: Family>(&mut self, core: &mut Core<F>, slot: u32, acknowledgment: u32) -> bool {
         let Role::Server(server) = &self.role else { return false };
@@ -455,7 +455,7 @@ impl TcpService {
         let before = connection.expected.wrapping_sub(data.len() as u32 + u32::from(fin));
         let read = take(server.request, &mut server.reader, connection, before, data);
         let Progress::Done(end) = read else {
-            // Who has asked for nothing may go; who ends within a request has not asked.
+            // A client that has asked for nothing may close; one that closes within a request has made an error.
             let wrong = read == Progress::Bad || fin && !(untouched && data.is_empty());
             core.counters.http_err += u64::from(wrong && server.request == Expect::Http);
             if fin {
@@ -468,7 +468,7 @@ impl TcpService {
                 self.send_reset(core, slot, transmit);
                 return core.fail(slot);
             }
-            // A header must come in the time that silence may last, so that nobody stays by a byte now and then.
+            // A header must come whole within the idle time, so that a client cannot hold a connection open with a byte now and then.
             if untouched || !connection.reading.in_header() {
                 core.set_timer(slot, now + server.idle);
             }

@@ -40,7 +40,7 @@ pub(super) fn not_passed(view: &RunView) -> Vec<Block> {
     blocks
 }
 
-/// Of each check that did not pass: what failed first, then what is not known, then what cannot be made.
+/// A sentence on each check that did not pass: failed checks first, then those whose result is unknown, then those that cannot be made.
 fn said_of(checks: &[Check]) -> Vec<String> {
     let of = |wanted: Verdict| checks.iter().filter(move |check| check.verdict == wanted);
     let failed = of(Verdict::Failed)
@@ -102,7 +102,7 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
     table
 }
 
-/// Of the first trial that tells.
+/// The charts of the first trial that has what they show.
 fn charts(scenario: &ScenarioView) -> Vec<Block> {
     let Some((trial, seen)) = scenario.trials.iter().find_map(|trial| Some((trial, Seen::of(trial)?))) else {
         return Vec::new();
@@ -155,7 +155,7 @@ fn strips(title: String, trial: &TrialRecord, seen: &Seen<'_>) -> Strips {
     }
 }
 
-/// The same activities in the simulator: beside the trial, and on larger machines.
+/// The activities of the trial in the simulator: beside the trial, and on larger machines.
 fn simulated(scenario: &ScenarioView) -> Vec<Block> {
     let Some(simulated) = scenario.trials.iter().find_map(|trial| Simulated::of(&Seen::of(trial)?)) else {
         return Vec::new();

@@ -203,7 +203,8 @@ pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
             }
         }
     }
-    // Of as many first what comes from outside, since CPUs that are full are what follows; else the one that came first.
+    // Among kinds of equally many trials, those from outside come first: full CPUs, for one, are often a consequence of them. The
+    // sort is stable, so others stay in the order in which they came.
     kinds.sort_by_key(|often| (std::cmp::Reverse(often.trials), !is_from_outside(often.worst)));
     kinds
 }

@@ -19,7 +19,8 @@ pub(super) fn is_profiled(scenario: &ScenarioView) -> bool {
     scenario.trials.iter().any(|trial| !profiles(trial).is_empty())
 }
 
-/// Of the device under test in the window, or else of the nodes in the window of samples: whose, and what was sampled.
+/// The profiles of a trial, each with its owner: the device under test's from the window, or else the nodes' from the window in
+/// which stacks are sampled.
 fn profiles(trial: &TrialRecord) -> Vec<(String, &Profile)> {
     if let Some((dut, profile)) = trial.dut.as_ref().and_then(|dut| Some((dut, dut.profile.as_ref()?))) {
         return vec![(dut.system.clone(), profile)];

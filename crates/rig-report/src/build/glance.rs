@@ -44,7 +44,7 @@ fn overview(view: &RunView) -> Option<Overview> {
             base_name = Some(overview.baseline.clone());
             let base = overview.cases.iter().find(|case| case.head == overview.baseline)?;
             let tests = overview.tests.iter().enumerate();
-            // Of a single test, the case that the others are divided by is a row too: one of them alone is no comparison.
+            // With a single test, the case that the others are divided by is a row too, to be compared with.
             let measured_tests = overview.tests.iter().enumerate().filter(|(i, _)| {
                 overview.cases.iter().any(|case| case.scenarios.get(*i).is_some_and(|id| measured(id).is_some()))
             });
@@ -108,7 +108,7 @@ fn overview(view: &RunView) -> Option<Overview> {
             mean_of(&place.own.trials, side, metric, view.level)
         });
     }
-    // The workers of packet loads are busy whatever they carry.
+    // The workers of packet loads poll without rest, so that their CPU time does not depend on what they carry.
     if !places.iter().any(|place| kind(place.own).is_packets()) {
         let axis = match (alike, first.demand()) {
             (true, Metric::ServiceDemand) => Axis::new("CPU time of both ends for a byte", "ns"),
@@ -151,7 +151,7 @@ fn carried(view: &RunView, place: &Place<'_>, relative: bool) -> Option<Number> 
     };
     let study = own.zip(published(&base.id)).map(|(own, base)| 100.0 * own / base);
     let percent = times(ratio(view.level, place.own, base, side, metric)?, 100.0);
-    // Exactly 100 whatever was measured.
+    // The baseline against itself is exactly 100 by definition.
     let percent = if place.own.id == base.id { percent.with_interval(None) } else { percent };
     Some(percent.with_reference(study))
 }

@@ -116,7 +116,7 @@ fn warnings(sampled: &[Sampled<'_>]) -> Vec<Block> {
 
 /// One for each unit, since bars are compared by their length.
 fn charts(sampled: &[Sampled<'_>]) -> Vec<Stacked> {
-    // The same colour for a layer in all charts.
+    // A layer has one colour in all charts.
     let mut titles: Vec<(&str, &str)> = Vec::new();
     for part in sampled.iter().flat_map(|(_, ends)| ends).flat_map(|end| &end.parts) {
         if !titles.iter().any(|(id, _)| *id == part.layer) {

@@ -132,7 +132,7 @@ fn lead(view: &RunView) -> Vec<Block> {
     let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
     blocks.extend(accounting::cost_by_itself(trials).map(Block::paragraph));
     blocks.extend(checks::not_passed(view));
-    // Who had stacks sampled asked for this.
+    // A run with sampled stacks was made for this.
     blocks.extend(layers::blocks(view));
     blocks.extend(claims::blocks(view));
     blocks

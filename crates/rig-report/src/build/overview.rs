@@ -85,7 +85,7 @@ fn cell(view: &RunView, measure: &Measure, id: &str, base: &str) -> Cell {
     };
     let study = published(id).zip(published(base)).map(|(own, base)| own / base);
     match ratio(view.level, own, other, side, metric) {
-        // Exactly 1 whatever was measured.
+        // The baseline against itself is exactly 1 by definition.
         Some(ratio) if id == base => Number::new(ratio.value, ratio.decimals).into(),
         Some(ratio) => ratio.with_reference(study).into(),
         None => Cell::missing("no trials of both, or nothing to divide by"),

@@ -12,10 +12,10 @@ use rig_verdict::view::ScenarioView;
 use super::{decimals, mean_of, name, shown, unit};
 use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Number, Row, Stretch, Table};
 
-/// Of the percentiles over time: as they are called and in the record.
+/// The percentiles that are shown over time: their names in the report and in the record.
 const PERCENTILES: [(&str, &str); 4] = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("max", "max")];
 
-/// Nothing of a scenario whose trials were a plain window.
+/// Empty for a scenario whose trials have no phases.
 pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     let Some(kind) = Kind::of(&scenario.plan) else { return Vec::new() };
     let mut blocks = Vec::new();

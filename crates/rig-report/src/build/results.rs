@@ -219,7 +219,7 @@ pub(super) fn ratio(
     ratio_of_sums(level, (scenario, &[side]), (base, &[side]), metric)
 }
 
-/// The same of the sums of both ends' figures.
+/// As [`ratio`], of the sums of the figures of these sides.
 pub(super) fn ratio_of_sums(
     level: Level,
     (scenario, sides): (&ScenarioView, &[Side]),

@@ -423,7 +423,7 @@ fn method(comparison: &Comparison) -> Vec<(String, String)> {
     pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// The same of runs that took turns.
+/// How runs that took turns are compared.
 fn in_turn(comparison: &Comparison, blocks: usize, [minimum, same, builds]: [String; 3]) -> Vec<(String, String)> {
     let level = comparison.method.confidence_level_percent;
     let pairs = [

@@ -135,7 +135,7 @@ fn runs_that_took_turns_are_compared_block_by_block() {
 
     let [old, same] = in_turn(1.0);
     assert_eq!(figure(&compared(&old, &same), "B", "throughput").verdict, Verdict::Same);
-    // The same values of runs that did not: nothing can be said.
+    // With these values, but runs that did not take turns, nothing can be said.
     let mut alone = same.clone();
     alone.run.turns = None;
     let comparison = compared(&old, &alone);

@@ -25,7 +25,7 @@ pub struct Number {
     /// The figure that this one is held against, e.g. a study's published one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reference: Option<f64>,
-    /// Of what the value is a limit only; it is written before it, `>= 12.3`.
+    /// Set when the value is only a limit; it is written before it, `>= 12.3`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bound: Option<Bound>,
 }

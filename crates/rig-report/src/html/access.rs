@@ -39,7 +39,7 @@ fn contrast(one: Colour, other: Colour) -> f64 {
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
 
-/// Linear colours as those see them who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
+/// Linear colours as readers see them who lack one kind of cone (Machado, Oliveira and Fernandes 2009, severity 1).
 const DEFICIENCIES: [(&str, [[f64; 3]; 3]); 3] = [
     ("protanopia", [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]),
     (

@@ -85,8 +85,8 @@ pub fn write(document: &Document, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Words of others, which no page may be driven by: markup is escaped, and characters go that [`clean`] takes away. Numbers
-/// keep their units.
+/// Text from runs and suites, which must not become markup: it is escaped, and [`clean`] makes control characters visible. No
+/// line breaks between a number and its unit.
 struct Text<'a>(&'a str);
 
 impl Render for Text<'_> {
@@ -95,7 +95,7 @@ impl Render for Text<'_> {
     }
 }
 
-/// The same, to be copied to the letter: no blank is changed.
+/// [`Text`] that readers copy, such as commands: no blank is changed.
 struct Verbatim<'a>(&'a str);
 
 impl Render for Verbatim<'_> {
@@ -445,7 +445,7 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
     }
 }
 
-/// The chart's content in words, for those who cannot see it.
+/// The chart's content in words, for readers who cannot see it.
 fn describe(chart: &Chart) -> String {
     let mut words = String::new();
     let result = match chart {

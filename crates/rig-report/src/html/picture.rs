@@ -118,7 +118,7 @@ fn coloured(svg: &str) -> String {
     svg.replacen("<style>STYLE</style>", &format!("<style>{style}</style>"), 1)
 }
 
-/// The variables that are colours, of the light scheme and of the dark one, which has only those that differ.
+/// The colour variables of the light scheme, and of the dark scheme those that differ.
 pub(super) fn palettes() -> [BTreeMap<&'static str, &'static str>; 2] {
     let (light, rest) = STYLE.split_once("@media screen and (prefers-color-scheme: dark)").unwrap_or((STYLE, ""));
     let dark = rest.split_once("\n}\n").map_or("", |(dark, _)| dark);

@@ -22,7 +22,7 @@ const FEW: usize = 6;
 
 /// Where the strips stand.
 struct Rows {
-    /// Of the first row, with its label where that is above it.
+    /// The top of the first row, with its label where that is above it.
     top: i32,
     /// From the left edge to the strips.
     left: i32,
@@ -120,7 +120,7 @@ fn pixels(chart: &Strips, row: &StripRow, x: impl Fn(f64) -> i32) -> Vec<(usize,
         if begin >= end {
             continue;
         }
-        // A gap of one pixel keeps neighbours apart whatever their colours.
+        // A gap of one pixel keeps neighbours of similar colours apart.
         let end = if end - begin > 2 { end - 1 } else { end };
         free = end;
         drawn.push((span.value, begin, end));

@@ -184,7 +184,7 @@ pub(super) fn text_width(text: &str, px: i32) -> i32 {
     (display_width(text) as f64 * f64::from(px) * 0.58).ceil() as i32
 }
 
-/// The same for a head, which is bold and so a little wider.
+/// [`text_width`] of a heading, which is bold and so a little wider.
 pub(super) fn bold_width(text: &str) -> i32 {
     // Capitals are wider still.
     let capitals = text.chars().filter(|sign| sign.is_uppercase() || *sign == '_').count() as i32;
@@ -433,7 +433,7 @@ pub(super) fn draw_stacks(
             let begin = x(sum);
             sum += value.max(0.0);
             let end = x(sum);
-            // A gap of one pixel keeps neighbouring parts apart whatever their colours.
+            // A gap of one pixel keeps neighbouring parts of similar colours apart.
             let end = if end - begin > 2 { end - 1 } else { end };
             if end > begin {
                 draw_part(part, (begin, end), top)?;

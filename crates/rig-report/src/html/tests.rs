@@ -274,7 +274,7 @@ fn faults(page: &str, document: &Document) -> Vec<String> {
     faults
 }
 
-/// Foreign elements and whatever would load or do something.
+/// Finds foreign elements, and all that would load something or run a script.
 fn elements(html: &Element, faults: &mut Vec<String>) {
     for element in html.all() {
         let name = element.name.as_str();

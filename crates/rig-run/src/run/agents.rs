@@ -178,7 +178,7 @@ impl Agents {
     /// are no such. On paths with networks it then looks whether containers reach those of their own, and no others.
     ///
     /// # Errors
-    /// Names what could not be set up, or who is not reached ([`rig_testbed::preflight::Unfit`]).
+    /// Names what could not be set up, or the container that is not reached ([`rig_testbed::preflight::Unfit`]).
     pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
         let mut agents = Vec::new();
@@ -336,7 +336,7 @@ impl Agents {
 }
 
 impl Agent {
-    /// Of the datapath.
+    /// The name of the datapath.
     fn name(&self) -> String {
         self.process.borrow().name().to_owned()
     }

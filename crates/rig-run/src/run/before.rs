@@ -14,12 +14,12 @@ use rig_load::driver::Cancel;
 use rig_sys::piped::Piped;
 use rig_testbed::host::{Host, Program};
 
-/// How often it is looked whether the user stopped what is waited for.
+/// How often the wait for a command checks whether the user stopped the run.
 const LOOK: Duration = Duration::from_millis(50);
-/// What is kept of a command's words: the last of them say what was wrong.
+/// How many of the last bytes of a command's output are kept: the end says what was wrong.
 const KEPT: usize = 2000;
 
-/// Runs commands one after the other, each in its node, and whatever they leave running ends with them.
+/// Runs commands one after the other, each in its node. Processes that they leave running end with them.
 ///
 /// # Errors
 /// When a command does not succeed, with its words. [`Stopped`] when the user stopped it.
@@ -78,7 +78,7 @@ fn heard(mut pipe: File) -> Receiver<String> {
             }
             kept.drain(..kept.len().saturating_sub(KEPT));
         }
-        // Nobody listens where the command succeeded.
+        // The runner has dropped the receiver when the command succeeded.
         let _ = tell.send(String::from_utf8_lossy(&kept).into_owned());
     });
     told

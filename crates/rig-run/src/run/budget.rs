@@ -1,6 +1,7 @@
-//! What a time is spent on: how long windows are and how many blocks are made, and what that will be able to decide.
+//! How a run spends the time that it is given: how long windows are and how many blocks are made, and which claims these will be
+//! able to decide.
 //!
-//! Known from trials made before, where there are any; otherwise assumed, and said so.
+//! The scatter is known from trials made before, where there are any; otherwise it is assumed, and the forecast says so.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,25 +19,25 @@ use rig_stats::units::{Span, minutes};
 use rig_suite::suite::{Budget, PhaseError, Repeat, Scenario, Suite, Timing};
 use rig_verdict::judge::outlook;
 
-/// What trials are taken to scatter by as long as there are none: 5 % from one to the next, and 5 % from second to second.
+/// The scatter that is assumed as long as there are no trials: 5 % from one to the next, and 5 % from second to second.
 const ASSUMED: Spread = Spread { between: 0.0025, within: 0.0025 };
-/// What a trial takes besides its phases, as long as there are none.
+/// The time that a trial is assumed to take besides its phases, as long as there are no trials.
 const OVERHEAD: Duration = Duration::from_millis(400);
-/// What a search takes, as long as there are none.
+/// The time that a search is assumed to take, as long as there are no trials.
 const SEARCH: Duration = Duration::from_secs(10);
-/// Windows that are chosen, unless the user says another.
+/// Windows to choose from, unless the user says another.
 const WINDOWS_MS: [u64; 15] = [100, 150, 200, 300, 400, 600, 800, 1000, 1500, 2000, 3000, 5000, 8000, 12_000, 20_000];
-/// Fewer blocks show hardly a scatter.
+/// The fewest blocks of a run, and of the first ones: fewer show hardly a scatter.
 const BLOCKS_LEAST: u32 = 3;
-/// So many have a test that assumes nothing of their distribution: windows are shortened for them.
+/// With so many blocks there is a test that assumes nothing of their distribution: windows are shortened to have them.
 const BLOCKS_WANTED: u32 = 6;
 
-/// Degrees of freedom of what is likely, beside those of few blocks.
+/// The weight of the likely variance beside that of a few blocks, in degrees of freedom.
 const LIKELY: f64 = 4.0;
-/// z(80 %): by how much more than what a test asks an effect has to lie away for four of five runs to decide it.
+/// z(80 %): how far, in standard errors, an effect has to lie beyond the bound of a test for four of five runs to decide it.
 const NORMAL_80: f64 = 0.8416;
 
-/// First blocks may take one part in so many of the time.
+/// First blocks may take at most this fraction (one in so many) of the time.
 const FIRST_SHARE: u32 = 8;
 
 /// How a time will be spent.
@@ -53,9 +54,9 @@ pub struct Forecast {
 pub enum Learnt {
     /// Nothing: a scatter was assumed.
     Nothing,
-    /// So many trials of a run made before.
+    /// This many trials of a run made before.
     Before(usize),
-    /// So many trials made for it.
+    /// This many trials of first blocks, made for the forecast.
     FirstBlocks(usize),
 }
 
@@ -93,7 +94,7 @@ impl fmt::Display for FirstBlocks {
 #[derive(Debug, Clone, PartialEq)]
 struct Expected {
     text: String,
-    /// Of its effect, half the interval, as a logarithm; `None` of a difference, whose width is no share.
+    /// Half the width of its effect's interval, as a logarithm; `None` for a difference, whose width is no share.
     half_width: Option<f64>,
     /// How far the effect was from what is claimed, on the same scale; `None` where no block tells.
     distance: Option<f64>,
@@ -115,7 +116,7 @@ pub enum BudgetError {
 
 impl Forecast {
     /// Spends `time` on `suite`, whose timing is `timing` where the time does not say otherwise; `window` is that of the user.
-    /// `past` are trials of the suite made before on this machine, of whatever kind `learnt` says.
+    /// `past` are trials of the suite made before on this machine, of the kind that `learnt` says.
     ///
     /// # Errors
     /// When the time is too short.
@@ -190,9 +191,9 @@ impl Forecast {
     }
 }
 
-/// Few blocks that agree by chance are no proof that all do: their variance is drawn to what is likely, with the weight of [`LIKELY`]
-/// degrees of freedom (G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004, moderated variance). Likely is
-/// the middle between that of all claims and what is assumed without blocks.
+/// A few blocks may agree by chance, so their variance is shrunk towards a likely one with the weight of [`LIKELY`] degrees of freedom
+/// (moderated variance: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004). The likely variance is the
+/// middle between the mean of all claims and the variance that is assumed without blocks.
 fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
     let variances: Sample = outlooks.iter().flatten().filter(|of| of.is_ratio).map(|of| of.deviation.powi(2)).collect();
     let Some(mean) = variances.mean() else { return outlooks };
@@ -208,9 +209,9 @@ fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
     outlooks.into_iter().map(|of| of.map(moderate)).collect()
 }
 
-/// What so many blocks can be expected to say of claims that are judged together: each as wide as its own blocks scatter, and decided
-/// where four of five runs decide it as one of so many, as Holm's correction has it: the surest has to be as sure as one of all, the
-/// next as one of all others, until one is not.
+/// What so many blocks can be expected to say of claims that are judged together. The width of each follows from the scatter of its own
+/// blocks. A claim counts as decided when four of five runs would decide it under Holm's correction: the surest claim is tested at the
+/// level for all claims, the next at that for the others, and so on until one is not decided.
 fn expect(outlooks: &[Outlook], blocks: u32, level: Level) -> Vec<Expected> {
     let n = f64::from(blocks);
     // In standard errors.
@@ -239,7 +240,7 @@ fn expect(outlooks: &[Outlook], blocks: u32, level: Level) -> Vec<Expected> {
     expected
 }
 
-/// What trials of a scenario scatter by: of its first figure with a cost, and within a trial of what was carried.
+/// The scatter of a scenario's trials: from trial to trial that of its main figure, and within a trial that of what was carried.
 fn spread(scenario: &Scenario, trials: &[&TrialRecord]) -> Option<Spread> {
     let window = trials.first()?.seconds();
     let (side, metric) = main_figure(scenario);
@@ -260,7 +261,7 @@ fn spread(scenario: &Scenario, trials: &[&TrialRecord]) -> Option<Spread> {
     })
 }
 
-/// What is dearest to know.
+/// The figure that costs the most trials to know: the first watched one of packets, else the CPU time of a unit of traffic.
 fn main_figure(scenario: &Scenario) -> (Side, Metric) {
     let [one, _] = scenario.traffic.sides();
     if scenario.traffic.packets.is_some() {

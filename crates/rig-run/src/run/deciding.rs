@@ -25,10 +25,10 @@ pub(super) struct Deciding<'a> {
     budget: Budget,
     level: Level,
     scenarios: &'a [Scenario],
-    /// Those whose scenarios are all in the run.
+    /// The claims whose scenarios are all in the run.
     claims: Vec<&'a Claim>,
     trials: Vec<TrialRecord>,
-    /// Of each scenario, microseconds of all its trials.
+    /// Of each scenario, the microseconds and the number of its trials.
     spent: BTreeMap<String, (u64, u64)>,
 }
 
@@ -54,9 +54,9 @@ impl<'a> Deciding<'a> {
         self.trials.push(record);
     }
 
-    /// The scenarios of which nothing more is asked: those that claims are about, all of which are decided and their effects known to
-    /// [`NARROW`], and those without claims whose figures are known as well. Claims are decided at the looks that were planned; a run
-    /// that goes on longer, with the time of what rests, only asks then whether the effects have become known.
+    /// The scenarios that need no more trials: those whose claims are all decided with effects known to [`NARROW`], and those without
+    /// claims whose figures are known so well. Claims are decided at the planned looks. A run that goes on longer, with the time that
+    /// resting scenarios have saved, only looks whether the effects have become known.
     pub fn answered(&self, block: u32) -> BTreeSet<String> {
         let planned = self.budget.blocks;
         let looks = looks(planned);

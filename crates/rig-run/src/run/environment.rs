@@ -83,7 +83,7 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         smt: text("/sys/devices/system/cpu/smt/control"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|modes| chosen(&modes)),
         mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
-        // Known to who counts it.
+        // The caller fills it in: only the accountant of its host knows how CPU time is counted.
         cpu_time: None,
     }
 }

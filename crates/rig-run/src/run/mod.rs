@@ -76,7 +76,7 @@ pub trait Execute {
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost>;
 }
 
-/// Hooks for whoever watches a run.
+/// Hooks for watching a run, such as the progress on a terminal.
 pub trait Observer {
     fn trial_started(&mut self, _scenario: &Scenario, _ordinal: u32) {}
     fn interim(&mut self, _worker: &str, _sample: &Interim) {}
@@ -92,14 +92,14 @@ impl Observer for () {}
 pub struct Plan<'a> {
     pub suite: &'a Suite,
     pub timing: &'a Timing,
-    /// From which the order within blocks follows.
+    /// The seed of the order within blocks.
     pub seed: u64,
     /// Whether scenarios rest when their claims are decided. Of two runs that take turns none does, so that both have all blocks.
     pub rests: bool,
 }
 
-/// Measures what the testbed itself costs, with that of the suite's scenarios that has the most nodes and can be made. Those that
-/// cannot are left out.
+/// Measures what the testbed itself costs, with the scenario of the suite that has the most nodes and can be made. Scenarios that
+/// cannot be made are left out.
 ///
 /// # Errors
 /// As of [`run`].
@@ -138,9 +138,9 @@ fn leave_out_unmade(
     Ok(())
 }
 
-/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` takes
-/// every scenario that the run came to, also one that it did not finish, but for those that it goes `without`: a scenario whose
-/// testbed the machine does not let be made at its first trial joins them.
+/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` is called for
+/// every scenario that the run came to, also one that it did not finish, but not for those that it goes `without`. A scenario whose
+/// testbed cannot be built at its first trial is added to these.
 ///
 /// # Errors
 /// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it;

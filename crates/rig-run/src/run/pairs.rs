@@ -14,11 +14,11 @@ use rig_testbed::host::{ClockOffset, Program};
 use rig_testbed::topology::{Endpoint, uplink};
 use rig_testbed::{Dut, Testbed};
 
-/// How much longer than here it may take until the workers of another host have heard that they are to go, beside what its
-/// clock's bound says of the way.
+/// How much longer than here the start command may take to reach the workers of another host, besides the delay that its clock's
+/// bound tells of.
 const LONGER_LEAD: Duration = Duration::from_millis(20);
 
-/// How much longer than here it may take until all workers of a host with this clock have heard that they are to go.
+/// How much longer than here the start command may take to reach all workers of a host with this clock.
 pub(super) fn longer_lead(clock: ClockOffset) -> Duration {
     match clock {
         ClockOffset::NONE => Duration::ZERO,
@@ -28,7 +28,7 @@ pub(super) fn longer_lead(clock: ClockOffset) -> Duration {
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
-/// That of the load under the one that is measured, which may end at the same endpoint.
+/// The port of the background load, which may end at the same endpoint as the measured load.
 const BACKGROUND_PORT: u16 = 5002;
 
 /// Where and how a load's workers run.

@@ -135,7 +135,7 @@ pub struct Progress {
     /// Kinds of doubts that were named already.
     named: Vec<Discriminant<Flag>>,
     repeat: Repeat,
-    /// Of the longest scenario id.
+    /// The width of the longest scenario id.
     width: usize,
 }
 

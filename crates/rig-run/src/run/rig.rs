@@ -48,7 +48,7 @@ pub struct Rig {
     trials: Trials,
 }
 
-/// How trials are made, whatever the host.
+/// How trials are made, on any host.
 #[derive(Debug)]
 pub struct Trials {
     /// The generator's own limits that were found so far, with what they were found for.
@@ -141,7 +141,7 @@ impl Rig {
         Self::on(Box::new(Local::new()?.with_program(program)), cpus, nodes, cancel, datapaths)
     }
 
-    /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops whatever runs; `datapaths` are those that
+    /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops a trial that runs; `datapaths` are those that
     /// scenarios may have.
     ///
     /// # Errors

@@ -32,7 +32,7 @@ pub(super) fn search(
     steps(scenario, plan, phases, observe, |observed| lost(observed, plan.options.late))
 }
 
-/// The same over anything that can be observed, of which `lost` tells what was lost.
+/// [`search`] over observations of any type, so that tests need no load; `lost` tells what was lost in one.
 fn steps<O>(
     scenario: &Scenario,
     plan: &SearchPlan,
@@ -100,7 +100,7 @@ fn lost(observed: &Observation, late: f64) -> Vec<Loss> {
         dut.map(|(reason, count)| Loss { counter: format!("DUT {reason}"), count: *count }).collect();
     for worker in observed.workers.iter().filter(|worker| !worker.background) {
         let Some(packets) = &worker.packets else { continue };
-        // Only who opens has a schedule.
+        // Only the end that opens connections has a schedule, and so can be late.
         let (place, late) = match worker.end() {
             End::Connect => ("local", late),
             End::Listen => ("remote", 1.0),

@@ -19,7 +19,7 @@ fn seed() -> u64 {
     (0..).find(|seed| order(*seed, 0, 2) == [0, 1]).unwrap()
 }
 
-/// A machine that answers as told, and remembers what it was asked for.
+/// A fake rig that returns given figures, and remembers which trials were asked for.
 struct Fake<F> {
     /// Mbit/s and CPU percent of the trial of a scenario with an ordinal.
     answer: F,

@@ -1,8 +1,8 @@
-//! Two runs of one suite that take turns on a machine: a trial of one, the same trial of the other, so that what the machine does
-//! meanwhile is done to both.
+//! Two runs of one suite that take turns on a machine: a trial of one, then the same trial of the other, so that changes of the
+//! machine over time affect both alike.
 //!
-//! Each run is a process of its own, so that even two builds of netrig can be compared. Whoever started both says whose turn it is,
-//! in lines over the run's standard input and output:
+//! Each run is a process of its own, so that even two builds of netrig can be compared. The process that started both (the
+//! *starter*) says whose turn it is, in lines over the run's standard input and output:
 //!
 //! | from | line | meaning |
 //! |---|---|---|
@@ -62,7 +62,7 @@ pub const GO: &str = "go";
 /// Make none any more.
 pub const END: &str = "end";
 
-/// Who started both runs and gives the turns.
+/// The process that started both runs and gives the turns, as a run sees it.
 #[expect(missing_debug_implementations, reason = "what is read and written has nothing to show")]
 pub struct Starter<R, W> {
     /// What the starter says, and where it listens.

@@ -35,7 +35,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Those of pairs in the order in which the driver has them.
+    /// The workers of pairs, in the order in which the driver has them.
     pub(super) fn all(pairs: &[Pair<'_>]) -> Vec<Self> {
         let workers = pairs.iter().flat_map(|pair| [&pair.listen, &pair.connect]);
         let worker = |worker: &rig_load::driver::Worker<'_>| Self {
@@ -89,7 +89,7 @@ pub(super) struct OnTestbed<'r, 'd> {
     pub sampled: bool,
     /// Called when the window has begun.
     pub on_begin: &'r mut dyn FnMut() -> Result<()>,
-    /// At which the counters were read.
+    /// The marks at which the counters were read.
     pub marks: Vec<Mark>,
     pub samplers: Option<Samplers>,
 }

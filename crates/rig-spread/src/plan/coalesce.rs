@@ -77,8 +77,7 @@ impl Look<'_> {
         fits
     }
 
-    /// The placement on the fewest CPUs on which all that was seen in the time of `hold` has room, if that is fewer than
-    /// `in_use`.
+    /// The placement on the fewest CPUs that have room for the highest load in the time of `hold`, if these are fewer than `in_use`.
     fn fewer(&self, in_use: usize) -> Option<Vec<usize>> {
         let now: f64 = self.state.entries.iter().map(|entry| entry.slow.get()).sum();
         let oldest = self.now.saturating_sub(nanos::of(self.state.hold)) / SECOND;

@@ -67,7 +67,7 @@ impl Look<'_> {
     }
 
     fn hidden(&self, at: usize) -> f64 {
-        // What the base distributes reaches nobody else: when it is full, nothing of the demand is seen anywhere.
+        // All packets come by way of the base: when it is full, it drops some of them, and no CPU shows the whole demand.
         let full = self.places[at].full || (self.places[0].full && self.distributes());
         if full { self.config.tuning.hidden } else { 1.0 }
     }
@@ -134,7 +134,7 @@ impl Look<'_> {
         let load = self.demand(entry, from);
         let on = |to: usize| loads[to] + self.as_load(load, from, to);
         let more = self.pairs() < self.config.effective.max_queue_pairs
-            // It leaves its CPU to itself, so that the number of CPUs stays.
+            // The entry is the only one on its CPU, which it leaves empty, so that the number of CPUs stays.
             || self.places[from].entries == 1;
         let usable = |to: &usize| *to != from && self.places[*to].may && !self.places[*to].avoided;
         let places = || (0..self.places.len()).filter(usable);
@@ -153,8 +153,8 @@ impl Look<'_> {
         .or_else(|| self.evener(entry, from, loads, more))
     }
 
-    /// A CPU that is less full than the entry's own, where none has room: by what was measured, since a guess at what was
-    /// not seen would make both change places for ever.
+    /// A CPU that is less full than the entry's own, where none has room. Only measured load counts: with a guess at the demand that
+    /// full CPUs hide, the entry would move back and forth for ever.
     fn evener(&self, entry: usize, from: usize, loads: &[f64], more: bool) -> Option<usize> {
         let seen = |at: usize| (loads[at] - self.places[at].other) / self.hidden(at) + self.places[at].other;
         let load = self.state.entries[entry].load.get();

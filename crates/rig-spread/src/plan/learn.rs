@@ -9,11 +9,11 @@ use crate::nanos;
 use crate::state::CpuState;
 
 const FAST: Duration = Duration::from_millis(30);
-/// Of what tells idleness.
+/// The time constant of the average by which an interface is found idle.
 const TRICKLE: Duration = Duration::from_millis(100);
-/// A burst is so many times the rate at which an interface is idle no more.
+/// In that average a rate counts as at most so many times the rate at which an interface is idle no more.
 const BURST: f64 = 10.0;
-/// Of what is judged over a second.
+/// The time constant of averages that judge about a second.
 const RECENT: Duration = Duration::from_millis(300);
 const SLOW: Duration = Duration::from_secs(1);
 const SLOWEST: Duration = Duration::from_secs(3);

@@ -1,8 +1,8 @@
 //! Whether threads poll the queues, or the CPUs that packets reach first do so in place.
 //!
 //! A thread costs a wake-up for each batch, and can be put onto any CPU. Without threads a packet costs less, and is processed
-//! where the kernel has it by itself. So there are none while one CPU is enough, and none where all CPUs are full and more is
-//! carried without: which of both it is, a trial tells.
+//! on the CPU that received it. So there are no threads while one CPU is enough, and none where all CPUs are full and more is
+//! carried without them, which a trial finds out.
 
 use super::look::{Look, SECOND};
 use crate::event::{Event, Polled, Why};
@@ -11,28 +11,30 @@ use crate::state::{PollTrial, PollVerdict, Pressed};
 
 /// All CPUs are full when none has less to do than this.
 const FULL: f64 = 0.95;
-/// How long CPUs have been full until what is carried is counted, and for how long that is.
+/// How long all CPUs must have been full before packets are counted, and for how long they are counted then.
 const STEADY: u64 = 3 * SECOND / 10;
 const COUNTED: f64 = 0.4;
-/// The same for threads that came because a CPU was full: streams take their time to use them.
+/// How long packets are counted after threads came because a CPU was full: TCP streams take time to grow.
 const PROVEN: f64 = 1.0;
-/// What happens so soon after a switch is the switch itself.
+/// How long after a switch nothing is counted: the switch itself disturbs the load.
 const SETTLE: u64 = SECOND / 10;
-/// What is carried with threads has to be more by this: they cost CPU time.
+/// Threads stay when they carry so many times what was carried without: they cost CPU time.
 const MORE: f64 = 1.02;
 /// How long a verdict of a trial holds at first, and at most: it doubles each time.
 const HOLDS: u64 = 30 * SECOND;
 const HOLDS_LONGEST: u64 = 600 * SECOND;
-/// It is of no use any more when so much less is carried.
+/// A verdict is dropped when less than this part of what the trial carried is carried, but not so soon after a switch.
 const OTHER_LOAD: f64 = 0.7;
 const FORGOTTEN: u64 = 2 * SECOND;
-/// Between two switches that no trial asks for, at first; it doubles each time that threads were soon needed again.
+/// The least time between two switches that no trial asks for, at first and at most. It doubles each time that threads are
+/// needed again soon.
 const APART: u64 = SECOND;
 const APART_LONGEST: u64 = 60 * SECOND;
 const SOON: u64 = 10 * SECOND;
-/// Receive work below this part of a CPU is no reason for threads: what else fills the CPU waits for it, and not it for that.
+/// Receive work below this part of a CPU is no reason for threads: it has precedence over the tasks that fill the CPU.
 const MUCH: f64 = 0.2;
-/// How long a CPU is full in place, while others have room, until threads spread its work: a burst begins unevenly.
+/// How long a CPU that polls in place must be full, while others have room, until threads spread its work: a burst begins
+/// unevenly. The second is for packets that come to all CPUs by themselves.
 const UNEVEN: u64 = SECOND / 25;
 const UNEVEN_SPREAD: u64 = SECOND;
 /// How long a switch that was refused is not tried again.
@@ -54,7 +56,7 @@ impl Look<'_> {
             return self.go_on(trial);
         }
         let processed = self.state.totals.processed.get();
-        // What a trial has carried less is soon forgotten, but not at once.
+        // The average rate still contains the trial's own losses shortly after it.
         let told = self.now.saturating_sub(self.state.polling.since) >= FORGOTTEN;
         let verdict = &mut self.state.polling.verdict;
         if verdict.is_some_and(|verdict| self.now >= verdict.until || (told && processed < verdict.rate * OTHER_LOAD)) {

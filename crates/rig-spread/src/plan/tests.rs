@@ -91,7 +91,7 @@ impl Bed {
             *wanted.entry(*cpu).or_default() += load;
         }
         let other = |cpu: u32| self.other.get(&cpu).copied().unwrap_or(0.0);
-        // What the base distributes and what it processes are one queue: when that is full, less reaches anybody.
+        // The packets that the base distributes and those that it processes share one queue: when it is full, all CPUs get less.
         let base = self.state.base;
         let own = wanted.get(&base).copied().unwrap_or(0.0);
         let passed = match arriving * 0.25 + own {

@@ -96,13 +96,13 @@ impl Look<'_> {
         }
     }
 
-    /// Begins to measure what comes of the moves of this look, whatever they were for. One that follows while another to the
-    /// same CPU, or away from it, is measured is measured with it.
+    /// Begins to measure the effect of the moves of this look, made for any reason. A move to or from a CPU whose last move is
+    /// still being measured is measured together with that one.
     pub fn expect(&mut self, loads: &[f64]) {
         let now = self.now;
         let moves = std::mem::take(&mut self.moves);
         for done in &moves {
-            // Of what leaves a CPU, what came there shortly before is measured anew.
+            // A CPU that is measured for an earlier move, and that entries now leave or come to, is measured anew.
             for cpu in [done.from, done.to] {
                 let load = self.place_of(cpu).map_or(0.0, |at| loads[at]);
                 let known = self.state.effects.iter_mut().find(|effect| effect.cpu == cpu);
@@ -162,8 +162,8 @@ impl Look<'_> {
 
     /// What got worse, if it did and the load did not simply fall.
     ///
-    /// Who sends less leaves nothing behind: no losses, no full CPU among those that took entries, and it is not only the
-    /// entries that were moved which get slower. One of these has to be seen, therefore.
+    /// When senders merely send less, there are no losses, no CPU that took entries is full, and all entries get slower, not only
+    /// those that were moved. So one of these signs has to be seen besides the lower rate.
     fn worse(&self, watch: &Watch) -> Option<Worse> {
         let after = watch.after.packets as f64 / watch.after.time;
         let lost = watch.after.lost as f64 / watch.after.time;

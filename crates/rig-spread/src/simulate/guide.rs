@@ -43,7 +43,7 @@ pub struct Loads {
     pub middle: Load,
     /// As much as goes, or more.
     pub full: Load,
-    /// Each has the same part of a load, whatever its `rate` says.
+    /// Each has the same part of a load; its `rate` is not used.
     pub flows: Vec<Flow>,
 }
 

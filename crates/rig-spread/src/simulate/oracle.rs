@@ -1,4 +1,4 @@
-//! The fewest CPUs that do, for who knows every flow's rate beforehand.
+//! The fewest CPUs that suffice when every flow's rate is known beforehand.
 //!
 //! Packing by first fit decreasing: at most 11/9 of the least number and one more (Dósa, 2007), so what is compared with it
 //! may look better than it is by as much; never worse.

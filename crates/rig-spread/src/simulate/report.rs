@@ -20,7 +20,7 @@ pub struct Row {
     /// Means over time: CPUs at work, and CPUs that would do.
     pub cpus: f64,
     pub oracle: f64,
-    /// The first to the second; 1 where both are nil.
+    /// `cpus` divided by `oracle`; 1 where both are nil.
     pub ratio: f64,
     /// Mean throughput in bits per second, and its share of what was possible.
     pub bits: f64,
@@ -28,7 +28,7 @@ pub struct Row {
     /// Share of packets dropped.
     pub lost: f64,
     pub moves: u32,
-    /// Those of entries with traffic, per minute.
+    /// Moves of entries with traffic, per minute.
     pub paid_per_minute: f64,
     /// Moves in the last half minute of the last phase that was constant for long.
     pub late_moves: Option<u32>,

@@ -1,4 +1,4 @@
-//! Who decides: our policy, and the rules of others, each as its sources or papers tell it.
+//! The rules that decide: netrig's policy, and those of other programs, each as its sources or papers describe it.
 
 mod irqbalance;
 mod ix;

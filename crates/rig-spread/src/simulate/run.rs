@@ -83,7 +83,7 @@ pub struct Outcome {
     /// The time in ns that 99 of 100 packets waited at most.
     pub waited: f64,
     pub moves: u32,
-    /// Those of entries with traffic.
+    /// Moves of entries with traffic.
     pub paid: u32,
     /// By reason.
     pub why: BTreeMap<Why, u32>,
@@ -280,7 +280,7 @@ impl<'a> Running<'a> {
             Change::Online { cpu, online } => {
                 self.online.insert(cpu, online);
                 self.deciders.iter_mut().for_each(|decider| decider.online(cpu, online));
-                // Who hears of it looks at once.
+                // All rules look at once.
                 self.next.fill(0);
             }
             Change::Mode { port, mode } => self.mode(port, mode),

@@ -24,9 +24,9 @@ pub struct Costs {
     /// What processing costs on another NUMA node than the base's, to what it costs there.
     #[serde(rename = "numa_factor", default = "one")]
     pub numa: f64,
-    /// Of a packet, all headers included.
+    /// The length of a packet, all headers included.
     pub packet_bytes: f64,
-    /// Of the link, in bits per second; none: it is never the limit.
+    /// The link's rate in bits per second; without one it is never the limit.
     #[serde(rename = "link_bits", default, skip_serializing_if = "Option::is_none")]
     pub link: Option<f64>,
 }
@@ -68,8 +68,8 @@ impl Costs {
         }
     }
 
-    /// Those that all figures of Microsoft's validation guide follow from: a CPU distributes 21.1 Gbit/s or processes
-    /// 7.46 Gbit/s, behind a link of 40 Gbit/s. In packets of 1500 bytes.
+    /// The costs from which all figures of Microsoft's validation guide follow: a CPU distributes 21.1 Gbit/s or processes
+    /// 7.46 Gbit/s, behind a link of 40 Gbit/s, in packets of 1500 bytes.
     pub fn guide() -> Self {
         Self::from_rates(7.46e9, Some(21.1e9))
     }

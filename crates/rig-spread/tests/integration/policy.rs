@@ -1,4 +1,4 @@
-//! What holds of the policy whatever is seen.
+//! Properties that the policy has for any sequence of observations.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

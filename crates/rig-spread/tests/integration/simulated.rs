@@ -79,8 +79,8 @@ fn from_8_to_64_cpus_full_load_is_carried_1_4_times_as_fast_as_static() {
 
 #[test]
 fn few_cpus_carry_at_least_what_a_static_spread_does() {
-    // Nobody measured these: chosen for what the guide's costs are not. Smaller packets, a hand-over that costs a sixth of
-    // processing instead of a third, CPUs that take time to wake; a hand-over nearly as dear as processing.
+    // These costs were not measured. They were chosen to differ from the guide's: smaller packets, a hand-over that costs a sixth
+    // of processing instead of a third, CPUs that take time to wake; and a hand-over that costs nearly as much as processing.
     let cheap = Costs { wake: 3000.0, ..Costs::measured(900.0, 150.0, 700.0) };
     let dear = Costs::measured(2000.0, 1800.0, 1500.0);
     for costs in [Costs::guide(), cheap, dear] {

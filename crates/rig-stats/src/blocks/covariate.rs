@@ -20,7 +20,7 @@ use super::{Contrast, trimmed};
 pub const LEAST: usize = 6;
 /// What an adjustment by a known slope leaves of the scatter at most.
 pub const NARROWER: f64 = 0.9;
-/// The same where the slope has to be found.
+/// Both for an adjustment whose slope has to be found.
 pub const LEAST_BY_SLOPE: usize = 12;
 pub const NARROWER_BY_SLOPE: f64 = 0.6;
 /// How far the typical block may be moved, on the scale of the values.
@@ -91,7 +91,7 @@ fn median(values: &[f64]) -> f64 {
     crate::sample::Sample::from(values.to_vec()).median().unwrap_or(0.0)
 }
 
-/// What a slope follows from.
+/// Sums that a slope is computed from.
 #[derive(Debug, Clone, Copy)]
 struct Sums {
     n: f64,

@@ -17,7 +17,7 @@ pub fn least_p(blocks: usize) -> f64 {
 pub(super) fn p(values: &[f64], resampling: Resampling) -> f64 {
     let n = values.len();
     let size: f64 = values.iter().map(|value| value.abs()).sum();
-    // Choices that are equal must count as equal, whatever the order of the additions.
+    // Choices that are equal must count as equal, also when sums in another order are rounded differently.
     let observed = values.iter().sum::<f64>().abs() - 1e-12 * size;
     if n <= EXHAUSTIVE {
         let all = 1u32 << n;

@@ -23,7 +23,7 @@ impl Noise {
         Self { groups, machine: None }
     }
 
-    /// The same where the machine that made the new run was by this ratio, either way, slower or faster than the old run's:
+    /// This noise, where the machine that made the new run was by this ratio, either way, slower or faster than the old run's:
     /// a change of so much may be the machine's.
     #[must_use]
     pub fn on_another_machine(self, ratio: f64) -> Self {

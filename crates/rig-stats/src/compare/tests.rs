@@ -150,7 +150,7 @@ fn zero_makes_the_effect_a_difference() {
     let many = judge(&[0.0; 4], &[90.0, 110.0, 95.0, 105.0], 1.0);
     assert_eq!((many.verdict, many.effect.unwrap().value), (Verdict::Worse, 100.0));
     assert_eq!(many.effect.unwrap().minimum, 1.0);
-    // The same, with nothing to measure against.
+    // The change from none to many, without a resolution to measure it against.
     assert_eq!(judge(&[0.0; 4], &[90.0, 110.0, 95.0, 105.0], 0.0).reason, Some(Reason::ZeroMean));
     // A zero in one trial: 5 % of the smaller mean still counts.
     let dead = judge(&[100.0, 0.0, 101.0, 99.0], &[100.0, 99.0, 101.0, 100.0], 0.0);
@@ -442,7 +442,7 @@ fn bounds_prove_changes_but_never_that_nothing_changed() {
     let least = |value: f64| exact(value).with(Resolution::EXACT, Some(Bound::AtLeast));
     let judge = |old: &Sample, new: &Sample| compare_samples(old, new, &rule(), &silent());
     let of = |old: &Sample, new: &Sample| (judge(old, new).verdict, judge(old, new).reason);
-    // At least twice as much is better, whatever the limit is; at least half as much may be anything.
+    // At least twice as much is better, with any limit; at least half as much may be better or worse.
     assert_eq!(of(&exact(100.0), &least(200.0)), (Verdict::Better, None));
     assert_eq!(of(&exact(100.0), &least(50.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));
     assert_eq!(of(&exact(100.0), &least(100.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));

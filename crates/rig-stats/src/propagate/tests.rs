@@ -76,7 +76,7 @@ fn a_ratio_by_hand() {
 
 #[test]
 fn covariance_within_a_group_counts() {
-    // The second figure is always half of the first, whatever the scatter.
+    // The second figure is always half of the first, so that their ratio does not vary although both do.
     let (a, b) = ([80.0, 100.0, 120.0], [40.0, 50.0, 60.0]);
     let paired = ratio(&[series(0, &a), series(0, &b)]).interval.unwrap();
     assert!(paired.width() < 1e-6, "{paired:?}");

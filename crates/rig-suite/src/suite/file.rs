@@ -260,7 +260,7 @@ pub(super) struct ScenarioFile {
     pub watch: Vec<Spanned<String>>,
 }
 
-/// `name`, perhaps `nodes`, and whatever settings the datapath has.
+/// `name`, perhaps `nodes`, and the settings of the datapath.
 pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::Value>>;
 
 /// What handles packets of nodes, with settings of its own.

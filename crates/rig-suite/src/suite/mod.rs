@@ -195,7 +195,7 @@ impl Timing {
         Ok(Self { phases: Phases { warm_up, window, cool_down, interval }, repeat })
     }
 
-    /// The same with another window.
+    /// This timing with another window.
     pub fn with_window(self, window: Duration) -> Result<Self, PhaseError> {
         Self::new(window, self.phases.warm_up, self.phases.cool_down, self.repeat)
     }
@@ -342,13 +342,13 @@ impl Traffic {
         goal
     }
 
-    /// The same at another rate, in the unit that its own has; of a load without a rate the same.
+    /// This scenario at another rate, in the unit of its own; unchanged when the load has no rate.
     #[must_use]
     pub fn at_rate(&self, rate: f64) -> Self {
         self.with_loads(|load| programme::at_rate(load, rate))
     }
 
-    /// The same with nothing that holds it back.
+    /// This scenario without rate limits on its loads.
     #[must_use]
     pub fn unpaced(&self) -> Self {
         self.with_loads(programme::unpaced)
@@ -576,8 +576,8 @@ impl Suite {
         }
     }
 
-    /// How long trials carry load with the fewest repetitions that `timing` allows, all together and with what builds
-    /// testbeds, starts workers and reads counters; `None` where a search decides, whose steps are not known before.
+    /// How long all trials together take with the fewest repetitions that `timing` allows, including the building of testbeds, the
+    /// start of workers and the reading of counters; `None` where a search decides, whose steps are not known before.
     pub fn shortest(&self, timing: &Timing) -> Option<Duration> {
         let of_all = |scenario: &Scenario| {
             let trials = timing.repeat.least().min(scenario.most_trials(timing.repeat));
@@ -586,7 +586,7 @@ impl Suite {
         self.scenarios.iter().map(of_all).sum()
     }
 
-    /// The same of a first look; `None` also where the suite has none.
+    /// [`Self::shortest`] of a quick run; `None` also where the suite has none.
     pub fn shortest_look(&self) -> Option<Duration> {
         let mut suite = self.clone();
         suite.hasten();

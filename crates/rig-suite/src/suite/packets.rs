@@ -27,13 +27,13 @@ pub(super) use self::threads::{PacketThreadsFile, with_lanes};
 
 /// Of loads that do not say it.
 const MESSAGE: u64 = 64;
-/// Of the connections that a search holds: a step must not consist of their opening.
+/// How long the opening of the connections that a search holds may take: a step must not consist of it.
 const OPENING_MAX: Duration = Duration::from_secs(60);
 const RETRANSMIT: Duration = Duration::from_millis(200);
 const RETRIES: u8 = 3;
 const STEP: Duration = Duration::from_secs(1);
-/// A generator that cannot keep up falls behind for good, so that soon all begins late; one that others take the CPU from
-/// now and then is late meanwhile, and catches up.
+/// The share of late beginnings from which a rate counts as not held. A generator that cannot keep up falls behind for good, so
+/// that soon everything begins late; one that loses the CPU to other programs now and then is late meanwhile, and catches up.
 const LATE: f64 = 0.5;
 const SEND_WINDOW: u8 = 4;
 /// Where clients' ports begin by default: below are those that a network may treat in its own way.
@@ -167,7 +167,7 @@ pub struct SearchPlan {
 }
 
 impl SearchPlan {
-    /// The same as it is made at a first look.
+    /// This search as a quick run makes it.
     pub(super) fn hastened(self, quick: QuickSearch) -> Self {
         let precision = quick.precision.unwrap_or(self.options.precision);
         let options = Search { precision, ..self.options };

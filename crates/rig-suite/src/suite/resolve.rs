@@ -169,7 +169,7 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// What is wrong with a testbed whatever stands in it is the testbed's mistake, and no scenario's.
+    /// Mistakes of a testbed that any scenario in it would have are told at the testbed, not at a scenario.
     fn testbeds(&self, file: &SuiteFile) -> Result<()> {
         for (name, testbed) in &file.testbed {
             let nodes = &testbed.nodes;
@@ -438,7 +438,7 @@ impl<'a> Resolver<'a> {
         }
         check_phase(&scenario.traffic.connect, figure).map_err(|e| self.error(span.clone(), e.what, Some(&e.hint)))?;
         if figure.metric == Metric::Limit && scenario.traffic.packets.is_none() && scenario.programme.needs_limit() {
-            // Of the load without its rate.
+            // The limit is measured with the load without its rate.
             return Ok(());
         }
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.of);
@@ -599,8 +599,8 @@ impl<'a> Resolver<'a> {
         Ok(Some(options(&change.unwrap_or_default(), base)))
     }
 
-    /// Of a claim that cannot be read, the first name of a scenario that there is not: what is said of its figure would
-    /// be of no use.
+    /// The first scenario named in an unreadable claim that the suite does not have. This is told instead of the claim's own
+    /// error, which would be about a figure of a scenario that does not exist.
     fn unknown_scenario(&self, known: &BTreeSet<&str>, claim: &Spanned<String>) -> Option<SuiteError> {
         let words = claim.get_ref().split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c));
         let ids = words.filter_map(|word| word.split_once('.')).map(|(id, _)| id);

@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::file::SuiteFile;
 use super::programme::RateFile;
 
-/// What is a suite file, as far as a schema can tell: names that have to agree with each other, what a figure is, and what a
-/// testbed can be are found out by reading it ([`super::Suite::parse`]).
+/// The JSON Schema of suite files. It cannot tell whether names agree with each other, whether figures exist and whether testbeds
+/// are possible: [`super::Suite::parse`] does.
 pub fn schema() -> Schema {
     let mut schema = described::<SuiteFile>(
         "A suite of netrig",

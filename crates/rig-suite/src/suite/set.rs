@@ -12,7 +12,7 @@ use super::Scenario;
 use super::file::OneOrMany;
 use super::resolve::{Resolver, Result};
 
-/// More than anybody means to measure.
+/// A scenario with more variants than this is refused as a mistake.
 const VARIANTS_MAX: usize = 64;
 
 /// What is set on nodes, containers and their interfaces when the testbed is built. A list of values makes a scenario of each.

@@ -1,5 +1,5 @@
-//! The scenario that a run measures twice in each block: what is found to differ between the two differs by chance, so that a run
-//! shows how often its judge is wrong.
+//! The scenario that a run measures twice in each block (its A/A check): the two can differ only by chance, so that the run shows
+//! how often its judge is wrong.
 
 use rig_facts::claim::Claim;
 use rig_stats::blocks::sequential::LEAST;
@@ -16,7 +16,7 @@ pub enum Twin {
     None,
 }
 
-/// Of the time of a block, what a scenario that nobody named may take at most: one in so many.
+/// A scenario that is chosen, and not named by the suite, may take at most this fraction (one in so many) of the time of a block.
 const CHEAP: u32 = 8;
 
 impl Suite {
@@ -49,7 +49,7 @@ impl Suite {
                 };
                 let is_baseline = |scenario: &Scenario| self.baseline.as_ref() == Some(&scenario.id);
                 let named = self.scenarios.iter().filter(|scenario| claims(scenario) > 0);
-                // Of as many the first.
+                // `max_by_key` takes the last of equals, and the order is reversed: the first scenario wins.
                 let cheap = named.filter(is_free).filter(is_cheap).rev();
                 cheap.max_by_key(|scenario| (is_baseline(scenario), claims(scenario)))
             }

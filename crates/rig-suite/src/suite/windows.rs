@@ -19,8 +19,8 @@ impl Traffic {
 }
 
 impl Scenario {
-    /// What is wrong with a window into which nothing of a load may fall; `None` of one that is well. A rate that is searched for,
-    /// or a share of a limit, is known when the trial comes to it.
+    /// Why nothing of a load may fall into a window; `None` when something does, and when the rate is searched for or a share of a
+    /// limit, since it is known only in the trial.
     fn misses(&self, traffic: &Traffic, which: ScenarioLoad, window: Duration) -> Option<PlanError> {
         if traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
             return None;

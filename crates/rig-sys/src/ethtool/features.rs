@@ -8,7 +8,7 @@ use super::ioctl;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
-/// What `ethtool -k` heads lists with, what `ethtool -K` takes, and the kernel's names of what they mean.
+/// Groups of features: their heading in `ethtool -k`, their name for `ethtool -K`, and the kernel's names of their members.
 const GROUPS: [(&str, &str, &[&str]); 9] = [
     ("rx-checksumming", "rx", &["rx-checksum"]),
     (

@@ -39,7 +39,7 @@ pub enum Event {
     Routing,
     /// A new address, or a setting of an interface.
     Interface,
-    /// There was no room for some events, whatever they were.
+    /// The socket's buffer overflowed: events of any kind were lost.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! Next hops: which ones the routes have, and who keeps their link-layer addresses fresh.
+//! Next hops: which ones the routes have, and what keeps their link-layer addresses fresh.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 use super::{Netlink, family, route_address};
 use crate::error::{During, Error, Result};
 
-/// Whom packets go to next, on which interface.
+/// The neighbour that packets go to next, and its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NextHop {
     pub address: IpAddr,
@@ -24,15 +24,15 @@ pub struct NextHop {
     pub interface: u32,
 }
 
-/// Who sees to it that a neighbour's link-layer address is right.
+/// What keeps a neighbour's link-layer address fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upkeep {
     /// The kernel asks for it again by itself, whether it is used or not (`NTF_EXT_MANAGED`, Linux 5.16), and garbage
     /// collection leaves it alone.
     Kernel,
-    /// Whoever made the entry: it is permanent, learned by another program, or of a link without neighbours.
+    /// The creator of the entry: it is permanent, learned by another program, or of a link without neighbours.
     Other,
-    /// Nobody: this kernel does not know of it.
+    /// Nothing: the entry is an ordinary one, as on kernels without that flag.
     Nobody,
 }
 
@@ -67,7 +67,7 @@ impl Netlink {
         }
     }
 
-    /// Has the kernel find a neighbour and keep it fresh, unless somebody else does.
+    /// Has the kernel find a neighbour and keep it fresh, unless the entry is permanent or another program's.
     pub fn manage_neighbor(&self, hop: NextHop) -> Result<Upkeep> {
         match self.upkeep(hop)? {
             Some(upkeep @ (Upkeep::Kernel | Upkeep::Other)) => return Ok(upkeep),
@@ -79,7 +79,7 @@ impl Netlink {
         message.attributes.push(NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed));
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
             .during(|| format!("have the kernel keep neighbour {} of interface {}", hop.address, hop.interface))?;
-        // A kernel that does not know the flag takes no notice of it, and has an entry now that nobody asks for.
+        // An older kernel ignores the flag, and has an entry now that it does not keep fresh.
         if self.upkeep(hop)? == Some(Upkeep::Kernel) {
             return Ok(Upkeep::Kernel);
         }

@@ -1,4 +1,4 @@
-//! Packet sockets (packet(7)): frames of an interface for whom AF_XDP is not available. They work in a user namespace
+//! Packet sockets (packet(7)): frames of an interface where AF_XDP is not available. They work in a user namespace
 //! without root.
 //!
 //! The kernel's network stack sees the received frames too, and answers them where it can. So the addresses that are used
@@ -122,7 +122,7 @@ fn open(link: &Link, options: &Options) -> Result<(Receiver, Sender), OpenError>
             _ => Error::new("make a packet socket", error).into(),
         });
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let failed = |what: &str| {
         let operation = format!("{what} of a packet socket at {}", link.name);

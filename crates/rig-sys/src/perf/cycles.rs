@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(rate(10_000_000, 5_000_000, false), Err("its counter does not interrupt"));
     }
 
-    /// Whatever this machine has, it is found once, and a CPU that is not there has none.
+    /// On a machine with or without a cycle counter: it is found once, and a CPU that is not there has none.
     #[test]
     fn cycles_are_plausible_or_it_is_said_why_there_are_none() {
         let cpus = CpuSet::allowed().unwrap();

@@ -24,7 +24,7 @@ use crate::error::{During, Error, Result};
 /// Of each CPU: a second's worth of the deepest stacks (127 frames) at 400 Hz.
 const RING: usize = 512 * 1024;
 
-/// What says when a sample is due.
+/// The event that samples are taken by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Clock {

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const MARKS: u64 = 4095_u64.wrapping_neg();
 const USER: u64 = 512_u64.wrapping_neg();
 
-/// Takes what comes until `stop`, and what had come by then.
+/// Reads samples until `stop`, and then those that had come by then.
 pub(super) fn until(stop: &AtomicBool, mut rings: Vec<Ring>) -> Samples {
     let mut samples = Samples::default();
     let mut came = vec![0; rings.len()];

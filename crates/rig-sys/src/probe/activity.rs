@@ -33,7 +33,7 @@ pub struct Busy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     User,
-    /// A thread of the kernel's, which nobody can end.
+    /// A kernel thread, which no user can end.
     Kernel,
     /// Of the program that asks: another of its processes.
     Own,

@@ -73,7 +73,7 @@ fn through_user_namespace() -> Result<()> {
 
 fn try_features() -> BTreeMap<Feature, Outcome> {
     let mut tried = BTreeMap::new();
-    // Whatever stops the workshop from standing stops its first piece.
+    // An error that keeps the workshop from being built is reported for its first piece.
     match Workshop::open() {
         Err(error) => drop(tried.insert(Feature::Veth, Err(error.into()))),
         Ok(mut workshop) => workshop.try_all(&mut tried),

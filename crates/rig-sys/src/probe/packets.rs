@@ -59,7 +59,7 @@ impl Pair {
 
     fn try_all(&self) -> Packets {
         let near = self.xdp(&self.near, "near", Mode::Driver);
-        // By now the first has somebody to send to.
+        // The near port is open by now, so the far one has a peer to send to.
         let far = self.xdp(&self.far, "far", Mode::Driver);
         let live_frames = match &far {
             Ok(port) if port.is_live() => Ok(()),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Who the process is and the switches for user namespaces.
+/// The user of the process, its confinement, and the switches for user namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// Effective user, as the process's own user namespace numbers it.

@@ -12,7 +12,7 @@ use crate::socket::{set_congestion_control, set_option};
 pub struct Sockets {
     /// An io_uring that can send and receive (Linux 5.6).
     pub io_uring: Outcome,
-    /// `kernel.io_uring_disabled` (Linux 6.6): 0 for all, 1 for members of a group, 2 for nobody.
+    /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 members of a group, 2 none.
     pub io_uring_disabled: Option<u64>,
     /// MSG_ZEROCOPY on TCP sockets (Linux 4.14).
     pub zero_copy: Outcome,

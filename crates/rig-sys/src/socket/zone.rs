@@ -250,7 +250,7 @@ impl TryFrom<String> for NamedAddress {
     }
 }
 
-/// A socket's address that somebody wrote, as in `127.0.0.1:80`, `[::1]:80` or `[fe80::1%eth0]:80`.
+/// A socket's address as a user writes it: `127.0.0.1:80`, `[::1]:80` or `[fe80::1%eth0]:80`.
 ///
 /// # Errors
 /// When it is none, or an interface is missing or unknown.
@@ -259,7 +259,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, AddressError> {
     Ok(named.host().parse::<ZonedAddress>()?.at(named.port))
 }
 
-/// The addresses of a host that somebody wrote: an address, with its zone where it needs one, or a name.
+/// The addresses of a host as a user writes it: an address, with its zone where it needs one, or a name.
 ///
 /// # Errors
 /// When there is none that a socket can use.
@@ -320,7 +320,7 @@ mod tests {
 
     const LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 
-    /// The number of `lo` in whatever namespace the test is in.
+    /// The number of `lo` in the namespace that the test runs in.
     fn loopback() -> u32 {
         number_of("lo").unwrap()
     }

@@ -57,7 +57,7 @@ impl Pool {
 
     /// Gives the kernel the buffer back that a completion of `bytes` with `flags` has filled.
     pub(super) fn settle(&mut self, bytes: i32, flags: u32) {
-        // What took nothing has used nothing up, whatever an early kernel says of it.
+        // A completion without bytes has used no buffer, even if an early kernel names one.
         if let Some(buffer) = cqueue::buffer_select(flags).filter(|_| bytes > 0)
             && !cqueue::buffer_more(flags)
             && buffer < self.entries
@@ -73,7 +73,7 @@ impl Pool {
         let base = self.memory.at(0).as_ptr().cast::<BufRingEntry>();
         // SAFETY: the entry is within the mapping, whose every bit pattern is one. The kernel reads entries before the
         // tail alone, and this one is only now put before it; it has read what stood there, because there are no more
-        // buffers than entries. The tail lies in bytes of the first entry that nobody else writes to.
+        // buffers than entries. The tail lies in bytes of the first entry that only this thread writes to.
         unsafe {
             let entry = &mut *base.add(place);
             entry.set_addr(address);

@@ -30,7 +30,7 @@ struct Buffers {
 impl Slots {
     pub(super) fn new(sockets: usize, depth: usize, work: Work, message: &[u8]) -> Self {
         let slots = sockets * depth;
-        // Everybody may read the same message. What is dropped is not written anywhere, but needs an address.
+        // All slots may send the same message. Dropped bytes are not written anywhere, but need an address.
         let count = if work == Work::Receive { slots } else { 1 };
         let stride = if count == 1 { 0 } else { message.len().next_multiple_of(PAGE) };
         let mut memory = vec![0u8; count.saturating_sub(1) * stride + message.len() + PAGE];
@@ -96,7 +96,7 @@ impl Slots {
         self.busy -= 1;
     }
 
-    /// A slot's buffer. Nobody but the kernel uses it while the slot is taken.
+    /// A slot's buffer. Only the kernel uses it while the slot is taken.
     pub(super) fn buffer(&self, slot: usize) -> (*mut u8, u32) {
         let Buffers { start, stride, length, .. } = self.buffers;
         // The last buffer ends inside the memory, so this neither wraps nor leaves it.

@@ -52,15 +52,15 @@ fn name(text: &str) -> [u8; 16] {
 
 /// The beginning of `union bpf_attr` for a command, of which the kernel takes the rest as zeroes.
 fn bpf<T>(command: i32, attributes: &mut T) -> io::Result<i32> {
-    // SAFETY: the pointer and the length are those of the attributes, which are plain data; whatever they point to in
-    // turn is alive through the call, which is for each caller below to see to.
+    // SAFETY: the pointer and the length are those of the attributes, which are plain data; each caller below sees to it that
+    // the memory that they point to is alive through the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
 fn descriptor<T>(command: i32, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: the commands that come here return a new descriptor, which nobody else has.
+    // SAFETY: the commands that come here return a new descriptor, which nothing else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

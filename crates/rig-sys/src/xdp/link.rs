@@ -76,7 +76,7 @@ pub(super) fn all_multicast(interface: &str) -> crate::Result<OwnedFd> {
     if fd < 0 {
         return Err(failed(io::Error::last_os_error()));
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let membership = libc::packet_mreq {
         mr_ifindex: index as i32,

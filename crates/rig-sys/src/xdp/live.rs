@@ -22,7 +22,7 @@ use crate::netdev::Questions;
 /// Frames that wait at most; a power of two. A veth interface has room for 256 at once, but the kernel hands them over 64
 /// at a time, and the peer takes these before the next come.
 pub(super) const SLOTS: u32 = 256;
-/// So many frames, or fewer, go by the socket. Whatever their number, a system call that makes frames first makes 64 pages,
+/// So many frames, or fewer, go by the socket. For any number of them, a system call that makes frames first makes 64 pages,
 /// their pool and its registration, and in the end undoes all of it, which is about what sixteen socket buffers cost.
 const FEW: u32 = 16;
 /// Bytes of a slot: the frame's length, and the frame.
@@ -60,7 +60,7 @@ impl Maps {
         Ok(Arc::new(Self { frames, interface: devices, memory }))
     }
 
-    /// What the program does first: whatever does not come from `interface` is a frame to send.
+    /// What the program does first: a frame that does not come from `interface` is one to send.
     pub fn branch(&self, a: &mut Assembler, interface: u32) -> Label {
         let send = a.label();
         a.load(Size::Word, Reg::R2, CONTEXT, INGRESS);
@@ -150,7 +150,7 @@ pub struct LiveSender {
     put: u32,
     longest: u32,
     burst: u32,
-    /// What the kernel's frames begin as.
+    /// The bytes that the kernel's frames begin with.
     blank: Box<[u8]>,
     is_live: bool,
     /// When the interface is asked again, CLOCK_MONOTONIC.

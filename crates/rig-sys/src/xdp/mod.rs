@@ -3,7 +3,7 @@
 //!
 //! A [`Port`] takes queues of an interface over: a program at the interface, made here instruction by instruction, hands
 //! the frames that a [`Filter`] names to a socket for each queue. The program hangs on descriptors of this process alone,
-//! so it goes when the process ends, in whatever way.
+//! so it goes when the process ends, even by a crash.
 
 mod assemble;
 pub(crate) mod bpf;

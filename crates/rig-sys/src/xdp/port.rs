@@ -58,7 +58,7 @@ pub struct Place {
     pub cpu: Option<u32>,
 }
 
-/// The program at the interface. It goes when this does, in whatever way the process ends.
+/// The program at the interface. It goes when this does, even if the process crashes.
 #[derive(Debug)]
 pub(super) struct Attachment {
     link: OnceLock<OwnedFd>,

@@ -195,7 +195,7 @@ pub(super) fn open(
             _ => Error::new("make an AF_XDP socket", error).into(),
         });
     }
-    // SAFETY: a new descriptor that nobody else has.
+    // SAFETY: a new descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let bytes = ((RECEIVE + SEND) as usize * buffers.stride).next_multiple_of(PAGE);
     let memory = Mapping::memory(bytes).during(|| format!("take {bytes} bytes for frames"))?;
@@ -430,7 +430,7 @@ impl Sender {
         }
         self.put += 1;
         // SAFETY: a buffer of the half that is sent from, which the kernel does not read before the entry is submitted
-        // in `flush`, which needs this value alone. Nobody else has it: it was on the list.
+        // in `flush`, which needs this value alone. The buffer was on the free list, so no other slice refers to it.
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.memory.at(buffer as usize).as_ptr(), length) })
     }
 

@@ -117,7 +117,7 @@ fn a_process_has_a_start_time_until_it_ends() {
     let its = process::start_time(child.id()).unwrap();
     assert!(its >= me);
     process::kill(child.id()).unwrap();
-    // Ended, and nobody has collected it.
+    // Ended, and its parent has not collected it yet.
     until(|| process::start_time(child.id()).is_none().then_some(()));
     assert!(fs::exists(format!("/proc/{}", child.id())).unwrap());
     assert_eq!(child.wait().unwrap().signal(), Some(9));

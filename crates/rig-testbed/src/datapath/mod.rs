@@ -37,7 +37,7 @@ pub trait Datapath: fmt::Debug + Sync {
     /// By which suites, records and commands call it: letters, digits and `-`.
     fn name(&self) -> &'static str;
 
-    /// What is wrong with what a suite asks of it, on whatever machine.
+    /// What is wrong with what a suite asks of it, on any machine.
     ///
     /// # Errors
     /// The first mistake, with the key that it is in.
@@ -67,8 +67,8 @@ pub trait Datapath: fmt::Debug + Sync {
         &[]
     }
 
-    /// What is wrong with the arguments of one of its [`commands`](Self::commands), on whatever testbed: a suite says them
-    /// long before an agent hears them.
+    /// What is wrong with the arguments of one of its [`commands`](Self::commands) on any testbed: a suite names them long before
+    /// an agent is asked to carry them out.
     ///
     /// # Errors
     /// The mistake.

@@ -69,7 +69,7 @@ impl AgentProcess {
         }
     }
 
-    /// Of the datapath.
+    /// The name of the datapath.
     pub fn name(&self) -> &'static str {
         self.datapath.name()
     }

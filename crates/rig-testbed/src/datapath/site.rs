@@ -12,7 +12,7 @@ use crate::Testbed;
 use crate::plan::{IpNet, Plan};
 use crate::topology::{DUT, Endpoint, Pool, Topology, client_link, server_link, uplink, uplink_to};
 
-/// A node as an agent finds it, in a testbed that stands: all that an agent has to know, whatever process it is in.
+/// A node of a testbed that stands, as an agent needs to know it, in the runner's process or in one of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
@@ -51,23 +51,23 @@ pub struct Interface {
     pub to: String,
 }
 
-/// What clients connect to, and who serves them: of a node that stands between both.
+/// What clients connect to and the servers behind it, as a node between both needs to know them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Services {
     pub protocol: Protocol,
     /// Addresses and ports that clients connect to.
     pub addresses: Vec<SocketAddr>,
-    /// Of the servers; each listens on every port of the services.
+    /// The servers' addresses; each server listens on every port of the services.
     pub backends: Vec<IpAddr>,
     /// Where packets to servers may come from.
     pub local: Vec<IpAddr>,
-    /// The nodes of both.
+    /// The clients' node and the servers' node.
     pub clients: String,
     pub servers: String,
 }
 
-/// The same before there is a testbed.
+/// [`Services`] as they are asked for, before there is a testbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServicesAsked {
     pub protocol: Protocol,
@@ -174,7 +174,7 @@ impl Site {
         self.networks
     }
 
-    /// A container of whatever node, by `node/container`.
+    /// A container of any node, by `node/container`.
     ///
     /// # Errors
     /// When there is none of this name.

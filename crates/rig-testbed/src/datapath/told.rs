@@ -89,7 +89,7 @@ mod tests {
         let (begin, end) = (counters(7, &[("full", 2)]), counters(10, &[("full", 2), ("late", 3)]));
         assert_eq!(end.since(&begin), counters(3, &[("full", 0), ("late", 3)]));
         assert_eq!(end.since(&begin).only_drops_that_occurred(), counters(3, &[("late", 3)]));
-        // What starts anew has counted nothing less than nothing.
+        // Counters that start anew give differences of zero, not below it.
         assert_eq!(begin.since(&end), counters(0, &[("full", 0)]));
     }
 }

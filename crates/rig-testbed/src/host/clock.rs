@@ -34,7 +34,7 @@ pub(super) fn measure(now: impl Fn() -> Result<u64>) -> Result<ClockOffset> {
 }
 
 impl ClockOffset {
-    /// Of the runner's own clock.
+    /// The offset of the runner's own clock to itself.
     pub const NONE: Self = Self { ns: 0, bound_ns: 0 };
 
     /// A time of the host's clock by the runner's.

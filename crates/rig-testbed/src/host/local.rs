@@ -45,7 +45,7 @@ impl Local {
         Ok(Self { accountant: Accountant::start(), ..Self::uncounted()? })
     }
 
-    /// For nodes whose CPU time nobody asks for: it is read where the kernel keeps it.
+    /// For nodes whose CPU time needs no exact count: it is read from the kernel's own counters.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -200,7 +200,7 @@ impl Host for Local {
         self.marks.get_mut().clear();
         self.sampler.take();
         self.nodes = Namespaces::default();
-        // Until there are nodes again nobody asks.
+        // The count costs CPU time, and without nodes no reading needs it.
         self.accountant.count_on(&[])
     }
 }

@@ -7,7 +7,7 @@
 //!                    ^                                             | standard input and output
 //!                    +------------------------- serve: ... to another netrig, whose own host is Local
 //! ```
-//! What the lines say is in [`protocol`]; they can be carried by whatever carries two streams of bytes.
+//! What the lines say is in [`protocol`]; anything that carries two streams of bytes can carry them.
 
 mod clock;
 mod local;
@@ -34,8 +34,8 @@ use crate::plan::Plan;
 use crate::preflight::Reachable;
 use crate::sampler::NodeSample;
 
-/// A machine on which nodes live, or what stands for one. What goes in and what comes out are plain values, so that the
-/// machine may be another process or another machine; what cannot be done from elsewhere is refused by name.
+/// The place where nodes live: this process, another process or another machine. Arguments and results are plain values, so that
+/// they can be sent; what needs the nodes' namespaces in this process is refused by name elsewhere ([`Ability`]).
 pub trait Host: fmt::Debug {
     /// For records and messages: `local`, `child`.
     fn name(&self) -> &str;
@@ -52,8 +52,7 @@ pub trait Host: fmt::Debug {
     /// Keeps the program that does the host's own work off these CPUs, where it may use others.
     fn keep_off(&self, cpus: &CpuSet) -> Result<()>;
 
-    /// Builds the nodes of a plan, the wires between them, and whatever else it says; or adds to what stands what a part of
-    /// a plan says.
+    /// Builds the nodes of a plan, the wires between them, and all else that it names. A part of a plan is added to what stands.
     fn apply(&mut self, part: &Plan) -> Result<()>;
 
     /// The host as one whose nodes are namespaces of this process; `None` where they are another's.
@@ -61,7 +60,7 @@ pub trait Host: fmt::Debug {
         None
     }
 
-    /// Sends from each of these containers to each other of its network, and looks who receives it.
+    /// Sends from each of these containers to each other of its network, and checks which container receives it.
     ///
     /// # Errors
     /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it.
@@ -130,8 +129,8 @@ pub enum Ability {
     Stacks,
 }
 
-/// A host that cannot be asked any more: it is gone, silent, or says what nobody understands. What it was asked for it has not
-/// refused.
+/// A host that cannot be asked any more: it is gone, silent, or breaks the protocol. This is no refusal of what it was asked
+/// for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LostHost(pub String);

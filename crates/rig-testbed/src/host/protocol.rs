@@ -138,7 +138,7 @@ pub enum FromHost {
 pub enum Answer {
     Done,
     Facts(Facts),
-    /// Who is not reached, or what is not for it.
+    /// The container that is not reached, or that receives what is for another.
     Networks {
         unfit: Option<Unfit>,
     },

@@ -1,8 +1,8 @@
 //! A host that is another process: it is asked in lines of JSON ([`protocol`](super::protocol)), as it would be over a
 //! network.
 //!
-//! One thread reads all that the host says and divides it: answers go to whoever asked, outputs of processes into pipes that
-//! look like those of children. It never waits for anybody but the host, so that neither side can keep the other from going on.
+//! One thread reads all that the host says and divides it: answers go to the caller that waits for them, outputs of processes
+//! into pipes that look like those of children. It never waits for anything but the host, so that neither side can block the other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,7 +51,7 @@ pub struct Remote {
     listener: Option<JoinHandle<()>>,
 }
 
-/// What the listener hands to whoever asks.
+/// What the listener thread hands to the caller that waits for an answer.
 #[derive(Debug)]
 enum Said {
     Greeting(Result<Greeting, rig_lines::Error>),
@@ -74,7 +74,7 @@ struct State {
     gone: Option<String>,
 }
 
-/// What is known here of a process there.
+/// What this side knows of a process on the host.
 #[derive(Debug)]
 struct Far {
     stdout: Outlet,
@@ -82,10 +82,10 @@ struct Far {
     status: Option<ExitStatus>,
 }
 
-/// What a process wrote, on its way to whoever reads it here.
+/// What a process on the host wrote, on its way to the reader of its pipe here.
 #[derive(Debug)]
 struct Outlet {
-    /// `None` once everything has been written, or nobody reads any more.
+    /// `None` once everything has been written, or the reader has closed its end.
     pipe: Option<Arc<OwnedFd>>,
     waiting: VecDeque<u8>,
     is_ended: bool,
@@ -155,7 +155,7 @@ impl Remote {
         let number = self.number.get();
         self.number.set(number + 1);
         if self.link.say(&ToHost::Ask { number, question }).is_err() {
-            // What it said before it went is of no use any more, but for the reason.
+            // Answers that the host sent before it ended are skipped, to find the reason that it gave.
             while self.hear(PATIENCE).is_ok() {}
             return Err(self.why_gone());
         }
@@ -267,7 +267,7 @@ impl Host for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // It ends with its input.
+        // The host's program ends when its input ends.
         drop(self.link.voice().take());
         let program = self.program.get_mut();
         if wait_for(program, END_PATIENCE).is_none() {
@@ -275,13 +275,13 @@ impl Drop for Remote {
             let _ = program.wait();
         }
         if let Some(listener) = self.listener.take() {
-            // Its panic, if it had one, has been said.
+            // If the thread panicked, its message is on standard error already.
             let _ = listener.join();
         }
     }
 }
 
-/// How a process ends within so long.
+/// The exit status of a process; `None` when it does not end in time.
 fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + patience;
     loop {
@@ -309,7 +309,7 @@ impl Link {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The host reads whatever comes, so that this does not wait for long.
+    /// The host always reads at once, so that this does not block for long.
     fn say(&self, message: &impl serde::Serialize) -> io::Result<()> {
         let line = encode(message, PROTOCOL.longest).map_err(io::Error::other)?;
         match self.voice().as_mut() {
@@ -318,7 +318,7 @@ impl Link {
         }
     }
 
-    /// Nothing comes from the host any more: whoever waits for one of its processes hears that.
+    /// Nothing comes from the host any more: callers that wait for one of its processes get an error.
     fn lose(&self, why: String) {
         let mut state = self.state();
         state.gone = Some(why);
@@ -355,7 +355,7 @@ impl Outlet {
                 Ok(count) => drop(self.waiting.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // Nobody reads it.
+                // The reader has closed its end.
                 Err(_) => self.waiting.clear(),
             }
         }
@@ -404,7 +404,7 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
             };
             if !is_greeted {
                 is_greeted = true;
-                // Somebody waits for this, or has given up.
+                // A caller that no longer waits for the greeting has closed the channel.
                 let _ = say.send(Said::Greeting(PROTOCOL.check(line)));
             } else if let Err(why) = take(line, link, say) {
                 return why;
@@ -416,11 +416,11 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
 /// One thing that the host says.
 fn take(line: &[u8], link: &Link, say: &Sender<Said>) -> Result<(), String> {
     let of = |process: u64, act: &mut dyn FnMut(&mut Far)| {
-        // Of one that nobody here wants to hear of any more.
+        // The caller may have dropped the process already.
         let _ = link.state().processes.get_mut(&process).map(act);
     };
     match decode(line).map_err(|error| error.to_string())? {
-        // Nobody listens when the host is given up.
+        // The channel is closed when the caller has given the host up.
         FromHost::Answer { number, answer } => drop(say.send(Said::Answer(number, Ok(answer)))),
         FromHost::Refused { number, why } => drop(say.send(Said::Answer(number, Err(why)))),
         FromHost::Output { process, data } => of(process, &mut |far| far.stdout.push(&data.0)),
@@ -461,7 +461,7 @@ impl Drop for Input {
     }
 }
 
-/// What becomes of a process there.
+/// The life of a process on the host.
 struct FarLife {
     link: Arc<Link>,
     process: u64,

@@ -24,7 +24,7 @@ const MOST_WAITING: usize = 4 << 20;
 /// How often a process whose outputs have ended is looked after, until it has ended too.
 const COLLECTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// How long whoever does not read may keep the last words of a host that ends.
+/// How long a host that ends waits for a runner that does not read its last lines.
 const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Serves a runner until it closes `input`: with `host`, everything that it made is gone then. To be called on the thread
@@ -221,7 +221,7 @@ impl Server<'_> {
             match if goes_on { None } else { process.life.try_wait().transpose() } {
                 None => true,
                 Some(status) => {
-                    // One that nobody can wait for any more has been killed.
+                    // A process that can no longer be waited for is told as killed (signal 9).
                     ended.push((*number, status.map_or(9, ExitStatusExt::into_raw)));
                     false
                 }

@@ -1,4 +1,4 @@
-//! Nodes in namespaces of this process: they are gone when it ends, in whatever way, or the value is dropped.
+//! Nodes in namespaces of this process: they are gone when it ends, also when it is killed, or the value is dropped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ pub struct Namespaces {
     nodes: Vec<NodeSpaces>,
 }
 
-/// A node's namespaces. It builds its part of a plan, but for the wires, which are nobody's alone.
+/// A node's namespaces. It builds its part of a plan, but for the wires, each of which joins two nodes.
 #[derive(Debug)]
 pub struct NodeSpaces {
     name: String,
@@ -29,15 +29,15 @@ pub struct NodeSpaces {
     limited: Vec<At>,
 }
 
-/// What is done to a namespace of which a plan says something.
+/// A step of building one namespace of a plan.
 type Step = fn(&mut Place, &Space) -> Result<()>;
 
 /// Longest time for the kernel to work off the changes of carrier; a loaded machine takes milliseconds.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Namespaces {
-    /// Builds a plan, or adds to what stands what a part of one says: a namespace that is there already is not made again.
-    /// All nodes go from one phase to the next together, so that no order of nodes or interfaces is to be minded.
+    /// Builds a plan, or adds a part of one to what stands: a namespace that is there already is not made again. All nodes go from
+    /// one phase to the next together, so that the order of nodes and interfaces in a plan does not matter.
     ///
     /// # Errors
     /// Names the step that the kernel refused, or what the plan names and does not have. What was built until then stays
@@ -60,7 +60,7 @@ impl Namespaces {
         self.wait_until_operational(plan, Link::has_carrier)
     }
 
-    /// Those that stand.
+    /// The nodes that are built.
     pub fn nodes(&self) -> &[NodeSpaces] {
         &self.nodes
     }
@@ -229,7 +229,7 @@ fn interface_of<'a>(node: &'a Node, at: &At) -> Result<&'a Interface> {
         .ok_or_else(|| lost(&format!("{}:{}", at.space, at.interface)))
 }
 
-/// Something that a plan names and nobody has.
+/// A plan names a node, namespace or interface that the testbed does not have.
 fn lost(name: &str) -> Error {
     Error::new(format!("find {name} in the plan of a testbed"), io::Error::from(io::ErrorKind::NotFound))
 }

@@ -21,7 +21,7 @@ pub struct Place {
     pub ns: NetNs,
     pub counters: NamespaceCounters,
     netlink: Netlink,
-    /// The CPUs that interfaces which are made now will steer what they receive to.
+    /// The CPUs to which interfaces that are made from now on steer received packets.
     announced: CpuSet,
 }
 
@@ -121,7 +121,7 @@ impl Place {
         Ok(())
     }
 
-    /// Sets what interfaces may send at most, their offloads, and for whom they answer.
+    /// Sets the rate limits of interfaces, their offloads, and proxy ARP.
     pub(super) fn limit(&mut self, space: &Space) -> Result<()> {
         let mut offloads: Vec<(&str, Offload, bool)> = Vec::new();
         for own in &space.interfaces {
@@ -187,7 +187,7 @@ impl Place {
         Ok(())
     }
 
-    /// Sets what users chose, on what stands: it may replace what the steps before have set.
+    /// Sets what users chose. This is the last step, since it may replace settings of the steps before.
     pub(super) fn set_chosen(&mut self, space: &Space) -> Result<()> {
         let name = self.name.clone();
         let here = |error: Error| Error::new(format!("{} in {name}", error.operation), error.source);

@@ -1,9 +1,9 @@
 //! What is built, as a value: nodes, the network namespaces in them, interfaces, wires, addresses, routes, limits, and the
 //! CPUs on which nodes receive.
 //!
-//! A plan knows no path, and whoever builds one ([`crate::namespaces`]) knows nothing else. It says everything itself, hardware
-//! addresses too, so that a part of it that concerns one node needs no other node to be built first. As JSON it is the
-//! same testbed.
+//! A plan knows no path, and the builder ([`crate::namespaces`]) knows nothing but the plan. It names everything explicitly,
+//! hardware addresses too, so that the part for one node can be built before any other node. Written as JSON and read again
+//! it gives the same testbed.
 
 mod draw;
 mod settings;
@@ -110,7 +110,7 @@ pub struct Interface {
     pub qdisc: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpNet>,
-    /// Answers at once who asks by ARP for an address that the namespace has a route to by another interface.
+    /// Proxy ARP, without delay, for addresses that the namespace has a route to by another interface.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxy_arp: bool,
     /// CPUs that process what each of its queues receives (receive packet steering).
@@ -179,7 +179,7 @@ pub struct Route {
     pub interface: Option<String>,
 }
 
-/// Where an address is, for good, so that nobody has to ask.
+/// A permanent neighbour entry, so that no ARP or neighbour discovery is needed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neighbour {
@@ -191,7 +191,7 @@ pub struct Neighbour {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threads {
-    /// Those of the queues, in turn.
+    /// The CPUs of the queues' threads, in turn.
     pub cpus: Vec<u32>,
     #[serde(with = "AsUrgency")]
     pub urgency: Urgency,

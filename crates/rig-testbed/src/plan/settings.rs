@@ -33,7 +33,8 @@ impl Plan {
         })
     }
 
-    /// A veth pair has as many queues as it is made with, whatever the machine's CPUs: most cards have one for each.
+    /// A veth pair has as many queues as it is made with, however many CPUs the machine has; most network cards have a queue for
+    /// each CPU.
     fn queues(&self) -> Option<String> {
         let ends = self.interfaces().filter(|(.., interface)| interface.link == Link::Wire);
         let queues: BTreeSet<u32> = ends.map(|(.., interface)| interface.queues).collect();

@@ -1,4 +1,4 @@
-//! The addresses of all that a testbed consists of, and who takes packets next.
+//! The addresses of all parts of a testbed, and the next hop of packets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -52,9 +52,9 @@ impl Topology {
         self.path.definition().container_address(self.family, node, self.number_in_network(node, container))
     }
 
-    /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are of
-    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are set apart for such tests; those of IPv4 of a
-    /// third node and more, for whom there is no room there, of 10.0.0.0/8.
+    /// The pool of addresses of an endpoint that makes its packets itself: none of them is the kernel's. Pools are parts of
+    /// 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180, 8), which are reserved for such tests. The IPv4 pools of the
+    /// third node and of further ones find no room there and are parts of 10.0.0.0/8.
     pub fn pool(&self, endpoint: &Endpoint) -> Option<Pool> {
         let (node, container) = self.place_of(endpoint)?;
         let side = if self.path.has_dut() { node / 2 } else { node };
@@ -80,7 +80,7 @@ impl Topology {
         }
     }
 
-    /// Who takes what `endpoint` sends to `peer`.
+    /// The next hop of what `endpoint` sends to `peer`.
     pub fn next_hop(&self, endpoint: &Endpoint, peer: &Endpoint) -> Option<NextHop> {
         let place = self.place_of(endpoint)?;
         Some(self.path.definition().next_hop(self, place, peer))
@@ -137,7 +137,7 @@ impl Pool {
     }
 }
 
-/// Who takes the packets of an endpoint that makes them itself.
+/// The next hop of an endpoint that makes its packets itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextHop {
     /// The other end, on the same link.

@@ -1,5 +1,5 @@
-//! What users choose to be set on a testbed, beside what its path sets: offloads, queueing disciplines, sysctls, and who processes
-//! what is received.
+//! What users choose to be set on a testbed, beside what its path sets: offloads, queueing disciplines, sysctls, and the CPUs that
+//! process received packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -153,7 +153,7 @@ fn check_sysctl(key: &str) -> Result<(), TopologyError> {
 }
 
 impl Topology {
-    /// The same testbed with more set on it; of two that set the same the last holds.
+    /// This testbed with more set on it; when two set the same thing, the last holds.
     ///
     /// # Errors
     /// When it names what the testbed does not have, or sets nothing.

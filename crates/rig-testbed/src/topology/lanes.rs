@@ -32,7 +32,7 @@ impl Topology {
     /// Lanes that a testbed may have. Subnets are numbered by them, in 8 bits with room for others.
     pub const LANES_MAX: u32 = 64;
 
-    /// The same testbed with so many wires in place of each.
+    /// This testbed with so many wires in place of each.
     ///
     /// # Errors
     /// When its path or its wire does not allow it.
@@ -76,8 +76,8 @@ impl Topology {
         total / self.lanes + u32::from(lane < total % self.lanes)
     }
 
-    /// `total` addresses of an endpoint, of its lanes in turn: whoever uses them one after the other keeps all its workers
-    /// busy.
+    /// `total` addresses of an endpoint, of its lanes in turn: a load that uses them one after the other keeps the workers of all
+    /// lanes busy.
     pub fn addresses(&self, endpoint: &Endpoint, total: u32) -> Option<Vec<IpAddr>> {
         let pools: Vec<Pool> = (0..self.lanes).map(|lane| self.lane_pool(endpoint, lane)).collect::<Option<_>>()?;
         let rows = (1..=total.div_ceil(self.lanes)).flat_map(|host| pools.iter().map(move |pool| pool.at(host)));
@@ -85,7 +85,7 @@ impl Topology {
     }
 }
 
-/// The same host `subnets` further, of the size that wires and pools have.
+/// The address of the same host number, but `subnets` subnets further; the subnets have the size of those of wires and pools.
 fn shifted(address: IpAddr, subnets: u32) -> IpAddr {
     match address {
         IpAddr::V4(address) => std::net::Ipv4Addr::from_bits(address.to_bits() + (subnets << 8)).into(),

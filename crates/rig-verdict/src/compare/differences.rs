@@ -22,7 +22,7 @@ pub struct Conditions {
     cpus: Vec<String>,
     /// `None` when this netrig cannot read the run's suite.
     suite: Option<Suite>,
-    /// Of a test between two machines, the other one and the load.
+    /// For a test between two machines: the other machine and the load.
     ends: Option<(Peer, Vec<Value>)>,
     /// The device under test, by scenario.
     duts: BTreeMap<String, BTreeSet<String>>,
@@ -55,11 +55,11 @@ impl Conditions {
     pub fn gates(&self, id: &str, side: Side, metric: Metric) -> bool {
         let scenario = self.suite.as_ref().and_then(|suite| suite.scenario(id));
         if self.ends.is_some() {
-            // As of suites: the result, and what it cost.
+            // As suites do: the result of the load, and its cost.
             let rates = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Cpu];
             return metric.is_primary() || rates.contains(&metric);
         }
-        // Of a suite that cannot be read, all.
+        // When the suite cannot be read, all figures are watched.
         metric.is_primary() || scenario.is_none_or(|scenario| scenario.watched.contains(&(side, metric)))
     }
 
@@ -81,7 +81,8 @@ impl Conditions {
     }
 }
 
-/// The load is no setting: it is noise itself. A commit names the sources, whose contents the build tells.
+/// The environment without the load average, which is noise and no setting, and without the commit: the build tells whether the
+/// sources are the same.
 fn still(environment: &Environment) -> Environment {
     Environment { load_average_hundredths: 0, netrig_commit: None, ..environment.clone() }
 }
@@ -93,7 +94,7 @@ fn bare(scenario: Scenario) -> Scenario {
     Scenario { name: String::new(), about: String::new(), notes, watched, before, ..scenario }
 }
 
-/// All that differs, what decides most first.
+/// All differences, those that decide most first.
 pub(super) fn between(
     old: &RunData,
     new: &RunData,
@@ -155,7 +156,7 @@ fn host(run: &RunData) -> String {
     elsewhere.unwrap_or("the runner's own").to_owned()
 }
 
-/// Of a run that took turns.
+/// The command before each trial of a run that took turns.
 fn command(run: &RunData) -> String {
     let command = run.run.turns.as_ref().map_or("", |turns| turns.command.as_str());
     if command.is_empty() { "none".to_owned() } else { command.to_owned() }
@@ -168,7 +169,7 @@ fn inside(scenario: &ScenarioData) -> BTreeSet<String> {
     commands.filter_map(one).collect()
 }
 
-/// The same of several scenarios together.
+/// What was run in nodes before the trials of all these scenarios, in one text.
 fn all_inside<'a>(scenarios: impl Iterator<Item = &'a ScenarioData>) -> String {
     let all: BTreeSet<String> = scenarios.flat_map(inside).collect();
     if all.is_empty() { "none".to_owned() } else { all.into_iter().collect::<Vec<_>>().join("; ") }
@@ -184,7 +185,7 @@ fn systems(scenario: &ScenarioData) -> BTreeSet<&str> {
     scenario.trials.iter().filter_map(|trial| trial["middle"]["system"].as_str()).collect()
 }
 
-/// What CPU time by layer was divided by: what is not for the same thing is not compared.
+/// A difference in what CPU time by layer is divided by: times per different things are not compared.
 fn layers_per(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
     let units =
         |scenario: &ScenarioData| -> BTreeSet<String> { scenario.layers.iter().map(|l| l.unit.clone()).collect() };
@@ -323,7 +324,7 @@ fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<It
 
 /// Something disturbed one run more than the other.
 fn doubts(old: &ScenarioData, new: &ScenarioData) -> Vec<Difference> {
-    // The same share of the trials in both is no difference.
+    // An equal share of flagged trials in both runs is no difference.
     let differs = |before: Flagged, after: Flagged| before.trials * after.of != after.trials * before.of;
     let difference = |(kind, before, after): (&str, Flagged, Flagged)| Difference {
         what: format!("Trials of {} flagged {kind}", old.id),

@@ -1,4 +1,4 @@
-//! Anybody's run, for a fuzzer.
+//! A fuzz target: compares a run that is read from arbitrary text.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,8 +10,8 @@ use rig_stats::units::Percent;
 use super::{Input, MINIMUM_PERCENT, Options, compare};
 use crate::export::{self, RunData};
 
-/// Reads a run as a file has it, writes it again, and holds it against itself, as if it had been made twice. An error is an answer. How
-/// many figures were compared.
+/// Reads a run from the text of a file, writes it again, and compares it with itself, as if it had been made twice. A text that is
+/// refused is no failure. Returns how many figures were compared.
 ///
 /// # Panics
 /// When what was written is read as something else, or a figure is better or worse than itself.

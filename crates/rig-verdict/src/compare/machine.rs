@@ -20,7 +20,7 @@ pub(super) fn change(old: &Conditions, new: &Conditions) -> Option<f64> {
     is_apart(ratio).then_some(ratio)
 }
 
-/// That for the reader; also where only one of the runs knows.
+/// The difference of the calibrations, for the reader; also where only one of the runs has one.
 pub(super) fn difference(old: &Conditions, new: &Conditions) -> Option<Difference> {
     let words = |ns: Option<f64>| ns.map_or_else(|| "not recorded".to_owned(), |ns| format!("{:.1} us", ns / 1e3));
     let (one, other) = (old.work_ns, new.work_ns);

@@ -1,4 +1,4 @@
-//! Two runs held against each other: what changed in each figure, how surely, and what else changed that could explain it.
+//! The comparison of two runs: how each figure changed, how surely, and what else changed that could explain it.
 //!
 //! The statistics are [`rig_stats::compare`]'s; here is which values go in. A run is compared as its JSON shows it
 //! ([`RunData`]), so that one from the store and one from a file are the same thing.
@@ -199,9 +199,9 @@ struct Alike<'a> {
     old: Vec<&'a RunData>,
     /// Like the new run, with it and without the old one; empty when both are alike.
     new: Vec<&'a RunData>,
-    /// Those that would be alike, had not another machine made them.
+    /// Runs that would be alike, but that another machine made.
     others: Vec<OtherMachine>,
-    /// Those that would be alike, had not something from outside disturbed most of their trials.
+    /// Runs that would be alike, but that had most of their trials disturbed from outside.
     disturbed: Vec<&'a RunData>,
 }
 

@@ -1,4 +1,4 @@
-//! Two runs that took turns: which trial of one stands beside which of the other.
+//! Two runs that took turns: which trial of one is paired with which of the other.
 
 use std::collections::BTreeMap;
 

@@ -98,9 +98,10 @@ pub fn set_apart(calibrated: &BTreeMap<RunId, Calibrated>) -> BTreeMap<RunId, Se
     let mut apart = BTreeMap::new();
     for runs in kinds.values() {
         let like = |own: f64| runs.iter().filter(|(_, other)| !is_apart(*other / own)).count();
-        // Of as many the latest: a machine that moved for good is the usual one from then on.
+        // The run that most runs are like; `max_by_key` takes the latest of equals, since after a lasting change the new machine is
+        // the usual one.
         let Some((usual, n)) = runs.iter().map(|(_, own)| (*own, like(*own))).max_by_key(|(_, n)| *n) else { continue };
-        // Of two runs that differ neither is the usual one.
+        // A run that is like no other shows nothing usual.
         if n < 2 {
             continue;
         }

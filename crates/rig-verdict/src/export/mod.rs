@@ -369,7 +369,7 @@ pub fn read(path: &Path) -> Result<RunData, ImportError> {
     parse(path, &mistakes::read_text(path).map_err(unreadable)?)
 }
 
-/// The same of the text of `path`, which is only named.
+/// Reads a run, or a test between two machines, from `text`; errors name `path`.
 pub(crate) fn parse(path: &Path, text: &str) -> Result<RunData, ImportError> {
     let own = || path.to_owned();
     let mut report: Value =

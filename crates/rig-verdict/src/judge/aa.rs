@@ -1,5 +1,5 @@
-//! The judge put to the test: figures of a scenario held against those of the same scenario made again in each block. Whatever it
-//! says of them is wrong, and may be said as often as the level allows.
+//! The A/A check of the judge: figures of a scenario compared with those of the same scenario measured again in each block. Every
+//! difference that it finds is a false alarm, of which there may be as many as the level allows.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Evidence, Rule, Ruling, judge};
 
-/// Within which figures are the same.
+/// The relative difference within which figures are the same.
 const MARGIN: f64 = 0.05;
 
 /// What was said of a scenario that was measured twice in each block.

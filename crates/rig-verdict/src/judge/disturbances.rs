@@ -1,4 +1,4 @@
-//! What was done to trials beside what was asked of them, as far as it was measured.
+//! Measured disturbances of trials, such as CPU time of other programs.
 
 use rig_facts::claim::{Claim, Disturbance, FigureRef, Metric, Side};
 use rig_facts::figures::is_on;
@@ -26,7 +26,7 @@ fn is_cpu_time(metric: Metric) -> bool {
     matches!(metric, Metric::Cpu | Metric::ServiceDemand | Metric::TransactionDemand)
 }
 
-/// Of all trials of a claim's figures. What is not known of each trial is left out.
+/// The disturbances of all trials of a claim's figures, without those that are not known of each trial.
 pub(super) fn of<'a>(
     claim: &Claim,
     blocks: &[u32],
@@ -43,7 +43,7 @@ pub(super) fn of<'a>(
     MEASURES.into_iter().filter_map(disturbance).collect()
 }
 
-/// By how much more the second trial of each pair was disturbed, in what a figure of theirs depends on.
+/// How much more the second trial of each pair was disturbed than the first, by each disturbance that the figure depends on.
 pub(crate) fn between(side: Side, metric: Metric, pairs: &[(&TrialRecord, &TrialRecord)]) -> Vec<Covariate> {
     let covariate = |(name, measure): (&str, Measure)| {
         let difference = |(old, new): &(&TrialRecord, &TrialRecord)| Some(measure(new, side)? - measure(old, side)?);
@@ -66,8 +66,8 @@ fn mean(trial: &TrialRecord, side: Side, of: fn(&CpuUse) -> f64) -> Option<f64> 
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// By what factor the CPU time of that side is more than without other programs', as a logarithm. Known where CPU time is counted
-/// exactly: what tasks had, less the processes of all nodes on the same CPUs.
+/// The factor, as a logarithm, by which other programs increase the CPU time of that side. Known where CPU time is counted exactly:
+/// the time of all tasks, less that of the processes of all nodes on the same CPUs.
 fn others(trial: &TrialRecord, side: Side) -> Option<f64> {
     let cpus: Vec<&CpuUse> = nodes(trial, side).flat_map(|node| &node.cpus).collect();
     let shares = |node: &&NodeRecord| node.cpus.iter().any(|own| cpus.iter().any(|cpu| cpu.cpu == own.cpu));

@@ -280,7 +280,7 @@ fn what_a_look_decided_stays_decided() {
         Verdict::Holds,
         "by the look after 6 blocks or 12"
     );
-    // Whatever comes later, of other claims, does not take it back.
+    // Trials that are made later, for other claims, do not take the verdict back.
     trials.extend((19..=30).flat_map(|block| [carried("A", Some(block), 100.0), carried("B", Some(block), 300.0)]));
     let over = Rule { is_over: true, ..early };
     let ruling = &rule_on(&claim, &trials, &over)[0];

@@ -143,7 +143,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
         store,
     };
     let made = make(args, at_most, &pair, &cancel);
-    // Whatever happened, the machine is to be left as the user wants it.
+    // Also after an error, since the command leaves the machine as the user wants it.
     let after = args.after.as_deref().map_or(Ok(()), |after| shell(after).context("the command at the end"));
     if let (Err(_), Err(error)) = (&made, &after) {
         note(in_words(error));
@@ -229,7 +229,7 @@ fn take_turns(at_most: AtMost, mut runs: [&mut Run; 2], progress: &mut TurnsProg
         for run in &mut runs {
             run.turn()?;
         }
-        // Who comes first changes: old, new, new, old, so that a machine that gets slower favours neither.
+        // The order changes (old, new, new, old), so that a machine that gets slower favours neither run.
         runs.reverse();
         progress.turn_done();
     }

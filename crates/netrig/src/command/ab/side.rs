@@ -1,4 +1,4 @@
-//! One of the two runs, as a process that makes a trial when it is told to.
+//! One of the two runs of `netrig ab`: a process that makes a trial when it is told to.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};

@@ -74,7 +74,7 @@ impl<'a> Kept<'a> {
         })
     }
 
-    /// Of the run in the store.
+    /// The number of the run in the store.
     pub fn number(&self) -> Option<String> {
         self.id.map(|id| id.to_string())
     }
@@ -180,7 +180,7 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
         test: &test,
         trials: &run.trials,
         partial: None,
-        // Who gave the turns ended it.
+        // A run that took turns has all its trials when its starter ends it.
         planned: if options.turns.is_some() { run.summary.stored_trials } else { run.summary.planned_trials },
         started_unix_ms: run.summary.started_unix_ms,
         server: server.as_ref(),

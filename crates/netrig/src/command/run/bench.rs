@@ -79,7 +79,7 @@ impl Bench {
         let Survey { host, elsewhere, rootless, left_out } = survey;
         let Selection { suite, cpus, layers, .. } = selection;
         let started = Timestamp::now();
-        // Which order is drawn does not matter, only that nobody chose it.
+        // Any order will do as long as it is drawn at random.
         let seed = seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
         let cancel = cancel_on_signal()?;
         let mut rig = Rig::on(host, cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).or_exit(Exit::Lacking)?;

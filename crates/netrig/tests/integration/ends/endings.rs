@@ -1,4 +1,4 @@
-//! Whoever ends, and however.
+//! How tests end when the client, the server or a worker ends, is stopped or is killed.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;

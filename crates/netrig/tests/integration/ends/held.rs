@@ -1,4 +1,4 @@
-//! A server's limits hold whatever a client does.
+//! A server's limits hold against every client.
 
 use std::fs;
 use std::io::{Read, Write};

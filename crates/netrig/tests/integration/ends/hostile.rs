@@ -127,7 +127,7 @@ fn a_thousand_half_open_clients_cost_little() {
     let memory = server.most_memory();
     assert!(memory < 64 << 20, "the server took {memory} bytes");
     io::stderr().write_all(format!("1000 half-open clients: {} KiB at most\n", memory >> 10).as_bytes()).unwrap();
-    // Who is in is served.
+    // A client that is connected already is served.
     let link = &mut links[500];
     link.socket.write_all(b"\n").unwrap();
     assert!(matches!(link.hears(), Reply::Machine(_)));
@@ -156,7 +156,7 @@ fn a_server_without_file_descriptors_recovers() {
     let before = limit(Some(40));
     let mut links: Vec<Link> = (0..60).map(|_| server.connect()).collect();
     assert!(matches!(links[0].hears(), Reply::Welcome(_)));
-    // Those who wait are let in as others leave.
+    // Clients that wait are accepted as others leave.
     links.drain(..30);
     assert!(matches!(links[29].hears(), Reply::Welcome(_)));
     drop(links);

@@ -130,7 +130,7 @@ fn a_test_is_held_against_an_earlier_one() {
     refused_with(&server.client(&with(&["--metrics", "cpu"])).output().unwrap(), &["--against RUN"]);
 }
 
-/// Whoever has no store and asked for none makes tests all the same.
+/// A user who has no store and did not ask for one can make tests all the same.
 #[test]
 fn a_test_without_a_store_is_made_and_says_so() {
     let (dir, server) = (tempfile::tempdir().unwrap(), Server::new());
@@ -155,7 +155,7 @@ fn two_ways_to_one_peer_take_turns() {
     assert!(ratio.lines().next().unwrap().ends_with(')'), "{said}");
     let compared = netrig(store, &["compare", "way-old", "way-new", "--format", "json"]);
     let compared = serde_json::from_slice::<Value>(&compared.stdout).unwrap();
-    // Every form begins with the ratios, also of whoever asks later.
+    // Every form of a comparison begins with the ratios, also when it is asked for later.
     let lead = &compared["lead"];
     assert!(lead[0]["text"].as_str().unwrap().starts_with("New as a ratio of old"), "{lead}");
     let items: Vec<&str> = lead[1]["items"].as_array().unwrap().iter().map(|item| item.as_str().unwrap()).collect();

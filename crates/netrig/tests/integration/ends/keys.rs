@@ -1,4 +1,4 @@
-//! Who is served at all.
+//! A server with a key serves only clients that have it.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -62,7 +62,7 @@ fn what_was_said_in_one_conversation_counts_in_no_other() {
         }
     });
     let options = ["--key-file", &key, "--time", "100ms", "--warm-up", "0s", "--interval", "100ms", "--rate", "80mbit"];
-    // Whoever stands between lets the control connection through; the load's it cannot.
+    // The process between passes on only the control connection; whether the load comes about does not matter here.
     let _ = client(port, &[&["stream", "-c", "127.0.0.1"][..], &options].concat()).output().unwrap();
     let said = recorded.join().unwrap();
     assert!(said.iter().filter(|&&byte| byte == b'\n').count() >= 2, "{}", String::from_utf8_lossy(&said));

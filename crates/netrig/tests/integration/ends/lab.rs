@@ -101,7 +101,7 @@ impl Server {
         Link { lines: BufReader::new(socket.try_clone().unwrap()), socket }
     }
 
-    /// One that has said hello.
+    /// A connection that has said hello.
     pub fn greeted(&self) -> Link {
         let mut link = self.connect();
         assert!(matches!(link.hears(), Reply::Welcome(_)));

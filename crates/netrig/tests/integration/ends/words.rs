@@ -1,4 +1,4 @@
-//! What is read by somebody who knows other tools of the kind.
+//! Reports as a user reads them who knows other tools of the kind.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -175,7 +175,7 @@ fn ntttcp_takes_the_link_that_is_named_in_both_dialects() {
             ("-r -v -6 -t 1 -m 1,*,fe80::1%left1", "-s -v -6 -t 1 -m 1,*,fe80::1%right1", "-nic fe80::2%right1", false),
         ] {
             let receiving = Ntttcp::start(receiver);
-            // The sender tries again until somebody listens.
+            // The sender tries again until the receiver listens.
             let sending = there.run(|| Ntttcp::start(&format!("{sender} {source}"))).unwrap();
             let (received, sent) = (receiving.end(), sending.end());
             for said in [&received, &sent] {

@@ -101,7 +101,7 @@ impl Lab {
         self.ip(&format!("link delete {}", CLIENT_SIDE.0));
     }
 
-    /// Of the balancer's machine.
+    /// Runs `ip` on the balancer's machine.
     #[track_caller]
     pub fn ip(&self, arguments: &str) {
         let mut command = Command::new("ip");
@@ -109,7 +109,7 @@ impl Lab {
         assert!(status.success(), "ip {arguments}");
     }
 
-    /// Another device of the balancer, with so many queues, whose other end is nobody's.
+    /// Another device of the balancer, with so many queues, whose peer is not used.
     pub fn add_device(&self, name: &str, queues: u32) {
         let mut here = Netlink::open(&self.balancer).unwrap();
         let peer = format!("{name}peer");
@@ -176,7 +176,7 @@ impl Lab {
         self.run_where(arguments, |_| {})
     }
 
-    /// The same with something said to the command.
+    /// [`Self::run`] with a command that `say` has changed.
     #[track_caller]
     pub fn run_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Running {
         let running = self.begin_where(arguments, say);

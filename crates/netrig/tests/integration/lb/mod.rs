@@ -84,11 +84,11 @@ fn connections_live_through_reload_edits_death_and_restart() {
         talk.goes_on();
         thread::sleep(Duration::from_millis(300));
         talk.goes_on();
-        // Who cannot go on leaves what is there alone.
+        // A daemon that cannot start leaves the pinned programs as they are.
         let (_, refused) = lab.netrig(3, &["run", "--persist", "--device", "lb0", "--device", "lo"]);
         assert!(refused.contains("attach to lo"), "{refused}");
         talk.goes_on();
-        // With what was in force, because no file is said.
+        // With the settings that were in force, because no file is named.
         let mut running = lab.run(&["--persist"]);
         assert!(running.said().contains("going on with the connections"), "{}", running.said());
         assert_eq!(lab.netrig(0, &["save"]).0, saved);
@@ -573,7 +573,7 @@ fn queues_stay_where_they_were_put_when_a_link_goes_down_and_up() {
         assert!(until(PATIENCE, || running.said().contains(&again).then_some(())).is_some(), "{}", running.said());
         assert!(lab.is_placed("lb0", &[cpu]));
         exchange(&mut lab.connect(), 10_000).unwrap();
-        // One that comes back before it is up.
+        // A device that comes back before it is up.
         lab.ip("link delete lb1");
         let gone = until(PATIENCE, || running.said().contains("device lb1 has gone").then_some(()));
         assert!(gone.is_some(), "{}", running.said());

@@ -68,7 +68,7 @@ fn a_device_that_is_not_attached_to_is_told_with_the_reason() {
         attached("lb0", 0);
         told(lab, &["status"], "device    lb0 absent, 0 queues: there is no such interface now\n");
         attached("lb1", 1);
-        // One of the name whose driver has no XDP.
+        // A device of this name whose driver has no XDP.
         lab.ip("link add lb0 type bridge");
         told(lab, &["status"], "device    lb0 absent, 0 queues: attach to lb0: ");
         attached("lb0", 0);

@@ -61,8 +61,8 @@ fn few_ports_reach_a_backend_that_was_added_and_are_counted_each_time() {
     });
 }
 
-/// Nobody sweeps: each connection takes a place, ports that are used again included, until there is none. Who takes over has all
-/// counters, frees the places, and goes on.
+/// Without a daemon the table is not swept: each connection takes a place, also when it uses a port again, until no place is
+/// left. The next daemon has all counters, frees the places, and goes on.
 #[test]
 fn a_table_fills_while_no_control_plane_runs_and_is_swept_by_the_next() {
     with_lab(|lab| {

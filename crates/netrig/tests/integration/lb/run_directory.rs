@@ -11,14 +11,14 @@ use super::world::{Unprivileged, expect, netrig};
 
 const RUN: &str = "/run/netrig";
 
-/// netrig as root has it from a console: nobody names a place.
+/// netrig as root has it on a console: no environment variable names a run directory.
 #[track_caller]
 fn at_console(status: i32, arguments: &[&str]) -> (String, String) {
     let mut command = netrig();
     expect(&command.args(arguments).env_remove("NETRIG_RUN").env_remove("XDG_RUNTIME_DIR").output().unwrap(), status)
 }
 
-/// The same with root logged in, where there is a directory of the session.
+/// netrig as root has it in a session, which has a runtime directory (`XDG_RUNTIME_DIR`).
 #[track_caller]
 fn logged_in(lab: &Lab, status: i32, arguments: &[&str]) -> (String, String) {
     let mut command = netrig();
@@ -63,7 +63,7 @@ fn balancers_and_testbeds_live_beside_each_other() {
         for name in ["lb", "second"] {
             at_console(0, &["lb", "status", "--name", name]);
         }
-        // A dead one's files are in nobody's way.
+        // The files of a dead balancer hinder neither a testbed nor the next balancer.
         first.kill();
         at_console(0, &["up", "layers/C"]);
         at_console(0, &["lb", "status", "--name", "second"]);
@@ -125,7 +125,8 @@ fn another_user_has_a_directory_of_his_own() {
         assert_eq!(out, "No testbed is up.\n");
         assert!(user.path("run/netrig").is_dir());
 
-        // The directory that comes into question without a session can be made by anybody first: a link as well.
+        // Without a session the run directory is in the temporary directory, where another user may have made it first, even as
+        // a link.
         let place = format!("{}/netrig-65534", std::env::temp_dir().display());
         let _absent = fs::remove_dir(&place);
         std::os::unix::fs::symlink(RUN, &place).unwrap();

@@ -1,4 +1,4 @@
-//! A flood of packets of no connection, beside those who have one.
+//! A flood of packets of no connection, beside clients with connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// An acknowledgement that nobody waits for.
+/// A TCP acknowledgement that belongs to no connection.
 fn stray(source: u16, destination: u16) -> Vec<u8> {
     let addresses = [CLIENT.octets(), SERVICE.octets()].concat();
     let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
@@ -80,7 +80,7 @@ fn a_flood_of_strays_does_not_reach_the_kernel() {
         local.set_read_timeout(Some(PATIENCE)).unwrap();
         let talk = lab.talk(4);
         let status = || -> Status { serde_json::from_str(&lab.netrig(0, &["status", "--json"]).0).unwrap() };
-        // To the service, then to a port that nobody has.
+        // To the service, then to a port without a service.
         for (port, reason) in [(80, "no_connection"), (83, "no_service")] {
             // A flood may be over within one tick, whose quota the packets before it have used.
             thread::sleep(Duration::from_nanos(TICK));

@@ -1,4 +1,4 @@
-//! Agents are processes of their own on whatever host: what they tell, how they end, and that nothing of them is left.
+//! Agents are processes of their own on every kind of host: what they tell, how they end, and that nothing of them is left.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,7 +65,7 @@ fn overlay(window: &str) -> String {
     of_two("vrouter", ["a/c", "b/c"], window, "")
 }
 
-/// The agents that run in this world, of whatever run.
+/// The agents of all runs in this world.
 fn agents_at_work() -> Vec<u32> {
     let is_agent = |process: &world::Process| process.command.contains(" agent ");
     world::processes().into_iter().filter(is_agent).map(|process| process.pid).collect()
@@ -297,7 +297,7 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
             });
             world::assert_nothing_left(script);
         }
-        // One that refuses what it is asked is not lost.
+        // An agent that refuses what it is asked is not lost.
         let refusal = r#"{"refused":{"number":0,"why":{"causes":["spend time","the verifier says no"]}}}"#;
         fs::write(&program, format!("#!/bin/bash\necho '{greeting}'; echo '{refusal}'; cat >/dev/null\n")).unwrap();
         with_program(&program, |testbed, site| {
@@ -305,7 +305,7 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
             assert!(!error.is::<LostAgent>());
             assert_eq!(format!("{error:#}"), "spend time: the verifier says no");
         });
-        // One that is attached, and gone when it is asked.
+        // An agent that attaches, and is gone at the next question.
         fs::write(
             &program,
             format!("#!/bin/bash\necho '{greeting}'; echo '{attached}'; read; read; echo ouch >&2; exit 3\n"),

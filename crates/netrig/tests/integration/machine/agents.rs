@@ -141,7 +141,7 @@ fn move_new_connections(path: &str, settings: &str) {
                 while !over.load(Ordering::SeqCst) && Instant::now() < until {
                     let begun_in = phase.load(Ordering::SeqCst);
                     let connected = connect(&client, service);
-                    // One that a change of weights fell into is of no phase.
+                    // A connection during which the weights changed belongs to no phase.
                     if let Some((_, server)) = connected.filter(|_| phase.load(Ordering::SeqCst) == begun_in) {
                         *came.lock().unwrap().entry((begun_in, server)).or_default() += 1;
                     }

@@ -119,7 +119,7 @@ fn every_path_carries_connections_without_a_failure_in_both_families() {
         let [agent] = &record.agents[..] else { panic!("{what}: {:?}", record.agents) };
         assert_eq!((agent.name.as_str(), agent.node.as_str()), (path.name(), "lb"), "{what}");
         assert_eq!((&agent.version, &agent.state.services), (&dut.system, &dut.services), "{what}");
-        // Who counts connections has begun as many as the clients have opened.
+        // The balancer, the only one that counts connections, has counted as many as the clients have opened.
         assert_eq!(agent.begun, (path.name() == "balancer").then_some(opened), "{what}");
         println!("{what}: {}, {:?} connections", dut.system, dut.connections);
     });
@@ -196,7 +196,7 @@ fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
     });
 }
 
-/// Of the kernel's threads every one is on its node's CPUs, and packets are received by these threads and nobody else.
+/// Each of the kernel's threads for a node is on the node's CPUs, and only these threads receive packets.
 #[test]
 fn what_a_node_receives_is_processed_on_its_own_cpus() {
     as_root(|| {

@@ -126,7 +126,7 @@ fn a_report_appears_when_the_run_is_over() {
         assert_eq!(err, "", "--quiet");
         let whole = fs::read_to_string(&report).unwrap();
         assert!(whole.contains("A short suite"), "{whole}");
-        // One that is interrupted leaves the older report, and no half of a new one.
+        // A run that is killed leaves the older report, and no half of a new one.
         let mut run = bench.start(&arguments);
         world::until(std::time::Duration::from_secs(20), || (world::processes().len() >= 3).then_some(()));
         run.kill().unwrap();

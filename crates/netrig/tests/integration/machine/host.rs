@@ -1,5 +1,5 @@
-//! Where nodes live, asked as a runner asks it: the same cases over every implementation. Whatever crosses the seam can be
-//! sent as JSON.
+//! Hosts, asked as a runner asks them: the same cases for every implementation. All values that are passed to a host or
+//! returned by it can be sent as JSON.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -93,7 +93,7 @@ fn nodes_are_built_entered_counted_and_removed() {
             let address = topology.address(&to).unwrap().to_string();
             let begin: Mark = sent(&host.mark().unwrap());
             host.start_sampling().unwrap();
-            // Nobody listens: each is answered by a reset.
+            // The port has no listener: each attempt is answered by a reset.
             let knock = format!("for i in 1 2 3; do (exec 3<>/dev/tcp/{address}/5001) 2> /dev/null; done; true");
             said(host, &from.to_string(), &knock);
             let sample = sent(&host.sample().unwrap());
@@ -122,7 +122,7 @@ fn nodes_are_built_entered_counted_and_removed() {
     });
 }
 
-/// A part that names what it does not have is refused, and a host that refused goes on.
+/// A plan that names an interface or node that it does not have is refused, and the host goes on after that.
 #[test]
 fn a_plan_that_does_not_hold_together_is_refused_by_name() {
     on_each(|host| {
@@ -186,7 +186,7 @@ fn programs_speak_through_three_pipes_and_end_as_they_end() {
         assert!(text(&out).starts_with("netrig "), "{}", text(&out));
         let error = host.start("a", &Program::at("/nowhere/at-all", &[])).unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/at-all"), "{error:#}");
-        // Nobody reads the one, and the other has nothing more to say.
+        // The output of `yes` is not read, and its input and errors are never used.
         let Piped { stdin, stdout, stderr, mut life } = host.start("a", &Program::at("yes", &[])).unwrap();
         host.mark().unwrap();
         assert!(life.try_wait().unwrap().is_none());
@@ -236,7 +236,7 @@ fn a_host_that_is_none_is_given_up_with_the_reason() {
         assert!(stranger("exit 127").contains("127"));
         assert!(stranger("head -c 20000000 /dev/zero; cat").contains("longer than"));
         assert!(Remote::start("nowhere", &mut Command::new("/nowhere/at-all")).is_err());
-        // One that greets, and then answers nonsense.
+        // Hosts that greet, and then break the protocol.
         let answers = [
             ("read; read; echo hello", "does not speak the protocol"),
             (r#"read; read; echo '{"answer":{"number":7,"answer":"done"}}'; cat"#, "does not speak the protocol"),

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use super::bench::one_node;
 use super::world::{self, Dice, expect, netrig};
 
-/// A user whose testbeds are nobody else's.
+/// A user with a runtime directory, and so testbeds, of its own.
 struct User {
     runtime: tempfile::TempDir,
     /// A scenario of one node with two containers: three namespaces.

@@ -30,7 +30,7 @@ fn end_of(mut child: Child) -> (std::process::ExitStatus, String) {
     (status.unwrap_or_else(|| panic!("it does not end: {said}")), said)
 }
 
-/// Asserts that every run, whatever became of it, is in the history and can be reported.
+/// Asserts that every run, complete or not, is in the history and can be reported.
 fn assert_reportable(bench: &Bench) {
     let store = bench.store();
     let store = ["--store", store.to_str().unwrap()];

@@ -172,7 +172,7 @@ fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
                 assert_eq!(testbed.turns(end), order(end), "{path}");
                 for (lane, cpu) in order(end).into_iter().enumerate() {
                     let what = format!("{path}, node {end}, lane {lane}");
-                    // Who hands over what a balancer sends are its workers.
+                    // The balancer's own workers hand its packets over to the ends, which have no receive threads then.
                     let own = if path.name() == "balancer" { vec![] } else { vec![cpu.to_string()] };
                     assert_eq!(threads(&testbed, end, &format!("eth{lane}")), own, "{what}");
                     if path.has_dut() {

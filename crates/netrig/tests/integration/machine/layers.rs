@@ -38,7 +38,7 @@ fn trial(suite: &Suite) -> Option<TrialRecord> {
     trial_with(suite, &mut || ())
 }
 
-/// The same, with something to do while the load runs.
+/// [`trial`] that calls `meanwhile` while the load runs.
 fn trial_with(suite: &Suite, meanwhile: &mut dyn FnMut()) -> Option<TrialRecord> {
     let mut rig = world::rig()?;
     if let Err(error) = rig.divide_by(Map::built_in()) {
@@ -120,7 +120,7 @@ fn a_scenario_with_profile_has_the_stacks_of_its_ends() {
     });
 }
 
-/// The window that is measured has no samples of its own: what it counts is what it would count without.
+/// Samples are taken in a window of their own, so that they do not cost CPU time in the window that is measured.
 #[test]
 fn sampling_has_a_window_of_its_own() {
     world::own_among_processes(|| {

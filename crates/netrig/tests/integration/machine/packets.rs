@@ -185,8 +185,8 @@ fn a_search_ends_and_leaves_its_trail() {
     });
 }
 
-/// A run that ends by whatever signal leaves no namespace, and with the namespaces go interfaces and programs; where the
-/// run has namespaces of its own, nothing is attached anywhere else.
+/// A run that ends by a signal leaves no namespace, and with the namespaces go interfaces and programs; where the run has
+/// namespaces of its own, nothing is attached anywhere else.
 #[test]
 fn a_run_that_is_stopped_leaves_no_program_and_no_namespace() {
     world::own(|| {
@@ -197,7 +197,7 @@ fn a_run_that_is_stopped_leaves_no_program_and_no_namespace() {
             run.stdout(Stdio::null()).stderr(Stdio::piped());
             std::os::unix::process::CommandExt::process_group(&mut run, 0);
             let mut run = run.spawn().unwrap();
-            // The load runs when sockets of its family are there, in whatever namespace.
+            // The run has begun to build its testbed when there are more network namespaces than before.
             let loaded = world::until(Duration::from_secs(60), || {
                 let has_ended = run.try_wait().unwrap().is_some();
                 (has_ended || world::network_namespaces().len() > 2).then_some(!has_ended)
@@ -215,7 +215,7 @@ fn a_run_that_is_stopped_leaves_no_program_and_no_namespace() {
                 Signal::KILL => kill_process(pid, signal).unwrap(),
                 _ => kill_process_group(pid, signal).unwrap(),
             }
-            // Its end, too, says that nobody of the run lives on.
+            // The pipe ends only when all processes of the run have ended.
             let _ = BufReader::new(run.stderr.take().unwrap()).lines().map_while(Result::ok).count();
             run.wait().unwrap();
             world::assert_nothing_left(&format!("after {signal:?}"));

@@ -148,7 +148,7 @@ impl Bed {
     }
 }
 
-/// Greets everybody who connects with `greeting`, for ever.
+/// Sends `greeting` on each connection that is accepted, for ever.
 fn greet(listener: TcpListener, greeting: String) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -326,7 +326,7 @@ fn two_testbeds_with_the_same_addresses_do_not_meet() {
         for path in Path::plain() {
             let beds = [Bed::standard(path), Bed::standard(path), Bed::standard(path)];
             let (from, to) = beds[0].ends();
-            // Nobody listens in the third.
+            // The third has no listener.
             for (number, bed) in beds[..2].iter().enumerate() {
                 greet(bed.listen(to), format!("testbed {number}"));
             }

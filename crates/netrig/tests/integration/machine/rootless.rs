@@ -122,7 +122,7 @@ fn where_namespaces_are_forbidden_the_way_out_is_named() {
         for arguments in [&run[..], &["up", &one_node(directory.path(), "one", &["a/x"], &["a/y"])]] {
             let (out, err) = expect(&hardened(&program, arguments), 3);
             assert_eq!(out, "");
-            // It is root there, so that being root is no way out.
+            // The user is root in that namespace already, so "run it as root" would be no help.
             assert!(err.contains("root lacks CAP_SYS_ADMIN") && err.contains("netrig doctor"), "{arguments:?}: {err}");
             assert!(err.contains("user.max_user_namespaces"), "{arguments:?}: {err}");
             assert_eq!(err.matches("No space left on device").count(), 1, "the kernel's own reason, once: {err}");

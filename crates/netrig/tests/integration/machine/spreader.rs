@@ -68,7 +68,7 @@ fn a_mode_that_is_set_moves_entries_while_the_load_goes_on() {
         let base = BTreeSet::from([0]);
         assert_eq!((on("one"), on("again")), (base.clone(), base));
         assert_eq!(on("all").len(), online.len().min(4), "{history:?}");
-        // Whatever was moved, the load went on, and each packet was counted on a CPU.
+        // The load went on during all moves, and each packet was counted on a CPU.
         for name in ["one", "all", "again", "told"] {
             let of_phase = record.of_phase(name).unwrap();
             let receiver = of_phase.workers.iter().find(|worker| worker.name == "b").unwrap();

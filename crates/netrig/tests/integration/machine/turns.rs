@@ -47,7 +47,7 @@ fn trials_of_both_variants_alternate_and_are_compared_block_by_block() {
         assert_eq!(one.options["label"], "x-old");
         assert_eq!((&one.options["turns"]["side"], &other.options["turns"]["side"]), (&"old".into(), &"new".into()));
         assert_eq!(one.options["turns"]["pair"], other.options["turns"]["pair"]);
-        // Both make the same trials in the same order, whoever is first.
+        // Both make the same trials in the same order, though now one and now the other is first.
         let order = |run: &rig_facts::store::Run| -> Vec<String> {
             run.trials.iter().map(|trial| format!("{} {:?}", trial.scenario, trial.block)).collect()
         };
@@ -104,7 +104,7 @@ fn stopped_runs_and_those_of_a_killed_starter_keep_their_trials_and_leave_nothin
             kill_process(Pid::from_child(&starter), signal).unwrap();
             let status = starter.wait().unwrap();
             assert_eq!(status.code(), (signal == Signal::INT).then_some(130));
-            // Those of a starter that was killed find out when they would tell it something.
+            // Runs whose starter was killed notice when they next write to it.
             let ended = || bench.runs().iter().all(|run| run.summary.state == RunState::Interrupted).then_some(());
             assert!(world::until(PATIENCE, ended).is_some(), "{:?}", bench.runs());
             thread::sleep(Duration::from_millis(300));

@@ -261,7 +261,8 @@ fn containers_that_are_not_joined_as_their_networks_say_are_named_before_the_loa
             error.to_string(),
             "a/x of network 1 gets no answer from b/net1: 172.16.2.3:7 of that network is not reached"
         );
-        // With a bridge on each node in its place, both networks are one: two answer to each address. To one of them it is said who.
+        // With a bridge on each node instead, both networks are one, and two containers answer for each address. A neighbour entry
+        // sends one container's packets to the wrong one of the two.
         let mut plan = topology.plan(&[]);
         for node in &mut plan.nodes {
             let own = &mut node.spaces[0];
@@ -282,7 +283,7 @@ fn containers_that_are_not_joined_as_their_networks_say_are_named_before_the_loa
     });
 }
 
-/// One of each path, load and number of rules of the suite `overlay`.
+/// A scenario for each path, load and number of rules of the suite `overlay`.
 const OVERLAY: &str = "stream16-none,noseg4-bridge,rr-routed,crr-vxlan,udp-vrouter,stream-vrouter-gre,noseg-vrouter-vxlan,\
     stream-vrouter-open,rr-vrouter-10,crr-vrouter-1000,stream-vrouter-many,stream-one-bridge,rr-one-vrouter";
 

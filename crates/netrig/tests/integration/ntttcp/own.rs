@@ -142,7 +142,7 @@ fn without_synchronisation_the_first_connection_starts_the_clock() {
         let base = free_base(2);
         let receiving = Process::start(&mut netrig(), &format!("{receiver} -p {base}"), home.path());
         if receiver.contains("-u") {
-            // Datagrams that nobody takes are lost, so the sender may come first.
+            // Datagrams without a receiver are lost, so the sender may come first.
         } else {
             until_listening(base + 1);
         }

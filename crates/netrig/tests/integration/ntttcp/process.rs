@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Whatever is waited for has come about long before, unless it never will.
+/// How long a test waits for something: so long that it will never happen if it has not by then.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port below some free ones: nobody else takes them, because they are below what the kernel hands out.
+/// The first of some free ports in a row. No other process gets them by chance, because they are below the kernel's
+/// ephemeral ports.
 pub fn free_base(ports: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = 12_000 + (std::process::id() % 400) as u16 * 40;

@@ -97,7 +97,7 @@ fn our_senders_answer_a_recorded_receiver_as_the_originals_did() {
             for line in exchange.lines() {
                 match line {
                     Line::ToReceiver(from, bytes) if from == client as u32 => {
-                        // An interruption and a farewell are whoever holds the sender's.
+                        // A sender that has nothing to say is told by its owner to end: it was interrupted, or has finished.
                         let expected = if says.is_empty() { sender.exit().to_vec() } else { says.remove(0) };
                         assert_eq!(bytes, expected, "{}", exchange.name);
                     }
@@ -121,7 +121,7 @@ fn our_senders_answer_a_recorded_receiver_as_the_originals_did() {
     }
 }
 
-/// The same over sockets: a sender that does what the recording says, against the whole receiver.
+/// Over sockets, a sender that does what the recording says, against the whole receiver process.
 #[test]
 fn the_receiver_process_serves_a_recorded_sender() {
     let exchange = exchanges().exchange.into_iter().find(|e| e.name == "a test of equal times").unwrap();

@@ -14,10 +14,10 @@ use rustix::process::Signal;
 
 use super::world::{expect, until};
 
-/// What must come may take this long on a machine that is busy with other things.
+/// How long a test waits for an event, so that it passes on a busy machine, too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const QUEUES: u32 = 8;
-/// Of the end that receives.
+/// The address of the end that receives.
 pub const ADDRESS: &str = "10.9.0.2";
 pub const PORT: u16 = 9000;
 

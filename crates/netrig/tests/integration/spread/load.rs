@@ -101,7 +101,7 @@ fn there_are_no_threads_while_one_cpu_is_enough() {
             assert!(until(PATIENCE, said).is_some());
             let told = || lab.netrig(0, &["metrics"]).0.contains("spread_in_place{interface=\"in0\"} 1").then_some(());
             assert!(until(PATIENCE, told).is_some());
-            // Who asks for CPUs has threads on them.
+            // When the user names CPUs, threads poll on them.
             lab.netrig(0, &["set", "in0", "--cpus", "0-1"]);
             becomes(lab, "by threads", |interface| interface["in_place"] == false);
             assert!(threads("1").is_some());
@@ -125,7 +125,7 @@ fn there_are_no_threads_while_one_cpu_is_enough() {
 #[test]
 fn the_base_is_where_packets_are_seen_to_come_first() {
     with_lab(|lab| {
-        // A queue of a veth is polled on the CPU of the sender, whatever CPU its packets are steered to.
+        // A queue of a veth is polled on the CPU of the sender, also when its packets are steered to another CPU.
         for kind in ["rps", "cpumap"] {
             let mut spreader =
                 lab.start(&["in0", "--actuator", kind, "--cpus", "0-1", "--base", "0", "--mode", "static-vrss"]);

@@ -127,7 +127,7 @@ fn a_killed_spreader_leaves_nothing_taken_and_there_is_one_in_a_namespace() {
         let (_, said) = lab.netrig(3, &["show"]);
         assert!(said.contains("no spreader runs in this network namespace"), "{said}");
 
-        // With its guard, too: the next one puts it back, whatever it takes itself.
+        // When its guard is killed, too, the next spreader puts the interface back, even when it takes another one.
         let mut spreader = lab.start(&["in0"]);
         let guard = guard_of(spreader.pid());
         rig_sys::process::kill(guard).unwrap();

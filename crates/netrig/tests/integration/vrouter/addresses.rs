@@ -32,7 +32,7 @@ pub fn an_address_is_enforced_or_learned(lab: &Lab) {
         "interface 'web' has MAC address {OTHER}, and the file says {WEB}: \
          frames from {OTHER} are dropped"
     ));
-    // Nobody hears an answer of it.
+    // Its answers are dropped, so the client gets none.
     assert!(lab.try_connect(std::time::Duration::from_secs(1)).is_err());
     until_web(lab, |web| web["foreign_mac"] == OTHER && web["foreign_frames"].as_u64() > Some(0));
     assert!(lab.dropped("foreign_mac") > 0);

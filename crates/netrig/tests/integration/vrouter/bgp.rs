@@ -55,7 +55,7 @@ impl Speaker {
         let file = lab.write(&format!("gobgpd-{node}.toml"), text);
         let log = fs::File::create(lab.path(&format!("gobgpd-{node}.log"))).unwrap();
         let mut command = Command::new("gobgpd");
-        // Without a file it waits for somebody to configure it.
+        // Without a file it waits to be configured by gobgp.
         let with = if text.is_empty() { Vec::new() } else { vec!["-f", &file] };
         command.arg("--pprof-disable").args(with).args(more).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -281,11 +281,11 @@ fn of_one_network(node: usize) -> String {
     for what in [", 'fd00:1::11'", ", 'fd00:2::11'", "security_groups = ['client']\n", "security_groups = ['web']\n"] {
         text = text.replace(what, "");
     }
-    // Who answers everybody does so as a DHCP server.
+    // The server answers to a broadcast frame, which only a container that is a DHCP server may do.
     if node == 1 { text + "dhcp_server = true\n" } else { text }
 }
 
-/// Who wants frames to all says so by a route of type 3, and one of another maker is understood.
+/// A node announces by a route of type 3 that it takes broadcast frames, and such a route of another speaker is understood.
 #[test]
 fn frames_to_all_go_where_routes_of_type_3_are_from() {
     with_speakers(|lab| {
@@ -300,7 +300,7 @@ fn frames_to_all_go_where_routes_of_type_3_are_from() {
         let own = "[type:multicast][rd:192.0.2.2:";
         lists(lab, 0, "evpn", &[own, "type: ingress-repl, label: 4242, tunnel-id: 192.0.2.2"]);
 
-        // Who does not want them is announced nowhere, and is reached as before.
+        // A node without broadcast withdraws the route, and unicast reaches it as before.
         lab.write("1.toml", &text(1).replace("vni = 4242", "vni = 4242\nbroadcast = false"));
         lab.netrig(0, 1, &["reload", "--node", "b"]);
         comes("an end of it", || {
@@ -319,7 +319,7 @@ fn frames_to_all_go_where_routes_of_type_3_are_from() {
         assert_eq!(ask(&client, &server), None);
         exchange(&mut lab.connect());
 
-        // In the place of node b the kernel's own VXLAN, for which somebody at the speaker says so.
+        // In place of node b the kernel's own VXLAN; its routes are added at the speaker by gobgp.
         b.signal(Signal::TERM);
         b.ended();
         let kernel = &lab.nodes[1];
@@ -370,7 +370,7 @@ fn frames_to_all_go_by_the_label_that_a_route_of_type_3_has() {
         };
         member("(301)");
 
-        // Who cannot do it any more is sent to by the other one.
+        // A node that no longer has this encapsulation is sent to with the other one.
         lab.write("1.toml", &text(1).replace("name = 'b'", "name = 'b'\nencapsulations = ['vxlan']"));
         lab.netrig(0, 1, &["reload", "--node", "b"]);
         member("(4242)");
@@ -436,7 +436,7 @@ fn a_speaker_that_restarts_is_waited_for() {
         });
         assert_eq!(dropped(), dropped_before);
 
-        // One that does not come back is not waited for longer than the file says.
+        // A speaker that does not come back is not waited for longer than the file says.
         let text = fs::read_to_string(&files[0]).unwrap();
         fs::write(&files[0], text.replace("keep = \"100s\"", "keep = \"1s\"")).unwrap();
         lab.netrig(0, 0, &["reload", "--node", "a"]);

@@ -12,9 +12,9 @@ use rustix::process::Signal;
 use super::lab::{ADDRESSES, Lab, PATIENCE, Running, exchange, run};
 use super::until;
 
-/// Of the node's own service.
+/// The port of the node's own service.
 const OWN: u16 = 9000;
-/// Who is let in has answered by then.
+/// A peer that is reached has answered by then.
 const SOON: Duration = Duration::from_secs(1);
 
 /// A service of node a, and ways to it that need no router: the link-local address of the node's end, and IPv4 by routes that know the
@@ -96,7 +96,7 @@ pub fn without_a_router(lab: &Lab) {
     a.kill();
     is_closed(lab);
 
-    // Who wants it open has it so, whatever there was before.
+    // `--fail-open` opens an interface that a router before has closed.
     let mut a = lab.start_with(0, &file, &["--fail-open"]);
     a.says("open again without a router: toclient");
     exchange(&mut lab.connect());
@@ -122,7 +122,7 @@ fn tc(lab: &Lab, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// It goes where the router has made it and it is empty, by whatever way the interface is opened.
+/// Each way to open an interface removes the qdisc, if the router has made it and it is empty.
 pub fn leaves_no_qdisc(lab: &Lab) {
     let file = lab.file("8080");
     let release = || lab.netrig(0, 0, &["release", "--node", "a"]);
@@ -170,21 +170,21 @@ pub fn opened_again(lab: &Lab) {
     let release = |node: &str| lab.netrig(0, 0, &["release", "--node", node]).0;
     lab.start(0, &file).kill();
     is_closed(lab);
-    // It is not this node's.
+    // The interface is not node b's to release.
     assert_eq!(release("b"), "nothing of it was kept: node b\n");
     is_closed(lab);
     assert_eq!(release("a"), "released: node a\nopen again without a router: toclient\n");
     is_open(lab);
     assert_eq!(release("a"), "nothing of it was kept: node a\n");
 
-    // What the file has no more is not the router's.
+    // An interface that the file no longer has is opened.
     let a = lab.start(0, &file);
     is_closed(lab);
     let text = std::fs::read_to_string(&file).unwrap();
     let other = text.replace("namespace = \"client\"", "namespace = \"other\"");
     std::fs::write(&file, &other).unwrap();
     lab.netrig(0, 0, &["reload", "--node", "a"]);
-    // It is, but is not where it is said to be.
+    // The file still has this one, but in another namespace, so it stays closed.
     is_closed(lab);
     std::fs::write(&file, &text).unwrap();
     lab.netrig(0, 0, &["reload", "--node", "a"]);
@@ -195,7 +195,7 @@ pub fn opened_again(lab: &Lab) {
     std::fs::write(&file, &text).unwrap();
     drop(stop(a));
 
-    // One that goes on without a process, and is ended then.
+    // A router whose programs go on without a process (`--persist`), and are released then.
     let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
     assert!(mounted.success(), "no bpf file system of its own");
     lab.start_with(0, &file, &["--persist"]).kill();
@@ -204,7 +204,7 @@ pub fn opened_again(lab: &Lab) {
     is_open(lab);
 }
 
-/// Somebody else's filter has the place: it stays, the router runs, and says that it cannot close the interface.
+/// A filter of another program has the place: it stays, the router runs, and says that it cannot close the interface.
 pub fn with_anothers_filter(lab: &Lab) {
     let netlink = Netlink::open(&lab.nodes[0]).unwrap();
     let index = netlink.link("toclient").unwrap().index;

@@ -80,7 +80,7 @@ pub fn frames_to_all(lab: &Lab) {
     let (text, _) = lab.netrig(0, 0, &["metrics", "--node", "a"]);
     assert!(text.contains("netrig_vrouter_interface_flooded_total{node=\"a\",interface=\"client\""), "{text}");
 
-    // Who does not want it says so.
+    // A network that does not want it has `broadcast = false`.
     lab.write("flood.toml", &FILE.replace("vni = 4242", "vni = 4242\nbroadcast = false"));
     for node in [0, 1] {
         let (said, _) = lab.netrig(0, node, &["reload", "--node", ["a", "b"][node]]);
@@ -132,7 +132,7 @@ pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
     let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
     until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
 
-    // Whom a frame from the tunnel goes to is whom those of containers here go to, but for the tunnels.
+    // Frames from a tunnel use the next hop that broadcast frames of local containers use, which leaves out the tunnels for them.
     let (text_of_labels, _) = lab.netrig(0, 0, &["mpls", "--dump", "--node", "a"]);
     let line = text_of_labels.lines().find(|line| line.split_whitespace().next() == Some("300"));
     let hop = line.expect(&text_of_labels).split_whitespace().last().unwrap();
@@ -157,7 +157,7 @@ pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
     let (named, old) = if other == "vxlan" { ("(4242)", "(300)") } else { ("(300)", "(4242)") };
     assert!(hops.contains(named) && !hops.contains(old), "{hops}");
 
-    // Who does not want them has no label.
+    // A network without broadcast has no label.
     lab.write("flood.toml", &text(encapsulation).replace("vni = 4242\nlabel = 300", "vni = 4242\nbroadcast = false"));
     for node in ["a", "b"] {
         lab.netrig(0, 0, &["reload", "--node", node]);

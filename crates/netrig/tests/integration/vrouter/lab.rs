@@ -15,10 +15,10 @@ use rustix::process::Signal;
 
 use super::world::until;
 
-/// What must come may take this long on a machine that is busy with other things.
+/// How long a test waits for an event, so that it passes on a busy machine, too.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const PORT: u16 = 8080;
-/// Of the client and of the web server.
+/// The addresses of the client and of the web server.
 pub const ADDRESSES: [&str; 2] = ["10.1.0.11", "10.2.0.11"];
 pub const WEB: &str = "02:00:00:00:00:02";
 
@@ -185,7 +185,7 @@ impl Lab {
         self.client.run(|| TcpStream::connect_timeout(&to, patience)).unwrap()
     }
 
-    /// Until nobody answers a container that asks for its gateway.
+    /// Waits until no router answers a container's ARP request for its gateway.
     #[track_caller]
     pub fn is_left_alone(&self, container: &NetNs, to: &str) {
         let to = SocketAddr::new(ip(to), PORT);

@@ -268,7 +268,7 @@ fn rates_are_told_until_enough_or_stopped() {
         let flows = json_lines(lab, "vrouter-flow-rates.json", &[&["flow", "-r"], &often[..]].concat());
         assert!(flows.len() == 3 && flows[0]["connections"].as_u64().unwrap() > 0, "{flows:?}");
 
-        // Who is stopped has done what was asked for, and so has who is not listened to any more.
+        // A listing that repeats ends with success when it is interrupted, and when its output is closed.
         let mut command = lab.command(0, &["flow", "-r", "--interval", "100ms", "--node", "a"]);
         let mut going = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(going.stdout.take().unwrap());
@@ -386,7 +386,7 @@ fn a_packet_is_traced_and_nothing_changes_by_it() {
         let (of_flow, steps) = trace("a", &[&format!("tcp {known} > 10.2.0.11:8080 ack")]);
         assert!(of_flow["verdict"] == "forward" && steps.contains("of a flow with"), "{steps}");
 
-        // What has other ports than these is of nobody else, and nobody else is dropped for these reasons.
+        // The traced packets, which have ports of their own, made no flow and were not counted as dropped.
         for node in ["a", "b"] {
             assert_eq!(lab.json(node, &["flow", "--match", "*:50000"]), serde_json::json!([]));
         }
@@ -567,7 +567,7 @@ fn routers_of_one_node_and_two_run_directories_share_nothing() {
         assert_eq!(kept.len(), 1);
         a.says(&format!("pinned in {}", kept[0].display()));
 
-        // Of the same node's name, elsewhere: it finds nothing to go on with, and releases nothing but its own.
+        // A router for the same node in another run directory finds nothing to go on with, and releases nothing but its own.
         let elsewhere = lab.path("elsewhere");
         let other = |arguments: &[&str]| {
             let mut command = lab.command(1, arguments);

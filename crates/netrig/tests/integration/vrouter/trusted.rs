@@ -93,7 +93,7 @@ pub fn numbers_from_a_key(lab: &Lab) {
     all += &fs::read_to_string(lab.path("a.log")).unwrap();
     assert!(!all.contains(KEY), "{all}");
 
-    // Who has another key is no node of these.
+    // A node with another key is refused.
     b.signal(Signal::TERM);
     assert_eq!(b.ended(), Some(0));
     let _b = lab.start(1, &other);

@@ -168,7 +168,7 @@ fn flows_of_rules_are_copied_to_an_analyser_that_comes_and_goes() {
         stream.read_exact(&mut back).unwrap();
         assert_eq!(&back, b"look at this");
 
-        // Nobody is copied any more.
+        // The new file has no analyser, so no packet is copied any more.
         lab.file("8080");
         lab.netrig(0, 0, &["reload", "--node", "b"]);
         exchange(&mut stream);
@@ -196,7 +196,7 @@ fn a_service_with_fat_flows_has_one_for_each_client() {
         assert_eq!(sources, ["10.1.0.11:0", "10.2.0.11:8080"].into(), "{flows}");
         assert!(all.iter().all(|flow| flow["fat"] == true), "{flows}");
         assert_eq!(lab.json("b", &["vif", "--list"])[0]["fat_flows"][0], "tcp 8080");
-        // One that goes takes none of the others with it.
+        // A connection that ends leaves the others of its fat flow alone.
         drop(streams.pop());
         streams.iter_mut().for_each(exchange);
     });

@@ -13,7 +13,7 @@ const IPIP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const OUTER_TTL: u8 = 64;
 
-/// Who sends to whom.
+/// Protocol, source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Tuple {
     pub(super) protocol: u8,
@@ -308,7 +308,7 @@ impl Packet {
         }
         let inner = &mut icmp[8..];
         let l4 = if ipv6 { 40 } else { 20 };
-        // What the quotation's own checksums have to follow, and what is in the error's checksum.
+        // Changes the quoted packet, its own checksums, and the ICMP error's checksum over all of it.
         let mut edit = |inner: &mut [u8], at: usize, new: &[u8], own: &mut [u16]| {
             for (offset, pair) in new.chunks(2).enumerate() {
                 let at = at + 2 * offset;

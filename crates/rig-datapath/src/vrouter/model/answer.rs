@@ -1,4 +1,4 @@
-//! What the router says itself: whose address is where, that it is there, and what became of a packet.
+//! Packets of the router's own: answers to ARP, neighbour solicitations and pings, and ICMP errors.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,7 +17,7 @@ const TTL: u8 = 64;
 /// Of the packet that an error is about: addresses and ports, and more than RFC 792 asks for.
 const QUOTED: usize = 128;
 
-/// Who sent a frame is whom the router answers, whatever address the configuration says that a container has.
+/// The router answers to the frame's source address, even if the configuration has another one for the container.
 pub(super) fn asker(frame: &[u8]) -> Mac {
     super::mac_at(frame, 6)
 }

@@ -18,7 +18,7 @@ const SCTP: u8 = 132;
 /// So many pieces are made of a packet.
 const MOST: usize = 128;
 
-/// How many times 8 bytes each piece but the last has, and how many pieces there are; none of what is not cut.
+/// The length of each piece but the last, in units of 8 bytes, and how many pieces there are; `None` where the packet is not cut.
 pub(super) fn pieces(p: &Packet, mtu: u16) -> Option<(u16, u8)> {
     // Options would have to be copied, or not, each by its kind.
     if p.is_v6() || !p.may_fragment || p.header != IPV4 || p.length > usize::from(LARGEST) {
@@ -33,7 +33,7 @@ pub(super) fn pieces(p: &Packet, mtu: u16) -> Option<(u16, u8)> {
     (eights > 0 && count <= MOST).then_some((eights, count as u8))
 }
 
-/// The checksum of what is above IP, where it was left for the device to make: pieces have none of their own.
+/// The checksum of the TCP or UDP packet, where it was left for the device to make: pieces have none of their own.
 pub(super) fn finish_checksum(frame: &mut [u8], p: &Packet) {
     let at = match p.protocol {
         UDP => 6,

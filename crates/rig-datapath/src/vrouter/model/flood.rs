@@ -11,19 +11,19 @@ use super::route::{self, Origin};
 use super::tunnel::{self, Outer};
 use super::{ETHERNET, Egress, EgressFrame, Model, Refusal, answer, flow, mac_at, refused};
 
-/// Of who has no address yet, or one of its link alone (RFC 4291, 2.5.6).
+/// A source without an address yet, or with one of its link alone (RFC 4291, 2.5.6).
 fn is_of_link(source: IpAddr) -> bool {
     source.is_unspecified() || matches!(source, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 impl Model {
-    /// Who gets a frame to a group or an unknown address.
+    /// The members that get a frame to a group or an unknown address.
     fn members(&self, vrf: u32, mac: Mac) -> Option<Flood> {
         let vrf = self.config.vrfs.get(&vrf)?;
         vrf.flood.clone().filter(|flood| !vrf.macs.contains_key(&mac) && (mac.is_multicast() || flood.unknown_unicast))
     }
 
-    /// The same for one that came by a tunnel for a network.
+    /// The members that get a frame that came by a tunnel for a network; `None` for other frames.
     pub(super) fn flood_of(&self, vrf: u32, frame: &[u8], outer: &Outer) -> Option<Flood> {
         let mac = mac_at(frame, outer.inner);
         let is_bridged = outer.encapsulation == Encapsulation::Vxlan && mac != self.config.mac;
@@ -88,7 +88,7 @@ impl Model {
         self.sent(0, all)
     }
 
-    /// Who gets frames that come with an MPLS label, where it is a network's for frames to all.
+    /// The members that get frames with an MPLS label, where it is a network's for frames to all.
     pub(super) fn flood_by_label(&self, outer: &Outer, label: u32) -> Option<Flood> {
         let floods = self.config.vrfs.values().filter_map(|vrf| vrf.flood.as_ref());
         let mut floods = floods.filter(|flood| flood.label == Some(label));
@@ -106,7 +106,7 @@ impl Model {
         let kind = word(frame, behind - 2).ok_or_else(|| refused(0)(Reason::InvalidPacket))?;
         let is_v6 = match kind {
             ethertype::IPV4 | ethertype::IPV6 => kind == ethertype::IPV6,
-            // The label says nothing of who asks.
+            // The label does not tell which container asks.
             ethertype::ARP => return Err(refused(0)(Reason::Unanswered)),
             _ => return Err(refused(0)(Reason::InvalidProtocol)),
         };
@@ -122,7 +122,7 @@ impl Model {
         self.peer_floods(frame, &mut p, outer, flood)
     }
 
-    /// To those here but who sent it.
+    /// To the members of this node but the sender.
     fn copies_here(
         &mut self,
         frame: &[u8],

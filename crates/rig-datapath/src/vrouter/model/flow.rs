@@ -27,7 +27,7 @@ pub(super) struct Key {
     pub(super) tuple: Tuple,
 }
 
-/// What TCP has said, by the one who began and by the one who answers.
+/// TCP's flags so far, of the client and of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct TcpFlags {
     pub(super) syn: [bool; 2],
@@ -41,7 +41,7 @@ pub(super) struct Flow {
     /// The direction of the packet that began it.
     pub(super) forward: bool,
     pub(super) denied: bool,
-    /// Of all ports of the one who began it.
+    /// Of all ports of the client.
     pub(super) fat: bool,
     /// Of the configuration under which it was let through.
     epoch: u32,
@@ -119,7 +119,8 @@ fn decided(list: &List, remote: IpAddr, protocol: u8, port: u16) -> (Option<usiz
     (rule, rule.map_or(list.otherwise, |rule| list.rules[rule].action))
 }
 
-/// Whether a connection may be: by what the interface that begins it may send, and the other may receive, where they are here.
+/// Whether the rules allow a connection: those for packets of the interface that begins it, and those for packets to the other one, as far
+/// as these are on this node.
 pub(super) fn is_let_through(
     config: &Config,
     tuple: &Tuple,
@@ -142,7 +143,7 @@ pub(super) fn is_let_through(
     all(from, true, tuple.destination) && all(to, false, tuple.source)
 }
 
-/// What rules that log have said.
+/// Records of the rules that log and have decided about a packet.
 pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<RuleRecord> {
     let end = |address, port| SocketAddr::new(address, port);
     let one = |step: &Step| match step {
@@ -170,7 +171,7 @@ fn is_fat(config: &Config, p: &Packet, interface: u32) -> bool {
     config.interfaces.get(&interface).is_some_and(|interface| interface.fat.contains(&service))
 }
 
-/// The analyser of the first rule that has one, else of who sends, else of who receives.
+/// The analyser of the first rule that has one, else of the sender, else of the receiver.
 fn mirror(config: &Config, steps: &[Step], ends: [Option<u32>; 2]) -> Option<u8> {
     let by_rules = steps.iter().find_map(|step| match step {
         Step::List { list, rule: Some(rule), .. } => config.lists[list].rules[*rule].also.mirror,
@@ -266,7 +267,7 @@ impl Flows {
         Ok(way)
     }
 
-    /// The fat flow that a packet is of. Who answers begins no TCP connection by it.
+    /// The fat flow that a packet is of. A server cannot begin a TCP connection by it.
     fn fat(&self, p: &Packet, interface: u32) -> Option<Key> {
         if ![TCP, UDP].contains(&p.tuple.protocol) {
             return None;
@@ -309,7 +310,7 @@ impl Flows {
         route::way_back(config, vrf, source, by)
     }
 
-    /// Holds a packet against routes and rules. Afterwards it is of a flow, but for what the router itself answers.
+    /// Looks up a packet's routes and rules. Afterwards it is of a flow, unless the router itself answers it.
     fn decide(
         &mut self,
         config: &Config,
@@ -437,7 +438,8 @@ impl Flows {
         Ok(None)
     }
 
-    /// The direction of the answers. One that is there already answers who asks now, wherever it has asked from before.
+    /// Enters the direction of the answers. One that is there already answers the client's present interface, even if another one
+    /// asked before.
     fn enter_back(&mut self, key: Key, answer: Flow) {
         let reverse_interface = answer.reverse_interface;
         let there = self.all.entry(key).or_insert(answer);

@@ -41,7 +41,7 @@ const ETHERNET: usize = ethernet::HEADER;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// Why it was dropped, or, where its sender was told in its place, of what.
+    /// Why it was dropped, or the reason that its sender was told in place of a drop.
     pub reason: Option<Reason>,
     pub out: Option<Egress>,
     /// As it goes out; as it came where it does not. Of a tunnel's packet the link's addresses are the kernel's to fill in.
@@ -50,7 +50,7 @@ pub struct Outcome {
     pub copies: Vec<(Egress, Vec<u8>)>,
 }
 
-/// By what a frame goes out.
+/// The interface or tunnel that a frame goes out by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Egress {
     /// A container's interface, by its number.
@@ -97,7 +97,7 @@ impl FlowEntry {
     }
 }
 
-/// The same of a router's own.
+/// From a flow of the router's own table, to compare both.
 impl From<super::status::Flow> for FlowEntry {
     fn from(flow: super::status::Flow) -> Self {
         let super::status::Flow { interface, protocol, source, destination, packets, bytes, .. } = flow;
@@ -143,7 +143,7 @@ pub struct Copy {
     pub frame: Vec<u8>,
 }
 
-/// A frame and by what it goes out.
+/// A frame, and the interface or tunnel that it goes out by.
 type EgressFrame = (Egress, Vec<u8>);
 
 /// Why a packet does not go on, and which interface that counts for.
@@ -187,7 +187,7 @@ impl Model {
         &self.flows.steps
     }
 
-    /// What analysers have got since this was asked last; whole, whatever the ways there are.
+    /// The copies for analysers since the last call; whole, also where the underlay's MTU is too small for them.
     pub fn mirrored(&mut self) -> Vec<Copy> {
         std::mem::take(&mut self.mirrored)
     }
@@ -332,7 +332,7 @@ impl Model {
             Some(to)
         };
         let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
-        // Of what was cut the analyser has the whole.
+        // The analyser gets a packet that was cut once, as it was before.
         if let Some(analyser) = way.mirror.filter(|_| piece.is_none()) {
             self.mirrored.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
         }
@@ -409,7 +409,7 @@ impl Model {
         }
         let mut way = self.flows.follow(&self.config, p, number, Origin::Interface(number), tick)?;
         if let Some(hop) = bridged {
-            // Rules were those for whom the packet's address names; its frame's must not name another.
+            // Rules were looked up by the packet's IP address; the frame's MAC address must not lead to another container.
             let is_the_same = match (hop, &way.next_hop) {
                 // In another encapsulation there are other labels.
                 (NextHop::Tunnel(a), NextHop::Tunnel(b)) if a.encapsulation != b.encapsulation => a.peer == b.peer,
@@ -521,7 +521,7 @@ impl Model {
         if encapsulation == Encapsulation::Vxlan && answer::is_solicitation(&p) {
             return self.peer_solicits(frame, &p, &outer, (label, &target)).map(Some).map_err(refused(0));
         }
-        // Who may serve DHCP is for the sender's node to know.
+        // The sender's node checks whether it may serve DHCP.
         p.is_for_others(true).map_err(refused(0))?;
         let vrf = if let NextHop::Vrf(vrf) = target { Some(vrf) } else { None };
         if let Some(flood) = vrf.and_then(|vrf| self.flood_of(vrf, frame, &outer)) {
@@ -574,7 +574,7 @@ impl Model {
         hop.cloned().ok_or(Reason::InvalidLabel)
     }
 
-    /// Who gets what came by a tunnel, and whether that is by the inner frame's address.
+    /// The next hop of a packet that came by a tunnel, and whether the inner frame's MAC address chose it.
     fn receiver(&self, target: NextHop, frame: &[u8], outer: &Outer, p: &Packet) -> Result<(NextHop, bool), Reason> {
         let NextHop::Vrf(vrf) = target else { return Ok((target, false)) };
         // The label is a whole network's.
@@ -612,7 +612,7 @@ fn inner_of(frame: &[u8], outer: &Outer) -> Result<(bool, usize), Reason> {
     let (kind, header) = if outer.encapsulation == Encapsulation::Vxlan {
         (word(frame, outer.inner + 12).ok_or(Reason::InvalidPacket)?, ETHERNET)
     } else {
-        // What is behind the last label says by itself what it is.
+        // Behind the last label the packet's first bits say whether it is IPv4 or IPv6.
         let first = frame.get(outer.inner).ok_or(Reason::InvalidPacket)?;
         (if first >> 4 == 6 { ethertype::IPV6 } else { ethertype::IPV4 }, 0)
     };

@@ -20,7 +20,7 @@ const IPV6: usize = 40;
 /// Type, code, checksum and the four bytes that each kind of message has in its own way (RFC 792).
 const ICMP_HEADER: usize = 8;
 
-/// Who sends to whom. Of ICMP see [`icmp_ports`]; of protocols without ports they are 0.
+/// Protocol, source and destination. Of ICMP see [`icmp_ports`]; protocols without ports have 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Tuple {
     pub(super) protocol: u8,
@@ -67,7 +67,7 @@ pub(super) struct Packet {
     pub(super) class: u8,
     pub(super) ttl: u8,
     pub(super) tcp_flags: u8,
-    /// Type of ICMP or IGMP; of an error about a query, of what would have answered.
+    /// Type of ICMP or IGMP; of an error about a query, the type of the query's answer.
     pub(super) icmp: u8,
     pub(super) is_error: bool,
     pub(super) may_fragment: bool,
@@ -303,7 +303,7 @@ pub(super) fn query_of(icmp: u8, is_v6: bool) -> u8 {
     queries(is_v6).iter().find(|(_, answer)| *answer == icmp).map_or(icmp, |(query, _)| *query)
 }
 
-/// What answers a query, or what an answer is to; others are their own.
+/// The type of ICMP that answers a query, or the query that an answer belongs to; other types are returned as they are.
 fn answer_of(icmp: u8, is_v6: bool) -> u8 {
     let answer = queries(is_v6).iter().find(|(query, _)| *query == icmp).map(|(_, answer)| *answer);
     answer.unwrap_or_else(|| query_of(icmp, is_v6))

@@ -13,7 +13,7 @@ const MOST_TABLES: usize = 3;
 /// Source ports of tunnels are dynamic ones (RFC 6335, 6), as RFC 7510 and RFC 7348 want them.
 const FIRST_TUNNEL_PORT: u16 = 49152;
 
-/// By what a packet came.
+/// The interface or the peer's tunnel that a packet came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     Interface(u32),
@@ -73,7 +73,7 @@ pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: Origin) ->
     way.cloned().ok_or(Reason::InvalidSource)
 }
 
-/// The same for all packets of a flow in one direction. Any function that spreads well would do; this is the programs'.
+/// A flow's hash, equal for all its packets in one direction. Any function that spreads well would do; this is the programs'.
 pub(super) fn hash(tuple: &Tuple, protocol: u8) -> u32 {
     let halves = |address: IpAddr| {
         let octets = match address {

@@ -10,8 +10,8 @@ use super::super::status::Source;
 use super::{Egress, EgressFrame, Model};
 
 impl Model {
-    /// What is known of the interfaces of another configuration: what was known where it is the same device under
-    /// the same rule.
+    /// The source addresses to begin with under another configuration: those seen so far of interfaces whose device and rule have not
+    /// changed.
     pub(super) fn sources_under(&self, config: &Config) -> BTreeMap<u32, Source> {
         let met = |(number, interface): (&u32, &Interface)| {
             let rule = |one: &Interface| (one.index, one.mac, one.any_mac);
@@ -57,7 +57,7 @@ impl Model {
         known.unwrap_or_else(|| self.config.interfaces.get(&number).map_or(Mac::default(), |interface| interface.mac))
     }
 
-    /// To a container: from the router, but for what is bridged.
+    /// A frame to a container: from the router, unless it is bridged.
     pub(super) fn delivered(&self, mut frame: Vec<u8>, to: u32, bridged: bool) -> EgressFrame {
         frame[..6].copy_from_slice(&self.receiver_of(to).0);
         if !bridged {

@@ -12,7 +12,7 @@ use super::FlowEntry;
 pub enum Step {
     /// It comes out of a tunnel, with the label or network identifier of something here.
     Tunnel { peer: Ipv4Addr, encapsulation: Encapsulation, label: u32 },
-    /// It is bridged to who has its destination's MAC address.
+    /// It is bridged to the owner of its destination's MAC address.
     Bridge { vrf: u32, mac: Mac, to: NextHop },
     /// A route that it takes; one that leads to another table is followed by that one's.
     Route { vrf: u32, prefix: IpNet, to: NextHop },

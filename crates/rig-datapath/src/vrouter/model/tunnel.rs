@@ -104,7 +104,7 @@ pub(super) fn wrap(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, por
     [in_front(&frame[..ETHERNET], p.class, tunnel, (own, port), shim.len() + p.length), shim, packet.to_vec()].concat()
 }
 
-/// The same of a frame to all, which is one in every encapsulation.
+/// A frame to all in a tunnel, which is an Ethernet frame in every encapsulation.
 pub(super) fn wrap_frame(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Addr, port: u16) -> Vec<u8> {
     let shim = match tunnel.encapsulation {
         Encapsulation::Vxlan => vxlan_header(tunnel.label),
@@ -115,7 +115,7 @@ pub(super) fn wrap_frame(frame: &[u8], p: &Packet, tunnel: &Tunnel, own: Ipv4Add
     [in_front(&frame[..ETHERNET], p.class, tunnel, (own, port), length), shim, frame.to_vec()].concat()
 }
 
-/// A frame's answer to who sent it by VXLAN: `inner` goes back, and what the frame has behind its packet.
+/// An answer to the sender of a frame that came by VXLAN: `inner` goes back, and `rest`, the frame's bytes behind its packet.
 pub(super) fn answer(frame: &[u8], class: u8, own: (Ipv4Addr, u16), to: &Tunnel, inner: &[u8], rest: &[u8]) -> Vec<u8> {
     let header = vxlan_header(to.label);
     let front = in_front(&frame[..ETHERNET], class, to, own, header.len() + inner.len());

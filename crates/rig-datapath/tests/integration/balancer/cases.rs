@@ -109,7 +109,7 @@ impl First {
         self.frame.source.is_ipv6()
     }
 
-    /// The same of another client's port.
+    /// This first packet from another port of the client.
     pub fn with_port(&self, port: u16) -> Self {
         let source = SocketAddr::new(self.frame.source.ip(), port);
         Self { frame: Frame { source, ..self.frame.clone() }, ..self.clone() }
@@ -145,7 +145,7 @@ fn is_local(address: IpAddr, ipv6: bool) -> bool {
     (LOCAL..LOCAL + LOCALS).any(|number| host(number, ipv6) == address)
 }
 
-/// From whom an IP header says that a frame is, and of which flow, 0 with IPv4.
+/// An outer IP header's source, and its flow label, 0 with IPv4.
 fn outer_source(out: &[u8], ipv6: bool) -> (IpAddr, u32) {
     let label = u32::from_be_bytes(out[HEADER..HEADER + 4].try_into().unwrap()) & 0xf_ffff;
     let source = if ipv6 { &out[HEADER + 8..HEADER + 24] } else { &out[HEADER + 12..HEADER + 16] };
@@ -323,11 +323,11 @@ impl Maker<'_> {
                 };
                 // About what went to the backend.
                 let frame = error(&router, flow.near.ip(), &flow.inward_out());
-                // FullNAT hides who is behind it.
+                // FullNAT hides the address of the router in front of the backend.
                 let out = error(&flow.service.ip().to_string(), flow.client.ip(), &flow.inward());
                 let expected = self.to_client(&out);
                 self.add(format!("{name}, packet too big over {family}, to the client"), frame, expected);
-                // About what went to the client. With NAT whoever says it stays who he is.
+                // About what went to the client. With NAT the router's own address stays the error's source.
                 let frame = error(&router, flow.service.ip(), &flow.outward_out());
                 let from = if number == NAT { router.clone() } else { flow.near.ip().to_string() };
                 let expected = self.to_backend(&error(&from, flow.backend.ip(), &flow.outward()));

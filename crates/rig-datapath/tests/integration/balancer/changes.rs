@@ -110,7 +110,7 @@ fn numbers_are_used_again() {
         lab.later(100_000);
         forget(&mut lab);
     }
-    // A connection holds on to its local address, which nobody else gets, and the last of them lets it go.
+    // A connection keeps the place of its local address, which no other address gets until the last such connection ends.
     let of = |hosts: [u8; 4]| {
         let locals = hosts.map(|host| format!("10.0.0.{host}"));
         config(&[service(V, full_nat(&locals.each_ref().map(String::as_str)), &[backend("10.0.0.11:8000", 1)])])
@@ -203,7 +203,7 @@ const PORTS: u32 = 65_536 - 1024;
 fn open_many(lab: &Lab, clients: std::ops::Range<u32>) {
     let begun = || lab.balancer.services().unwrap()[0].traffic.connections;
     let (before, count) = (begun(), clients.len() as u64);
-    // No route back to these clients, which is nobody's matter on the way in.
+    // These clients have no route back; packets to the backend do not need one.
     clients.for_each(|n| drop(lab.send(&tcp(SYN, &one_of_many(n), V).bytes())));
     assert_eq!(begun() - before, count, "{:?}", lab.drops());
 }
@@ -259,7 +259,7 @@ fn the_only_free_port_is_found() {
         answered(&lab, 100_000 + n);
         assert_eq!(lab.dropped(&tcp(SYN, "10.0.0.60:5000", V).bytes()), Drop::NoLocalPort);
     }
-    // Who asks for more finds that enough was searched: it costs next to nothing.
+    // The next clients are refused without another search, at next to no cost.
     lab.send(&tcp(RST, &one_of_many(7), V).bytes());
     let syn = tcp(SYN, "10.0.0.60:5000", V).bytes();
     for _ in 0..16 {
@@ -344,7 +344,7 @@ fn another_process_goes_on_with_what_was_kept() {
     for (port, place) in (5000..5004).zip(&places) {
         assert_eq!(&talk(&lab, port), place);
     }
-    // It knows whom it has and gives nobody's number to anybody else.
+    // The second balancer knows its backends and reuses none of their numbers for another one.
     assert_eq!(lab.balancer.services().unwrap()[0].backends.len(), 2);
     lab.balancer.apply(&config(&[plan(&[backend(eleven, 1), backend("10.0.0.12:8080", 1)])])).unwrap();
     for (port, place) in (5000..5004).zip(&places) {
@@ -507,7 +507,7 @@ fn generic_mode_is_said_and_keeps_partial_checksums() {
 }
 
 /// Of many backends two are drawn, and the less loaded one gets the connection: with all connections lasting, loads stay as
-/// even as weights say, and who is at its limit is left out while another one has room.
+/// even as weights say, and a backend at its limit is left out while another one has room.
 #[test]
 fn many_backends_are_loaded_evenly_by_two_choices() {
     const BACKENDS: u32 = 100;
@@ -530,8 +530,8 @@ fn many_backends_are_loaded_evenly_by_two_choices() {
     }
     assert_eq!(status.traffic.connections, u64::from(BACKENDS * 30));
 
-    // Where both are at their limits 64 of them are looked at, by the next one the 64 behind: so two tries find each that
-    // has room, and then nobody has.
+    // Where both backends that were drawn are at their limits the program looks at 64 more, and at the next try at the 64 behind:
+    // so two tries find each backend that has room, until none has.
     let limits = many.iter().map(|backend| limited(&backend.address.to_string(), 1)).collect::<Vec<_>>();
     lab.balancer.apply(&config(&[])).unwrap();
     lab.later(100_000);
@@ -556,7 +556,7 @@ fn many_backends_are_loaded_evenly_by_two_choices() {
     }
 }
 
-/// What one service is sent by nobody in particular leaves room for the others, and is counted as its own.
+/// A flood to one service leaves room for the others, and is counted as its own.
 #[test]
 fn a_service_at_its_limit_leaves_room_for_others() {
     let limited = Service { limit: NonZeroU32::new(10), ..plan(&[backend("10.0.0.10:8080", 1)]) };
@@ -579,7 +579,7 @@ fn a_service_at_its_limit_leaves_room_for_others() {
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, 1);
     open(&lab, 6000);
     assert_eq!(lab.dropped(&tcp(SYN, &client(6001), V).bytes()), Drop::ServiceFull);
-    // Who is refused for another reason does not count either.
+    // Clients that are refused for another reason do not count either.
     let none = Service { limit: NonZeroU32::new(11), ..plan(&[super::limited("10.0.0.10:8080", 10)]) };
     lab.balancer.apply(&config(&[none])).unwrap();
     for n in 0..5 {
@@ -588,7 +588,7 @@ fn a_service_at_its_limit_leaves_room_for_others() {
     assert_eq!(refused(&lab)[0], [(Drop::BackendsFull, 5), (Drop::ServiceFull, 101)]);
 }
 
-/// While the table fills, what nobody has answered goes after 3 s; before, and what was answered, when its time has come.
+/// While the table fills, unanswered connections go after 3 s; before, and answered ones, after their timeouts.
 #[test]
 fn unanswered_connections_go_first_when_the_table_fills() {
     let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
@@ -603,7 +603,7 @@ fn unanswered_connections_go_first_when_the_table_fills() {
     assert_eq!(lab.connections().len(), 9);
 }
 
-/// With direct return nobody sees whether a backend answers: its clients' datagrams are not taken for those of a flood.
+/// With direct return the balancer does not see whether a backend answers: clients' datagrams are not taken for a flood's.
 #[test]
 fn datagrams_whose_answers_pass_elsewhere_do_not_count_as_unanswered() {
     let full = full_nat(&["10.0.0.100"]);

@@ -51,7 +51,7 @@ enum Step {
     Change {
         config: u8,
     },
-    /// Somebody watches routes for so many ticks, which nothing may depend on while they stay.
+    /// A process watches routes for so many ticks. With routes that do not change this must change nothing.
     Watch {
         ticks: u16,
         generation: u16,

@@ -62,7 +62,7 @@ fn connections_end_with_their_backend_as_the_service_says() {
             assert_eq!(talk(&lab), [TEN, TEN]);
             continue;
         }
-        // The stream is over, the datagrams go to who is there, and all is counted as gone.
+        // The stream is over, the datagrams go to the remaining backend, and all connections of the other are counted as gone.
         lab.dropped(&tcp(ACK, &client(5000), T).bytes());
         assert_eq!(see(&lab.sent(&udp(&client(5000), U).bytes())).destination.to_string(), ELEVEN);
         let loads = lab.balancer.services().unwrap();
@@ -125,12 +125,12 @@ fn connections_are_flushed_by_service_and_backend() {
     assert!(lab.connections().iter().all(|line| line.contains(U)));
     assert_eq!((flush(None, Some(ten)), flush(None, None), flush(None, None)), (5, 5, 0));
     assert_eq!(lab.connections(), [""; 0]);
-    // Whoever goes on begins anew.
+    // Clients that go on begin new connections.
     fill(&lab);
     assert_eq!((lab.connections().len(), flush(None, None)), (20, 20));
 }
 
-/// What backends have done that are gone is the service's still, for who takes over too; and the CPUs'.
+/// The totals of removed backends stay in the service's and the CPUs', also after another process has taken over.
 #[test]
 fn totals_outlive_backends_and_restarts() {
     let Some(mut lab) = begun(Expire::Removed) else { return };

@@ -35,7 +35,7 @@ fn full_nat_translates_both_ends_both_ways() {
 
     let out = lab.sent(&tcp(SYN | ACK, "10.0.0.10:8080", &seen.source.to_string()).payload(b"answer").bytes());
     assert_eq!(ends(&out), pair("10.0.0.200:80", "10.0.0.60:5000"));
-    // The client has no neighbour entry: it is reached by whom its packet came from.
+    // The client has no neighbour entry: answers go to the MAC address that its packet came from.
     assert_eq!(Ethernet::parse(&out).unwrap().destination(), CLIENT_MAC);
     let connection = format!("10.0.0.60:5000 > 10.0.0.200:80 > {} > 10.0.0.10:8080 SYN_RECV", seen.source);
     assert_eq!(lab.connections(), [connection]);
@@ -121,7 +121,7 @@ fn a_tag_stays_on_the_way_back_and_forth() {
     assert_eq!(see(&out).destination.to_string(), "10.0.0.10:8080");
 }
 
-/// What a sender with checksum offload leaves unfinished comes out finished, whatever its length.
+/// Partial checksums of a sender with checksum offload are completed, for packets of any length.
 #[test]
 fn partial_checksums_are_completed() {
     let plan = config(&[
@@ -196,7 +196,7 @@ fn fragments_and_options_go_by_policy() {
     for next in [0, 43, 60] {
         assert_eq!(lab.dropped(&header(next)), Drop::IpOptions);
     }
-    // For somebody else they are none of the balancer's.
+    // Fragments for another host are left to the kernel.
     let mut other = fragment.clone();
     other[33] = 201;
     lab.passes(&other, Pass::Fragment);

@@ -62,7 +62,7 @@ fn threads_look_while_others_configure_and_sweep() {
         assert!(looking.join().unwrap() > 0);
         sweeping.join().unwrap();
     });
-    // What is on no handle any more is gone; what is, is not.
+    // The handle keeps its maps when the balancer is gone.
     let Lab { balancer, attachment, .. } = lab;
     drop((balancer, attachment));
     assert_eq!(handle.occupancy().unwrap(), 500);

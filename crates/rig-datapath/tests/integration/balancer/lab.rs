@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub const MTU: u32 = 1500;
 /// Hosts behind the interface that have neighbour entries: 10.0.0.N and fd00::N for these N.
 pub const NEIGHBORS: [u8; 5] = [10, 11, 12, 13, 50];
-/// One more host, which nobody has asked for yet.
+/// One more host, which has no neighbour entry yet.
 pub const STRANGER: u8 = 14;
 
 pub struct Lab {
     pub balancer: Balancer,
     pub attachment: Attachment,
     pub interface: u32,
-    /// The interface's MAC, and that of all who are behind it.
+    /// The interface's MAC address, and that of all hosts behind it.
     pub near: Mac,
     pub far: Mac,
     pub tick: u32,
@@ -86,7 +86,7 @@ impl Lab {
             let set = Command::new("ip").args(["link", "set", name, "address", &mac.to_string()]).status().unwrap();
             assert!(set.success());
         };
-        // Whom frames of tests are for.
+        // The destination of the tests' frames.
         mac_is("lb0", NEAR_MAC);
         let mut behind = Netlink::open(&far).unwrap();
         for (netlink, name, hosts) in

@@ -76,7 +76,7 @@ fn next_hops_to_clients_are_asked_for() {
         let known = |text: String| text.lines().any(|line| line.starts_with(next_hop) && line.contains("lladdr"));
         // Something of IPv6 may have told the router's.
         ip(&here, "neigh flush dev lb1");
-        // Tracing it asks for nobody.
+        // A trace makes the kernel ask for no neighbour.
         assert_eq!(lab.balancer.trace(&answer, Some(lab.interface)).unwrap().drop, Some(Drop::NoNeighbor));
         assert_eq!(asked(), 0);
         for _ in 0..2 {

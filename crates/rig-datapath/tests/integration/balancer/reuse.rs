@@ -75,7 +75,7 @@ impl Clients {
         [TEN, ELEVEN].map(|of| reached.iter().filter(|backend| **backend == at(of)).count())
     }
 
-    /// By what the two ends send; without a view of the backend's packets by what the client does.
+    /// Ends a connection by packets of both ends; where the balancer does not see the backend's, by the client's.
     fn end(&self, port: u16, end: End) {
         let of_client = |flags| drop(self.lab.sent(&tcp(flags, &client(port), T).bytes()));
         let Connection { backend, local, .. } = self.connection(port).unwrap();
@@ -111,7 +111,7 @@ impl Clients {
         [TEN, ELEVEN].map(|address| of(address).map_or(0, |backend| backend.active + backend.inactive))
     }
 
-    /// All that was opened is counted, once, at who has it; and so are those that there are.
+    /// Each connection that was opened is counted once, at its present backend; and so are the connections that there are.
     #[track_caller]
     fn check_counts(&self) {
         let services = self.lab.balancer.services().unwrap();
@@ -153,7 +153,7 @@ fn ports_that_are_used_again_reach_a_backend_that_was_added() {
     }
 }
 
-/// A backend at its limit gets none more, whoever comes again.
+/// A backend at its limit gets no more connections, also not of clients that use a port again.
 #[test]
 fn ports_that_are_used_again_find_limits_in_force() {
     for (forward, end) in each() {
@@ -186,7 +186,7 @@ fn ports_that_are_used_again_keep_their_backend_where_the_service_says_so() {
         clients.end_all(end);
         assert_eq!(clients.open_all(), [50, 0], "{forward:?} {end:?}");
         clients.check_counts();
-        // Who is not known is scheduled.
+        // New clients are scheduled.
         assert_eq!([4000, 4001].map(|port| clients.open(port)), [TEN, ELEVEN].map(at));
     }
 }
@@ -257,7 +257,7 @@ fn a_service_that_is_full_takes_who_comes_again() {
     }
 }
 
-/// Nobody sweeps: who comes again leaves its old place taken, but no limit, no local port and no count.
+/// Without a sweep: a client that uses a port again leaves its old place taken, but no limit, no local port and no count.
 #[test]
 fn ports_that_are_used_again_take_places_until_somebody_sweeps() {
     for (forward, end) in each() {

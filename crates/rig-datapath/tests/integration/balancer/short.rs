@@ -65,7 +65,7 @@ fn unanswered_connections_go_first_when_local_ports_run_short() {
     assert_eq!(lab.connections().len(), 4, "{:?}", lab.connections());
 }
 
-/// Connections count towards limits whether they are answered or not, and towards nobody else's.
+/// Connections count towards the limits of their own service and backend only, whether they are answered or not.
 #[test]
 fn unanswered_connections_go_first_at_limits() {
     let four = |service: Service| Service { limit: NonZeroU32::new(4), ..service };

@@ -1,5 +1,5 @@
-//! Packets that may be anybody's: resets with numbers that nobody here knows to be right, the middle of connections that
-//! are not known, frames for other devices, and two CPUs that want the same.
+//! Packets that may be forged: resets with sequence numbers that the balancer cannot check, the middle of unknown connections,
+//! frames for other devices, and two CPUs that begin connections with the same addresses.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -70,7 +70,7 @@ fn a_reset_ends_what_is_silent_behind_it() {
     }
 }
 
-/// What a connection was before is what it is again.
+/// A connection that was closing is closing again after a reset and one more packet.
 #[test]
 fn a_closing_connection_stays_one_when_it_is_reset() {
     let Some(mut lab) = Lab::new(small(), &config(&[plan(V)])) else { return };
@@ -89,7 +89,7 @@ fn a_closing_connection_stays_one_when_it_is_reset() {
     lab.sent(&frame(RST, false).bytes());
     lab.sent(&frame(FIN | ACK, true).bytes());
     assert_eq!(state(&lab).as_deref(), Some("TIME_WAIT"));
-    // A port that is used again is another connection's, whatever has been reset before.
+    // A port that is used again makes a new connection, even after resets of the old one.
     lab.sent(&frame(RST, true).bytes());
     lab.sent(&frame(SYN, false).bytes());
     assert_eq!(state(&lab).as_deref(), Some("SYN_RECV"));
@@ -121,7 +121,7 @@ fn the_middle_of_an_unknown_connection_begins_none() {
     assert_eq!(lab.connections().len(), 1);
 }
 
-/// What nobody here waits for is left to the kernel two times in a tick, for each reason; what a socket has, always.
+/// Packets that no socket waits for are left to the kernel two times in a tick, for each reason; those for a socket, always.
 #[test]
 fn strays_are_limited_where_the_kernel_would_answer_them() {
     let own_v6 = service("[fd00::1]:80", full_nat(&["fd00::101"]), &[backend("[fd00::10]:8080", 1)]);
@@ -208,7 +208,7 @@ fn a_clash_is_seen_while_the_other_is_not_complete() {
     fs::create_dir(&tables).unwrap();
     lab.balancer.keep(&tables).unwrap();
     let (here, interface) = (NetNs::of_current_thread().unwrap(), lab.interface);
-    // Where each of them is: nobody is more than one client ahead.
+    // The client that each CPU is at: neither is more than one ahead.
     let at = [AtomicU32::new(0), AtomicU32::new(0)];
     let begun: Vec<Vec<bool>> = thread::scope(|scope| {
         let one = |side: usize| {

@@ -48,7 +48,7 @@ fn services() -> [Service; 3] {
 fn open(services: &[Service]) -> Option<Lab> {
     let mut lab = Lab::new(small(), &config(services))?;
     lab.balancer.set_clock(Clock::Kernel).unwrap();
-    // Whoever asks the link for these addresses shall be told the balancer's.
+    // Hosts on the link that ask for these addresses shall be told the balancer's MAC address.
     let mut netlink = Netlink::open(&NetNs::of_current_thread().unwrap()).unwrap();
     for (address, prefix) in [("10.0.0.200", 32), ("10.0.0.100", 32), ("fd00::200", 128), ("fd00::100", 128)] {
         netlink.add_address("lb0", address.parse().unwrap(), prefix).unwrap();

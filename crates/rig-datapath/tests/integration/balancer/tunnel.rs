@@ -32,7 +32,7 @@ fn service(ipv6: bool) -> &'static str {
     if ipv6 { "[fd00::200]:53" } else { "10.0.0.200:53" }
 }
 
-/// Nobody on the way may fragment the outer packet, so that its identification says nothing (RFC 6864, 4.1).
+/// No router may fragment the outer packet, so that its identification says nothing (RFC 6864, 4.1).
 #[test]
 fn outer_packets_are_not_fragmented() {
     let Some(lab) = Lab::new(small(), &config(&services())) else { return };
@@ -66,7 +66,7 @@ fn flows_differ_outside() {
 }
 
 /// A router on the tunnel's way needs smaller packets: the client is told what fits inside, about its own packet, and the
-/// balancer knows for the next ones, whoever sends them, for 10 minutes.
+/// balancer remembers it for the next packets of all clients, for 10 minutes.
 #[test]
 fn what_routers_say_of_a_tunnel_reaches_the_client() {
     let Some(mut lab) = Lab::new(small(), &config(&services())) else { return };
@@ -127,7 +127,7 @@ fn what_routers_say_of_a_tunnel_reaches_the_client() {
         assert_eq!(told(&lab, &big(5001).bytes()).2 as usize, 1399 - header);
         lab.later(1);
         lab.sent(&big(5001).bytes());
-        // Nobody makes it less than all links must carry.
+        // A router that claims an MTU below the least that IP allows is not believed: that least is used.
         lab.sent(&big(5000).bytes());
         let message = told(&lab, &error(100, 200));
         assert_eq!(message.2 as usize, (least - header).max(if ipv6 { 1280 } else { 0 }));

@@ -1,4 +1,4 @@
-//! For how long what was looked up of a way is believed: with somebody who watches routes and neighbours, and without.
+//! For how long a looked-up route and neighbour are believed: with a process that watches routes and neighbours, and without.
 
 use std::process::Command;
 
@@ -61,7 +61,7 @@ fn a_way_holds_as_long_as_its_generation_and_for_a_second_where_nobody_watches()
     lab.later(first);
     let ends = &mut Ends { lab: &mut lab, to, back };
 
-    // Nobody watches: until the second is over.
+    // Without a watcher: until the second is over.
     let one = ends.move_neighbors(1);
     ends.lab.later(8);
     assert_eq!(ends.go_to(), one);
@@ -71,7 +71,7 @@ fn a_way_holds_as_long_as_its_generation_and_for_a_second_where_nobody_watches()
     ends.lab.later(1);
     assert_eq!(ends.go_to(), two);
 
-    // Somebody does: from one packet to the next when told, and else not.
+    // With a watcher: at once when it tells of a change, and otherwise not.
     ends.watch(1000, 5);
     assert_eq!(ends.go_to(), two);
     let three = ends.move_neighbors(3);
@@ -87,7 +87,7 @@ fn a_way_holds_as_long_as_its_generation_and_for_a_second_where_nobody_watches()
     assert_eq!(ends.go_to(), four);
     let unseen = ends.move_neighbors(8);
 
-    // Nobody any more.
+    // The watcher is gone.
     ends.lab.later(2);
     assert_eq!(ends.go_to(), unseen);
     let five = ends.move_neighbors(5);

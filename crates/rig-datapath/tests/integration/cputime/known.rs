@@ -50,7 +50,7 @@ fn unit() -> u64 {
 fn found_within_two_percent(work: impl FnOnce() -> u64) {
     let Some((mut counting, _alone)) = attach() else { return };
     let cpu = stay_on_one_cpu();
-    // Above whoever else is there.
+    // With a higher priority than other processes on this CPU.
     let _ = rustix::process::nice(-20);
     counting.watch(Member::Process(process::id()), own()).unwrap();
     let stolen_by_then = stolen(cpu);

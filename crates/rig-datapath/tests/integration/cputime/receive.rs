@@ -75,7 +75,7 @@ fn two_namespaces_have_each_their_own() {
     assert!(one + three <= all + all / 100, "{one} and {three} ns of {all}");
 }
 
-/// A bridge sends what is for everybody to all its ports, whose devices one softirq then polls.
+/// A bridge sends broadcasts to all its ports, whose devices one softirq then polls.
 #[test]
 fn one_softirq_that_polls_devices_of_two_namespaces_is_shared_out() {
     const DATAGRAMS: u32 = 4000;

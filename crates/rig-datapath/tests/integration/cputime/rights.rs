@@ -1,4 +1,4 @@
-//! Who may count, and what is said to whoever may not.
+//! Which users may count, and what others are told.
 
 use std::env;
 use std::process::Command;

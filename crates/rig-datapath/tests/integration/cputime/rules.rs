@@ -6,7 +6,7 @@ use rig_datapath::cputime::{CpuTime, Kind, Times};
 
 use super::{attach, between, stay_on_one_cpu};
 
-/// A CPU that is at work all the time, but for what else its machine gives it to do.
+/// The times of a CPU that this thread keeps busy, with other work of the machine among them.
 fn at_work(counting: &CpuTime, cpu: u32) -> Times {
     let begin = counting.read().unwrap();
     let end = Instant::now() + Duration::from_millis(300);
@@ -20,7 +20,7 @@ fn interrupts_that_meet_work_count_to_it_unless_they_are_asked_for() {
     let cpu = stay_on_one_cpu();
     let _ = rustix::process::nice(-20);
     let together = at_work(&counting, cpu);
-    // Whoever else has work there may leave the CPU idle in between.
+    // Other processes on this CPU may leave it idle in between.
     if together.of(Kind::Idle) == 0 {
         assert_eq!(together.of(Kind::HardInterrupt), 0);
     }

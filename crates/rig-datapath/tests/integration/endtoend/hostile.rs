@@ -1,4 +1,4 @@
-//! Frames that nobody in his right mind sends, at the attached program, while conversations go on.
+//! Frames that no sane sender makes, at the attached program, while conversations go on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Attacker {
         Self { sender, balancer, sent: 0 }
     }
 
-    /// To the balancer's interface, whatever else the frame says.
+    /// To the balancer's interface: the frame's destination MAC address is replaced.
     pub fn send(&mut self, frame: &[u8]) {
         if let Some(room) = self.sender.claim(frame.len()) {
             room.copy_from_slice(frame);
@@ -62,7 +62,7 @@ impl Attacker {
 
 struct Frames {
     random: Random,
-    /// From whom to whom packets of conversations go, as the balancer sees them come.
+    /// Source and destination of packets of conversations, as they come to the balancer.
     used: Vec<(SocketAddr, SocketAddr)>,
 }
 
@@ -75,7 +75,7 @@ impl Frames {
         self.random.next() as u16
     }
 
-    /// Somebody who may be a client: on the client's link, or anywhere.
+    /// The address of a possible client: on the client's link, or anywhere.
     fn client(&mut self, ipv6: bool) -> SocketAddr {
         let host = 100 + self.random.below(100) as u8;
         let net = if self.one_in(2) { 10 } else { 77 };
@@ -132,8 +132,8 @@ impl Frames {
         let service = services()[usize::from(ipv6)];
         let l3 = 14;
         match self.random.below(20) {
-            // Resets of conversations that go on, from either end, with numbers that nobody has sent: their receivers do not
-            // believe them (RFC 5961, 3.2).
+            // Resets of conversations that go on, from either end, with sequence numbers that neither end has sent: their receivers
+            // ignore them (RFC 5961, 3.2).
             16..=19 => {
                 let (source, destination) = self.used[self.random.below(self.used.len())];
                 let flags = if self.one_in(2) { RST } else { RST | ACK };
@@ -145,14 +145,14 @@ impl Frames {
                 let frame = self.frame(ipv6).bytes();
                 self.spoilt(frame)
             }
-            // Source and destination are the same; the source is the balancer's own; it is nobody's.
+            // The source is the destination, an address of the balancer, or one that no host may send from.
             6 => {
                 let own = SocketAddr::new(local(&service.ip().to_string())[0], self.port());
                 let nobody = if ipv6 { ["::", "::1", "ff02::1"] } else { ["0.0.0.0", "127.0.0.1", "255.255.255.255"] };
                 let nobody = SocketAddr::new(nobody[self.random.below(3)].parse().unwrap(), self.port());
                 Frame { source: [service, own, nobody][self.random.below(3)], ..self.frame(ipv6) }.bytes()
             }
-            // A backend's answer that nobody has asked for.
+            // A backend's answer without a request.
             7 => {
                 let port = 7002 + self.random.below(1000) as u16;
                 let to = SocketAddr::new(local(&service.ip().to_string())[0], self.port());
@@ -216,7 +216,7 @@ fn exposed() -> Config {
     let brief = Duration::from_secs(2);
     for service in &mut plan.services {
         service.timeouts.established = Duration::from_secs(10);
-        // What is left of a conversation that somebody else has reset.
+        // For conversations that a forged reset has put into this state.
         service.timeouts.close = Timeouts::default().close;
     }
     let udp = |service: &Service| {
@@ -250,7 +250,7 @@ fn no_frame_harms_a_conversation() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let attack = scope.spawn(|| {
-            // Whatever happens in the meantime happens under attack.
+            // Everything until `stop` happens under attack.
             while !stop.load(Ordering::Relaxed) || count.load(Ordering::Relaxed) < FRAMES {
                 attacker.send(&frames.next());
                 count.fetch_add(1, Ordering::Relaxed);
@@ -290,8 +290,8 @@ impl std::ops::Drop for Stop<'_> {
     }
 }
 
-/// SYNs from everywhere take all the room that there is. Who is there stays, who comes is refused and counted, until the
-/// flood is over.
+/// SYNs from everywhere take all the room that there is. Connections that are there stay, new ones are refused and counted, until
+/// the flood is over.
 #[test]
 fn a_flood_fills_the_table_and_ends() {
     let mut random = Random::new(seed());
@@ -323,7 +323,7 @@ fn a_flood_fills_the_table_and_ends() {
         lab.tend();
     });
     assert!(lab.dropped(Drop::TableFull) > full);
-    // Those that never came to anything go; whoever comes now is served.
+    // The attack's unfinished connections go; new clients are served.
     lab.tend_until("room", |lab| lab.connections() <= 2 * LINES);
     let arrivals = Arrivals::start(&lab.wires.client, &services());
     arrivals.go_on(|| lab.tend());

@@ -170,7 +170,7 @@ impl Wires {
         Some(wires)
     }
 
-    /// Has the kernel ask for its neighbours: a port that nobody listens on answers.
+    /// Has the kernel ask for its neighbours: a closed port answers with a reset.
     fn meet(&self) {
         let ask = |to: SocketAddr| {
             let answer = self.here.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(1))).unwrap();
@@ -264,7 +264,7 @@ impl Lab {
         Some(Self { balancer, attachments, wires })
     }
 
-    /// What whoever holds a balancer does about once a second; here more often.
+    /// What the balancer's daemon does about once a second; here more often.
     pub fn tend(&mut self) {
         self.balancer.ask_for_neighbors().unwrap();
         self.balancer.sweep_all().unwrap();
@@ -308,7 +308,7 @@ impl Lab {
         count
     }
 
-    /// Once everybody has gone, nothing is left: no connection, no load of a backend, all places free again.
+    /// Once all clients have gone, nothing is left: no connection, no load of a backend, all places free again.
     pub fn is_left_clean(&mut self) {
         self.tend_until("the end of the last connection", |lab| lab.connections() == 0);
         let services = self.balancer.services().unwrap();

@@ -21,7 +21,7 @@ use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, 
 
 use super::balancer::frames;
 
-/// Addresses that clients ask for. Nobody has them but backends that are to answer for them directly.
+/// Addresses of services. No host has them but backends that are to answer clients directly.
 pub const V4: &str = "10.9.0.1";
 pub const V6: &str = "fd09::1";
 /// Local addresses, which the servers' default route leads to.

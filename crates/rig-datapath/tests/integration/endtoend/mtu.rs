@@ -1,5 +1,5 @@
 //! Transfers across a wire with a smaller MTU: they go on because the errors that its router sends reach, translated,
-//! whoever sent too much (RFC 1191, RFC 8201).
+//! the sender of the packet that was too big (RFC 1191, RFC 8201).
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -70,7 +70,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    /// Says by the header `X-Backend` who it is.
+    /// Its answers have its name in the header `X-Backend`.
     pub fn start(ns: &NetNs, name: &str, pages: &Pages) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();

@@ -114,7 +114,7 @@ fn a_killed_control_plane_breaks_nobody() {
         // Somewhere in the middle of a change.
         thread::sleep(Duration::from_micros(200_000 + random.next() % 100_000));
         plane.kill();
-        // Packets go on without anybody.
+        // Packets are forwarded without a control plane.
         talk.goes_on(2, || {});
         arrivals.go_on(|| {});
         plane = ControlPlane::start(&wires, &directory);
@@ -123,7 +123,7 @@ fn a_killed_control_plane_breaks_nobody() {
     }
     plane.kill();
 
-    // Whoever goes on with it for good finds everybody.
+    // The process that takes over for good finds every connection.
     wires.here.enter().unwrap();
     let mut balancer = Balancer::resume(&directory.join("tables")).unwrap();
     let attachments = take_over(&mut balancer, &directory, &wires.interfaces);
@@ -159,7 +159,7 @@ fn a_kept_attachment_that_is_released_is_off_at_once() {
     assert!(matches!(release(&kept), Err(rig_datapath::Error::Pin { operation: "open", .. })));
 }
 
-/// Nobody watches routes then, so what was looked up is believed for a second only.
+/// Without a control plane no process watches routes, so what was looked up is believed for a second only.
 #[test]
 fn routes_are_followed_when_the_control_plane_is_dead() {
     let Some(wires) = Wires::new(Plan::default()) else { return };

@@ -1,4 +1,4 @@
-//! No connection breaks, whatever is done to the configuration, and however full the table is.
+//! No connection breaks, with any change of the configuration, and however full the table is.
 
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,7 +84,7 @@ fn no_change_of_the_configuration_breaks_a_conversation() {
         service.timeouts.established = Duration::from_secs(300);
     }
     change(&mut lab, &other);
-    // One more; one drained; it gets nobody any more.
+    // One more backend, then a drained one, which gets no new connections.
     change(&mut lab, &plan(&[both[0], both[1], (1, PORTS[1], 3)]));
     change(&mut lab, &plan(&[(0, PORTS[0], 0), both[1], (1, PORTS[1], 3)]));
     let before = accepted(&echoes[0]);
@@ -176,7 +176,7 @@ fn a_full_table_breaks_nobody() {
     let talk = Talk::start(&lab.wires.client, &services(), LINES);
     talk.goes_on(1, || lab.tend());
 
-    // Somebody opens what is left, and more.
+    // A greedy client opens as many connections as the table has room for, and tries more.
     let client = again(&lab.wires.client);
     let at = services();
     let greedy = lab.during(|| {

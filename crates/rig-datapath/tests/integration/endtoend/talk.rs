@@ -16,7 +16,7 @@ const STACK: usize = 128 << 10;
 /// Bytes that are said at once.
 const SAID: usize = 3000;
 
-/// The same namespace once more, for another thread.
+/// Another handle of a namespace, for another thread.
 pub fn again(ns: &NetNs) -> NetNs {
     NetNs::open(format!("/proc/self/fd/{}", ns.raw_fd())).unwrap()
 }

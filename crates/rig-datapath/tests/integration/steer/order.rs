@@ -141,7 +141,7 @@ impl Kernel {
             }
             At::Going => {
                 self.processors[cpu].lay_down();
-                // Who put something in meanwhile has woken it up.
+                // The CPU that put a packet in meanwhile has woken this one up.
                 if self.queues[cpu].is_empty() { At::Asleep } else { At::Look }
             }
             At::Asleep => At::Asleep,

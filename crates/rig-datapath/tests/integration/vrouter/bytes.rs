@@ -12,7 +12,7 @@ use super::lab::{TO_ALL, mac_of, underlay_of};
 
 pub const ADDRESSES: u8 = 13;
 
-/// The gateway, four containers here, four elsewhere, one of several, one that nobody has, one to many, one of nobody yet.
+/// The gateway, four containers here, four elsewhere, an anycast address, one that no container has, a group's, the unspecified one.
 pub fn address(number: u8, is_v6: bool) -> IpAddr {
     let host = [1, 10, 11, 12, 13, 20, 21, 22, 23, 50][usize::from(number.min(9))];
     match (number, is_v6) {
@@ -187,7 +187,7 @@ fn port(number: u8) -> u16 {
     [80, 443, 5000][usize::from(number) % 3]
 }
 
-/// Protocol, header and payload; checksums are nobody's business on the way, but for those of what the router answers.
+/// Protocol, header and payload. The router does not check checksums on the way, except in packets that it answers.
 fn l4(above: &Above, packet: &Inner, ends: (IpAddr, IpAddr)) -> (u8, Vec<u8>) {
     let (source, destination) = (port(packet.ports.0), port(packet.ports.1));
     let payload = vec![0x5a; packet.payload.into()];

@@ -22,7 +22,7 @@ fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Fields of each frame, several of one name joined by commas, by whoever is asked to look at all checksums.
+/// Fields of each frame as tshark reads them, several of one name joined by commas, with all checksums checked.
 fn fields(file: &std::path::Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.args(["-n", "-T", "fields", "-r"]).arg(file);

@@ -26,7 +26,7 @@ pub enum Rules {
     Lists(u16),
 }
 
-/// Who gets a frame, by which interface, and what becomes of it.
+/// A frame, the node and interface that it comes by, and what becomes of it.
 pub struct Case {
     pub name: String,
     pub rules: Rules,
@@ -148,7 +148,7 @@ fn rules(count: u16) -> List {
         ..rule(Some(protocol::TCP), 1024 + number..=1024 + number, Action::Deny)
     };
     let mut all: Vec<Rule> = (1..count).map(deny).collect();
-    // The one but last is for everybody.
+    // The one but last is for all addresses.
     if let Some(last) = all.last_mut() {
         last.remote.clear();
     }

@@ -1,4 +1,4 @@
-//! What tells others whose an address is goes to nobody, and no type of ICMP comes through by the flow of another one.
+//! Messages that claim an address for a host are not forwarded, and no type of ICMP comes through by the flow of another one.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,7 @@ fn icmp(from: IpAddr, to: IpAddr, kind: u8, id: u16) -> Vec<u8> {
     frames::ip(from, to, protocol::ICMP, 64, &message)
 }
 
-/// Claims of who is at the first address for who is at the second, each with a name.
+/// Messages from the first addresses to the second ones that claim an address or a role for their sender, each with a name.
 fn claims(from: [IpAddr; 2], to: [IpAddr; 2]) -> Vec<(String, Vec<u8>)> {
     let ([from4, from6], [to4, to6]) = (from, to);
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ fn nobody_tells_others_whose_an_address_is() {
                 let reason = node.reason(|| by_tunnel(node, encapsulation, &packet));
                 assert_eq!(reason, Reason::Claim, "by a tunnel: {name}, {encapsulation:?}, {rules:?}");
             }
-            // Questions for routers and neighbours: nobody but the router hears them.
+            // Questions for routers and neighbours: the router answers or drops them, and never forwards them.
             for kind in [133, 135] {
                 let packet = icmpv6(v6_of(0, 0), v6_of(0, 1), 255, message(kind));
                 let answered = bridged(node, mac_of(0, 1), &packet);
@@ -166,7 +166,7 @@ fn a_query_opens_its_answer_and_no_query_the_other_way() {
     let nothing = List { rules: Vec::new(), otherwise: Action::Deny };
     node.config.lists = [(1, List { rules: queries, otherwise: Action::Deny }), (2, nothing)].into();
     let held = |outward, inward| Some(Policy { outward: vec![outward], inward: vec![inward], most_flows: None });
-    // The first may ask the second, who may ask nobody.
+    // The first may ask the second, which may ask none.
     node.config.interfaces.get_mut(&1).unwrap().policy = held(1, 2);
     node.config.interfaces.get_mut(&2).unwrap().policy = held(2, 1);
     node.apply();

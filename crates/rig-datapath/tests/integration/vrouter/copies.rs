@@ -119,7 +119,7 @@ fn an_analyser_gets_frames_as_the_container_sends_and_gets_them() {
         assert_eq!((copies.packets, copies.cut, copies.failed), (8, 0, 0));
         let flows = node.router.flows();
         assert!(!flows.is_empty() && flows.iter().all(|flow| flow.mirror == Some(NUMBER)), "{flows:?}");
-        // Of what is of no flow there are none.
+        // Packets without a flow are not copied.
         node.give(
             Side::Container,
             &framed(mac_of(0, 1), ROUTER_MAC, &tcp(SYN, at(v4_of(0, 1), 1), at(v4_of(1, 1), 2))),

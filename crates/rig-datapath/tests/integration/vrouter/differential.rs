@@ -62,7 +62,7 @@ enum Step {
         operation: u8,
         spoil: Spoil,
     },
-    /// The same, and neighbours' questions, from behind a tunnel.
+    /// ARP requests and neighbour solicitations from behind a tunnel.
     PeerAsks {
         outer: OuterWord,
         sender: u8,
@@ -234,7 +234,7 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// To whom frames to all of an interface's network go, in their order: none is a member of this node.
+    /// The receivers of frames to all of an interface's network, in their order: `None` is a member of this node.
     fn members(&self, side: Side, index: u32) -> Vec<Option<Ipv4Addr>> {
         let config = &self.applied;
         let interface = config.interfaces.values().find(|interface| interface.index == index);
@@ -440,7 +440,7 @@ fn listen() -> OwnedFd {
     socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, Some(all)).unwrap()
 }
 
-/// Interfaces with nobody behind them who says anything: what is counted is the test's alone. With who listens behind each.
+/// Interfaces with nothing behind them that sends, so that only the test's frames are counted; and a listening socket behind each.
 fn interfaces() -> Option<(Vec<NetNs>, Vec<u32>, Vec<OwnedFd>)> {
     if !netns::may_create_namespaces() {
         skip(Lack::Root, "network namespaces and eBPF programs need it");

@@ -56,7 +56,7 @@ fn reaches_all(lab: &Lab, to: IpAddr) {
     let mut buffer = [0; 2000];
     for (sender, from) in sockets.iter().enumerate() {
         for round in 0..3_u8 {
-            // A container that has just come up has to find out that its addresses are nobody else's.
+            // A container that has just come up has to find out that no other host has its addresses.
             let deadline = Instant::now() + PATIENCE;
             while let Err(error) = from.send_to(&[sender as u8, round], target(sender)) {
                 assert!(Instant::now() < deadline, "{sender} to {to}: {error}");
@@ -214,7 +214,7 @@ fn refused_by(encapsulation: Encapsulation) {
     let node = &lab.nodes[0];
     let forged = udp(v4_of(0, 1), ALL, [5, 5], 10);
     assert_eq!(node.reason(|| node.broadcast(&forged)), Reason::InvalidSource);
-    // Who has answered for a router would be one.
+    // A router advertisement from a container would make it the others' router.
     let advertisement = Frame::new(L4::Udp, at(v6_of(0, 0), 1), at(NODES, 1)).packet();
     let mut advertisement = advertisement;
     (advertisement[6], advertisement[40]) = (protocol::ICMPV6, 134);
@@ -235,7 +235,7 @@ fn refused_by(encapsulation: Encapsulation) {
         assert_eq!(node.drops().get(&too_big), dropped, "{encapsulation:?}");
     }
 
-    // Rules of the sender, and of each who gets it.
+    // Rules of the sender, and of each receiver.
     let node = &mut lab.nodes[0];
     let only =
         |port| List { rules: vec![rule(Some(protocol::UDP), port..=port, Action::Allow)], otherwise: Action::Deny };
@@ -316,7 +316,7 @@ fn questions_from_behind_a_tunnel_are_answered_with_containers_addresses() {
     assert_eq!(answer.operation, Operation::Reply);
     assert_eq!(answer.sender, (mac_of(0, 0), v4_of(0, 0)));
     assert_eq!(answer.target, (mac_of(1, 0), v4_of(1, 0)));
-    // What is elsewhere, and the gateway, which every node is, is not for this node to tell.
+    // This node answers neither for containers elsewhere nor for the gateway, which every node is.
     for target in [v4_of(1, 0), Ipv4Addr::new(10, 7, 0, 1), Ipv4Addr::new(10, 7, 9, 9)] {
         let before = node.drops();
         assert_eq!(node.give(Side::Underlay, &wrapped(&asked(target)), "wire").verdict, Verdict::Drop, "{target}");
@@ -345,7 +345,8 @@ fn a_label_for_frames_to_all_is_for_nothing_else() {
     let packet = udp(from, ALL, [68, 67], 10);
     let to_all = framed(mac_of(1, 0), Mac::BROADCAST, &packet);
     assert_eq!(lab.nodes[0].give(Side::Underlay, &labelled(TO_ALL, &to_all), "wire").verdict, Verdict::Redirect);
-    // A packet without its frame; a question; a frame for one; the frame behind an interface's label, and behind nobody's.
+    // A packet without its frame; an ARP request; a frame for one MAC address; the frame behind an interface's label, and behind an
+    // unknown one.
     drops(&lab, &labelled(TO_ALL, &packet), Reason::InvalidProtocol);
     drops(&lab, &labelled(TO_ALL, &packet[..13]), Reason::InvalidPacket);
     drops(&lab, &labelled(TO_ALL, &asked(v4_of(0, 0))), Reason::Unanswered);
@@ -372,7 +373,7 @@ fn a_label_for_frames_to_all_is_no_interfaces() {
     assert!(refused.contains("label 300 of frames to all has another meaning, too"), "{refused}");
 }
 
-/// Who gets a frame for somebody else's MAC address knows that it is not its own, the last member as the others.
+/// A container that gets a frame for another MAC address knows that it is not its own, the last member as the others.
 #[test]
 fn a_frame_for_an_address_that_nobody_has_is_nobodys_own() {
     let places = [(1, (0, 1)), (2, (1, 0)), (2, (1, 1))];

@@ -134,7 +134,7 @@ fn silent_flows_end() {
     assert_eq!(sweeper.sweep(&timeouts, false).unwrap(), 1);
     assert!(node.router.flows().is_empty());
     assert_eq!(node.router.connections(1).unwrap(), 0);
-    // Connections that nobody answers: many, so that either direction is met first.
+    // Unanswered connections: many, so that the sweep meets either direction first.
     for port in 2000..2100 {
         node.passes(&tcp(SYN, at(a.ip(), port), b));
     }
@@ -292,7 +292,7 @@ fn two_directions_that_have_both_begun_are_two_connections_until_both_have_ended
     moves_to(node, b.ip(), 3);
     node.passes(&tcp(ACK, a, b));
     moves_to(node, b.ip(), 2);
-    // From there nobody has been asked.
+    // The container at the new place has not been asked yet.
     assert_eq!(sends(node, 1, &tcp(ACK, b, a)), Verdict::Redirect);
     node.passes(&tcp(ACK, a, b));
     assert_eq!([1, 2].map(|number| node.router.connections(number).unwrap()), [1, 1]);
@@ -339,7 +339,7 @@ fn answers_come_back_when_who_asks_has_moved_to_another_interface() {
     let node = &mut lab.nodes[0];
     let (a, b) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
     let (start, second) = (1000, 8);
-    // Who asks takes nothing but answers, wherever it is.
+    // The client accepts only answers, at either interface.
     node.config.lists = BTreeMap::from([(1, List { rules: vec![], otherwise: Action::Deny })]);
     for number in [1, 3] {
         node.config.interfaces.get_mut(&number).unwrap().policy = Some(Policy { inward: vec![1], ..Policy::default() });

@@ -87,7 +87,7 @@ impl Lab {
         Self::with(nodes, containers, encapsulation, || Router::load(small()))
     }
 
-    /// The same, of routers made so.
+    /// As `new`, with routers that `load` makes.
     pub fn with(
         nodes: usize,
         containers: usize,

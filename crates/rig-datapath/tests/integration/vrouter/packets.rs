@@ -104,7 +104,7 @@ fn questions_for_addresses_are_answered_with_the_routers() {
     }
     let unanswered = || node.drops().get(&Reason::Unanswered.number()).copied().unwrap_or(0);
     let before = unanswered();
-    // Its own, and one that nobody has.
+    // Its own address, and one that no container has.
     assert_eq!(ask(v4_of(0, 0)).verdict, Verdict::Drop);
     assert_eq!(ask(Ipv4Addr::new(10, 7, 9, 9)).verdict, Verdict::Drop);
     assert!(unanswered() >= before + 2);
@@ -235,7 +235,7 @@ fn what_comes_by_no_tunnel_of_a_peer_is_dropped_and_counted() {
         let mut stranger = good.clone();
         stranger[15] = 77;
         assert_eq!(drop(&stranger), Reason::NoPeer, "{encapsulation:?}");
-        // Whoever has a peer's address is not behind this interface.
+        // The peers are not behind this interface: the source is forged.
         let elsewhere = || node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &good), "c0");
         assert_eq!(node.reason(elsewhere), Reason::PeerInterface, "{encapsulation:?}");
         // Label or network identifier, in the byte that has its lowest whole bits.
@@ -280,7 +280,7 @@ fn nobody_sends_from_anothers_address() {
     }
 }
 
-/// Neither who is held against nothing, nor a peer, nor by a frame to another's MAC address; and not as the gateway.
+/// No container without rules, no peer, and no frame to another MAC address may use a forged source; nor may any use the gateway's.
 #[test]
 fn without_rules_nobody_sends_from_anothers_address_either() {
     for encapsulation in Encapsulation::ALL {
@@ -328,7 +328,7 @@ fn without_rules_nobody_sends_from_anothers_address_either() {
     }
 }
 
-/// What is in a tunnel's packet is none, whatever it looks like.
+/// A tunnel's packet inside of a tunnel's packet is not unwrapped.
 #[test]
 fn what_is_wrapped_twice_is_unwrapped_once() {
     for encapsulation in Encapsulation::ALL {
@@ -401,7 +401,7 @@ fn what_a_tunnel_brings_ends_where_its_headers_say() {
         }
         let mut piece = good.clone();
         piece[6] = 0x20;
-        // Of what it carries nothing is looked at.
+        // The packet inside of a piece is not looked at.
         let last_of_stack = if encapsulation == Encapsulation::MplsOverGre { 26 } else { 30 };
         piece[last_of_stack] &= !1;
         let give = || node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &piece), "wire");
@@ -480,7 +480,7 @@ fn a_frame_names_whom_its_packet_does() {
         node.config.interfaces.get_mut(&3).unwrap().policy = None;
         node.apply();
         let datagram = |to: Ipv4Addr| Frame::new(L4::Udp, at(v4_of(0, 0), 1000), at(to, 80)).packet();
-        // To somebody's MAC address, with an address that no rules are for or those of another: here, and there.
+        // To a container's MAC address, with an IP address that no rules are for or those of another container: here, and elsewhere.
         for (mac, address) in [
             (mac_of(0, 2), GATEWAY),
             (mac_of(1, 2), GATEWAY),

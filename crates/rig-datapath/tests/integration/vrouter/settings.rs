@@ -61,7 +61,7 @@ fn fat() -> impl Strategy<Value = BTreeSet<Service>> {
     prop_oneof![2 => Just(BTreeSet::new()), 1 => some]
 }
 
-/// Who cannot be reached: what would be copied is counted.
+/// An analyser that cannot be reached: copies for it are counted.
 fn nowhere() -> Analyser {
     Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, way: None }
 }

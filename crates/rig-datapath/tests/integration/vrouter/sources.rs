@@ -26,7 +26,7 @@ fn receiver(outcome: &Outcome) -> Mac {
     Ethernet::parse(&outcome.frame).unwrap().destination()
 }
 
-/// Whom frames for the first container of node 0 go to: routed and bridged ones, of the other container and of the
+/// The destination MAC addresses of frames for the first container of node 0: routed and bridged ones, of the other container and of the
 /// other node.
 fn receivers(lab: &Lab, encapsulation: Encapsulation) -> Vec<Mac> {
     let node = &lab.nodes[0];
@@ -78,7 +78,7 @@ fn frames_for_a_container_go_to_the_address_that_its_own_come_from() {
             let before = lab.nodes[0].router.traffic(1).unwrap().foreign;
             says_something_from(&lab.nodes[0], OTHER);
             assert!(receivers(&lab, encapsulation).iter().all(|mac| *mac == OTHER), "{what}");
-            // One change, whatever the number of frames.
+            // Counted as one change, not once a frame.
             assert_eq!(lab.nodes[0].router.traffic(1).unwrap().foreign, before + 1, "{what}");
             // Other rules change nothing of it.
             let node = &mut lab.nodes[0];

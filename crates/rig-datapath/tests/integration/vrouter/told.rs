@@ -146,7 +146,7 @@ fn a_syn_asks_for_segments_that_a_tunnel_takes() {
         assert_eq!(mss_of(SYN, v4.0, v4.1, 1460), 1460 - overhead);
         assert_eq!(mss_of(SYN | ACK, v4.0, v4.1, 8960), 1460 - overhead);
         assert_eq!(mss_of(SYN, v6.0, v6.1, 1440), 1440 - overhead);
-        // Of what fits, and of what goes by no tunnel, it stays.
+        // An MSS that fits, one that is in no SYN, and one of packets that go by no tunnel stay as they are.
         assert_eq!(mss_of(SYN, v4.0, v4.1, 536), 536);
         assert_eq!(mss_of(ACK, v4.0, v4.1, 1460), 1460);
         assert_eq!(mss_of(SYN, v4.0, at(v4_of(0, 1), 80), 1460), 1460);

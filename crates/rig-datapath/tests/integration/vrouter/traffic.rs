@@ -112,7 +112,7 @@ fn containers_talk_by_vxlan() {
     talk_over(Encapsulation::Vxlan);
 }
 
-/// A TCP sender, whose packets nobody may fragment, is told of a way that takes less than when it began, and nothing is lost.
+/// A TCP sender, whose packets no router may fragment, is told when its path's MTU becomes smaller, and nothing is lost.
 #[test]
 fn a_connection_goes_on_when_its_way_takes_less() {
     for encapsulation in Encapsulation::ALL {

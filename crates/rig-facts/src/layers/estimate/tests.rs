@@ -155,7 +155,7 @@ fn what_a_block_does_to_all_scenarios_is_no_difference() {
         record
     };
     let old = of_sender(&(0..8).map(|block| trial(block, 0)).collect::<Vec<_>>());
-    // Of the first block there is no trial, so that their numbers do not match.
+    // The new run has no trial of the first block, so that the numbers of trials do not match.
     let of_new = (1..9).map(|block| TrialRecord { ordinal: block, ..trial(block, 2000) });
     let new = of_sender(&of_new.collect::<Vec<_>>());
     assert_eq!((old.blocks[0], new.blocks[0], new.trials[0]), (0, 1, 1));

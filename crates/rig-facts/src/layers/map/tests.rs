@@ -60,7 +60,7 @@ fn programs_are_of_their_datapaths_and_helpers_of_their_programs() {
     is_in(&program("steer_switch", ""), "spreader", "spreader");
     is_in(&program("cputime_soft_in", ""), "measuring", "measuring");
     is_in(&program("spin", ";bpf_loop_[k];bpf:look_[j];ktime_get_[k]"), "known-time", "known-time");
-    // Somebody else's counts to the place that runs it.
+    // A program that netrig does not know counts to the layer that runs it.
     is_in(&program("cil_from_container", ""), "device", "device");
 }
 

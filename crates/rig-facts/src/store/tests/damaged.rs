@@ -1,4 +1,4 @@
-//! Stores with something in them that nobody has written: what else there is stays readable.
+//! Stores with damaged cells that no netrig has written: all else stays readable.
 
 use rusqlite::types::Value as Cell;
 
@@ -28,7 +28,7 @@ fn numbers(runs: &[RunSummary]) -> Vec<i64> {
     runs.iter().map(|run| run.id.get()).collect()
 }
 
-/// Whoever writes `sql` cares for no constraint. Tells whether SQLite took it.
+/// Runs `sql` without checks and foreign keys. Tells whether SQLite changed a row.
 fn damage(path: &Path, sql: &str, value: &Cell) -> bool {
     let connection = Connection::open(path).unwrap();
     connection.execute_batch("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF").unwrap();

@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// Steps from the highest number so far: small ones, and such as reach about as far as the tracker does.
+    /// Steps from the highest number so far: small ones, and some about as long as the tracker's reach.
     fn steps() -> impl Strategy<Value = Vec<i64>> {
         let reach = REACH as i64;
         let step = prop_oneof![
@@ -228,7 +228,7 @@ mod tests {
         let mut jitter = Jitter::default();
         jitter.arrive(1000, 500);
         assert_eq!(jitter.value_ns(), None);
-        // The transit time does not change: no jitter, whatever the clocks are apart.
+        // The transit time does not change: no jitter, however far the clocks are apart.
         jitter.arrive(2000, 1500);
         assert_eq!(jitter.value_ns(), Some(0.0));
         // 160 ns longer, then the same again, then 32 ns shorter.

@@ -141,7 +141,7 @@ impl Polling {
         self.accepted.len() - self.free.len() < self.most
     }
 
-    /// Takes in whoever waits, as far as there is room. False when there is none left.
+    /// Accepts the connections that wait, as far as there is room. False when there is none left.
     fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<bool, Trouble> {
         loop {
             if !self.has_room() {
@@ -224,7 +224,7 @@ impl Engine for Polling {
             while let Some(Ready { index, .. }) = watch.next() {
                 match index {
                     LISTENER => {
-                        // Whoever comes beyond that waits until others have left, or for another thread.
+                        // Clients beyond that wait until others have left, or for another thread.
                         if listens && !self.accept(&watch, connections, course)? {
                             watch.remove(&*self.listener).map_err(|errno| refused("stop watching", errno))?;
                             listens = false;

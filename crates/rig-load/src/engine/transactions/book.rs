@@ -25,7 +25,7 @@ pub(super) struct Book {
     recent: Arc<Recent>,
     /// Commands that were looked at.
     heard: usize,
-    /// What random times were made of.
+    /// The seed of random times.
     pub(super) seed: Option<u64>,
 }
 

@@ -178,8 +178,8 @@ impl Polling {
         }
     }
 
-    /// Begins what is due and repeats what failed. Returns when to look again, at `u64::MAX` when only a connection can
-    /// bring news.
+    /// Opens connections that are due and repeats attempts that failed. Returns when to look again, `u64::MAX` when only an event of a
+    /// connection can change anything.
     fn begin_due(&mut self, watch: &Watch, kept: &[&Connection], course: &Course) -> Result<u64, Trouble> {
         loop {
             let now_ns = monotonic_ns();

@@ -1,6 +1,6 @@
 //! Opening the connections of a load that makes one for each transaction.
 //!
-//! Who closes first keeps the connection in TIME_WAIT for a minute (RFC 9293, 3.6.1). At the requester that would be the
+//! The end that closes first keeps the connection in TIME_WAIT for a minute (RFC 9293, 3.6.1). At the requester that would be the
 //! end of its ports: it has 28 232 of them by default (ip_local_port_range). Therefore the responder closes first, and
 //! its end of the stream travels in the segment with the last byte of the response: when the requester has read that, it
 //! is the second to close, and its port is free at once. (Where the response may fill whole segments, the last of them may

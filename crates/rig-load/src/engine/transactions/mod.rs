@@ -143,8 +143,8 @@ pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, see
     }
 }
 
-/// Holds a responder to its ceiling. The larger message of a transaction counts: what comes in costs as well, and who asks
-/// for more than it may is answered later.
+/// Holds a responder to its ceiling. The larger message of a transaction counts: what comes in costs as well, and a requester that
+/// asks for more than it may is answered later.
 #[derive(Debug)]
 struct Toll {
     each: usize,
@@ -183,8 +183,8 @@ impl Toll {
 struct Payload {
     piece: Buffer,
     size: usize,
-    /// What the last call for a message says of what follows: nothing, or the end of the stream, which then travels in
-    /// the same segment.
+    /// Flags of the last call for a message: with MSG_MORE where the end of the stream follows, which then travels in the same
+    /// segment.
     last: SendFlags,
 }
 

@@ -144,7 +144,7 @@ impl Timetable {
         }
     }
 
-    /// What random times were made of.
+    /// The seed of random times.
     pub(super) fn seed(&self) -> Option<u64> {
         match self.distances {
             Distances::Uniform { .. } => None,

@@ -42,7 +42,7 @@ impl Watch {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
             epoll::add(&epoll, course.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
-            // Nobody takes the ring away: each one is an edge of its own, and the other threads wait for it too.
+            // No thread reads the eventfd, so it stays readable for all of them: edge-triggered, each write wakes each thread once.
             epoll::add(&epoll, course.news.as_fd(), EventData::new_u64(NEWS), EventFlags::IN | EventFlags::ET)?;
             epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
             let watch = Self { epoll, events: Vec::with_capacity(BATCH), timer, armed_ns: 0, fired_ns: 0 };
@@ -86,7 +86,7 @@ impl Watch {
         }
     }
 
-    /// Whether what was waited for last was the moment `until_ns`. Known when [`Self::next`] has come to its end.
+    /// Whether the last wait ended by the timer set for `until_ns`. Known when [`Self::next`] has come to its end.
     pub(super) fn has_reached(&self, until_ns: u64) -> bool {
         self.fired_ns == until_ns
     }

@@ -1,9 +1,9 @@
 //! The two ends of a load that is agreed upon elsewhere: tools that speak another tool's protocol.
 //!
 //! A [`Sender`] opens connections to addresses and ports that may differ from thread to thread and fills them with the
-//! engines of any other load. A [`Receiver`] has one thread for each port, which takes whoever connects and whatever
-//! comes: it knows neither how many connections there will be nor when. Neither has phases of its own. Whoever uses
-//! them reads their [`Counts`] at the moments that matter, and waits for what is new with `news`.
+//! engines of any other load. A [`Receiver`] has one thread for each port, which accepts any number of connections at any time.
+//! Neither has phases of its own. The caller reads their [`Counts`] at the moments that matter, and waits for what is new with
+//! `news`.
 
 mod receiver;
 mod sender;
@@ -14,7 +14,7 @@ pub use self::receiver::{Port, Receiver, Receiving};
 pub use self::sender::{Sender, Sending, Target};
 use crate::engine::{Tally, Times};
 
-/// Neither end has a window of its own, and a connection may end whenever it likes.
+/// An embedded end has no window: it starts at once, and its connections may end at any time.
 const AT_ONCE: Times = Times { start_ns: 0, begin_ns: 0, end_ns: 0, stop_ns: u64::MAX };
 
 /// What a thread's sockets are.

@@ -1,4 +1,4 @@
-//! The end that takes whoever connects.
+//! The end that accepts connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -63,7 +63,7 @@ pub struct Receiving {
     pub outstanding: Option<u32>,
 }
 
-/// What a port's thread tells.
+/// Counters that a port's thread publishes.
 #[derive(Debug, Default)]
 struct State {
     tally: Tally,
@@ -87,7 +87,7 @@ struct Door {
     /// A datagram came: there are no connections to count.
     heard: AtomicBool,
     news: Bell,
-    /// Held from taking a connection out of the kernel's queue to counting it, so that whoever holds it finds every
+    /// Held from taking a connection out of the kernel's queue to counting it, so that a thread that holds it finds every
     /// connection in one of the two.
     threshold: Mutex<()>,
 }
@@ -380,7 +380,7 @@ impl Open {
                     LISTENER => {
                         admitting = accept(&self.listener, self.no_delay, &self.door, room, &watch);
                         if !admitting {
-                            // No room: who waits does so in the kernel, and the thread does not turn in circles.
+                            // No room: clients wait in the kernel's queue, and the thread must not be woken for them again and again.
                             epoll::delete(&watch, &self.listener)?;
                         }
                     }
@@ -400,7 +400,7 @@ impl Open {
     }
 }
 
-/// Takes all who wait. False when there is no room for more.
+/// Accepts all waiting connections. False when there is no room for more.
 fn accept(listener: &OwnedFd, no_delay: bool, door: &Door, room: &mut Room, watch: &OwnedFd) -> bool {
     loop {
         if door.is_full() {

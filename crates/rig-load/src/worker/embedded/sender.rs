@@ -114,7 +114,7 @@ impl Sender {
 
     /// Lets the threads send.
     pub fn start(&self) {
-        // A connection that ends is no failure here: whoever uses this end sees it in `ended`.
+        // A connection that ends is no failure here: the caller sees it in `ended`.
         self.team.go(AT_ONCE);
     }
 

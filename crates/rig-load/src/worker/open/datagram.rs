@@ -94,7 +94,7 @@ fn accept<W: Write>(
     let mut door = new_socket(address, Type::DGRAM, sockets, &mut opened.notes)?;
     let bind = || {
         door.bind(&address.into())?;
-        // Only now, so that a port that somebody else has is refused.
+        // Only after binding, so that a port that another process uses is refused.
         door.set_reuse_address(true)?;
         door.local_addr()
     };
@@ -127,7 +127,7 @@ fn accept<W: Write>(
             // When the peer is told to begin is the driver's matter.
             deadline_ns = monotonic_after(OPEN_TIMEOUT);
         }
-        // The next door stands before this one closes, else the kernel would tell the peer that nobody listens.
+        // The next socket is bound before this one is connected, else the kernel would answer other clients with "port unreachable".
         let next = new_socket(address, Type::DGRAM, sockets, &mut opened.notes)?;
         next.set_reuse_address(true).and_then(|()| next.bind(&local)).failing(what(n))?;
         door.connect(&peer).failing(what(n))?;
@@ -142,8 +142,8 @@ fn accept<W: Write>(
     Ok(opened)
 }
 
-/// The next greeting that waits on the listening socket, and who sent it. Other datagrams, and those of whoever may not
-/// take part, are thrown away.
+/// The next greeting that waits on the listening socket, and its sender's address. Other datagrams, and those from addresses
+/// that are not allowed, are thrown away.
 fn knock(door: &Socket, only_from: Option<ZonedAddress>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
     let mut bytes = [0; crate::greeting::LENGTH + 1];
     loop {

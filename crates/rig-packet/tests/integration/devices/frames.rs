@@ -11,7 +11,7 @@ use rig_sys::xdp::Sending;
 
 use super::{Frames, Wire, await_live, frames, is_root, plan, range, until};
 
-/// Nobody's protocol, so that no kernel answers (IEEE 802, local experimental EtherType 1).
+/// A protocol that kernels do not answer (IEEE 802, local experimental EtherType 1).
 fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![number as u8; length];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 8, 0x88, 0xb5]);
@@ -225,7 +225,7 @@ fn frames_that_are_too_long_or_too_many_are_counted() {
     assert!(frames(&mut b).send(&frame(1, 2900)));
     frames(&mut b).flush();
     until(|| (meter.losses().unwrap() == Losses { missed: 0, unfit: 1, refused: 0 }).then_some(()));
-    // Nobody looks until there is no room left.
+    // The receiver reads nothing until there is no room left.
     until(|| {
         (0..64).take_while(|&n| frames(&mut b).send(&frame(n, 60))).for_each(drop);
         frames(&mut b).flush();

@@ -123,7 +123,7 @@ fn an_interface_without_a_place_for_programs_gets_the_generic_hook() {
 #[test]
 fn packet_sockets_need_no_root() {
     if rig_sys::netns::may_create_namespaces() && std::env::var_os(CHILD).is_none() {
-        // As somebody who may do nothing outside of a user namespace of their own.
+        // As a user without rights outside of a user namespace of their own.
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--net"]).arg(std::env::current_exe().unwrap());
         command.args(["--exact", "devices::life::packet_sockets_need_no_root", "--nocapture"]).env(CHILD, "1");

@@ -186,7 +186,7 @@ fn resets_and_garbage() {
         let mut stream = connect::<V6>();
         stream.write_all(b"\x16\x03\x01 hello\r\n\r\n").unwrap();
         assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-        // A port that nobody listens to.
+        // A port without a service.
         let ip: IpAddr = V6::ENGINE.into();
         let refused = TcpStream::connect_timeout(&(ip, 81).into(), PATIENCE).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);

@@ -231,7 +231,7 @@ fn assert_http(rig: &(impl Counted + ?Sized), seed: u64) {
     assert!(server.tcp_req <= client.tcp_req, "seed {seed}");
     assert!(client.tcp_rsp <= server.tcp_rsp, "seed {seed}");
     assert_eq!(server.http_2xx, server.tcp_rsp);
-    // Checksums keep what is damaged from being read at all; what is cut short is cut short by a reset or an end.
+    // Checksums keep damaged segments from being read at all; a message is cut short only by a reset or an end.
     assert!(client.http_err <= client.sk_err && server.http_err <= server.sk_err, "seed {seed}");
 }
 

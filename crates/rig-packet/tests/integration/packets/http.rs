@@ -302,7 +302,7 @@ fn what_is_no_request_is_an_error_and_ends_the_connection() {
         assert_eq!(peer.sent().last().unwrap(), "RST ACK");
         peer.assert_closed(1);
     }
-    // Who ends within a request has not asked; who ends before one has done nothing wrong.
+    // A client that closes within a request has made an error; one that closes before a request has not.
     let mut peer = asked(false, &[b"GET / HTTP/1."]);
     peer.send(FIN | ACK, b"");
     assert_eq!((http(peer.counters()), peer.sent().last().unwrap().as_str()), ([0, 0, 0, 1], "ACK FIN"));

@@ -1,4 +1,4 @@
-//! Whatever arrives that is no packet is counted under its reason, and nothing else comes of it.
+//! Frames that are no valid packets are counted under their reason, and have no other effect.
 
 use rig_packet::{Service, V4, V6};
 use rig_wire::{Malformed, checksum, protocol};

@@ -1,4 +1,4 @@
-//! Who is where, and who is there at all.
+//! Neighbours: where each address is, and which ones answer at all.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -55,7 +55,7 @@ fn udp<F: Hosts>() -> Config<F> {
     server::<F>(Service::UdpServer(udp_server()))
 }
 
-/// Who has `target`? `sender` wants to know.
+/// An ARP request of `sender` for the MAC address of `target`.
 pub fn arp_request(sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     arp(Operation::Request, (CLIENT_MAC, sender), target)
 }
@@ -104,7 +104,7 @@ fn neighbor_solicitations_are_answered() {
     }
 }
 
-/// Whoever asks goes on when it is answered, before it is asked itself.
+/// A neighbour that asks has told where it is: the engine sends to it without asking itself.
 #[test]
 fn a_gateway_that_asks_tells_where_it_is() {
     let asking = |gateway| {
@@ -225,7 +225,7 @@ fn what_is_no_packet_is_counted_by_its_reason() {
     assert_eq!((engine.counters().bad_rx, engine.counters().sk_open), (cases.len() as u64, 0));
 }
 
-/// The addresses that the frames announce, and to whom.
+/// The addresses that the frames announce, and the frames' destinations.
 fn announced(frames: &[Vec<u8>]) -> Vec<(IpAddr, Mac)> {
     let address = |frame: &Vec<u8>| {
         let ethernet = Ethernet::parse(frame).unwrap();
@@ -296,7 +296,7 @@ fn behind_direct_routing_only_the_port_is_answered_for_and_announced() {
         sent.iter().map(|frame| Arp::parse(Ethernet::parse(frame).unwrap().payload()).unwrap()).collect();
     assert_eq!(told.iter().map(|arp| arp.sender.1).collect::<Vec<_>>(), [own, own], "an answer and an announcement");
     assert_eq!(told.iter().map(|arp| arp.operation).collect::<Vec<_>>(), [Operation::Reply, Operation::Request]);
-    // The service address is still its own when somebody talks to it.
+    // The engine still answers packets to the service address.
     config.link.announce = false;
     let (sent, _) = answers::<V4>(config, &[echo_request(SERVER_MAC, V4::CLIENT, V4::SERVER)]);
     assert_eq!(sent.len(), 1);
@@ -316,7 +316,7 @@ fn a_gateway_that_moves_is_followed() {
     };
     tell(&mut engine, &arp(Operation::Reply, (SERVER_MAC, V4::SERVER), V4::CLIENT), SECOND);
     assert_eq!(engine.gateway(), Some(SERVER_MAC));
-    // It announces itself from another place, and somebody else does too.
+    // It announces itself from another place, and so does another host.
     tell(&mut engine, &arp(Operation::Request, (elsewhere, V4::SERVER), V4::SERVER), 2 * SECOND);
     assert_eq!(engine.gateway(), Some(elsewhere));
     let other = Ipv4Addr::new(10, 0, 1, 99);

@@ -109,7 +109,7 @@ fn every_byte_of_a_short_connection() {
     assert_eq!(&frames[1][1][54..], RESPONSE);
 }
 
-/// Who sends a segment.
+/// The sender of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Client,

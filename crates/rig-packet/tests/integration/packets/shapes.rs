@@ -29,7 +29,7 @@ fn hold(connections: u32) -> Load {
     Load { hold: Some(connections), ..Load::new(1e9) }
 }
 
-/// What an engine sends that nobody answers, pass by pass, `step` apart.
+/// What an engine sends without an answer, pass by pass, `step` apart.
 fn alone(config: Config<V4>, duration: u64, step: u64) -> (Vec<Vec<FlowKey>>, Engine<V4>) {
     let (mut ours, mut theirs) = memory::pair(64);
     let mut engine = Engine::new(config, 0).unwrap();

@@ -85,7 +85,7 @@ fn a_response_that_takes_longer_than_stamps_last_is_no_quick_one() {
 #[test]
 fn a_refusal_fails_at_once() {
     let mut peer = calling::<V6>(tcp_client());
-    // One that acknowledges nothing may be anybody's.
+    // A reset that acknowledges nothing may be forged.
     peer.segment(0, 0, RST, b"");
     peer.segment(0, peer.expected + 1, RST | ACK, b"");
     assert_eq!((peer.counters().sk_con(), peer.counters().tcp_drop), (1, 2));
@@ -146,7 +146,7 @@ fn the_answer_to_a_syn_is_repeated() {
     let mut peer = Peer::<V4>::new(server(Service::TcpServer(tcp_server())), true);
     peer.send(SYN, b"");
     assert_eq!(peer.sent(), ["SYN ACK"]);
-    // The same SYN again, and one of somebody else.
+    // The same SYN again, and one with another sequence number.
     peer.segment(FIRST, 0, SYN, b"");
     assert_eq!(peer.sent(), ["SYN ACK"]);
     peer.segment(FIRST + 9, 0, SYN, b"");
@@ -349,7 +349,7 @@ fn a_request_waits_for_the_window() {
     assert_eq!(peer.sent(), ["PSH ACK 32"]);
     peer.send(PSH | ACK, RESPONSE);
     assert_eq!(peer.counters().tcp_rsp, 2);
-    // Nobody says anything.
+    // The client says nothing more.
     let mut peer = served::<V4>(tcp);
     peer.window = 0;
     peer.send(PSH | ACK, RESPONSE);

@@ -96,7 +96,7 @@ fn a_flow_of_the_same_ends_does_not_take_the_answers_of_the_one_before() {
 
 #[test]
 fn a_server_that_does_not_echo_is_answered_to_by_addresses_and_ports() {
-    // As dperf's: bytes of its own, whatever they are.
+    // As dperf's: with bytes of its own as payload.
     for own in [b"aaaaaaaaaaaaaaaaaa".as_slice(), b"12", b"hello dperf!"] {
         let udp = asking(10, 50);
         let service = Service::UdpClient(udp.clone());

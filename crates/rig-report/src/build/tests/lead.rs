@@ -97,7 +97,7 @@ fn the_headline_answers_the_question() {
     assert_eq!(document(&view).headline.unwrap().answer, "Nothing was measured.");
 }
 
-/// The reader's question first: claims of a study that differ here are one line, unfolded by who wants them.
+/// The reader's question comes first: claims of a study that differ here are one line, which the reader can unfold.
 #[test]
 fn below_an_answer_claims_that_differ_from_the_study_are_one_line() {
     let mut view = run_view();
@@ -120,7 +120,7 @@ fn below_an_answer_claims_that_differ_from_the_study_are_one_line() {
     assert!(!brief.lead.iter().any(|block| text(block).contains(&view.claims[refuted].text)), "folded");
 }
 
-/// Who had stacks sampled sees what the layers cost without asking again; a table too wide for a screen is a line.
+/// A run with sampled stacks shows the costs by layer also in its brief report; a table too wide for a screen is a line there.
 #[test]
 fn costs_by_layer_are_in_the_brief_report_of_a_run_that_sampled_them() {
     let mut view = run_view();

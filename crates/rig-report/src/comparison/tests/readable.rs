@@ -51,7 +51,7 @@ fn two_values_each_have_their_unit() {
     assert!(words.ends_with(expected), "{words}");
 }
 
-/// What is counted in bits is shown in megabits, whoever counted it.
+/// Figures in bits are shown in megabits, those of the ends and those of the device under test.
 #[test]
 fn every_rate_of_bits_is_shown_in_the_unit_that_it_has() {
     for metric in Metric::ALL {

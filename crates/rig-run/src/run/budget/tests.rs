@@ -1,4 +1,4 @@
-//! Forecasts held against what runs like those that they were made from then say.
+//! Forecasts compared with the results of simulated runs that scatter as the runs from which they were made.
 
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ fn few_blocks_that_agree_are_not_taken_at_their_word() {
     let deviations = |outlooks: Vec<Option<Outlook>>| -> Vec<Option<f64>> {
         moderated(outlooks).into_iter().map(|of| of.map(|of| of.deviation)).collect()
     };
-    // Likely: the middle of (0 + 0.04^2) / 2 and 0.05^2, which is 0.00165; of three blocks two parts of six are their own.
+    // The likely variance is the middle of (0 + 0.04^2) / 2 and 0.05^2, which is 0.00165. Three blocks have 2 of 6 degrees of freedom.
     let told = deviations(vec![of(0.0, 3), None, of(0.04, 3)]);
     assert!((told[0].unwrap() - (4.0f64 * 0.00165 / 6.0).sqrt()).abs() < 1e-9, "{told:?}");
     assert!((told[2].unwrap() - ((2.0f64 * 0.0016 + 4.0 * 0.00165) / 6.0).sqrt()).abs() < 1e-9, "{told:?}");

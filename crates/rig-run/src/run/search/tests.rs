@@ -67,7 +67,7 @@ fn a_search_for_connections_that_finds_no_end_stops_at_the_most() {
     let (offers, found) = found("pps-direct", u32::MAX, Some(700.0));
     assert_eq!((found.outcome.ending, found.outcome.held), (Ending::Ceiling, Some(700.0)));
     assert!(offers.iter().all(|(held, _)| *held <= 700));
-    // Opening takes a minute at most, whatever the path carries.
+    // Opening takes a minute at most, however many connections the path carries.
     let (offers, found) = self::found("throughput-direct", u32::MAX, None);
     assert_eq!((found.outcome.ending, found.outcome.held), (Ending::Ceiling, Some(120_000.0)));
     assert!(offers.iter().all(|(_, phases)| phases.warm_up <= PHASES.warm_up + Duration::from_secs(60)));

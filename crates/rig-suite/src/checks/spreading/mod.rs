@@ -373,7 +373,7 @@ fn base(seen: &Seen<'_>) -> Option<Found> {
     if !seen.history.distributes {
         return Some(decided(seen.cpus().contains(&base), format!("CPU {base}; each CPU receives what is on it")));
     }
-    // The CPU that worked for others, whatever is said of it.
+    // The CPU that distributed most packets to others, by the counters.
     let worked = |cpu: u32| seen.total(&format!("cpu{cpu}_distributing_ns"));
     let most = seen.cpus().iter().copied().max_by_key(|cpu| worked(*cpu)).filter(|cpu| worked(*cpu) > 0);
     let Some(most) = most else { return Some(unknown("no CPU was seen to receive for others")) };

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::SPREADER;
 
-/// Of the packets of a stretch of time, what a CPU has to have to be engaged.
+/// The share of the packets of a stretch of time that a CPU has to process to count as engaged.
 const ENGAGED: f64 = 0.01;
 /// Points of a chart over time.
 const BINS: u64 = 300;
@@ -194,7 +194,7 @@ pub fn from(time: &Time, after_ns: u64) -> Time {
     (time.start + after_ns).min(time.end)..time.end
 }
 
-/// What belongs to no other phase, whatever interval of the series an edge is in.
+/// The phase without its edges, where an interval of the series may also hold a part of the neighbouring phase.
 pub fn inner(time: &Time) -> Time {
     const EDGE_NS: u64 = 100_000_000;
     (time.start + EDGE_NS).min(time.end)..time.end.saturating_sub(EDGE_NS).max(time.start)

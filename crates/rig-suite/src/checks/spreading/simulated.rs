@@ -1,4 +1,4 @@
-//! The same activities in the simulator, with the costs that a trial measured.
+//! The activities of the checks in the simulator, with the costs that a trial measured.
 
 use rig_spread::simulate::guide::{Activity, Errors, Load, Loads, Measured, Name, activities, errors};
 use rig_spread::simulate::{Costs, Flow};

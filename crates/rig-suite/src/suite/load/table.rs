@@ -13,7 +13,7 @@ use super::keys::{LoadKeys, LoadKind};
 use super::{LoadError, error, names};
 
 const KIND: &str = "kind";
-/// Of a load that runs under another one: its endpoints, unless they are the other's.
+/// The keys by which a background load names endpoints of its own; without them it has those of the load above it.
 pub(super) const ENDPOINTS: [&str; 2] = ["from", "to"];
 
 /// A table of a load.
@@ -45,7 +45,7 @@ impl<'a> LoadTable<'a> {
         self.keys.keys().map(|key| &**key.get_ref()).filter(|key| *key != KIND)
     }
 
-    /// The same without a key.
+    /// This table without a key.
     pub fn without(&self, key: &str) -> Self {
         let mut other = self.clone();
         other.keys.remove(key);
@@ -74,8 +74,7 @@ impl<'a> LoadTable<'a> {
         LoadKind::ALL.into_iter().try_for_each(|kind| LoadKeys::read(kind, &mut Reader::new(self.clone())).map(drop))
     }
 
-    /// What the load says, with what it leaves open taken from `defaults`, of which those hold that a load of its kind can
-    /// have.
+    /// The keys of the load, with missing ones taken from `defaults`. Defaults that a load of its kind cannot have are ignored.
     ///
     /// # Errors
     /// When it has no kind, says something that a load of its kind knows nothing of, or says it in another way.
@@ -146,7 +145,7 @@ impl<'a> Reader<'a> {
         Ok(T::deserialize(ValueDeserializer::from(part))?)
     }
 
-    /// Those that were read.
+    /// The groups of keys that were read.
     pub fn into_groups(self) -> Vec<Group> {
         self.groups
     }

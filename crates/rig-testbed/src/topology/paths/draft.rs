@@ -1,4 +1,4 @@
-//! What the modules of paths write their plans with.
+//! The plan under construction that the modules of paths write to.
 
 use std::net::IpAddr;
 
@@ -37,8 +37,8 @@ impl<'a> Draft<'a> {
         Self { topology, plan: Plan { nodes, wires: Vec::new() } }
     }
 
-    /// What was written, with what holds on every path: interfaces of IPv6 can use their addresses at once and do not look
-    /// for routers, and without segmentation offload each packet is one segment.
+    /// The plan, with the settings of every path added: interfaces of IPv6 can use their addresses at once and do not look for
+    /// routers, and without segmentation offload each packet is one segment.
     pub fn finish(mut self) -> Plan {
         const IPV6: [(&str, &str); 3] = [
             ("net.ipv6.conf.default.disable_ipv6", "0"),
@@ -60,7 +60,7 @@ impl<'a> Draft<'a> {
         self.plan
     }
 
-    /// The parts of what was written that have something to add to a testbed that stands.
+    /// The plan as an addition to a testbed that stands: without namespaces and nodes to which nothing is added.
     pub fn finish_addition(mut self) -> Plan {
         for node in &mut self.plan.nodes {
             node.spaces.retain(|space| *space != Space { name: space.name.clone(), ..Space::default() });

@@ -126,7 +126,7 @@ pub(crate) trait Definition: Sync {
         false
     }
 
-    /// Who takes what the endpoint, a node or one of its containers, sends to `peer`, which is elsewhere.
+    /// The next hop of what the endpoint, a node or one of its containers, sends to `peer` on another node.
     fn next_hop(&self, topology: &Topology, (node, _): (usize, Option<usize>), peer: &Endpoint) -> NextHop {
         three::next_hop(topology, node).unwrap_or_else(|| NextHop::Peer(peer.clone()))
     }
@@ -157,7 +157,7 @@ impl Path {
         REGISTRY.iter().map(|definition| Self(*definition))
     }
 
-    /// Those that join two nodes, or containers of one, without anything that balances.
+    /// The paths that join two nodes, or containers of one, without a device under test.
     pub fn plain() -> impl Iterator<Item = Self> + Clone {
         Self::all().filter(|path| !path.is_of_three())
     }

@@ -3,7 +3,7 @@
 use super::{Endpoints, Layout, Path};
 use crate::topology::{Endpoint, Node, Topology, TopologyError, WireOptions};
 
-/// A testbed that somebody asks for.
+/// A testbed as a suite or a caller asks for it, before it is checked.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub path: Path,

@@ -1,4 +1,4 @@
-//! What the paths of client, DUT and server have in common: the lanes between them, and who receives what on which CPU.
+//! What the paths of client, DUT and server have in common: the lanes between them, and the CPUs on which each node receives.
 
 use rig_sys::ethtool::Offload;
 use rig_sys::napi::Urgency;
@@ -131,8 +131,8 @@ pub(super) fn next_hop(topology: &Topology, node: usize) -> Option<NextHop> {
 // TCP hands everything to the sender's softirq and not to the peer's thread, as nothing would be left for the peer to merge
 // (veth_xmit of drivers/net/veth.c): TSO is off everywhere.
 
-/// What is received on the ends' CPUs is received by that of the worker that sent it, in whose cache it is, or that is to
-/// have it. Before the DUT, for ends have little room for what waits.
+/// The threads that receive for an end run on the CPU of the worker that sent the packet, in whose cache it is, or of the worker
+/// that gets it. They have precedence over the DUT's threads, because the queues of the ends are short.
 fn receive_at_end(draft: &mut Draft<'_>, node: usize, receiving: Receiving) {
     let turns = draft.topology.turns(node, draft.cpus(node));
     for (lane, interface) in draft.own(node).interfaces.iter_mut().enumerate() {

@@ -2,7 +2,7 @@
 //! other containers of its network on the node, and by tunnels over the wires to those of other nodes. All networks have the
 //! same addresses.
 //!
-//! Tunnels begin and end at IPv4 addresses of the nodes, whatever the containers' family is.
+//! Tunnels begin and end at IPv4 addresses of the nodes, also when the containers have IPv6 addresses.
 
 use super::{Asked, Definition, Draft, Endpoints, Layout, XdpHook};
 use crate::plan::{IpNet, Route};

@@ -70,7 +70,7 @@ fn all_workers_are_those_that_fit_a_machine() {
     assert_eq!([1, 2, 4, 8, 16, 32, 64].map(|cpus| workers(cpus, "workers = \"all\"")), [1, 1, 1, 2, 4, 8, 8]);
     let few = "workers = \"all\", hold = 3, requests_per_second = 100";
     assert_eq!([2, 8, 64].map(|cpus| workers(cpus, few)), [1, 2, 3]);
-    // What is written is what there is, whatever CPUs there are for it.
+    // A number that the suite names is kept on any number of CPUs.
     assert_eq!([2, 64].map(|cpus| workers(cpus, "workers = 2")), [2, 2]);
     assert_eq!([2, 64].map(|cpus| workers(cpus, "hop = false")), [1, 1]);
 }
@@ -101,7 +101,7 @@ fn placed(scenario: &Scenario) -> [Packets; 2] {
 }
 
 fn ports(packets: &Packets) -> &[PortPlan] {
-    // No two workers have the same addresses and ports, and all that is asked for is somebody's.
+    // No two workers share addresses and ports, and every address and port that is asked for belongs to a worker.
     check_plan(packets).unwrap_or_else(|error| panic!("{error}"));
     &packets.ports
 }
