@@ -107,7 +107,7 @@ pub struct Times {
 #[derive(Debug, Clone)]
 pub struct Measured {
     pub machine: Difference,
-    /// Each thread inside the window.
+    /// The counts of each thread inside the window.
     pub threads: Vec<Counts>,
     pub end: End,
     /// The time from the start to the window's end.

@@ -72,7 +72,7 @@ impl Map {
         Ok(bytes.map(|bytes| self.decode(&bytes)))
     }
 
-    /// Those of a hash.
+    /// All keys of a hash map.
     pub(crate) fn keys<K: FromBytes>(&self) -> Vec<K> {
         self.handle.keys().map(|bytes| self.decode(&bytes)).collect()
     }

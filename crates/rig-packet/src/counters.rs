@@ -22,7 +22,7 @@ macro_rules! counters {
                 [$(($name, self.$field)),*].into_iter()
             }
 
-            /// Of both together.
+            /// The sum of both.
             pub fn plus(&self, other: &Self) -> Self {
                 Self {
                     $($field: self.$field + other.$field,)*

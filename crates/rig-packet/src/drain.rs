@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::config::{Client, Service};
 
-/// For answers that come at all.
+/// Least and longest time for answers that come at all.
 const LEAST: Duration = Duration::from_millis(100);
 const MOST: Duration = Duration::from_secs(10);
 /// Connections that rest are closed when their next request would be due, as far as that is soon.

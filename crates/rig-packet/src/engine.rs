@@ -52,7 +52,7 @@ pub struct Engine<F: Family> {
     /// The network below a tunnel.
     underlay: Option<Underlay>,
     running: Running<F>,
-    /// Of a client.
+    /// The planned rate of a client.
     planned: Option<Planned>,
     /// Whether it is known where frames go.
     ready: bool,

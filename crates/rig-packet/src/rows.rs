@@ -20,7 +20,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Of both together.
+    /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             opened: self.opened + other.opened,

@@ -49,7 +49,7 @@ pub struct Pass {
     pub end: Nanos,
     /// Whether it found something to do.
     pub busy: bool,
-    /// Of all passes so far.
+    /// CPU usage of all passes so far.
     pub usage: Usage,
 }
 

@@ -39,7 +39,7 @@ struct ClientRole {
     requests: u16,
     /// Datagrams back to back.
     pipeline: u16,
-    /// Where requests have room for one.
+    /// Numbers of requests, where these have room for one.
     numbers: Option<Numbers>,
 }
 

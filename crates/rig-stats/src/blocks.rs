@@ -201,7 +201,7 @@ struct Trimmed {
     degrees: f64,
 }
 
-/// Of sorted values.
+/// The trimmed mean of sorted values.
 fn trimmed(sorted: &[f64]) -> Trimmed {
     let n = sorted.len();
     let cut = n / TRIMMED;

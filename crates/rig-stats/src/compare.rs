@@ -384,7 +384,7 @@ fn one_sided(level: Level) -> Level {
     Level::new(2.0 * level.percent() - 100.0).unwrap_or(level)
 }
 
-/// Of what does not scatter.
+/// Compares samples that do not scatter.
 fn fact(old: &[f64], new: &[f64], rule: &Rule, effect: Effect) -> Judgement {
     let range = |values: &[f64]| {
         let sample = Sample::from(values.to_vec());

@@ -151,7 +151,7 @@ fn pids(index: u32) -> io::Result<Vec<u32>> {
 /// How the kernel receives from a queue of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Napi {
-    /// By which the kernel knows it.
+    /// The kernel's number of it.
     pub id: u32,
     /// The interrupt of its device.
     pub irq: Option<u32>,

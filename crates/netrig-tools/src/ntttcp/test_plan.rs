@@ -82,7 +82,7 @@ pub struct TestPlan {
     pub daemon: bool,
     /// CPUs of the whole process; empty for all.
     pub cpus: Vec<u32>,
-    /// For a connection to come up.
+    /// How long a connection may take to come up.
     pub connect_timeout: Duration,
     /// A sender that comes before its receiver tries again for this long.
     pub patience: Duration,

@@ -56,7 +56,7 @@ static always_inline int keeps_backend(const struct service *s, __u32 number, __
 
 struct least {
 	__u64 list;
-	/* Where in it looking begins. */
+	/* The place in the list at which the search begins. */
 	__u32 from;
 	/* What was found: the load over its weight is the smallest so far. */
 	__u64 load;

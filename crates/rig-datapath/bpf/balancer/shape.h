@@ -356,7 +356,7 @@ struct trace {
 	__u32 cpu;
 	/* Workers share such packets. */
 	__u32 owned;
-	/* Of its tuple. */
+	/* The hash of its tuple. */
 	__u64 hash;
 	/* The connection as it would be. */
 	struct connection copy;

@@ -74,7 +74,7 @@ static always_inline __u16 complete(struct xdp_md *ctx, const struct packet *p, 
 
 	if (sum < 0)
 		return checksum;
-	/* Without the field itself. */
+	/* Without the checksum field itself. */
 	sum += (__u16)~checksum;
 
 	__u16 whole = ~fold((__u64)sum + pseudo);

@@ -9,7 +9,7 @@ struct queue_time {
 	/* As its poll function tells them: with receive offload before segments are merged. */
 	__u64 packets;
 	__u64 polls;
-	/* That polled it last. */
+	/* The CPU that polled it last. */
 	__u32 cpu;
 	__u32 pad;
 };

@@ -161,7 +161,7 @@ static always_inline void complete(struct xdp_md *ctx, const struct flow *flow)
 	sum = sum_bytes(ctx, flow->l4, flow->length);
 	if (sum < 0)
 		return;
-	/* Without the field itself. */
+	/* Without the checksum field itself. */
 	whole = ~fold((__u64)sum + (__u16)~checksum + pseudo);
 	if (!whole && flow->protocol == IPPROTO_UDP)
 		whole = 0xffff;

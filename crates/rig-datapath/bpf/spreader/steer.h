@@ -35,7 +35,7 @@ struct bucket_state {
 	__u64 waits_since;
 	/* Where it goes, and 1; 0 before its first packet. */
 	__u32 cpu;
-	/* That received its last packet. */
+	/* The CPU that received its last packet. */
 	__u32 receiver;
 };
 _Static_assert(sizeof(struct bucket_state) == 40, "");

@@ -33,7 +33,7 @@ pub struct NextHops {
     pub hops: Vec<Hop>,
 }
 
-/// One of them.
+/// One next hop of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
     pub address: IpAddr,
@@ -58,7 +58,7 @@ pub(super) struct Table {
     backends: BTreeMap<IpAddr, NextHops>,
 }
 
-/// That next hops are on.
+/// An interface that next hops are on.
 #[derive(Debug)]
 struct Device {
     name: Arc<str>,

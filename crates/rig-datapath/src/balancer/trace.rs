@@ -51,7 +51,7 @@ pub enum Direction {
 /// The connection that the packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedConnection {
-    /// As it was before.
+    /// The connection as it was before the packet.
     pub connection: Connection,
     pub direction: Direction,
     /// It is over, or its backend gets no new ones, and the packet would begin another one.

@@ -21,7 +21,7 @@ use super::shape::{Control, Routing, TICK_SHIFT, route_key};
 
 /// How often the programs are told that routes are watched.
 const RENEWED: Duration = Duration::from_secs(1);
-/// For how long they believe it.
+/// How long the programs rely on that without being told again.
 const BELIEVED: Duration = Duration::from_secs(3);
 /// How often the generation advances without an event.
 const HEALED: Duration = Duration::from_secs(30);

@@ -47,12 +47,12 @@ impl fmt::Debug for Receive {
 /// A watched queue, since it is watched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Of its polls.
+    /// Time that its polls took.
     pub time: Duration,
     /// As its driver's poll function tells them: before segments are merged (GRO).
     pub packets: u64,
     pub polls: u64,
-    /// That polled it last.
+    /// The CPU that polled it last.
     pub cpu: u32,
 }
 

@@ -100,7 +100,7 @@ pub struct Processing {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SteerReading {
     pub buckets: Vec<Bucket>,
-    /// By number.
+    /// By the CPU's number.
     pub cpus: Vec<Processing>,
 }
 

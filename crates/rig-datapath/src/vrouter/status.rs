@@ -63,13 +63,13 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// With another one's.
+    /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         self.each(other, |one, other| one + other)
     }
 
-    /// Without what there was before.
+    /// The difference to earlier counts.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         self.each(before, u64::saturating_sub)
@@ -154,7 +154,7 @@ pub struct Flow {
 pub struct DroppedPacket {
     /// Of the kernel's monotonic clock.
     pub at: Duration,
-    /// That dropped it.
+    /// The CPU that dropped it.
     pub cpu: u32,
     /// `None` for a number that this version does not know.
     pub reason: Option<Reason>,

@@ -138,7 +138,7 @@ impl Times {
         }
     }
 
-    /// Of a load that does not begin.
+    /// The times of a load that does not begin.
     pub(crate) const NEVER: Self = Self { start_ns: u64::MAX, begin_ns: u64::MAX, end_ns: u64::MAX, stop_ns: u64::MAX };
 }
 
@@ -359,7 +359,7 @@ pub(crate) struct Report {
     /// The transactions of each phase of the window, where it has several.
     pub(crate) phases: Vec<TransactionRecord>,
     pub(crate) datagrams: Option<datagrams::Findings>,
-    /// For the reader.
+    /// Notes for the reader of the report.
     pub(crate) notes: Vec<String>,
 }
 

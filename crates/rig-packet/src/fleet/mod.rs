@@ -85,7 +85,7 @@ struct Running {
 pub struct Totals {
     /// Of CLOCK_MONOTONIC, when it was asked for; a thread's own counters may be older by about a millisecond.
     pub at: Nanos,
-    /// Of all threads together.
+    /// The sums of all threads.
     pub counters: Counters,
     pub threads: Vec<ThreadTotals>,
 }

@@ -50,7 +50,7 @@ pub(super) struct TcpService {
     retransmit: Nanos,
     retries: u8,
     time_wait: Nanos,
-    /// Of the client's stamps.
+    /// The unit of the client's stamps.
     unit: Unit,
 }
 

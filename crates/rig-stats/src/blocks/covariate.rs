@@ -39,16 +39,16 @@ pub struct Covariate {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adjusted {
     pub contrast: Contrast,
-    /// Of the covariates given.
+    /// The place of the covariate among those given.
     pub covariate: usize,
-    /// Of all blocks.
+    /// The slope over all blocks.
     pub slope: f64,
     /// What is left of the standard error of the trimmed mean, as a share.
     pub left: f64,
 }
 
 impl Covariate {
-    /// Of the first blocks alone.
+    /// The covariate of the first blocks only.
     #[must_use]
     pub fn first(&self, blocks: usize) -> Self {
         Self { differences: self.differences.iter().take(blocks).copied().collect(), ..*self }

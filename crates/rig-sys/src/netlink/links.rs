@@ -69,7 +69,7 @@ impl Netlink {
         Ok(Link::of(&self.get(name)?))
     }
 
-    /// By its number.
+    /// The interface with this number.
     pub fn link_at(&self, index: u32) -> Result<Link> {
         let mut message = LinkMessage::default();
         message.header.index = index;

@@ -39,7 +39,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// For a reader.
+    /// The clock's name in a report.
     pub fn title(self) -> &'static str {
         match self {
             Self::Cycles => "CPU cycles (PERF_COUNT_HW_CPU_CYCLES)",
@@ -141,7 +141,7 @@ impl Sampling {
 /// Whether [`Sampling::start`] would work here, tried on one of the CPUs that the caller may use.
 ///
 /// # Errors
-/// As there.
+/// Those of [`Sampling::start`].
 pub fn probe() -> Result<()> {
     let cpus = CpuSet::allowed()?;
     let first = cpus.as_slice().iter().copied().take(1);
@@ -159,9 +159,9 @@ pub fn cycles(cpus: &CpuSet) -> Result<()> {
 /// How many samples there are.
 #[derive(Debug, Clone, Copy)]
 enum Every {
-    /// One in so many cycles.
+    /// One sample in so many cycles.
     Cycles(u64),
-    /// So many in a second.
+    /// So many samples in a second.
     Second(u32),
 }
 

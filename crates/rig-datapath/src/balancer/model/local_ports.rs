@@ -10,7 +10,7 @@ use super::{Connection, Model};
 
 const PORT_LOW: u16 = 1024;
 const PORT_BLOCKS: u64 = 1008;
-/// Of a local address.
+/// Ports of one local address.
 pub(super) const PORTS: usize = 64_512;
 const LOCAL_PORT_TRIES: u32 = 32;
 const SEQUENTIAL_TRIES: u32 = 4;

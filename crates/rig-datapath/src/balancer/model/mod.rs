@@ -295,7 +295,7 @@ impl Model {
         self.connections.is_empty()
     }
 
-    /// One packet.
+    /// Handles one packet.
     pub fn packet(&mut self, frame: &[u8], tick: u32) -> Outcome {
         let mut out = frame.to_vec();
         match self.handle(&mut out, tick) {

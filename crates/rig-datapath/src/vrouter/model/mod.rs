@@ -131,7 +131,7 @@ pub struct Model {
     copied: BTreeMap<u32, CopyCount>,
     /// By the interfaces that there are.
     sources: BTreeMap<u32, Source>,
-    /// Of the frame that came last.
+    /// Copies of the frame that came last.
     copies: Vec<EgressFrame>,
     mirrored: Vec<Copy>,
 }
@@ -155,7 +155,7 @@ struct Refusal {
 }
 
 impl Model {
-    /// For so many directions of flows.
+    /// With room for so many directions of flows.
     pub fn new(capacity: usize) -> Self {
         Self {
             config: Config::default(),

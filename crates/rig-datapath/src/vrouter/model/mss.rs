@@ -38,7 +38,7 @@ pub(super) fn lower(packet: &mut [u8], p: &Packet, mtu: u16) {
     }
 }
 
-/// Where the option's value is.
+/// Where the value of the MSS option is.
 fn option_at(tcp: &[u8]) -> Option<usize> {
     let end = usize::from(tcp.get(12)? >> 4) * 4;
     let options = tcp.get(..end)?;

@@ -36,7 +36,7 @@ pub(super) fn routes(config: &Config, vrf: u32, to: IpAddr) -> impl Iterator<Ite
     std::iter::successors(first, next).take(MOST_TABLES)
 }
 
-/// Where the last of these leads.
+/// Where the last of the routes leads that follow one another from table to table.
 fn through_tables(config: &Config, vrf: u32, to: IpAddr) -> Result<&NextHop, Reason> {
     let (count, last) = routes(config, vrf, to).fold((0, None), |(count, _), (.., hop)| (count + 1, Some(hop)));
     match last.ok_or(Reason::NoRoute)? {

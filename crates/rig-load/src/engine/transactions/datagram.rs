@@ -281,7 +281,7 @@ pub(super) struct PollingRequester {
     under_way: usize,
     open: usize,
     book: Book,
-    /// Of the open loop.
+    /// The times of requests, in the open loop.
     agenda: Option<Agenda>,
 }
 

@@ -121,7 +121,7 @@ pub(super) struct Requester {
     under_way: usize,
     open: usize,
     book: Book,
-    /// Of the open loop.
+    /// The times of requests, in the open loop.
     agenda: Option<Agenda>,
 }
 

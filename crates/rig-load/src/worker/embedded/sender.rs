@@ -49,7 +49,7 @@ pub struct Sending {
     pub pacing: Option<u64>,
     /// Messages after which a thread is done.
     pub quota: Option<u64>,
-    /// For each connection to come up.
+    /// How long a connection may take to come up.
     pub timeout: Duration,
     /// A refusal is only believed after this long: the peer may be about to listen.
     pub patience: Duration,
