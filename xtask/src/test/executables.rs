@@ -20,13 +20,16 @@ use cargo_metadata::{Message, Package, TargetKind};
 
 use crate::command::{cargo, root};
 
-/// Modules whose tests look at the CPUs that nodes own, and do not fail when something else runs there, but would when two of them did.
-const SERIAL: [&str; 5] = [
+/// Modules whose tests look at the CPUs of nodes or at what a busy machine delays: they pass beside others, and two of them would disturb each
+/// other.
+const SERIAL: [&str; 7] = [
     "netrig::integration machine",
     "netrig::integration spread",
-    "rig-datapath::integration cputime",
-    "rig-datapath::integration steer",
     "netrig-spread::actuators",
+    "rig-datapath::integration cputime",
+    "rig-datapath::integration endtoend",
+    "rig-datapath::integration steer",
+    "rig-load::integration transactions",
 ];
 /// Modules whose tests fail where something else takes their CPUs.
 const ALONE: [&str; 1] = ["netrig::integration spread::load"];
@@ -137,9 +140,9 @@ fn is_among(names: &[&str], piece: &str) -> bool {
     names.iter().any(|name| piece.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
 }
 
-/// More than there are CPUs: most tests wait for windows and sleeps.
+/// The tests keep all CPUs busy: with more lanes they are late for each other, and take no less time.
 fn lane_count() -> usize {
-    test_threads().min(8) + 1
+    test_threads().min(8)
 }
 
 fn test_threads() -> usize {
