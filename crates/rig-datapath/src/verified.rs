@@ -63,7 +63,7 @@ fn grown(now: &BTreeMap<String, u64>, record: &str, origin: &str) -> Vec<String>
     let before: BTreeMap<&str, u64> = match record.strip_prefix(origin) {
         Some(lines) => lines
             .lines()
-            .filter_map(|line| line.split_once(' '))
+            .filter_map(|line| line.rsplit_once(' '))
             .filter_map(|(name, number)| Some((name, number.parse().ok()?)))
             .collect(),
         None => BTreeMap::new(),
@@ -105,12 +105,15 @@ fn the_verifier_has_no_more_to_do_than_it_had() {
 #[test]
 fn a_program_that_has_grown_by_more_than_a_tenth_is_found() {
     let now = |verified| BTreeMap::from([("balance/balance".to_owned(), verified)]);
-    let record = "Linux 6.18\nclang 14\nbalance/balance 1000\n";
+    let record = "Linux 6.18\nclang 14\nbalance/balance 1000\nvrouter trace/from_underlay 1000\n";
     let here = "Linux 6.18\nclang 14\n";
     assert_eq!(grown(&now(1100), record, here), Vec::<String>::new());
     assert_eq!(grown(&now(1101), record, here), ["balance/balance: 1101, after 1000"]);
     assert_eq!(grown(&now(1101), record, "Linux 6.1\nclang 14\n"), Vec::<String>::new());
     assert_eq!(grown(&now(900_001), record, "Linux 6.1\nclang 14\n").len(), 1);
+    let of_two_words = |verified| BTreeMap::from([("vrouter trace/from_underlay".to_owned(), verified)]);
+    assert_eq!(grown(&of_two_words(1100), record, here), Vec::<String>::new());
+    assert_eq!(grown(&of_two_words(1101), record, here).len(), 1);
     let other = BTreeMap::from([("spread/spread".to_owned(), 1)]);
     assert_eq!(grown(&other, record, here).len(), 1);
 }
