@@ -22,17 +22,16 @@ use crate::command::{cargo, root};
 
 /// Modules whose tests look at the CPUs of nodes or at what a busy machine delays: they pass beside others, and two of them would disturb each
 /// other.
-const SERIAL: [&str; 7] = [
+const SERIAL: [&str; 5] = [
     "netrig::integration machine",
     "netrig::integration spread",
     "netrig-spread::actuators",
-    "rig-datapath::integration cputime",
     "rig-datapath::integration endtoend",
-    "rig-datapath::integration steer",
     "rig-load::integration transactions",
 ];
 /// Modules whose tests fail where something else takes their CPUs.
-const ALONE: [&str; 1] = ["netrig::integration spread::load"];
+const ALONE: [&str; 3] =
+    ["netrig::integration spread::load", "rig-datapath::integration cputime", "rig-datapath::integration steer"];
 /// A test executable that takes longer hangs: it is killed, and has failed.
 const LONGEST: Duration = Duration::from_secs(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
