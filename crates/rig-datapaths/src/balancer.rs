@@ -3,8 +3,6 @@
 mod commands;
 mod settings;
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, bail};
 use netrig_lb::Service;
 use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
@@ -106,23 +104,8 @@ impl Live for Balancing {
     }
 
     fn counters(&self) -> Result<Counters> {
-        let handle = self.service.handle();
-        let drops = handle.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count)).collect();
-        let mut counts = BTreeMap::new();
-        for service in handle.services()? {
-            let traffic = service.traffic;
-            for (name, count) in [
-                ("connections", traffic.connections),
-                ("in_packets", traffic.in_packets),
-                ("in_bytes", traffic.in_bytes),
-                ("out_packets", traffic.out_packets),
-                ("out_bytes", traffic.out_bytes),
-            ] {
-                *counts.entry(name.to_owned()).or_insert(0) += count;
-            }
-        }
-        counts.insert("passed_packets".to_owned(), handle.passes()?.iter().map(|(_, count)| count).sum());
-        Ok(Counters { counts, drops })
+        let counted = self.service.counters()?;
+        Ok(Counters { counts: counted.counts, drops: counted.drops })
     }
 
     fn state(&self) -> Result<State> {

@@ -1,7 +1,5 @@
 //! netrig's receive spreader, as `netrig spread run` runs it, for the interfaces of a node that lead to other nodes.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context, Result, bail};
 use netrig_spread::actuator::Kind;
 use netrig_spread::message::{Happened, Interface, Logged, Reply, Request, Status};
@@ -192,33 +190,8 @@ impl Live for Spreading {
     }
 
     fn counters(&self) -> Result<Counters> {
-        let status = self.status()?;
-        let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-        let mut add = |name: String, count: u64| *counts.entry(name).or_default() += count;
-        let mut dropped = 0;
-        for interface in &status.interfaces {
-            // Where there are several, each has entries of its own.
-            let own = if status.interfaces.len() > 1 { format!("{}_", interface.name) } else { String::new() };
-            for cpu in &interface.cpus {
-                add(format!("cpu{}_packets", cpu.cpu), cpu.packets);
-                add(format!("cpu{}_processing_ns", cpu.cpu), cpu.processing_ns);
-                add(format!("cpu{}_distributing_ns", cpu.cpu), cpu.distributing_ns);
-            }
-            for entry in &interface.entries {
-                add(format!("{own}entry{}_packets", entry.entry), entry.packets);
-            }
-            add("received_packets".to_owned(), interface.received.packets);
-            add("received_bytes".to_owned(), interface.received.bytes);
-            add("moves".to_owned(), interface.moves.total.values().sum());
-            add("moves_failed".to_owned(), interface.moves.failed);
-            add("moves_undone".to_owned(), interface.moves.undone);
-            dropped += interface.received.dropped;
-        }
-        for cpu in &status.cpus {
-            add(format!("cpu{}_busy_ns", cpu.cpu), cpu.busy_ns);
-        }
-        add("own_cpu_ns".to_owned(), status.own.cpu_ns);
-        Ok(Counters { counts, drops: vec![("at the interface".to_owned(), dropped)] })
+        let counted = Service::counters(&self.status()?);
+        Ok(Counters { counts: counted.counts, drops: counted.drops })
     }
 
     fn state(&self) -> Result<State> {

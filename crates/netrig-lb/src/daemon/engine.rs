@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, in_words};
-use rig_datapath::balancer::Balancer;
+use rig_datapath::balancer::{Balancer, Handle};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
 use rig_stats::units::counted;
@@ -171,6 +171,27 @@ enum Left {
     Nothing,
 }
 
+/// What is counted in the tables of a balancer.
+pub(super) fn counters(tables: &Handle) -> Result<Counters, rig_datapath::Error> {
+    let drops = tables.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
+    let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
+    for service in tables.services()? {
+        let traffic = service.traffic;
+        for (name, count) in [
+            ("connections", traffic.connections),
+            ("in_packets", traffic.in_packets),
+            ("in_bytes", traffic.in_bytes),
+            ("out_packets", traffic.out_packets),
+            ("out_bytes", traffic.out_bytes),
+        ] {
+            *counters.counts.entry(name.to_owned()).or_insert(0) += count;
+        }
+    }
+    let passed = tables.passes()?.iter().map(|(_, count)| count).sum();
+    counters.counts.insert("passed_packets".to_owned(), passed);
+    Ok(counters)
+}
+
 impl Service for Engine {
     type Request = Request;
     type Reply = Reply;
@@ -225,23 +246,7 @@ impl Service for Engine {
     }
 
     fn counters(&mut self) -> anyhow::Result<Counters> {
-        let drops = self.balancer.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
-        let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
-        for service in self.balancer.services()? {
-            let traffic = service.traffic;
-            for (name, count) in [
-                ("connections", traffic.connections),
-                ("in_packets", traffic.in_packets),
-                ("in_bytes", traffic.in_bytes),
-                ("out_packets", traffic.out_packets),
-                ("out_bytes", traffic.out_bytes),
-            ] {
-                *counters.counts.entry(name.to_owned()).or_insert(0) += count;
-            }
-        }
-        let passed = self.balancer.passes()?.iter().map(|(_, count)| count).sum();
-        counters.counts.insert("passed_packets".to_owned(), passed);
-        Ok(counters)
+        Ok(counters(&self.balancer)?)
     }
 
     fn stop(self, end: End<Reply>) -> Result<Exit, Failure> {

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use anyhow::Result;
 use rig_cli::exit::Failure;
 use rig_datapath::balancer::Handle;
+use rig_service::Counters;
 pub use rig_service::embedded::Body;
 use rig_service::embedded::Embedded;
 
-use super::engine::{Engine, Voice};
+use super::engine::{Engine, Voice, counters};
 use super::{Run, build};
 use crate::message::{Reply, Request};
 use crate::settings::Settings;
@@ -47,6 +48,14 @@ impl Service {
     /// Its tables: what they count, and connections.
     pub fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// What it has counted, read without waiting for the control plane.
+    ///
+    /// # Errors
+    /// When a table cannot be read.
+    pub fn counters(&self) -> Result<Counters> {
+        Ok(counters(&self.handle)?)
     }
 
     /// Asks what `netrig lb` asks a balancer that runs. Not for listings of connections, which are many replies.

@@ -522,7 +522,8 @@ impl Service for Engine {
     }
 }
 
-fn counters(status: &Status) -> Counters {
+/// What is counted of it in `status`.
+pub(super) fn counters(status: &Status) -> Counters {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |name: String, count: u64| *counts.entry(name).or_default() += count;
     let mut dropped = 0;

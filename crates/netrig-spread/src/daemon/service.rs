@@ -5,12 +5,13 @@ use std::thread::JoinHandle;
 
 use anyhow::Result;
 use rig_cli::exit::{Exit, OrExit};
+use rig_service::Counters;
 pub use rig_service::embedded::Body;
 use rig_service::embedded::Embedded;
 
-use super::engine::{Engine, Source, lacking};
+use super::engine::{Engine, Source, counters, lacking};
 use super::keep::Kept;
-use crate::message::{Reply, Request};
+use crate::message::{Reply, Request, Status};
 use crate::settings::Settings;
 
 /// A spreader at work, until it is dropped.
@@ -33,6 +34,11 @@ impl Service {
         };
         let (engine, ()) = Embedded::start(spawn, start).map_err(|failure| failure.error)?;
         Ok(Self(engine))
+    }
+
+    /// What a running spreader tells a measurement, of a status that it gave.
+    pub fn counters(status: &Status) -> Counters {
+        counters(status)
     }
 
     /// Asks what `netrig spread` asks one that runs.
