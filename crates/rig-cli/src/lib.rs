@@ -8,6 +8,7 @@ pub mod look;
 pub mod mistakes;
 pub mod packet;
 pub mod schema;
+pub mod source;
 pub mod streams;
 pub mod visible;
 pub mod words;

@@ -33,7 +33,10 @@ pub fn of_serde(message: &str) -> (String, Option<String>) {
     let hint = match closest(word, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if known.is_empty() => return (message, None),
-        None => format!("it is one of `{}`", known.join("`, `")),
+        None => match known.len().checked_sub(NAMED) {
+            Some(more @ 1..) => format!("it is one of `{}` and {more} more", known[..NAMED].join("`, `")),
+            _ => format!("it is one of `{}`", known.join("`, `")),
+        },
     };
     (what.to_owned(), Some(hint))
 }
@@ -55,14 +58,6 @@ impl fmt::Display for FileError {
         }
         write!(f, ": {}", self.what)?;
         self.hint.as_ref().map_or(Ok(()), |hint| write!(f, "\n  {hint}"))
-    }
-}
-
-impl FileError {
-    /// What serde says of the text of `file`.
-    pub fn of_serde(file: &str, text: &str, message: &str, span: Option<Range<usize>>) -> Self {
-        let (what, hint) = of_serde(message);
-        Self { file: file.to_owned(), line: span.map(|span| line(text, &span)), what, hint }
     }
 }
 
@@ -161,6 +156,9 @@ mod tests {
         assert_eq!(what, "`1Mbit` is not a rate; write `10k`; `throttle` limits streams");
         let (_, hint) = of_serde("unknown variant `zzz`, expected `tcp` or `udp`");
         assert_eq!(hint.unwrap(), "it is one of `tcp`, `udp`");
+        let many: Vec<String> = (0..30).map(|number| format!("key{number}")).collect();
+        let (_, hint) = of_serde(&format!("unknown field `zzz`, expected one of `{}`", many.join("`, `")));
+        assert!(hint.unwrap().ends_with("`key23` and 6 more"));
         for other in
             ["missing field `window`", "unknown field `x`, there are no fields", "invalid type: a, expected b\n"]
         {

@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rig_cli::exit::{Exit, Failure};
+use rig_cli::mistakes::FileError;
 use rig_facts::claim::{Claim, Judgement, Metric, Verdict};
 use rig_facts::record::TrialRecord;
 use rig_facts::record::settled::{Outcome, Settled, missed_words};
 use rig_facts::store::{Run, RunId, RunState};
 use rig_stats::units::minutes;
 use rig_suite::options::Options;
-use rig_suite::suite::{Repeat, Suite, SuiteError};
+use rig_suite::suite::{Repeat, Suite};
 use rig_sys::cpu::CpuSet;
 
 use crate::answer::answer;
@@ -28,7 +29,7 @@ pub enum StoredError {
     #[error("read the outcome of run {0}")]
     Outcome(RunId, #[source] serde_json::Error),
     #[error(transparent)]
-    Suite(#[from] SuiteError),
+    Suite(#[from] FileError),
 }
 
 impl From<StoredError> for Failure {

@@ -77,10 +77,10 @@ pub(super) enum Unhandled {
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ServiceFile {
-    pub listen: Spanned<OneOrMany>,
+    pub listen: Spanned<OneOrMany<String>>,
     pub scheduler: Option<Spanned<String>>,
     pub forward: Option<Spanned<String>>,
-    pub local: Option<Spanned<OneOrMany>>,
+    pub local: Option<Spanned<OneOrMany<String>>>,
     /// 0: none.
     pub limit: Option<u32>,
     #[serde(default)]

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use rig_cli::forms::{TextOr, each};
-use rig_cli::mistakes::{self, FileError};
+use rig_cli::forms::TextOr;
+use rig_cli::mistakes::FileError;
+use rig_cli::source::Source;
 use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Reuse, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
@@ -22,12 +23,11 @@ use crate::message::{Forward, Protocol, ServiceKey};
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
 pub(super) fn settings(file: &str, text: &str, completeness: Completeness) -> Result<Settings> {
-    Reader { file, text, completeness, lines: Lines::default(), left: Sizes::default() }.settings()
+    Reader { source: Source { file, text }, completeness, lines: Lines::default(), left: Sizes::default() }.settings()
 }
 
 struct Reader<'a> {
-    file: &'a str,
-    text: &'a str,
+    source: Source<'a>,
     completeness: Completeness,
     lines: Lines,
     /// Room that nothing has taken yet, so that no range is made into more than the tables could hold.
@@ -53,8 +53,7 @@ struct Lines {
 
 impl Reader<'_> {
     fn settings(mut self) -> Result<Settings> {
-        let file: File = toml::from_str(self.text)
-            .map_err(|error| FileError::of_serde(self.file, self.text, error.message(), error.span()))?;
+        let file: File = self.source.read()?;
         let start = self.start(&file)?;
         self.left = match self.completeness {
             Completeness::Required => start.sizes,
@@ -220,7 +219,7 @@ impl Reader<'_> {
         let forward = forward.or_else(|| (!service.backend.is_empty()).then_some(Forward::FullNat));
         let mut local = Vec::new();
         if let Some(said) = &service.local {
-            for (span, text) in each(said) {
+            for (span, text) in said.get_ref().each(said.span()) {
                 let hint = "write 198.51.100.1 or 198.51.100.1-198.51.100.50";
                 let range = Addresses::parse(text).map_err(|what| self.error(span.clone(), what, Some(hint)))?;
                 let room = (self.left.local_addresses as usize).saturating_sub(local.len());
@@ -243,7 +242,7 @@ impl Reader<'_> {
         };
         let timeouts = self.timeouts(&service.timeouts)?;
         let mut listens = Vec::new();
-        for (span, text) in each(&service.listen) {
+        for (span, text) in service.listen.get_ref().each(service.listen.span()) {
             let keys = self.keys(text, &span)?;
             listens.push((span, text, keys));
         }
@@ -391,8 +390,10 @@ impl Reader<'_> {
             | E::Timeout { service, .. } => line(service),
             _ => None,
         };
-        let line = span.map(|span| self.line(&span));
-        FileError { file: self.file.to_owned(), line, what: error.to_string(), hint: None }
+        match span {
+            Some(span) => self.error(span, error.to_string(), None),
+            None => self.source.whole(error.to_string(), None),
+        }
     }
 
     fn unknown(&self, what: &str, name: &Spanned<String>, known: &[&str]) -> FileError {
@@ -401,11 +402,6 @@ impl Reader<'_> {
     }
 
     fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> FileError {
-        let line = Some(self.line(&span));
-        FileError { file: self.file.to_owned(), line, what: what.into(), hint: hint.map(str::to_owned) }
-    }
-
-    fn line(&self, span: &Range<usize>) -> usize {
-        mistakes::line(self.text, span)
+        self.source.error(span, what, hint)
     }
 }

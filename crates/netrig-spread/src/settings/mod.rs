@@ -16,7 +16,9 @@ use std::time::Duration;
 
 pub use changes::{Any, Changes, SchedulingMode, Wish};
 pub use pattern::Pattern;
+use rig_cli::forms::OneOrMany;
 use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::Source;
 use rig_spread::Tuning;
 use rig_stats::units::Span;
 use rig_sys::socket::parse_address;
@@ -80,7 +82,7 @@ struct Letter {
 #[serde(deny_unknown_fields)]
 struct InterfaceLetter {
     name: Spanned<String>,
-    actuator: Option<Spanned<OneOrSeveral>>,
+    actuator: Option<Spanned<OneOrMany<String>>>,
     #[serde(alias = "VrssQueueSchedulingMode")]
     mode: Option<SchedulingMode>,
     #[serde(alias = "VrssMaxQueuePairs", alias = "VmmqQueuePairs")]
@@ -97,13 +99,6 @@ struct InterfaceLetter {
     tuning: Option<Spanned<Tuning>>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrSeveral {
-    One(String),
-    Several(Vec<String>),
-}
-
 impl Settings {
     /// # Errors
     /// With the line of what is wrong, and the next step.
@@ -114,14 +109,9 @@ impl Settings {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        let letter: Letter =
-            toml::from_str(text).map_err(|error| FileError::of_serde(file, text, error.message(), error.span()))?;
-        let wrong = |span: std::ops::Range<usize>, what: String, hint: Option<&str>| FileError {
-            file: file.to_owned(),
-            line: Some(mistakes::line(text, &span)),
-            what,
-            hint: hint.map(str::to_owned),
-        };
+        let source = Source { file, text };
+        let letter: Letter = source.read()?;
+        let wrong = |span, what: String, hint: Option<&str>| source.error(span, what, hint);
         let mut settings = Self::default();
         if let Some(metrics) = &letter.metrics {
             let hint = Some("write an address and a port: metrics = \"127.0.0.1:9401\"");
@@ -182,13 +172,10 @@ impl Settings {
 }
 
 /// `auto`, one kind, or several by preference.
-fn actuators(said: &OneOrSeveral) -> Result<Vec<Kind>, String> {
+fn actuators(said: &OneOrMany<String>) -> Result<Vec<Kind>, String> {
     match said {
-        OneOrSeveral::One(word) if word == "auto" => Ok(Kind::PREFERRED.to_vec()),
-        OneOrSeveral::One(word) => Ok(vec![word.parse()?]),
-        OneOrSeveral::Several(words) if words.is_empty() => {
-            Err("an empty list of actuators: write \"auto\"".to_owned())
-        }
-        OneOrSeveral::Several(words) => words.iter().map(|word| word.parse()).collect(),
+        OneOrMany::One(word) if word == "auto" => Ok(Kind::PREFERRED.to_vec()),
+        OneOrMany::Many(words) if words.is_empty() => Err("an empty list of actuators: write \"auto\"".to_owned()),
+        words => words.iter().map(|word| word.parse()).collect(),
     }
 }

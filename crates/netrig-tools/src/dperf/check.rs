@@ -5,17 +5,17 @@ use std::net::IpAddr;
 use rig_packet::Service;
 use rig_packet::plan::{Packets, Range};
 
-use super::language::{FileError, Warning};
+use super::language::{LineError, Warning};
 use super::resolve;
 use super::settings::{Protocol, Settings};
 use super::values::last;
 
-type Result<T> = std::result::Result<T, FileError>;
+type Result<T> = std::result::Result<T, LineError>;
 
 /// Keywords that only one end, or only one protocol, has a use for.
 pub fn roles(settings: &Settings) -> Result<()> {
     let refuse = |keyword: &str, why: &str| match settings.line(keyword) {
-        Some(line) => Err(FileError::at(line, format!("{keyword}: {why}: remove the line"))),
+        Some(line) => Err(LineError::at(line, format!("{keyword}: {why}: remove the line"))),
         None => Ok(()),
     };
     let all = |keywords: &[&str], why: &str| keywords.iter().try_for_each(|keyword| refuse(keyword, why));
@@ -80,25 +80,25 @@ pub fn roles(settings: &Settings) -> Result<()> {
 pub fn queues(settings: &Settings) -> Result<usize> {
     let (cpus, ports) = (settings.cpus.len(), settings.ports.len());
     if cpus == 0 {
-        return Err(FileError::at(None, "no CPU: give `cpu` with one for each thread"));
+        return Err(LineError::at(None, "no CPU: give `cpu` with one for each thread"));
     }
     if cpus % ports != 0 {
         let what = format!("cpu: {cpus} CPUs cannot be dealt out to {ports} ports evenly: give as many for each port");
-        return Err(FileError::at(settings.line("cpu"), what));
+        return Err(LineError::at(settings.line("cpu"), what));
     }
     let queues = cpus / ports;
     for (line, vxlan) in &settings.vxlans {
         if vxlan.local_count as usize != queues {
             let what =
                 format!("vxlan: {} local ends for {queues} threads of the port: give one each", vxlan.local_count);
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
         if vxlan.remote_count != 1 && vxlan.remote_count as usize != queues {
             let what = format!(
                 "vxlan: {} remote ends: give one, or one for each of the port's {queues} threads",
                 vxlan.remote_count
             );
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
     }
     Ok(queues)
@@ -108,33 +108,33 @@ pub fn queues(settings: &Settings) -> Result<usize> {
 pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()> {
     let ports = settings.ports.len();
     if ports == 0 {
-        return Err(FileError::at(None, "no port: give `port` with an interface, its address and its gateway"));
+        return Err(LineError::at(None, "no port: give `port` with an interface, its address and its gateway"));
     }
     let servers = settings.servers.len();
     let clients = settings.clients.len();
     if servers != ports {
         let line = settings.servers.last().map(|(line, _)| *line);
-        return Err(FileError::at(line, format!("{servers} `server` lines for {ports} ports: give one for each port")));
+        return Err(LineError::at(line, format!("{servers} `server` lines for {ports} ports: give one for each port")));
     }
     if clients == 0 || !settings.server && clients != ports {
         let line = settings.clients.last().map(|(line, _)| *line);
-        return Err(FileError::at(line, format!("{clients} `client` lines for {ports} ports: give one for each port")));
+        return Err(LineError::at(line, format!("{clients} `client` lines for {ports} ports: give one for each port")));
     }
     if !settings.vxlans.is_empty() && settings.vxlans.len() != ports {
         let line = settings.line("vxlan");
         let count = settings.vxlans.len();
-        return Err(FileError::at(line, format!("vxlan: {count} lines for {ports} ports: give one for each port")));
+        return Err(LineError::at(line, format!("vxlan: {count} lines for {ports} ports: give one for each port")));
     }
     for (n, (line, port)) in settings.ports.iter().enumerate() {
         for (before, other) in &settings.ports[..n] {
             if port.device == other.device {
-                return Err(FileError::at(
+                return Err(LineError::at(
                     *line,
                     format!("port: line {before} has {} too: name each once", port.device),
                 ));
             }
             if port.address == other.address {
-                return Err(FileError::at(*line, format!("port: line {before} has the address {} too", port.address)));
+                return Err(LineError::at(*line, format!("port: line {before} has the address {} too", port.address)));
             }
         }
     }
@@ -145,7 +145,7 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
     let v4 = settings.servers[0].1.first.is_ipv4();
     for (line, range) in clients.iter().chain(&settings.servers) {
         if range.first.is_ipv4() != v4 {
-            return Err(FileError::at(
+            return Err(LineError::at(
                 *line,
                 format!("{} is not of the family of {}", range.first, settings.servers[0].1.first),
             ));
@@ -158,12 +158,12 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
                 "port: {} is not of the address family of its lines `client`, `server` and `vxlan`",
                 port.address
             );
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
     }
     for (line, stride) in &settings.destinations {
         if stride.first.is_ipv4() != v4 {
-            return Err(FileError::at(*line, format!("change_dip: {} is not of the clients' family", stride.first)));
+            return Err(LineError::at(*line, format!("change_dip: {} is not of the clients' family", stride.first)));
         }
     }
     apart(&clients, &clients)?;
@@ -176,7 +176,7 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
         };
         if let Some(other) = among(port.gateway, ours) {
             let what = format!("port: the gateway {} is one of our own addresses, line {other}", port.gateway);
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
         match (among(port.address, theirs), settings.server) {
             (Some(other), true) => {
@@ -185,7 +185,7 @@ pub fn addresses(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<()>
             }
             (Some(other), false) => {
                 let what = format!("port: the port's address {} is one of the servers', line {other}", port.address);
-                return Err(FileError::at(*line, what));
+                return Err(LineError::at(*line, what));
             }
             (None, _) => {}
         }
@@ -203,7 +203,7 @@ fn apart(list: &[(usize, Range)], other: &[(usize, Range)]) -> Result<()> {
                     1 => format!("{}: line {before} has it too", range.first),
                     count => format!("{count} addresses from {}: line {before} has some of them too", range.first),
                 };
-                return Err(FileError::at(*line, what));
+                return Err(LineError::at(*line, what));
             }
         }
     }
@@ -238,14 +238,14 @@ pub fn combinations(settings: &Settings, packets: &Packets) -> Result<()> {
         let more = "give more addresses to `client` or ports to `listen`";
         if let Some(held) = held.filter(|&held| held > sockets) {
             let what = format!("client: {sum} connections at most, and cc needs {held} on this port: {more}");
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
         if waiting > sockets {
             let what = format!(
                 "client: {sum} connections at most, and at cps / {ports} ports x retransmit_timeout {timeout} s there may \
                  be {waiting} without an answer on this one: {more}"
             );
-            return Err(FileError::at(*line, what));
+            return Err(LineError::at(*line, what));
         }
     }
     Ok(())

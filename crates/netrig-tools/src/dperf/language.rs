@@ -14,19 +14,19 @@ const MOST_WORDS: usize = 32;
 
 /// What a file says that cannot be done, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct FileError {
+pub struct LineError {
     /// From 1. `None`: the file as a whole.
     pub line: Option<usize>,
     pub message: String,
 }
 
-impl FileError {
+impl LineError {
     pub fn at(line: impl Into<Option<usize>>, message: impl Into<String>) -> Self {
         Self { line: line.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for FileError {
+impl fmt::Display for LineError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.message),
@@ -36,19 +36,19 @@ impl fmt::Display for FileError {
 }
 
 /// Something that is done otherwise than the file's author may think.
-pub type Warning = FileError;
+pub type Warning = LineError;
 
 /// What a file says, keyword by keyword, each checked for itself.
 ///
 /// Blank lines and lines whose first word begins with `#` say nothing. Lines may come in any order. A byte order mark
 /// before the first, which some editors write, says nothing either.
-pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), FileError> {
+pub fn read(text: &str) -> Result<(Settings, Vec<Warning>), LineError> {
     let mut settings = Settings::default();
     let mut warnings = Vec::new();
     for (line, text) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let Some((&name, arguments)) = words.split_first().filter(|(name, _)| !name.starts_with('#')) else { continue };
-        let refuse = |message: String| FileError::at(line, message);
+        let refuse = |message: String| LineError::at(line, message);
         if text.len() > LONGEST || words.len() > MOST_WORDS {
             return Err(refuse(format!("longer than {LONGEST} characters or {MOST_WORDS} words: divide it")));
         }

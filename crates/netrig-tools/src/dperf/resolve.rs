@@ -10,12 +10,12 @@ use rig_packet::{
 };
 
 use super::check;
-use super::language::{FileError, Warning};
+use super::language::{LineError, Warning};
 use super::message::{self, Filler};
 use super::settings::{Device, LogLevel, Protocol, Settings};
 use super::statistics::{Layout, Messages};
 
-type Result<T> = std::result::Result<T, FileError>;
+type Result<T> = std::result::Result<T, LineError>;
 
 /// A server's connection that is silent for so many retransmission time-outs, and `keepalive`, is closed.
 const IDLE: u32 = 4;
@@ -160,8 +160,8 @@ impl Sizes<'_> {
         }
     }
 
-    fn refuse(&self, keyword: &str, message: impl std::fmt::Display) -> FileError {
-        FileError::at(self.settings.line(keyword), format!("{keyword}: {message}"))
+    fn refuse(&self, keyword: &str, message: impl std::fmt::Display) -> LineError {
+        LineError::at(self.settings.line(keyword), format!("{keyword}: {message}"))
     }
 
     /// Sizes of messages that are asked for: none, one, or one for each thread.
@@ -283,7 +283,7 @@ fn responses(settings: &Settings, sizes: &Sizes<'_>) -> Result<Vec<Payload>> {
 fn client(settings: &Settings) -> Result<Client> {
     let (first, last) = settings.client_ports.unwrap_or((1, 65_535));
     let udp = settings.protocol == Protocol::Udp;
-    let at = |keyword: &str, message: String| FileError::at(settings.line(keyword), format!("{keyword}: {message}"));
+    let at = |keyword: &str, message: String| LineError::at(settings.line(keyword), format!("{keyword}: {message}"));
     let pipeline = settings.pipeline.filter(|&pipeline| pipeline > 0);
     let (mut rps, mut cps) = (settings.rps, settings.cps);
     if let Some(pps) = settings.pps {
@@ -307,7 +307,7 @@ fn client(settings: &Settings) -> Result<Client> {
     let rate = match (cps, settings.cc) {
         (Some(rate), _) => rate,
         (None, Some(_)) => 1000.0,
-        (None, None) => return Err(FileError::at(None, "no rate: give `cps`, new connections per second, or `cc`")),
+        (None, None) => return Err(LineError::at(None, "no rate: give `cps`, new connections per second, or `cc`")),
     };
     if let Some(cc) = settings.cc.filter(|_| settings.keepalive.is_none()) {
         return Err(at(

@@ -9,12 +9,12 @@ use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan};
 use rig_packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
 
 use super::keywords::{KEYWORDS, Origin, manual};
-use super::language::{FileError, read};
+use super::language::{LineError, read};
 use super::resolve::{LoadPlan, resolve};
 use super::settings::{Device, LogLevel};
 use super::statistics::Messages;
 
-fn plan(text: &str) -> Result<LoadPlan, FileError> {
+fn plan(text: &str) -> Result<LoadPlan, LineError> {
     let (settings, mut warnings) = read(text)?;
     resolve(&settings, &mut warnings)
 }

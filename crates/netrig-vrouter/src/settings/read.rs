@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::Source;
 use rig_datapath::vrouter::Encapsulation;
 use rig_stats::units::Span;
 use rig_wire::ethernet::Mac;
@@ -27,11 +28,10 @@ const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
 pub(super) type Beside<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 pub(super) fn settings(file: &str, text: &str, beside: Beside) -> Result<Settings> {
-    let letter: File =
-        toml::from_str(text).map_err(|error| FileError::of_serde(file, text, error.message(), error.span()))?;
     let source = Source { file, text };
+    let letter: File = source.read()?;
     let names = Names::of(source, &letter)?;
-    let drawn_from = source.drawn_from(&letter.router, beside)?;
+    let drawn_from = drawn_from(source, &letter.router, beside)?;
     let mut reader = Reader { source, names, spans: Spans::default(), drawn_from };
     let mut settings = Settings { router: reader.router(&letter.router)?, ..Settings::default() };
     for node in &letter.node {
@@ -49,27 +49,13 @@ pub(super) fn settings(file: &str, text: &str, beside: Beside) -> Result<Setting
     Ok(settings)
 }
 
-/// The text that is read, for errors that say where.
-#[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
-    file: &'a str,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn drawn_from(&self, router: &RouterFile, beside: Beside) -> Result<key::Source> {
-        let Some(said) = &router.key_file else { return Ok(key::Source::Name) };
-        let read = beside(said.get_ref()).map_err(|error| error.to_string());
-        read.and_then(|bytes| key::Key::of(&bytes)).map(key::Source::Key).map_err(|why| {
-            let hint = "make one with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)`, and give it to all nodes";
-            self.error(said.span(), format!("the key file '{}' is of no use: {why}", said.get_ref()), hint)
-        })
-    }
-
-    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
-        let line = Some(mistakes::line(self.text, &span));
-        FileError { file: self.file.to_owned(), line, what: what.into(), hint: Some(hint.into()) }
-    }
+fn drawn_from(source: Source, router: &RouterFile, beside: Beside) -> Result<key::Source> {
+    let Some(said) = &router.key_file else { return Ok(key::Source::Name) };
+    let read = beside(said.get_ref()).map_err(|error| error.to_string());
+    read.and_then(|bytes| key::Key::of(&bytes)).map(key::Source::Key).map_err(|why| {
+        let hint = "make one with `(umask 077; head -c 32 /dev/urandom | base64 > FILE)`, and give it to all nodes";
+        source.error(said.span(), format!("the key file '{}' is of no use: {why}", said.get_ref()), Some(hint))
+    })
 }
 
 /// Names of one kind, and where they are given.
@@ -100,13 +86,13 @@ impl Names {
                 let odd = |c: char| c.is_whitespace() || c.is_control() || "/:,<>'\"".contains(c);
                 if text.is_empty() || text.len() > 64 || text.contains(odd) {
                     let hint = "choose letters, digits, '-', '_' and '.', 64 at most";
-                    return Err(source.error(name.span(), format!("'{text}' is not a name for {kind}"), hint));
+                    return Err(source.error(name.span(), format!("'{text}' is not a name for {kind}"), Some(hint)));
                 }
                 if names.insert(text.clone(), name.span()).is_some() {
                     return Err(source.error(
                         name.span(),
                         format!("{kind} '{text}' is listed twice"),
-                        "rename or remove one",
+                        Some("rename or remove one"),
                     ));
                 }
             }
@@ -122,7 +108,9 @@ impl Names {
         };
         // An end of a policy's rule is a network, a prefix or `any`.
         match names.networks.get("any") {
-            Some(span) => Err(source.error(span.clone(), "'any' is not a name for a network", "choose another one")),
+            Some(span) => {
+                Err(source.error(span.clone(), "'any' is not a name for a network", Some("choose another one")))
+            }
             None => Ok(names),
         }
     }
@@ -139,7 +127,7 @@ pub(super) struct Spans {
 }
 
 pub(super) struct Reader<'a> {
-    pub(super) source: Source<'a>,
+    source: Source<'a>,
     pub(super) names: Names,
     pub(super) spans: Spans,
     drawn_from: key::Source,
@@ -155,7 +143,7 @@ impl Reader<'_> {
     }
 
     pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: impl Into<String>) -> FileError {
-        self.source.error(span, what, hint)
+        self.source.error(span, what, Some(&hint.into()))
     }
 
     /// A name that has to be there.

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use rig_cli::forms::OneOrMany;
 use rig_cli::look::wrapped;
-use rig_cli::mistakes;
+use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::Spanned;
 use rig_facts::record::Before;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::topology::Topology;
-use toml::Spanned;
 
-use super::file::CommandsFile;
 use super::resolve::{Resolver, Result};
-use super::{Scenario, Suite, SuiteError};
+use super::{Scenario, Suite};
 
 impl Resolver<'_> {
     /// In the order of the testbed's nodes.
     pub(super) fn before(
         &self,
-        said: &BTreeMap<String, Spanned<CommandsFile>>,
+        said: &BTreeMap<String, Spanned<OneOrMany<String>>>,
         topology: &Topology,
     ) -> Result<Vec<Before>> {
         let places = places(topology);
@@ -26,14 +26,14 @@ impl Resolver<'_> {
             if let Some(hint) = no_place(node, &places) {
                 return wrong(format!("a command before trials in '{node}', which the testbed does not have"), &hint);
             }
-            let list = commands.get_ref().list();
-            if list.is_empty() || list.iter().any(|command| is_none(command)) {
+            let commands = commands.get_ref();
+            if commands.is_empty() || commands.iter().any(|command| is_none(command)) {
                 return wrong(format!("no command for {node}"), "write for instance \"ethtool -K eth0 gro off\"");
             }
         }
         let of = |node: String| {
-            let commands = said.get(&node).map_or(&[][..], |commands| commands.get_ref().list());
-            commands.iter().map(move |command| Before { node: node.clone(), command: command.clone() })
+            let commands = said.get(&node).into_iter().flat_map(|commands| commands.get_ref().iter());
+            commands.map(move |command| Before { node: node.clone(), command: command.clone() })
         };
         Ok(places.into_iter().flat_map(of).collect())
     }
@@ -44,7 +44,7 @@ impl Suite {
     ///
     /// # Errors
     /// When a scenario has no such node, or a command is empty.
-    pub fn with_before(mut self, more: &[Before]) -> Result<Self, SuiteError> {
+    pub fn with_before(mut self, more: &[Before]) -> Result<Self, FileError> {
         for scenario in &mut self.scenarios {
             let places = places(&scenario.topology);
             for one in more {
@@ -57,7 +57,7 @@ impl Suite {
                     true => format!("no command for {}", one.node),
                     false => format!("scenario '{}' has no '{}' to run a command in", scenario.id, one.node),
                 };
-                return Err(SuiteError { file: self.file, line: None, what, hint: Some(hint) });
+                return Err(FileError { file: self.file, line: None, what, hint: Some(hint) });
             }
             scenario.before.extend_from_slice(more);
         }

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use rig_cli::mistakes;
+use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::Spanned;
 use rig_facts::programme::{Command, Phase};
 use rig_testbed::Dut;
 use rig_testbed::datapath::{Asked, Datapath, Mistake, Protocol, Registry, ServicesAsked, Settings};
 use rig_testbed::topology::Topology;
 use serde_json::Value;
-use toml::Spanned;
 
 use super::file::{DatapathFile, ScenarioFile};
 use super::resolve::{Resolver, Result};
-use super::{AskedLoad, Scenario, Suite, SuiteError};
+use super::{AskedLoad, Scenario, Suite};
 
 /// A datapath that a scenario has.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,8 +79,6 @@ pub fn server(scenario: &Scenario) -> Option<(Protocol, &RangeInclusive<u16>)> {
 
 /// Keys of a scenario itself that say something of its path's datapath.
 const OF_SCENARIO: [&str; 3] = ["workers", "service_addresses", "local_addresses"];
-const NAME: &str = "name";
-const NODES: &str = "nodes";
 
 impl Resolver<'_> {
     /// What a scenario says of its datapaths. Whether they exist and what they say of their settings is asked by
@@ -94,8 +92,8 @@ impl Resolver<'_> {
                 [&scenario.service_addresses, &scenario.local_addresses].map(|key| key.as_ref().map(Spanned::span));
             let spans = [scenario.workers.as_ref().map(Spanned::span)].into_iter().chain(given);
             let keys =
-                OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(span?))));
-            let said = Said { line: self.line(scenario.path.span()), keys: keys.collect(), ..Said::default() };
+                OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(&span?))));
+            let said = Said { line: self.line(&scenario.path.span()), keys: keys.collect(), ..Said::default() };
             DatapathSetup { name: name.to_owned(), nodes, settings: Settings::new(), said }
         });
         let mut others = Vec::new();
@@ -124,7 +122,8 @@ impl Resolver<'_> {
         topology: &Topology,
         own: Option<&DatapathSetup>,
     ) -> Result<DatapathSetup> {
-        let Some(name) = file.get_ref().get(NAME) else {
+        let DatapathFile { name, nodes, settings: given } = file.get_ref();
+        let Some(name) = name else {
             return Err(self.error(
                 file.span(),
                 "a datapath without a name",
@@ -139,7 +138,7 @@ impl Resolver<'_> {
             ));
         };
         let known: Vec<&str> = topology.nodes().iter().map(|node| node.name.as_str()).collect();
-        let nodes = match (file.get_ref().get(NODES), own) {
+        let nodes = match (nodes, own) {
             (None, Some(own)) if own.name == *text => own.nodes.clone(),
             (None, _) => {
                 let hint = format!("give the nodes that it runs on: nodes = [\"{}\"]", known.join("\", \""));
@@ -153,15 +152,15 @@ impl Resolver<'_> {
         };
         let mut keys = BTreeMap::new();
         let mut settings = Settings::new();
-        for (key, value) in file.get_ref().iter().filter(|(key, _)| *key != NAME && *key != NODES) {
-            keys.insert(key.clone(), self.line(value.span()));
+        for (key, value) in given {
+            keys.insert(key.clone(), self.line(&value.span()));
             let value = serde_json::to_value(value.get_ref()).map_err(|error| {
                 let what = format!("'{key}' cannot be read: {error}");
                 self.error(value.span(), what, None)
             })?;
             settings.insert(key.clone(), value);
         }
-        let said = Said { line: self.line(file.span()), keys, ..Said::default() };
+        let said = Said { line: self.line(&file.span()), keys, ..Said::default() };
         Ok(DatapathSetup { name: text.clone(), nodes, settings, said })
     }
 
@@ -172,7 +171,7 @@ impl Resolver<'_> {
                 let name = command.get_ref().datapath.get_ref();
                 if let Some(setup) = datapaths.iter_mut().find(|setup| setup.name == *name) {
                     let key = (phase.name.get_ref().clone(), number);
-                    setup.said.commands.insert(key, self.line(command.span()));
+                    setup.said.commands.insert(key, self.line(&command.span()));
                 }
             }
         }
@@ -204,12 +203,12 @@ impl Suite {
     ///
     /// # Errors
     /// The first mistake, at its line.
-    pub fn check_datapaths(&self, datapaths: Registry) -> std::result::Result<(), SuiteError> {
+    pub fn check_datapaths(&self, datapaths: Registry) -> std::result::Result<(), FileError> {
         for (scenario, setup) in
             self.scenarios.iter().flat_map(|one| one.datapaths.iter().map(move |setup| (one, setup)))
         {
             let error = |line: usize, what: String, hint: Option<String>| {
-                Err(SuiteError { file: self.file.clone(), line: (line > 0).then_some(line), what, hint })
+                Err(FileError { file: self.file.clone(), line: (line > 0).then_some(line), what, hint })
             };
             let Some(datapath) = datapaths.find(&setup.name) else {
                 let hint = format!("datapaths are {}", datapaths.names());

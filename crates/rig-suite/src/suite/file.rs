@@ -1,12 +1,15 @@
 //! The letter of a suite file: what serde reads, nothing decided. [`super::resolve`] turns it into a [`super::Suite`]. The
 //! file's JSON Schema follows from these types, and its words from their comments.
 
+use std::collections::BTreeMap;
+
+use rig_cli::forms::OneOrMany;
+use rig_cli::source::Spanned;
 use rig_stats::confidence::Goal;
 use rig_stats::units::{BitRate, Percent, Span};
 use rig_testbed::topology::{Family, Path};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Deserialize;
-use toml::Spanned;
+use serde::{Deserialize, Deserializer};
 
 use super::load::{LoadFile, UnderFile};
 use super::programme::PhaseFile;
@@ -18,7 +21,6 @@ use crate::checks::Procedure;
 #[schemars(transform = needs_scenarios)]
 pub(super) struct SuiteFile {
     /// The name of the suite and its runs: letters, digits, '-' and '_'.
-    #[schemars(with = "String")]
     pub name: Spanned<String>,
     /// The heading of its reports.
     pub title: String,
@@ -40,21 +42,17 @@ pub(super) struct SuiteFile {
     pub gate: bool,
     /// The scenario that the others are compared with; without it only costs by layer are compared, with those of the first
     /// scenario whose load is alike.
-    #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
     /// The scenario that a run measures twice in each block, so that the judge of the claims is checked (A/A), or `false` for none; without
     /// it the baseline or else what most claims are about, provided that claims are about it and it takes at most an eighth of the time.
-    #[schemars(with = "Option<AaFile>")]
     pub aa: Option<Spanned<AaFile>>,
-    #[schemars(with = "Defaults")]
     pub defaults: Spanned<Defaults>,
     /// What `--quick` has in place of the defaults, and the shortest window that `--budget` chooses; without it `--quick` is refused, and
     /// `--budget` keeps the window of the defaults.
-    #[schemars(with = "Option<Quick>")]
     pub quick: Option<Spanned<Quick>>,
     /// Nodes and what joins them, by the name that scenarios use.
     #[serde(default)]
-    pub testbed: std::collections::BTreeMap<String, TestbedFile>,
+    pub testbed: BTreeMap<String, TestbedFile>,
     /// What is measured: 1,000 at most, each row of a list of workers counted.
     #[serde(default)]
     #[schemars(length(min = 1))]
@@ -80,40 +78,37 @@ pub(super) enum AaFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct Defaults {
     /// The measured interval of a trial: 100ms to 60m.
-    #[schemars(with = "Span")]
     pub window: Spanned<Span>,
     /// How long the load runs before it: at most 60m.
-    pub warm_up: Span,
+    pub warm_up: Spanned<Span>,
     /// How long the load runs after it, so that no end sees the other stop inside the window: at most 60m.
-    pub cool_down: Span,
+    pub cool_down: Spanned<Span>,
     /// How narrow intervals have to be before a scenario is no longer repeated, as netperf's `-I LEVEL,WIDTH -i MAX,MIN`.
     #[serde(default)]
     pub confidence: Goal,
     /// Default keys for loads that can have them and do not set them; without it each load says all itself.
-    #[schemars(with = "Option<LoadFile>")]
-    #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
 }
 
 /// What `--quick` has in place of the defaults. Its window is the shortest that `--budget` chooses; without it, `--budget`
 /// keeps the window of the defaults.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Quick {
     /// The measured interval of a trial: 100ms to 60m.
-    pub window: Span,
+    pub window: Spanned<Span>,
     /// How long the load runs before it: at most 60m.
-    pub warm_up: Span,
+    pub warm_up: Spanned<Span>,
     /// How long the load runs after it: at most 60m.
-    pub cool_down: Span,
+    pub cool_down: Spanned<Span>,
     /// Of each scenario.
     #[schemars(range(min = 1, max = 100))]
-    pub trials: u32,
+    pub trials: Spanned<u32>,
     /// Of each scenario that claims or the answer are about, and of the baseline, no fewer than `trials`; as many as `trials` by default.
     #[schemars(range(min = 1, max = 100))]
-    pub trials_for_claims: Option<u32>,
+    pub trials_for_claims: Option<Spanned<u32>>,
     /// Of all searches; without it each is made as it says.
-    pub search: Option<QuickSearchFile>,
+    pub search: Option<Spanned<QuickSearchFile>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -131,7 +126,7 @@ pub(super) struct QuickSearchFile {
 #[schemars(rename = "Testbed")]
 pub(super) struct TestbedFile {
     /// Their names, in the order in which they get CPUs: one, two or three, and up to 16 on path vrouter.
-    #[schemars(with = "Vec<String>", length(min = 1, max = 16))]
+    #[schemars(length(min = 1, max = 16))]
     pub nodes: Spanned<Vec<String>>,
     /// The wire between neighbours, and on path vrouter between each two nodes; required of two nodes or more, and refused of one.
     pub wire: Option<WireFile>,
@@ -141,7 +136,6 @@ pub(super) struct TestbedFile {
     /// `all`: the second of two nodes owns all CPUs, the first the second half of them, and only a datapath of the scenario
     /// steers what the second receives; without it each node at which load ends has an equal share of the CPUs, and on paths of client,
     /// DUT and server the DUT as many as its `workers` and both ends the second half.
-    #[schemars(with = "Option<ReceiverCpus>")]
     pub receiver_cpus: Option<Spanned<ReceiverCpus>>,
 }
 
@@ -152,19 +146,19 @@ pub(super) enum ReceiverCpus {
     All,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Wire")]
 pub(super) struct WireFile {
     /// What the wire carries each way; without limit by default.
-    pub rate: Option<BitRate>,
+    pub rate: Option<Spanned<BitRate>>,
     /// Bytes of the largest packet; 1500 by default.
-    pub mtu: Option<u32>,
+    pub mtu: Option<Spanned<u32>>,
     /// Whether the nodes' interfaces accept more than a packet at once (TSO, GSO); true by default.
     pub segmentation_offload: Option<bool>,
     /// Queues of each interface; 1 by default.
     #[schemars(range(min = 1))]
-    pub queues: Option<u32>,
+    pub queues: Option<Spanned<u32>>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -172,7 +166,7 @@ pub(super) struct WireFile {
 #[schemars(rename = "Scenario")]
 pub(super) struct ScenarioFile {
     /// Its name in claims and tables: letters, digits, '_' and '-', beginning with a letter.
-    #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
+    #[schemars(regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub id: Spanned<String>,
     /// Its name in tables and reports.
     pub name: String,
@@ -183,98 +177,87 @@ pub(super) struct ScenarioFile {
     #[serde(default)]
     pub notes: Vec<String>,
     /// One of the file's testbeds.
-    #[schemars(with = "String")]
     pub testbed: Spanned<String>,
     /// What joins the endpoints.
     #[schemars(schema_with = "paths")]
     pub path: Spanned<String>,
     /// The endpoints that connect.
-    #[schemars(with = "OneOrMany")]
-    pub from: Spanned<OneOrMany>,
+    pub from: Spanned<Endpoints>,
     /// The endpoints that listen, one for each that connects.
-    #[schemars(with = "OneOrMany")]
-    pub to: Spanned<OneOrMany>,
+    pub to: Spanned<Endpoints>,
     /// Keys that replace those of the testbed's wire; without it the wire is as the testbed has it.
-    #[schemars(with = "Option<WireFile>")]
     pub wire: Option<Spanned<WireFile>>,
     /// The version of IP; that of the testbed by default.
     pub family: Option<Family>,
     /// Of path vrouter: networks of containers with the same addresses, which do not reach each other; 1 by default. Each node
     /// has a container of each. `net2` is one of the second network, and one of any other name is of the first.
-    #[schemars(with = "Option<u32>", range(min = 1, max = 16))]
+    #[schemars(range(min = 1, max = 16))]
     pub networks: Option<Spanned<u32>>,
     /// What is measured; without it the load of the scenario that `load_of` names, or else that of the defaults.
-    #[schemars(with = "Option<LoadFile>")]
-    #[expect(dead_code, reason = "its table is read: this is for the schema, and refuses what is no table")]
     pub load: Option<Spanned<LoadFile>>,
     /// Another scenario, whose own load is used; without it `load` says which.
-    #[schemars(with = "Option<String>")]
     pub load_of: Option<Spanned<String>>,
     /// Of paths with a device under test: how many of its CPUs carry packets, of several numbers each a scenario; 1 by default.
-    #[schemars(with = "Option<WorkersFile>")]
-    pub workers: Option<Spanned<WorkersFile>>,
+    pub workers: Option<Spanned<OneOrMany<u32>>>,
     /// Of paths with a device under test: addresses that clients connect to; 1 by default.
-    #[schemars(with = "Option<u32>")]
     pub service_addresses: Option<Spanned<u32>>,
     /// Of paths with a device under test: addresses that servers see as those of clients; 1 by default, none where packets keep their
     /// clients' addresses.
-    #[schemars(with = "Option<u32>")]
     pub local_addresses: Option<Spanned<u32>>,
     /// Whether stacks are sampled, for flame graphs; false by default. Of paths with a device under test those of its CPUs during the
     /// window, of others those of all nodes' CPUs in a second window with the same load, by layer too.
-    #[schemars(with = "Option<bool>")]
     pub profile: Option<Spanned<bool>>,
     /// Datapaths with their settings: that of the path, and others.
     #[serde(default)]
-    #[schemars(with = "Vec<DatapathSchema>")]
     pub datapath: Vec<Spanned<DatapathFile>>,
     /// What is set on the testbed: offloads, queueing disciplines, receive packet steering, threaded NAPI, sysctls. Lists of values make
     /// variants of the scenario; without it only what the path sets.
     #[serde(default)]
-    #[schemars(with = "Vec<SetFile>")]
     pub set: Vec<Spanned<SetFile>>,
     /// Commands that `sh` runs in nodes or containers before each trial, by the name of each; without it none. One that fails ends
     /// the run; what it leaves running is ended with it.
     #[serde(default)]
-    #[schemars(
-        with = "std::collections::BTreeMap<String, CommandsFile>",
-        example = serde_json::json!({ "b": "ethtool -K eth0 gro off" })
-    )]
-    pub before: std::collections::BTreeMap<String, Spanned<CommandsFile>>,
+    #[schemars(example = serde_json::json!({ "b": "ethtool -K eth0 gro off" }))]
+    pub before: BTreeMap<String, Spanned<OneOrMany<String>>>,
     /// A second load that runs at the same time; without it none.
-    #[schemars(with = "Option<UnderFile>")]
     pub under: Option<Spanned<UnderFile>>,
     /// The phases of the window; without it nothing changes in the window.
     #[serde(default)]
-    #[schemars(with = "Vec<PhaseFile>")]
     pub phase: Vec<Spanned<PhaseFile>>,
     /// A published procedure that the phases carry out, whose checks are made in each trial; without it none are made.
-    #[schemars(with = "Option<Procedure>")]
     pub checks: Option<Spanned<Procedure>>,
     /// How often counters are read for series over time; 100ms by default, without phases never.
-    #[schemars(with = "Option<Span>")]
     pub sample: Option<Spanned<Span>>,
     /// Figures whose intervals must be as narrow as those of the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
     #[serde(default)]
-    #[schemars(with = "Vec<String>", example = ["latency_p99"])]
+    #[schemars(example = ["latency_p99"])]
     pub watch: Vec<Spanned<String>>,
 }
-
-/// `name`, perhaps `nodes`, and the settings of the datapath.
-pub(super) type DatapathFile = std::collections::BTreeMap<String, Spanned<toml::Value>>;
 
 /// What handles packets of nodes, with settings of its own.
 #[derive(Debug, JsonSchema)]
 #[schemars(rename = "Datapath")]
-#[expect(dead_code, reason = "it is there for its schema")]
-struct DatapathSchema {
+pub(super) struct DatapathFile {
     /// Its name, such as balancer.
-    name: String,
+    #[schemars(with = "String")]
+    pub name: Option<Spanned<toml::Value>>,
     /// The nodes on which it runs; required, except of the path's own, which runs where the path has it.
-    nodes: Option<Vec<String>>,
-    #[schemars(flatten)]
-    settings: std::collections::BTreeMap<String, serde_json::Value>,
+    #[schemars(with = "Option<Vec<String>>")]
+    pub nodes: Option<Spanned<toml::Value>>,
+    #[schemars(flatten, with = "BTreeMap<String, serde_json::Value>")]
+    pub settings: BTreeMap<String, Spanned<toml::Value>>,
 }
+
+// By hand, because serde forgets where flattened keys are.
+impl<'de> Deserialize<'de> for DatapathFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut settings = BTreeMap::<String, Spanned<toml::Value>>::deserialize(deserializer)?;
+        Ok(Self { name: settings.remove("name"), nodes: settings.remove("nodes"), settings })
+    }
+}
+
+/// The names of one or several endpoints.
+pub(super) type Endpoints = OneOrMany<String>;
 
 /// A file without these is refused, by more than serde: the hint says what to add.
 fn needs_scenarios(schema: &mut Schema) {
@@ -287,47 +270,6 @@ fn paths(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "enum": Path::all().map(Path::name).collect::<Vec<_>>() })
 }
 
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a number of workers such as 1, or a list of them: [1, 2, 4]")]
-#[schemars(rename = "Workers")]
-pub(super) enum WorkersFile {
-    One(u32),
-    List(Vec<u32>),
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a command such as \"ethtool -K eth0 gro off\", or a list of them")]
-#[schemars(rename = "Commands")]
-pub(super) enum CommandsFile {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl CommandsFile {
-    pub fn list(&self) -> &[String] {
-        match self {
-            Self::One(command) => std::slice::from_ref(command),
-            Self::Many(commands) => commands,
-        }
-    }
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected an endpoint such as \"a/sender\", or a list of them")]
-pub(super) enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    pub fn list(&self) -> &[String] {
-        match self {
-            Self::One(name) => std::slice::from_ref(name),
-            Self::Many(list) => list,
-        }
-    }
-}
-
 // Which keys a table has depends on its layout; [`super::tables`] refuses those of another.
 /// Results of several scenarios together. Which keys it has depends on its layout.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -335,7 +277,6 @@ impl OneOrMany {
 #[schemars(rename = "Table")]
 pub(super) struct TableFile {
     /// Its heading.
-    #[schemars(with = "String")]
     pub title: Spanned<String>,
     /// The kind of table; columns by default.
     #[serde(default)]
@@ -343,32 +284,20 @@ pub(super) struct TableFile {
     /// Where the reference figures were published; without it no source is named.
     pub source: Option<String>,
     /// A scenario each; required of the layout columns.
-    #[schemars(with = "Option<Vec<ColumnFile>>")]
     pub columns: Option<Spanned<Vec<ColumnFile>>>,
     /// A row each; required of the layouts netperf, overview and workers.
-    #[schemars(
-        with = "Option<Vec<CaseFile>>",
-        example = serde_json::json!([{ "head": "one bridge", "scenario": "stream-one-bridge" }])
-    )]
+    #[schemars(example = serde_json::json!([{ "head": "one bridge", "scenario": "stream-one-bridge" }]))]
     pub cases: Option<Spanned<Vec<CaseFile>>>,
     /// What its columns are called; required of an overview.
-    #[schemars(with = "Option<Vec<String>>")]
     pub tests: Option<Spanned<Vec<String>>>,
     /// Head of the case that the others are divided by; required of an overview.
-    #[schemars(with = "Option<String>")]
     pub baseline: Option<Spanned<String>>,
     /// Of the layout workers: the published rows; without it none are shown.
-    #[schemars(
-        with = "Option<Vec<WorkersRowFile>>",
-        example = serde_json::json!([{ "workers": 1, "cps": 110_000 }])
-    )]
+    #[schemars(example = serde_json::json!([{ "workers": 1, "cps": 110_000 }]))]
     pub reference: Option<Vec<Spanned<WorkersRowFile>>>,
     /// Machines of the study; required of a platform.
-    #[schemars(
-        with = "Option<Vec<PlatformFile>>",
-        example = serde_json::json!([{ "head": "server", "cpu": "24 cores at 2.2 GHz", "memory": "188 GB", "network": "X540-AT2",
-            "system": "CentOS 7.6", "software": "DPVS v1.9.2" }])
-    )]
+    #[schemars(example = serde_json::json!([{ "head": "server", "cpu": "24 cores at 2.2 GHz", "memory": "188 GB", "network": "X540-AT2",
+            "system": "CentOS 7.6", "software": "DPVS v1.9.2" }]))]
     pub machines: Option<Spanned<Vec<PlatformFile>>>,
     /// What readers must know about the published figures.
     #[serde(default)]
@@ -402,7 +331,7 @@ pub(super) struct WorkersRowFile {
     pub workers: u32,
     /// By the keys of the table's columns.
     #[serde(flatten)]
-    pub figures: std::collections::BTreeMap<String, f64>,
+    pub figures: BTreeMap<String, f64>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -431,7 +360,6 @@ pub(super) struct ColumnFile {
     /// What the column is called.
     pub head: String,
     /// The scenario whose results it has.
-    #[schemars(with = "String")]
     pub scenario: Spanned<String>,
     /// What was published of the end that sends; without it nothing is shown beside what was measured.
     pub sender: Option<ReferenceFile>,
@@ -453,19 +381,13 @@ pub(super) struct ReferenceFile {
 #[schemars(rename = "Case")]
 pub(super) struct CaseFile {
     /// What the row is called.
-    #[schemars(with = "String")]
     pub head: Spanned<String>,
     /// The scenario of the row; required in the layouts netperf and workers, and refused in an overview.
-    #[schemars(with = "Option<String>")]
     pub scenario: Option<Spanned<String>>,
     /// In the layout netperf: what it printed for this case elsewhere; without it nothing is shown beside what was measured.
-    #[schemars(
-        with = "Option<NetperfFile>",
-        example = serde_json::json!({ "throughput": "857.39mbit", "local": { "cpu": 6.39, "demand": 2.444 } })
-    )]
+    #[schemars(example = serde_json::json!({ "throughput": "857.39mbit", "local": { "cpu": 6.39, "demand": 2.444 } }))]
     pub reference: Option<Spanned<NetperfFile>>,
     /// A scenario for each of the tests; required in an overview, and refused in other layouts.
-    #[schemars(with = "Option<Vec<String>>")]
     pub scenarios: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
@@ -502,7 +424,6 @@ pub(super) struct ClaimFile {
     /// The claim in words.
     pub text: String,
     /// A comparison of figures, such as B.throughput >= 0.9 * A.throughput.
-    #[schemars(with = "String")]
     pub holds: Spanned<String>,
 }
 
@@ -526,7 +447,6 @@ pub(super) struct AnswerFile {
 #[schemars(rename = "AnswerPart")]
 pub(super) struct AnswerPartFile {
     /// An expression of figures as in claims, without a comparison, such as 100 * B.throughput / A.throughput.
-    #[schemars(with = "String")]
     pub value: Spanned<String>,
     /// What follows the value, such as "behind a bridge".
     #[serde(default)]

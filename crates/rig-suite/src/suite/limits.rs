@@ -1,8 +1,6 @@
 //! How much a suite may be: what is read is bounded before anything is made of it.
 
-use toml::Spanned;
-
-use super::file::{SuiteFile, WorkersFile};
+use super::file::SuiteFile;
 use super::resolve::{Resolver, Result};
 
 /// The longest suite file, bytes.
@@ -15,10 +13,8 @@ impl Resolver<'_> {
     pub(super) fn not_too_many(&self, file: &SuiteFile) -> Result<()> {
         let mut wanted = 0;
         for scenario in &file.scenario {
-            wanted += match scenario.workers.as_ref().map(Spanned::get_ref) {
-                Some(WorkersFile::List(list)) => list.len(),
-                Some(WorkersFile::One(_)) | None => 1,
-            };
+            // An empty list is refused when it is read.
+            wanted += scenario.workers.as_ref().map_or(1, |workers| workers.get_ref().len().max(1));
             if wanted > SCENARIOS_MAX {
                 let what = format!("more than {SCENARIOS_MAX} scenarios, those of lists of workers included");
                 return Err(self.error(scenario.id.span(), what, Some("divide them among several suites")));

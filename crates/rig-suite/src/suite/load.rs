@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
+use rig_cli::source::Spanned;
 use rig_load::plan::{
     Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream, Transactions,
     WorkerPlan,
@@ -13,39 +14,69 @@ use rig_stats::units::Bytes;
 use super::AskedLoad;
 use super::packets::{self, PacketTraffic};
 
+mod error;
 mod keys;
-mod names;
 mod schema;
-mod table;
 
-use self::keys::{BulkKeys, DatagramKeys, ExchangeKeys, FlowKey, PaceKeys, Rate, SocketKeys, StreamKeys, TcpKeys};
-pub(super) use self::keys::{LoadKeys, LoadKind, PacketLoadKeys};
-pub(super) use self::schema::{LoadFile, UnderFile};
-pub(super) use self::table::LoadTable;
+pub(super) use self::error::{At, LoadError, error, key_of_search};
+use self::keys::Rate;
+pub(super) use self::keys::{LoadFile, LoadKind, UnderFile, value};
 
 /// Of a load that does not say after how long it gives up waiting for a response.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest that a worker takes.
 const ANY_WINDOW: Duration = Duration::from_secs(24 * 3600);
 
-/// What is wrong with a load, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct LoadError {
-    pub what: String,
-    pub hint: Option<String>,
-    /// Where it is written, where that is known at once.
-    pub at: Option<Range<usize>>,
+/// Where a load is written: in a table of its own, in that of the defaults, or in both.
+#[derive(Debug, Clone)]
+pub(super) struct LoadSource<'f> {
+    /// Of its own table; without one, of what has the load.
+    pub span: Range<usize>,
+    pub own: Option<&'f LoadFile>,
+    pub defaults: Option<&'f LoadFile>,
 }
 
-impl LoadError {
-    /// One that says by itself what to do.
-    pub fn plain(what: impl Into<String>) -> Self {
-        Self { what: what.into(), hint: None, at: None }
+impl LoadSource<'_> {
+    /// Its kind and its keys, those of the defaults included. Defaults that a load of its kind cannot have are left out.
+    ///
+    /// # Errors
+    /// When it has no kind, or says something that a load of its kind knows nothing of.
+    pub fn read(&self) -> Result<(LoadKind, LoadFile), LoadError> {
+        let Some(kind) = self.tables().find_map(|table| value(&table.kind)) else {
+            let kinds: Vec<String> = LoadKind::ALL.iter().map(|kind| format!("\"{}\"", kind.name())).collect();
+            let hint = format!("write for instance kind = \"tcp-stream\": {}", kinds.join(", "));
+            return error(&[], "the load has no kind", hint);
+        };
+        let mut given = self.own.into_iter().flat_map(LoadFile::given);
+        if let Some((key, span)) = given.find(|(key, _)| !kind.keys().any(|known| known == *key)) {
+            let what = format!("a load of kind {} has no '{key}'", kind.name());
+            let hint = format!("remove it, or use one of {}", kind.keys().collect::<Vec<_>>().join(", "));
+            return Err(LoadError { what, hint: Some(hint), at: At::Span(span) });
+        }
+        let own = self.own.cloned().unwrap_or_default();
+        let load = match self.defaults {
+            Some(defaults) => own.completed(kind, defaults),
+            None => own,
+        };
+        Ok((kind, load))
     }
-}
 
-pub(super) fn error<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, LoadError> {
-    Err(LoadError { what: what.into(), hint: Some(hint.into()), at: None })
+    /// Where an error of the load is.
+    pub fn span_of(&self, at: &At) -> Range<usize> {
+        let keys = match at {
+            At::Span(span) => return span.clone(),
+            At::Keys(keys) => *keys,
+        };
+        let place = |table: &LoadFile| {
+            let of = |key: &&str| table.given().find(|(given, _)| given == key).map(|(_, span)| span);
+            keys.iter().find_map(of)
+        };
+        self.tables().find_map(place).unwrap_or_else(|| self.span.clone())
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &LoadFile> {
+        self.own.into_iter().chain(self.defaults)
+    }
 }
 
 /// A load as its two ends run it.
@@ -57,34 +88,21 @@ pub(super) struct LoadPair {
 }
 
 /// The load as the connecting and as the listening end run it. Loads of packets are checked when their testbed is known.
-pub(super) fn ends(load: &LoadKeys) -> Result<LoadPair, LoadError> {
-    let (connect, listen) = match load {
-        LoadKeys::Packets(keys) => {
-            let (load, packets) = packets::asked(keys)?;
+pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<LoadPair, LoadError> {
+    let (connect, listen) = match kind {
+        LoadKind::Packets => {
+            let (load, packets) = packets::asked(load)?;
             let (connect, listen) = both(AskedLoad::Packets(Box::new(load)));
             return Ok(LoadPair { connect, listen, packets: Some(packets) });
         }
-        LoadKeys::TcpStream { flow, bulk, stream, tcp, sockets } => {
-            self::stream(flow.flow.unwrap_or_default(), bulk, stream, tcp, sockets)?
-        }
-        LoadKeys::TcpMaerts { bulk, stream, tcp, sockets } => self::stream(Flow::Reverse, bulk, stream, tcp, sockets)?,
-        LoadKeys::TcpRr { exchange, pace, in_flight, tcp, sockets } => {
-            let transactions = transactions(exchange, pace, Some(tcp), sockets)?;
-            both(AskedLoad::TcpRr(Transactions { in_flight: in_flight.in_flight.unwrap_or(1), ..transactions }))
-        }
-        LoadKeys::TcpCrr { exchange, pace, tcp, sockets } => {
-            both(AskedLoad::TcpCrr(transactions(exchange, pace, Some(tcp), sockets)?))
-        }
-        LoadKeys::UdpStream { flow, bulk, datagrams, sockets } => {
-            both(AskedLoad::UdpStream(self::datagrams(flow, bulk, datagrams, sockets)?))
-        }
-        LoadKeys::UdpRr { exchange, pace, in_flight, timeout, sockets } => both(AskedLoad::UdpRr(Transactions {
-            in_flight: in_flight.in_flight.unwrap_or(1),
-            timeout: timeout.timeout.map_or(TIMEOUT, |timeout| timeout.0),
-            ..transactions(exchange, pace, None, sockets)?
-        })),
+        LoadKind::TcpStream => stream(value(&load.flow).unwrap_or_default(), load)?,
+        LoadKind::TcpMaerts => stream(Flow::Reverse, load)?,
+        LoadKind::TcpRr => both(AskedLoad::TcpRr(transactions(load)?)),
+        LoadKind::TcpCrr => both(AskedLoad::TcpCrr(transactions(load)?)),
+        LoadKind::UdpRr => both(AskedLoad::UdpRr(transactions(load)?)),
+        LoadKind::UdpStream => both(AskedLoad::UdpStream(datagrams(load)?)),
     };
-    let [own, other] = [&connect, &listen].map(|load| load.try_map(|_| error("packets without a port", "")));
+    let [own, other] = [&connect, &listen].map(|load| load.try_map(|_| error(&[], "packets without a port", "")));
     validate(&own?, &other?)?;
     Ok(LoadPair { connect, listen, packets: None })
 }
@@ -94,57 +112,57 @@ fn both(load: AskedLoad) -> (AskedLoad, AskedLoad) {
 }
 
 /// What the plan cannot even hold; it checks its ranges itself.
-fn bytes(name: &str, value: Option<Bytes>) -> Result<Option<u32>, LoadError> {
-    let Some(value) = value else { return Ok(None) };
-    match u32::try_from(value.0) {
-        Ok(value) => Ok(Some(value)),
-        Err(_) => error(format!("{name} of {value}"), "choose less than 4 GiB"),
+fn bytes(name: &str, size: &Option<Spanned<Bytes>>) -> Result<Option<u32>, LoadError> {
+    let Some(size) = size else { return Ok(None) };
+    match u32::try_from(size.get_ref().0) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(_) => Err(LoadError {
+            what: format!("{name} of {}", size.get_ref()),
+            hint: Some("choose less than 4 GiB".to_owned()),
+            at: At::Span(size.span()),
+        }),
     }
 }
 
-fn message(bulk: &BulkKeys) -> Result<u32, LoadError> {
-    match bytes("message", bulk.message)? {
+fn message(load: &LoadFile) -> Result<u32, LoadError> {
+    match bytes("message", &load.message)? {
         Some(message) => Ok(message),
-        None => error("the load has no message size", "write for instance message = \"128k\""),
+        None => error(&[], "the load has no message size", "write for instance message = \"128k\""),
     }
 }
 
-fn stream(
-    flow: Flow,
-    bulk: &BulkKeys,
-    stream: &StreamKeys,
-    tcp: &TcpKeys,
-    sockets: &SocketKeys,
-) -> Result<(AskedLoad, AskedLoad), LoadError> {
+fn stream(flow: Flow, load: &LoadFile) -> Result<(AskedLoad, AskedLoad), LoadError> {
     let engine = |outstanding: Option<u32>| match outstanding {
         None => Engine::Blocking,
         Some(outstanding) => Engine::Uring { outstanding },
     };
-    let outstanding = stream.outstanding.unwrap_or_default();
+    let outstanding = value(&load.outstanding).unwrap_or_default();
     let sender = TcpStream {
         flow,
-        threads: sockets.threads.unwrap_or(1),
-        connections: sockets.connections.unwrap_or(1),
-        message: message(bulk)?,
-        send_buffer: bytes("send_buffer", sockets.send_buffer)?,
-        receive_buffer: bytes("receive_buffer", sockets.receive_buffer)?,
-        no_delay: tcp.no_delay.unwrap_or(false),
-        throttle: bulk.throttle.map(|rate| rate.0),
-        congestion_control: tcp.congestion_control.clone(),
+        threads: value(&load.threads).unwrap_or(1),
+        connections: value(&load.connections).unwrap_or(1),
+        message: message(load)?,
+        send_buffer: bytes("send_buffer", &load.send_buffer)?,
+        receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
+        no_delay: value(&load.no_delay).unwrap_or(false),
+        throttle: value(&load.throttle).map(|rate| rate.0),
+        congestion_control: value(&load.congestion_control),
         engine: engine(outstanding.send),
-        send_mode: stream.send_mode.unwrap_or_default(),
+        send_mode: value(&load.send_mode).unwrap_or_default(),
         receive_mode: ReceiveMode::Copy,
     };
-    let receive_mode = stream.receive_mode.unwrap_or_default();
-    let receive_message = bytes("receive_message", stream.receive_message)?;
+    let receive_mode = value(&load.receive_mode).unwrap_or_default();
+    let receive_message = bytes("receive_message", &load.receive_message)?;
     if flow == Flow::Both {
         if receive_message.is_some() {
-            return error("a flow both ways has no 'receive_message'", "both ends send and ask for `message` at once");
+            let what = "a flow both ways has no 'receive_message'";
+            return error(&["receive_message"], what, "both ends send and ask for `message` at once");
         }
         if outstanding.send != outstanding.receive {
+            let what = "a flow both ways has as many operations outstanding each way";
             let hint =
                 "give `send` and `receive` the same number, for instance outstanding = { send = 2, receive = 2 }";
-            return error("a flow both ways has as many operations outstanding each way", hint);
+            return error(&["outstanding"], what, hint);
         }
         return Ok(both(AskedLoad::TcpStream(TcpStream { receive_mode, ..sender })));
     }
@@ -160,61 +178,53 @@ fn stream(
     Ok(if flow == Flow::Reverse { (receiver, sender) } else { (sender, receiver) })
 }
 
-fn transactions(
-    exchange: &ExchangeKeys,
-    pace: &PaceKeys,
-    tcp: Option<&TcpKeys>,
-    sockets: &SocketKeys,
-) -> Result<Transactions, LoadError> {
-    let schedule = match (pace.rate.map(|Rate(rate)| rate.get()), pace.arrivals) {
+fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
+    let schedule = match (value(&load.rate).map(|Rate(rate)| rate.get()), value(&load.arrivals)) {
         (None, None) => Schedule::Closed,
         (Some(rate), arrivals) => Schedule::Open { rate, arrivals: arrivals.unwrap_or_default() },
-        (None, Some(_)) => return error("'arrivals' without a rate", "write for instance rate = 10000"),
+        (None, Some(_)) => {
+            return error(&["arrivals"], "'arrivals' without a rate", "write for instance rate = 10000");
+        }
     };
     Ok(Transactions {
-        threads: sockets.threads.unwrap_or(1),
-        connections: sockets.connections.unwrap_or(1),
+        threads: value(&load.threads).unwrap_or(1),
+        connections: value(&load.connections).unwrap_or(1),
         // As netperf's.
-        request: bytes("request", exchange.request)?.unwrap_or(1),
-        response: bytes("response", exchange.response)?.unwrap_or(1),
-        in_flight: 1,
+        request: bytes("request", &load.request)?.unwrap_or(1),
+        response: bytes("response", &load.response)?.unwrap_or(1),
+        in_flight: value(&load.in_flight).unwrap_or(1),
         schedule,
-        timeout: TIMEOUT,
-        send_buffer: bytes("send_buffer", sockets.send_buffer)?,
-        receive_buffer: bytes("receive_buffer", sockets.receive_buffer)?,
-        no_delay: tcp.and_then(|tcp| tcp.no_delay).unwrap_or(false),
-        congestion_control: tcp.and_then(|tcp| tcp.congestion_control.clone()),
+        timeout: value(&load.timeout).map_or(TIMEOUT, |timeout| timeout.0),
+        send_buffer: bytes("send_buffer", &load.send_buffer)?,
+        receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
+        no_delay: value(&load.no_delay).unwrap_or(false),
+        congestion_control: value(&load.congestion_control),
     })
 }
 
-fn datagrams(
-    flow: &FlowKey,
-    bulk: &BulkKeys,
-    datagrams: &DatagramKeys,
-    sockets: &SocketKeys,
-) -> Result<Datagrams, LoadError> {
-    let pacing = datagrams.pacing.unwrap_or_default();
+fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
+    let pacing = value(&load.pacing).unwrap_or_default();
     if pacing == Pacing::Kernel {
-        let hint = "write pacing = \"thread\", or leave it out";
-        return error("no interface of a testbed has the fq queueing discipline that the kernel paces with", hint);
+        let what = "no interface of a testbed has the fq queueing discipline that the kernel paces with";
+        return error(&["pacing"], what, "write pacing = \"thread\", or leave it out");
     }
-    if datagrams.pacing.is_some() && bulk.throttle.is_none() {
-        return error("'pacing' without a throttle", "write for instance throttle = \"10000KB/s\"");
+    if load.pacing.is_some() && load.throttle.is_none() {
+        return error(&["pacing"], "'pacing' without a throttle", "write for instance throttle = \"10000KB/s\"");
     }
     Ok(Datagrams {
-        flow: flow.flow.unwrap_or_default(),
-        threads: sockets.threads.unwrap_or(1),
-        connections: sockets.connections.unwrap_or(1),
-        message: message(bulk)?,
-        batch: datagrams.batch.unwrap_or(1),
-        segments: datagrams.segments.unwrap_or(1),
-        coalesce: datagrams.coalesce.unwrap_or(false),
-        throttle: bulk.throttle.map(|rate| rate.0),
+        flow: value(&load.flow).unwrap_or_default(),
+        threads: value(&load.threads).unwrap_or(1),
+        connections: value(&load.connections).unwrap_or(1),
+        message: message(load)?,
+        batch: value(&load.batch).unwrap_or(1),
+        segments: value(&load.segments).unwrap_or(1),
+        coalesce: value(&load.coalesce).unwrap_or(false),
+        throttle: value(&load.throttle).map(|rate| rate.0),
         pacing,
         // The ends of a testbed are processes of one kernel.
         shared_clock: true,
-        send_buffer: bytes("send_buffer", sockets.send_buffer)?,
-        receive_buffer: bytes("receive_buffer", sockets.receive_buffer)?,
+        send_buffer: bytes("send_buffer", &load.send_buffer)?,
+        receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
     })
 }
 
@@ -228,7 +238,7 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
     if let Load::TcpStream(TcpStream { flow: Flow::Reverse, .. }) = connect {
         ends.reverse();
     }
-    for (place, (role, load)) in ["", "at the receiver, "].into_iter().zip(ends) {
+    for (end, (role, load)) in ["", error::RECEIVER].into_iter().zip(ends) {
         let second = Duration::from_secs(1);
         let plan = WorkerPlan {
             name: String::new(),
@@ -238,7 +248,7 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
             phases: Phases { warm_up: second, window: ANY_WINDOW, cool_down: second, interval: second },
             ceiling: None,
         };
-        plan.validate().map_err(|e| LoadError::plain(format!("{place}{e}")))?;
+        plan.validate().map_err(|e| LoadError::of_plan(end, &e))?;
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ mod before;
 mod datapaths;
 mod file;
 mod full_speed;
-mod keys;
 mod limits;
 mod load;
 mod packets;
@@ -20,7 +19,6 @@ mod workers;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fmt;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
@@ -36,9 +34,7 @@ pub use self::schema::schema;
 pub use self::twin::Twin;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn, WorkersEnd};
-use rig_cli::exit::{Exit, Failure};
-use rig_cli::mistakes;
-use rig_cli::visible::visible_line;
+use rig_cli::mistakes::{self, FileError};
 use rig_load::plan::{Flow, Phases};
 use rig_load::record::WorkerRecord;
 use rig_stats::confidence::{Goal, Level};
@@ -472,47 +468,18 @@ impl Layout {
     }
 }
 
-/// What is wrong with a suite file, where, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct SuiteError {
-    pub file: String,
-    pub line: Option<usize>,
-    pub what: String,
-    pub hint: Option<String>,
-}
-
-impl From<SuiteError> for Failure {
-    fn from(error: SuiteError) -> Self {
-        Self::new(Exit::BadInput, error)
-    }
-}
-
-impl fmt::Display for SuiteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&visible_line(&self.file))?;
-        if let Some(line) = self.line {
-            write!(f, ":{line}")?;
-        }
-        write!(f, ": {}", self.what)?;
-        match &self.hint {
-            Some(hint) => write!(f, "\n  {hint}"),
-            None => Ok(()),
-        }
-    }
-}
-
 impl Suite {
     pub fn is_built_in(name: &str) -> bool {
         BUILT_IN.iter().any(|(known, _)| *known == name)
     }
 
     /// Names and titles of the built-in suites.
-    pub fn built_in() -> impl Iterator<Item = Result<Self, SuiteError>> {
+    pub fn built_in() -> impl Iterator<Item = Result<Self, FileError>> {
         BUILT_IN.iter().map(|(name, text)| Self::parse(&format!("{name}.toml"), text))
     }
 
     /// A built-in suite by its name, or a suite file by its path.
-    pub fn load(name_or_path: impl AsRef<OsStr>) -> Result<Self, SuiteError> {
+    pub fn load(name_or_path: impl AsRef<OsStr>) -> Result<Self, FileError> {
         let name_or_path = name_or_path.as_ref();
         if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| name_or_path == *name) {
             return Self::parse(&format!("{name}.toml"), text);
@@ -521,7 +488,7 @@ impl Suite {
         let file = name_or_path.to_string_lossy();
         let text = mistakes::read_text_of(path, limits::SIZE_MAX).map_err(|error| {
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            SuiteError {
+            FileError {
                 file: file.clone().into_owned(),
                 line: None,
                 what: format!("cannot read this suite: {error}"),
@@ -537,13 +504,13 @@ impl Suite {
     }
 
     /// Reads and validates the text of a suite file; `file` is its name for messages.
-    pub fn parse(file: &str, text: &str) -> Result<Self, SuiteError> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         resolve::resolve(file, text, resolve::Purpose::Run)
     }
 
     /// Reads the text of a suite that was run: windows that [`Self::parse`] refuses, because nothing of a load may fall into them,
     /// are in runs of older versions, and in a suite's `[quick]` that the run did not use.
-    pub fn parse_stored(file: &str, text: &str) -> Result<Self, SuiteError> {
+    pub fn parse_stored(file: &str, text: &str) -> Result<Self, FileError> {
         resolve::resolve(file, text, resolve::Purpose::Report)
     }
 
@@ -560,7 +527,7 @@ impl Suite {
     }
 
     /// What is said of a scenario that the suite has not, under the name that the user knows the suite by.
-    pub fn no_scenario(&self, unknown: &str) -> SuiteError {
+    pub fn no_scenario(&self, unknown: &str) -> FileError {
         let known: Vec<&str> = self.scenarios.iter().map(|s| s.id.as_str()).collect();
         let is_it = |name: &str, text: &str| text == self.text && self.file == format!("{name}.toml");
         let built_in = BUILT_IN.iter().find(|(name, text)| is_it(name, text));
@@ -568,7 +535,7 @@ impl Suite {
             Some(meant) => format!("did you mean {meant}? "),
             None => String::new(),
         };
-        SuiteError {
+        FileError {
             file: built_in.map_or(&*self.file, |(name, _)| name).to_owned(),
             line: None,
             what: format!("no scenario '{unknown}'"),
@@ -615,7 +582,7 @@ impl Suite {
 
     /// This suite with these scenarios a second time under another name, and the claims that both are the same: what has been
     /// measured twice without any change shows how often that is found.
-    pub fn again(mut self, ids: &[String]) -> Result<Self, SuiteError> {
+    pub fn again(mut self, ids: &[String]) -> Result<Self, FileError> {
         for id in ids {
             let Some(index) = self.scenarios.iter().position(|scenario| scenario.id == *id) else {
                 return Err(self.no_scenario(id));
@@ -623,7 +590,7 @@ impl Suite {
             let name = Self::name_of_again(id);
             if self.scenario(&name).is_some() {
                 let what = format!("scenario '{id}' cannot be run again as '{name}': there is one of that name");
-                return Err(SuiteError {
+                return Err(FileError {
                     file: self.file,
                     line: None,
                     what,
@@ -644,7 +611,7 @@ impl Suite {
                 let text = format!("A/A check: {id} measured twice has the same {side} {metric}");
                 let claim = Claim::parse(&text, &holds).map_err(|error| {
                     let what = format!("scenario '{id}' has no figure to check: {error}");
-                    SuiteError { file: self.file.clone(), line: None, what, hint: None }
+                    FileError { file: self.file.clone(), line: None, what, hint: None }
                 })?;
                 self.claims.push(claim);
             }
@@ -655,7 +622,7 @@ impl Suite {
     }
 
     /// This suite with only the scenarios named, in the suite's order.
-    pub fn only(mut self, ids: &[String]) -> Result<Self, SuiteError> {
+    pub fn only(mut self, ids: &[String]) -> Result<Self, FileError> {
         if let Some(unknown) = ids.iter().find(|id| self.scenario(id).is_none()) {
             return Err(self.no_scenario(unknown));
         }

@@ -3,38 +3,35 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use rig_cli::source::Spanned;
 use rig_facts::record::Searched;
 use rig_packet::http as message;
 use rig_packet::http::Method;
 use rig_packet::plan::Driver;
 use rig_packet::search::Search;
 use rig_packet::{Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, TcpTimes, Walk};
-use rig_stats::units::{PerSecond, Percent, Span};
+use rig_stats::units::{Bytes, PerSecond};
 use rig_testbed::topology::Pool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::load::{LoadError, PacketLoadKeys, error};
+use super::load::{At, LoadError, LoadFile, error, value};
 use super::{AskedLoad, Exchange, Message, PacketLoad, QuickSearch, TcpExchange};
 
 mod ports;
+mod search;
 mod threads;
 
 pub(super) use self::ports::check_path;
 pub use self::ports::{PortOf, at_port};
+pub(super) use self::search::{SearchFile, check_search};
 pub use self::threads::PacketThreads;
 pub(super) use self::threads::{PacketThreadsFile, with_lanes};
 
 /// Of loads that do not say it.
-const MESSAGE: u64 = 64;
-/// How long the opening of the connections that a search holds may take: a step must not consist of it.
-const OPENING_MAX: Duration = Duration::from_secs(60);
+const MESSAGE: u32 = 64;
 const RETRANSMIT: Duration = Duration::from_millis(200);
 const RETRIES: u8 = 3;
-const STEP: Duration = Duration::from_secs(1);
-/// The share of late beginnings from which a rate counts as not held. A generator that cannot keep up falls behind for good, so
-/// that soon everything begins late; one that loses the CPU to other programs now and then is late meanwhile, and catches up.
-const LATE: f64 = 0.5;
 const SEND_WINDOW: u8 = 4;
 /// Where clients' ports begin by default: below are those that a network may treat in its own way.
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
@@ -70,82 +67,6 @@ impl From<PortsFile> for RangeInclusive<u16> {
     }
 }
 
-/// `"loss-free"`, or a table with that as its goal.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(
-    untagged,
-    expecting = "expected \"loss-free\", or a table such as { goal = \"loss-free\", start = 1000, growth = 2, \
-                 precision = \"2%\", step = \"1s\", most = 1e6, late = \"1%\", \
-                 measure_at = \"100%\", raise = \"hold\" }"
-)]
-#[schemars(rename = "SearchOrGoal")]
-pub(super) enum SearchFile {
-    Goal(Goal),
-    Table(SearchTable),
-}
-
-/// What a search looks for.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[schemars(rename = "SearchGoal")]
-pub(super) enum Goal {
-    /// The highest rate without loss.
-    #[serde(rename = "loss-free")]
-    LossFree,
-}
-
-/// How a limit is searched.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Search")]
-pub(super) struct SearchTable {
-    #[expect(dead_code, reason = "there is one goal, and a file names it")]
-    pub goal: Goal,
-    /// The first value that is tried; 1000 by default, of requests and of held connections the load's own, in place of this key.
-    pub start: Option<Searchable>,
-    /// Factor by which the value is raised until there is loss; 2 by default.
-    #[schemars(example = 1.5)]
-    pub growth: Option<f64>,
-    /// How close a value without loss and one with loss have to be; 2% by default.
-    pub precision: Option<Percent>,
-    /// How long each value is tried; 1s by default.
-    pub step: Option<Span>,
-    /// The highest value that is tried; without it none, of held connections as many as there are addresses and ports for, and as are
-    /// opened within 60 s.
-    pub most: Option<Searchable>,
-    /// Share of connections and requests that may begin late; 50% by default.
-    pub late: Option<Percent>,
-    /// The window's rate as a share of the limit; 100% by default.
-    pub measure_at: Option<Percent>,
-    /// What is raised; without it `requests_per_second` where the load has it, else `connections_per_second`.
-    pub raise: Option<Raise>,
-}
-
-/// Where a search begins or ends: its own check says what is wrong with a number.
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(untagged)]
-pub(super) enum Searchable {
-    Number(f64),
-    Text(PerSecond),
-}
-
-impl Searchable {
-    fn get(self) -> f64 {
-        match self {
-            Self::Number(number) => number,
-            Self::Text(rate) => rate.get(),
-        }
-    }
-}
-
-/// The key of the load that a search raises; the rate of requests where there is one, else that of connections.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Raise {
-    ConnectionsPerSecond,
-    RequestsPerSecond,
-    Hold,
-}
-
 /// What a packet load needs of its testbed, and how its rate is found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PacketTraffic {
@@ -176,12 +97,12 @@ impl SearchPlan {
 }
 
 /// What the load is at both ends, and what it needs of a testbed.
-pub(super) fn asked(load: &PacketLoadKeys) -> Result<(PacketLoad, PacketTraffic), LoadError> {
-    let Some(protocol) = load.packets.protocol else {
-        return error("the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
+pub(super) fn asked(load: &LoadFile) -> Result<(PacketLoad, PacketTraffic), LoadError> {
+    let Some(protocol) = value(&load.protocol) else {
+        return error(&[], "the load has no protocol", "write protocol = \"tcp\", \"udp\" or \"http\"");
     };
-    let search = load.packets.search.map(|search| searched(search, load)).transpose()?;
-    let workers = load.packets.workers.map_or(Ok(PacketThreads::ONE), PacketThreads::try_from)?;
+    let search = load.search.as_ref().map(|search| search::plan(search.get_ref(), load)).transpose()?;
+    let workers = load.workers.as_ref().map_or(Ok(PacketThreads::ONE), PacketThreads::try_from)?;
     let client = client(load, search.as_ref())?;
     workers.check_held(&client)?;
     let exchange = match protocol {
@@ -190,271 +111,177 @@ pub(super) fn asked(load: &PacketLoadKeys) -> Result<(PacketLoad, PacketTraffic)
         Protocol::Udp => udp(load)?,
     };
     let traffic = PacketTraffic {
-        client_addresses: addresses("client_addresses", load.packets.client_addresses)?,
-        server_addresses: addresses("server_addresses", load.packets.server_addresses)?,
-        driver: load.packets.driver.unwrap_or_default(),
+        client_addresses: addresses("client_addresses", &load.client_addresses)?,
+        server_addresses: addresses("server_addresses", &load.server_addresses)?,
+        driver: value(&load.driver).unwrap_or_default(),
         workers,
         search,
     };
     Ok((PacketLoad { client, exchange }, traffic))
 }
 
-fn addresses(key: &str, asked: Option<u32>) -> Result<u32, LoadError> {
-    let asked = asked.unwrap_or(1);
-    if (1..=Pool::SIZE).contains(&asked) {
-        return Ok(asked);
+fn addresses(key: &str, asked: &Option<Spanned<u32>>) -> Result<u32, LoadError> {
+    match asked {
+        None => Ok(1),
+        Some(asked) if (1..=Pool::SIZE).contains(asked.get_ref()) => Ok(*asked.get_ref()),
+        Some(asked) => {
+            let hint = format!("each endpoint has 1 to {} addresses", Pool::SIZE);
+            Err(LoadError {
+                at: At::Span(asked.span()),
+                what: format!("{key} = {}", asked.get_ref()),
+                hint: Some(hint),
+            })
+        }
     }
-    error(format!("{key} = {asked}"), format!("each endpoint has 1 to {} addresses", Pool::SIZE))
 }
 
-fn client(load: &PacketLoadKeys, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
-    let given = load.packets.connections_per_second.map(PerSecond::get);
+fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
+    let given = value(&load.connections_per_second).map(PerSecond::get);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(Searched::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
         (None, None) => {
             return error(
+                &[],
                 "the load has no rate of connections",
                 "write for instance connections_per_second = 10000, or search = \"loss-free\"",
             );
         }
         (Some(_), Some(_)) => {
             return error(
+                &["connections_per_second"],
                 "a rate of connections that is searched for, too",
                 "remove 'connections_per_second', or search for requests: give 'requests_per_second' as the start",
             );
         }
     };
-    if load.packets.flood == Some(true) {
-        for (key, given) in
-            [("requests", load.packets.requests.is_some()), ("interval", load.packets.interval.is_some())]
-        {
-            if given {
-                return error(format!("a flood with '{key}'"), "a flood sends first packets only: remove one of them");
-            }
+    if value(&load.flood) == Some(true) {
+        let hint = "a flood sends first packets only: remove one of them";
+        if load.requests.is_some() {
+            return error(&["requests"], "a flood with 'requests'", hint);
+        }
+        if load.interval.is_some() {
+            return error(&["interval"], "a flood with 'interval'", hint);
         }
     }
     Ok(Client {
-        ports: load.packets.client_ports.map_or(CLIENT_PORTS, Into::into),
-        server_ports: load.packets.server_ports.map_or(SERVER_PORTS, Into::into),
+        ports: value(&load.client_ports).map_or(CLIENT_PORTS, Into::into),
+        server_ports: value(&load.server_ports).map_or(SERVER_PORTS, Into::into),
         load: Opening {
-            ramp: load.packets.ramp.map_or(Duration::ZERO, |ramp| ramp.0),
-            hold: load.packets.hold,
-            launch: load.packets.launch,
+            ramp: value(&load.ramp).map_or(Duration::ZERO, |ramp| ramp.0),
+            hold: value(&load.hold),
+            launch: value(&load.launch),
             ..Opening::new(rate)
         },
         repeat: repeat(load)?,
-        walk: if load.packets.hop == Some(true) { Walk::Hop } else { Walk::Ports },
-        flood: (load.packets.flood == Some(true)).then(Flood::default),
+        walk: if value(&load.hop) == Some(true) { Walk::Hop } else { Walk::Ports },
+        flood: (value(&load.flood) == Some(true)).then(Flood::default),
     })
 }
 
-fn repeat(load: &PacketLoadKeys) -> Result<Option<Repeat>, LoadError> {
-    let rate = load.packets.requests_per_second.map(PerSecond::get);
-    if rate.is_some() && load.packets.interval.is_some() {
+fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
+    let rate = value(&load.requests_per_second).map(PerSecond::get);
+    if rate.is_some() && load.interval.is_some() {
         return error(
+            &["interval"],
             "both 'interval' and 'requests_per_second'",
             "an interval is each connection's own, a rate that of all together: remove one",
         );
     }
-    if rate.is_some() && load.packets.hold.is_none() {
+    if rate.is_some() && load.hold.is_none() {
         return error(
+            &["requests_per_second"],
             "'requests_per_second' without 'hold'",
             "give the number of open connections, for instance hold = 1000",
         );
     }
-    let several = load.packets.requests.is_some_and(|requests| requests > 1);
-    if !several
-        && rate.is_none()
-        && load.packets.interval.is_none()
-        && load.packets.pipeline.is_none()
-        && load.packets.hold.is_none()
-    {
+    let several = value(&load.requests).is_some_and(|requests| requests > 1);
+    if !several && rate.is_none() && load.interval.is_none() && load.pipeline.is_none() && load.hold.is_none() {
         return Ok(None);
     }
-    if load.packets.hold.is_some() && rate.is_none() && load.packets.interval.is_none() {
+    if load.hold.is_some() && rate.is_none() && load.interval.is_none() {
         return error(
+            &["hold"],
             "'hold' without 'interval'",
             "give how often a held connection asks, for instance interval = \"1s\", or requests_per_second",
         );
     }
     Ok(Some(Repeat {
-        interval: load.packets.interval.map_or(Duration::ZERO, |interval| interval.0),
-        requests: load.packets.requests,
+        interval: value(&load.interval).map_or(Duration::ZERO, |interval| interval.0),
+        requests: value(&load.requests),
         rate,
-        pipeline: load.packets.pipeline.unwrap_or(1),
+        pipeline: value(&load.pipeline).unwrap_or(1),
     }))
 }
 
-fn sizes(load: &PacketLoadKeys) -> Result<(u32, u32), LoadError> {
-    let size = |key: &str, given: Option<rig_stats::units::Bytes>| {
-        let bytes = given.map_or(MESSAGE, |bytes| bytes.0);
-        u32::try_from(bytes)
-            .ok()
-            .filter(|bytes| *bytes > 0)
-            .map_or_else(|| error(format!("a {key} of {bytes} bytes"), "give 1 byte to 1 GiB"), Ok)
+fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
+    let size = |key: &str, given: &Option<Spanned<Bytes>>| {
+        let Some(given) = given else { return Ok(MESSAGE) };
+        let bytes = given.get_ref().0;
+        u32::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| LoadError {
+            what: format!("a {key} of {bytes} bytes"),
+            hint: Some("give 1 byte to 1 GiB".to_owned()),
+            at: At::Span(given.span()),
+        })
     };
-    Ok((size("request", load.exchange.request)?, size("response", load.exchange.response)?))
+    Ok((size("request", &load.request)?, size("response", &load.response)?))
 }
 
 /// Request and response.
 type Messages = [Message; 2];
 
-fn plain(load: &PacketLoadKeys) -> Result<Messages, LoadError> {
+fn plain(load: &LoadFile) -> Result<Messages, LoadError> {
     let (request, response) = sizes(load)?;
     Ok([request, response].map(|bytes| Message { payload: Payload::Filler(bytes), complete: Expect::Bytes(bytes) }))
 }
 
 /// `once`: a connection has one request.
-fn http(load: &PacketLoadKeys, once: bool) -> Result<Messages, LoadError> {
+fn http(load: &LoadFile, once: bool) -> Result<Messages, LoadError> {
     let (request, response) = sizes(load)?;
-    if load.exchange.request.is_some() && (request as usize) < message::REQUEST {
-        return error(format!("an HTTP request of {request} bytes"), format!("it takes at least {}", message::REQUEST));
+    if load.request.is_some() && (request as usize) < message::REQUEST {
+        let what = format!("an HTTP request of {request} bytes");
+        return error(&["request"], what, format!("it takes at least {}", message::REQUEST));
     }
     if response > BODY {
-        return error(format!("a body of {response} bytes"), format!("an HTTP response has at most {BODY}"));
+        let what = format!("a body of {response} bytes");
+        return error(&["response"], what, format!("an HTTP response has at most {BODY}"));
     }
     let request = message::request(Method::Get, "netrig", "/", request as usize);
     let response = message::response(&vec![b'a'; response as usize], once);
     Ok([request, response].map(|bytes| Message { payload: bytes.into(), complete: Expect::Http }))
 }
 
-fn tcp(load: &PacketLoadKeys, [request, response]: Messages) -> Result<Exchange, LoadError> {
-    refuse("tcp", &[("timeout", load.timeout.timeout.is_some()), ("pipeline", load.packets.pipeline.is_some())])?;
+fn tcp(load: &LoadFile, [request, response]: Messages) -> Result<Exchange, LoadError> {
+    refuse("tcp", load, &["timeout", "pipeline"])?;
     Ok(Exchange::Tcp(TcpExchange {
         times: TcpTimes {
-            retransmit: load.packets.retransmit.map_or(RETRANSMIT, |time| time.0),
-            retries: load.packets.retries.unwrap_or(RETRIES),
+            retransmit: value(&load.retransmit).map_or(RETRANSMIT, |time| time.0),
+            retries: value(&load.retries).unwrap_or(RETRIES),
             time_wait: Duration::ZERO,
         },
         request,
         response,
-        close: load.packets.close.unwrap_or(Close::Fin),
-        window: load.packets.send_window.unwrap_or(SEND_WINDOW),
+        close: value(&load.close).unwrap_or(Close::Fin),
+        window: value(&load.send_window).unwrap_or(SEND_WINDOW),
     }))
 }
 
-fn udp(load: &PacketLoadKeys) -> Result<Exchange, LoadError> {
-    let only_tcp = [
-        ("close", load.packets.close.is_some()),
-        ("retransmit", load.packets.retransmit.is_some()),
-        ("retries", load.packets.retries.is_some()),
-        ("send_window", load.packets.send_window.is_some()),
-    ];
-    refuse("udp", &only_tcp)?;
+fn udp(load: &LoadFile) -> Result<Exchange, LoadError> {
+    refuse("udp", load, &["close", "retransmit", "retries", "send_window"])?;
     let (request, response) = sizes(load)?;
-    let timeout = load.timeout.timeout.map_or(RETRANSMIT, |time| time.0);
+    let timeout = value(&load.timeout).map_or(RETRANSMIT, |time| time.0);
     Ok(Exchange::Udp { request: Payload::Filler(request), response: Payload::Filler(response), timeout })
 }
 
-fn refuse(protocol: &str, keys: &[(&str, bool)]) -> Result<(), LoadError> {
-    match keys.iter().find(|(_, given)| *given) {
-        Some((key, _)) => error(format!("packets over {protocol} have no '{key}'"), "remove it"),
+fn refuse(protocol: &str, load: &LoadFile, keys: &[&str]) -> Result<(), LoadError> {
+    match load.given().find(|(key, _)| keys.contains(key)) {
+        Some((key, span)) => Err(LoadError {
+            what: format!("packets over {protocol} have no '{key}'"),
+            hint: Some("remove it".to_owned()),
+            at: At::Span(span),
+        }),
         None => Ok(()),
     }
-}
-
-fn searched(file: SearchFile, load: &PacketLoadKeys) -> Result<SearchPlan, LoadError> {
-    let table = match file {
-        SearchFile::Goal(goal) => SearchTable {
-            goal,
-            start: None,
-            growth: None,
-            precision: None,
-            step: None,
-            most: None,
-            late: None,
-            measure_at: None,
-            raise: None,
-        },
-        SearchFile::Table(table) => table,
-    };
-    if load.packets.flood == Some(true) {
-        return error("a search with a flood", "nobody answers a flood, so that its loss is not seen by who sends it");
-    }
-    let of = raised(table.raise, load)?;
-    let (key, given) = match of {
-        Searched::Connections => ("", None),
-        Searched::Requests => ("requests_per_second", load.packets.requests_per_second.map(PerSecond::get)),
-        Searched::Held => ("hold", load.packets.hold.map(f64::from)),
-    };
-    if given.is_some() && table.start.is_some() {
-        return error("two first values", format!("'{key}' is where the search begins: remove 'start'"));
-    }
-    let most = match of {
-        Searched::Held => Some(most_held(load)?.min(table.most.map_or(f64::MAX, Searchable::get))),
-        Searched::Connections | Searched::Requests => table.most.map(Searchable::get),
-    };
-    let share = |percent: Option<Percent>, default: f64| percent.map_or(default, Percent::fraction);
-    let plan = SearchPlan {
-        of,
-        options: Search {
-            start: given.or(table.start.map(Searchable::get)).unwrap_or(1000.0),
-            growth: table.growth.unwrap_or(2.0),
-            precision: share(table.precision, 0.02),
-            most,
-            late: share(table.late, LATE),
-        },
-        step: table.step.map_or(STEP, |step| step.0),
-        measure_at: share(table.measure_at, 1.0),
-    };
-    check_search(&plan)?;
-    Ok(plan)
-}
-
-/// Refuses a search that cannot be made.
-pub(super) fn check_search(plan: &SearchPlan) -> Result<(), LoadError> {
-    plan.options.check().map_err(|e| LoadError::plain(format!("the search has {e}")))?;
-    if plan.step < Duration::from_millis(100) || plan.step > Duration::from_secs(600) {
-        return error(format!("steps of {}", Span(plan.step)), "choose 100ms to 10m");
-    }
-    if !(plan.measure_at > 0.0 && plan.measure_at <= 1.0) {
-        return error(format!("a window at {} % of the limit", plan.measure_at * 100.0), "choose more than 0% to 100%");
-    }
-    Ok(())
-}
-
-/// What a search of this load raises.
-fn raised(raise: Option<Raise>, load: &PacketLoadKeys) -> Result<Searched, LoadError> {
-    match (raise, load.packets.requests_per_second.is_some()) {
-        (None, true) | (Some(Raise::RequestsPerSecond), true) => Ok(Searched::Requests),
-        (None, false) | (Some(Raise::ConnectionsPerSecond), false) => Ok(Searched::Connections),
-        (Some(Raise::RequestsPerSecond), false) => error(
-            "a search that raises 'requests_per_second', which the load has not",
-            "give it: the search begins there",
-        ),
-        (Some(Raise::ConnectionsPerSecond), true) => error(
-            "a search that raises 'connections_per_second' beside 'requests_per_second'",
-            "requests are what it would raise: remove one of them",
-        ),
-        (Some(Raise::Hold), true) => error(
-            "a search that raises 'hold' beside 'requests_per_second'",
-            "more connections would share the same requests: give each an interval of its own, e.g. interval = \"2ms\"",
-        ),
-        (Some(Raise::Hold), false) if load.packets.hold.is_none() => {
-            error("a search that raises 'hold', which the load has not", "give it: the search begins there")
-        }
-        (Some(Raise::Hold), false) if load.packets.connections_per_second.is_none() => error(
-            "a search that raises 'hold' without a rate at which connections are opened",
-            "write for instance connections_per_second = 3000",
-        ),
-        (Some(Raise::Hold), false) => Ok(Searched::Held),
-    }
-}
-
-/// The most connections that are worth trying to hold: as many as there are pairs of addresses and ports for, and as are
-/// opened within [`OPENING_MAX`].
-fn most_held(load: &PacketLoadKeys) -> Result<f64, LoadError> {
-    let ports = |given: Option<PortsFile>, standard| {
-        let ports = given.map_or(standard, RangeInclusive::from);
-        f64::from(ports.end().saturating_sub(*ports.start())) + 1.0
-    };
-    let pairs = f64::from(addresses("client_addresses", load.packets.client_addresses)?)
-        * ports(load.packets.client_ports, CLIENT_PORTS)
-        * f64::from(addresses("server_addresses", load.packets.server_addresses)?)
-        * ports(load.packets.server_ports, SERVER_PORTS);
-    let opened = load.packets.connections_per_second.map_or(f64::MAX, |rate| rate.get() * OPENING_MAX.as_secs_f64());
-    Ok(pairs.min(opened).floor())
 }
 
 /// How long it takes to open all connections that the load holds.

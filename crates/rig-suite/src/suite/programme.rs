@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use rig_cli::mistakes;
+use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::Spanned;
 use rig_facts::claim::{Claim, Metric, is_phase_name, is_scenario_id};
 use rig_facts::figures::check;
 use rig_facts::programme::{Command, Condition, Lasts, Phase, Programme, Rate, ScenarioLoad, Step, Wait};
@@ -14,11 +15,10 @@ use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
 use rig_testbed::datapath::Settings;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::file::ScenarioFile;
 use super::resolve::{Resolver, Result};
-use super::{AskedLoad, DatapathSetup, SuiteError, Traffic};
+use super::{AskedLoad, DatapathSetup, Traffic};
 
 /// Counters are read so often unless the scenario says otherwise.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -35,29 +35,25 @@ const SHARE_MAX: f64 = 10.0;
 #[schemars(rename = "Phase")]
 pub(super) struct PhaseFile {
     /// Its name in claims: letters, digits, '_' and '-', beginning with a letter.
-    #[schemars(with = "String", regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
+    #[schemars(regex(pattern = r"^[A-Za-z][A-Za-z0-9_-]*$"))]
     pub name: Spanned<String>,
     /// Rate of the scenario's load, from the phase's begin on; without it as in the phase before, in the first as the load says.
-    #[schemars(with = "Option<RateFile>")]
     pub rate: Option<Spanned<RateFile>>,
     /// Rate of the load under it; without it as in the phase before, in the first as that load says.
-    #[schemars(with = "Option<RateFile>")]
     pub under_rate: Option<Spanned<RateFile>>,
     /// Commands to datapaths when the phase begins, in this order; without it none.
     #[serde(default)]
-    #[schemars(with = "Vec<CommandFile>")]
     pub command: Vec<Spanned<CommandFile>>,
     /// How long it lasts; as long as the window by default, with `until` until that holds.
-    #[schemars(with = "Option<Span>")]
     pub time: Option<Spanned<Span>>,
     /// What it waits for: a figure, a comparison and a number, such as throughput >= 5Gbit; without it the phase lasts for its `time`.
-    #[schemars(with = "Option<String>", example = "throughput >= 5Gbit")]
+    #[schemars(example = "throughput >= 5Gbit")]
     pub until: Option<Spanned<String>>,
     /// How long the condition has to hold without a break; 0s by default.
-    #[schemars(with = "Option<Span>", example = "1s")]
+    #[schemars(example = "1s")]
     pub hold: Option<Spanned<Span>>,
     /// How long to wait at most; required with `until`, and refused without.
-    #[schemars(with = "Option<Span>", example = "90s")]
+    #[schemars(example = "90s")]
     pub deadline: Option<Spanned<Span>>,
 }
 
@@ -74,10 +70,8 @@ pub(super) enum RateFile {
 #[schemars(rename = "Command")]
 pub(super) struct CommandFile {
     /// One of the scenario's, such as balancer.
-    #[schemars(with = "String")]
     pub datapath: Spanned<String>,
     /// One of its nodes; all by default.
-    #[schemars(with = "Option<String>")]
     pub node: Option<Spanned<String>>,
     /// One of the datapath's commands, such as weight.
     pub name: String,
@@ -218,7 +212,7 @@ impl Resolver<'_> {
     }
 
     fn rate(&self, file: &Spanned<RateFile>, traffic: &Traffic) -> Result<Rate> {
-        let refuse = |what: String, hint: &str| -> SuiteError { self.error(file.span(), what, Some(hint)) };
+        let refuse = |what: String, hint: &str| -> FileError { self.error(file.span(), what, Some(hint)) };
         let unit = unit(&traffic.connect, &traffic.listen).map_err(|(what, hint)| refuse(what, hint))?;
         let rate = match (file.get_ref(), unit) {
             (RateFile::Number(0.0), _) => Rate::At(0.0),

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
 
-use rig_cli::mistakes;
+use rig_cli::mistakes::{self, FileError};
+use rig_cli::source::{Source, Spanned};
 use rig_facts::claim::{Claim, ClaimError, FigureError, FigureRef, Metric, Side};
 use rig_facts::figures::check;
 use rig_facts::figures::dut::check as check_dut;
@@ -12,29 +13,21 @@ use rig_facts::figures::phases::check_phase;
 use rig_facts::record::Searched;
 use rig_stats::units::{Percent, Span};
 use rig_testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
-use serde::Deserialize;
-use toml::Spanned;
-use toml::de::{DeTable, DeValue};
 
 use super::file::{
-    AaFile, AnswerFile, AnswerPartFile, Defaults, OneOrMany, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile,
+    AaFile, AnswerFile, AnswerPartFile, Defaults, Endpoints, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile,
     SuiteFile, WireFile,
 };
-use super::keys;
-use super::load::{LoadError, LoadKind, LoadPair, LoadTable, ends, error, validate};
+use super::load::{At, LoadError, LoadFile, LoadKind, LoadPair, LoadSource, UnderFile, ends, error, validate, value};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
-use super::{Answer, AskedLoad, Part, QuickSearch, Repeat, Scenario, Suite, SuiteError, Timing, Traffic, Twin};
+use super::{Answer, AskedLoad, Part, QuickSearch, Repeat, Scenario, Suite, Timing, Traffic, Twin};
 use crate::checks::Procedure;
 
-pub(super) fn resolve(file: &str, text: &str, purpose: Purpose) -> Result<Suite, SuiteError> {
-    let wrong = |error: toml::de::Error| {
-        let (what, hint) = mistakes::of_serde(error.message());
-        SuiteError { file: file.to_owned(), line: error.span().map(|span| mistakes::line(text, &span)), what, hint }
-    };
-    let tables = DeTable::parse(text).map_err(wrong)?;
-    let read = SuiteFile::deserialize(toml::Deserializer::from(tables.clone())).map_err(wrong)?;
-    Resolver { file, text, tables: tables.into_inner(), purpose }.suite(read)
+pub(super) fn resolve(file: &str, text: &str, purpose: Purpose) -> Result<Suite> {
+    let source = Source { file, text };
+    let read = source.read()?;
+    Resolver { source, purpose }.suite(read)
 }
 
 /// What a suite is read for.
@@ -46,23 +39,13 @@ pub(super) enum Purpose {
 }
 
 pub(super) struct Resolver<'a> {
-    file: &'a str,
-    text: &'a str,
-    /// All that the file says, with its places.
-    tables: DeTable<'a>,
+    source: Source<'a>,
     purpose: Purpose,
 }
 
-pub(super) type Result<T, E = SuiteError> = std::result::Result<T, E>;
+pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
 
-/// A scenario as the file has it, with the tables of its loads.
-struct Said<'f, 'a> {
-    scenario: &'f ScenarioFile,
-    load: Option<LoadTable<'a>>,
-    under: Option<LoadTable<'a>>,
-}
-
-impl<'a> Resolver<'a> {
+impl Resolver<'_> {
     fn suite(&self, file: SuiteFile) -> Result<Suite> {
         check_name(file.name.get_ref()).map_err(|e| self.topology_error(file.name.span(), e))?;
         let timing = self.timing(&file.defaults)?;
@@ -95,14 +78,14 @@ impl<'a> Resolver<'a> {
             about: file.about,
             study: file.study,
             gate: file.gate,
-            file: self.file.to_owned(),
-            text: self.text.to_owned(),
+            file: self.source.file.to_owned(),
+            text: self.source.text.to_owned(),
             baseline: file.baseline.map(Spanned::into_inner),
             twin,
             timing,
             quick,
             quick_search,
-            quick_trials: file.quick.as_ref().map(|quick| quick.get_ref().trials),
+            quick_trials: file.quick.as_ref().map(|quick| *quick.get_ref().trials.get_ref()),
             nodes: scenarios
                 .iter()
                 .filter(|s| !s.topology.shares_cpus())
@@ -161,76 +144,77 @@ impl<'a> Resolver<'a> {
 
     fn timing(&self, defaults: &Spanned<Defaults>) -> Result<Timing> {
         let d = defaults.get_ref();
-        let phases = [d.window.get_ref().0, d.warm_up.0, d.cool_down.0];
-        Timing::new(phases[0], phases[1], phases[2], Repeat::Until(d.confidence)).map_err(|e| {
-            let key = ["window", "warm_up", "cool_down"].into_iter().zip(phases).find(|(_, phase)| e.is_of(*phase));
-            let at = key.and_then(|(key, _)| keys::of(&self.tables, &["defaults", key]));
-            self.error(at.unwrap_or_else(|| d.window.span()), e.what, Some(e.hint))
+        let phases = [&d.window, &d.warm_up, &d.cool_down];
+        self.phases(phases, Repeat::Until(d.confidence))
+    }
+
+    fn phases(&self, phases: [&Spanned<Span>; 3], repeat: Repeat) -> Result<Timing> {
+        let [window, warm_up, cool_down] = phases.map(|phase| phase.get_ref().0);
+        Timing::new(window, warm_up, cool_down, repeat).map_err(|e| {
+            let key = phases.into_iter().find(|phase| e.is_of(phase.get_ref().0)).unwrap_or(phases[0]);
+            self.error(key.span(), e.what, Some(e.hint))
         })
     }
 
     /// Mistakes of a testbed that any scenario in it would have are told at the testbed, not at a scenario.
     fn testbeds(&self, file: &SuiteFile) -> Result<()> {
-        for (name, testbed) in &file.testbed {
+        for testbed in file.testbed.values() {
             let nodes = &testbed.nodes;
             Topology::check_nodes(nodes.get_ref()).map_err(|e| self.topology_error(nodes.span(), e))?;
-            let Some(wire) = &testbed.wire else { continue };
-            let at = |key: &&str| keys::of(&self.tables, &["testbed", name, "wire", key]);
-            let check = |wire: &WireFile| options(wire, &WireFile::default()).check();
-            let Err(error) = check(wire) else { continue };
-            // The key without which all is well.
-            let without = [
-                ("mtu", WireFile { mtu: None, ..*wire }),
-                ("rate", WireFile { rate: None, ..*wire }),
-                ("queues", WireFile { queues: None, ..*wire }),
-            ];
-            let changes = |wire: &WireFile| check(wire).as_ref() != Err(&error);
-            let key = without.into_iter().find(|(_, wire)| changes(wire)).map(|(key, _)| key);
-            let span = key.as_ref().and_then(at).unwrap_or_else(|| nodes.span());
-            return Err(self.topology_error(span, error));
+            testbed.wire.as_ref().map_or(Ok(()), |wire| self.check_wire(wire))?;
+        }
+        Ok(())
+    }
+
+    fn check_wire(&self, WireFile { mtu, rate, queues, segmentation_offload: _ }: &WireFile) -> Result<()> {
+        if let Some(mtu) = mtu {
+            WireOptions::check_mtu(*mtu.get_ref()).map_err(|e| self.topology_error(mtu.span(), e))?;
+        }
+        if let Some(queues) = queues {
+            WireOptions::check_queues(*queues.get_ref()).map_err(|e| self.topology_error(queues.span(), e))?;
+        }
+        if let Some(rate) = rate {
+            WireOptions::check_rate(rate.get_ref().0).map_err(|e| self.topology_error(rate.span(), e))?;
         }
         Ok(())
     }
 
     fn quick(&self, quick: &Spanned<Quick>) -> Result<Timing> {
         let q = quick.get_ref();
-        if !(1..=100).contains(&q.trials) {
-            return Err(self.error(quick.span(), format!("{} trials", q.trials), Some("choose 1 to 100")));
+        let trials = *q.trials.get_ref();
+        if !(1..=100).contains(&trials) {
+            return Err(self.error(q.trials.span(), format!("{trials} trials"), Some("choose 1 to 100")));
         }
-        let most = q.trials_for_claims.unwrap_or(q.trials);
-        if !(q.trials..=100).contains(&most) {
-            let hint = format!("choose {} to 100, `trials` or more", q.trials);
-            return Err(self.error(quick.span(), format!("{most} trials for claims"), Some(&hint)));
+        if let Some(most) = q.trials_for_claims.as_ref().filter(|most| !(trials..=100).contains(most.get_ref())) {
+            let hint = format!("choose {trials} to 100, `trials` or more");
+            return Err(self.error(most.span(), format!("{} trials for claims", most.get_ref()), Some(&hint)));
         }
-        Timing::new(q.window.0, q.warm_up.0, q.cool_down.0, Repeat::Times(most))
-            .map_err(|e| self.error(quick.span(), e.what, Some(e.hint)))
+        let most = value(&q.trials_for_claims).unwrap_or(trials);
+        self.phases([&q.window, &q.warm_up, &q.cool_down], Repeat::Times(most))
     }
 
     fn quick_search(&self, quick: &Spanned<Quick>, scenarios: &[Scenario]) -> Result<QuickSearch> {
-        let Some(QuickSearchFile { step, precision }) = quick.get_ref().search else {
-            return Ok(QuickSearch::default());
-        };
+        let Some(file) = &quick.get_ref().search else { return Ok(QuickSearch::default()) };
+        let QuickSearchFile { step, precision } = *file.get_ref();
         let mut searches = scenarios.iter().filter_map(|scenario| scenario.traffic.packets.as_ref()?.search).peekable();
         if searches.peek().is_none() {
             let what = "quick has a search, and no load of the suite has";
-            return Err(self.error(quick.span(), what, Some("remove it")));
+            return Err(self.error(file.span(), what, Some("remove it")));
         }
         let quick_search = QuickSearch { step: step.map(|step| step.0), precision: precision.map(Percent::fraction) };
         for search in searches {
-            packets::check_search(&search.hastened(quick_search)).map_err(|e| self.load_error(quick.span(), e))?;
+            packets::check_search(&search.hastened(quick_search))
+                .map_err(|e| self.error(file.span(), e.what, e.hint.as_deref()))?;
         }
         Ok(quick_search)
     }
 
     fn scenarios(&self, file: &SuiteFile) -> Result<Vec<Scenario>> {
-        let defaults = self.default_load();
-        defaults.check().map_err(|e| self.load_error(defaults.span(), e))?;
         self.not_too_many(file)?;
-        let all = self.said(file);
         let mut ids = BTreeSet::new();
-        let mut scenarios = Vec::with_capacity(all.len());
-        for said in &all {
-            let id = &said.scenario.id;
+        let mut scenarios = Vec::with_capacity(file.scenario.len());
+        for scenario in &file.scenario {
+            let id = &scenario.id;
             if !rig_facts::claim::is_scenario_id(id.get_ref()) {
                 let hint = "use letters, digits, '_' and '-', beginning with a letter: claims refer to it";
                 return Err(self.error(id.span(), format!("'{}' is not a scenario id", id.get_ref()), Some(hint)));
@@ -239,8 +223,8 @@ impl<'a> Resolver<'a> {
                 let what = format!("scenario '{}' is described twice", id.get_ref());
                 return Err(self.error(id.span(), what, Some("give each scenario an id of its own")));
             }
-            let (one, duts) = self.scenario(file, &all, said)?;
-            let variants = self.with_set(&one, &said.scenario.set)?;
+            let (one, duts) = self.scenario(file, scenario)?;
+            let variants = self.with_set(&one, &scenario.set)?;
             for row in variants.into_iter().flat_map(|variant| self.rows(variant, &duts)) {
                 if row.id != *id.get_ref() && !ids.insert(row.id.clone()) {
                     let what = format!("scenario '{}' is a row of '{}' and described besides", row.id, id.get_ref());
@@ -252,48 +236,33 @@ impl<'a> Resolver<'a> {
         if scenarios.is_empty() {
             return Err(self.error(file.name.span(), "a suite without scenarios", Some("add a [[scenario]]")));
         }
-        self.no_idle_defaults(&defaults, &all)?;
+        self.no_idle_defaults(file)?;
         Ok(scenarios)
     }
 
-    /// Keys of loads that have not got them themselves; none where the file has no such defaults.
-    fn default_load(&self) -> LoadTable<'a> {
-        let table =
-            |value: &Spanned<DeValue<'a>>| value.get_ref().as_table().and_then(|table| table.get("load").cloned());
-        self.tables.get("defaults").and_then(table).and_then(|load| LoadTable::of(&load)).unwrap_or_default()
-    }
-
-    fn said<'f>(&self, file: &'f SuiteFile) -> Vec<Said<'f, 'a>> {
-        let tables = self.tables.get("scenario").and_then(|all| all.get_ref().as_array());
-        let load = |table: &Spanned<DeValue<'a>>, key: &str| LoadTable::of(table.get_ref().as_table()?.get(key)?);
-        let said = |(scenario, table): (&'f ScenarioFile, _)| Said {
-            scenario,
-            load: load(table, "load"),
-            under: load(table, "under"),
-        };
-        file.scenario.iter().zip(tables.into_iter().flat_map(|tables| tables.iter())).map(said).collect()
-    }
-
     /// A default that no load can have is a mistake: nothing would come of it.
-    fn no_idle_defaults(&self, defaults: &LoadTable<'a>, all: &[Said<'_, 'a>]) -> Result<()> {
-        let kind = |load: &LoadTable<'a>| load.kind().ok().flatten();
-        let kind_of = |load: Option<&LoadTable<'a>>| load.and_then(kind).or_else(|| kind(defaults));
-        let loads = all.iter().flat_map(|said| [Some(said.load.as_ref()), said.under.as_ref().map(Some)]);
+    fn no_idle_defaults(&self, file: &SuiteFile) -> Result<()> {
+        let Some(defaults) = &file.defaults.get_ref().load else { return Ok(()) };
+        let kind_of = |load: Option<&LoadFile>| {
+            load.and_then(|load| value(&load.kind)).or_else(|| value(&defaults.get_ref().kind))
+        };
+        let loads = file.scenario.iter().flat_map(|scenario| {
+            let own = scenario.load.as_ref().map(Spanned::get_ref);
+            [Some(own), scenario.under.as_ref().map(|under| Some(&under.get_ref().load))]
+        });
         let kinds: Vec<LoadKind> = loads.flatten().filter_map(kind_of).collect();
-        let used = |key: &str| kinds.iter().any(|kind| kind.keys().contains(&key));
-        match defaults.given().find(|key| !used(key)) {
+        let used = |key: &str| kinds.iter().any(|kind| kind.keys().any(|known| known == key));
+        match defaults.get_ref().given().find(|(key, _)| !used(key)) {
             None => Ok(()),
-            Some(idle) => {
+            Some((idle, span)) => {
                 let what = format!("no load of the suite has '{idle}'");
-                let span = defaults.place(idle).unwrap_or_else(|| defaults.span());
                 Err(self.error(span, what, Some("remove it, or give it to a load of a kind that has it")))
             }
         }
     }
 
     /// The scenario without its device under test, and what that is to be.
-    fn scenario(&self, file: &SuiteFile, all: &[Said<'_, 'a>], said: &Said<'_, 'a>) -> Result<(Scenario, Duts)> {
-        let scenario = said.scenario;
+    fn scenario(&self, file: &SuiteFile, scenario: &ScenarioFile) -> Result<(Scenario, Duts)> {
         let Some(testbed) = file.testbed.get(scenario.testbed.get_ref()) else {
             let names: Vec<&str> = file.testbed.keys().map(String::as_str).collect();
             let what = format!("no testbed '{}'", scenario.testbed.get_ref());
@@ -302,12 +271,15 @@ impl<'a> Resolver<'a> {
         };
         let path: Path = scenario.path.get_ref().parse().map_err(|e| self.topology_error(scenario.path.span(), e))?;
         let pairs = self.pairs(&scenario.from, &scenario.to)?;
-        let defaults = &self.default_load();
-        let load = self.load_of(all, said)?;
-        let span = load.map_or_else(|| scenario.id.span(), LoadTable::span);
-        let of = Blamed { span, own: load.cloned().unwrap_or_default(), defaults };
+        let defaults = file.defaults.get_ref().load.as_ref().map(Spanned::get_ref);
+        let load = self.load_of(&file.scenario, scenario)?;
+        let of = LoadSource {
+            span: load.map_or_else(|| scenario.id.span(), Spanned::span),
+            own: load.map(Spanned::get_ref),
+            defaults,
+        };
         let mut traffic = self.traffic(&of, pairs)?;
-        let mut under = said.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
+        let mut under = scenario.under.as_ref().map(|under| self.under(under, defaults, &traffic)).transpose()?;
         let wire = self.wire(testbed.wire.as_ref(), scenario)?;
         let in_order: Vec<Endpoint> = std::iter::once(&traffic)
             .chain(under.iter().map(|(under, _)| under))
@@ -333,26 +305,20 @@ impl<'a> Resolver<'a> {
         for (traffic, of) in
             std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
         {
-            let pairs = traffic.pairs.clone();
-            let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| {
-                packets::with_lanes(topology.clone(), &mut loaded(load, defaults, pairs.clone())?).map(drop)
-            };
-            let joined = packets::with_lanes(topology.clone(), traffic);
-            topology = joined.map_err(|e| self.blame(of, e, again))?;
+            topology = packets::with_lanes(topology, traffic).map_err(|e| self.load_error(of, e))?;
         }
         for (traffic, of) in std::iter::once((&traffic, &of)).chain(under.iter().map(|(under, of)| (under, of))) {
-            let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| {
-                let mut traffic = loaded(load, defaults, traffic.pairs.clone())?;
-                let topology = packets::with_lanes(topology.clone(), &mut traffic)?;
-                check_packets(file, &traffic, &topology)
-            };
-            check_packets(file, traffic, &topology).map_err(|e| self.blame(of, e, again))?;
+            check_packets(file, traffic, &topology).map_err(|e| self.load_error(of, e))?;
         }
         if let Some((under, of)) = &under
             && under.packets.as_ref().is_some_and(|packets| packets.search.is_some())
         {
             let what = "a search under another load";
-            return Err(self.error(of.span.clone(), what, Some("search with the scenario's own load")));
+            return Err(self.error(
+                of.span_of(&At::Keys(&["search"])),
+                what,
+                Some("search with the scenario's own load"),
+            ));
         }
         let (under, of_under) = under.unzip();
         let mut datapaths = self.datapaths(scenario, &topology)?;
@@ -406,15 +372,18 @@ impl<'a> Resolver<'a> {
     }
 
     /// The load that the scenario has of its own, or that of the one that it names.
-    fn load_of<'s>(&self, all: &'s [Said<'_, 'a>], said: &'s Said<'_, 'a>) -> Result<Option<&'s LoadTable<'a>>> {
-        let Some(of) = &said.scenario.load_of else { return Ok(said.load.as_ref()) };
-        if said.load.is_some() {
+    fn load_of<'f>(
+        &self,
+        all: &'f [ScenarioFile],
+        scenario: &'f ScenarioFile,
+    ) -> Result<Option<&'f Spanned<LoadFile>>> {
+        let Some(of) = &scenario.load_of else { return Ok(scenario.load.as_ref()) };
+        if scenario.load.is_some() {
             let hint = "a scenario has a load of its own, or that of another: remove one of them";
             return Err(self.error(of.span(), "both 'load' and 'load_of'", Some(hint)));
         }
-        let id = |other: &'s Said<'_, 'a>| other.scenario.id.get_ref();
-        let Some(other) = all.iter().find(|other| id(other) == of.get_ref()) else {
-            let known: Vec<&str> = all.iter().map(|other| id(other).as_str()).collect();
+        let Some(other) = all.iter().find(|other| other.id.get_ref() == of.get_ref()) else {
+            let known: Vec<&str> = all.iter().map(|other| other.id.get_ref().as_str()).collect();
             let hint = format!("the suite's scenarios are {}", mistakes::some(&known));
             return Err(self.error(of.span(), format!("no scenario '{}'", of.get_ref()), Some(&hint)));
         };
@@ -462,7 +431,7 @@ impl<'a> Resolver<'a> {
             .map_err(|e| self.error(span, e.what, Some(&e.hint)))
     }
 
-    fn no_phase(&self, span: Range<usize>, scenario: &Scenario, phase: &str) -> SuiteError {
+    fn no_phase(&self, span: Range<usize>, scenario: &Scenario, phase: &str) -> FileError {
         let names = scenario.programme.phases.iter().map(|phase| phase.name.as_str()).filter(|name| !name.is_empty());
         let names: Vec<&str> = names.collect();
         let sides = Side::ALL.map(Side::name);
@@ -474,34 +443,10 @@ impl<'a> Resolver<'a> {
         self.error(span, format!("no phase '{phase}' in scenario '{}'", scenario.id), Some(&known))
     }
 
-    fn traffic(&self, of: &Blamed<'_, 'a>, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {
-        let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| loaded(load, defaults, Vec::new()).map(drop);
-        loaded(&of.own, of.defaults, pairs).map_err(|e| self.blame(of, e, again))
-    }
-
-    /// The error at the line of what caused it: of the load, or of a default without which it would not be. What the load
-    /// says itself comes first. `again` tries another load with other defaults.
-    pub(super) fn blame(
-        &self,
-        of: &Blamed<'_, 'a>,
-        error: LoadError,
-        again: impl Fn(&LoadTable<'a>, &LoadTable<'a>) -> Result<(), LoadError>,
-    ) -> SuiteError {
-        if error.at.is_some() {
-            return self.load_error(of.span.clone(), error);
-        }
-        let gone = |key: &str, tried: Result<(), LoadError>| match tried {
-            Ok(()) => true,
-            // What must be there is missed then; the error that is looked for names it.
-            Err(other) => other != error && error.what.contains(key),
-        };
-        let is_own = |key: &str| of.own.place(key).is_some();
-        let at_own = of.own.given().any(|key| gone(key, again(&of.own.without(key), &of.defaults.without(key))));
-        let mut defaults = of.defaults.given().filter(|key| !is_own(key));
-        let mut at_default = || defaults.find(|key| gone(key, again(&of.own, &of.defaults.without(key))));
-        let key = if at_own { None } else { at_default() };
-        let span = key.and_then(|key| of.defaults.place(key));
-        self.load_error(span.unwrap_or_else(|| of.span.clone()), error)
+    fn traffic(&self, of: &LoadSource<'_>, pairs: Vec<(Endpoint, Endpoint)>) -> Result<Traffic> {
+        let read = of.read().and_then(|(kind, load)| ends(kind, &load));
+        let LoadPair { connect, listen, packets } = read.map_err(|e| self.load_error(of, e))?;
+        Ok(Traffic { pairs, connect, listen, packets })
     }
 
     /// An interface is the port of one packet load at most.
@@ -520,28 +465,26 @@ impl<'a> Resolver<'a> {
     }
 
     /// The load that runs under `main`, between the same endpoints or others, and what the file says of it.
-    fn under<'d>(
+    fn under<'f>(
         &self,
-        under: &LoadTable<'a>,
-        defaults: &'d LoadTable<'a>,
+        file: &'f Spanned<UnderFile>,
+        defaults: Option<&'f LoadFile>,
         main: &Traffic,
-    ) -> Result<(Traffic, Blamed<'d, 'a>)> {
-        let span = under.span();
-        let mut own = under.clone();
-        let mut end = |key| own.take::<OneOrMany>(key).map_err(|e| self.load_error(span.clone(), e));
-        let pairs = match (end("from")?, end("to")?) {
+    ) -> Result<(Traffic, LoadSource<'f>)> {
+        let UnderFile { from, to, load } = file.get_ref();
+        let pairs = match (from, to) {
             (None, None) => main.pairs.clone(),
-            (Some(from), Some(to)) => self.pairs(&from, &to)?,
+            (Some(from), Some(to)) => self.pairs(from, to)?,
             _ => {
                 let hint = "write both, or neither to have it run between the scenario's own";
-                return Err(self.error(span, "only one of 'from' and 'to'", Some(hint)));
+                return Err(self.error(file.span(), "only one of 'from' and 'to'", Some(hint)));
             }
         };
-        let of = Blamed { span, own, defaults };
+        let of = LoadSource { span: file.span(), own: Some(load), defaults };
         Ok((self.traffic(&of, pairs)?, of))
     }
 
-    fn pairs(&self, from: &Spanned<OneOrMany>, to: &Spanned<OneOrMany>) -> Result<Vec<(Endpoint, Endpoint)>> {
+    fn pairs(&self, from: &Spanned<Endpoints>, to: &Spanned<Endpoints>) -> Result<Vec<(Endpoint, Endpoint)>> {
         let (connecting, listening) = (self.endpoints(from)?, self.endpoints(to)?);
         if connecting.len() != listening.len() {
             let what = format!("{} senders and {} receivers", connecting.len(), listening.len());
@@ -556,12 +499,12 @@ impl<'a> Resolver<'a> {
         Ok(connecting.into_iter().zip(listening).collect())
     }
 
-    fn endpoints(&self, names: &Spanned<OneOrMany>) -> Result<Vec<Endpoint>> {
-        let list = names.get_ref().list();
-        if list.is_empty() {
+    fn endpoints(&self, names: &Spanned<Endpoints>) -> Result<Vec<Endpoint>> {
+        if names.get_ref().is_empty() {
             return Err(self.error(names.span(), "an empty list of endpoints", Some("name at least one")));
         }
-        list.iter().map(|name| name.parse().map_err(|e| self.topology_error(names.span(), e))).collect()
+        let each = names.get_ref().each(names.span()).into_iter();
+        each.map(|(span, name)| name.parse().map_err(|e| self.topology_error(span, e))).collect()
     }
 
     /// Whether a scenario carries out the procedure whose checks are to be made.
@@ -586,7 +529,6 @@ impl<'a> Resolver<'a> {
 
     /// The testbed's wire with what the scenario changes of it.
     fn wire(&self, testbed: Option<&WireFile>, scenario: &ScenarioFile) -> Result<Option<WireOptions>> {
-        let change = scenario.wire.as_ref().map(|wire| *wire.get_ref());
         let Some(base) = testbed else {
             return match &scenario.wire {
                 None => Ok(None),
@@ -596,12 +538,14 @@ impl<'a> Resolver<'a> {
                 }
             };
         };
-        Ok(Some(options(&change.unwrap_or_default(), base)))
+        let Some(change) = &scenario.wire else { return Ok(Some(options(&WireFile::default(), base))) };
+        self.check_wire(change.get_ref())?;
+        Ok(Some(options(change.get_ref(), base)))
     }
 
     /// The first scenario named in an unreadable claim that the suite does not have. This is told instead of the claim's own
     /// error, which would be about a figure of a scenario that does not exist.
-    fn unknown_scenario(&self, known: &BTreeSet<&str>, claim: &Spanned<String>) -> Option<SuiteError> {
+    fn unknown_scenario(&self, known: &BTreeSet<&str>, claim: &Spanned<String>) -> Option<FileError> {
         let words = claim.get_ref().split(|c: char| !c.is_ascii_alphanumeric() && !"_-.".contains(c));
         let ids = words.filter_map(|word| word.split_once('.')).map(|(id, _)| id);
         let mut errors = ids
@@ -619,54 +563,37 @@ impl<'a> Resolver<'a> {
         Err(self.error(id.span(), format!("no scenario '{}'", id.get_ref()), Some(&hint)))
     }
 
-    fn load_error(&self, span: Range<usize>, error: LoadError) -> SuiteError {
-        self.error(error.at.unwrap_or(span), error.what, error.hint.as_deref())
+    pub(super) fn load_error(&self, of: &LoadSource<'_>, error: LoadError) -> FileError {
+        self.error(of.span_of(&error.at), error.what, error.hint.as_deref())
     }
 
-    fn topology_error(&self, span: Range<usize>, error: TopologyError) -> SuiteError {
+    fn topology_error(&self, span: Range<usize>, error: TopologyError) -> FileError {
         self.error(span, error.what, Some(&error.hint))
     }
 
-    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> SuiteError {
-        SuiteError {
-            file: self.file.to_owned(),
-            line: Some(self.line(span)),
-            what: what.into(),
-            hint: hint.map(str::to_owned),
-        }
+    pub(super) fn error(&self, span: Range<usize>, what: impl Into<String>, hint: Option<&str>) -> FileError {
+        self.source.error(span, what, hint)
     }
 
-    pub(super) fn line(&self, span: Range<usize>) -> usize {
-        mistakes::line(self.text, &span)
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+        self.source.line(span)
     }
-}
-
-/// A load as the file writes it, which is to blame for what is wrong with it unless a default is.
-pub(super) struct Blamed<'d, 'a> {
-    span: Range<usize>,
-    own: LoadTable<'a>,
-    defaults: &'d LoadTable<'a>,
-}
-
-pub(super) fn loaded(
-    load: &LoadTable<'_>,
-    defaults: &LoadTable<'_>,
-    pairs: Vec<(Endpoint, Endpoint)>,
-) -> Result<Traffic, LoadError> {
-    let LoadPair { connect, listen, packets } = ends(&load.complete(defaults)?)?;
-    Ok(Traffic { pairs, connect, listen, packets })
 }
 
 /// Whether the testbed can carry the packets, and the engine make them.
 fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Result<(), LoadError> {
     let Some(packets) = &traffic.packets else { return Ok(()) };
     packets::check_path(packets, topology)?;
-    let quick = file.quick.as_ref().map(|quick| quick.get_ref().warm_up);
-    let warm_up = quick.into_iter().chain([file.defaults.get_ref().warm_up]).map(|warm_up| warm_up.0).min();
+    let quick = file.quick.as_ref().map(|quick| &quick.get_ref().warm_up);
+    let warm_up = quick.into_iter().chain([&file.defaults.get_ref().warm_up]).map(|warm_up| warm_up.get_ref().0).min();
     let ramp = packets::ramp(&traffic.connect);
     if let Some(warm_up) = warm_up.filter(|warm_up| ramp > *warm_up) {
         let what = format!("a ramp of {} in a warm-up of {}", Span(ramp), Span(warm_up));
-        return error(what, "the rate would still rise inside the window: choose a longer warm-up, quick's too");
+        return error(
+            &["ramp"],
+            what,
+            "the rate would still rise inside the window: choose a longer warm-up, quick's too",
+        );
     }
     for (from, to) in &traffic.pairs {
         let run = |load: &AskedLoad, own, peer, is_client| {
@@ -688,12 +615,15 @@ fn networks_or_path(scenario: &ScenarioFile, path: Path, networks: u32) -> Range
 
 /// What `change` says of a wire, what it leaves open from `base`, and what both do as it is with every wire.
 fn options(change: &WireFile, base: &WireFile) -> WireOptions {
+    fn of<T: Copy>(change: &Option<Spanned<T>>, base: &Option<Spanned<T>>) -> Option<T> {
+        value(change).or_else(|| value(base))
+    }
     let standard = WireOptions::default();
     let segmentation_offload = change.segmentation_offload.or(base.segmentation_offload);
     WireOptions {
-        rate: change.rate.or(base.rate).map(|rate| rate.0),
-        mtu: change.mtu.or(base.mtu).unwrap_or(standard.mtu),
+        rate: of(&change.rate, &base.rate).map(|rate| rate.0),
+        mtu: of(&change.mtu, &base.mtu).unwrap_or(standard.mtu),
         segmentation_offload: segmentation_offload.unwrap_or(standard.segmentation_offload),
-        queues: change.queues.or(base.queues).unwrap_or(standard.queues),
+        queues: of(&change.queues, &base.queues).unwrap_or(standard.queues),
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use rig_cli::forms::{Item, OneOrMany};
+use rig_cli::source::Spanned;
 use rig_testbed::topology::{Chosen, Rps, Topology};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use toml::Spanned;
 
 use super::Scenario;
-use super::file::OneOrMany;
 use super::resolve::{Resolver, Result};
 
 /// A scenario with more variants than this is refused as a mistake.
@@ -21,47 +21,30 @@ const VARIANTS_MAX: usize = 64;
 #[schemars(rename = "Set")]
 pub(super) struct SetFile {
     /// Nodes, each with its containers, or single containers; without it all.
-    #[schemars(with = "Option<OneOrMany>", example = &"b")]
-    pub nodes: Option<Spanned<OneOrMany>>,
+    #[schemars(example = &"b")]
+    pub nodes: Option<Spanned<OneOrMany<String>>>,
     /// Interfaces by name; without it the ends of wires and of the containers' veth pairs.
-    #[schemars(with = "Option<OneOrMany>", example = &"eth0")]
-    pub interfaces: Option<Spanned<OneOrMany>>,
+    #[schemars(example = &"eth0")]
+    pub interfaces: Option<Spanned<OneOrMany<String>>>,
     /// Offloads that are on or off, by the names that `ethtool -k` prints; without it those of the path.
     #[serde(default)]
-    #[schemars(
-        with = "BTreeMap<String, Switches>",
-        example = serde_json::json!({ "rx-gro": [true, false] })
-    )]
-    pub offloads: BTreeMap<String, Spanned<Switches>>,
+    #[schemars(example = serde_json::json!({ "rx-gro": [true, false] }))]
+    pub offloads: BTreeMap<String, Spanned<OneOrMany<bool>>>,
     /// Kind of the queueing discipline that interfaces send through, with the kernel's settings of it; without it the kernel's own.
-    #[schemars(with = "Option<OneOrMany>", example = &"fq")]
-    pub qdisc: Option<Spanned<OneOrMany>>,
+    #[schemars(example = &"fq")]
+    pub qdisc: Option<Spanned<OneOrMany<String>>>,
     /// Receive packet steering: `node` to the CPUs of the interface's node, `off`, or a list of CPUs such as 0-1; without it that of
     /// the path.
-    #[schemars(with = "Option<OneOrMany>", example = serde_json::json!(["node", "off"]))]
-    pub rps: Option<Spanned<OneOrMany>>,
+    #[schemars(example = serde_json::json!(["node", "off"]))]
+    pub rps: Option<Spanned<OneOrMany<String>>>,
     /// Whether threads of the kernel process what interfaces receive (threaded NAPI), which a veth allows with GRO on; without it that
     /// of the path.
-    #[schemars(with = "Option<Switches>", example = true)]
-    pub threaded: Option<Spanned<Switches>>,
+    #[schemars(example = true)]
+    pub threaded: Option<Spanned<OneOrMany<bool>>>,
     /// Parameters of network namespaces, by name; without it those of the path.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, Values>", example = serde_json::json!({ "net.ipv4.tcp_ecn": [0, 1] }))]
-    pub sysctls: BTreeMap<String, Spanned<Values>>,
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected true or false, or a list of both")]
-pub(super) enum Switches {
-    One(bool),
-    Many(Vec<bool>),
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "expected a number or a string, or a list of them")]
-pub(super) enum Values {
-    One(ValueFile),
-    Many(Vec<ValueFile>),
+    #[schemars(example = serde_json::json!({ "net.ipv4.tcp_ecn": [0, 1] }))]
+    pub sysctls: BTreeMap<String, Spanned<OneOrMany<ValueFile>>>,
 }
 
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
@@ -70,6 +53,10 @@ pub(super) enum Values {
 pub(super) enum ValueFile {
     Number(i64),
     Text(String),
+}
+
+impl Item for ValueFile {
+    const EXPECTED: &'static str = "a number or a string, or a list of them";
 }
 
 impl std::fmt::Display for ValueFile {
@@ -110,8 +97,8 @@ impl Resolver<'_> {
         let mut variants = vec![Variant::default()];
         for set in sets {
             let keys = self.keys_of_set(set.get_ref())?;
-            let names = |names: &Option<Spanned<OneOrMany>>| {
-                names.as_ref().map_or_else(Vec::new, |own| own.get_ref().list().to_vec())
+            let names = |names: &Option<Spanned<OneOrMany<String>>>| {
+                names.as_ref().map_or_else(Vec::new, |own| own.get_ref().iter().cloned().collect())
             };
             let begin = Chosen {
                 nodes: names(&set.get_ref().nodes),
@@ -160,10 +147,10 @@ impl Resolver<'_> {
                 name: format!("qdisc {kind}"),
                 set: Box::new(move |chosen| chosen.qdisc = Some(kind.clone())),
             };
-            keys.push(self.key_of_set("qdisc", kinds, kinds.get_ref().list(), is_list(kinds), choice)?);
+            keys.push(self.key_of_set("qdisc", kinds, choice)?);
         }
         if let Some(rps) = &set.rps {
-            for text in rps.get_ref().list() {
+            for text in rps.get_ref().iter() {
                 if rps_of(text).is_none() {
                     let hint = "write node, off, or a list of CPUs such as 0-1";
                     return Err(self.error(rps.span(), format!("rps = \"{text}\""), Some(hint)));
@@ -174,7 +161,7 @@ impl Resolver<'_> {
                 name: format!("RPS {text}"),
                 set: Box::new(move |chosen| chosen.rps = rps_of(text)),
             };
-            keys.push(self.key_of_set("rps", rps, rps.get_ref().list(), is_list(rps), choice)?);
+            keys.push(self.key_of_set("rps", rps, choice)?);
         }
         if let Some(switches) = &set.threaded {
             let set =
@@ -182,10 +169,6 @@ impl Resolver<'_> {
             keys.push(self.switches("threaded", "threaded NAPI", switches, set)?);
         }
         for (key, values) in &set.sysctls {
-            let list = match values.get_ref() {
-                Values::One(value) => std::slice::from_ref(value),
-                Values::Many(list) => list,
-            };
             let short = key.rsplit('.').next().unwrap_or(key);
             let choice = |value: &'f ValueFile| Choice {
                 id: format!("{}-{}", in_id(short), in_id(&value.to_string())),
@@ -194,8 +177,7 @@ impl Resolver<'_> {
                     chosen.sysctls.insert(key.clone(), value.to_string());
                 }),
             };
-            let is_list = matches!(values.get_ref(), Values::Many(_));
-            keys.push(self.key_of_set(key, values, list, is_list, choice)?);
+            keys.push(self.key_of_set(key, values, choice)?);
         }
         Ok(keys)
     }
@@ -204,31 +186,25 @@ impl Resolver<'_> {
         &self,
         key: &str,
         name: &str,
-        switches: &'f Spanned<Switches>,
+        switches: &'f Spanned<OneOrMany<bool>>,
         set: impl Fn(bool) -> Box<dyn Fn(&mut Chosen) + 'f>,
     ) -> Result<Key<'f>> {
-        let (list, is_list) = match switches.get_ref() {
-            Switches::One(on) => (std::slice::from_ref(on), false),
-            Switches::Many(list) => (list.as_slice(), true),
-        };
         let word = |on: bool| if on { "on" } else { "off" };
         let choice = |on: &'f bool| Choice {
             id: format!("{}-{}", in_id(key), word(*on)),
             name: format!("{name} {}", word(*on)),
             set: set(*on),
         };
-        self.key_of_set(key, switches, list, is_list, choice)
+        self.key_of_set(key, switches, choice)
     }
 
-    fn key_of_set<'f, S, T>(
+    fn key_of_set<'f, T>(
         &self,
         key: &str,
-        said: &Spanned<S>,
-        list: &'f [T],
-        is_list: bool,
+        said: &'f Spanned<OneOrMany<T>>,
         choice: impl Fn(&'f T) -> Choice<'f>,
     ) -> Result<Key<'f>> {
-        let choices: Vec<Choice<'f>> = list.iter().map(choice).collect();
+        let choices: Vec<Choice<'f>> = said.get_ref().iter().map(choice).collect();
         if choices.is_empty() {
             return Err(self.error(said.span(), format!("an empty list of {key}"), Some("name at least one value")));
         }
@@ -237,7 +213,7 @@ impl Resolver<'_> {
             let what = format!("{key} has {} twice, or what an id cannot tell apart", twice.name);
             return Err(self.error(said.span(), what, Some("each value is a scenario: give it once")));
         }
-        Ok(Key { span: said.span(), is_list, choices })
+        Ok(Key { span: said.span(), is_list: said.get_ref().is_list(), choices })
     }
 
     /// The scenario once for each variant of what is set on its testbed.
@@ -258,10 +234,6 @@ impl Resolver<'_> {
     }
 }
 
-fn is_list(names: &Spanned<OneOrMany>) -> bool {
-    matches!(names.get_ref(), OneOrMany::Many(_))
-}
-
 fn rps_of(text: &str) -> Option<Rps> {
     match text {
         "off" => Some(Rps::Off),
@@ -277,9 +249,11 @@ fn in_id(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Suite, SuiteError};
+    use rig_cli::mistakes::FileError;
 
-    fn suite(set: &str) -> Result<Suite, SuiteError> {
+    use super::super::Suite;
+
+    fn suite(set: &str) -> Result<Suite, FileError> {
         let text = format!(
             "name = \"small\"\ntitle = \"Small\"\n\
              [defaults]\nwindow = \"1s\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use rig_cli::source::Spanned;
 use rig_facts::claim::{Metric, Side};
 use rig_load::plan::{Datagrams, Flow, TcpStream};
 use rig_stats::units::BitRate;
-use toml::Spanned;
 
 use super::file::{CaseFile, ColumnFile, LayoutFile, NetperfEndFile, NetperfFile, TableFile};
 use super::resolve::{Resolver, Result};

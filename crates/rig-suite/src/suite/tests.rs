@@ -5,6 +5,7 @@ use rig_testbed::topology::Family;
 use super::*;
 
 mod former;
+mod load_lines;
 
 const LAYERS: &str = BUILT_IN[0].1;
 
@@ -17,7 +18,7 @@ fn streams(scenario: &Scenario) -> (&TcpStream, &TcpStream) {
 }
 
 /// A small suite with one line replaced.
-fn parse_with(line: &str, replacement: &str) -> Result<Suite, SuiteError> {
+fn parse_with(line: &str, replacement: &str) -> Result<Suite, FileError> {
     let text = r#"name = "small"
 title = "Small"
 [defaults]
@@ -121,74 +122,6 @@ fn layers_reproduces_the_studys_options() {
     assert_eq!(suite.timing.phases.window.as_secs(), 15);
 }
 
-/// A value that the scenario has from elsewhere is wrong there.
-#[test]
-fn a_wrong_default_is_told_at_its_own_line() {
-    let with = |defaults: &str, load: &str| {
-        let text = format!(
-            "name = 'small'\ntitle = 'Small'\n[defaults]\nwindow = '1s'\nwarm_up = '100ms'\ncool_down = '50ms'\n\
-             [defaults.load]\nkind = 'tcp-stream'\n{defaults}\n[testbed.two]\nnodes = ['a', 'b']\nwire = {{}}\n\
-             [[scenario]]\nid = 'A'\nname = 'Raw'\ntestbed = 'two'\npath = 'raw'\nfrom = 'a'\nto = 'b'\nload = {{ {load} }}\n"
-        );
-        Suite::parse("small.toml", &text).unwrap_err()
-    };
-    let packets = "kind = 'packets', protocol = 'tcp', connections_per_second = 100";
-    for (defaults, load, line, said) in [
-        ("message = '128k'\nthreads = 0", "", 10, "threads is 0"),
-        ("message = '5G'\nthreads = 2", "", 9, "less than 4 GiB"),
-        ("message = '128k'\nthreads = 2000", "connections = 2", 10, "threads is 2000"),
-        // The load's own.
-        ("message = '128k'\nthreads = 2", "threads = 0", 21, "threads is 0"),
-        ("message = '128k'\nthreads = 0", "threads = 2000", 21, "threads is 2000"),
-        ("threads = 2\nconnections = 3", "", 21, "no message"),
-        ("threads = 2\nmessage = '128k'", "kind = 'tcp-rr', arrivals = 'poisson'", 21, "'arrivals' without a rate"),
-        // Found out on the testbed only.
-        ("message = '128k'\nramp = '9s'", packets, 10, "a ramp of 9s"),
-        ("message = '128k'\nclient_addresses = 0", packets, 10, "client_addresses"),
-        ("message = '128k'\nworkers = 9", packets, 10, "workers"),
-        ("message = '128k'\nramp = '50ms'", &format!("{packets}, ramp = '9s'"), 21, "a ramp of 9s"),
-    ] {
-        let error = with(defaults, load);
-        assert_eq!(error.line, Some(line), "{defaults:?}, {load:?}: {error}");
-        assert!(error.to_string().contains(said), "{error} lacks '{said}'");
-    }
-}
-
-#[test]
-fn a_misspelt_key_is_answered_with_the_one_that_was_meant() {
-    let error = parse_with("message = \"128k\"", "message = \"128k\", arival = \"poisson\"").unwrap_err();
-    assert_eq!(error.to_string(), "small.toml:18: unknown field `arival`\n  did you mean `arrivals`?");
-    let error = parse_with("kind = \"tcp-stream\"", "kind = \"tcp-steam\"").unwrap_err();
-    assert!(error.to_string().ends_with("did you mean `tcp-stream`?"), "{error}");
-    let error = parse_with("kind = \"tcp-stream\"", "kind = \"tcp-stream\", reqest = \"1\"").unwrap_err();
-    assert!(error.to_string().ends_with("did you mean `request`?"), "{error}");
-}
-
-/// Also where a load is a table of many lines, or has one.
-#[test]
-fn a_mistake_in_a_load_is_told_at_its_own_line() {
-    let load = "load = { kind = \"tcp-stream\", message = \"128k\" }";
-    for (lines, line, said) in [
-        ("kind = 'tcp-stream'\nmessage = '12 parsec'", 20, "`12 parsec` is not a number of bytes"),
-        ("kind = 'tcp-stream'\nmessage = '1k'\nthreads = 'two'", 21, "invalid type: string \"two\""),
-        ("kind = 'tcp-stream'\nmessage = '1k'\nbatch = 2", 21, "no 'batch'"),
-        ("kind = 'tcp-stream'\nmessage = '1k'\noutstanding.send = 2\noutstanding.receiv = 2", 22, "`receiv`"),
-        ("message = '1k'\nkind = 'tcp-steam'", 20, "did you mean `tcp-stream`?"),
-        ("kind = 'packets'\nprotocol = 'tcp'\n[scenario.load.search]\ngoal = 'lossy'", 21, "expected \"loss-free\""),
-        ("kind = 'tcp-rr'\n[scenario.under]\nkind = 'tcp-rr'\nfrom = 'b'\nto = 5", 23, "expected an endpoint"),
-    ] {
-        let error = parse_with(load, &format!("[scenario.load]\n{lines}")).unwrap_err();
-        assert_eq!(error.line, Some(line), "{lines}: {error}");
-        assert!(error.to_string().contains(said), "{error} lacks '{said}'");
-    }
-    // A default that no load makes use of has to say something all the same.
-    let defaults = "cool_down = \"50ms\"";
-    let error = parse_with(defaults, &format!("{defaults}\nload.message = '12 parsec'")).unwrap_err();
-    assert_eq!(error.line, Some(7), "{error}");
-    let error = parse_with(load, "load = \"tcp-stream\"").unwrap_err();
-    assert_eq!(error.line, Some(18), "{error}");
-}
-
 #[test]
 fn a_suite_is_called_what_its_user_calls_it() {
     let ids = ["TCP_STREAM-noen".to_owned()];
@@ -218,6 +151,19 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("nodes = [\"a\", \"b\"]", "nodes = [\"a\", \"b\", \"c\", \"d\"]", 15, "4 nodes"),
         ("wire = { mtu = 1500 }", "[testbed.two.wire]\nqueues = 0\nrate = \"1kbit\"", 11, "0 queues"),
         ("wire = { mtu = 1500 }", "[testbed.two.wire]\nmtu = 1500\nrate = \"1kbit\"", 12, "rate is too low"),
+        ("path = \"raw\"", "path = \"raw\"\nwire = { mtu = 15 }", 16, "an MTU of 15"),
+        (
+            "[testbed.two]",
+            "[quick]\nwindow = \"1s\"\nwarm_up = \"2h\"\ncool_down = \"0s\"\ntrials = 3\n[testbed.two]",
+            10,
+            "hour",
+        ),
+        (
+            "[testbed.two]",
+            "[quick]\nwindow = \"1s\"\nwarm_up = \"0s\"\ncool_down = \"0s\"\ntrials = 0\n[testbed.two]",
+            12,
+            "0 trials",
+        ),
         ("min = 3, max = 10", "min = 3, max = 1", 7, "max"),
         ("wire = { mtu = 1500 }", "wire = { mtu = 15 }", 10, "15"),
         ("wire = { mtu = 1500 }", "wire = { rate = \"10KB\" }", 10, "10KB"),
@@ -228,7 +174,7 @@ fn mistakes_are_named_with_their_line_and_a_next_step() {
         ("to = \"b\"", "to = \"c\"", 15, "unknown node"),
         ("to = \"b\"", "to = \"a\"", 17, "twice"),
         ("to = \"b\"", "to = [\"b\", \"a\"]", 17, "2 receivers"),
-        ("to = \"b\"", "to = 5", 17, "endpoint"),
+        ("to = \"b\"", "to = 5", 17, "invalid type: integer `5`, expected a string or a list of strings"),
         ("message = \"128k\"", "message = \"0\"", 18, "message"),
         ("message = \"128k\"", "message = \"65M\"", 18, "from 1 to 67108864"),
         ("message = \"128k\"", "message = \"5G\"", 18, "less than 4 GiB"),
@@ -286,7 +232,7 @@ const LOAD: &str = "load = { kind = \"tcp-stream\", message = \"128k\" }";
 const CLAIM: &str = "holds = \"A.throughput > 1Mbit\"";
 
 /// The small suite's scenario with this instead of its load; nothing is claimed of it.
-fn scenario_with(replacement: &str) -> Result<Scenario, SuiteError> {
+fn scenario_with(replacement: &str) -> Result<Scenario, FileError> {
     let claim = "[[claim]]\ntext = \"It carries something\"\n";
     let suite = parse_with(CLAIM, "holds = \"A.retransmits >= 0\"").unwrap().text;
     let text = suite.replace(&format!("{claim}holds = \"A.retransmits >= 0\"\n"), "");
@@ -576,7 +522,7 @@ fn namespaces_has_the_studys_tests_for_each_case() {
 }
 
 /// The small suite with a table after its claim.
-fn with_table(table: &str) -> Result<Suite, SuiteError> {
+fn with_table(table: &str) -> Result<Suite, FileError> {
     parse_with("holds = \"A.throughput > 1Mbit\"", &format!("holds = \"A.throughput > 1Mbit\"\n[[table]]\n{table}"))
 }
 

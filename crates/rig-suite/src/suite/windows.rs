@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use rig_cli::mistakes::FileError;
+use rig_cli::source::Spanned;
 use rig_facts::programme::{Rate, ScenarioLoad};
 use rig_load::plan::PlanError;
-use toml::Spanned;
 
 use super::file::SuiteFile;
-use super::load::{LoadError, LoadTable};
-use super::resolve::{Blamed, Resolver, Result, loaded};
-use super::{Scenario, Suite, SuiteError, Traffic};
+use super::load::{LoadError, LoadSource};
+use super::resolve::{Resolver, Result};
+use super::{Scenario, Suite, Traffic};
 
 impl Traffic {
     /// Whether at least one of what each end sends falls into a window.
@@ -36,13 +37,13 @@ impl Scenario {
 
 impl Suite {
     /// Refuses a window into which nothing of a scenario's loads may fall.
-    pub fn check_window(&self, window: Duration) -> Result<(), SuiteError> {
+    pub fn check_window(&self, window: Duration) -> Result<(), FileError> {
         for scenario in &self.scenarios {
             let loads = std::iter::once((&scenario.traffic, ScenarioLoad::Own));
             for (traffic, which) in loads.chain(scenario.under.iter().map(|under| (under, ScenarioLoad::Under))) {
                 if let Some(error) = scenario.misses(traffic, which, window) {
                     let what = format!("scenario '{}': {error}", scenario.id);
-                    return Err(SuiteError { file: self.file.clone(), line: None, what, hint: None });
+                    return Err(FileError { file: self.file.clone(), line: None, what, hint: None });
                 }
             }
         }
@@ -50,38 +51,33 @@ impl Suite {
     }
 }
 
-impl<'a> Resolver<'a> {
+impl Resolver<'_> {
     /// Refuses windows, and steps of a search, into which nothing of the loads may fall.
     pub(super) fn check_windows(
         &self,
         file: &SuiteFile,
         scenario: &Scenario,
-        own: &Blamed<'_, 'a>,
-        under: Option<&Blamed<'_, 'a>>,
+        own: &LoadSource<'_>,
+        under: Option<&LoadSource<'_>>,
     ) -> Result<()> {
         let quick = file.quick.as_ref().map(Spanned::get_ref);
-        let windows =
-            [("", Some(file.defaults.get_ref().window.get_ref().0)), ("with --quick, ", quick.map(|q| q.window.0))];
-        let step_of_quick = quick.and_then(|quick| quick.search.as_ref()?.step).map(|step| step.0);
+        let windows = [
+            ("", Some(file.defaults.get_ref().window.get_ref().0)),
+            ("with --quick, ", quick.map(|q| q.window.get_ref().0)),
+        ];
+        let step_of_quick = quick.and_then(|quick| quick.search.as_ref()?.get_ref().step).map(|step| step.0);
         let under = scenario.under.as_ref().zip(under);
         let loads = [(&scenario.traffic, own, ScenarioLoad::Own)].into_iter();
         for (traffic, of, which) in loads.chain(under.map(|(traffic, of)| (traffic, of, ScenarioLoad::Under))) {
-            let misses = |traffic: &Traffic| {
-                let step = traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.step);
-                let steps =
-                    [("in its first step, ", step), ("in the first step of --quick, ", step.and(step_of_quick))];
-                let windows = windows
-                    .iter()
-                    .filter_map(|(place, window)| Some((*place, scenario.misses(traffic, which, (*window)?)?)));
-                let steps =
-                    steps.iter().filter_map(|(place, step)| Some((*place, traffic.falls_into((*step)?).err()?)));
-                match windows.chain(steps).next() {
-                    None => Ok(()),
-                    Some((place, error)) => Err(LoadError::plain(format!("{place}{error}"))),
-                }
-            };
-            let again = |load: &LoadTable<'a>, defaults: &LoadTable<'a>| misses(&loaded(load, defaults, Vec::new())?);
-            misses(traffic).map_err(|e| self.blame(of, e, again))?;
+            let step = traffic.packets.as_ref().and_then(|packets| packets.search).map(|search| search.step);
+            let steps = [("in its first step, ", step), ("in the first step of --quick, ", step.and(step_of_quick))];
+            let windows = windows
+                .iter()
+                .filter_map(|(place, window)| Some((*place, scenario.misses(traffic, which, (*window)?)?)));
+            let steps = steps.iter().filter_map(|(place, step)| Some((*place, traffic.falls_into((*step)?).err()?)));
+            if let Some((place, error)) = windows.chain(steps).next() {
+                return Err(self.load_error(of, LoadError::of_plan(place, &error)));
+            }
         }
         Ok(())
     }

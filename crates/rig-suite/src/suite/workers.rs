@@ -3,14 +3,15 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use rig_cli::forms::OneOrMany;
+use rig_cli::source::Spanned;
 use rig_facts::claim::{Metric, Side};
 use rig_facts::record::Searched;
 use rig_stats::units::counted;
 use rig_testbed::Dut;
 use rig_testbed::topology::{Path, Pool};
-use toml::Spanned;
 
-use super::file::{PlatformFile, ScenarioFile, TableFile, WorkersFile, WorkersRowFile};
+use super::file::{PlatformFile, ScenarioFile, TableFile, WorkersRowFile};
 use super::resolve::{Resolver, Result};
 use super::{Published, Scenario};
 
@@ -163,10 +164,7 @@ impl Resolver<'_> {
             profile: scenario.profile.as_ref().is_some_and(|profile| *profile.get_ref()),
         };
         let Some(workers) = &scenario.workers else { return Ok(Duts::One(dut)) };
-        let (list, is_list) = match workers.get_ref() {
-            WorkersFile::One(one) => (std::slice::from_ref(one), false),
-            WorkersFile::List(list) => (list.as_slice(), true),
-        };
+        let list: Vec<u32> = workers.get_ref().iter().copied().collect();
         if list.is_empty() {
             let hint = "write for instance workers = [1, 2, 4]";
             return Err(self.error(workers.span(), "an empty list of workers", Some(hint)));
@@ -181,7 +179,10 @@ impl Resolver<'_> {
             return Err(self.error(workers.span(), what, Some("each number is a row: give it once")));
         }
         let with = |workers: &u32| Dut { workers: *workers, ..dut };
-        Ok(if is_list { Duts::Rows(list.iter().map(with).collect()) } else { Duts::One(with(&list[0])) })
+        Ok(match workers.get_ref() {
+            OneOrMany::One(workers) => Duts::One(with(workers)),
+            OneOrMany::Many(_) => Duts::Rows(list.iter().map(with).collect()),
+        })
     }
 
     /// The scenario once for each dut: rows have the scenario's id and name with their workers.

@@ -30,17 +30,31 @@ impl WireOptions {
     pub const RATE_MIN: u64 = 100_000;
 
     pub fn check(&self) -> Result<(), TopologyError> {
-        if !Self::MTU.contains(&self.mtu) {
-            let hint = format!("choose {} to {} bytes", Self::MTU.start(), Self::MTU.end());
-            return Err(TopologyError::new(format!("an MTU of {} bytes is impossible", self.mtu), hint));
+        Self::check_mtu(self.mtu)?;
+        Self::check_queues(self.queues)?;
+        self.rate.map_or(Ok(()), Self::check_rate)
+    }
+
+    pub fn check_mtu(mtu: u32) -> Result<(), TopologyError> {
+        if Self::MTU.contains(&mtu) {
+            return Ok(());
         }
-        if !Self::QUEUES.contains(&self.queues) {
-            let hint = format!("choose {} to {}", Self::QUEUES.start(), Self::QUEUES.end());
-            return Err(TopologyError::new(format!("{} queues are impossible", self.queues), hint));
+        let hint = format!("choose {} to {} bytes", Self::MTU.start(), Self::MTU.end());
+        Err(TopologyError::new(format!("an MTU of {mtu} bytes is impossible"), hint))
+    }
+
+    pub fn check_queues(queues: u32) -> Result<(), TopologyError> {
+        if Self::QUEUES.contains(&queues) {
+            return Ok(());
         }
-        if self.rate.is_some_and(|rate| rate < Self::RATE_MIN) {
-            return Err(TopologyError::new("the wire's rate is too low", "choose at least 100kbit, or leave rate out"));
+        let hint = format!("choose {} to {}", Self::QUEUES.start(), Self::QUEUES.end());
+        Err(TopologyError::new(format!("{queues} queues are impossible"), hint))
+    }
+
+    pub fn check_rate(rate: u64) -> Result<(), TopologyError> {
+        if rate >= Self::RATE_MIN {
+            return Ok(());
         }
-        Ok(())
+        Err(TopologyError::new("the wire's rate is too low", "choose at least 100kbit, or leave rate out"))
     }
 }

@@ -1,11 +1,12 @@
 //! A known time for each packet that a node receives.
 
+use rig_cli::mistakes::FileError;
 use rig_run::run::Execute;
-use rig_suite::suite::{Suite, SuiteError};
+use rig_suite::suite::Suite;
 
 use super::world;
 
-fn suite(settings: &str) -> Result<Suite, SuiteError> {
+fn suite(settings: &str) -> Result<Suite, FileError> {
     let text = format!(
         "name = \"s\"\ntitle = \"S\"\n\
          [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 
+use rig_cli::mistakes::FileError;
 use rig_facts::record::{AgentRecord, TrialRecord};
 use rig_run::run::Execute;
 use rig_spread::History;
 use rig_suite::checks::{Procedure, Verdict};
-use rig_suite::suite::{Suite, SuiteError};
+use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use serde_json::Value;
 
 use super::world;
 
-fn suite(settings: &str, phases: &str) -> Result<Suite, SuiteError> {
+fn suite(settings: &str, phases: &str) -> Result<Suite, FileError> {
     let text = format!(
         "name = \"v\"\ntitle = \"V\"\n\
          [defaults]\nwindow = \"600ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\

@@ -1,10 +1,11 @@
 //! vRouters that are told other rules and other routes while they carry a load.
 
+use rig_cli::mistakes::FileError;
 use rig_datapath::vrouter::Reason;
 use rig_facts::record::TrialRecord;
 use rig_facts::store::{RunState, Store};
 use rig_run::run::Execute;
-use rig_suite::suite::{Suite, SuiteError};
+use rig_suite::suite::Suite;
 use rig_testbed::Testbed;
 use rig_testbed::plan::{Interface, Link, Neighbour};
 use rig_testbed::preflight::Unfit;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use super::world::{self, expect, netrig};
 
 /// A stream of datagrams from one node's container to the other's, through phases.
-fn suite(settings: &str, phases: &str) -> Result<Suite, SuiteError> {
+fn suite(settings: &str, phases: &str) -> Result<Suite, FileError> {
     let text = format!(
         "name = \"v\"\ntitle = \"V\"\n\
          [defaults]\nwindow = \"500ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
@@ -144,7 +145,7 @@ fn what_a_vrouter_cannot_do_is_refused() {
 }
 
 /// A scenario of three nodes whose load ends at the first and the last of them.
-fn of_three(keys: &str, from: &str, to: &str, datapath: &str) -> Result<Suite, SuiteError> {
+fn of_three(keys: &str, from: &str, to: &str, datapath: &str) -> Result<Suite, FileError> {
     let text = format!(
         "name = \"v\"\ntitle = \"V\"\n\
          [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\

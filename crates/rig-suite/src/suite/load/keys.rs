@@ -1,6 +1,8 @@
-//! What a suite file can say of a load, by the load's kind. A kind has groups of keys, each a struct: reading a load, the
-//! names of its kind's keys and their JSON Schema all follow from these, and from [`LoadKeys::read`].
+//! Loads as suite files write them: the table of their keys, a row each.
 
+use std::ops::Range;
+
+use rig_cli::source::Spanned;
 use rig_load::plan::{Arrivals, Flow, Pacing, ReceiveMode, SendMode};
 use rig_packet::Close;
 use rig_packet::plan::Driver;
@@ -9,9 +11,8 @@ use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use super::super::file::Endpoints;
 use super::super::packets::{PacketThreadsFile, PortsFile, Protocol, SearchFile};
-use super::table::{Group, Reader};
-use super::{LoadError, names};
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -33,154 +34,208 @@ pub(in crate::suite) enum LoadKind {
     Packets,
 }
 
-/// What a suite file says of a load, its defaults included.
-#[derive(Debug, Clone)]
-pub(in crate::suite) enum LoadKeys {
-    TcpStream { flow: FlowKey, bulk: BulkKeys, stream: StreamKeys, tcp: TcpKeys, sockets: SocketKeys },
-    TcpMaerts { bulk: BulkKeys, stream: StreamKeys, tcp: TcpKeys, sockets: SocketKeys },
-    TcpRr { exchange: ExchangeKeys, pace: PaceKeys, in_flight: InFlightKey, tcp: TcpKeys, sockets: SocketKeys },
-    TcpCrr { exchange: ExchangeKeys, pace: PaceKeys, tcp: TcpKeys, sockets: SocketKeys },
-    UdpStream { flow: FlowKey, bulk: BulkKeys, datagrams: DatagramKeys, sockets: SocketKeys },
-    UdpRr { exchange: ExchangeKeys, pace: PaceKeys, in_flight: InFlightKey, timeout: TimeoutKey, sockets: SocketKeys },
-    Packets(Box<PacketLoadKeys>),
-}
-
-/// A load of packets.
-#[derive(Debug, Clone)]
-pub(in crate::suite) struct PacketLoadKeys {
-    pub packets: PacketKeys,
-    pub exchange: ExchangeKeys,
-    pub timeout: TimeoutKey,
-}
+use LoadKind::{Packets, TcpCrr, TcpMaerts, TcpRr, TcpStream, UdpRr, UdpStream};
 
 impl LoadKind {
-    pub const ALL: [Self; 7] =
-        [Self::TcpStream, Self::TcpMaerts, Self::TcpRr, Self::TcpCrr, Self::UdpStream, Self::UdpRr, Self::Packets];
+    pub const ALL: [Self; 7] = [TcpStream, TcpMaerts, TcpRr, TcpCrr, UdpStream, UdpRr, Packets];
 
     /// As files write it.
     pub fn name(self) -> &'static str {
-        names::of::<Self>()[self as usize]
+        match self {
+            TcpStream => "tcp-stream",
+            TcpMaerts => "tcp-maerts",
+            TcpRr => "tcp-rr",
+            TcpCrr => "tcp-crr",
+            UdpStream => "udp-stream",
+            UdpRr => "udp-rr",
+            Packets => "packets",
+        }
     }
 
     /// What can be said of a load of this kind, beside its kind.
-    pub fn keys(self) -> Vec<&'static str> {
-        self.groups().into_iter().flat_map(|group| group.keys.iter().copied()).collect()
-    }
-
-    pub fn groups(self) -> Vec<Group> {
-        let mut reader = Reader::new(Default::default());
-        // No key is a must: what a load needs to say is known when its defaults are.
-        let _ = LoadKeys::read(self, &mut reader);
-        reader.into_groups()
+    pub fn keys(self) -> impl Iterator<Item = &'static str> {
+        LoadFile::KEYS.iter().filter(move |(_, kinds)| kinds.contains(&self)).map(|(key, _)| *key)
     }
 }
 
-impl LoadKeys {
-    /// What the table says under the keys of this kind.
-    pub fn read(kind: LoadKind, table: &mut Reader<'_>) -> Result<Self, LoadError> {
-        Ok(match kind {
-            LoadKind::TcpStream => Self::TcpStream {
-                bulk: table.group()?,
-                stream: table.group()?,
-                flow: table.group()?,
-                tcp: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::TcpMaerts => Self::TcpMaerts {
-                bulk: table.group()?,
-                stream: table.group()?,
-                tcp: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::TcpRr => Self::TcpRr {
-                exchange: table.group()?,
-                pace: table.group()?,
-                in_flight: table.group()?,
-                tcp: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::TcpCrr => Self::TcpCrr {
-                exchange: table.group()?,
-                pace: table.group()?,
-                tcp: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::UdpStream => Self::UdpStream {
-                bulk: table.group()?,
-                datagrams: table.group()?,
-                flow: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::UdpRr => Self::UdpRr {
-                exchange: table.group()?,
-                pace: table.group()?,
-                in_flight: table.group()?,
-                timeout: table.group()?,
-                sockets: table.group()?,
-            },
-            LoadKind::Packets => Self::Packets(Box::new(PacketLoadKeys {
-                packets: table.group()?,
-                exchange: table.group()?,
-                timeout: table.group()?,
-            })),
-        })
-    }
+const SOCKETS: &[LoadKind] = &[TcpStream, TcpMaerts, TcpRr, TcpCrr, UdpStream, UdpRr];
+const TCP: &[LoadKind] = &[TcpStream, TcpMaerts, TcpRr, TcpCrr];
+const STREAMS: &[LoadKind] = &[TcpStream, TcpMaerts, UdpStream];
+const TCP_STREAMS: &[LoadKind] = &[TcpStream, TcpMaerts];
+const TRANSACTIONS: &[LoadKind] = &[TcpRr, TcpCrr, UdpRr];
+const EXCHANGES: &[LoadKind] = &[TcpRr, TcpCrr, UdpRr, Packets];
+
+/// A row is a key: its words and limits for the JSON Schema, its name and type, and the kinds of load that have it.
+macro_rules! load_file {
+    ($( $(#[$words:meta])* $key:ident: $value:ty => $kinds:expr; )*) => {
+        /// What is sent. What it leaves open is taken from the load of the defaults.
+        #[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        #[schemars(rename = "Load", transform = super::schema::by_kind)]
+        pub(in crate::suite) struct LoadFile {
+            /// What is sent; required, here or in the defaults.
+            pub kind: Option<Spanned<LoadKind>>,
+            // Only [`UnderFile`] has these; elsewhere they are refused with the name of the load's kind.
+            #[schemars(skip)]
+            pub from: Option<Spanned<Endpoints>>,
+            #[schemars(skip)]
+            pub to: Option<Spanned<Endpoints>>,
+            $( $(#[$words])* pub $key: Option<Spanned<$value>>, )*
+        }
+
+        impl LoadFile {
+            /// The keys but for the kind, each with the kinds of load that have it.
+            pub const KEYS: &[(&str, &[LoadKind])] = &[$( (stringify!($key), $kinds) ),*];
+
+            /// The keys that are there, but for the kind, with where they are.
+            pub fn given(&self) -> impl Iterator<Item = (&'static str, Range<usize>)> {
+                let ends = [("from", self.from.as_ref().map(Spanned::span)), ("to", self.to.as_ref().map(Spanned::span))];
+                let keys = [$( (stringify!($key), self.$key.as_ref().map(Spanned::span)) ),*];
+                ends.into_iter().chain(keys).filter_map(|(key, span)| Some((key, span?)))
+            }
+
+            /// What a load of `kind` that says this is: what it leaves open as in `defaults`, as far as its kind has it.
+            pub fn completed(self, kind: LoadKind, defaults: &Self) -> Self {
+                Self {
+                    kind: self.kind,
+                    from: self.from,
+                    to: self.to,
+                    $( $key: self.$key.or_else(|| defaults.$key.clone().filter(|_| $kinds.contains(&kind))), )*
+                }
+            }
+        }
+    };
 }
 
-/// Of all loads over sockets.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct SocketKeys {
+load_file! {
     /// Threads at each end; 1 by default.
     #[schemars(range(min = 1))]
-    pub threads: Option<u32>,
+    threads: u32 => SOCKETS;
     /// Connections of each thread; 1 by default. Of tcp-crr those that a thread has under way at once.
     #[schemars(range(min = 1))]
-    pub connections: Option<u32>,
+    connections: u32 => SOCKETS;
     /// SO_SNDBUF; the kernel's own choice by default.
-    pub send_buffer: Option<Bytes>,
+    send_buffer: Bytes => SOCKETS;
     /// SO_RCVBUF; the kernel's own choice by default.
-    pub receive_buffer: Option<Bytes>,
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct TcpKeys {
+    receive_buffer: Bytes => SOCKETS;
     /// TCP_NODELAY; false by default.
-    pub no_delay: Option<bool>,
+    no_delay: bool => TCP;
     /// TCP_CONGESTION, such as cubic; the system's own by default.
-    pub congestion_control: Option<String>,
-}
-
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct FlowKey {
+    congestion_control: String => TCP;
     /// Which way payload goes; forward, from the connecting to the listening end, by default.
-    pub flow: Option<Flow>,
-}
-
-/// Of streams.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct BulkKeys {
+    flow: Flow => &[TcpStream, UdpStream];
     /// Bytes passed to the kernel at once; for UDP, the payload of a datagram; required, here or in the defaults.
-    pub message: Option<Bytes>,
+    message: Bytes => STREAMS;
     /// Limit on the payload rate of each sending thread; without limit by default.
-    pub throttle: Option<ByteRate>,
+    throttle: ByteRate => STREAMS;
+    /// Bytes that the receiving end asks for at once; as much as `message` by default.
+    receive_message: Bytes => TCP_STREAMS;
+    /// Operations that each end has in flight at once, over io_uring; without it one system call at a time, without io_uring.
+    outstanding: Outstanding => TCP_STREAMS;
+    /// How payload leaves the sender; copy by default.
+    send_mode: SendMode => TCP_STREAMS;
+    /// How payload enters the receiver; copy by default.
+    receive_mode: ReceiveMode => TCP_STREAMS;
+    /// Messages of a system call (sendmmsg, recvmmsg); 1 by default.
+    #[schemars(range(min = 1))]
+    batch: u32 => &[UdpStream];
+    /// Datagrams that the kernel cuts a message into (UDP_SEGMENT); 1 by default.
+    #[schemars(range(min = 1))]
+    segments: u32 => &[UdpStream];
+    /// Whether the receiver takes several datagrams as one message (UDP_GRO); false by default.
+    coalesce: bool => &[UdpStream];
+    /// What keeps the sender to its `throttle`; thread by default.
+    pacing: Pacing => &[UdpStream];
+    /// Payload of a request; 1 byte by default, of packets 64, of HTTP 85. Of HTTP the whole request.
+    request: Bytes => EXCHANGES;
+    /// Payload of a response; 1 byte by default, of packets 64. Of HTTP the body.
+    response: Bytes => EXCHANGES;
+    /// Transactions per second of each pair, on a schedule; as fast as they are answered by default.
+    rate: Rate => TRANSACTIONS;
+    /// How the schedule's transactions follow each other; uniform by default.
+    arrivals: Arrivals => TRANSACTIONS;
+    /// Transactions in flight on each connection at once (netperf's burst and one more); 1 by default.
+    #[schemars(range(min = 1))]
+    in_flight: u32 => &[TcpRr, UdpRr];
+    /// Time after which an unanswered UDP request is lost; 1s by default, of packets 200ms.
+    #[schemars(example = "500ms")]
+    timeout: Span => &[UdpRr, Packets];
+    /// What the packets speak; required, here or in the defaults.
+    protocol: Protocol => &[Packets];
+    /// New connections per second, of UDP first datagrams; required, unless a search raises it.
+    connections_per_second: PerSecond => &[Packets];
+    /// Connections that are open at once, above which no more are opened; without it there is no such bound.
+    #[schemars(range(min = 1))]
+    hold: u32 => &[Packets];
+    /// Requests of each connection; without it one, and with `interval`, `hold`, `requests_per_second` or `pipeline` without end.
+    #[schemars(range(min = 1))]
+    requests: u16 => &[Packets];
+    /// From request to request of a connection; without it the next follows the response, but with `hold` it is required, or
+    /// `requests_per_second`.
+    interval: Span => &[Packets];
+    /// Of all connections together, on those that are held; without it each connection has its own, by `interval`. It needs `hold`.
+    requests_per_second: PerSecond => &[Packets];
+    /// Addresses that connections come from; 1 by default.
+    #[schemars(range(min = 1))]
+    client_addresses: u32 => &[Packets];
+    /// Addresses that connections go to; 1 by default.
+    #[schemars(range(min = 1))]
+    server_addresses: u32 => &[Packets];
+    /// Ports that connections come from; 1024 to 65535 by default.
+    #[schemars(example = [2000, 2999])]
+    client_ports: PortsFile => &[Packets];
+    /// Ports that connections go to; 80 by default.
+    #[schemars(example = [80, 89])]
+    server_ports: PortsFile => &[Packets];
+    /// How a client ends a connection; fin by default.
+    close: Close => &[Packets];
+    /// Time until the first retransmission of a segment; 200ms by default.
+    #[schemars(example = "100ms")]
+    retransmit: Span => &[Packets];
+    /// Maximum number of retransmissions of a segment; 3 by default.
+    #[schemars(range(min = 1, max = 15))]
+    retries: u8 => &[Packets];
+    /// Segments of a response that may be in flight; 4 by default.
+    #[schemars(range(min = 1))]
+    send_window: u8 => &[Packets];
+    /// How long the rate of connections rises; not at all by default.
+    ramp: Span => &[Packets];
+    /// Connections that are opened together; one at a time by default.
+    #[schemars(range(min = 1))]
+    launch: u16 => &[Packets];
+    /// First packets only, no answer expected; false by default.
+    flood: bool => &[Packets];
+    /// Datagrams back to back; 1 by default.
+    #[schemars(range(min = 1, max = 100))]
+    pipeline: u16 => &[Packets];
+    /// A different address for each connection, not only a different port; false by default, all ports of an address before the next.
+    hop: bool => &[Packets];
+    /// How packets enter and leave the kernel; auto by default.
+    driver: Driver => &[Packets];
+    /// Queues of each end that are used, each with a thread; 1 by default.
+    workers: PacketThreadsFile => &[Packets];
+    /// How the highest rate is found before the window; without it the load has the rate that it says.
+    search: SearchFile => &[Packets];
 }
 
-/// Of TCP streams.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct StreamKeys {
-    /// Bytes that the receiving end asks for at once; as much as `message` by default.
-    pub receive_message: Option<Bytes>,
-    /// Operations that each end has in flight at once, over io_uring; without it one system call at a time, without io_uring.
-    pub outstanding: Option<Outstanding>,
-    /// How payload leaves the sender; copy by default.
-    pub send_mode: Option<SendMode>,
-    /// How payload enters the receiver; copy by default.
-    pub receive_mode: Option<ReceiveMode>,
+/// A load that runs under another one, and may have endpoints of its own.
+#[derive(Debug)]
+pub(in crate::suite) struct UnderFile {
+    pub from: Option<Spanned<Endpoints>>,
+    pub to: Option<Spanned<Endpoints>>,
+    pub load: LoadFile,
+}
+
+impl<'de> Deserialize<'de> for UnderFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut load = LoadFile::deserialize(deserializer)?;
+        Ok(Self { from: load.from.take(), to: load.to.take(), load })
+    }
+}
+
+/// What a load says under a key.
+pub(in crate::suite) fn value<T: Clone>(key: &Option<Spanned<T>>) -> Option<T> {
+    key.as_ref().map(|key| key.get_ref().clone())
 }
 
 /// NTttcp's `-a` of each end. An end that is not named makes one system call at a time.
@@ -195,43 +250,7 @@ pub(in crate::suite) struct Outstanding {
     pub receive: Option<u32>,
 }
 
-/// Of streams of datagrams.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct DatagramKeys {
-    /// Messages of a system call (sendmmsg, recvmmsg); 1 by default.
-    #[schemars(range(min = 1))]
-    pub batch: Option<u32>,
-    /// Datagrams that the kernel cuts a message into (UDP_SEGMENT); 1 by default.
-    #[schemars(range(min = 1))]
-    pub segments: Option<u32>,
-    /// Whether the receiver takes several datagrams as one message (UDP_GRO); false by default.
-    pub coalesce: Option<bool>,
-    /// What keeps the sender to its `throttle`; thread by default.
-    pub pacing: Option<Pacing>,
-}
-
-/// Of requests and their responses.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct ExchangeKeys {
-    /// Payload of a request; 1 byte by default, of packets 64, of HTTP 85. Of HTTP the whole request.
-    pub request: Option<Bytes>,
-    /// Payload of a response; 1 byte by default, of packets 64. Of HTTP the body.
-    pub response: Option<Bytes>,
-}
-
-/// When requests are made.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct PaceKeys {
-    /// Transactions per second of each pair, on a schedule; as fast as they are answered by default.
-    pub rate: Option<Rate>,
-    /// How the schedule's transactions follow each other; uniform by default.
-    pub arrivals: Option<Arrivals>,
-}
-
-/// Transactions per second. Whoever writes bits or bytes means another key.
+/// Transactions per second. Who writes bits or bytes means another key.
 #[derive(Debug, Clone, Copy, JsonSchema)]
 pub(in crate::suite) struct Rate(pub PerSecond);
 
@@ -242,80 +261,31 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct InFlightKey {
-    /// Transactions in flight on each connection at once (netperf's burst and one more); 1 by default.
-    #[schemars(range(min = 1))]
-    pub in_flight: Option<u32>,
-}
+#[cfg(test)]
+mod tests {
+    use serde::de::IntoDeserializer;
+    use serde::de::value::{Error, StrDeserializer};
 
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct TimeoutKey {
-    /// Time after which an unanswered UDP request is lost; 1s by default, of packets 200ms.
-    #[schemars(example = "500ms")]
-    pub timeout: Option<Span>,
-}
+    use super::*;
 
-/// Of loads of packets.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(in crate::suite) struct PacketKeys {
-    /// What the packets speak; required, here or in the defaults.
-    pub protocol: Option<Protocol>,
-    /// New connections per second, of UDP first datagrams; required, unless a search raises it.
-    pub connections_per_second: Option<PerSecond>,
-    /// Connections that are open at once, above which no more are opened; without it there is no such bound.
-    #[schemars(range(min = 1))]
-    pub hold: Option<u32>,
-    /// Requests of each connection; without it one, and with `interval`, `hold`, `requests_per_second` or `pipeline` without end.
-    #[schemars(range(min = 1))]
-    pub requests: Option<u16>,
-    /// From request to request of a connection; without it the next follows the response, but with `hold` it is required, or
-    /// `requests_per_second`.
-    pub interval: Option<Span>,
-    /// Of all connections together, on those that are held; without it each connection has its own, by `interval`. It needs `hold`.
-    pub requests_per_second: Option<PerSecond>,
-    /// Addresses that connections come from; 1 by default.
-    #[schemars(range(min = 1))]
-    pub client_addresses: Option<u32>,
-    /// Addresses that connections go to; 1 by default.
-    #[schemars(range(min = 1))]
-    pub server_addresses: Option<u32>,
-    /// Ports that connections come from; 1024 to 65535 by default.
-    #[schemars(example = [2000, 2999])]
-    pub client_ports: Option<PortsFile>,
-    /// Ports that connections go to; 80 by default.
-    #[schemars(example = [80, 89])]
-    pub server_ports: Option<PortsFile>,
-    /// How a client ends a connection; fin by default.
-    pub close: Option<Close>,
-    /// Time until the first retransmission of a segment; 200ms by default.
-    #[schemars(example = "100ms")]
-    pub retransmit: Option<Span>,
-    /// Maximum number of retransmissions of a segment; 3 by default.
-    #[schemars(range(min = 1, max = 15))]
-    pub retries: Option<u8>,
-    /// Segments of a response that may be in flight; 4 by default.
-    #[schemars(range(min = 1))]
-    pub send_window: Option<u8>,
-    /// How long the rate of connections rises; not at all by default.
-    pub ramp: Option<Span>,
-    /// Connections that are opened together; one at a time by default.
-    #[schemars(range(min = 1))]
-    pub launch: Option<u16>,
-    /// First packets only, no answer expected; false by default.
-    pub flood: Option<bool>,
-    /// Datagrams back to back; 1 by default.
-    #[schemars(range(min = 1, max = 100))]
-    pub pipeline: Option<u16>,
-    /// A different address for each connection, not only a different port; false by default, all ports of an address before the next.
-    pub hop: Option<bool>,
-    /// How packets enter and leave the kernel; auto by default.
-    pub driver: Option<Driver>,
-    /// Queues of each end that are used, each with a thread; 1 by default.
-    pub workers: Option<PacketThreadsFile>,
-    /// How the highest rate is found before the window; without it the load has the rate that it says.
-    pub search: Option<SearchFile>,
+    #[test]
+    fn kinds_are_called_as_files_write_them() {
+        for kind in LoadKind::ALL {
+            let name: StrDeserializer<'_, Error> = kind.name().into_deserializer();
+            assert_eq!(LoadKind::deserialize(name).unwrap(), kind);
+        }
+    }
+
+    #[test]
+    fn defaults_are_of_the_kinds_that_have_them() {
+        let read = |text: &str| toml::from_str::<LoadFile>(text).unwrap();
+        let defaults = read("kind = 'tcp-rr'\nmessage = '1k'\nthreads = 2\nbatch = 3");
+        let load = read("kind = 'tcp-stream'\nthreads = 4").completed(TcpStream, &defaults);
+        assert_eq!(
+            (value(&load.threads), value(&load.message), value(&load.batch)),
+            (Some(4), Some(Bytes(1024)), None)
+        );
+        let given: Vec<&str> = defaults.given().map(|(key, _)| key).collect();
+        assert_eq!(given, ["threads", "message", "batch"]);
+    }
 }

@@ -119,6 +119,7 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
         (path, workers) if path.is_of_three() => {
             if queues > 1 {
                 return error(
+                    &["workers"],
                     format!("packets on wires of {queues} queues over path {path}"),
                     "what comes out of a DUT would come to the queue of any CPU: remove queues, and give the load workers",
                 );
@@ -127,6 +128,7 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
         }
         (path, PacketThreads::All) => {
             return error(
+                &["workers"],
                 format!("workers = \"all\" over path {path}"),
                 "all is for client, DUT and server: give a number, and the wire as many queues",
             );
@@ -142,22 +144,23 @@ pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology)
                         path.without_anything()
                     ),
                 };
-                return error(format!("{workers} workers on an interface of {queues} queues"), hint);
+                return error(&["workers"], format!("{workers} workers on an interface of {queues} queues"), hint);
             }
         }
     }
     let (path, hint) = (topology.path(), "use driver \"xdp-generic\", \"packet\" or \"auto\"");
     match path.xdp_hook() {
         XdpHook::Absent if traffic.driver == Driver::Xdp => {
-            return error(format!("driver 'xdp' on a {path} interface, which has no hook for it"), hint);
+            return error(&["driver"], format!("driver 'xdp' on a {path} interface, which has no hook for it"), hint);
         }
         XdpHook::PassedBy if traffic.driver == Driver::Xdp => {
-            return error(format!("driver 'xdp' on path {path}, whose packets pass it by"), hint);
+            return error(&["driver"], format!("driver 'xdp' on path {path}, whose packets pass it by"), hint);
         }
         _ => {}
     }
     if topology.endpoint_mtu() > 9000 {
         return error(
+            &[],
             format!("packets of up to {} bytes", topology.endpoint_mtu()),
             "a frame has room for 9000: choose a smaller MTU",
         );

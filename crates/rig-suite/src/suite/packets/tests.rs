@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 
+use rig_cli::mistakes::FileError;
 use rig_facts::figures::{Kind, check};
 use rig_facts::fixture::loads::tcp_stream;
 use rig_facts::layers::is_by_connection;
@@ -7,10 +8,10 @@ use rig_packet::Service;
 use rig_packet::plan::{GatewayPlan, Packets, Range};
 
 use super::*;
-use crate::suite::{Scenario, Suite, SuiteError};
+use crate::suite::{Scenario, Suite};
 
 /// The load is on line 16.
-fn parse(path: &str, load: &str) -> Result<Scenario, SuiteError> {
+fn parse(path: &str, load: &str) -> Result<Scenario, FileError> {
     let (from, to) = if path == "raw" { ("a", "b") } else { ("a/c", "b/d") };
     let text = format!(
         "name = \"small\"\ntitle = \"Small\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\

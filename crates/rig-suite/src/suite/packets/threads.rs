@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 
+use rig_cli::source::Spanned;
 use rig_facts::record::Searched;
 use rig_packet::Client;
 use rig_testbed::Placement;
@@ -37,14 +38,14 @@ pub enum PacketThreads {
     All,
 }
 
-impl TryFrom<PacketThreadsFile> for PacketThreads {
+impl TryFrom<&Spanned<PacketThreadsFile>> for PacketThreads {
     type Error = LoadError;
 
-    fn try_from(file: PacketThreadsFile) -> Result<Self, LoadError> {
-        match file {
+    fn try_from(file: &Spanned<PacketThreadsFile>) -> Result<Self, LoadError> {
+        match *file.get_ref() {
             PacketThreadsFile::Word(Word::All) => Ok(Self::All),
             PacketThreadsFile::Number(number) => NonZeroU32::new(number).map_or_else(
-                || error("a load without workers", "leave 'workers' out, or give at least 1"),
+                || error(&["workers"], "a load without workers", "leave 'workers' out, or give at least 1"),
                 |number| Ok(Self::Number(number)),
             ),
         }
@@ -70,6 +71,7 @@ impl PacketThreads {
         match addresses.into_iter().find(|(_, count)| *count < workers) {
             None => Ok(()),
             Some((key, count)) => error(
+                &["workers"],
                 format!("{workers} workers at each end with {key} = {count}"),
                 format!("each worker has addresses of its own: give {key} = {workers} or more, or fewer workers"),
             ),
@@ -81,6 +83,7 @@ impl PacketThreads {
         match most_that_hold(client) {
             most if self.least() <= most => Ok(()),
             most => error(
+                &["workers"],
                 format!("{} workers with hold = {most}", self.least()),
                 "each makes its part of the requests, on connections of its own: hold more, or give fewer workers",
             ),
@@ -97,19 +100,14 @@ fn most_that_hold(client: &Client) -> u32 {
 /// `topology` with the lanes that the load's workers have.
 pub(in crate::suite) fn with_lanes(topology: Topology, traffic: &mut Traffic) -> Result<Topology, LoadError> {
     let Some(packets) = traffic.packets.as_ref().filter(|_| topology.path().is_of_three()) else { return Ok(topology) };
+    let wrong = |error| LoadError::of_topology(error, &["workers"]);
     if packets.workers == PacketThreads::All {
         // How many there are to be is not known yet; whether there may be several is.
-        return topology.clone().with_lanes(2).map(|_| topology).map_err(LoadError::from);
+        return topology.clone().with_lanes(2).map(|_| topology).map_err(wrong);
     }
     let lanes = packets.workers.least();
     traffic.spread(lanes);
-    Ok(topology.with_lanes(lanes)?)
-}
-
-impl From<TopologyError> for LoadError {
-    fn from(TopologyError { what, hint }: TopologyError) -> Self {
-        Self { what, hint: Some(hint), at: None }
-    }
+    topology.with_lanes(lanes).map_err(wrong)
 }
 
 impl Traffic {

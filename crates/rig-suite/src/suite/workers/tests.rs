@@ -82,7 +82,7 @@ fn what_no_dut_can_be_is_refused_at_its_line() {
     refused(with("workers = []"), 17, &["empty list", "workers = [1, 2, 4]"]);
     refused(with("workers = [1, 0]"), 17, &["0 workers", "1 to 1024"]);
     refused(with("workers = [1, 2, 1]"), 17, &["1 workers twice", "give it once"]);
-    refused(with("workers = \"all\""), 17, &["expected a number of workers such as 1, or a list"]);
+    refused(with("workers = \"all\""), 17, &["expected a number, or a list of them such as [1, 2, 4]"]);
     refused(with("service_addresses = 0"), 17, &["service_addresses = 0", "1 to 253"]);
     refused(with("workers = 1\nlocal_addresses = 254"), 18, &["local_addresses = 254"]);
     refused(parse(&[("A", "ipvs", &format!("local_addresses = 1\n{LOAD}"))], ""), 17, &["path ipvs", "remove it"]);

@@ -9,10 +9,10 @@ use rig_testbed::Dut;
 
 use super::super::{PortOf, at_port};
 use super::*;
-use crate::suite::{Suite, SuiteError};
+use crate::suite::{FileError, Suite};
 
 /// The load is on line 17.
-fn parse(path: &str, wire: &str, load: &str) -> Result<Scenario, SuiteError> {
+fn parse(path: &str, wire: &str, load: &str) -> Result<Scenario, FileError> {
     let text = format!(
         "name = \"small\"\ntitle = \"Small\"\n[defaults]\nwindow = \"1s\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
          [testbed.three]\nnodes = [\"client\", \"lb\", \"server\"]\nwire = {{ {wire} }}\n[[scenario]]\nid = \"A\"\n\
