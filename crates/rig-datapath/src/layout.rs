@@ -77,6 +77,7 @@ mod tests {
         let all = [
             (balancer.as_slice(), crate::plain::layouts()),
             (balancer.as_slice(), crate::balancer::shape::layouts()),
+            (balancer.as_slice(), crate::kernel::layouts()),
             (vrouter.as_slice(), crate::plain::layouts()),
             (vrouter.as_slice(), crate::vrouter::shape::layouts()),
             (steer.as_slice(), crate::steer::shape::layouts()),

@@ -16,6 +16,7 @@ pub mod vrouter;
 pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 
 mod error;
+mod kernel;
 #[cfg(test)]
 mod layout;
 mod libbpf_log;

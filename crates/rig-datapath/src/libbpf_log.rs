@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use libbpf_rs::{ErrorExt as _, Object, OpenObject, PrintLevel, set_print};
 
 use crate::Error;
+use crate::kernel;
 
 /// Lines beyond these say the same again.
 const MOST: usize = 3;
@@ -48,8 +49,9 @@ pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::
 }
 
 /// Loads an object.
-pub(crate) fn load(open: OpenObject, program: &'static str) -> Result<Object, Error> {
-    let object = with(|| open.load()).map_err(|source| Error::Load { program, source })?;
+pub(crate) fn load(mut open: OpenObject, program: &'static str) -> Result<Object, Error> {
+    let object = with(|| kernel::tell(&mut open).and_then(|()| open.load()))
+        .map_err(|source| Error::Load { program, source })?;
     #[cfg(test)]
     loaded::note(&object, program);
     Ok(object)

@@ -254,7 +254,9 @@ done:
 	return result == INSERTED ? 0 : result == CONTENDED ? DROP_CONTENDED : DROP_NO_LOCAL_PORT;
 }
 
-/* The entry for packets from the backend, and with it the local address and port; 0 or a reason for a drop. */
+/*
+ * The entry for packets from the backend where there is no local port to find, and with it the local address; 0 or a reason for a drop.
+ */
 __noinline int insert_outward(__u32 slot)
 {
 	struct connection *c = connection_at(slot);
@@ -266,8 +268,6 @@ __noinline int insert_outward(__u32 slot)
 	s = service_at(c->service);
 	if (!s)
 		return DROP_INTERNAL;
-	if (s->forward == FULLNAT)
-		return insert_local_port(slot);
 	if (s->forward == TUNNEL) {
 		__u32 addresses = LENGTH(s->locals);
 
@@ -412,10 +412,14 @@ __noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 s
 static always_inline int create_connection(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
 {
 	int slot = reserve(p, hash, number, before, tick), reason;
+	const struct service *s = service_at(number);
 
 	if (slot < 0)
 		return slot;
-	reason = insert_outward(slot);
+	if (s && s->forward == FULLNAT)
+		reason = insert_local_port(slot);
+	else
+		reason = insert_outward(slot);
 	if (reason)
 		return abandon(slot, tick, reason);
 	return publish(ctx, p, hash, slot, tick);
@@ -493,13 +497,15 @@ static always_inline int is_spread(const struct packet *p, enum kind kind)
 	       (is_owned(&p->tuple.destination, OWNED_TO) || is_owned(&p->tuple.source, OWNED_FROM));
 }
 
-static always_inline __u32 *service_for(const struct tuple *t)
+/* The number of the service that a packet is to; 0 for none. A function of its own as `ask_kernel`. */
+static __noinline __u32 service_for(const struct tuple *t)
 {
 	struct service_key key = { .address = t->destination,
 				   .port = t->destination_port,
 				   .protocol = t->protocol };
+	__u32 *number = bpf_map_lookup_elem(&service_of, &key);
 
-	return bpf_map_lookup_elem(&service_of, &key);
+	return number ? *number : 0;
 }
 
 static always_inline int refuse(__u32 service, enum drop reason)
@@ -530,9 +536,8 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 {
 	const struct control *control = settings();
 	int opens = is_opening(packet, kind);
-	__u32 *number = 0;
 	__u64 hash;
-	__u32 tick, entry, before = 0;
+	__u32 tick, entry, number = 0, before = 0;
 
 	if (!control)
 		return XDP_PASS;
@@ -551,7 +556,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
 		if (number)
-			prefetch_reply_bucket(*number, &packet->tuple, hash);
+			prefetch_reply_bucket(number, &packet->tuple, hash);
 	}
 	entry = find(&packet->tuple, hash);
 	if (last == STAGE_LOOKUP)
@@ -573,12 +578,12 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 			number = service_for(&packet->tuple);
 		if (!number)
 			return leave_unmatched(ctx, packet, PASS_NO_SERVICE, tick);
-		if (!may_begin(packet, *number))
+		if (!may_begin(packet, number))
 			return leave_stray(ctx, packet, tick);
-		TRACE(service, *number);
-		made = create_connection(ctx, packet, hash, *number, before, tick);
+		TRACE(service, number);
+		made = create_connection(ctx, packet, hash, number, before, tick);
 		if (made < 0)
-			return refuse(*number, -made);
+			return refuse(number, -made);
 		entry = made;
 	}
 	if (kind == OUTER_ERROR)

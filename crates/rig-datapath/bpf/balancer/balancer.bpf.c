@@ -47,7 +47,7 @@ static long sweep_one(__u32 i, struct sweep *s)
 	struct connection *c = connection_at(slot);
 	struct service *service;
 	__u64 live;
-	__u32 age;
+	__u32 age, state;
 
 	if (!c)
 		return 1;
@@ -69,8 +69,11 @@ static long sweep_one(__u32 i, struct sweep *s)
 		return 0;
 	default:
 		service = service_at(c->service);
-		if (service && STATE(live) < STATES && !s->all && !is_to_end(s, c)) {
-			__u32 timeout = timeout_of(s, service, c->backend, STATE(live));
+		state = STATE(live);
+		/* What is compared is to be what is used. */
+		barrier_var(state);
+		if (service && state < STATES && !s->all && !is_to_end(s, c)) {
+			__u32 timeout = timeout_of(s, service, c->backend, state);
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {

@@ -3,6 +3,9 @@
 #ifndef BALANCER_PACKET_H
 #define BALANCER_PACKET_H
 
+#include <bpf/bpf_core_read.h>
+
+#include "lib/kernel.h"
 #include "lib/packet.h"
 #include "sum.h"
 #include "table.h"
@@ -139,7 +142,8 @@ static always_inline enum kind parse_l4(struct packet *p, struct cursor *c, __u1
 #define OF_THE_KERNEL __attribute__((preserve_access_index))
 
 struct net_device {
-	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with. */
+	const __u8 *dev_addr;
+	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with since Linux 5.18. */
 	__u8 dev_addr_shadow[32];
 } OF_THE_KERNEL;
 
@@ -151,14 +155,31 @@ struct xdp_buff {
 	struct xdp_rxq_info *rxq;
 } OF_THE_KERNEL;
 
-extern void *bpf_cast_to_kern_ctx(void *) __ksym;
+extern void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
+
+/* The address of the device that the frame came in by, for kernels that do not let a program have its context. */
+static __attribute__((noinline)) __u64 own_address(struct xdp_md *ctx)
+{
+	/* A context is what it stands for: what of it programs see is translated as they are loaded. */
+	const struct xdp_buff *buffer = (void *)ctx;
+	const __u8 *address;
+	__u64 own = 0;
+
+	if (BPF_CORE_READ_INTO(&address, buffer, rxq, dev, dev_addr) || bpf_probe_read_kernel(&own, ETH_ALEN, address))
+		return 0;
+	return own;
+}
 
 /* Whether the frame is for this device, and not one that came to it as to all, or because it listens to all. */
 static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *ethernet)
 {
-	const struct xdp_buff *buffer = bpf_cast_to_kern_ctx(ctx);
-	const __u8 *own = buffer->rxq->dev->dev_addr_shadow;
+	const struct xdp_buff *buffer;
+	const __u8 *own;
 
+	if (!kernel.casts_contexts)
+		return own_address(ctx) == ((__u64)*(const __u16 *)(ethernet->h_dest + 4) << 32 | *(const __u32 *)ethernet->h_dest);
+	buffer = bpf_cast_to_kern_ctx(ctx);
+	own = buffer->rxq->dev->dev_addr_shadow;
 	return *(const __u32 *)own == *(const __u32 *)ethernet->h_dest &&
 	       *(const __u16 *)(own + 4) == *(const __u16 *)(ethernet->h_dest + 4);
 }

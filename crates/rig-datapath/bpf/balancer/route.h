@@ -31,11 +31,11 @@ static always_inline struct next_hop next_hop_of(const struct bpf_fib_lookup *fi
 
 static always_inline void note_next_hop(void *map, const struct next_hop *hop)
 {
-	__u32 trace_record = 1;
+	__u32 noted = 1;
 
-	/* Most packets find it trace_record, by other CPUs too: looking takes no lock. */
+	/* Most packets find it noted, by other CPUs too: looking takes no lock. */
 	if (!TRACING && !bpf_map_lookup_elem(map, hop))
-		bpf_map_update_elem(map, hop, &trace_record, BPF_NOEXIST);
+		bpf_map_update_elem(map, hop, &noted, BPF_NOEXIST);
 }
 
 /* What routes may depend on of a packet that leaves. */

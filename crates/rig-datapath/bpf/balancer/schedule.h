@@ -160,7 +160,8 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 
 		if (number && admit(number))
 			return number;
-		at = at + 1 < length ? at + 1 : 0;
+		/* Without a branch, of which the verifier would follow both ways each time. */
+		at = (at + 1) % length;
 	}
 	return -DROP_BACKENDS_FULL;
 }

@@ -23,10 +23,13 @@ struct summing {
 
 static long sum_chunk(__u32 i, struct summing *s)
 {
-	__u32 key = 0, n = s->length < CHUNK ? s->length : CHUNK;
+	__u32 key = 0, n = s->length < CHUNK ? s->length : CHUNK, least = 1;
 	__u8 *chunk = bpf_map_lookup_elem(&scratch, &key);
 
-	if (!chunk || !n || n > CHUNK)
+	/* Linux 6.1 learns from `n >= 1`, and not from `n != 0`, which compilers make of it, that n is not 0. */
+	barrier_var(least);
+	barrier_var(n);
+	if (!chunk || n < least || n > CHUNK)
 		return 1;
 	if (n < CHUNK)
 		__builtin_memset(chunk, 0, CHUNK);

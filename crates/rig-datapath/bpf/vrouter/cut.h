@@ -45,7 +45,7 @@ struct summing {
 
 static long sum_chunk(__u32 at, struct summing *s)
 {
-	__u32 zero = 0, done = at * CHUNK, left;
+	__u32 zero = 0, done = at * CHUNK, left, least = 1;
 	__u8 *chunk = bpf_map_lookup_elem(&chunks, &zero);
 	__s64 sum;
 
@@ -57,7 +57,9 @@ static long sum_chunk(__u32 at, struct summing *s)
 	else
 		left = CHUNK;
 	left &= 2 * CHUNK - 1;
-	if (!left || left > CHUNK || bpf_skb_load_bytes(s->skb, s->from + done, chunk, left)) {
+	/* Linux 6.1 learns from `left >= 1`, and not from `left != 0`, which compilers make of it, that it is not 0. */
+	barrier_var(least);
+	if (left < least || left > CHUNK || bpf_skb_load_bytes(s->skb, s->from + done, chunk, left)) {
 		s->failed = 1;
 		return 1;
 	}

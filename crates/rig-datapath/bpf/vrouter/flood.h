@@ -331,41 +331,40 @@ static __attribute__((noinline)) int flood_in(struct __sk_buff *skb, const struc
 }
 
 /*
- * A frame behind a network's label for frames to all. ARP requests cannot be answered: the label names the network, and not the node
- * that asks. A frame for an unknown address is flooded where the network is set to that, and other ones are not sent so.
+ * A frame behind a network's label for frames to all, whose next hop is `all`: 0, or a reason for a drop. ARP requests cannot be answered:
+ * the label names the network, and not the node that asks. A frame for an unknown address is flooded where the network is set to that,
+ * and other ones are not sent so.
  */
-static __attribute__((noinline)) int flood_by_label(struct __sk_buff *skb, const struct outer *o, __u32 all)
+static __attribute__((noinline)) int parse_flooded(struct __sk_buff *skb, const struct outer *o, __u32 all, struct ethhdr *inner)
 {
 	struct work *w = work_here();
 	struct packet *p = w ? &w->packet : 0;
 	const struct next_hop *nh = next_hop_at(all);
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ethhdr inner, *frame;
+	struct ethhdr *frame;
 	int reason;
 
 	if (!p || !nh)
-		return TC_ACT_SHOT;
+		return REASON_INVALID_NH;
 	frame = data + ETH_HLEN +
 		(o->encapsulation == MPLS_OVER_GRE ? sizeof(struct mpls_over_gre) : sizeof(struct mpls_over_udp));
 	if ((void *)(frame + 1) > end)
-		return drop(p, 0, REASON_INVALID_PACKET);
-	inner = *frame;
-	if (inner.h_proto == bpf_htons(ETH_P_ARP))
-		return drop(p, 0, REASON_UNANSWERED);
-	if (inner.h_proto != bpf_htons(ETH_P_IP) && inner.h_proto != bpf_htons(ETH_P_IPV6))
-		return drop(p, 0, REASON_INVALID_PROTOCOL);
-	reason = parse_behind_label(skb, p, o, ETH_HLEN, inner.h_proto);
+		return REASON_INVALID_PACKET;
+	*inner = *frame;
+	if (inner->h_proto == bpf_htons(ETH_P_ARP))
+		return REASON_UNANSWERED;
+	if (inner->h_proto != bpf_htons(ETH_P_IP) && inner->h_proto != bpf_htons(ETH_P_IPV6))
+		return REASON_INVALID_PROTOCOL;
+	reason = parse_behind_label(skb, p, o, ETH_HLEN, inner->h_proto);
 	if (reason)
-		return drop(p, 0, reason);
+		return reason;
 	if (p->l3 + p->length > o->end)
-		return drop(p, 0, REASON_INVALID_PACKET);
+		return REASON_INVALID_PACKET;
 	/* The sender's node checks whether it may serve DHCP. */
 	reason = is_for_router_alone(p, 1);
 	if (reason)
-		return drop(p, 0, reason);
-	if (!(inner.h_dest[0] & 1) && !nh->destination)
-		return drop(p, 0, REASON_L2_NO_ROUTE);
-	return flood_in(skb, o, &inner, all);
+		return reason;
+	return !(inner->h_dest[0] & 1) && !nh->destination ? REASON_L2_NO_ROUTE : 0;
 }
 
 #endif

@@ -208,7 +208,7 @@ static __attribute__((noinline)) int log_change(struct work *w, struct flow *kno
 }
 
 /* Logs what rules have refused that is of no flow. */
-static __attribute__((noinline)) int log_refusal(struct work *w, __u32 interface)
+static always_inline int log_refusal(struct work *w, __u32 interface)
 {
 	if (may_log_refusal(interface))
 		return log_matches(w, &w->packet.key, 0);

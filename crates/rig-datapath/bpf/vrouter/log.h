@@ -54,8 +54,10 @@ static __attribute__((noinline)) int describe(struct log_record *one, const stru
 }
 
 /* Logs what rules have said of a flow, whose key is that of the direction that began it. */
-static __attribute__((noinline)) int log_matches(struct work *w, const struct flow_key *k, __u32 is_let_through)
+__attribute__((noinline)) int log_matches(struct work *w, const struct flow_key *k, __u32 is_let_through)
 {
+	if (!w || !k)
+		return 0;
 	for (__u32 i = 0; i < MAX_MATCHES && i < w->match_count; i++) {
 		const struct rule_match *s = &w->matches[i];
 		__u32 list = s->list;

@@ -15,13 +15,17 @@ enum tcp_option { OPTION_END = 0, OPTION_NOTHING = 1, OPTION_MSS = 2 };
  * Of a SYN into a tunnel that takes IP packets of `mtu` bytes: its maximum segment size (RFC 9293, 3.7.1) becomes one that fits.
  * The size is without options of IP and TCP (RFC 6691). What has none, or options that cannot be, goes on as it is.
  */
-static __attribute__((noinline)) int lower_mss(struct __sk_buff *skb, struct packet *p, __u32 mtu)
+__attribute__((noinline)) int lower_mss(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
 {
-	__u32 from = p->l4 + sizeof(struct tcphdr), length = p->header - sizeof(struct tcphdr), at = 0;
-	__u32 headers = (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct tcphdr);
+	__u32 from, length, headers, at = 0;
 	__u8 options[MOST_OPTIONS] = {};
 	__u16 old, new;
 
+	if (!p)
+		return 0;
+	from = p->l4 + sizeof(struct tcphdr);
+	length = p->header - sizeof(struct tcphdr);
+	headers = (p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + sizeof(struct tcphdr);
 	if (length < MSS_LENGTH || length > MOST_OPTIONS || p->l4 - p->l3 + p->header > p->length || mtu < headers)
 		return 0;
 	if (bpf_skb_load_bytes(skb, from, options, length))

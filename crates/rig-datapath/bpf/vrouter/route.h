@@ -86,11 +86,11 @@ static always_inline const struct route *one_of(const struct next_hop *nh, __u32
  * Follows a route through tables and several next hops to the last one: an interface, a tunnel or the gateway. 0, or a
  * reason for a drop.
  */
-static __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
+__attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
 {
 	struct work *w = work_here();
 
-	if (!w)
+	if (!w || !to || !out)
 		return REASON_INVALID_NH;
 	w->packet.passed = 0;
 	for (int i = 0; i < MAX_VRFS_ON_THE_WAY; i++) {
@@ -130,14 +130,17 @@ static always_inline int is_by(const struct route *r, __u32 next_hop, __u32 oute
  * The route back to a packet's source, which must lead to where the packet came from: the interface whose next hop this is, or
  * the router `outer`. 0, or a reason for a drop.
  */
-static __attribute__((noinline)) int route_back(const struct interface *at, const struct address *source, __u32 outer,
-						struct route *out)
+__attribute__((noinline)) int route_back(const struct interface *at, const struct address *source, __u32 outer, struct route *out)
 {
-	const struct route *r = at ? route_to(at->vrf, source) : 0;
-	const struct next_hop *nh = r ? next_hop_at(r->next_hop) : 0;
+	const struct next_hop *nh;
+	const struct route *r;
 	struct ways *w;
 	__u32 number;
 
+	if (!at || !source || !out)
+		return REASON_INVALID_SOURCE;
+	r = route_to(at->vrf, source);
+	nh = r ? next_hop_at(r->next_hop) : 0;
 	if (!nh)
 		return REASON_INVALID_SOURCE;
 	*out = *r;

@@ -296,8 +296,11 @@ int from_underlay(struct __sk_buff *skb)
 			return drop(p, 0, REASON_INVALID_PACKET);
 		found = bpf_map_lookup_elem(&labels, &o.label);
 		nh = found && *found ? next_hop_at(*found) : 0;
-		if (nh && nh->kind == TO_ALL)
-			return flood_by_label(skb, &o, *found);
+		if (nh && nh->kind == TO_ALL) {
+			next_hop = *found;
+			reason = parse_flooded(skb, &o, next_hop, &inner);
+			return reason ? drop(p, 0, reason) : flood_in(skb, &o, &inner, next_hop);
+		}
 		/* Behind the last label the packet's first bits say whether it is IPv4 or IPv6. */
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 		reason = parse_behind_label(skb, p, &o, 0, type);

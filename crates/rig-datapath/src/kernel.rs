@@ -1,0 +1,35 @@
+//! What the running kernel has of what programs use where it is there: the constants of bpf/lib/kernel.h.
+
+use libbpf_rs::OpenObject;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Func;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::plain::plain;
+
+/// The constants' section.
+const SECTION: &str = ".rodata.kernel";
+
+plain! {
+    /// `struct kernel`
+    pub(crate) struct Kernel: 4 {
+        casts_contexts: u32,
+    }
+}
+
+impl Kernel {
+    /// What this kernel has, by its types (BTF), which also tell what a distribution has brought to an older version.
+    fn running() -> libbpf_rs::Result<Self> {
+        let types = Btf::from_vmlinux()?;
+        let has = |function: &str| u32::from(types.type_by_name::<Func<'_>>(function).is_some());
+        Ok(Self { casts_contexts: has("bpf_cast_to_kern_ctx") })
+    }
+}
+
+/// Tells an object's programs what the running kernel has, where they ask for it.
+pub(crate) fn tell(object: &mut OpenObject) -> libbpf_rs::Result<()> {
+    match object.maps_mut().find(|map| map.name() == SECTION) {
+        Some(mut constants) => constants.set_initial_value(Kernel::running()?.as_bytes()),
+        None => Ok(()),
+    }
+}
