@@ -16,7 +16,7 @@ use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::netns::NetNs;
-use rig_testbed::datapath::{AgentProcess, Site};
+use rig_testbed::datapath::{self, Site};
 use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::{Endpoint, Layout, Path, Topology};
 use rig_testbed::{Placement, Testbed, partition_cpus};
@@ -116,15 +116,16 @@ fn agents() -> Result<()> {
         [Box::new(Local::uncounted()?.with_program(netrig.to_owned())), Box::new(Remote::child(netrig)?)];
     for mut host in hosts {
         let name = host.name().to_owned();
-        for (datapath, path, settings) in
+        for (datapath_name, path, settings) in
             [("spin", "raw", json!({ "time_ns": 100 })), ("vrouter", "vrouter", json!({}))]
         {
             let (topology, _) = Topology::smallest(path.parse()?)?;
             let cpus = partition_cpus(&CpuSet::allowed()?, &shared_cores(), 2)?;
             let testbed = Testbed::build_on(host.as_mut(), &topology, &cpus)?;
-            let site = Site::new(&testbed, 0, &CpuSet::default(), None)?;
-            let datapath = rig_datapaths::ALL.find(datapath).context("find a datapath")?;
-            let mut agent = AgentProcess::attach(testbed.host(), datapath, &site, &serde_json::from_value(settings)?)?;
+            let site = Site::new(&testbed, 0, None)?;
+            let kind = rig_datapaths::ALL.find(datapath_name).context("find a datapath")?;
+            let mut agent =
+                datapath::start(testbed.host(), kind, &site, &serde_json::from_value(settings)?)?.attached()?;
             let [mut stamped, mut answered, mut cost] = [(); 3].map(|()| Sample::default());
             for _ in 0..READINGS {
                 thread::sleep(APART);
@@ -137,7 +138,7 @@ fn agents() -> Result<()> {
             let [stamped, answered, cost] = [stamped, answered, cost].map(|sample| figures(&sample));
             println!(
                 "{:<8} on host {name:<6}  stamped after {stamped}  answered after {answered}  CPU time {cost}",
-                datapath.name()
+                kind.name()
             );
             agent.detach()?;
         }

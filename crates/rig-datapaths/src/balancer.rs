@@ -11,8 +11,8 @@ use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_testbed::datapath::{
-    Asked, BackendState, Command, Counters, Datapath, Live, Machine, Missing, Mistake, ServiceState, Settings, Site,
-    State,
+    Asked, Attach, BackendState, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Process, ServiceState,
+    Settings, Site, State,
 };
 use serde_json::{Map, Value};
 
@@ -60,6 +60,12 @@ impl Datapath for Balancer {
         commands::check(name, arguments)
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Balancer {
     fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Balancing::start(site, settings).context("start the balancer")?))
     }

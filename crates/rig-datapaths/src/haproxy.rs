@@ -18,8 +18,8 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
 use rig_testbed::datapath::{
-    Asked, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, Protocol,
-    ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
+    Asked, Attach, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, Process,
+    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
 };
 use serde_json::{Value, json};
 
@@ -76,6 +76,12 @@ impl Datapath for Haproxy {
         Ok(())
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Haproxy {
     fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Proxy::start(site).context("start HAProxy")?))
     }

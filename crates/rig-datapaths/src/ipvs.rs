@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use rig_testbed::datapath::{
-    Asked, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, Protocol, ServiceState, Services,
-    Settings, Site, State, UnknownCommand,
+    Asked, Attach, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Protocol, ServiceState,
+    Services, Settings, Site, State, UnknownCommand,
 };
 use serde_json::Value;
 
@@ -49,6 +49,12 @@ impl Datapath for Ipvs {
         }
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Ipvs {
     fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         if let Some(Missing { found, remedy }) = self.missing(&Machine { rootless: false }) {
             bail!("set up IPVS: {found}: {remedy}");

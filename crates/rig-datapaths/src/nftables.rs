@@ -6,8 +6,8 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use rig_sys::netns::NsFile;
 use rig_testbed::datapath::{
-    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, ServiceState, Services, Settings, Site, State,
-    UnknownCommand,
+    Asked, Attach, Counters, Datapath, Live, Machine, Missing, Mistake, Process, ServiceState, Services, Settings,
+    Site, State, UnknownCommand,
 };
 use serde_json::Value;
 
@@ -35,6 +35,12 @@ impl Datapath for Nftables {
         machine.lacks_program("nft", "nftables")
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Nftables {
     fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Rules::load(site).context("set up nftables")?))
     }

@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use rig_datapath::spin::Spin;
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_testbed::datapath::{
-    Asked, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand, read_settings,
+    Asked, Attach, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Settings, Site, State, UnknownCommand,
+    read_settings,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,6 +47,12 @@ impl Datapath for Spinning {
         Ok(Spin::load(Duration::from_nanos(*Spin::TIME_NS.start())).map(drop)?)
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Spinning {
     fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         let own: Own = read_settings(settings)?;
         let links = site.interfaces();

@@ -11,8 +11,8 @@ use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{
-    Asked, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Settings, Site, State, UnknownCommand,
-    read_settings,
+    Asked, Attach, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Settings, Site, State,
+    UnknownCommand, read_settings,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -82,6 +82,12 @@ impl Datapath for Spreader {
         }
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Spreader {
     fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
         Ok(Box::new(Spreading::start(site, settings).context("start the receive spreader")?))
     }

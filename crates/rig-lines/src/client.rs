@@ -12,7 +12,9 @@ use crate::{Error, Greeting, Protocol, Reader, Reply, Request, Writer};
 pub struct Client<R, W> {
     reader: Reader<R>,
     writer: Writer<W>,
-    greeting: Greeting,
+    protocol: Protocol,
+    /// The other side's, once it has been read.
+    greeting: Option<Greeting>,
     next: u64,
 }
 
@@ -22,19 +24,36 @@ impl<R: Read, W: Write> Client<R, W> {
     /// # Errors
     /// When it is not one to speak to.
     pub fn greet(from: R, to: W, protocol: &Protocol, build: &str) -> Result<Self, Error> {
-        let (mut reader, mut writer) = (Reader::new(from, protocol.longest), Writer::new(to, protocol.longest));
+        let mut client = Self::open(from, to, protocol, build)?;
+        client.greeted()?;
+        Ok(client)
+    }
+
+    /// Greets without waiting: the other side's greeting is read with the first answer, so that several that are being started can be
+    /// asked before any of them is waited for.
+    ///
+    /// # Errors
+    /// When nothing can be said to it.
+    pub fn open(from: R, to: W, protocol: &Protocol, build: &str) -> Result<Self, Error> {
+        let (reader, mut writer) = (Reader::new(from, protocol.longest), Writer::new(to, protocol.longest));
         // One that has gone may have said why.
         match writer.message(&protocol.greeting(build)) {
             Err(error) if !error.is_end() => return Err(error),
             Ok(()) | Err(_) => {}
         }
-        let greeting = reader.greeting(protocol)?;
-        Ok(Self { reader, writer, greeting, next: 0 })
+        Ok(Self { reader, writer, protocol: *protocol, greeting: None, next: 0 })
     }
 
-    /// What the other side said of itself.
-    pub fn greeting(&self) -> &Greeting {
-        &self.greeting
+    /// What the other side said of itself, once it has answered.
+    pub fn greeting(&self) -> Option<&Greeting> {
+        self.greeting.as_ref()
+    }
+
+    fn greeted(&mut self) -> Result<(), Error> {
+        if self.greeting.is_none() {
+            self.greeting = Some(self.reader.greeting(&self.protocol)?);
+        }
+        Ok(())
     }
 
     /// What answers are read from, for instance to set how long that waits.
@@ -83,6 +102,7 @@ impl<R: Read, W: Write> Client<R, W> {
     /// # Errors
     /// When there is none.
     pub fn part<A: DeserializeOwned, F: DeserializeOwned>(&mut self) -> Result<Result<(A, bool), F>, Error> {
+        self.greeted()?;
         let expected = self.next.saturating_sub(1);
         let (found, part) = match self.reader.message::<Reply<A, F>>()?.ok_or(Error::Ended)? {
             Reply::Part { number, value } => (number, Ok((value, false))),
@@ -135,7 +155,7 @@ mod tests {
         let (here, there) = UnixStream::pair().unwrap();
         let server = thread::spawn(move || count(&there));
         let mut client = Client::greet(&here, &here, &PROTOCOL, "of the client").unwrap();
-        assert_eq!(client.greeting().build, "of the server");
+        assert_eq!(client.greeting().unwrap().build, "of the server");
         assert_eq!(client.ask::<u32, String>(&3).unwrap(), Ok(3));
         assert_eq!(client.ask::<u32, String>(&0).unwrap(), Err("nothing to count".to_owned()));
         client.begin(&2).unwrap();
@@ -146,6 +166,20 @@ mod tests {
         server.join().unwrap().unwrap();
         let error = client.ask::<u32, String>(&1).unwrap_err();
         assert!(error.is_end(), "{error}");
+    }
+
+    #[test]
+    fn a_greeting_is_read_with_the_first_answer() {
+        let said =
+            b"{\"protocol\":\"netrig-test\",\"version\":1,\"build\":\"b\"}\n{\"answer\":{\"number\":0,\"value\":1}}\n";
+        let mut client = Client::open(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
+        client.begin(&1).unwrap();
+        assert_eq!(client.greeting(), None);
+        assert_eq!(client.part::<u32, String>().unwrap(), Ok((1, true)));
+        assert_eq!(client.greeting().unwrap().build, "b");
+        let said = b"{\"protocol\":\"netrig-test\",\"version\":2}\n";
+        let mut client = Client::open(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
+        assert!(matches!(client.ask::<u32, String>(&1), Err(Error::OtherVersion { .. })));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct Stamped {
     /// CLOCK_MONOTONIC in nanoseconds, before and after: they were read in between.
     pub from_ns: u64,
     pub to_ns: u64,
+    /// CPU time that it took.
+    #[serde(default)]
+    pub cpu_ns: u64,
     #[serde(flatten)]
     pub counters: Counters,
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::print;
-use rig_sys::clock::monotonic_ns;
+use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::netlink;
 use tracing::{error, info, warn};
 
@@ -251,9 +251,12 @@ fn answer<S: Service>(
         Question::Start { .. } => Err(anyhow!("it has been started already").into()),
         Question::Reload { settings } => service.reload(settings.as_deref()).map(Answer::Done),
         Question::Counters => {
-            let from_ns = monotonic_ns();
+            let (cpu_before_ns, from_ns) = (own_cpu_ns(), monotonic_ns());
             let counters = service.counters().map_err(Refusal::from);
-            counters.map(|counters| Answer::Counters(Stamped { from_ns, to_ns: monotonic_ns(), counters }))
+            counters.map(|counters| {
+                let cpu_ns = own_cpu_ns().saturating_sub(cpu_before_ns);
+                Answer::Counters(Stamped { from_ns, to_ns: monotonic_ns(), cpu_ns, counters })
+            })
         }
     };
     match answer {

@@ -162,8 +162,9 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
         testbed.route_pools().or_exit(Exit::Failed)?;
     }
     let owned = CpuSet::new(of_nodes.iter().flat_map(|share| share.as_slice().iter().copied()));
-    let control = usable_cpus(cpus)?.without(&owned);
-    let _at_work = Agents::attach(&scenario_found, &testbed, &control, rig_datapaths::ALL).or_exit(Exit::Failed)?;
+    // What is started on nodes from here on is for everything else than carrying packets.
+    testbed.host().keep_off(&owned).or_exit(Exit::Failed)?;
+    let _at_work = Agents::attach(&scenario_found, &testbed, rig_datapaths::ALL).or_exit(Exit::Failed)?;
     let mut is_written = locked(&written);
     registry.publish(name, &scenario.to_string_lossy(), rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };

@@ -15,7 +15,7 @@ use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::{Description, Reading};
-use rig_testbed::datapath::{AgentProcess, Asked, Counters, Datapath, Machine, Missing, Registry, Services, Site};
+use rig_testbed::datapath::{self, Asked, Counters, Datapath, Machine, Missing, Registry, Services, Site, Starting};
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
 use rig_testbed::topology::Layout;
 use rig_testbed::{Placement, Testbed};
@@ -41,7 +41,16 @@ struct Agent {
     /// Whether it stands between the ends of the load.
     is_between: bool,
     profile: bool,
-    process: RefCell<AgentProcess>,
+    process: RefCell<Box<dyn datapath::Agent>>,
+}
+
+/// An agent that is being started.
+struct Begun {
+    node: usize,
+    site: Site,
+    is_between: bool,
+    profile: bool,
+    starting: Box<dyn Starting>,
 }
 
 /// What agents have counted over time.
@@ -174,14 +183,14 @@ fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
 }
 
 impl Agents {
-    /// Puts to work what the scenario has on the nodes of `testbed`. `control` are CPUs that no node owns, none if there
-    /// are no such. On paths with networks it then looks whether containers reach those of their own, and no others.
+    /// Puts to work what the scenario has on the nodes of `testbed`: all are started before the first is waited for. On paths with
+    /// networks it then looks whether containers reach those of their own, and no others.
     ///
     /// # Errors
     /// Names what could not be set up, or the container that is not reached ([`rig_testbed::preflight::Unfit`]).
-    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, control: &CpuSet, datapaths: Registry) -> Result<Self> {
+    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
-        let mut agents = Vec::new();
+        let mut begun = Vec::new();
         for setup in &scenario.datapaths {
             let Some(datapath) = datapaths.find(&setup.name) else {
                 let Missing { found, remedy } = unknown(setup, datapaths);
@@ -192,24 +201,18 @@ impl Agents {
                 let node = node.with_context(|| format!("find node {on} for {}", setup.name))?;
                 let is_between = topology.dut() == Some(node);
                 let services = is_between.then(|| services(scenario, testbed)).transpose()?;
-                let site = Site::new(testbed, node, control, services)?;
+                let site = Site::new(testbed, node, services)?;
                 // A figure less, where stacks are not to be had.
                 let is_sampled = testbed.host().lacks(Ability::Stacks).is_none();
                 let profile = is_between && is_sampled && scenario.dut.is_some_and(|dut| dut.profile);
                 if profile {
                     Profiler::prepare(site.cpus());
                 }
-                let process = AgentProcess::attach(testbed.host(), datapath, &site, &setup.settings)?;
-                agents.push(Agent {
-                    node,
-                    cpus: site.cpus().clone(),
-                    shared: site.shared_cpus().clone(),
-                    is_between,
-                    profile,
-                    process: RefCell::new(process),
-                });
+                let starting = datapath::start(testbed.host(), datapath, &site, &setup.settings)?;
+                begun.push(Begun { node, site, is_between, profile, starting });
             }
         }
+        let agents = begun.into_iter().map(Begun::attached).collect::<Result<_>>()?;
         if topology.path().layout() == Layout::Several {
             testbed.check_networks().context("before the load")?;
         }
@@ -332,6 +335,19 @@ impl Agents {
             result = result.and(agent.process.into_inner().detach().context(what));
         }
         result
+    }
+}
+
+impl Begun {
+    fn attached(self) -> Result<Agent> {
+        Ok(Agent {
+            node: self.node,
+            cpus: self.site.cpus().clone(),
+            shared: self.site.shared_cpus().clone(),
+            is_between: self.is_between,
+            profile: self.profile,
+            process: RefCell::new(self.starting.attached()?),
+        })
     }
 }
 

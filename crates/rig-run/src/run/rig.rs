@@ -54,8 +54,6 @@ pub struct Trials {
     /// The generator's own limits that were found so far, with what they were found for.
     generator: Vec<(Generator, Option<f64>)>,
     placement: Placement,
-    /// All that the host itself may use.
-    allowed: CpuSet,
     /// Cores of several threads.
     cores: Vec<CpuSet>,
     cancel: Cancel,
@@ -151,8 +149,7 @@ impl Rig {
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
         let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
-        let trials =
-            Trials { generator, placement, allowed: facts.cpus, cores: facts.cores, cancel, datapaths, layers: None };
+        let trials = Trials { generator, placement, cores: facts.cores, cancel, datapaths, layers: None };
         host.keep_off(&owned(&trials.placement.all()))?;
         Ok(Self { host, trials })
     }
@@ -503,7 +500,7 @@ impl Trials {
         if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
-        let agents = Agents::attach(scenario, &testbed, &self.allowed.without(&owned), self.datapaths)?;
+        let agents = Agents::attach(scenario, &testbed, self.datapaths)?;
         Ok((testbed, agents))
     }
 }

@@ -1,21 +1,25 @@
 //! What runs on a node and handles its packets: something of ours or a foreign one.
 //!
 //! ```text
-//! runner                                             netrig agent NAME, a process in the node
+//! runner                                             on the node, started by its host
 //!   suite: name, nodes, settings
 //!   Datapath::validate, missing (no testbed yet)
-//!   AgentProcess::attach(host, Site, settings) --------> serve: Datapath::attach(Site) -> Live
-//!   AgentProcess::counters, describe, command, detach -> serve: Live::counters, state, command, detach
+//!   start(host, Site, settings), Agent ---------------> netrig agent NAME: Attach::attach(Site) -> Live
+//!                                                   or  netrig vrouter run --on-stdio: the service that users run
+//!   Agent::reading, describe, command, detach --------> what it is asked, in lines
 //! ```
 //!
 //! A [`Datapath`] is a kind, known by its name in a [`Registry`]. An **agent** is one of them at work on one node, in a process
 //! of its own that the node's host starts there, as it starts workers; of a datapath that runs on several nodes each has its own.
-//! What goes in and comes out is plain values ([`Site`], settings, arguments, counters, state) in lines ([`protocol`]).
+//! That process is a service of netrig's ([`ServiceProcess`]) or, for what is none, `netrig agent`, which says what is said in
+//! [`protocol`]. What goes in and comes out is plain values ([`Site`], settings, arguments, counters, state).
 
+mod client;
 mod process;
 pub mod protocol;
 mod registry;
 mod serve;
+mod service;
 mod settings;
 mod site;
 mod told;
@@ -25,9 +29,15 @@ use std::fmt;
 use anyhow::Result;
 use serde_json::Value;
 
-pub use process::{AgentProcess, LostAgent, SUBCOMMAND};
+use self::process::AgentProcess;
+use self::protocol::{Description, Reading};
+use crate::host::Host;
+
+pub use client::LostAgent;
+pub use process::SUBCOMMAND;
 pub use registry::Registry;
 pub use serve::serve;
+pub use service::{Control, ServiceAgent, ServiceProcess};
 pub use settings::{Mistake, Settings, read_settings};
 pub use site::{Container, Interface, Protocol, Services, ServicesAsked, Site};
 pub use told::{BackendState, Counters, ServiceState, State};
@@ -76,6 +86,21 @@ pub trait Datapath: fmt::Debug + Sync {
         Ok(())
     }
 
+    /// What its process on a node is.
+    fn process(&self) -> Process<'_>;
+}
+
+/// What runs on a node for a datapath.
+#[derive(Debug)]
+pub enum Process<'d> {
+    /// `netrig agent NAME`, which attaches it.
+    Agent(&'d dyn Attach),
+    /// A service of netrig's own.
+    Service(&'d dyn Start),
+}
+
+/// A datapath that `netrig agent` puts to work.
+pub trait Attach: fmt::Debug {
     /// Puts it to work on a node. Called in a process of its own, which is in the node's network namespace and on the CPUs that are for
     /// everything else than carrying packets.
     ///
@@ -84,7 +109,89 @@ pub trait Datapath: fmt::Debug + Sync {
     fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>>;
 }
 
-/// A datapath at work on a node. Dropping it ends its work; what is left behind goes with the node.
+/// A datapath whose agents are processes of a service.
+pub trait Start: fmt::Debug {
+    /// Starts the service on a node, and does not wait for it.
+    ///
+    /// # Errors
+    /// When it cannot be started, or spoken to.
+    fn start(&self, host: &dyn Host, site: &Site, settings: &Settings) -> Result<Box<dyn Starting>>;
+}
+
+/// An agent that is being started. Several are, before the first is waited for.
+pub trait Starting: fmt::Debug {
+    /// Waits until it is at work.
+    ///
+    /// # Errors
+    /// What it refused, as it says it; [`LostAgent`] and [`LostHost`](crate::host::LostHost) when it does not answer.
+    fn attached(self: Box<Self>) -> Result<Box<dyn Agent>>;
+}
+
+/// A datapath at work on a node, as its runner sees it. Dropping it ends its work; what is left behind goes with the node.
+pub trait Agent: fmt::Debug {
+    /// The name of the datapath.
+    fn name(&self) -> &'static str;
+
+    fn node(&self) -> &str;
+
+    /// Asks it to read its counters, without waiting for them: several agents read at the same time.
+    ///
+    /// # Errors
+    /// [`LostAgent`].
+    fn begin_reading(&mut self) -> Result<()>;
+
+    /// What it has counted since it was attached, as [`Self::begin_reading`] asked.
+    ///
+    /// # Errors
+    /// What it refused, or [`LostAgent`].
+    fn reading(&mut self) -> Result<Reading>;
+
+    /// What it has counted since it was attached.
+    ///
+    /// # Errors
+    /// As [`Self::reading`].
+    fn counters(&mut self) -> Result<Reading> {
+        self.begin_reading()?;
+        self.reading()
+    }
+
+    /// What it is, the settings in force, and what it knows now.
+    ///
+    /// # Errors
+    /// As [`Self::reading`].
+    fn describe(&mut self) -> Result<Description>;
+
+    /// Has it do what a command of this name says; its answer.
+    ///
+    /// # Errors
+    /// [`UnknownCommand`] where it has none of the name; anything else says what was wrong or went wrong.
+    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value>;
+
+    /// Ends its work and waits until the process has ended; unlike a drop, it says what went wrong.
+    ///
+    /// # Errors
+    /// Names what could not be undone.
+    fn detach(self: Box<Self>) -> Result<()>;
+}
+
+/// Starts an agent of a datapath on a node, and does not wait for it. It dies with the thread that calls this, where the host is this
+/// process.
+///
+/// # Errors
+/// When it cannot be started, or spoken to.
+pub fn start(
+    host: &dyn Host,
+    datapath: &'static dyn Datapath,
+    site: &Site,
+    settings: &Settings,
+) -> Result<Box<dyn Starting>> {
+    match datapath.process() {
+        Process::Agent(_) => Ok(Box::new(AgentProcess::start(host, datapath, site, settings)?)),
+        Process::Service(service) => service.start(host, site, settings),
+    }
+}
+
+/// A datapath that `netrig agent` has put to work. Dropping it ends its work; what is left behind goes with the node.
 pub trait Live: fmt::Debug {
     /// What it is, with its version, e.g. `HAProxy 2.6.12, TCP mode, 1 thread`.
     fn version(&self) -> Result<String>;

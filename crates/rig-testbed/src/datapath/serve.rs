@@ -7,7 +7,7 @@ use rig_lines::{Error, Reader, Reply, Request, Writer, decode};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 
 use super::protocol::{Answer, Description, PROTOCOL, Question, Reading, Refusal};
-use super::{Datapath, Live};
+use super::{Datapath, Live, Process};
 
 /// Answers what comes by `from`, until that ends or the agent is told to detach. The calling thread is to outlive the agent's
 /// work: what it starts dies with it.
@@ -66,9 +66,10 @@ impl Agent<'_> {
             if self.live.is_some() {
                 bail!("{} is attached already", self.datapath.name());
             }
-            // Inherited by all threads and programs of the datapath.
-            site.control_cpus().apply()?;
-            self.live = Some(self.datapath.attach(&site, &settings)?);
+            let Process::Agent(agent) = self.datapath.process() else {
+                bail!("{} is a service of its own", self.datapath.name());
+            };
+            self.live = Some(agent.attach(&site, &settings)?);
             return Ok(Answer::Attached);
         }
         let name = self.datapath.name();

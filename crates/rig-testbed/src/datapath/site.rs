@@ -22,7 +22,6 @@ pub struct Site {
     cpus: CpuSet,
     /// Those of them that other nodes have too.
     shared: CpuSet,
-    control: CpuSet,
     interfaces: Vec<Interface>,
     services: Option<Services>,
     /// How many networks of containers there are.
@@ -95,12 +94,11 @@ impl Protocol {
 }
 
 impl Site {
-    /// A node of a testbed by its number. `control` are CPUs that no node owns, none if there are no such; `services` what
-    /// clients reach through this node.
+    /// A node of a testbed by its number. `services` are what clients reach through this node.
     ///
     /// # Errors
     /// When there is no such node.
-    pub fn new(testbed: &Testbed<'_>, number: usize, control: &CpuSet, services: Option<Services>) -> Result<Self> {
+    pub fn new(testbed: &Testbed<'_>, number: usize, services: Option<Services>) -> Result<Self> {
         let topology = testbed.topology();
         let nodes = topology.nodes();
         let node = nodes.get(number).with_context(|| format!("find node {number} of {}", nodes.len()))?;
@@ -119,7 +117,6 @@ impl Site {
             number,
             shared: cpus.without(&alone),
             cpus,
-            control: control.clone(),
             interfaces: interfaces(topology, number),
             services,
             networks: topology.networks(),
@@ -151,11 +148,6 @@ impl Site {
     /// Those of them that other nodes have too.
     pub fn shared_cpus(&self) -> &CpuSet {
         &self.shared
-    }
-
-    /// CPUs for everything else; none where there are no others.
-    pub fn control_cpus(&self) -> &CpuSet {
-        &self.control
     }
 
     /// What the node's interfaces are called, and where they lead: those to the first node first.

@@ -14,7 +14,7 @@ use rig_facts::store::{RunState, Store};
 use rig_run::run::agents::Agents;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{AgentProcess, Datapath, LostAgent, Settings, Site, UnknownCommand};
+use rig_testbed::datapath::{self, Agent, Datapath, LostAgent, Site, UnknownCommand};
 use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::Topology;
 use rig_testbed::{Placement, Testbed};
@@ -67,7 +67,7 @@ fn overlay(window: &str) -> String {
 
 /// The agents of all runs in this world.
 fn agents_at_work() -> Vec<u32> {
-    let is_agent = |process: &world::Process| process.command.contains(" agent ");
+    let is_agent = |process: &world::Process| [" agent ", " --on-stdio"].iter().any(|of| process.command.contains(of));
     world::processes().into_iter().filter(is_agent).map(|process| process.pid).collect()
 }
 
@@ -93,7 +93,7 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
                 let shares = rig.placement().of(&scenario.topology, scenario.dut).unwrap();
                 let mut testbed = Testbed::build_on(host.as_mut(), &scenario.topology, &shares).unwrap();
                 testbed.route_pools().unwrap();
-                let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
+                let agents = Agents::attach(scenario, &testbed, rig_datapaths::ALL).unwrap();
                 let counters = agents.counters().unwrap_or_else(|error| panic!("{what}: {error:#}"));
                 let (name, node, _) = &counters[0];
                 assert_eq!((name.as_str(), node.as_str()), (path, "lb"));
@@ -249,12 +249,13 @@ fn with_program(program: &Path, body: impl FnOnce(&Testbed<'_>, &Site)) {
     let cpus = Placement::new(&CpuSet::allowed().unwrap(), &[], 1).unwrap().of(&topology, None).unwrap();
     let host = Local::uncounted().unwrap().with_program(program.to_owned());
     let testbed = Testbed::build_in(host, &topology, topology.plan(&[cpus[0].clone(), cpus[0].clone()])).unwrap();
-    let site = Site::new(&testbed, 0, &CpuSet::default(), None).unwrap();
+    let site = Site::new(&testbed, 0, None).unwrap();
     body(&testbed, &site);
 }
 
-fn settings() -> Settings {
-    serde_json::from_value(json!({ "time_ns": 100 })).unwrap()
+fn attach(testbed: &Testbed<'_>, spin: &'static dyn Datapath, site: &Site) -> anyhow::Result<Box<dyn Agent>> {
+    let settings = serde_json::from_value(json!({ "time_ns": 100 })).unwrap();
+    datapath::start(testbed.host(), spin, site, &settings)?.attached()
 }
 
 #[test]
@@ -288,7 +289,7 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
             fs::write(&program, format!("#!/bin/bash\n{script}\n")).unwrap();
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
             with_program(&program, |testbed, site| {
-                let error = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap_err();
+                let error = attach(testbed, spin, site).unwrap_err();
                 let said = format!("{error:#}");
                 assert!(
                     error.is::<LostAgent>() && said.contains("spin on a") && said.contains(why),
@@ -301,7 +302,7 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
         let refusal = r#"{"refused":{"number":0,"why":{"causes":["spend time","the verifier says no"]}}}"#;
         fs::write(&program, format!("#!/bin/bash\necho '{greeting}'; echo '{refusal}'; cat >/dev/null\n")).unwrap();
         with_program(&program, |testbed, site| {
-            let error = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap_err();
+            let error = attach(testbed, spin, site).unwrap_err();
             assert!(!error.is::<LostAgent>());
             assert_eq!(format!("{error:#}"), "spend time: the verifier says no");
         });
@@ -312,7 +313,7 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
         )
         .unwrap();
         with_program(&program, |testbed, site| {
-            let mut agent = AgentProcess::attach(testbed.host(), spin, site, &settings()).unwrap();
+            let mut agent = attach(testbed, spin, site).unwrap();
             let error = agent.counters().unwrap_err();
             assert_eq!(error.to_string(), "spin on a died (exit status: 3): ouch");
             let error = agent.counters().unwrap_err();

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use rig_run::run::Execute;
 use rig_run::run::agents::Agents;
 use rig_suite::suite::{Scenario, Suite, Timing};
-use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
@@ -52,7 +51,7 @@ fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed<'_>, &Agents)) {
         let shares = rig.placement().of(topology, scenario.dut).unwrap();
         let mut testbed = world::testbed(topology, topology.plan(&shares));
         testbed.route_pools().unwrap();
-        let agents = Agents::attach(scenario, &testbed, &CpuSet::new([]), rig_datapaths::ALL).unwrap();
+        let agents = Agents::attach(scenario, &testbed, rig_datapaths::ALL).unwrap();
         body(&testbed, &agents);
         agents.detach().unwrap();
     });

@@ -9,7 +9,7 @@ use rig_sys::counters::Interface;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
-use rig_testbed::datapath::{AgentProcess, Settings, Site};
+use rig_testbed::datapath::{self, Agent, Settings, Site, Starting};
 use rig_testbed::topology::{Endpoint, Endpoints, Family, Layout, Path, Topology, WireOptions};
 use rig_testbed::{Place, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
@@ -34,20 +34,19 @@ fn named(name: &str) -> Path {
 /// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
 struct Bed {
     /// Of the path's datapath, where it has one; they end before the testbed does.
-    _agents: Vec<AgentProcess>,
+    _agents: Vec<Box<dyn Agent>>,
     testbed: Testbed<'static>,
     endpoints: Vec<Endpoint>,
 }
 
 /// What the nodes of a path have to run so that they carry anything.
-fn agents(testbed: &Testbed<'static>) -> Vec<AgentProcess> {
+fn agents(testbed: &Testbed<'static>) -> Vec<Box<dyn Agent>> {
     let Some(name) = testbed.topology().path().datapath() else { return Vec::new() };
-    let datapath = rig_datapaths::ALL.find(name).unwrap();
+    let kind = rig_datapaths::ALL.find(name).unwrap();
     let attach = |node| {
-        let control = CpuSet::default();
-        let site = Site::new(testbed, node, &control, None).unwrap();
-        AgentProcess::attach(testbed.host(), datapath, &site, &Settings::new())
-            .unwrap_or_else(|error| panic!("{name}: {error:#}"))
+        let site = Site::new(testbed, node, None).unwrap();
+        let starting = datapath::start(testbed.host(), kind, &site, &Settings::new());
+        starting.and_then(Starting::attached).unwrap_or_else(|error| panic!("{name}: {error:#}"))
     };
     (0..testbed.topology().nodes().len()).map(attach).collect()
 }

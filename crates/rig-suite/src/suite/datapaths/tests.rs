@@ -1,5 +1,5 @@
 use anyhow::bail;
-use rig_testbed::datapath::{Asked, Datapath, Live, Site, read_settings};
+use rig_testbed::datapath::{Asked, Attach, Datapath, Live, Process, Site, read_settings};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -36,6 +36,12 @@ impl Datapath for Anywhere {
         read_settings::<Own>(arguments).map(drop)
     }
 
+    fn process(&self) -> Process<'_> {
+        Process::Agent(self)
+    }
+}
+
+impl Attach for Anywhere {
     fn attach(&self, _site: &Site, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
         bail!("nothing is attached here")
     }
