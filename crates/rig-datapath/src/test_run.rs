@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use libbpf_rs::{Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput, ProgramOutput};
+use rig_sys::signal;
 
 use crate::Error;
 use crate::object::program as find;
@@ -72,10 +73,22 @@ pub fn run(
         repeat,
         ..ProgramInput::default()
     };
-    let output = find(object, program)?.test_run(input).map_err(|source| Error::TestRun { program, source })?;
+    let output = all_repetitions(object, program, input)?;
     Ok(Outcome {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
         each: output.duration,
     })
+}
+
+/// Between two repetitions the kernel gives up as soon as there is a signal for the thread, though it be one that the process ignores, such as
+/// SIGCHLD while another thread starts a program: so none comes before the last.
+pub(crate) fn all_repetitions<'a>(
+    object: &Object,
+    program: &'static str,
+    input: ProgramInput<'a>,
+) -> Result<ProgramOutput<'a>, Error> {
+    let found = find(object, program)?;
+    let failed = |source| Error::TestRun { program, source };
+    signal::deferred(|| found.test_run(input)).map_err(|error| failed(error.into()))?.map_err(failed)
 }

@@ -1,6 +1,8 @@
-//! The signals that ask a program to stop.
+//! The signals that ask a program to stop, and calls that none may cut short.
 
 use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
 use std::thread;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -48,4 +50,50 @@ pub fn on_stop_or_hangup(
         }
     };
     thread::Builder::new().name("signals".into()).spawn(watch).map(|_| ())
+}
+
+/// Runs `body` while no signal comes to the calling thread; one that came meanwhile does afterwards. For calls that the kernel gives up as
+/// soon as a signal is there, however far they are, and that cannot be made again.
+///
+/// # Errors
+/// The kernel's.
+pub fn deferred<T>(body: impl FnOnce() -> T) -> io::Result<T> {
+    struct Restored(libc::sigset_t);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            // SAFETY: the set is the one that the kernel gave for this thread.
+            let _always_valid = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+        }
+    }
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: sigfillset writes the first set, and pthread_sigmask reads it and writes the second.
+    let before = unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        match libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) {
+            0 => before.assume_init(),
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
+    };
+    let _restored = Restored(before);
+    Ok(body())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_signal_comes_when_the_call_is_over() {
+        let came = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGUSR1, Arc::clone(&came)).unwrap();
+        let during = deferred(|| {
+            // SAFETY: the signal has a handler, and the thread is this one.
+            assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR1) }, 0);
+            came.load(Ordering::SeqCst)
+        });
+        assert_eq!((during.unwrap(), came.load(Ordering::SeqCst)), (false, true));
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libbpf_rs::{Object, ProgramInput};
 
 use crate::Error;
-use crate::object::program as find;
+use crate::test_run::all_repetitions;
 
 use super::control::Router;
 use super::load::{FROM_CONTAINER, FROM_UNDERLAY};
@@ -130,7 +130,7 @@ pub(super) fn run(
         repeat,
         ..ProgramInput::default()
     };
-    let output = find(object, program)?.test_run(input).map_err(|source| Error::TestRun { program, source })?;
+    let output = all_repetitions(object, program, input)?;
     Ok(Outcome {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),

@@ -1,5 +1,9 @@
 //! The cases that are timed, and that timing them does not change what becomes of them.
 
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use rig_datapath::balancer::ServiceStatus;
 use rig_datapath::balancer::replay::{self, ReplayProgram};
 use rig_datapath::test_run::Verdict;
@@ -62,4 +66,30 @@ fn a_case_that_is_repeated_stays_the_same() {
         let begun = begun(&lab.balancer.services().unwrap()) - begun(&before);
         assert!(last.is_none() || begun == u64::from(REPEAT), "{name}: {begun}");
     }
+}
+
+/// The kernel gives up repetitions as soon as a signal is there. A process whose threads start others gets SIGCHLD on any of its threads.
+#[test]
+fn no_signal_cuts_repetitions_short() {
+    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
+    let case = cases::all(&lab).into_iter().find(|case| matches!(case.expected, Expected::Dropped(_))).unwrap();
+    let done = AtomicBool::new(false);
+    let starts_others = || {
+        while !done.load(Ordering::Relaxed) {
+            Command::new("true").status().unwrap();
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(starts_others);
+        }
+        let outcomes: Vec<_> = (0..30)
+            .map(|_| {
+                replay::run(&lab.balancer, ReplayProgram::Forward, case.packet(), Some(lab.interface), 100_000)
+                    .map(|outcome| outcome.verdict)
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(Verdict::Drop))), "{outcomes:?}");
+    });
 }
