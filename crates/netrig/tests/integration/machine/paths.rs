@@ -40,7 +40,7 @@ struct Bed {
 }
 
 /// What the nodes of a path have to run so that they carry anything.
-fn agents(testbed: &Testbed<'static>) -> Vec<Box<dyn Agent>> {
+pub(super) fn agents(testbed: &Testbed<'_>) -> Vec<Box<dyn Agent>> {
     let Some(name) = testbed.topology().path().datapath() else { return Vec::new() };
     let kind = rig_datapaths::ALL.find(name).unwrap();
     let attach = |node| {
@@ -62,6 +62,20 @@ impl Bed {
     }
 
     fn build_on(family: Family, path: Path, containers: usize, wire: WireOptions, cpus: &[CpuSet]) -> Self {
+        let (topology, endpoints) = Self::topology(family, path, containers, wire);
+        let plan = topology.plan(&cpus[..topology.nodes().len()]);
+        Self::of(world::testbed(&topology, plan), endpoints)
+    }
+
+    /// What is built, without what makes it carry anything.
+    fn idle(family: Family, path: Path) -> Self {
+        let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+        let (topology, endpoints) = Self::topology(family, path, 2, WireOptions::default());
+        let testbed = world::testbed(&topology, topology.plan(&[cpu.clone(), cpu][..topology.nodes().len()]));
+        Self { _agents: Vec::new(), testbed, endpoints }
+    }
+
+    fn topology(family: Family, path: Path, containers: usize, wire: WireOptions) -> (Topology, Vec<Endpoint>) {
         let nodes: &[&str] = if path.layout() == Layout::One { &["a"] } else { &["a", "b"] };
         let endpoints: Vec<Endpoint> = nodes
             .iter()
@@ -74,7 +88,7 @@ impl Bed {
         let names: Vec<String> = nodes.iter().map(|&node| node.to_owned()).collect();
         let wire = (nodes.len() == 2).then_some(wire);
         let topology = Topology::new(&names, wire, path, &endpoints).unwrap().with_family(family).unwrap();
-        Self::of(world::testbed(&topology, topology.plan(&cpus[..nodes.len()])), endpoints)
+        (topology, endpoints)
     }
 
     fn of(testbed: Testbed<'static>, endpoints: Vec<Endpoint>) -> Self {
@@ -182,12 +196,25 @@ fn all_reach_all(bed: &Bed, what: &str) {
     }
 }
 
+/// By a plan that was read from JSON, as what goes to another process.
 #[test]
-fn every_endpoint_reaches_every_other() {
+fn every_endpoint_reaches_every_other_by_a_plan_that_was_read() {
     world::own(|| {
         for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
-            let bed = Bed::of_family(family, path, 3, WireOptions::default());
+            let (topology, ends) = Bed::topology(family, path, 3, WireOptions::default());
+            let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
+            let json = serde_json::to_string(&topology.plan(&[cpu.clone(), cpu][..topology.nodes().len()])).unwrap();
+            let plan = serde_json::from_str(&json).unwrap();
+            let bed = Bed::of(world::testbed(&topology, plan), ends);
             all_reach_all(&bed, &format!("{path} {family:?}"));
+            for interface in bed.testbed.plan().spaces().flat_map(|space| &space.interfaces) {
+                assert!(interface.mac.is_some() || interface.name == "br0", "{path}: {interface:?}");
+            }
+            for (place, space) in bed.all_places().zip(bed.testbed.plan().spaces()) {
+                for interface in space.interfaces.iter().filter_map(|own| Some((&own.name, own.mac?))) {
+                    assert_eq!(place.mac(interface.0).unwrap(), interface.1.0, "{path}: {}", place.name);
+                }
+            }
         }
     });
 }
@@ -219,30 +246,6 @@ fn routed_containers_share_nothing_but_their_router() {
     });
 }
 
-/// What goes to another process is the same testbed there.
-#[test]
-fn a_plan_that_was_read_from_json_is_built_as_any_other() {
-    world::own(|| {
-        for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
-            let (topology, ends) = Topology::smallest(path).unwrap();
-            let topology = topology.with_family(family).unwrap();
-            let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
-            let json = serde_json::to_string(&topology.plan(&[cpu.clone(), cpu])).unwrap();
-            let plan = serde_json::from_str(&json).unwrap();
-            let bed = Bed::of(world::testbed(&topology, plan), ends.into());
-            all_reach_all(&bed, &format!("{path} {family:?}"));
-            for interface in bed.testbed.plan().spaces().flat_map(|space| &space.interfaces) {
-                assert!(interface.mac.is_some() || interface.name == "br0", "{path}: {interface:?}");
-            }
-            for (place, space) in bed.all_places().zip(bed.testbed.plan().spaces()) {
-                for interface in space.interfaces.iter().filter_map(|own| Some((&own.name, own.mac?))) {
-                    assert_eq!(place.mac(interface.0).unwrap(), interface.1.0, "{path}: {}", place.name);
-                }
-            }
-        }
-    });
-}
-
 #[test]
 fn a_node_without_containers_reaches_the_containers_of_the_other() {
     world::own(|| {
@@ -260,7 +263,7 @@ fn a_node_without_containers_reaches_the_containers_of_the_other() {
 fn addresses_are_of_one_family_and_ready_at_once() {
     world::own(|| {
         for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
-            let bed = Bed::of_family(family, path, 2, WireOptions::default());
+            let bed = Bed::idle(family, path);
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();
                 assert_eq!(address.is_ipv6(), family == Family::Ipv6, "{path}: {address}");
@@ -360,9 +363,13 @@ fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
     world::own(|| {
         for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
             let (smallest, tunnel) = if family == Family::Ipv4 { (626, 50) } else { (1350, 70) };
-            let largest = if path == named("vrouter") { 16_000 } else { 65_535 };
-            let mtus = [1500, 9000, smallest, largest];
-            for &mtu in if path.layout() == Layout::One { &mtus[..1] } else { &mtus } {
+            let (mtus, largest) = ([1500, 9000, smallest, 65_535], 16_000);
+            let mtus = match path.layout() {
+                Layout::One => &mtus[..1],
+                _ if path == named("vrouter") => &[smallest, largest],
+                _ => &mtus,
+            };
+            for &mtu in mtus {
                 let bed = Bed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
                 let (a, b) = bed.ends();
                 let promised = bed.testbed.topology().endpoint_mtu();
@@ -521,7 +528,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
 fn endpoints_have_the_addresses_that_the_topology_says() {
     world::own(|| {
         for path in Path::plain() {
-            let bed = Bed::standard(path);
+            let bed = Bed::idle(Family::Ipv4, path);
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();
                 let bound = |ip: IpAddr| bed.place(endpoint).ns.run(|| UdpSocket::bind((ip, 0)).is_ok()).unwrap();
