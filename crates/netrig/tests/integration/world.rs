@@ -172,6 +172,13 @@ pub fn network_namespaces() -> BTreeSet<String> {
     found
 }
 
+/// Whether a process of this world has attached an eBPF program to something, by a link (bpf(2), `BPF_LINK_CREATE`).
+pub fn has_attached_program() -> bool {
+    let held = |pid| numbers(&format!("/proc/{pid}/fd")).map(move |fd| format!("/proc/{pid}/fd/{fd}"));
+    let is_link = |target: PathBuf| target.to_str() == Some("anon_inode:bpf_link");
+    numbers("/proc").flat_map(held).any(|fd| fs::read_link(fd).is_ok_and(is_link))
+}
+
 /// Entries of a directory that are numbers; none when it is gone.
 fn numbers(directory: &str) -> impl Iterator<Item = u32> + use<> {
     let entries = fs::read_dir(directory).ok().into_iter().flatten();

@@ -197,10 +197,9 @@ fn a_run_that_is_stopped_leaves_no_program_and_no_namespace() {
             run.stdout(Stdio::null()).stderr(Stdio::piped());
             std::os::unix::process::CommandExt::process_group(&mut run, 0);
             let mut run = run.spawn().unwrap();
-            // The run has begun to build its testbed when there are more network namespaces than before.
             let loaded = world::until(Duration::from_secs(60), || {
                 let has_ended = run.try_wait().unwrap().is_some();
-                (has_ended || world::network_namespaces().len() > 2).then_some(!has_ended)
+                (has_ended || world::has_attached_program()).then_some(!has_ended)
             });
             if loaded != Some(true) {
                 let mut said = String::new();
