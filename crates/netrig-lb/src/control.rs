@@ -14,7 +14,7 @@ use rig_cli::streams::{note, print};
 use rig_service::AskError;
 use rig_service::lock::Lock;
 use rig_service::log::LogOptions;
-use rig_stats::units::{PerSecond, Span};
+use rig_stats::units::{PerSecond, Span, counted};
 use rig_sys::netlink::Netlink;
 use rig_sys::socket::{NamedAddress, parse_address};
 
@@ -185,9 +185,12 @@ fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
 }
 
 fn done(reply: Reply) -> Result<Exit, Failure> {
-    if let Reply::Done(said) = reply {
-        let lines: String = said.into_iter().map(|line| line + "\n").collect();
-        print(&lines)?;
+    match reply {
+        Reply::Done(said) => print(&said.into_iter().map(|line| line + "\n").collect::<String>())?,
+        Reply::Ended(count) => {
+            print(&format!("{}\n", counted(count, "connection has ended", "connections have ended")))?;
+        }
+        _ => {}
     }
     Ok(Exit::Done)
 }

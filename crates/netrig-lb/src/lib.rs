@@ -8,8 +8,6 @@
 //! [`command`] chooses what does it: [`ipvsadm`] for options, `views` for what is looked at. Their texts are made by pure
 //! functions of a [`message::Status`]: `listing`, `drops`, `overview`, `trace_text`, [`metrics`].
 //!
-//! [`Service`] is that control plane on a thread of another program: what a suite measures is what users run.
-//!
 //! All changes go through the control plane, which alone writes the tables; [`message`] is what is said over the socket.
 
 #![forbid(unsafe_code)]
@@ -35,7 +33,7 @@ pub mod settings;
 mod trace_text;
 mod views;
 
-pub use daemon::service::{Body, Service};
+pub use instance::BALANCER;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.

@@ -21,7 +21,7 @@ pub enum Request {
     Edits(Vec<Edit>),
     /// Sets the counters of one service, or of all, to zero: listings count from here. Metrics go on.
     Zero(Option<ServiceKey>),
-    /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Done`], which says how many.
+    /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Ended`].
     Flush { service: Option<ServiceKey>, backend: Option<SocketAddr> },
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
@@ -38,6 +38,8 @@ pub enum Reply {
     Connections(Vec<ConnectionEntry>),
     /// What was done, where there is something to say.
     Done(Vec<String>),
+    /// How many connections were ended.
+    Ended(u64),
     Text(String),
     Trace(Box<Trace>),
 }

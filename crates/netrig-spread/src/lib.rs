@@ -24,7 +24,6 @@ pub mod settings;
 #[cfg(feature = "simulate")]
 mod simulate;
 
-pub use daemon::service::{Body, Service};
 #[cfg(feature = "fuzz")]
 pub use exercise::exercise;
 pub use instance::SPREADER;

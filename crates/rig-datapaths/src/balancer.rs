@@ -1,22 +1,24 @@
-//! netrig's own balancer, as `netrig lb run` runs it: the same settings, the same control plane, in this process.
+//! netrig's own balancer, `netrig lb run` on the node between clients and servers.
 
 mod commands;
 mod settings;
 
-use anyhow::{Context, Result, bail};
-use netrig_lb::Service;
+use anyhow::Result;
+use netrig_lb::BALANCER;
 use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
 use rig_datapath::balancer::{Balancer as Programs, Generic, Sizes};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
-    Asked, Attach, BackendState, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Process, ServiceState,
-    Settings, Site, State,
+    Asked, BackendState, Command, Control, Datapath, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess,
+    ServiceState, Settings, Site, Start, Starting, State,
 };
+use rig_testbed::host::Host;
 use serde_json::{Map, Value};
 
-use super::{node, stands_between};
+use super::stands_between;
 
 /// XDP programs on the wires to clients and servers.
 #[derive(Debug)]
@@ -61,83 +63,73 @@ impl Datapath for Balancer {
     }
 
     fn process(&self) -> Process<'_> {
-        Process::Agent(self)
+        Process::Service(self)
     }
 }
 
-impl Attach for Balancer {
-    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
-        Ok(Box::new(Balancing::start(site, settings).context("start the balancer")?))
+impl Start for Balancer {
+    fn start(&self, host: &dyn Host, site: &Site, settings: &Settings) -> Result<Box<dyn Starting>> {
+        let devices: Vec<String> = site.interfaces().iter().map(|interface| interface.name.clone()).collect();
+        let settings = settings::in_force(settings);
+        let text = settings::text(&settings, site.services()?, &devices, site.cpus())?;
+        let service = ServiceProcess::start(host, self.name(), site, (&ARGUMENTS, &BALANCER.protocol()), &text)?;
+        Ok(Box::new(ServiceAgent::new(service, Balancing { settings })))
     }
 }
+
+/// What it logs is what happens to its work.
+const ARGUMENTS: [&str; 5] = ["lb", "run", "--on-stdio", "--log-level", "error,netrig_lb::daemon::engine=info"];
 
 /// The balancer at work.
 #[derive(Debug)]
 struct Balancing {
-    service: Service,
     settings: Settings,
 }
 
-impl Balancing {
-    fn start(site: &Site, settings: &Settings) -> Result<Self> {
-        let devices: Vec<String> = site.interfaces().iter().map(|interface| interface.name.clone()).collect();
-        let settings = settings::in_force(settings);
-        let file = settings::file(&settings, site.services()?, &devices, site.cpus())?;
-        let spawn = |body: netrig_lb::Body| node::thread("balancer", body);
-        let service = Service::start(file, spawn).map_err(|failure| failure.error)?;
-        Ok(Self { service, settings })
-    }
-
-    fn status(&self) -> Result<Status> {
-        match self.service.ask(Request::Status)? {
-            Reply::Status(status) => Ok(*status),
-            other => bail!("the balancer answered something else: {other:?}"),
-        }
+fn status(service: &mut ServiceProcess) -> Result<Status> {
+    match service.ask(Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        other => Err(service.unasked(&other)),
     }
 }
 
-impl Live for Balancing {
-    fn version(&self) -> Result<String> {
+impl Control for Balancing {
+    fn begun(&mut self, _service: &mut ServiceProcess) -> Result<()> {
+        Ok(())
+    }
+
+    fn describe(&mut self, service: &mut ServiceProcess) -> Result<Description> {
+        let status = status(service)?;
         let forward = match self.settings.get("forward").and_then(Value::as_str) {
             Some("nat") => "NAT",
             _ => "FullNAT",
         };
-        Ok(format!("netrig {}, XDP native on veth, {forward}", env!("CARGO_PKG_VERSION")))
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn counters(&self) -> Result<Counters> {
-        let counted = self.service.counters()?;
-        Ok(Counters { counts: counted.counts, drops: counted.drops })
-    }
-
-    fn state(&self) -> Result<State> {
-        let status = self.status()?;
-        let services: Vec<ServiceState> = status.services.iter().map(service).collect();
+        let services: Vec<ServiceState> = status.services.iter().map(state).collect();
         let backends = services.iter().flat_map(|service| &service.backends);
         let mut more = Map::new();
         more.insert("capacity".to_owned(), status.table.capacity.into());
-        let said = self.service.said();
+        let said = service.logged();
         if !said.is_empty() {
             more.insert("said".to_owned(), said.into());
         }
-        Ok(State {
-            connections: Some(backends.map(|backend| backend.active + backend.inactive).sum()),
-            memory_bytes: Some(status.table.memory_bytes),
-            services,
-            more,
+        Ok(Description {
+            version: format!("netrig {}, XDP native on veth, {forward}", status.netrig_version),
+            settings: self.settings.clone(),
+            state: State {
+                connections: Some(backends.map(|backend| backend.active + backend.inactive).sum()),
+                memory_bytes: Some(status.table.memory_bytes),
+                services,
+                more,
+            },
         })
     }
 
-    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
-        commands::execute(self, name, arguments)
+    fn command(&mut self, service: &mut ServiceProcess, name: &str, arguments: &Value) -> Result<Value> {
+        commands::execute(service, name, arguments)
     }
 }
 
-fn service(entry: &ServiceEntry) -> ServiceState {
+fn state(entry: &ServiceEntry) -> ServiceState {
     let forward = match entry.forward {
         Forward::FullNat => "FullNat",
         Forward::Nat => "Masq",

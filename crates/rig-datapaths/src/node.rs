@@ -2,20 +2,11 @@
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
-use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, bail};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::process::die_with_parent;
-
-/// Starts a thread, which is on the same CPUs as the one that calls this.
-///
-/// # Errors
-/// When it cannot be started.
-pub(crate) fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.to_owned()).spawn(body).context("start a thread")
-}
 
 /// Starts a program, which ends with the thread that calls this.
 ///

@@ -1,24 +1,25 @@
-//! netrig's receive spreader, as `netrig spread run` runs it, for the interfaces of a node that lead to other nodes.
+//! netrig's receive spreader, `netrig spread run` for the interfaces of a node that lead to other nodes.
 
 use anyhow::{Context, Result, bail};
+use netrig_spread::SPREADER;
 use netrig_spread::actuator::Kind;
-use netrig_spread::message::{Happened, Interface, Logged, Reply, Request, Status};
-use netrig_spread::settings::{Changes, Rule, Settings as Rules};
-use netrig_spread::{Body, Service};
+use netrig_spread::message::{Happened, Interface as InterfaceStatus, Logged, Reply, Request, Status};
+use netrig_spread::settings::{Any, Changes, Wish};
 use rig_spread::history::{History, Moved};
 use rig_spread::{Order, Tuning};
 use rig_sys::advice::{NAMESPACES, rights};
-use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::CpuSet;
+use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
-    Asked, Attach, Command, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Settings, Site, State,
-    UnknownCommand, read_settings,
+    Asked, Command, Control, Datapath, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess, Settings,
+    Site, Start, Starting, State, UnknownCommand, read_settings,
 };
+use rig_testbed::host::Host;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use toml::Table;
 
 use crate::arguments::{Nothing, read};
-use crate::node;
 
 /// Which CPU processes what a node receives.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ const COMMANDS: &[Command] = &[
 /// What a suite can say of it, beside the settings that can change.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Own {
+struct SuiteSettings {
     /// The most preferred first.
     actuator: Option<Vec<Kind>>,
     tuning: Tuning,
@@ -44,7 +45,7 @@ fn divided(settings: &Settings) -> (Settings, Settings) {
     settings.clone().into_iter().partition(|(key, _)| is_own(key))
 }
 
-fn understood(settings: &Settings) -> Result<(Own, Changes), Mistake> {
+fn understood(settings: &Settings) -> Result<(SuiteSettings, Changes), Mistake> {
     let (own, changes) = divided(settings);
     Ok((read_settings(&own)?, read_settings(&changes)?))
 }
@@ -83,76 +84,72 @@ impl Datapath for Spreader {
     }
 
     fn process(&self) -> Process<'_> {
-        Process::Agent(self)
+        Process::Service(self)
     }
 }
 
-impl Attach for Spreader {
-    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
-        Ok(Box::new(Spreading::start(site, settings).context("start the receive spreader")?))
+impl Start for Spreader {
+    fn start(&self, host: &dyn Host, site: &Site, settings: &Settings) -> Result<Box<dyn Starting>> {
+        let (own, changes) = understood(settings)?;
+        let links: Vec<&str> = site.interfaces().iter().map(|link| link.name.as_str()).collect();
+        if links.is_empty() {
+            bail!("node {} has no interface that leads to another node", site.node());
+        }
+        // Without a word it takes all of the machine's, but for threads of a core that another is of.
+        let cpus = (*site.cpus() != CpuSet::online()?).then(|| site.cpus().clone());
+        let text = text(&links, cpus, &own, &changes)?;
+        let service = ServiceProcess::start(host, self.name(), site, (&ARGUMENTS, &SPREADER.protocol()), &text)?;
+        Ok(Box::new(ServiceAgent::new(service, Spreading { own, settings: Settings::new(), begun_ns: 0 })))
     }
+}
+
+const ARGUMENTS: [&str; 3] = ["spread", "run", "--on-stdio"];
+
+/// The text of the file of a spreader for these interfaces, and these CPUs where nothing else is said.
+fn text(links: &[&str], cpus: Option<CpuSet>, own: &SuiteSettings, changes: &Changes) -> Result<String> {
+    let mut changes = changes.clone();
+    // The file leaves out what a command has a word for.
+    changes.base = changes.base.filter(|base| *base != Wish::Any(Any::Any));
+    changes.cpus = changes.cpus.filter(|cpus| *cpus != Wish::Any(Any::Any)).or(cpus.map(Wish::This));
+    let interface = |link: &&str| -> Result<toml::Value> {
+        let mut table = Table::try_from(&changes)?;
+        table.insert("name".to_owned(), (*link).into());
+        if let Some(kinds) = &own.actuator {
+            table.insert("actuator".to_owned(), toml::Value::try_from(kinds)?);
+        }
+        table.insert("tuning".to_owned(), toml::Value::try_from(own.tuning)?);
+        Ok(table.into())
+    };
+    let interfaces = links.iter().map(interface).collect::<Result<Vec<_>>>()?;
+    Ok(Table::from_iter([("interface".to_owned(), interfaces.into())]).to_string())
 }
 
 /// The spreader of a node at work.
 #[derive(Debug)]
 struct Spreading {
-    service: Service,
+    own: SuiteSettings,
     settings: Settings,
-    /// CLOCK_MONOTONIC at which it began, nanoseconds, to a millisecond.
+    /// CLOCK_MONOTONIC of its machine at which it began, nanoseconds, to a millisecond.
     begun_ns: u64,
 }
 
+fn status(service: &mut ServiceProcess) -> Result<Status> {
+    match service.ask(Request::Status)? {
+        Reply::Status(status) => Ok(*status),
+        other => Err(service.unasked(&other)),
+    }
+}
+
+fn log(service: &mut ServiceProcess) -> Result<Vec<Logged>> {
+    match service.ask(Request::Events { after: 0 })? {
+        Reply::Events(events) => Ok(events),
+        other => Err(service.unasked(&other)),
+    }
+}
+
 impl Spreading {
-    fn start(site: &Site, settings: &Settings) -> Result<Self> {
-        let (own, changes) = understood(settings)?;
-        let links = site.interfaces();
-        if links.is_empty() {
-            bail!("node {} has no interface that leads to another node", site.node());
-        }
-        let rule = |name: &str| -> Result<Rule> {
-            let mut rule = Rule::of(name.parse().map_err(anyhow::Error::msg)?);
-            if let Some(kinds) = &own.actuator {
-                rule.actuators.clone_from(kinds);
-            }
-            rule.settings = changes.over(&rule.settings);
-            // Without a word it takes all of the machine's, but for threads of a core that another is of.
-            if rule.settings.cpus.is_none() && *site.cpus() != CpuSet::online()? {
-                rule.settings.cpus = Some(site.cpus().as_slice().to_vec());
-            }
-            rule.tuning = own.tuning;
-            Ok(rule)
-        };
-        let rules = links.iter().map(|link| rule(&link.name)).collect::<Result<_>>()?;
-        let spawn = |body: Body| node::thread("spreader", body);
-        let service = Service::start(Rules { rules, ..Rules::default() }, spawn)?;
-        let mut new = Self { service, settings: Settings::new(), begun_ns: 0 };
-        let status = new.status()?;
-        new.begun_ns = monotonic_ns().saturating_sub(status.uptime_ms * 1_000_000);
-        let requested = status.interfaces.first().context("find the interface that was taken")?.requested.clone();
-        if let (Value::Object(requested), Value::Object(own)) =
-            (serde_json::to_value(requested)?, serde_json::to_value(own)?)
-        {
-            new.settings = requested.into_iter().chain(own).collect();
-        }
-        Ok(new)
-    }
-
-    fn status(&self) -> Result<Status> {
-        match self.service.ask(Request::Status)? {
-            Reply::Status(status) => Ok(*status),
-            other => bail!("the spreader answered something else: {other:?}"),
-        }
-    }
-
-    fn log(&self) -> Result<Vec<Logged>> {
-        match self.service.ask(Request::Events { after: 0 })? {
-            Reply::Events(events) => Ok(events),
-            other => bail!("the spreader answered something else than its log: {other:?}"),
-        }
-    }
-
     /// What there is of an interface's moves.
-    fn history(&self, interface: &Interface, events: &[Logged], at_ns: u64) -> History {
+    fn history(&self, interface: &InterfaceStatus, events: &[Logged], at_ns: u64) -> History {
         let lost = events.first().map_or(0, |first| first.number - 1);
         let moves = events.iter().filter(|logged| logged.interface == interface.name).filter_map(|logged| {
             let Happened::Moved(moved) = logged.what else { return None };
@@ -184,41 +181,40 @@ impl Spreading {
     }
 }
 
-impl Live for Spreading {
-    fn version(&self) -> Result<String> {
-        let status = self.status()?;
+impl Control for Spreading {
+    fn begun(&mut self, service: &mut ServiceProcess) -> Result<()> {
+        let status = status(service)?;
+        self.begun_ns = service.counters()?.at_ns.saturating_sub(status.uptime_ms * 1_000_000);
+        let requested = status.interfaces.first().context("find the interface that was taken")?.requested.clone();
+        if let (Value::Object(requested), Value::Object(own)) =
+            (serde_json::to_value(requested)?, serde_json::to_value(&self.own)?)
+        {
+            self.settings = requested.into_iter().chain(own).collect();
+        }
+        Ok(())
+    }
+
+    fn describe(&mut self, service: &mut ServiceProcess) -> Result<Description> {
+        let status = status(service)?;
         let kinds: Vec<String> = status.interfaces.iter().map(|interface| interface.actuator.to_string()).collect();
-        Ok(format!("netrig {}, receive spreader, actuator {}", env!("CARGO_PKG_VERSION"), kinds.join(", ")))
-    }
-
-    fn settings(&self) -> Settings {
-        self.settings.clone()
-    }
-
-    fn counters(&self) -> Result<Counters> {
-        let counted = Service::counters(&self.status()?);
-        Ok(Counters { counts: counted.counts, drops: counted.drops })
-    }
-
-    fn state(&self) -> Result<State> {
-        let status = self.status()?;
-        let events = self.log()?;
-        let at_ns = monotonic_ns();
+        let version = format!("netrig {}, receive spreader, actuator {}", service.build(), kinds.join(", "));
+        let events = log(service)?;
+        let at_ns = service.counters()?.at_ns;
         let histories = status.interfaces.iter().map(|interface| self.history(interface, &events, at_ns));
         let mut state = State::default();
         state.more.insert("histories".to_owned(), serde_json::to_value(histories.collect::<Vec<_>>())?);
         state.more.insert("status".to_owned(), serde_json::to_value(status)?);
-        Ok(state)
+        Ok(Description { version, settings: self.settings.clone(), state })
     }
 
-    fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
+    fn command(&mut self, service: &mut ServiceProcess, name: &str, arguments: &Value) -> Result<Value> {
         match name {
             "set" => {
                 let changes: Changes = read(arguments)?;
                 let mut done = Vec::new();
-                for interface in self.status()?.interfaces {
+                for interface in status(service)?.interfaces {
                     let set = Request::Set { interface: interface.name, changes: changes.clone() };
-                    if let Reply::Done(lines) = self.service.ask(set)? {
+                    if let Reply::Done(lines) = service.ask(set)? {
                         done.extend(lines);
                     }
                 }
@@ -226,9 +222,44 @@ impl Live for Spreading {
             }
             "status" => {
                 let Nothing {} = read(arguments)?;
-                Ok(serde_json::to_value(self.status()?)?)
+                Ok(serde_json::to_value(status(service)?)?)
             }
             _ => bail!(UnknownCommand::of(&Spreader, name)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netrig_spread::settings::{Rule, Settings as File};
+    use rig_spread::Mode;
+
+    use super::*;
+
+    fn file(settings: Value, cpus: Option<CpuSet>) -> Vec<Rule> {
+        let (own, changes) = understood(&serde_json::from_value(settings).unwrap()).unwrap();
+        let text = text(&["eth0", "eth1"], cpus, &own, &changes).unwrap();
+        File::parse("spread.toml", &text).unwrap_or_else(|error| panic!("{error}\n{text}")).rules
+    }
+
+    #[test]
+    fn what_a_suite_says_is_what_the_file_says() {
+        let node = CpuSet::new([0, 2]);
+        let rules = file(json!({}), Some(node.clone()));
+        let mut expected = Rule::of("eth0".parse().unwrap());
+        expected.settings.cpus = Some(vec![0, 2]);
+        assert_eq!((rules.len(), &rules[0]), (2, &expected));
+        let rules = file(json!({ "cpus": "any", "base": "any" }), None);
+        assert_eq!(rules[1], Rule::of("eth1".parse().unwrap()));
+        let all = json!({
+            "actuator": Kind::ALL, "mode": "StaticVrss", "base": 3, "cpus": "1-3", "max_queue_pairs": 2, "min_queue_pairs": 1,
+            "exclude_primary": true, "independent_host_spreading": true, "tuning": { "hold": "2s", "looks": 7 }
+        });
+        let rules = file(all, Some(node));
+        let Rule { actuators, settings, tuning, .. } = &rules[0];
+        assert_eq!((&actuators[..], settings.mode, settings.base), (&Kind::ALL[..], Mode::StaticVrss, Some(3)));
+        assert_eq!((settings.cpus.as_deref(), settings.max_queue_pairs), (Some(&[1, 2, 3][..]), 2));
+        assert!(settings.exclude_primary && settings.independent_host_spreading);
+        assert_eq!((tuning.hold.0.as_secs(), tuning.looks), (2, 7));
     }
 }

@@ -10,7 +10,6 @@
 pub mod bpf_file_system;
 pub mod client;
 mod connections;
-pub mod embedded;
 pub mod files;
 pub mod http;
 pub mod lock;

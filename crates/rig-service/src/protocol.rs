@@ -48,6 +48,9 @@ pub struct Stamped {
     /// CPU time that it took.
     #[serde(default)]
     pub cpu_ns: u64,
+    /// That of the whole process since it was started.
+    #[serde(default)]
+    pub process_cpu_ns: u64,
     #[serde(flatten)]
     pub counters: Counters,
 }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, Failure, OrExit, in_words};
 use rig_cli::streams::print;
-use rig_sys::clock::{monotonic_ns, own_cpu_ns};
+use rig_sys::clock::{monotonic_ns, own_cpu_ns, process_cpu_ns};
 use rig_sys::netlink;
 use tracing::{error, info, warn};
 
@@ -255,7 +255,9 @@ fn answer<S: Service>(
             let counters = service.counters().map_err(Refusal::from);
             counters.map(|counters| {
                 let cpu_ns = own_cpu_ns().saturating_sub(cpu_before_ns);
-                Answer::Counters(Stamped { from_ns, to_ns: monotonic_ns(), cpu_ns, counters })
+                let (user, system) = process_cpu_ns();
+                let process_cpu_ns = user + system;
+                Answer::Counters(Stamped { from_ns, to_ns: monotonic_ns(), cpu_ns, process_cpu_ns, counters })
             })
         }
     };

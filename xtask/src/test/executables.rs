@@ -22,10 +22,9 @@ use crate::command::{cargo, root};
 
 /// Modules whose tests look at the CPUs of nodes or at what a busy machine delays: they pass beside others, and two of them would disturb each
 /// other.
-const SERIAL: [&str; 5] = [
+const SERIAL: [&str; 4] = [
     "netrig::integration machine",
     "netrig::integration spread",
-    "netrig-spread::actuators",
     "rig-datapath::integration endtoend",
     "rig-load::integration transactions",
 ];

@@ -1,9 +1,7 @@
 //! The balancer with its rules: what is asked is answered here, one after the other, and what is due is done in between.
 
-use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -11,7 +9,6 @@ use rig_cli::exit::{Exit, Failure, in_words};
 use rig_datapath::balancer::{Balancer, Handle};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
-use rig_stats::units::counted;
 use tracing::{info, warn};
 
 use super::counts::{Counts, Snapshot, key_of};
@@ -57,47 +54,7 @@ pub(super) struct Engine {
     /// Whether it ends although it persists.
     pub(super) detaches: bool,
     pub(super) troubles: Troubles,
-    pub(super) voice: Voice,
 }
-
-/// To whom it is told what happens.
-#[derive(Debug, Clone, Default)]
-pub(super) enum Voice {
-    /// The log.
-    #[default]
-    Log,
-    /// The program that runs it, too, when it asks.
-    Kept(Arc<Mutex<Vec<String>>>),
-}
-
-impl Voice {
-    pub(super) fn say(&self, line: impl Display) {
-        info!("{line}");
-        self.keep(line);
-    }
-
-    /// Something stands in the way.
-    pub(super) fn warn(&self, line: impl Display) {
-        warn!("{line}");
-        self.keep(line);
-    }
-
-    fn keep(&self, line: impl Display) {
-        match self {
-            Self::Log => {}
-            Self::Kept(said) => {
-                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                // What goes on for hours is told once a second at most; nobody reads so much.
-                if said.len() < MOST_KEPT {
-                    said.push(line.to_string());
-                }
-            }
-        }
-    }
-}
-
-/// Lines.
-const MOST_KEPT: usize = 1000;
 
 /// What stands in the way of work that is done again and again.
 #[derive(Debug, Default)]
@@ -206,7 +163,7 @@ impl Service for Engine {
             Request::Edit(edit) => self.edit(std::slice::from_ref(&edit)).map(Reply::Done),
             Request::Edits(edits) => self.edit(&edits).map(Reply::Done),
             Request::Zero(service) => self.zero(service).map(Reply::Done),
-            Request::Flush { service, backend } => self.flush(service, backend).map(Reply::Done),
+            Request::Flush { service, backend } => self.flush(service, backend).map(Reply::Ended),
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
             Request::Connections(filter) => {
                 list(self.balancer.handle(), filter, replies);
@@ -289,20 +246,20 @@ impl Engine {
         let trouble = swept
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
-        self.troubles.sweeping.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
+        self.troubles.sweeping.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     fn ask_for_neighbors(&mut self) {
         let trouble = self.balancer.ask_for_neighbors().err().map(|error| in_words(&error.into()));
-        self.troubles.neighbors.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
+        self.troubles.neighbors.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     fn each_second(&mut self) {
         self.ask_for_neighbors();
-        self.devices.watch(&mut self.balancer).iter().for_each(|line| self.voice.say(line));
+        self.devices.watch(&mut self.balancer).iter().for_each(|line| info!("{line}"));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
-        self.troubles.counting.now(trouble).into_iter().for_each(|line| self.voice.warn(line));
+        self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     /// All that a file would say of what is in force.
@@ -360,7 +317,7 @@ impl Engine {
         &self,
         service: Option<crate::message::ServiceKey>,
         backend: Option<std::net::SocketAddr>,
-    ) -> anyhow::Result<Vec<String>> {
+    ) -> anyhow::Result<u64> {
         // Those that were removed and still have connections are among them.
         let known = self.balancer.services()?;
         let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
@@ -372,8 +329,7 @@ impl Engine {
         if let Some(address) = backend.filter(|address| !has(*address)) {
             return Err(Refusal::new(format!("No such destination: {address}"), hint()).into());
         }
-        let ended = self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?;
-        Ok(vec![counted(ended, "connection has ended", "connections have ended")])
+        Ok(self.balancer.flush(service.map(|key| (protocol(key.protocol), key.address)), backend)?)
     }
 
     /// All or nothing. Says which services are not in force, and which are from now on.
@@ -384,7 +340,7 @@ impl Engine {
         if let Err(error) = self.balancer.apply(&config) {
             // Half of it may be done.
             self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
-                self.voice.warn(format_args!("the rules in force are incomplete: {}", in_words(&error.into())));
+                warn!("the rules in force are incomplete: {}", in_words(&error.into()));
             });
             return Err(error.into());
         }
@@ -461,7 +417,7 @@ impl Engine {
 
     fn back_to(&mut self, devices: &[crate::settings::Device], why: anyhow::Error) -> anyhow::Error {
         if let Err(error) = self.devices.set(&mut self.balancer, devices) {
-            self.voice.warn(in_words(&error));
+            warn!("{}", in_words(&error));
         }
         why
     }

@@ -11,7 +11,6 @@ mod engine;
 pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
-pub(super) mod service;
 mod status;
 mod trace;
 mod workers;
@@ -34,7 +33,7 @@ use tracing::{info, warn};
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{Engine, Options, Troubles, Voice};
+use self::engine::{Engine, Options, Troubles};
 use self::keep::Pins;
 use self::pace::Pace;
 use self::placed::Placements;
@@ -227,7 +226,6 @@ fn build(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Engine
         detaches: false,
         counts: Counts::default(),
         troubles: Troubles::default(),
-        voice: Voice::default(),
     };
     engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
     Ok(engine)

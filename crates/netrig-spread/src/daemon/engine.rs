@@ -74,8 +74,6 @@ pub(super) struct Engine {
     online: String,
     own: OwnTime,
     busy: Vec<(Duration, f64)>,
-    /// Whether what happens is told on standard error.
-    speaks: bool,
     next: Instant,
     next_losses: Instant,
     next_second: Instant,
@@ -94,13 +92,7 @@ impl Engine {
     ///
     /// # Errors
     /// Where nothing can be counted.
-    pub(super) fn start(
-        settings: Settings,
-        source: Source,
-        kept: Kept,
-        records: Option<PathBuf>,
-        speaks: bool,
-    ) -> Result<Self> {
+    pub(super) fn start(settings: Settings, source: Source, kept: Kept, records: Option<PathBuf>) -> Result<Self> {
         let ns = Arc::new(NetNs::of_current_thread()?);
         let receive = Arc::new(Receive::attach()?);
         let reading = receive.read(0)?;
@@ -125,7 +117,6 @@ impl Engine {
             online: online(),
             own: OwnTime { cpu_before: own_cpu_ns(), ..OwnTime::default() },
             busy: Vec::new(),
-            speaks,
             next: Instant::now(),
             next_losses: Instant::now(),
             next_second: Instant::now() + SECOND,
@@ -149,9 +140,7 @@ impl Engine {
     }
 
     fn tell(&mut self, interface: &str, what: Happened) {
-        if self.speaks
-            && let Happened::Said(words) = &what
-        {
+        if let Happened::Said(words) = &what {
             info!("{interface}: {words}");
         }
         let at = self.now();
@@ -523,7 +512,7 @@ impl Service for Engine {
 }
 
 /// What is counted of it in `status`.
-pub(super) fn counters(status: &Status) -> Counters {
+fn counters(status: &Status) -> Counters {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |name: String, count: u64| *counts.entry(name).or_default() += count;
     let mut dropped = 0;

@@ -11,7 +11,6 @@ mod losses;
 mod machine;
 mod port;
 mod record;
-pub(crate) mod service;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -57,7 +56,7 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
     let ended = serve(&files, instance::taken, |_| {
         keep::put_back_of_others(&files);
         guard = Some(keep::start_guard().or_exit(Exit::Failed)?);
-        start(settings, source, Kept::new(Some(files.clone())), run.records, true)
+        start(settings, source, Kept::new(Some(files.clone())), run.records)
     });
     // It sees the end of its input, and that nothing is left to put back.
     if let Some(mut guard) = guard {
@@ -73,20 +72,14 @@ pub(crate) fn run_on_stdio(metrics: Option<SocketAddr>, records: Option<PathBuf>
         let mut settings = Settings::parse(TEXT, text)?;
         settings.metrics = metrics.or(settings.metrics);
         exist(&settings)?;
-        start(settings, Source::Text, Kept::new(None), records, true)
+        start(settings, Source::Text, Kept::new(None), records)
     })
 }
 
-fn start(
-    settings: Settings,
-    source: Source,
-    kept: Kept,
-    records: Option<PathBuf>,
-    speaks: bool,
-) -> Result<Started<Engine>, Failure> {
+fn start(settings: Settings, source: Source, kept: Kept, records: Option<PathBuf>) -> Result<Started<Engine>, Failure> {
     let metrics = settings.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let only_named = settings.rules.iter().all(|rule| rule.name.is_name());
-    let service = Engine::start(settings, source, kept, records, speaks).or_exit(Exit::Lacking)?;
+    let service = Engine::start(settings, source, kept, records).or_exit(Exit::Lacking)?;
     if service.interfaces().next().is_none() && only_named {
         lacking(service.waiting()).or_exit(Exit::Lacking)?;
     }

@@ -23,7 +23,7 @@ use rig_cli::exit::{Exit, Failure, OrExit};
 use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
 use rig_sys::{advice, netns, process};
-use rig_testbed::datapath;
+use rig_testbed::datapath::{self, Machine};
 use rig_testbed::host::{self, Local};
 
 use crate::BUILD;
@@ -37,8 +37,9 @@ pub fn worker() -> Result<Exit, Failure> {
 
 /// The body of the hidden `host` subcommand.
 pub fn host() -> Result<Exit, Failure> {
-    gain_privilege()?;
-    let mut host = Local::new().or_exit(Exit::Failed)?;
+    let rootless = gain_privilege()?;
+    let host = Local::new().or_exit(Exit::Failed)?;
+    let mut host = host.with_datapaths(rig_datapaths::ALL, Machine { rootless });
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }

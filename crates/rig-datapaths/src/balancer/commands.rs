@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
 use netrig_lb::message::{BackendOptions, Edit, Reply, Request, ServiceKey, ServiceOptions, Status};
-use netrig_lb::settings::protocol;
-use rig_testbed::datapath::{Command, Mistake, Settings, UnknownCommand, read_settings};
+use rig_testbed::datapath::{Command, Mistake, ServiceProcess, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Balancer, Balancing};
+use super::{Balancer, status};
 use crate::arguments::{Nothing, Weight, Which, is_meant, read};
 
 pub(super) const ALL: &[Command] = &[
@@ -50,51 +49,53 @@ pub(super) fn check(name: &str, arguments: &Settings) -> Result<(), Mistake> {
     }
 }
 
-pub(super) fn execute(balancing: &Balancing, name: &str, arguments: &Value) -> Result<Value> {
+pub(super) fn execute(process: &mut ServiceProcess, name: &str, arguments: &Value) -> Result<Value> {
     match name {
         "weight" => {
             let Weight { service, backend, weight } = read(arguments)?;
-            let meant = meant(&balancing.status()?, service.as_ref(), Some(&backend))?;
+            let meant = meant(&status(process)?, service.as_ref(), Some(&backend))?;
             let options = BackendOptions { weight: Some(weight), ..BackendOptions::default() };
             let edit = |(service, backend): &(ServiceKey, Option<SocketAddr>)| {
                 backend.map(|backend| Edit::EditBackend { service: *service, backend, options: options.clone() })
             };
-            edited(balancing, meant.iter().filter_map(edit).collect())
+            edited(process, meant.iter().filter_map(edit).collect())
         }
         "scheduler" => {
             let SetScheduler { service, scheduler } = read(arguments)?;
-            let meant = meant(&balancing.status()?, service.as_ref(), None)?;
+            let meant = meant(&status(process)?, service.as_ref(), None)?;
             let options = ServiceOptions { scheduler: Some(scheduler), ..ServiceOptions::default() };
             let edit =
                 |(service, _): &(ServiceKey, _)| Edit::EditService { service: *service, options: options.clone() };
-            edited(balancing, meant.iter().map(edit).collect())
+            edited(process, meant.iter().map(edit).collect())
         }
         "flush" => {
             let Flush { service, backend } = read(arguments)?;
             let mut ended = 0;
-            for (service, backend) in meant(&balancing.status()?, service.as_ref(), backend.as_ref())? {
-                let service = (protocol(service.protocol), service.address);
-                ended += balancing.service.handle().flush(Some(service), backend)?;
+            for (service, backend) in meant(&status(process)?, service.as_ref(), backend.as_ref())? {
+                match process.ask(Request::Flush { service: Some(service), backend })? {
+                    Reply::Ended(count) => ended += count,
+                    other => return Err(process.unasked(&other)),
+                }
             }
             Ok(json!({ "ended": ended }))
         }
         "counters" => {
             let Nothing {} = read(arguments)?;
-            Ok(serde_json::to_value(&balancing.status()?.services)?)
+            Ok(serde_json::to_value(&status(process)?.services)?)
         }
         "status" => {
             let Nothing {} = read(arguments)?;
-            Ok(serde_json::to_value(balancing.status()?)?)
+            Ok(serde_json::to_value(status(process)?)?)
         }
         _ => Err(UnknownCommand::of(&Balancer, name).into()),
     }
 }
 
-fn edited(balancing: &Balancing, edits: Vec<Edit>) -> Result<Value> {
+fn edited(process: &mut ServiceProcess, edits: Vec<Edit>) -> Result<Value> {
     let changed = edits.len();
-    match balancing.service.ask(Request::Edits(edits))? {
+    match process.ask(Request::Edits(edits))? {
         Reply::Done(said) => Ok(json!({ "changed": changed, "said": said })),
-        other => bail!("the balancer answered something else: {other:?}"),
+        other => Err(process.unasked(&other)),
     }
 }
 

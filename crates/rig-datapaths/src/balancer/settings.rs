@@ -40,13 +40,13 @@ pub(super) fn in_force(said: &Settings) -> Settings {
     all
 }
 
-/// The file of a balancer between clients and servers.
-pub(super) fn file(
+/// The text of the file of a balancer between clients and servers.
+pub(super) fn text(
     settings: &Settings,
     services: &Services,
     devices: &[String],
     cpus: &CpuSet,
-) -> Result<netrig_lb::settings::Settings, Mistake> {
+) -> Result<String, Mistake> {
     let known = || OF_FILE.iter().chain(&OF_SERVICE).chain(&OF_BACKEND);
     if let Some(key) = settings.keys().find(|key| known().all(|other| other != key)) {
         let names: Vec<&str> = known().copied().collect();
@@ -82,7 +82,18 @@ pub(super) fn file(
     file.insert("devices".to_owned(), devices.to_vec().into());
     file.insert("cpus".to_owned(), cpus.to_string().into());
     file.insert("service".to_owned(), vec![toml::Value::from(service)].into());
-    netrig_lb::settings::Settings::parse("the balancer's settings", &file.to_string(), Completeness::Required)
+    Ok(file.to_string())
+}
+
+/// What that file says.
+fn file(
+    settings: &Settings,
+    services: &Services,
+    devices: &[String],
+    cpus: &CpuSet,
+) -> Result<netrig_lb::settings::Settings, Mistake> {
+    let text = text(settings, services, devices, cpus)?;
+    netrig_lb::settings::Settings::parse("the balancer's settings", &text, Completeness::Required)
         .map_err(|error| Mistake { key: None, what: error.what, hint: error.hint })
 }
 

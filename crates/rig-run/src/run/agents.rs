@@ -4,6 +4,7 @@
 //! testbed's namespaces.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
@@ -15,7 +16,7 @@ use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::{Description, Reading};
-use rig_testbed::datapath::{self, Asked, Counters, Datapath, Machine, Missing, Registry, Services, Site, Starting};
+use rig_testbed::datapath::{self, Counters, Missing, Registry, Services, Site, Starting};
 use rig_testbed::host::{Ability, Host, NotOnThisHost};
 use rig_testbed::topology::Layout;
 use rig_testbed::{Placement, Testbed};
@@ -25,6 +26,10 @@ use crate::run::Lack;
 
 /// What datapaths call the count of connections that have begun.
 const CONNECTIONS: &str = "connections";
+
+/// Agents that are being started at a time: each has programs that the kernel verifies, and none is to wait so long for a CPU that it
+/// is given up.
+const AT_ONCE: usize = 8;
 
 /// All agents of a scenario.
 #[derive(Debug)]
@@ -125,11 +130,22 @@ impl Observed {
 
 /// Why a scenario cannot be run on any machine; `None` when it can.
 pub fn impossible(scenario: &Scenario, datapaths: Registry) -> Option<Missing> {
-    with_each(scenario, datapaths, |datapath, asked| datapath.impossible(asked))
+    scenario.datapaths.iter().find_map(|setup| match datapaths.find(&setup.name) {
+        Some(datapath) => datapath.impossible(&asked(scenario, setup)),
+        None => Some(unknown(setup, datapaths)),
+    })
 }
 
-/// Why a scenario cannot be run on this machine, however it is configured; `None` when nothing speaks against it.
-pub fn not_here(scenario: &Scenario, placement: &Placement, datapaths: Registry, machine: Machine) -> Option<Lack> {
+/// Why a scenario cannot be run with its nodes on a host, however that is configured; `None` when nothing speaks against it.
+///
+/// # Errors
+/// When the host cannot be asked.
+pub fn not_here(
+    scenario: &Scenario,
+    placement: &Placement,
+    datapaths: Registry,
+    host: &dyn Host,
+) -> Result<Option<Lack>> {
     let lack = |Missing { found, remedy }: Missing| {
         let effect = format!("scenario {} is left out", scenario.id);
         Lack { found, effect, remedy }
@@ -137,26 +153,18 @@ pub fn not_here(scenario: &Scenario, placement: &Placement, datapaths: Registry,
     let workers = scenario.dut.filter(|_| scenario.topology.dut().is_some()).map_or(0, |dut| dut.workers);
     if !placement.has_cpus_for(workers) {
         let found = format!("{workers} workers need a CPU each");
-        return Some(lack(Missing::new(found, "use a machine with more CPUs, or name more with --cpus")));
+        return Ok(Some(lack(Missing::new(found, "use a machine with more CPUs, or name more with --cpus"))));
     }
-    let missing = || with_each(scenario, datapaths, |datapath, _| datapath.missing(&machine));
-    impossible(scenario, datapaths).or_else(missing).map(lack)
+    if let Some(missing) = impossible(scenario, datapaths) {
+        return Ok(Some(lack(missing)));
+    }
+    let mut missing = scenario.datapaths.iter().filter_map(|setup| host.missing(&setup.name).transpose());
+    Ok(missing.next().transpose()?.map(lack))
 }
 
 /// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
 pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
     scenario.profile.then(|| host.lacks(Ability::Stacks))?
-}
-
-fn with_each(
-    scenario: &Scenario,
-    datapaths: Registry,
-    found: impl Fn(&dyn Datapath, &Asked<'_>) -> Option<Missing>,
-) -> Option<Missing> {
-    scenario.datapaths.iter().find_map(|setup| match datapaths.find(&setup.name) {
-        Some(datapath) => found(datapath, &asked(scenario, setup)),
-        None => Some(unknown(setup, datapaths)),
-    })
 }
 
 fn unknown(setup: &DatapathSetup, datapaths: Registry) -> Missing {
@@ -183,14 +191,14 @@ fn services(scenario: &Scenario, testbed: &Testbed<'_>) -> Result<Services> {
 }
 
 impl Agents {
-    /// Puts to work what the scenario has on the nodes of `testbed`: all are started before the first is waited for. On paths with
-    /// networks it then looks whether containers reach those of their own, and no others.
+    /// Puts to work what the scenario has on the nodes of `testbed`: several are started before the first is waited for. On paths
+    /// with networks it then looks whether containers reach those of their own, and no others.
     ///
     /// # Errors
     /// Names what could not be set up, or the container that is not reached ([`rig_testbed::preflight::Unfit`]).
     pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, datapaths: Registry) -> Result<Self> {
         let topology = testbed.topology();
-        let mut begun = Vec::new();
+        let (mut begun, mut agents) = (VecDeque::new(), Vec::new());
         for setup in &scenario.datapaths {
             let Some(datapath) = datapaths.find(&setup.name) else {
                 let Missing { found, remedy } = unknown(setup, datapaths);
@@ -209,10 +217,17 @@ impl Agents {
                     Profiler::prepare(site.cpus());
                 }
                 let starting = datapath::start(testbed.host(), datapath, &site, &setup.settings)?;
-                begun.push(Begun { node, site, is_between, profile, starting });
+                begun.push_back(Begun { node, site, is_between, profile, starting });
+                if begun.len() == AT_ONCE
+                    && let Some(first) = begun.pop_front()
+                {
+                    agents.push(first.attached()?);
+                }
             }
         }
-        let agents = begun.into_iter().map(Begun::attached).collect::<Result<_>>()?;
+        for last in begun {
+            agents.push(last.attached()?);
+        }
         if topology.path().layout() == Layout::Several {
             testbed.check_networks().context("before the load")?;
         }
@@ -264,6 +279,14 @@ impl Agents {
     pub fn counters(&self) -> Result<Vec<(String, String, Counters)>> {
         let of = |(agent, reading): (&Agent, Reading)| (agent.name(), agent.on(), reading.counters);
         Ok(self.0.iter().zip(self.read()?).map(of).collect())
+    }
+
+    /// CPU time of the processes of all agents since they were started, ns.
+    ///
+    /// # Errors
+    /// When an agent does not tell.
+    pub(super) fn cpu_ns(&self) -> Result<u64> {
+        Ok(self.read()?.iter().map(|reading| reading.process_cpu_ns).sum())
     }
 
     /// The connections that each has counted, where it is between the ends of the load and counts them.

@@ -7,7 +7,7 @@ use rig_cli::exit::in_words;
 use rig_facts::record::LeftOut;
 use rig_facts::store::{RunId, Store, StoreError};
 use rig_suite::suite::{Scenario, Suite};
-use rig_testbed::datapath::{Machine, Registry};
+use rig_testbed::datapath::Registry;
 use rig_testbed::host::Host;
 use rig_testbed::{Dut, Placement};
 use serde::Serialize;
@@ -23,42 +23,44 @@ pub struct Lack {
     pub remedy: String,
 }
 
-/// Why the scenario cannot be made on this machine, and what to do about it; `None` when it can.
+/// Why the scenario cannot be made on a host's machine, and what to do about it; `None` when it can.
 pub fn why_not_here(
     scenario: &Scenario,
     placement: &Placement,
     datapaths: Registry,
-    machine: Machine,
+    host: &dyn Host,
 ) -> Option<String> {
     // What is not to be had at all comes before how many CPUs it would take.
     let smallest = scenario.dut.map(|dut| Dut { workers: 1, ..dut });
     let of_one = Scenario { dut: smallest, ..scenario.clone() };
-    if let Some(Lack { found, remedy, .. }) = not_here(&of_one, placement, datapaths, machine) {
-        return Some(format!("{found}: {remedy}"));
+    match not_here(&of_one, placement, datapaths, host) {
+        Ok(Some(Lack { found, remedy, .. })) => return Some(format!("{found}: {remedy}")),
+        Ok(None) => {}
+        Err(error) => return Some(in_words(&error)),
     }
     let workers = scenario.dut.map_or(0, |dut| dut.workers);
     (!placement.has_cpus_for(workers))
         .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
 }
 
-/// Datapaths that were tried out on this machine, each once, and why it does not take them.
+/// Datapaths that were tried out on a host, each once, and why it does not take them.
 #[derive(Debug)]
-pub struct TriedOut {
-    datapaths: Registry,
+pub struct TriedOut<'h> {
+    host: &'h dyn Host,
     refused: RefCell<BTreeMap<String, Option<String>>>,
 }
 
-impl TriedOut {
-    pub fn new(datapaths: Registry) -> Self {
-        Self { datapaths, refused: RefCell::default() }
+impl<'h> TriedOut<'h> {
+    pub fn new(host: &'h dyn Host) -> Self {
+        Self { host, refused: RefCell::default() }
     }
 
     /// Why a datapath of the scenario is not taken; `None` when all are. Asked of a scenario that nothing else speaks against.
     pub fn why_not(&self, scenario: &Scenario) -> Option<String> {
         let mut refused = self.refused.borrow_mut();
-        scenario.datapaths.iter().filter_map(|setup| self.datapaths.find(&setup.name)).find_map(|datapath| {
-            let tried = || datapath.try_out().err().map(|error| Unmade::new(error).reason());
-            refused.entry(datapath.name().to_owned()).or_insert_with(tried).clone()
+        scenario.datapaths.iter().find_map(|setup| {
+            let tried = || self.host.try_out(&setup.name).err().map(|error| Unmade::new(error).reason());
+            refused.entry(setup.name.clone()).or_insert_with(tried).clone()
         })
     }
 }

@@ -22,7 +22,7 @@ use rig_packet::search::Purpose;
 use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{LostAgent, Registry};
+use rig_testbed::datapath::{LostAgent, Machine, Registry};
 use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost};
 use rig_testbed::preflight::Unfit;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
@@ -136,7 +136,8 @@ impl Rig {
     /// # Errors
     /// As [`Self::on`].
     pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
-        Self::on(Box::new(Local::new()?.with_program(program)), cpus, nodes, cancel, datapaths)
+        let host = Local::new()?.with_program(program).with_datapaths(datapaths, Machine { rootless: false });
+        Self::on(Box::new(host), cpus, nodes, cancel, datapaths)
     }
 
     /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops a trial that runs; `datapaths` are those that
@@ -577,15 +578,16 @@ impl Execute for Rig {
             window: timing.phases.window.min(COST_WINDOW),
             ..timing.phases
         };
-        let runner = own_cpu_ns();
+        let before_ns = own_cpu_ns() + agents.cpu_ns()?;
         let stage = Stage::of(&testbed, &agents)?;
         let observed = trials.observe(stage, scenario, phases, false, &mut |_, _| ())?;
-        let runner = own_cpu_ns().saturating_sub(runner);
+        // Agents work for all nodes, as the runner does.
+        let all_ns = (own_cpu_ns() + agents.cpu_ns()?).saturating_sub(before_ns);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {
             let workers = observed.workers.iter().filter(|worker| node_of(&worker.name) == node.name);
             let workers: u64 = workers.map(|w| w.process_cpu.user_ns + w.process_cpu.system_ns).sum();
-            (workers + runner) as f64 * 100.0 / window_ns / node.cpus.len().max(1) as f64
+            (workers + all_ns) as f64 * 100.0 / window_ns / node.cpus.len().max(1) as f64
         };
         Ok(RigCost {
             nodes: observed.nodes.iter().map(|node| (node.name.clone(), own(node))).collect(),

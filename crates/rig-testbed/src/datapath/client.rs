@@ -110,6 +110,11 @@ impl ProcessClient {
         self.answer()
     }
 
+    /// The last lines that it has written on standard error.
+    pub(super) fn last_lines(&self) -> Vec<String> {
+        lines(&self.words.last.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Of an answer to something else.
     pub(super) fn unasked(&self, answer: &impl fmt::Debug) -> anyhow::Error {
         LostAgent(format!("{self} does not speak the protocol: it answered {answer:?}")).into()
@@ -234,9 +239,12 @@ impl LastWords {
         while !self.listener.is_finished() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        let last = mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner));
-        let text = String::from_utf8_lossy(&last);
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let lines = lines(&mem::take(&mut *self.last.lock().unwrap_or_else(PoisonError::into_inner)));
         if lines.is_empty() { String::new() } else { format!(": {}", visible_line(&lines.join("; "))) }
     }
+}
+
+fn lines(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }

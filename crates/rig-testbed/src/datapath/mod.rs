@@ -27,6 +27,7 @@ mod told;
 use std::fmt;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::process::AgentProcess;
@@ -239,7 +240,8 @@ pub struct Command {
 }
 
 /// A machine or a user that lacks something.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Missing {
     pub found: String,
     pub remedy: String,

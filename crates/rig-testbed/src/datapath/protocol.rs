@@ -67,6 +67,8 @@ pub struct Reading {
     pub at_ns: u64,
     /// CPU time that the reading took, ns.
     pub cost_ns: u64,
+    /// CPU time of its process since it was started, ns.
+    pub process_cpu_ns: u64,
     pub counters: Counters,
 }
 

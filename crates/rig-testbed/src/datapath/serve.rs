@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, bail};
 use rig_lines::{Error, Reader, Reply, Request, Writer, decode};
-use rig_sys::clock::{monotonic_ns, own_cpu_ns};
+use rig_sys::clock::{monotonic_ns, own_cpu_ns, process_cpu_ns};
 
 use super::protocol::{Answer, Description, PROTOCOL, Question, Reading, Refusal};
 use super::{Datapath, Live, Process};
@@ -79,7 +79,9 @@ impl Agent<'_> {
                 let before_ns = own_cpu_ns();
                 let at_ns = monotonic_ns();
                 let counters = live.counters()?;
-                Answer::Counters(Reading { at_ns, cost_ns: own_cpu_ns().saturating_sub(before_ns), counters })
+                let cost_ns = own_cpu_ns().saturating_sub(before_ns);
+                let (user, system) = process_cpu_ns();
+                Answer::Counters(Reading { at_ns, cost_ns, process_cpu_ns: user + system, counters })
             }
             Question::Describe => {
                 let (version, settings, state) = (live.version()?, live.settings(), live.state()?);

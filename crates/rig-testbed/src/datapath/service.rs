@@ -73,6 +73,20 @@ impl ServiceProcess {
         }
     }
 
+    /// The last lines of its log.
+    pub fn logged(&self) -> Vec<String> {
+        self.0.last_lines()
+    }
+
+    /// What it has counted, with its clock.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn counters(&mut self) -> Result<Reading> {
+        self.0.begin(&Question::<()>::Counters)?;
+        self.reading()
+    }
+
     /// Of an answer to something else.
     pub fn unasked(&self, answer: &impl fmt::Debug) -> anyhow::Error {
         self.0.unasked(answer)
@@ -90,7 +104,8 @@ impl ServiceProcess {
         match self.0.answer::<Answer<Value>, Refusal>()?? {
             Answer::Counters(stamped) => {
                 let counters = Counters { counts: stamped.counters.counts, drops: stamped.counters.drops };
-                Ok(Reading { at_ns: stamped.from_ns, cost_ns: stamped.cpu_ns, counters })
+                let (at_ns, cost_ns, process_cpu_ns) = (stamped.from_ns, stamped.cpu_ns, stamped.process_cpu_ns);
+                Ok(Reading { at_ns, cost_ns, process_cpu_ns, counters })
             }
             other => Err(self.0.unasked(&other)),
         }

@@ -14,6 +14,7 @@ use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, Window};
 use crate::accounting::Accountant;
+use crate::datapath::{Datapath, Machine, Missing, Registry};
 use crate::meter::Reading;
 use crate::namespaces::{Namespaces, NodeSpaces, Place};
 use crate::plan::Plan;
@@ -25,6 +26,8 @@ use crate::sampler::{NodeSample, Sampler};
 pub struct Local {
     /// Netrig's own; without one, that of this process.
     program: Option<PathBuf>,
+    datapaths: Registry,
+    machine: Machine,
     /// What this process might use when the value was made.
     allowed: CpuSet,
     nodes: Namespaces,
@@ -52,6 +55,8 @@ impl Local {
     pub fn uncounted() -> Result<Self> {
         Ok(Self {
             program: None,
+            datapaths: Registry::NONE,
+            machine: Machine { rootless: false },
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
             accountant: Accountant::paused(),
@@ -66,6 +71,12 @@ impl Local {
     #[must_use]
     pub fn with_program(self, program: PathBuf) -> Self {
         Self { program: Some(program), ..self }
+    }
+
+    /// That may be asked for these datapaths.
+    #[must_use]
+    pub fn with_datapaths(self, datapaths: Registry, machine: Machine) -> Self {
+        Self { datapaths, machine, ..self }
     }
 
     /// A namespace, `node` or `node/container`.
@@ -111,6 +122,14 @@ impl Host for Local {
             cores: shared_cores(),
             accounting: self.accountant.words(),
         })
+    }
+
+    fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
+        Ok(self.datapaths.find(datapath).and_then(|datapath| datapath.missing(&self.machine)))
+    }
+
+    fn try_out(&self, datapath: &str) -> Result<()> {
+        self.datapaths.find(datapath).map_or(Ok(()), Datapath::try_out)
     }
 
     fn keep_off(&self, cpus: &CpuSet) -> Result<()> {

@@ -29,6 +29,7 @@ pub use local::Local;
 pub use remote::Remote;
 pub use serve::serve;
 
+use crate::datapath::Missing;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
 use crate::preflight::Reachable;
@@ -48,6 +49,15 @@ pub trait Host: fmt::Debug {
     fn lacks(&self, _ability: Ability) -> Option<NotOnThisHost> {
         None
     }
+
+    /// What the host lacks for a datapath, as far as that is seen without trying it out.
+    fn missing(&self, datapath: &str) -> Result<Option<Missing>>;
+
+    /// Has the host take what a datapath is made of, and lets it go ([`Datapath::try_out`](crate::datapath::Datapath::try_out)).
+    ///
+    /// # Errors
+    /// What was refused, and when the host cannot be asked.
+    fn try_out(&self, datapath: &str) -> Result<()>;
 
     /// Keeps the program that does the host's own work off these CPUs, where it may use others.
     fn keep_off(&self, cpus: &CpuSet) -> Result<()>;

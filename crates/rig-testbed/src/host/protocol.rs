@@ -26,6 +26,8 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Facts, Mark, Program, Sampled, Window};
+use crate::datapath::Missing;
+use crate::datapath::protocol::Refusal;
 use crate::plan::Plan;
 use crate::preflight::{Reachable, Unfit};
 use crate::sampler::NodeSample;
@@ -63,6 +65,12 @@ pub enum ToHost {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Question {
     Facts,
+    Missing {
+        datapath: String,
+    },
+    TryOut {
+        datapath: String,
+    },
     KeepOff {
         cpus: CpuSet,
     },
@@ -138,6 +146,12 @@ pub enum FromHost {
 pub enum Answer {
     Done,
     Facts(Facts),
+    /// For a datapath.
+    Missing(Option<Missing>),
+    /// Why a datapath is not taken, where it is not.
+    TriedOut {
+        refusal: Option<Refusal>,
+    },
     /// The container that is not reached, or that receives what is for another.
     Networks {
         unfit: Option<Unfit>,

@@ -29,6 +29,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
 use super::{Ability, Facts, Host, LostHost, Mark, NotOnThisHost, Program, Sampled, Window};
+use crate::datapath::Missing;
 use crate::plan::Plan;
 use crate::preflight::Reachable;
 use crate::sampler::NodeSample;
@@ -194,6 +195,19 @@ impl Host for Remote {
 
     fn facts(&self) -> Result<Facts> {
         expect!(self, Question::Facts, Answer::Facts(facts) => facts)
+    }
+
+    fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
+        let question = Question::Missing { datapath: datapath.to_owned() };
+        expect!(self, question, Answer::Missing(missing) => missing)
+    }
+
+    fn try_out(&self, datapath: &str) -> Result<()> {
+        let question = Question::TryOut { datapath: datapath.to_owned() };
+        match expect!(self, question, Answer::TriedOut { refusal } => refusal)? {
+            Some(refusal) => Err(refusal.into_error()),
+            None => Ok(()),
+        }
     }
 
     fn lacks(&self, what: Ability) -> Option<NotOnThisHost> {

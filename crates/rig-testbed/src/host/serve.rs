@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use super::Host;
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
+use crate::datapath::protocol::Refusal;
 use crate::preflight::Unfit;
 
 /// How much may wait to be read by the runner until no more is read from processes.
@@ -165,6 +166,11 @@ impl Server<'_> {
         let done = |()| Answer::Done;
         Ok(match question {
             Question::Facts => Answer::Facts(self.host.facts()?),
+            Question::Missing { datapath } => Answer::Missing(self.host.missing(&datapath)?),
+            Question::TryOut { datapath } => {
+                let tried = self.host.try_out(&datapath);
+                Answer::TriedOut { refusal: tried.err().map(|error| Refusal::of(&error)) }
+            }
             Question::Now => Answer::Now { ns: self.host.now()? },
             Question::Mark => Answer::Mark(self.host.mark()?),
             Question::Between { begin, end } => Answer::Window(self.host.between(begin, end)?),

@@ -19,9 +19,12 @@ use super::selection::Selection;
 use crate::doctor::{Obstacles, Purpose};
 
 impl HostKind {
-    fn start(self, program: &Path) -> anyhow::Result<Box<dyn Host>> {
+    fn start(self, program: &Path, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
         Ok(match self {
-            Self::Local => Box::new(Local::new()?.with_program(program.to_owned())),
+            Self::Local => {
+                let local = Local::new()?.with_program(program.to_owned());
+                Box::new(local.with_datapaths(rig_datapaths::ALL, Machine { rootless }))
+            }
             Self::Child => Box::new(Remote::child(program)?),
         })
     }
@@ -41,15 +44,15 @@ impl Survey {
     pub fn make(kind: HostKind, selection: &mut Selection) -> Result<Self, Failure> {
         let rootless = gain_privilege()?;
         let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
-        let host = kind.start(&program).or_exit(Exit::Failed)?;
+        let host = kind.start(&program, rootless).or_exit(Exit::Failed)?;
         let cores = host.facts().or_exit(Exit::Failed)?.cores;
         let suite = &mut selection.suite;
         let placement = Placement::new(&selection.cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
         let obstacles = Obstacles::look_for(&suite.scenarios, Purpose::Run);
-        let tried_out = TriedOut::new(rig_datapaths::ALL);
+        let tried_out = TriedOut::new(host.as_ref());
         let left_out = leave_out(suite, &|scenario| {
             why_not_on(scenario, host.as_ref())
-                .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, Machine { rootless }))
+                .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, host.as_ref()))
                 .or_else(|| obstacles.why_not(scenario))
                 .or_else(|| scenario.profile.then(perf::probe)?.err().map(|error| format!("sample stacks: {error}")))
                 .or_else(|| tried_out.why_not(scenario))

@@ -14,7 +14,7 @@ use rig_facts::store::{RunState, Store};
 use rig_run::run::agents::Agents;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{self, Agent, Datapath, LostAgent, Site, UnknownCommand};
+use rig_testbed::datapath::{self, Agent, Datapath, LostAgent, Machine, Site, UnknownCommand};
 use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::Topology;
 use rig_testbed::{Placement, Testbed};
@@ -30,7 +30,10 @@ const HOSTS: [&str; 2] = ["local", "child"];
 
 fn host(kind: &str) -> Box<dyn Host> {
     match kind {
-        "local" => Box::new(Local::new().unwrap().with_program(NETRIG.into())),
+        "local" => {
+            let local = Local::new().unwrap().with_program(NETRIG.into());
+            Box::new(local.with_datapaths(rig_datapaths::ALL, Machine { rootless: false }))
+        }
         _ => Box::new(Remote::child(Path::new(NETRIG)).unwrap()),
     }
 }
@@ -90,6 +93,8 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
             for kind in HOSTS {
                 let what = format!("{path} on host {kind}");
                 let mut host = host(kind);
+                assert_eq!(host.missing(path).unwrap(), None, "{what}");
+                host.try_out(path).unwrap_or_else(|error| panic!("{what}: {error:#}"));
                 let shares = rig.placement().of(&scenario.topology, scenario.dut).unwrap();
                 let mut testbed = Testbed::build_on(host.as_mut(), &scenario.topology, &shares).unwrap();
                 testbed.route_pools().unwrap();

@@ -9,6 +9,7 @@ use rig_skip::{Lack, skip};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::napi;
 use rig_testbed::datapath::Machine;
+use rig_testbed::host::Local;
 use rig_testbed::topology::Path;
 use rig_testbed::{Dut, Testbed};
 
@@ -56,7 +57,8 @@ pub fn as_root(body: impl FnOnce()) {
 /// Whether the machine lacks what a scenario's path needs, which is told.
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
-    let lack = not_here(scenario, rig.placement(), rig_datapaths::ALL, Machine { rootless: false });
+    let here = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL, Machine { rootless: false });
+    let lack = not_here(scenario, rig.placement(), rig_datapaths::ALL, &here).unwrap();
     if let Some(rig_run::run::Lack { found, .. }) = &lack {
         let of = match path.name() {
             _ if found.contains("a CPU each") => Lack::Cpus,

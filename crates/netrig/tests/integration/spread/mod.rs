@@ -1,5 +1,6 @@
 //! `netrig spread` as a service: what it takes, moves and leaves as it was.
 
+mod actuators;
 mod lab;
 mod load;
 mod past;

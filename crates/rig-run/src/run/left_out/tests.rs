@@ -1,4 +1,6 @@
 use rig_sys::cpu::CpuSet;
+use rig_testbed::datapath::Machine;
+use rig_testbed::host::Local;
 
 use super::*;
 use crate::run::impossible;
@@ -11,8 +13,8 @@ fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
 fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<LeftOut> {
     let placement = Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let before = suite.scenarios.len();
-    let left_out =
-        leave_out(&mut suite, &|scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, Machine { rootless }));
+    let host = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL, Machine { rootless });
+    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, &host));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
     assert!(left_out.iter().flat_map(|one| &one.scenarios).all(|id| suite.scenario(id).is_none()));

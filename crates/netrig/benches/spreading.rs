@@ -17,10 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use netrig_spread::message::{Reply, Request, Status};
-use netrig_spread::settings::{self, Changes, Settings, Wish};
-use netrig_spread::{Body, Service, actuator::Kind};
+use anyhow::{Context, Result, ensure};
+use netrig_spread::actuator::Kind;
+use netrig_spread::message::Status;
 use rig_datapath::cputime::{CpuTime, Times};
 use rig_spread::Mode;
 use rig_spread::simulate::{self, Row, Rule, Scenario, scenarios};
@@ -28,6 +27,14 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rig_sys::process::{die_with_parent, in_namespace};
+use serde_json::{Value, json};
+
+#[path = "../tests/integration/stdio.rs"]
+#[allow(clippy::unwrap_used, dead_code, reason = "a benchmark ends where something fails, and asks less than tests do")]
+mod stdio;
+
+use self::stdio::Conversation;
 
 const QUEUES: u32 = 8;
 const FLOWS: usize = 8;
@@ -39,15 +46,15 @@ const RECEIVER: [u8; 4] = [10, 9, 0, 2];
 
 struct Lab {
     sender: NetNs,
-    receiver: Arc<NetNs>,
+    receiver: NetNs,
 }
 
 impl Lab {
     fn new() -> Result<Self> {
-        let lab = Self { sender: NetNs::create()?, receiver: Arc::new(NetNs::create()?) };
+        let lab = Self { sender: NetNs::create()?, receiver: NetNs::create()? };
         let mut netlink = Netlink::open(&lab.sender)?;
         netlink.add_veth(&VethPair { name: NAME, peer: NAME, peer_ns: &lab.receiver, queues: QUEUES, mtu: 1500 })?;
-        for (ns, address) in [(&lab.sender, SENDER), (&*lab.receiver, RECEIVER)] {
+        for (ns, address) in [(&lab.sender, SENDER), (&lab.receiver, RECEIVER)] {
             let mut netlink = Netlink::open(ns)?;
             netlink.add_address(NAME, address.into(), 24)?;
             netlink.set_up(NAME)?;
@@ -91,14 +98,14 @@ impl Arm {
 /// In force as long as it lives.
 struct InForce<'a> {
     lab: &'a Lab,
-    service: Option<Service>,
+    spreader: Option<Spreader>,
     irqbalance: Option<Child>,
     masked: bool,
 }
 
 impl<'a> InForce<'a> {
     fn new(lab: &'a Lab, arm: Arm) -> Result<Self> {
-        let mut new = Self { lab, service: None, irqbalance: None, masked: false };
+        let mut new = Self { lab, spreader: None, irqbalance: None, masked: false };
         match arm {
             Arm::Kernel => {}
             Arm::Irqbalance => {
@@ -115,8 +122,8 @@ impl<'a> InForce<'a> {
                 ethtool::set(&lab.receiver, NAME, Offload::Gro, true)?;
                 new.masked = true;
             }
-            Arm::StaticVrss => new.service = Some(spread(lab, Mode::StaticVrss)?),
-            Arm::Dynamic => new.service = Some(spread(lab, Mode::Dynamic)?),
+            Arm::StaticVrss => new.spreader = Some(spread(lab, Mode::StaticVrss)?),
+            Arm::Dynamic => new.spreader = Some(spread(lab, Mode::Dynamic)?),
         }
         Ok(new)
     }
@@ -143,30 +150,38 @@ impl Drop for InForce<'_> {
     }
 }
 
-fn spread(lab: &Lab, mode: Mode) -> Result<Service> {
+fn spread(lab: &Lab, mode: Mode) -> Result<Spreader> {
     spread_by(lab, Kind::Napi, mode)
 }
 
-fn spread_by(lab: &Lab, kind: Kind, mode: Mode) -> Result<Service> {
-    let mut rule = settings::Rule::of(NAME.parse().map_err(anyhow::Error::msg)?);
-    rule.actuators = vec![kind];
-    rule.settings.mode = mode;
-    let ns = lab.receiver.clone();
-    let spawn = |body: Body| -> Result<JoinHandle<()>> {
-        let work = move || {
-            if ns.enter().is_ok() {
-                body();
-            }
-        };
-        Ok(thread::Builder::new().name("spreader".into()).spawn(work)?)
-    };
-    Service::start(Settings { rules: vec![rule], ..Settings::default() }, spawn)
+fn spread_by(lab: &Lab, kind: Kind, mode: Mode) -> Result<Spreader> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.args(["spread", "run", "--on-stdio"]);
+    let command = in_namespace(die_with_parent(&mut command), &lab.receiver);
+    let mut conversation = Conversation::begin(command, "netrig-spread");
+    let (actuator, mode) = (kind.to_string(), mode.name());
+    conversation.starts(&format!("[[interface]]\nname = \"{NAME}\"\nactuator = \"{actuator}\"\nmode = \"{mode}\"\n"));
+    Ok(Spreader(Some(conversation)))
 }
 
-fn status(service: &Service) -> Result<Status> {
-    match service.ask(Request::Status)? {
-        Reply::Status(status) => Ok(*status),
-        other => bail!("{other:?}"),
+/// `netrig spread run`, until it is dropped.
+struct Spreader(Option<Conversation>);
+
+impl Spreader {
+    fn ask(&mut self, request: &Value) -> Result<Value> {
+        let spreader = self.0.as_mut().context("it has ended")?;
+        let mut answer = spreader.asks(&json!({ "ask": request })).map_err(|why| anyhow::anyhow!("{why}"))?;
+        Ok(answer["answer"].take())
+    }
+
+    fn status(&mut self) -> Result<Status> {
+        Ok(serde_json::from_value(self.ask(&json!("Status"))?["Status"].take())?)
+    }
+}
+
+impl Drop for Spreader {
+    fn drop(&mut self) {
+        self.0.take().map(Conversation::ends);
     }
 }
 
@@ -280,7 +295,7 @@ struct Trial {
 }
 
 fn trial(lab: &Lab, arm: Arm, clock: &CpuTime, time: Duration) -> Result<(Trial, Option<Status>)> {
-    let in_force = InForce::new(lab, arm)?;
+    let mut in_force = InForce::new(lab, arm)?;
     // Idle for long enough to be parked.
     thread::sleep(Duration::from_millis(1500));
     let streams = Streams::begin(lab, Some(LOW))?;
@@ -295,7 +310,7 @@ fn trial(lab: &Lab, arm: Arm, clock: &CpuTime, time: Duration) -> Result<(Trial,
     let p99 = pings[(pings.len() * 99 / 100).min(pings.len() - 1)];
     thread::sleep(Duration::from_millis(2500));
     let (full, t95) = burst(lab, time)?;
-    let status = in_force.service.as_ref().map(status).transpose()?;
+    let status = in_force.spreader.as_mut().map(Spreader::status).transpose()?;
     Ok((Trial { cost: cpu / (bytes as f64 / 1e9), p99, full, t95 }, status))
 }
 
@@ -369,7 +384,7 @@ fn simulated() {
 
 /// Datagrams of 16 flows under moves: how many came, how many behind a later one, and moves a minute.
 fn order(lab: &Lab, kind: Kind, time: Duration) -> Result<(u64, u64, f64)> {
-    let service = spread_by(lab, kind, Mode::StaticVmq)?;
+    let mut spreader = spread_by(lab, kind, Mode::StaticVmq)?;
     let to = lab.receiver.run(|| UdpSocket::bind((std::net::Ipv4Addr::from(RECEIVER), 0)))??;
     to.set_read_timeout(Some(Duration::from_millis(100)))?;
     let at = to.local_addr()?;
@@ -411,31 +426,30 @@ fn order(lab: &Lab, kind: Kind, time: Duration) -> Result<(u64, u64, f64)> {
         let mut base = 0;
         while begun.elapsed() < time {
             base = 1 - base;
-            let changes = Changes { base: Some(Wish::This(base)), ..Changes::default() };
-            service.ask(Request::Set { interface: NAME.to_owned(), changes })?;
+            spreader.ask(&json!({ "Set": { "interface": NAME, "changes": { "base": base } } }))?;
             thread::sleep(Duration::from_millis(40));
         }
         done.store(true, Ordering::Relaxed);
         receive.join().map_err(|_| anyhow::anyhow!("the receiver has failed"))
     })?;
-    let status = status(&service)?;
+    let status = spreader.status()?;
     let moves: u64 = status.interfaces[0].moves.total.values().sum();
     Ok((received, reordered, moves as f64 / begun.elapsed().as_secs_f64() * 60.0))
 }
 
 /// From all on one CPU to full rate, ms; and moves a minute while the load is the same.
 fn coalesced(lab: &Lab, time: Duration) -> Result<(f64, f64, Status)> {
-    let service = spread(lab, Mode::Dynamic)?;
+    let mut spreader = spread(lab, Mode::Dynamic)?;
     let streams = Streams::begin(lab, Some(LOW))?;
     thread::sleep(Duration::from_secs(5));
     let moves = |status: &Status| status.interfaces[0].moves.total.values().sum::<u64>();
-    let before = status(&service)?;
+    let before = spreader.status()?;
     thread::sleep(time * 3);
-    let after = status(&service)?;
+    let after = spreader.status()?;
     let late = (moves(&after) - moves(&before)) as f64 / (time * 3).as_secs_f64() * 60.0;
     let (_, t95) = burst(lab, time)?;
     drop(streams);
-    Ok((t95, late, status(&service)?))
+    Ok((t95, late, spreader.status()?))
 }
 
 fn median(values: impl IntoIterator<Item = f64>) -> f64 {
