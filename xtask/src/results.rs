@@ -1,5 +1,6 @@
 //! docs/RESULTS.md: what the suites found on the machine that wrote it.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
@@ -12,31 +13,43 @@ const PAGE: &str = "docs/RESULTS.md";
 const COMMAND: &str = "cargo xtask results";
 
 /// The suites of the page, and how they are run: all of them within half an hour.
-const SUITES: [(&str, &[&str]); 5] = [
-    ("layers", &["--budget", "5m"]),
-    ("namespaces", &["--budget", "4m"]),
-    ("overlay", &["--quick"]),
-    ("balancer", &["--quick"]),
-    ("spreading", &["--quick"]),
+const SUITES: [(&str, Extent, &[&str]); 5] = [
+    ("layers", Extent::Tables, &["--budget", "5m"]),
+    ("namespaces", Extent::Answer, &["--budget", "4m"]),
+    ("overlay", Extent::Answer, &["--quick"]),
+    ("balancer", Extent::Answer, &["--quick"]),
+    ("spreading", Extent::Answer, &["--quick"]),
 ];
 
-/// Runs one suite or all of them, unless `stored` says that the last run's will do, and writes what they found into the page.
+/// How much of a report the page has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// Its answer and first chart.
+    Answer,
+    /// Claims and tables, too.
+    Tables,
+}
+
+/// Runs one suite or all of them, unless `stored` says that the last run's will do, and writes what they found into the page. The whole
+/// report of each is beside its store.
 pub fn results(suite: Option<&str>, stored: bool) -> Result<ExitCode> {
-    let chosen: Vec<_> = SUITES.iter().filter(|(name, _)| suite.is_none_or(|suite| suite == *name)).collect();
+    let chosen: Vec<_> = SUITES.iter().filter(|(name, ..)| suite.is_none_or(|suite| suite == *name)).collect();
     if chosen.is_empty() {
-        eprintln!("{PAGE} has no such suite; it has {}", SUITES.map(|(name, _)| name).join(", "));
+        eprintln!("{PAGE} has no such suite; it has {}", SUITES.map(|(name, ..)| name).join(", "));
         return Ok(ExitCode::from(BAD_INPUT));
     }
     let built = build()?;
     if !built.success() {
         return Ok(code(built));
     }
-    for (suite, arguments) in chosen {
+    for (suite, extent, arguments) in chosen {
         if !stored {
             netrig(suite, &[&["run", suite], *arguments].concat())?;
         }
         let report = netrig(suite, &["report", "--format", "markdown"])?;
-        parts::write(PAGE, suite, COMMAND, &shown(&command(suite, arguments), &report)?)?;
+        let whole = store(suite).with_extension("md");
+        fs::write(&whole, &report).with_context(|| format!("write {}", whole.display()))?;
+        parts::write(PAGE, suite, COMMAND, &shown(&command(suite, arguments), &report, *extent)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -79,13 +92,15 @@ const LOOKED_UP: [&str; 3] = ["## Charts", "## Doubts", "## Scenarios"];
 
 /// The command, and what the Markdown report of its run answers: all before its charts, without its title; what stands
 /// below a heading is folded, and has no blocks of text.
-fn shown(command: &str, report: &str) -> Result<String> {
+fn shown(command: &str, report: &str, extent: Extent) -> Result<String> {
     let (_, body) = report.split_once("\n\n").context("the report has no title")?;
     let mut kept = vec![format!("`{command}`")];
     let mut below_heading = false;
     let mut paragraphs = paragraphs(body).into_iter().peekable();
     while let Some(paragraph) = paragraphs.next() {
-        if LOOKED_UP.contains(&paragraph.as_str()) {
+        let is_beyond = extent == Extent::Answer && paragraph.starts_with("## ");
+        if is_beyond || LOOKED_UP.contains(&paragraph.as_str()) {
+            below_heading |= is_beyond;
             break;
         }
         if let Some(heading) = paragraph.strip_prefix("## ") {
@@ -108,7 +123,9 @@ fn shown(command: &str, report: &str) -> Result<String> {
     if !below_heading {
         bail!("the report has nothing below its answer");
     }
-    kept.push("</details>".to_owned());
+    if extent == Extent::Tables {
+        kept.push("</details>".to_owned());
+    }
     Ok(kept.join("\n\n"))
 }
 
@@ -133,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_page_has_its_markers() {
-        parts::tests::has(PAGE, COMMAND, &SUITES.map(|(name, _)| name));
+        parts::tests::has(PAGE, COMMAND, &SUITES.map(|(name, ..)| name));
     }
 
     #[test]
@@ -143,7 +160,9 @@ mod tests {
         let expected = "`run`\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```\n\n<details>\n\
                         <summary>Claims</summary>\n\n- holds\n\n</details>\n\n<details>\n<summary>Results</summary>\n\n\
                         ± is.\n\n**a**\n\n|1|\n\nratio\n\n**b**\n\n|1|\n\n</details>";
-        assert_eq!(shown("run", report).unwrap(), expected);
-        assert!(shown("run", "# T\n\nrun\n\nmachine").is_err());
+        assert_eq!(shown("run", report, Extent::Tables).unwrap(), expected);
+        let answer = "`run`\n\n**An answer.**\n\nRun 1\n\nMachine\n\n```text\na\n\nb\n```";
+        assert_eq!(shown("run", report, Extent::Answer).unwrap(), answer);
+        assert!(shown("run", "# T\n\nrun\n\nmachine", Extent::Answer).is_err());
     }
 }

@@ -312,7 +312,9 @@ pub struct Times {
 }
 
 impl Phases {
-    /// The moments of a load that starts at `start_ns`.
+    /// The moments of a load that starts at `start_ns`: for the driver of suites, for workers and for the sessions between two machines.
+    /// These three and the front ends' `course` share what is alike, not one loop: sessions do no I/O, on which their fuzzing and
+    /// tests with clocks that go astray stand, and a transfer of a given size has no end that could be planned.
     pub fn starting_at(&self, start_ns: u64) -> Times {
         let after = |ns: u64, time: Duration| ns.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
         let begin_ns = after(start_ns, self.warm_up);

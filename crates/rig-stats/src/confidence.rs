@@ -13,7 +13,10 @@
 //!
 //! Where a figure cannot lie everywhere ([`Range`]), an interval ends where the range ends. The
 //! true value is never outside of the range, so that the part cut off never holds it: the interval holds the true value
-//! exactly as often as before. docs/decisions/bounded-intervals.md says why it is no transformation.
+//! exactly as often as before, and is never wider. A transformation (logit, logarithm) has no such property, has no value for a share of
+//! exactly 0 or 100 % or a count of zero, which idle CPUs and clean paths give in most trials, and is far wider on the open side:
+//! of 1.0 and 1.7 Student's 95 % interval is -3.1 to 5.8, cut off 0 to 5.8, on the logarithm 0.05 to 38. Ratios are made on the logarithm,
+//! because they are lopsided themselves.
 //!
 //! Stopping as soon as the interval is narrow enough, as netperf does and [`Goal`] does too, favours trials that happen to
 //! agree. By simulation, 95 % intervals under the default goal contain the true mean 94 to 95 % of the time when the

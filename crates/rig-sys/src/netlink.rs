@@ -1,4 +1,8 @@
 //! Links, addresses, routes and queueing disciplines over rtnetlink (rtnetlink(7)).
+//!
+//! Messages are netlink-packet-route's, over a plain socket with one request and one answer at a time, and not the asynchronous `rtnetlink`
+//! of the same authors: a namespace belongs to a thread, and a runtime moves work between threads, but a socket that was opened
+//! inside a namespace speaks to it from any. About 20 requests build a testbed, in 4 to 20 ms.
 
 mod events;
 mod filters;
@@ -491,7 +495,8 @@ const PSCHED_TICKS_PER_SECOND: u128 = 1_000_000_000 / 64;
 
 /// An interface number that no other veth end of this process has. Left to itself the kernel numbers each namespace's
 /// interfaces from 2, and when both ends have the same number it takes a pair for an ordinary device whose change of
-/// carrier can wait: up to a second, in which a bridge does not forward (net/core/link_watch.c).
+/// carrier can wait: up to a second, in which a bridge does not forward (net/core/link_watch.c). A first connection took 1.01 s,
+/// with numbers that differ 1.7 ms.
 fn fresh_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(100);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,4 +1,11 @@
 //! The release artefacts: a static binary, its licences, Debian packages, an SBOM, checksums (docs/RELEASING.md).
+//!
+//! The binary has to run on any distribution that has the kernel for it. It is linked with musl: one of an old glibc would need that
+//! distribution to be built, and libelf and libz where it runs; a static glibc loads NSS modules of the machine into a program that has
+//! another glibc inside (`getaddrinfo`), which glibc itself calls unsafe. libelf and zlib are compiled here (`libraries`).
+//!
+//! What musl does otherwise and would change what is measured, three system calls, is made directly (`rig_sys::direct`). Its `memcpy` and
+//! allocator are slower: payload of streams is copied by the kernel, and engines allocate nothing in the window, which tests count.
 
 mod bare;
 mod debian;
