@@ -35,6 +35,19 @@ pub enum Quantity {
 impl Statistic {
     pub const ALL: [Self; 7] = [Self::Mean, Self::P50, Self::P90, Self::P99, Self::P99_9, Self::P99_99, Self::Max];
 
+    /// At the head of a row.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Mean => "Mean",
+            Self::P50 => "p50",
+            Self::P90 => "p90",
+            Self::P99 => "p99",
+            Self::P99_9 => "p99.9",
+            Self::P99_99 => "p99.99",
+            Self::Max => "Max",
+        }
+    }
+
     /// The percentile that it is; `None` of the mean.
     pub fn percentile(self) -> Option<f64> {
         match self {
@@ -65,12 +78,37 @@ impl Statistic {
 impl Metric {
     pub fn name(self) -> &'static str {
         let names = self.row().names.iter();
-        names.filter(|(metric, _)| *metric == self).map(|(_, name)| *name).next().unwrap_or_default()
+        names.filter(|(metric, ..)| *metric == self).map(|(_, name, _)| *name).next().unwrap_or_default()
+    }
+
+    /// What reports call it.
+    pub fn label(self) -> &'static str {
+        let names = self.row().names.iter();
+        names.filter(|(metric, ..)| *metric == self).map(|(.., label)| *label).next().unwrap_or_default()
+    }
+
+    /// What reports call it where there is room for a word.
+    pub fn short_label(self) -> &'static str {
+        match self.row().short {
+            "" => self.label(),
+            short => short,
+        }
+    }
+
+    /// The unit that reports show it in.
+    pub fn shown_unit(self) -> &'static str {
+        match self.unit() {
+            "bit/s" => "Mbit/s",
+            "us/KB" => "µs/KB",
+            "us/Tr" => "µs/Tr",
+            "us" => "µs",
+            unit => unit,
+        }
     }
 
     /// What one number it says of many times; the mean of what is one number.
     pub fn statistic(self) -> Statistic {
-        let own = self.row().names.iter().position(|(metric, _)| *metric == self);
+        let own = self.row().names.iter().position(|(metric, ..)| *metric == self);
         own.map_or(Statistic::Mean, |at| Statistic::ALL[at])
     }
 

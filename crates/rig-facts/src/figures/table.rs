@@ -12,8 +12,14 @@ use crate::record::{Searched, TrialRecord};
 /// What is known of a figure without a trial.
 #[derive(Debug)]
 pub struct Row {
-    /// Its names: one, or one for each statistic.
-    pub names: &'static [(Metric, &'static str)],
+    /// Its names and what reports call it: one, or one for each statistic.
+    pub names: &'static [(Metric, &'static str, &'static str)],
+    /// What tables call it that have room for a word; empty where that is the same.
+    pub short: &'static str,
+    /// Digits after the point in tables of reports.
+    pub decimals: u8,
+    /// Whether a table goes without it when none of its scenarios has it.
+    pub is_optional: bool,
     /// The unit of its values.
     pub unit: &'static str,
     /// The sides that have it under any load.
@@ -35,6 +41,8 @@ pub struct Row {
     pub formula: fn(&TrialRecord, Side, Statistic) -> Option<f64>,
     /// What is known of a value beside itself.
     pub reading: fn(&TrialRecord, f64) -> Reading,
+    /// For docs/MEASURING.md, where it is not plainly counted: how it is computed, and the source of that.
+    pub formula_words: Option<(&'static str, &'static str)>,
     /// For docs/REFERENCE.md.
     pub meaning: &'static str,
 }
@@ -132,11 +140,15 @@ const END: Row = Row {
     check: check::any,
     formula: |_, _, _| None,
     reading: |_, value| value.into(),
+    short: "",
+    decimals: 0,
+    is_optional: false,
+    formula_words: None,
     meaning: "",
 };
 
 /// Figures that the local end alone knows.
-const ASKED: Row = Row { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, ..END };
+const ASKED: Row = Row { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, decimals: 1, ..END };
 
 /// Figures of what arrives at an end.
 const ARRIVED: Row = Row {
@@ -145,6 +157,8 @@ const ARRIVED: Row = Row {
     policy: TEN_THOUSANDTH,
     by_phase: ByPhase::NotCounted,
     check: check::arrivals,
+    decimals: 3,
+    is_optional: true,
     ..END
 };
 
@@ -156,24 +170,24 @@ const DUT: Row =
     Row { sides: LOCAL, default_side: Some(Side::Local), owner: Owner::Dut, by_phase: ByPhase::NotCounted, ..END };
 
 macro_rules! names {
-    ($variant:ident $name:literal) => {
-        &[(Metric::$variant, $name)]
+    ($variant:ident $name:literal $label:literal) => {
+        &[(Metric::$variant, $name, $label)]
     };
-    ($variant:ident $name:literal $statistics:ident) => {
+    ($variant:ident $name:literal $label:literal $statistics:ident) => {
         &[
-            (Metric::$variant(Statistic::Mean), concat!($name, "_mean")),
-            (Metric::$variant(Statistic::P50), concat!($name, "_p50")),
-            (Metric::$variant(Statistic::P90), concat!($name, "_p90")),
-            (Metric::$variant(Statistic::P99), concat!($name, "_p99")),
-            (Metric::$variant(Statistic::P99_9), concat!($name, "_p99_9")),
-            (Metric::$variant(Statistic::P99_99), concat!($name, "_p99_99")),
-            (Metric::$variant(Statistic::Max), concat!($name, "_max")),
+            (Metric::$variant(Statistic::Mean), concat!($name, "_mean"), concat!($label, ", mean")),
+            (Metric::$variant(Statistic::P50), concat!($name, "_p50"), concat!($label, ", p50")),
+            (Metric::$variant(Statistic::P90), concat!($name, "_p90"), concat!($label, ", p90")),
+            (Metric::$variant(Statistic::P99), concat!($name, "_p99"), concat!($label, ", p99")),
+            (Metric::$variant(Statistic::P99_9), concat!($name, "_p99_9"), concat!($label, ", p99.9")),
+            (Metric::$variant(Statistic::P99_99), concat!($name, "_p99_99"), concat!($label, ", p99.99")),
+            (Metric::$variant(Statistic::Max), concat!($name, "_max"), concat!($label, ", max")),
         ]
     };
 }
 
 macro_rules! figures {
-    ($($(#[$about:meta])* $variant:ident $(($statistics:ident))? $name:literal => $row:expr;)*) => {
+    ($($(#[$about:meta])* $variant:ident $(($statistics:ident))? $name:literal, $label:literal => $row:expr;)*) => {
         /// What is measured.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
         #[serde(try_from = "String", into = "&'static str")]
@@ -190,7 +204,7 @@ macro_rules! figures {
         /// All figures, in the order in which they are shown.
         pub static TABLE: &[Row] = ROWS;
 
-        const ROWS: &[Row] = &[$(Row { names: names!($variant $name $($statistics)?), ..$row },)*];
+        const ROWS: &[Row] = &[$(Row { names: names!($variant $name $label $($statistics)?), ..$row },)*];
 
         impl Metric {
             pub fn row(self) -> &'static Row {
@@ -205,37 +219,43 @@ macro_rules! figures {
 
 figures! {
     /// Payload, bits per second.
-    Throughput "throughput" => Row {
+    Throughput "throughput", "Throughput" => Row {
         unit: BITS,
         over_time: Some(Column::Payload),
         check: check::payload,
         formula: |trial, side, _| super::throughput(trial, side),
+        decimals: 1,
         meaning: "payload: for the sender what its sockets accepted in the window, for the receiver what its processes read; for a \
                   two-way load, at each end what arrived there",
         ..END
     };
     /// Share of the node's CPU time that was not idle, percent of all its CPUs.
-    Cpu "cpu" => Row {
+    Cpu "cpu", "Avg. CPU" => Row {
         unit: PERCENT,
         default_side: None,
         policy: POINT,
         formula: |trial, side, _| super::cpu(trial, side),
+        short: "CPU",
+        decimals: 1,
         meaning: "mean over the node's CPUs of time that was not idle, iowait or stolen",
         ..END
     };
     /// CPU time of the node for each KB (1024 bytes) of payload, microseconds.
-    ServiceDemand "service_demand" => Row {
+    ServiceDemand "service_demand", "Service demand" => Row {
         unit: "us/KB",
         default_side: None,
         policy: LESS,
         is_primary: true,
         check: check::payload,
         formula: |trial, side, _| super::service_demand(trial, side),
+        short: "Demand",
+        decimals: 3,
+        formula_words: Some(("CPU % * 10000 / (KB/s) * number of the node's CPUs, KB of 1024 bytes", "netperf manual, \"Service Demand\"")),
         meaning: "CPU time of the node per KB that the end carried; for a two-way load, both directions together",
         ..END
     };
     /// Segments sent again inside the window.
-    Retransmits "retransmits" => Row {
+    Retransmits "retransmits", "Retransmits" => Row {
         unit: "segments",
         default_side: Some(Side::Sender),
         policy: HANDFUL,
@@ -245,7 +265,7 @@ figures! {
         ..END
     };
     /// Requests answered, per second.
-    Transactions "transactions" => Row {
+    Transactions "transactions", "Transactions" => Row {
         sides: BOTH_ENDS,
         default_side: Some(Side::Local),
         over_time: Some(Column::Units),
@@ -255,7 +275,7 @@ figures! {
         ..END
     };
     /// CPU time of the node for each transaction, microseconds.
-    TransactionDemand "transaction_demand" => Row {
+    TransactionDemand "transaction_demand", "Service demand" => Row {
         unit: "us/Tr",
         sides: BOTH_ENDS,
         default_side: None,
@@ -267,11 +287,14 @@ figures! {
             let per_second = super::transactions(trial, side).filter(|_| !packets::are_in(trial))?;
             super::cpu_time_per(trial, side, per_second)
         },
+        short: "Demand",
+        decimals: 3,
+        formula_words: Some(("CPU % * 10000 / (transactions/s) * number of the node's CPUs", "the same")),
         meaning: "CPU time of the node per transaction",
         ..END
     };
     /// Time from a request's sending, or from when it was due, to the end of its response, microseconds.
-    Latency(Statistic) "latency" => Row {
+    Latency(Statistic) "latency", "Latency" => Row {
         by_phase: ByPhase::OverSockets,
         check: check::answers,
         formula: |trial, _, of| super::statistic(&super::latency([trial]), of),
@@ -280,7 +303,7 @@ figures! {
         ..ASKED
     };
     /// Datagrams sent or received, per second.
-    Datagrams "datagrams" => Row {
+    Datagrams "datagrams", "Datagrams" => Row {
         over_time: Some(Column::Units),
         check: check::datagrams,
         formula: |trial, side, _| super::datagrams(trial, side),
@@ -288,7 +311,7 @@ figures! {
         ..END
     };
     /// Share of datagrams, or of requests over UDP, that were lost, percent.
-    Loss "loss" => Row {
+    Loss "loss", "Loss" => Row {
         by_phase: ByPhase::Counted,
         check: check::loss,
         formula: |trial, side, _| super::loss(trial, side).filter(|_| !packets::have(trial, "tcpTx")),
@@ -297,44 +320,49 @@ figures! {
         ..ARRIVED
     };
     /// Share of the received datagrams that came after one with a higher sequence number, percent.
-    Reordered "reordered" => Row {
+    Reordered "reordered", "Reordered" => Row {
         formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.reordered),
         meaning: "received datagrams that came after one with a higher number",
         ..ARRIVED
     };
     /// Share of the received datagrams that had come before, percent.
-    Duplicated "duplicated" => Row {
+    Duplicated "duplicated", "Duplicated" => Row {
         formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.duplicated),
         meaning: "received datagrams that had arrived before",
         ..ARRIVED
     };
     /// Interarrival jitter of RFC 3550 (6.4.1), microseconds.
-    Jitter "jitter" => Row {
+    Jitter "jitter", "Jitter" => Row {
         unit: US,
         policy: MICROSECOND,
         formula: |trial, side, _| super::jitter(trial, side),
+        decimals: 1,
+        formula_words: Some(("J += (\\|D\\| - J) / 16, D = (R_j - R_i) - (S_j - S_i)", "RFC 3550, 6.4.1")),
         meaning: "interarrival jitter of RFC 3550 (6.4.1) at the window's end, mean over the flows",
         ..ARRIVED
     };
     /// Time of a datagram from sending to receiving, microseconds.
-    Delay(Statistic) "delay" => Row {
+    Delay(Statistic) "delay", "Delay" => Row {
         unit: US,
         policy: LESS,
         formula: |trial, side, of| super::statistic(&super::delay([trial], side), of),
+        decimals: 1,
         meaning: "for udp-stream, from sending to receiving; only if both ends read the same clock",
         ..ARRIVED
     };
     /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
-    BackgroundThroughput "background_throughput" => Row {
+    BackgroundThroughput "background_throughput", "Background load" => Row {
         unit: BITS,
         sides: &[Side::Receiver],
         check: check::none,
         formula: |trial, _, _| super::background_throughput(trial),
+        decimals: 1,
+        is_optional: true,
         meaning: "payload of the background load, where it arrives",
         ..END
     };
     /// Of packet loads, as all that follow: connections opened, per second.
-    Connections "connections" => Row {
+    Connections "connections", "Connections" => Row {
         over_time: Some(Column::Units),
         check: check::connections,
         formula: |trial, side, _| packets::rate(trial, side, "skOpen"),
@@ -342,52 +370,57 @@ figures! {
         ..PACKETS
     };
     /// Connections open at the window's end.
-    Concurrent "concurrent" => Row {
+    Concurrent "concurrent", "Concurrent connections" => Row {
         unit: CONNECTIONS,
         check: check::connections,
         formula: |trial, side, _| packets::sum(trial, side, |one| one.open),
+        short: "Concurrent",
+        is_optional: true,
         meaning: "open at the window's end",
         ..PACKETS
     };
     /// Connections of the window that were given up, reset or cut short, or could not be opened.
-    Failed "failed" => Row {
+    Failed "failed", "Failed connections" => Row {
         unit: CONNECTIONS,
         policy: Policy { is_fact: true, ..ONE },
         is_primary: true,
         by_phase: ByPhase::NotCounted,
         check: check::connections,
         formula: |trial, side, _| packets::sum(trial, side, packets::failed),
+        short: "Failed",
         meaning: "given up, reset, cut short, or not opened for lack of an address and port; includes those of the window that fail \
                   after it",
         ..PACKETS
     };
     /// Frames sent, per second.
-    PacketsOut "packets_out" => Row {
+    PacketsOut "packets_out", "Packets out" => Row {
         formula: |trial, side, _| packets::rate(trial, side, "pktTx"),
         meaning: "frames sent",
         ..PACKETS
     };
     /// Frames received, per second.
-    PacketsIn "packets_in" => Row {
+    PacketsIn "packets_in", "Packets in" => Row {
         formula: |trial, side, _| packets::rate(trial, side, "pktRx"),
         meaning: "frames received",
         ..PACKETS
     };
     /// Their bits without frame check sequence and preamble, per second.
-    BitsOut "bits_out" => Row {
+    BitsOut "bits_out", "Bits out" => Row {
         unit: BITS,
         formula: |trial, side, _| packets::rate(trial, side, "bitsTx"),
+        decimals: 1,
         meaning: "bits of the frames sent, without frame check sequence and preamble",
         ..PACKETS
     };
-    BitsIn "bits_in" => Row {
+    BitsIn "bits_in", "Bits in" => Row {
         unit: BITS,
         formula: |trial, side, _| packets::rate(trial, side, "bitsRx"),
+        decimals: 1,
         meaning: "bits of the frames received, without frame check sequence and preamble",
         ..PACKETS
     };
     /// Frames that found no room at the end's own port, sent or received.
-    Drops "drops" => Row {
+    Drops "drops", "Drops at the port" => Row {
         unit: "packets",
         policy: ONE,
         by_phase: ByPhase::NotCounted,
@@ -396,31 +429,33 @@ figures! {
         ..PACKETS
     };
     /// Connections and requests that began more than a millisecond after their time.
-    Late "late" => Row {
+    Late "late", "Late starts" => Row {
         unit: "starts",
         sides: LOCAL,
         policy: HANDFUL,
         formula: |trial, side, _| packets::sum(trial, side, |one| one.count("late")),
+        short: "Started late",
         meaning: "connections and requests that started more than a millisecond late",
         ..PACKETS
     };
     /// Share of the window in which the end's busiest worker had something to do, percent.
-    Busy "busy" => Row {
+    Busy "busy", "Busiest worker" => Row {
         unit: PERCENT,
         policy: POINT,
         formula: |trial, side, _| packets::busy(trial, side),
+        decimals: 1,
         meaning: "share of the window in which the end's busiest thread had work",
         ..PACKETS
     };
     /// Frames of the window that found no room to be sent, per second.
-    DropsOut "drops_out" => Row {
+    DropsOut "drops_out", "Drops when sending" => Row {
         policy: ONE,
         formula: |trial, side, _| packets::rate(trial, side, "dropTx"),
         meaning: "outgoing frames for which the end's own port had no room, over the window",
         ..PACKETS
     };
     /// The highest rate that a search found to be carried without loss, per second.
-    Limit "limit" => Row {
+    Limit "limit", "Limit without loss" => Row {
         sides: LOCAL,
         by_phase: ByPhase::NotCounted,
         formula: |trial, _, _| {
@@ -428,79 +463,87 @@ figures! {
             found.or(trial.limit.as_ref().map(|limit| limit.rate))
         },
         reading: super::limit,
+        is_optional: true,
+        formula_words: Some(("doubling, then bisection", "RFC 2544, 26.1")),
         meaning: "the highest rate without loss that a search found",
         ..PACKETS
     };
     /// The most connections that a search found to be held open without loss.
-    LimitHeld "limit_held" => Row {
+    LimitHeld "limit_held", "Connections held without loss" => Row {
         unit: CONNECTIONS,
         sides: LOCAL,
         by_phase: ByPhase::NotCounted,
         formula: |trial, _, _| super::found(trial, |of| of == Searched::Held),
         reading: super::limit,
+        is_optional: true,
         meaning: "the most open connections without loss that a search found",
         ..PACKETS
     };
     /// Time from when a connection was due until its SYN was acknowledged, microseconds.
-    Handshake(Statistic) "handshake" => Row {
+    Handshake(Statistic) "handshake", "Handshake" => Row {
         owner: Owner::Packets,
         by_phase: ByPhase::NotCounted,
         check: check::handshake,
         formula: |trial, side, of| packets::times(trial, side, &super::handshake([trial]), of),
+        is_optional: true,
         meaning: "from when a connection was due to its SYN's acknowledgment",
         ..ASKED
     };
     /// Time from when a request was due to the first byte of its response, microseconds.
-    FirstByte(Statistic) "first_byte" => Row {
+    FirstByte(Statistic) "first_byte", "First byte" => Row {
         owner: Owner::Packets,
         by_phase: ByPhase::NotCounted,
         check: check::first_byte,
         formula: |trial, side, of| packets::times(trial, side, &super::first_byte([trial]), of),
+        is_optional: true,
         meaning: "from when a request was due to the first byte of its response",
         ..ASKED
     };
     /// Of the device under test, as all that follow: packets that its interfaces received, per second.
-    DutPacketsIn "dut_packets_in" => Row {
+    DutPacketsIn "dut_packets_in", "DUT, packets in" => Row {
         formula: |trial, _, _| dut::rate(trial, |dut| dut.in_packets),
         meaning: "packets that all interfaces of the device under test (DUT) together received",
         ..DUT
     };
-    DutPacketsOut "dut_packets_out" => Row {
+    DutPacketsOut "dut_packets_out", "DUT, packets out" => Row {
         formula: |trial, _, _| dut::rate(trial, |dut| dut.out_packets),
         meaning: "packets that they sent",
         ..DUT
     };
     /// Their bits, per second.
-    DutBitsIn "dut_bits_in" => Row {
+    DutBitsIn "dut_bits_in", "DUT, bits in" => Row {
         unit: BITS,
         formula: |trial, _, _| dut::rate(trial, |dut| dut.in_bytes.saturating_mul(8)),
+        decimals: 1,
         meaning: "bits of the packets that they received",
         ..DUT
     };
-    DutBitsOut "dut_bits_out" => Row {
+    DutBitsOut "dut_bits_out", "DUT, bits out" => Row {
         unit: BITS,
         formula: |trial, _, _| dut::rate(trial, |dut| dut.out_bytes.saturating_mul(8)),
+        decimals: 1,
         meaning: "bits of the packets that they sent",
         ..DUT
     };
     /// Connections that it knew of at the window's end.
-    DutConnections "dut_connections" => Row {
+    DutConnections "dut_connections", "DUT, connections" => Row {
         unit: CONNECTIONS,
         formula: |trial, _, _| trial.dut.as_ref()?.connections.map(|count| count as f64),
         meaning: "in its table at the window's end, including expiring ones; missing if the system does not report them",
         ..DUT
     };
     /// Share of the time of the CPUs that carried its packets that was not idle, percent.
-    DutCpu "dut_cpu" => Row {
+    DutCpu "dut_cpu", "DUT, CPU" => Row {
         unit: PERCENT,
         policy: POINT,
         formula: |trial, _, _| dut::cpu(trial),
+        decimals: 1,
         meaning: "mean, over the CPUs that carry its packets, of time that was not idle or stolen; missing if the load uses such a \
                   CPU too",
         ..DUT
     };
     /// Packets that it dropped inside the window.
-    DutDrops "dut_drops" => Row {
+    DutDrops "dut_drops", "DUT, drops" => Row {
         unit: "packets",
         policy: ONE,
         formula: |trial, _, _| Some(trial.dut.as_ref()?.drops.iter().map(|(_, count)| count).sum::<u64>() as f64),
@@ -509,16 +552,17 @@ figures! {
     };
     /// CPUs of the side's nodes that received packets: each that took at least a hundredth of all that they processed
     /// (softnet_stat, proc(5)).
-    CpusUsed "cpus_used" => Row {
+    CpusUsed "cpus_used", "CPUs with receive work" => Row {
         unit: "CPUs",
         policy: ONE,
         formula: |trial, side, _| phases::cpus_used(trial, side),
+        decimals: 1,
         meaning: "CPUs of the side's nodes that received packets: each with at least a hundredth of the packets that all of them \
                   processed (first column of `/proc/net/softnet_stat`)",
         ..END
     };
     /// Time from a phase's begin until the rate has reached 95 % of what it settles at, microseconds.
-    T95 "t95" => Row {
+    T95 "t95", "Time to 95 %" => Row {
         by_phase: ByPhase::Needed,
         check: check::none,
         formula: |trial, _, _| phases::t95(trial),
@@ -527,6 +571,8 @@ figures! {
             let resolution = Resolution { below: phases::interval_us(trial), above: 0.0 };
             Reading { value, resolution, bound: None }
         },
+        decimals: 0,
+        formula_words: Some(("first of three intervals in a row with 95 % of the median of the phase's second half", "after IEC 60050-351:2013, 351-45-36, with 95 % of the final value in place of the step")),
         meaning: "from the start of a phase until the rate reaches 95 % of where it settles; known to within one interval. Also \
                   written `t95(steps.quarter)`",
         ..ASKED

@@ -376,7 +376,7 @@ fn page() -> String {
     use rig_stats::compare::Better;
     let mut rows = String::from("| metric | unit | side | better | meaning |\n|---|---|---|---|---|\n");
     for row in TABLE {
-        let names: Vec<String> = row.names.iter().map(|(_, name)| format!("`{name}`")).collect();
+        let names: Vec<String> = row.names.iter().map(|(_, name, _)| format!("`{name}`")).collect();
         let unit = match row.unit {
             "bit/s" => "Mbit/s (10^6)",
             "us/KB" => "µs/KB (1024 B)",
@@ -414,5 +414,37 @@ fn each_figure_is_named_once_and_found_by_its_name() {
         assert_eq!(metric.name().parse(), Ok(metric));
         assert!(metric.sides().iter().any(|side| metric.default_side().is_none_or(|default| default == *side)));
         assert!(!metric.row().meaning.is_empty(), "{metric}");
+    }
+}
+
+/// Figures that are computed, as docs/MEASURING.md has them.
+fn formulas() -> String {
+    let mut rows = String::from("| figure | formula | source |\n|---|---|---|\n");
+    for row in table::TABLE {
+        let Some((formula, source)) = row.formula_words else { continue };
+        rows += &format!("| `{}`, {} | {formula} | {source} |\n", row.names[0].1, row.names[0].0.shown_unit());
+    }
+    rows
+}
+
+/// `NETRIG_WRITE_REFERENCE=1` writes them anew.
+#[test]
+fn the_formulas_are_those_of_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/MEASURING.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let begin = text.find("| figure | formula |").unwrap();
+    let end = begin + text[begin..].find("\n\n").unwrap() + 1;
+    if std::env::var_os("NETRIG_WRITE_REFERENCE").is_some() {
+        std::fs::write(path, format!("{}{}{}", &text[..begin], formulas(), &text[end..])).unwrap();
+        return;
+    }
+    assert_eq!(&text[begin..end], formulas(), "NETRIG_WRITE_REFERENCE=1 writes it anew");
+}
+
+#[test]
+fn each_figure_has_a_label() {
+    for metric in Metric::ALL {
+        assert!(!metric.label().is_empty() && !metric.short_label().is_empty(), "{metric}");
+        assert!(metric.row().decimals <= 3, "{metric}");
     }
 }

@@ -22,7 +22,7 @@ mod sheets;
 mod workers;
 
 use jiff::Timestamp;
-use rig_facts::claim::{FigureRef, Metric, Side, Statistic};
+use rig_facts::claim::{FigureRef, Metric, Side};
 use rig_facts::figures::{self, Kind};
 use rig_facts::record::{Environment, TrialRecord};
 use rig_facts::record::{described, gibibytes};
@@ -250,147 +250,20 @@ fn method(view: &RunView) -> Vec<(String, String)> {
 
 /// A value in the unit that it is shown in, from that of [`Metric::unit`].
 pub fn shown(metric: Metric, value: f64) -> f64 {
-    if unit(metric) == "Mbit/s" { value / 1e6 } else { value }
+    if metric.shown_unit() == "Mbit/s" { value / 1e6 } else { value }
 }
 
 pub fn name(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Throughput => "Throughput",
-        Metric::Cpu => "Avg. CPU",
-        Metric::ServiceDemand | Metric::TransactionDemand => "Service demand",
-        Metric::Retransmits => "Retransmits",
-        Metric::Transactions => "Transactions",
-        Metric::Latency(Statistic::Mean) => "Latency, mean",
-        Metric::Latency(Statistic::P50) => "Latency, p50",
-        Metric::Latency(Statistic::P90) => "Latency, p90",
-        Metric::Latency(Statistic::P99) => "Latency, p99",
-        Metric::Latency(Statistic::P99_9) => "Latency, p99.9",
-        Metric::Latency(Statistic::P99_99) => "Latency, p99.99",
-        Metric::Latency(Statistic::Max) => "Latency, max",
-        Metric::Datagrams => "Datagrams",
-        Metric::Loss => "Loss",
-        Metric::Reordered => "Reordered",
-        Metric::Duplicated => "Duplicated",
-        Metric::Jitter => "Jitter",
-        Metric::Delay(Statistic::Mean) => "Delay, mean",
-        Metric::Delay(Statistic::P50) => "Delay, p50",
-        Metric::Delay(Statistic::P90) => "Delay, p90",
-        Metric::Delay(Statistic::P99) => "Delay, p99",
-        Metric::Delay(Statistic::P99_9) => "Delay, p99.9",
-        Metric::Delay(Statistic::P99_99) => "Delay, p99.99",
-        Metric::Delay(Statistic::Max) => "Delay, max",
-        Metric::BackgroundThroughput => "Background load",
-        Metric::Connections => "Connections",
-        Metric::Concurrent => "Concurrent connections",
-        Metric::Failed => "Failed connections",
-        Metric::PacketsOut => "Packets out",
-        Metric::PacketsIn => "Packets in",
-        Metric::BitsOut => "Bits out",
-        Metric::BitsIn => "Bits in",
-        Metric::Drops => "Drops at the port",
-        Metric::Late => "Late starts",
-        Metric::Busy => "Busiest worker",
-        Metric::DropsOut => "Drops when sending",
-        Metric::Limit => "Limit without loss",
-        Metric::LimitHeld => "Connections held without loss",
-        Metric::Handshake(Statistic::Mean) => "Handshake, mean",
-        Metric::Handshake(Statistic::P50) => "Handshake, p50",
-        Metric::Handshake(Statistic::P90) => "Handshake, p90",
-        Metric::Handshake(Statistic::P99) => "Handshake, p99",
-        Metric::Handshake(Statistic::P99_9) => "Handshake, p99.9",
-        Metric::Handshake(Statistic::P99_99) => "Handshake, p99.99",
-        Metric::Handshake(Statistic::Max) => "Handshake, max",
-        Metric::FirstByte(Statistic::Mean) => "First byte, mean",
-        Metric::FirstByte(Statistic::P50) => "First byte, p50",
-        Metric::FirstByte(Statistic::P90) => "First byte, p90",
-        Metric::FirstByte(Statistic::P99) => "First byte, p99",
-        Metric::FirstByte(Statistic::P99_9) => "First byte, p99.9",
-        Metric::FirstByte(Statistic::P99_99) => "First byte, p99.99",
-        Metric::FirstByte(Statistic::Max) => "First byte, max",
-        Metric::DutPacketsIn => "DUT, packets in",
-        Metric::DutPacketsOut => "DUT, packets out",
-        Metric::DutBitsIn => "DUT, bits in",
-        Metric::DutBitsOut => "DUT, bits out",
-        Metric::DutConnections => "DUT, connections",
-        Metric::DutCpu => "DUT, CPU",
-        Metric::DutDrops => "DUT, drops",
-        Metric::CpusUsed => "CPUs with receive work",
-        Metric::T95 => "Time to 95 %",
-    }
+    metric.label()
 }
 
 /// The unit that a figure is shown in.
 pub fn unit(metric: Metric) -> &'static str {
-    match metric {
-        Metric::Throughput
-        | Metric::BackgroundThroughput
-        | Metric::BitsOut
-        | Metric::BitsIn
-        | Metric::DutBitsIn
-        | Metric::DutBitsOut => "Mbit/s",
-        Metric::Cpu | Metric::Loss | Metric::Reordered | Metric::Duplicated | Metric::Busy | Metric::DutCpu => "%",
-        Metric::ServiceDemand => "µs/KB",
-        Metric::Retransmits => "segments",
-        Metric::Transactions
-        | Metric::Datagrams
-        | Metric::Connections
-        | Metric::PacketsOut
-        | Metric::PacketsIn
-        | Metric::DropsOut
-        | Metric::Limit
-        | Metric::DutPacketsIn
-        | Metric::DutPacketsOut => "1/s",
-        Metric::Concurrent | Metric::Failed | Metric::LimitHeld | Metric::DutConnections => "connections",
-        Metric::Drops | Metric::DutDrops => "packets",
-        Metric::Late => "starts",
-        Metric::TransactionDemand => "µs/Tr",
-        Metric::CpusUsed => "CPUs",
-        Metric::Latency(_)
-        | Metric::Jitter
-        | Metric::Delay(_)
-        | Metric::Handshake(_)
-        | Metric::FirstByte(_)
-        | Metric::T95 => "µs",
-    }
+    metric.shown_unit()
 }
 
 pub fn decimals(metric: Metric) -> u8 {
-    match metric {
-        Metric::Retransmits
-        | Metric::Transactions
-        | Metric::Datagrams
-        | Metric::Connections
-        | Metric::Concurrent
-        | Metric::Failed
-        | Metric::PacketsOut
-        | Metric::PacketsIn
-        | Metric::Drops
-        | Metric::Late
-        | Metric::DropsOut
-        | Metric::Limit
-        | Metric::LimitHeld
-        | Metric::DutPacketsIn
-        | Metric::DutPacketsOut
-        | Metric::DutConnections
-        | Metric::DutDrops
-        | Metric::T95 => 0,
-        Metric::DutBitsIn
-        | Metric::DutBitsOut
-        | Metric::DutCpu
-        | Metric::BitsOut
-        | Metric::BitsIn
-        | Metric::Busy
-        | Metric::Handshake(_)
-        | Metric::FirstByte(_)
-        | Metric::Throughput
-        | Metric::BackgroundThroughput
-        | Metric::Cpu
-        | Metric::Latency(_)
-        | Metric::Jitter
-        | Metric::CpusUsed
-        | Metric::Delay(_) => 1,
-        Metric::ServiceDemand | Metric::TransactionDemand | Metric::Loss | Metric::Reordered | Metric::Duplicated => 3,
-    }
+    metric.row().decimals
 }
 
 /// The figure in all trials, in the unit it is shown in.

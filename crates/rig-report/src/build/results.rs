@@ -180,7 +180,7 @@ fn table(view: &RunView, group: &Group<'_>, sheet: &Sheet, relative_to: Option<&
     table.reference = Some(STUDY.to_owned());
     for (label, side, metric) in &sheet.lines {
         let row = row(view.level, group, *side, *metric, label);
-        if !(sheets::is_optional(*metric) && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
+        if !(metric.row().is_optional && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
             table.rows.push(row);
         }
     }

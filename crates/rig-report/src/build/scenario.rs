@@ -66,7 +66,7 @@ fn certainty(scenario: &ScenarioView) -> String {
 /// Figures that take one of two values, of which a mean and its interval say little.
 fn two_valued(scenario: &ScenarioView) -> Vec<String> {
     let kind = Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
-    let words = |(label, side, metric): (&str, Side, Metric)| {
+    let words = |(label, side, metric): sheets::Line| {
         let readings = scenario.trials.iter().map(|trial| reading(trial, side, metric).map(|reading| reading.value));
         let modes = Modes::of(&readings.collect::<Option<Vec<_>>>()?)?;
         let mode = |values: &[f64]| {
@@ -108,8 +108,8 @@ fn trials(scenario: &ScenarioView, level: Level) -> Table {
     table.columns = trials.iter().map(|t| Column::number(Label::new(t.ordinal.to_string()), None)).collect();
     let kind = Kind::of(&scenario.plan).unwrap_or(Kind::Stream);
     for (label, side, metric) in sheets::trial(kind) {
-        let row = figures(trials, label, side, metric);
-        if !(sheets::is_optional(metric) && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
+        let row = figures(trials, &label, side, metric);
+        if !(metric.row().is_optional && row.cells.iter().all(|cell| matches!(cell, Cell::Missing { .. }))) {
             table.rows.push(row);
         }
     }

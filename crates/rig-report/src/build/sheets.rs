@@ -1,10 +1,10 @@
-//! Which figures a kind of load is shown by.
+//! Which figures a kind of load is shown by. What they are called is in the table of figures.
 
 use rig_facts::claim::{Metric, Side, Statistic};
 use rig_facts::figures::Kind;
 
 /// A row of a table: its label and its figure.
-pub(super) type Line = (&'static str, Side, Metric);
+pub(super) type Line = (String, Side, Metric);
 
 /// The rows of one table.
 pub(super) struct Sheet {
@@ -29,220 +29,222 @@ pub(super) fn words(kind: Kind) -> &'static str {
     }
 }
 
-const LATENCY: [Line; 7] = [
-    ("Mean", Side::Local, Metric::Latency(Statistic::Mean)),
-    ("p50", Side::Local, Metric::Latency(Statistic::P50)),
-    ("p90", Side::Local, Metric::Latency(Statistic::P90)),
-    ("p99", Side::Local, Metric::Latency(Statistic::P99)),
-    ("p99.9", Side::Local, Metric::Latency(Statistic::P99_9)),
-    ("p99.99", Side::Local, Metric::Latency(Statistic::P99_99)),
-    ("Max", Side::Local, Metric::Latency(Statistic::Max)),
-];
+/// A figure that a table has of one side alone.
+fn alone(side: Side, metric: Metric) -> Line {
+    (metric.short_label().to_owned(), side, metric)
+}
 
-const DELAY: [Line; 7] = [
-    ("Mean", Side::Receiver, Metric::Delay(Statistic::Mean)),
-    ("p50", Side::Receiver, Metric::Delay(Statistic::P50)),
-    ("p90", Side::Receiver, Metric::Delay(Statistic::P90)),
-    ("p99", Side::Receiver, Metric::Delay(Statistic::P99)),
-    ("p99.9", Side::Receiver, Metric::Delay(Statistic::P99_9)),
-    ("p99.99", Side::Receiver, Metric::Delay(Statistic::P99_99)),
-    ("Max", Side::Receiver, Metric::Delay(Statistic::Max)),
-];
+/// A figure under its whole label.
+fn whole(side: Side, metric: Metric) -> Line {
+    (metric.label().to_owned(), side, metric)
+}
 
-const BACKGROUND: Line = ("Background load", Side::Receiver, Metric::BackgroundThroughput);
+/// A figure of each of two sides.
+fn of_both(sides: [Side; 2], metric: Metric) -> [Line; 2] {
+    sides.map(|side| (format!("{}, {side}", metric.short_label()), side, metric))
+}
+
+/// What became of payload at a side.
+fn fate(side: Side) -> &'static str {
+    match side {
+        Side::Sender => "sent",
+        Side::Receiver => "received",
+        Side::Local | Side::Remote => "arriving",
+    }
+}
+
+/// A figure of payload with what became of it.
+fn moved(side: Side, metric: Metric) -> Line {
+    (format!("{}, {}", metric.short_label(), fate(side)), side, metric)
+}
+
+/// The same where nothing but payload is meant.
+fn only_moved(side: Side, metric: Metric) -> Line {
+    let label = match side {
+        Side::Sender => "Sent".to_owned(),
+        Side::Receiver => "Received".to_owned(),
+        Side::Local | Side::Remote => format!("Arriving, {side}"),
+    };
+    (label, side, metric)
+}
+
+/// Times of a kind in a table of their own.
+fn times(side: Side, of: fn(Statistic) -> Metric) -> Vec<Line> {
+    Statistic::ALL.map(|statistic| (statistic.label().to_owned(), side, of(statistic))).to_vec()
+}
+
+/// Some times of a kind among other figures.
+fn some_times(of: fn(Statistic) -> Metric, statistics: &[Statistic]) -> Vec<Line> {
+    statistics.iter().map(|statistic| whole(Side::Local, of(*statistic))).collect()
+}
+
+const ENDS: [Side; 2] = [Side::Sender, Side::Receiver];
+const BOTH: [Side; 2] = [Side::Local, Side::Remote];
+
+fn background() -> Line {
+    whole(Side::Receiver, Metric::BackgroundThroughput)
+}
 
 /// Of packet loads, what the search found.
-const LIMIT: Line = ("Limit without loss", Side::Local, Metric::Limit);
+fn limit() -> Line {
+    whole(Side::Local, Metric::Limit)
+}
 
-/// Of packet loads, what their connections and requests came to.
-const CONNECTIONS: [Line; 3] = [
-    ("Connections", Side::Local, Metric::Connections),
-    ("Transactions", Side::Local, Metric::Transactions),
-    ("Concurrent", Side::Local, Metric::Concurrent),
-];
+fn requests_lost() -> Line {
+    ("Requests lost".to_owned(), Side::Local, Metric::Loss)
+}
 
 /// What went wrong, which is nothing in a good run.
-const TROUBLE: [Line; 8] = [
-    ("Failed", Side::Local, Metric::Failed),
-    ("Retransmits, local", Side::Local, Metric::Retransmits),
-    ("Retransmits, remote", Side::Remote, Metric::Retransmits),
-    ("Requests lost", Side::Local, Metric::Loss),
-    ("Drops at the port, local", Side::Local, Metric::Drops),
-    ("Drops at the port, remote", Side::Remote, Metric::Drops),
-    ("Started late", Side::Local, Metric::Late),
-    BACKGROUND,
-];
+fn trouble() -> Vec<Line> {
+    let mut lines = vec![alone(Side::Local, Metric::Failed)];
+    lines.extend(of_both(BOTH, Metric::Retransmits));
+    lines.push(requests_lost());
+    lines.extend(of_both(BOTH, Metric::Drops));
+    lines.extend([alone(Side::Local, Metric::Late), background()]);
+    lines
+}
 
-const FRAMES: [Line; 8] = [
-    ("Packets out, local", Side::Local, Metric::PacketsOut),
-    ("Packets in, local", Side::Local, Metric::PacketsIn),
-    ("Packets out, remote", Side::Remote, Metric::PacketsOut),
-    ("Packets in, remote", Side::Remote, Metric::PacketsIn),
-    ("Bits out, local", Side::Local, Metric::BitsOut),
-    ("Bits in, local", Side::Local, Metric::BitsIn),
-    ("Busiest worker, local", Side::Local, Metric::Busy),
-    ("Busiest worker, remote", Side::Remote, Metric::Busy),
-];
+fn frames() -> Vec<Line> {
+    let mut lines = Vec::new();
+    for side in BOTH {
+        lines.extend([Metric::PacketsOut, Metric::PacketsIn].map(|metric| of_side(side, metric)));
+    }
+    lines.extend([Metric::BitsOut, Metric::BitsIn].map(|metric| of_side(Side::Local, metric)));
+    lines
+}
 
-const BEGIN: [Line; 8] = [
-    ("Handshake, mean", Side::Local, Metric::Handshake(Statistic::Mean)),
-    ("Handshake, p50", Side::Local, Metric::Handshake(Statistic::P50)),
-    ("Handshake, p99", Side::Local, Metric::Handshake(Statistic::P99)),
-    ("Handshake, p99.9", Side::Local, Metric::Handshake(Statistic::P99_9)),
-    ("First byte, mean", Side::Local, Metric::FirstByte(Statistic::Mean)),
-    ("First byte, p50", Side::Local, Metric::FirstByte(Statistic::P50)),
-    ("First byte, p99", Side::Local, Metric::FirstByte(Statistic::P99)),
-    ("First byte, p99.9", Side::Local, Metric::FirstByte(Statistic::P99_9)),
-];
+fn of_side(side: Side, metric: Metric) -> Line {
+    (format!("{}, {side}", metric.short_label()), side, metric)
+}
+
+fn begin() -> Vec<Line> {
+    const SHOWN: [Statistic; 4] = [Statistic::Mean, Statistic::P50, Statistic::P99, Statistic::P99_9];
+    [some_times(Metric::Handshake, &SHOWN), some_times(Metric::FirstByte, &SHOWN)].concat()
+}
 
 /// The tables of scenarios side by side: what each end saw, and what it cost.
 pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
-    let sheet = |shows, relative, lines: &[Line]| Sheet { shows, lines: lines.to_vec(), relative };
+    let sheet = |shows, relative, lines: Vec<Line>| Sheet { shows, lines, relative };
+    let busy = |side| whole(side, Metric::Cpu);
     let arrives = |side| {
-        [
-            ("Throughput, arriving", side, Metric::Throughput),
-            ("Datagrams, arriving", side, Metric::Datagrams),
-            ("Avg. CPU", side, Metric::Cpu),
-            ("Loss", side, Metric::Loss),
-            ("Reordered", side, Metric::Reordered),
-            ("Duplicated", side, Metric::Duplicated),
-            ("Jitter", side, Metric::Jitter),
-        ]
+        let quality = [Metric::Loss, Metric::Reordered, Metric::Duplicated, Metric::Jitter];
+        let mut lines = vec![moved(side, Metric::Throughput), moved(side, Metric::Datagrams), busy(side)];
+        lines.extend(quality.map(|metric| alone(side, metric)));
+        lines
     };
+    let demand = |sides| of_both(sides, Metric::ServiceDemand).to_vec();
     match kind {
-        Kind::Stream => vec![sheet(
-            "both ends",
-            true,
-            &[
-                ("Throughput, received", Side::Receiver, Metric::Throughput),
-                ("Throughput, sent", Side::Sender, Metric::Throughput),
-                ("CPU, sender", Side::Sender, Metric::Cpu),
-                ("CPU, receiver", Side::Receiver, Metric::Cpu),
-                ("Demand, sender", Side::Sender, Metric::ServiceDemand),
-                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-                ("Retransmits", Side::Sender, Metric::Retransmits),
-                BACKGROUND,
-            ],
-        )],
-        Kind::TwoWayStream => vec![
-            sheet(
-                "local ends",
-                true,
-                &[("Throughput, arriving", Side::Local, Metric::Throughput), ("Avg. CPU", Side::Local, Metric::Cpu)],
-            ),
-            sheet(
-                "remote ends",
-                true,
-                &[("Throughput, arriving", Side::Remote, Metric::Throughput), ("Avg. CPU", Side::Remote, Metric::Cpu)],
-            ),
-            sheet(
-                "service demand and retransmits",
-                false,
-                &[
-                    ("Demand, local", Side::Local, Metric::ServiceDemand),
-                    ("Demand, remote", Side::Remote, Metric::ServiceDemand),
-                    ("Retransmits, local", Side::Local, Metric::Retransmits),
-                    ("Retransmits, remote", Side::Remote, Metric::Retransmits),
-                    BACKGROUND,
-                ],
-            ),
-        ],
-        Kind::Datagrams => vec![
-            sheet(
-                "both ends",
-                true,
-                &[
-                    ("Throughput, received", Side::Receiver, Metric::Throughput),
-                    ("Throughput, sent", Side::Sender, Metric::Throughput),
-                    ("Datagrams, received", Side::Receiver, Metric::Datagrams),
-                    ("Datagrams, sent", Side::Sender, Metric::Datagrams),
-                    ("Loss", Side::Receiver, Metric::Loss),
-                    ("Reordered", Side::Receiver, Metric::Reordered),
-                    ("Duplicated", Side::Receiver, Metric::Duplicated),
-                    ("Jitter", Side::Receiver, Metric::Jitter),
-                    ("CPU, sender", Side::Sender, Metric::Cpu),
-                    ("CPU, receiver", Side::Receiver, Metric::Cpu),
-                    ("Demand, sender", Side::Sender, Metric::ServiceDemand),
-                    ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-                    BACKGROUND,
-                ],
-            ),
-            sheet("delay", false, &DELAY),
-        ],
-        Kind::TwoWayDatagrams => vec![
-            sheet("local ends", true, &arrives(Side::Local)),
-            sheet("remote ends", true, &arrives(Side::Remote)),
-            sheet(
-                "service demand",
-                false,
-                &[
-                    ("Demand, local", Side::Local, Metric::ServiceDemand),
-                    ("Demand, remote", Side::Remote, Metric::ServiceDemand),
-                    BACKGROUND,
-                ],
-            ),
-        ],
-        Kind::Transactions => vec![sheet("transactions", true, &both_ends(kind)), sheet("latency", false, &LATENCY)],
+        Kind::Stream => {
+            let mut lines = ENDS.map(|side| moved(side, Metric::Throughput)).to_vec();
+            lines.reverse();
+            lines.extend(of_both(ENDS, Metric::Cpu));
+            lines.extend(demand(ENDS));
+            lines.extend([alone(Side::Sender, Metric::Retransmits), background()]);
+            vec![sheet("both ends", true, lines)]
+        }
+        Kind::TwoWayStream => {
+            let mut cost = demand(BOTH);
+            cost.extend(of_both(BOTH, Metric::Retransmits));
+            cost.push(background());
+            let end = |side| vec![moved(side, Metric::Throughput), busy(side)];
+            vec![
+                sheet("local ends", true, end(Side::Local)),
+                sheet("remote ends", true, end(Side::Remote)),
+                sheet("service demand and retransmits", false, cost),
+            ]
+        }
+        Kind::Datagrams => {
+            let mut lines = Vec::new();
+            for metric in [Metric::Throughput, Metric::Datagrams] {
+                lines.extend([Side::Receiver, Side::Sender].map(|side| moved(side, metric)));
+            }
+            let quality = [Metric::Loss, Metric::Reordered, Metric::Duplicated, Metric::Jitter];
+            lines.extend(quality.map(|metric| alone(Side::Receiver, metric)));
+            lines.extend(of_both(ENDS, Metric::Cpu));
+            lines.extend(demand(ENDS));
+            lines.push(background());
+            vec![sheet("both ends", true, lines), sheet("delay", false, times(Side::Receiver, Metric::Delay))]
+        }
+        Kind::TwoWayDatagrams => {
+            let mut cost = demand(BOTH);
+            cost.push(background());
+            vec![
+                sheet("local ends", true, arrives(Side::Local)),
+                sheet("remote ends", true, arrives(Side::Remote)),
+                sheet("service demand", false, cost),
+            ]
+        }
+        Kind::Transactions => {
+            vec![sheet("transactions", true, both_ends(kind)), sheet("latency", false, latency())]
+        }
         Kind::Connections | Kind::Requests => vec![
-            sheet("what was carried", true, &[&carried(kind)[..], &[LIMIT]].concat()),
-            sheet("what went wrong", false, &TROUBLE),
-            sheet("frames", false, &FRAMES),
-            sheet("handshake and first byte", false, &BEGIN),
-            sheet("latency", false, &LATENCY),
+            sheet("what was carried", true, [carried(kind), vec![limit()]].concat()),
+            sheet("what went wrong", false, trouble()),
+            sheet("frames", false, frames_and_work()),
+            sheet("handshake and first byte", false, begin()),
+            sheet("latency", false, latency()),
         ],
         Kind::Flood => vec![
-            sheet("what was carried", true, &[&both_ends(kind)[..2], &[LIMIT]].concat()),
-            sheet("what went wrong", false, &TROUBLE),
-            sheet("frames", false, &FRAMES),
+            sheet("what was carried", true, [rates(kind), vec![limit()]].concat()),
+            sheet("what went wrong", false, trouble()),
+            sheet("frames", false, frames_and_work()),
         ],
     }
 }
 
-/// The first is the result.
-fn carried(kind: Kind) -> [Line; 3] {
-    let mut lines = CONNECTIONS;
+fn latency() -> Vec<Line> {
+    times(Side::Local, Metric::Latency)
+}
+
+fn work() -> Vec<Line> {
+    of_both(BOTH, Metric::Busy).to_vec()
+}
+
+fn frames_and_work() -> Vec<Line> {
+    [frames(), work()].concat()
+}
+
+/// Of packet loads, what their connections and requests came to; the first is the result.
+fn carried(kind: Kind) -> Vec<Line> {
+    let mut metrics = [Metric::Connections, Metric::Transactions, Metric::Concurrent];
     if kind == Kind::Requests {
-        lines.swap(0, 1);
+        metrics.swap(0, 1);
     }
-    lines
+    metrics.map(|metric| alone(Side::Local, metric)).to_vec()
 }
 
 /// The tables of netperf's figures with their intervals.
 pub(super) fn netperf(kind: Kind) -> Vec<Sheet> {
     let mut sheets = vec![Sheet { shows: "both ends", lines: both_ends(kind), relative: false }];
     if kind == Kind::Transactions {
-        sheets.push(Sheet { shows: "latency", lines: LATENCY.to_vec(), relative: false });
+        sheets.push(Sheet { shows: "latency", lines: latency(), relative: false });
     }
     sheets
 }
 
-fn both_ends(kind: Kind) -> Vec<Line> {
-    let rates: &[Line] = match kind {
-        Kind::Stream => &[("Throughput", Side::Receiver, Metric::Throughput)],
-        Kind::Datagrams => {
-            &[("Received", Side::Receiver, Metric::Throughput), ("Sent", Side::Sender, Metric::Throughput)]
-        }
-        Kind::TwoWayStream | Kind::TwoWayDatagrams => &[
-            ("Arriving, local", Side::Local, Metric::Throughput),
-            ("Arriving, remote", Side::Remote, Metric::Throughput),
+fn rates(kind: Kind) -> Vec<Line> {
+    match kind {
+        Kind::Stream => vec![alone(Side::Receiver, Metric::Throughput)],
+        Kind::Datagrams => [Side::Receiver, Side::Sender].map(|side| only_moved(side, Metric::Throughput)).to_vec(),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => BOTH.map(|side| only_moved(side, Metric::Throughput)).to_vec(),
+        Kind::Transactions | Kind::Requests => vec![alone(Side::Local, Metric::Transactions)],
+        Kind::Connections => vec![alone(Side::Local, Metric::Connections)],
+        Kind::Flood => vec![
+            ("Received".to_owned(), Side::Remote, Metric::PacketsIn),
+            ("Sent".to_owned(), Side::Local, Metric::PacketsOut),
         ],
-        Kind::Transactions | Kind::Requests => &[("Transactions", Side::Local, Metric::Transactions)],
-        Kind::Connections => &[("Connections", Side::Local, Metric::Connections)],
-        Kind::Flood => &[("Received", Side::Remote, Metric::PacketsIn), ("Sent", Side::Local, Metric::PacketsOut)],
+    }
+}
+
+fn both_ends(kind: Kind) -> Vec<Line> {
+    let quality = match kind {
+        Kind::Stream => vec![alone(Side::Sender, Metric::Retransmits)],
+        Kind::Datagrams => [Metric::Loss, Metric::Jitter].map(|metric| alone(Side::Receiver, metric)).to_vec(),
+        Kind::TwoWayStream | Kind::TwoWayDatagrams | Kind::Connections | Kind::Requests | Kind::Flood => Vec::new(),
+        Kind::Transactions => vec![requests_lost()],
     };
-    let cost = [
-        ("CPU, local", Side::Local, Metric::Cpu),
-        ("CPU, remote", Side::Remote, Metric::Cpu),
-        ("Demand, local", Side::Local, kind.demand()),
-        ("Demand, remote", Side::Remote, kind.demand()),
-    ];
-    let quality: &[Line] = match kind {
-        Kind::Stream => &[("Retransmits", Side::Sender, Metric::Retransmits)],
-        Kind::Datagrams => &[("Loss", Side::Receiver, Metric::Loss), ("Jitter", Side::Receiver, Metric::Jitter)],
-        Kind::TwoWayStream | Kind::TwoWayDatagrams | Kind::Connections | Kind::Requests | Kind::Flood => &[],
-        Kind::Transactions => &[("Requests lost", Side::Local, Metric::Loss)],
-    };
-    [rates, &cost, quality, &[BACKGROUND]].concat()
+    let cost = [of_both(BOTH, Metric::Cpu), of_both(BOTH, kind.demand())].concat();
+    [rates(kind), cost, quality, vec![background()]].concat()
 }
 
 /// The figures that a single trial is shown by.
@@ -250,81 +252,31 @@ pub(super) fn trial(kind: Kind) -> Vec<Line> {
     if kind.is_packets() {
         return of_packets(kind);
     }
-    let [one, other] = kind.sides();
-    let cpu: [Line; 2] = match one {
-        Side::Sender => [("CPU, sender", one, Metric::Cpu), ("CPU, receiver", other, Metric::Cpu)],
-        _ => [("CPU, local", one, Metric::Cpu), ("CPU, remote", other, Metric::Cpu)],
+    let carried = match kind {
+        Kind::Stream | Kind::Datagrams => ENDS.map(|side| only_moved(side, Metric::Throughput)).to_vec(),
+        _ => rates(kind),
     };
-    let (carried, rest): (&[Line], &[Line]) = match kind {
-        Kind::Stream => (
-            &[("Sent", Side::Sender, Metric::Throughput), ("Received", Side::Receiver, Metric::Throughput)],
-            &[
-                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-                ("Retransmits", Side::Sender, Metric::Retransmits),
-            ],
-        ),
-        Kind::Datagrams => (
-            &[("Sent", Side::Sender, Metric::Throughput), ("Received", Side::Receiver, Metric::Throughput)],
-            &[
-                ("Demand, receiver", Side::Receiver, Metric::ServiceDemand),
-                ("Loss", Side::Receiver, Metric::Loss),
-                ("Jitter", Side::Receiver, Metric::Jitter),
-            ],
-        ),
-        Kind::TwoWayStream | Kind::TwoWayDatagrams => (
-            &[
-                ("Arriving, local", Side::Local, Metric::Throughput),
-                ("Arriving, remote", Side::Remote, Metric::Throughput),
-            ],
-            &[
-                ("Demand, local", Side::Local, Metric::ServiceDemand),
-                ("Demand, remote", Side::Remote, Metric::ServiceDemand),
-            ],
-        ),
-        Kind::Transactions => (
-            &[("Transactions", Side::Local, Metric::Transactions)],
-            &[
-                ("Demand, local", Side::Local, Metric::TransactionDemand),
-                ("Demand, remote", Side::Remote, Metric::TransactionDemand),
-                ("Latency, p50", Side::Local, Metric::Latency(Statistic::P50)),
-                ("Latency, p99", Side::Local, Metric::Latency(Statistic::P99)),
-                ("Latency, p99.9", Side::Local, Metric::Latency(Statistic::P99_9)),
-                ("Latency, max", Side::Local, Metric::Latency(Statistic::Max)),
-            ],
-        ),
-        Kind::Connections | Kind::Requests | Kind::Flood => (&[], &[]),
+    let receiver_demand = || of_side(Side::Receiver, Metric::ServiceDemand);
+    let rest = match kind {
+        Kind::Stream => vec![receiver_demand(), alone(Side::Sender, Metric::Retransmits)],
+        Kind::Datagrams => {
+            vec![receiver_demand(), alone(Side::Receiver, Metric::Loss), alone(Side::Receiver, Metric::Jitter)]
+        }
+        Kind::TwoWayStream | Kind::TwoWayDatagrams => of_both(BOTH, Metric::ServiceDemand).to_vec(),
+        Kind::Transactions => {
+            const SHOWN: [Statistic; 4] = [Statistic::P50, Statistic::P99, Statistic::P99_9, Statistic::Max];
+            [of_both(BOTH, Metric::TransactionDemand).to_vec(), some_times(Metric::Latency, &SHOWN)].concat()
+        }
+        Kind::Connections | Kind::Requests | Kind::Flood => Vec::new(),
     };
-    [carried, &cpu, rest, &[BACKGROUND]].concat()
+    [carried, of_both(kind.sides(), Metric::Cpu).to_vec(), rest, vec![background()]].concat()
 }
 
 fn of_packets(kind: Kind) -> Vec<Line> {
-    let carried = match kind {
-        Kind::Flood => both_ends(kind)[..2].to_vec(),
-        _ => carried(kind).to_vec(),
+    let carried = if kind == Kind::Flood { rates(kind) } else { carried(kind) };
+    let latency = match kind {
+        Kind::Flood => Vec::new(),
+        _ => some_times(Metric::Latency, &[Statistic::P50, Statistic::P99, Statistic::Max]),
     };
-    let latency = [
-        ("Latency, p50", Side::Local, Metric::Latency(Statistic::P50)),
-        ("Latency, p99", Side::Local, Metric::Latency(Statistic::P99)),
-        ("Latency, max", Side::Local, Metric::Latency(Statistic::Max)),
-    ];
-    let latency = if kind == Kind::Flood { &[][..] } else { &latency };
-    [&[LIMIT], &carried[..], &FRAMES[6..], &TROUBLE, latency].concat()
-}
-
-/// Lines that a table goes without when no scenario of it has the figure.
-pub(super) fn is_optional(metric: Metric) -> bool {
-    matches!(
-        metric,
-        Metric::BackgroundThroughput
-            | Metric::Loss
-            | Metric::Delay(_)
-            | Metric::Jitter
-            | Metric::Reordered
-            | Metric::Duplicated
-            | Metric::Limit
-            | Metric::LimitHeld
-            | Metric::Concurrent
-            | Metric::Handshake(_)
-            | Metric::FirstByte(_)
-    )
+    [vec![limit()], carried, work(), trouble(), latency].concat()
 }
