@@ -1,13 +1,8 @@
 //! Lines over time with the phases of a programme.
 
-use plotters::element::{PathElement, Text};
-use plotters::prelude::ChartBuilder;
-use plotters::style::text_anchor::{HPos, VPos};
-
+use super::canvas::{Anchor, Area, Plane, Point, Rise};
 use super::percentiles::ticks as round_magnitudes;
-use super::svg::{
-    AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, fit, names_width, stroke, style, text_width,
-};
+use super::svg::{AXIS, Role, SMALL, Shape, draw_named_lines, draw_names, fit, names_width, style, text_width};
 use crate::document::{Course, Stretch};
 use crate::text::clean_line;
 use crate::text_chart::decimals_for;
@@ -16,7 +11,7 @@ use crate::text_chart::decimals_for;
 const TOP: i32 = 40;
 const PHASES: i32 = 20;
 
-pub(super) fn height(shape: Shape) -> u32 {
+pub(super) fn height(shape: Shape) -> i32 {
     match shape {
         Shape::Wide => 280,
         Shape::Narrow => 250,
@@ -71,55 +66,48 @@ pub(super) fn round_steps(high: f64) -> Vec<f64> {
     (0..=5).map(|n| f64::from(n) * step).filter(|tick| *tick <= high).collect()
 }
 
-pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) -> Drawn {
+pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) {
     let scale = Scale::of(chart);
     let points = chart.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let end = points.chain(chart.phases.iter().map(|phase| phase.to)).fold(f64::MIN_POSITIVE, f64::max);
     let ticks = scale.ticks();
     let widest = ticks.iter().map(|tick| text_width(&scale.name(*tick), SMALL)).max().unwrap_or(0);
     let labels = names_width(chart.lines.iter().map(|one| one.label.as_str()), shape);
-    let mut built = ChartBuilder::on(area)
-        .margin_top(TOP)
-        .margin_right(labels + 20)
-        .x_label_area_size(AXIS)
-        .y_label_area_size(widest + 12)
-        .build_cartesian_2d(0.0..end, scale.low..scale.high)?;
+    let plane = Plane::within(area, [TOP, labels + 20, AXIS, widest + 12], 0.0..end, scale.low..scale.high);
     let small = |h, v| style(SMALL, Role::Muted, h, v);
-    let (left, right) = (built.backend_coord(&(0.0, scale.low)), built.backend_coord(&(end, scale.low)));
     for tick in ticks {
-        let y = built.backend_coord(&(0.0, scale.place(tick))).1;
-        area.draw(&PathElement::new([(left.0, y), (right.0, y)], stroke(Role::Grid, 1)))?;
-        area.draw(&Text::new(scale.name(tick), (left.0 - 6, y), small(HPos::Right, VPos::Center)))?;
+        let [left, right] = plane.level(scale.place(tick));
+        area.line([left, right], Role::Grid, 1);
+        area.text(&scale.name(tick), (left.0 - 6, left.1), small(Anchor::End, Rise::Center));
     }
-    draw_time(area, |at| built.backend_coord(&(at, scale.low)), end, chart.phases.iter(), PHASES)?;
-    draw_names(area, (left, right), &chart.x.to_string(), &chart.y.to_string())?;
+    draw_time(area, |at| plane.at((at, scale.low)), end, chart.phases.iter(), PHASES);
+    draw_names(area, plane.level(scale.low), &chart.x.to_string(), &chart.y.to_string());
     let place = |point: &(f64, f64)| (point.0, scale.place(point.1));
     let lines = chart.lines.iter().map(|line| (line.label.as_str(), line.points.iter().map(place).collect()));
-    draw_named_lines(area, &mut built, right.0, lines, labels)
+    draw_named_lines(area, &plane, lines, labels);
 }
 
 /// Draws figures under the horizontal axis, where `place` has the moments from 0 to `end`, and the phases, whose names stand at
 /// `top`.
 pub(super) fn draw_time<'a>(
     area: &Area,
-    place: impl Fn(f64) -> (i32, i32),
+    place: impl Fn(f64) -> Point,
     end: f64,
     phases: impl Iterator<Item = &'a Stretch>,
     top: i32,
-) -> Drawn {
+) {
     let decimals = decimals_of_steps(end);
     for tick in round_steps(end) {
         let (x, y) = place(tick);
-        let small = style(SMALL, Role::Muted, HPos::Center, VPos::Top);
-        area.draw(&Text::new(format!("{tick:.decimals$}"), (x, y + 5), small))?;
+        let small = style(SMALL, Role::Muted, Anchor::Middle, Rise::Top);
+        area.text(&format!("{tick:.decimals$}"), (x, y + 5), small);
     }
     for phase in phases {
         let ((from, bottom), (to, _)) = (place(phase.from), place(phase.to));
-        area.draw(&PathElement::new([(from, top), (from, bottom)], stroke(Role::Mark, 1)))?;
+        area.line([(from, top), (from, bottom)], Role::Mark, 1);
         let name = fit(&clean_line(&phase.label), SMALL, to - from - 6);
-        area.draw(&Text::new(name, (from + 4, top + 2), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
+        area.text(&name, (from + 4, top + 2), style(SMALL, Role::Ink, Anchor::Start, Rise::Top));
     }
-    Ok(())
 }
 
 /// Digits after the point that tell the [`round_steps`] to `end` apart.

@@ -1,12 +1,7 @@
 //! Bars made of many parts: eight colours, then the same with lines over them, and names where there is room.
 
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::prelude::Color;
-use plotters::style::text_anchor::{HPos, VPos};
-
-use super::svg::{
-    Area, BAR, Drawn, Role, SMALL, Shape, StackRows, VALUES, draw_stacks, fit, stroke, style, text_width,
-};
+use super::canvas::{Anchor, Area, Rise};
+use super::svg::{BAR, Role, SMALL, Shape, StackRows, VALUES, draw_stacks, fit, style, text_width};
 use crate::document::Stacked;
 use crate::text::clean_line;
 
@@ -44,13 +39,13 @@ pub fn words(chart: &Stacked) -> String {
         .collect()
 }
 
-pub fn height(chart: &Stacked, shape: Shape) -> u32 {
+pub fn height(chart: &Stacked, shape: Shape) -> i32 {
     StackRows::new(chart, shape).height()
 }
 
-pub fn draw(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
+pub fn draw(chart: &Stacked, shape: Shape, area: &Area) {
     draw_stacks(chart, shape, area, 58, |part, (begin, end), top| {
-        area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Value(part).colour().filled()))?;
+        area.rectangle([(begin, top), (end, top + BAR)], Role::Value(part));
         let name = chart.parts.get(part).map(|name| clean_line(name)).unwrap_or_default();
         let needed = text_width(&name, SMALL) + 6;
         let has_name = needed <= end - begin;
@@ -58,13 +53,12 @@ pub fn draw(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
             // Behind the name there are none.
             let from = if has_name { begin + needed } else { begin + spacing / 2 };
             for at in (from..end).step_by(spacing as usize) {
-                area.draw(&PathElement::new([(at, top), (at, top + BAR)], stroke(Role::OnValue, 1)))?;
+                area.line([(at, top), (at, top + BAR)], Role::OnValue, 1);
             }
         }
         if has_name {
-            let on_value = style(SMALL, Role::OnValue, HPos::Left, VPos::Center);
-            area.draw(&Text::new(fit(&name, SMALL, end - begin), (begin + 3, top + BAR / 2), on_value))?;
+            let on_value = style(SMALL, Role::OnValue, Anchor::Start, Rise::Center);
+            area.text(&fit(&name, SMALL, end - begin), (begin + 3, top + BAR / 2), on_value);
         }
-        Ok(())
-    })
+    });
 }

@@ -4,6 +4,7 @@
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod access;
+mod canvas;
 mod claim;
 mod course;
 mod layers;
@@ -269,7 +270,7 @@ impl Page {
                     }
                 }
                 @for (shape, name) in [(Shape::Wide, "wide"), (Shape::Narrow, "narrow")] {
-                    @let drawing = svg::draw(chart, shape)?;
+                    @let drawing = svg::draw(chart, shape);
                     @let [title, words] = ["title", "desc"].map(|what| format!("figure-{}-{name}-{what}", self.figures));
                     svg class=(name) viewBox={ "0 0 " (drawing.width) " " (drawing.height) } role="img"
                         aria-labelledby={ (title) " " (words) } {

@@ -1,12 +1,11 @@
 //! An overview: a panel of bars with intervals for each quantity, side by side or, on a phone, one below the other.
 
-use plotters::element::Text;
-use plotters::style::text_anchor::{HPos, VPos};
 use textwrap::wrap;
 
+use super::canvas::{Anchor, Area, Rise};
 use super::svg::{
-    AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_mark, draw_scale,
-    draw_value, gutter, style, text_width,
+    AXIS, LABEL_LINE, Role, SMALL, Shape, columns, draw_bar, draw_label, draw_mark, draw_scale, draw_value, gutter,
+    style, text_width,
 };
 use crate::document::{Number, Overview};
 use crate::text::clean_line;
@@ -31,8 +30,8 @@ fn row_height(shape: Shape) -> i32 {
 /// Pixels of a panel's width, with the gap that follows it.
 fn panel_width(chart: &Overview, shape: Shape) -> i32 {
     match shape {
-        Shape::Wide => (shape.width() as i32 - labels_width(chart, shape)) / chart.panels.len().max(1) as i32,
-        Shape::Narrow => shape.width() as i32,
+        Shape::Wide => (shape.width() - labels_width(chart, shape)) / chart.panels.len().max(1) as i32,
+        Shape::Narrow => shape.width(),
     }
 }
 
@@ -53,48 +52,47 @@ fn head_height(chart: &Overview, shape: Shape) -> i32 {
 }
 
 fn panel_height(chart: &Overview, shape: Shape) -> i32 {
-    head_height(chart, shape) + chart.rows.len() as i32 * row_height(shape) + AXIS as i32
+    head_height(chart, shape) + chart.rows.len() as i32 * row_height(shape) + AXIS
 }
 
-pub(super) fn height(chart: &Overview, shape: Shape) -> u32 {
+pub(super) fn height(chart: &Overview, shape: Shape) -> i32 {
     let panels = match shape {
         Shape::Wide => 1,
         Shape::Narrow => chart.panels.len().max(1) as i32,
     };
-    (panels * panel_height(chart, shape)) as u32
+    panels * panel_height(chart, shape)
 }
 
-pub(super) fn draw(chart: &Overview, shape: Shape, area: &Area<'_>) -> Drawn {
+pub(super) fn draw(chart: &Overview, shape: Shape, area: &Area<'_>) {
     let labels = labels_width(chart, shape);
     let head = head_height(chart, shape);
     match shape {
         Shape::Wide => {
             for (i, row) in chart.rows.iter().enumerate() {
-                draw_label(area, &row.label, true, 0, head + i as i32 * ROW + ROW / 2, labels - 12)?;
+                draw_label(area, &row.label, true, 0, head + i as i32 * ROW + ROW / 2, labels - 12);
             }
             let each = panel_width(chart, shape);
             for panel in 0..chart.panels.len() {
                 let left = labels + panel as i32 * each;
-                draw_panel(chart, panel, shape, area, (left, left + each - GAP))?;
+                draw_panel(chart, panel, shape, area, (left, left + each - GAP));
             }
         }
         Shape::Narrow => {
             let mut rest = area.clone();
             for panel in 0..chart.panels.len() {
-                let (own, below) = rest.split_vertically(panel_height(chart, shape));
-                draw_panel(chart, panel, shape, &own, (0, shape.width() as i32))?;
+                let (own, below) = rest.split(panel_height(chart, shape));
+                draw_panel(chart, panel, shape, &own, (0, shape.width()));
                 for (i, row) in chart.rows.iter().enumerate() {
                     let y = head + i as i32 * row_height(shape) + LABEL_LINE / 2;
-                    draw_label(&own, &row.label, true, 0, y, shape.width() as i32)?;
+                    draw_label(&own, &row.label, true, 0, y, shape.width());
                 }
                 rest = below;
             }
         }
     }
-    Ok(())
 }
 
-fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (left, right): (i32, i32)) -> Drawn {
+fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (left, right): (i32, i32)) {
     let numbers = || chart.rows.iter().map(|row| row.numbers.get(panel).copied().flatten());
     let reach = |n: Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
     let limit = numbers().flatten().flat_map(reach).fold(0.0, f64::max);
@@ -103,28 +101,27 @@ fn draw_panel(chart: &Overview, panel: usize, shape: Shape, area: &Area<'_>, (le
     let room = texts.max().unwrap_or(0) + 10;
     let below = head_height(chart, shape);
     for (i, line) in (0..).zip(head(chart, panel, shape)) {
-        area.draw(&Text::new(line, (left, 2 + i * HEAD_LINE), style(SMALL, Role::Ink, HPos::Left, VPos::Top)))?;
+        area.text(&line, (left, 2 + i * HEAD_LINE), style(SMALL, Role::Ink, Anchor::Start, Rise::Top));
     }
-    let total = area.dim_in_pixel().0 as i32;
+    let total = area.width;
     // Its lines end below the name.
-    let (_, bars) = area.split_vertically(below - 4);
-    let x = draw_scale(&bars, TICKS, limit, "", left, total - right + room)?;
+    let (_, bars) = area.split(below - 4);
+    let x = draw_scale(&bars, TICKS, limit, "", left, total - right + room);
     let names = if shape == Shape::Narrow { LABEL_LINE } else { (ROW - BAR) / 2 };
     for (i, number) in numbers().enumerate() {
         let Some(number) = number else { continue };
         let top = below + i as i32 * row_height(shape) + names;
         let middle = top + BAR / 2;
-        let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR))?;
+        let mut edge = draw_bar(area, &x, &number, Role::Series(panel), (top, BAR));
         // With its interval on a phone too: the names stand above the bars, so that there is room.
         let text = number.with_words();
         if let Some(reference) = number.reference {
             let at = x(reference);
-            draw_mark(area, at, (top, BAR))?;
+            draw_mark(area, at, (top, BAR));
             if (edge - 4..edge + 12 + text_width(&text, SMALL)).contains(&at) {
                 edge = at + 2;
             }
         }
-        draw_value(area, text, SMALL, (edge + 6, middle))?;
+        draw_value(area, &text, SMALL, (edge + 6, middle));
     }
-    Ok(())
 }

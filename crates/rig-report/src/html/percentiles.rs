@@ -1,20 +1,15 @@
 //! Distributions as HdrHistogram plots them.
 
-use plotters::element::{PathElement, Text};
-use plotters::prelude::ChartBuilder;
-use plotters::style::text_anchor::{HPos, VPos};
-
-use super::svg::{
-    AXIS, Area, Drawn, Role, SMALL, Shape, draw_named_lines, draw_names, names_width, stroke, style, text_width,
-};
+use super::canvas::{Anchor, Area, Plane, Rise};
+use super::svg::{AXIS, Role, SMALL, Shape, draw_named_lines, draw_names, names_width, style, text_width};
 use crate::document::Percentiles;
 
 /// Percentiles that are named on the axis.
 const NAMED: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
 /// Room for the vertical axis' name.
-pub(super) const TOP: u32 = 24;
+pub(super) const TOP: i32 = 24;
 
-pub(super) fn height(shape: Shape) -> u32 {
+pub(super) fn height(shape: Shape) -> i32 {
     match shape {
         Shape::Wide => 300,
         Shape::Narrow => 260,
@@ -34,7 +29,7 @@ pub(super) fn ticks(low: f64, high: f64) -> Vec<f64> {
     all.filter(|tick| (low..=high).contains(&tick.log10())).collect()
 }
 
-pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) -> Drawn {
+pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) {
     let points = || chart.lines.iter().flat_map(|line| &line.points);
     let end = points().map(|p| tenfolds(p.0)).fold(1.0, f64::max);
     let magnitudes = || points().map(|p| p.1.max(f64::MIN_POSITIVE).log10());
@@ -47,37 +42,29 @@ pub(super) fn draw(chart: &Percentiles, shape: Shape, area: &Area) -> Drawn {
     let name = |tick: f64| if tick >= 1.0 { format!("{tick:.0}") } else { format!("{tick}") };
     let widest = ticks.iter().map(|tick| text_width(&name(*tick), SMALL)).max().unwrap_or(0);
     let labels = names_width(chart.lines.iter().map(|one| one.label.as_str()), shape);
-    let mut built = ChartBuilder::on(area)
-        .margin_top(TOP)
-        .margin_right(labels + 20)
-        .x_label_area_size(AXIS)
-        .y_label_area_size(widest + 12)
-        .build_cartesian_2d(0.0..end, low..high)?;
+    let plane = Plane::within(area, [TOP, labels + 20, AXIS, widest + 12], 0.0..end, low..high);
     let small = |h, v| style(SMALL, Role::Muted, h, v);
     for tick in ticks {
-        let y = tick.log10();
-        let (from, to) = (built.backend_coord(&(0.0, y)), built.backend_coord(&(end, y)));
-        area.draw(&PathElement::new([from, to], stroke(Role::Grid, 1)))?;
-        area.draw(&Text::new(name(tick), (from.0 - 6, from.1), small(HPos::Right, VPos::Center)))?;
+        let [left, right] = plane.level(tick.log10());
+        area.line([left, right], Role::Grid, 1);
+        area.text(&name(tick), (left.0 - 6, left.1), small(Anchor::End, Rise::Center));
     }
     let mut free = i32::MIN;
     for percentile in NAMED.into_iter().filter(|p| tenfolds(*p) <= end + 1e-6) {
-        let x = tenfolds(percentile);
-        let (bottom, top) = (built.backend_coord(&(x, low)), built.backend_coord(&(x, high)));
-        area.draw(&PathElement::new([bottom, top], stroke(Role::Grid, 1)))?;
+        let [bottom, top] = plane.upright(tenfolds(percentile));
+        area.line([bottom, top], Role::Grid, 1);
         let text = percentile.to_string();
         let half = text_width(&text, SMALL) / 2;
         // Names do not run into each other.
         if bottom.0 - half > free {
-            area.draw(&Text::new(text, (bottom.0, bottom.1 + 5), small(HPos::Center, VPos::Top)))?;
+            area.text(&text, (bottom.0, bottom.1 + 5), small(Anchor::Middle, Rise::Top));
             free = bottom.0 + half + 6;
         }
     }
-    let (left, right) = (built.backend_coord(&(0.0, low)), built.backend_coord(&(end, low)));
-    draw_names(area, (left, right), "Percentile", &chart.value.to_string())?;
+    draw_names(area, plane.level(low), "Percentile", &chart.value.to_string());
     let place = |p: &(f64, f64)| (tenfolds(p.0), p.1.max(f64::MIN_POSITIVE).log10());
     let lines = chart.lines.iter().map(|line| (line.label.as_str(), line.points.iter().map(place).collect()));
-    draw_named_lines(area, &mut built, right.0, lines, labels)
+    draw_named_lines(area, &plane, lines, labels);
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
         return Ok(None);
     };
     let chart = &alone(chart);
-    let drawing = draw(chart, shape)?;
+    let drawing = draw(chart, shape);
     let lines = |text: &str, px: i32| {
         let columns = drawing.width as usize * 10 / (px as usize * 6);
         wrap(&unparted(&clean_line(text)), columns).into_iter().map(String::from).collect::<Vec<_>>()
@@ -43,8 +43,8 @@ pub fn picture(document: &Document, shape: Shape) -> io::Result<Option<String>> 
     // Title, legend, chart, words below: one under the other.
     let key = MARGIN + title.len() as i32 * LINE;
     let above = key + if legend.is_empty() { 0 } else { LINE } + 8;
-    let below = above + drawing.height as i32;
-    let width = drawing.width as i32 + 2 * MARGIN;
+    let below = above + drawing.height;
+    let width = drawing.width + 2 * MARGIN;
     let height = below + foot.len() as i32 * LINE + MARGIN / 2;
     let mut at = 0;
     let legend: Vec<(i32, Role, String)> = legend

@@ -1,16 +1,11 @@
 //! What numbers of workers carry, both logarithmic.
 
-use plotters::element::{Circle, PathElement, Text};
-use plotters::prelude::{ChartBuilder, Color, DashedLineSeries, LineSeries};
-use plotters::style::text_anchor::{HPos, VPos};
-
+use super::canvas::{Anchor, Area, Plane, Point, Rise};
 use super::percentiles::{TOP, ticks};
-use super::svg::{
-    AXIS, Area, Drawn, Role, SMALL, Shape, draw_ends, draw_names, names_width, stroke, style, text_width,
-};
+use super::svg::{AXIS, Role, SMALL, Shape, draw_ends, draw_names, names_width, style, text_width};
 use crate::document::{Number, Scaling};
 
-pub(super) fn height(shape: Shape) -> u32 {
+pub(super) fn height(shape: Shape) -> i32 {
     match shape {
         Shape::Wide => 320,
         Shape::Narrow => 280,
@@ -59,7 +54,7 @@ fn is_drawn((x, number): &&(f64, Number)) -> bool {
     *x > 0.0 && number.value > 0.0
 }
 
-pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
+pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) {
     let points = || chart.series.iter().flat_map(|series| &series.points).filter(is_drawn);
     let most = points().map(|point| point.0).fold(2.0, f64::max);
     let magnitudes = || points().flat_map(|(_, number)| reach(number));
@@ -72,58 +67,42 @@ pub(super) fn draw(chart: &Scaling, shape: Shape, area: &Area) -> Drawn {
     let widest = ticks.iter().map(|tick| text_width(&brief(*tick), SMALL)).max().unwrap_or(0);
     let labels = names_width(chart.series.iter().map(|one| one.label.as_str()), shape);
     let (left, right) = (-0.15, most.log2() + 0.15);
-    let mut built = ChartBuilder::on(area)
-        .margin_top(TOP)
-        .margin_right(labels + 20)
-        .x_label_area_size(AXIS)
-        .y_label_area_size(widest + 12)
-        .build_cartesian_2d(left..right, low..high)?;
+    let plane = Plane::within(area, [TOP, labels + 20, AXIS, widest + 12], left..right, low..high);
     let small = |h, v| style(SMALL, Role::Muted, h, v);
     for tick in ticks {
-        let y = tick.log10();
-        let (from, to) = (built.backend_coord(&(left, y)), built.backend_coord(&(right, y)));
-        area.draw(&PathElement::new([from, to], stroke(Role::Grid, 1)))?;
-        area.draw(&Text::new(brief(tick), (from.0 - 6, from.1), small(HPos::Right, VPos::Center)))?;
+        let [from, to] = plane.level(tick.log10());
+        area.line([from, to], Role::Grid, 1);
+        area.text(&brief(tick), (from.0 - 6, from.1), small(Anchor::End, Rise::Center));
     }
     for count in counts(most) {
-        let (bottom, top) = (built.backend_coord(&(count.log2(), low)), built.backend_coord(&(count.log2(), high)));
-        area.draw(&PathElement::new([bottom, top], stroke(Role::Grid, 1)))?;
-        area.draw(&Text::new(count.to_string(), (bottom.0, bottom.1 + 5), small(HPos::Center, VPos::Top)))?;
+        let [bottom, top] = plane.upright(count.log2());
+        area.line([bottom, top], Role::Grid, 1);
+        area.text(&count.to_string(), (bottom.0, bottom.1 + 5), small(Anchor::Middle, Rise::Top));
     }
-    let (from, to) = (built.backend_coord(&(left, low)), built.backend_coord(&(right, low)));
-    draw_names(area, (from, to), &chart.x.quantity, &chart.y.to_string())?;
+    draw_names(area, plane.level(low), &chart.x.quantity, &chart.y.to_string());
     let measured = chart.series.iter().filter(|series| !series.published).count() as f64;
-    let beside = beside(shape) * (right - left) / f64::from(to.0 - from.0);
+    let beside = beside(shape) * (right - left) / f64::from(plane.right - plane.left);
     let mut ends = Vec::new();
     for (i, series) in chart.series.iter().enumerate() {
         // Side by side, so that intervals do not lie over each other; what was published has none.
         let aside = if series.published { 0.0 } else { (i as f64 - (measured - 1.0) / 2.0) * beside };
         let drawn = || series.points.iter().filter(is_drawn).map(|(x, number)| (x.log2() + aside, number));
-        let places: Vec<(f64, f64)> = drawn().map(|(x, number)| (x, number.value.log10())).collect();
-        if let Some(last) = places.last() {
-            ends.push((i, to.0, built.backend_coord(last).1));
-        }
-        let line = stroke(Role::Series(i), 2);
-        if series.published {
-            built.draw_series(DashedLineSeries::new(places.clone(), 5, 4, line))?;
-        } else {
-            built.draw_series(LineSeries::new(places.clone(), line))?;
-        }
-        let colour = Role::Series(i).colour();
-        let dot = if series.published { line } else { colour.filled() };
+        let points: Vec<Point> = drawn().map(|(x, number)| plane.at((x, number.value.log10()))).collect();
+        ends.extend(points.last().map(|last| (i, plane.right, last.1)));
+        area.path(&points, Role::Series(i), 2, series.published.then_some([5, 4]));
         for (x, number) in drawn() {
             let Some(interval) = number.interval else { continue };
-            let [low, high] = reach(number).map(|magnitude| built.backend_coord(&(x, magnitude)));
-            area.draw(&PathElement::new([low, high], stroke(Role::Series(i), 1)))?;
+            let [low, high] = reach(number).map(|magnitude| plane.at((x, magnitude)));
+            area.line([low, high], Role::Series(i), 1);
             // No end where there is none.
             let is_whole = interval.low >= DEEPEST * number.value;
             for (x, y) in [Some(high), Some(low).filter(|_| is_whole)].into_iter().flatten() {
-                area.draw(&PathElement::new([(x - CAP, y), (x + CAP, y)], stroke(Role::Series(i), 1)))?;
+                area.line([(x - CAP, y), (x + CAP, y)], Role::Series(i), 1);
             }
         }
-        built.draw_series(places.into_iter().map(|place| Circle::new(place, 4, dot)))?;
+        points.into_iter().for_each(|point| area.circle(point, 4, Role::Series(i), !series.published));
     }
-    draw_ends(area, ends, |i| &chart.series[i].label, labels)
+    draw_ends(area, ends, |i| &chart.series[i].label, labels);
 }
 
 #[cfg(test)]

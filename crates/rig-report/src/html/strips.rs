@@ -2,12 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::prelude::{ChartBuilder, Color};
-use plotters::style::text_anchor::{HPos, VPos};
-
+use super::canvas::{Anchor, Area, Plane, Rise};
 use super::course::{draw_time, round_steps};
-use super::svg::{AXIS, Area, Drawn, LABEL_LINE, Role, SMALL, Shape, fit, stroke, style, text_width};
+use super::svg::{AXIS, LABEL_LINE, Role, SMALL, Shape, fit, style, text_width};
 use crate::document::{StripRow, Strips};
 use crate::text::{clean_line, significant};
 
@@ -58,55 +55,49 @@ impl Rows {
     }
 }
 
-pub(super) fn height(chart: &Strips, shape: Shape) -> u32 {
-    Rows::new(chart, shape).bottom(chart.rows.len().max(1)) as u32 + AXIS
+pub(super) fn height(chart: &Strips, shape: Shape) -> i32 {
+    Rows::new(chart, shape).bottom(chart.rows.len().max(1)) + AXIS
 }
 
-pub(super) fn draw(chart: &Strips, shape: Shape, area: &Area) -> Drawn {
+pub(super) fn draw(chart: &Strips, shape: Shape, area: &Area) {
     let rows = Rows::new(chart, shape);
     let end = chart.end().unwrap_or(1.0);
-    let built = ChartBuilder::on(area)
-        .margin_top(rows.top)
-        .margin_right(RIGHT)
-        .x_label_area_size(AXIS)
-        .y_label_area_size(rows.left)
-        .build_cartesian_2d(0.0..end, 0.0..1.0)?;
-    let place = |at: f64| built.backend_coord(&(at, 0.0));
+    let plane = Plane::within(area, [rows.top, RIGHT, AXIS, rows.left], 0.0..end, 0.0..1.0);
+    let place = |at: f64| plane.at((at, 0.0));
     let x = |at: f64| place(at).0;
     let (left, bottom) = place(0.0);
     let right = x(end);
     for tick in round_steps(end) {
-        area.draw(&PathElement::new([(x(tick), rows.top), (x(tick), bottom)], stroke(Role::Grid, 1)))?;
+        area.line([(x(tick), rows.top), (x(tick), bottom)], Role::Grid, 1);
     }
     let names = short_names(chart);
     for (i, row) in chart.rows.iter().enumerate() {
         let top = rows.strip_top(i);
         let middle = top + rows.strip / 2;
         let (at, room) = if rows.label > 0 {
-            ((left + 4, top - rows.label / 2 - 1), shape.width() as i32 - left - 4)
+            ((left + 4, top - rows.label / 2 - 1), shape.width() - left - 4)
         } else {
             ((0, middle), left - 8)
         };
-        let ink = style(SMALL, Role::Ink, HPos::Left, VPos::Center);
-        area.draw(&Text::new(fit(&clean_line(&row.label), SMALL, room), at, ink))?;
+        let ink = style(SMALL, Role::Ink, Anchor::Start, Rise::Center);
+        area.text(&fit(&clean_line(&row.label), SMALL, room), at, ink);
         // Where the row had none, a thin line leads the eye on.
-        area.draw(&PathElement::new([(left, middle), (right, middle)], stroke(Role::Grid, 1)))?;
+        area.line([(left, middle), (right, middle)], Role::Grid, 1);
         for (value, begin, end) in pixels(chart, row, x) {
             let shape = [(begin, top), (end, top + rows.strip)];
-            area.draw(&Rectangle::new(shape, Role::Value(value).colour().filled()))?;
+            area.rectangle(shape, Role::Value(value));
             if let Some(name) = names[value].iter().find(|name| text_width(name, rows.font) + 6 <= end - begin) {
-                let words = style(rows.font, Role::OnValue, HPos::Left, VPos::Center);
-                area.draw(&Text::new(name.clone(), (begin + 3, middle), words))?;
+                let words = style(rows.font, Role::OnValue, Anchor::Start, Rise::Center);
+                area.text(&name.clone(), (begin + 3, middle), words);
             }
         }
         for mark in row.marks().map(x).collect::<BTreeSet<i32>>() {
-            area.draw(&PathElement::new([(mark, top - 3), (mark, top + rows.strip / 3)], stroke(Role::Ink, 1)))?;
+            area.line([(mark, top - 3), (mark, top + rows.strip / 3)], Role::Ink, 1);
         }
     }
-    draw_time(area, place, end, chart.phases(), 4)?;
-    let name = style(SMALL, Role::Muted, HPos::Center, VPos::Top);
-    area.draw(&Text::new(clean_line(&chart.x.to_string()), (i32::midpoint(left, right), bottom + 22), name))?;
-    Ok(())
+    draw_time(area, place, end, chart.phases(), 4);
+    let name = style(SMALL, Role::Muted, Anchor::Middle, Rise::Top);
+    area.text(&clean_line(&chart.x.to_string()), (i32::midpoint(left, right), bottom + 22), name);
 }
 
 /// What is drawn of a row: a value, and from which pixel to which. None is narrower than a pixel; of what begins and ends in a
@@ -191,7 +182,7 @@ mod tests {
     }
 
     fn drawn(chart: &Strips, shape: Shape) -> Element {
-        let drawing = svg::draw(&Chart::Strips(chart.clone()), shape).unwrap();
+        let drawing = svg::draw(&Chart::Strips(chart.clone()), shape);
         assert_eq!((drawing.width, drawing.height), (shape.width(), height(chart, shape)));
         let (svg, errors) = Element::parse(&drawing.elements);
         assert!(errors.is_empty(), "{errors:?}");
@@ -222,7 +213,7 @@ mod tests {
     #[test]
     fn a_strip_looks_as_it_did() {
         let small = chart(2, vec![row("entry <0>", &[(0.0, 4.0, 0), (4.0, 9.0, 1)], &[4.0])]);
-        let drawing = svg::draw(&Chart::Strips(small), Shape::Wide).unwrap();
+        let drawing = svg::draw(&Chart::Strips(small), Shape::Wide);
         insta::assert_snapshot!("strip.svg", drawing.elements);
     }
 
@@ -283,9 +274,9 @@ mod tests {
                 let svg = drawn(&chart, shape);
                 let found = rectangles(&svg);
                 assert_eq!(found.len(), 2 * rows);
-                let bottom = height(&chart, shape) as i32 - AXIS as i32;
+                let bottom = height(&chart, shape) - AXIS;
                 assert!(found.iter().all(|(_, left, right, top)| {
-                    *left >= 0 && *right <= shape.width() as i32 && (0..bottom).contains(top)
+                    *left >= 0 && *right <= shape.width() && (0..bottom).contains(top)
                 }));
             }
         }

@@ -1,18 +1,11 @@
-//! Charts as SVG, drawn by plotters; colours become CSS variables, so that the page decides on light or dark.
+//! Charts as SVG.
 
-use std::io;
+use std::cell::RefCell;
 
 use clap::ValueEnum;
-use plotters::chart::ChartContext;
-use plotters::coord::Shift;
-use plotters::coord::cartesian::Cartesian2d;
-use plotters::coord::types::RangedCoordf64;
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::prelude::{ChartBuilder, Color, DrawingArea, IntoDrawingArea, LineSeries, RGBColor, SVGBackend};
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{FontStyle, IntoFont, ShapeStyle, TRANSPARENT, TextStyle};
 use textwrap::core::display_width;
 
+use super::canvas::{Anchor, Area, Plane, Point, Rise, Style};
 use super::{course, layers, overview, percentiles, scaling, strips};
 use crate::document::{Bars, Chart, Label, Lines, Number, Stacked};
 use crate::text::{clean_line, shorten};
@@ -28,7 +21,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    pub fn width(self) -> u32 {
+    pub fn width(self) -> i32 {
         match self {
             Self::Wide => 840,
             Self::Narrow => 340,
@@ -43,7 +36,7 @@ impl Shape {
     }
 }
 
-/// What a colour is for. Drawn as a colour that nothing else uses, then replaced by the variable of that name.
+/// What a colour is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     Ink,
@@ -70,20 +63,6 @@ const PARTS: usize = 6;
 pub(super) const VALUES: usize = 8;
 
 impl Role {
-    pub(super) fn colour(self) -> RGBColor {
-        match self {
-            Self::Ink => RGBColor(1, 0, 0),
-            Self::Muted => RGBColor(1, 0, 1),
-            Self::Grid => RGBColor(1, 0, 2),
-            Self::Mark => RGBColor(1, 0, 3),
-            Self::Series(i) => RGBColor(1, 1, (i % SERIES) as u8),
-            Self::Part(i) => RGBColor(1, 2, (i % PARTS) as u8),
-            Self::Value(i) | Self::Lined(i) | Self::Crowded(i) => RGBColor(1, 3, (i % VALUES) as u8),
-            Self::OnValue => RGBColor(1, 0, 4),
-            Self::Ground => RGBColor(1, 0, 5),
-        }
-    }
-
     /// The CSS variable.
     pub fn variable(self) -> String {
         match self {
@@ -100,22 +79,26 @@ impl Role {
             Self::Ground => "--ground".to_owned(),
         }
     }
+
+    /// As a value of fill and stroke; lines over a value's colour are drawn by themselves.
+    pub(super) fn css(self) -> String {
+        let of = match self {
+            Self::Lined(i) | Self::Crowded(i) => Self::Value(i),
+            other => other,
+        };
+        format!("var({})", of.variable())
+    }
 }
 
 /// A drawn chart: the elements inside `<svg>`.
 #[derive(Debug)]
 pub struct Drawing {
-    pub width: u32,
-    pub height: u32,
+    pub width: i32,
+    pub height: i32,
     pub elements: String,
 }
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
-
-/// # Errors
-/// When plotters cannot lay the chart out.
-pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
+pub fn draw(chart: &Chart, shape: Shape) -> Drawing {
     let height = match chart {
         Chart::Bars(bars) => BarRows::new(bars, shape).height(),
         Chart::Stacked(stacked) => StackRows::new(stacked, shape).height(),
@@ -130,53 +113,31 @@ pub fn draw(chart: &Chart, shape: Shape) -> io::Result<Drawing> {
         Chart::Strips(chart) => strips::height(chart, shape),
         Chart::Overview(chart) => overview::height(chart, shape),
     };
-    let mut svg = String::new();
-    {
-        let area = SVGBackend::with_string(&mut svg, (shape.width(), height)).into_drawing_area();
-        match chart {
-            Chart::Bars(bars) => draw_bars(bars, shape, &area),
-            Chart::Stacked(stacked) => draw_stacked(stacked, shape, &area),
-            Chart::Layers(chart) => layers::draw(chart, shape, &area),
-            Chart::Lines(lines) => draw_lines(lines, shape, &area),
-            Chart::Course(chart) => course::draw(chart, shape, &area),
-            Chart::Percentiles(chart) => percentiles::draw(chart, shape, &area),
-            Chart::Scaling(chart) => scaling::draw(chart, shape, &area),
-            Chart::Strips(chart) => strips::draw(chart, shape, &area),
-            Chart::Overview(chart) => overview::draw(chart, shape, &area),
-        }
-        .map_err(|error| io::Error::other(format!("chart `{}`: {error}", chart.title())))?;
-        area.present().map_err(io::Error::other)?;
+    let elements = RefCell::new(String::new());
+    let area = &Area::new(&elements, shape.width(), height);
+    match chart {
+        Chart::Bars(bars) => draw_bars(bars, shape, area),
+        Chart::Stacked(stacked) => draw_stacked(stacked, shape, area),
+        Chart::Layers(chart) => layers::draw(chart, shape, area),
+        Chart::Lines(lines) => draw_lines(lines, shape, area),
+        Chart::Course(chart) => course::draw(chart, shape, area),
+        Chart::Percentiles(chart) => percentiles::draw(chart, shape, area),
+        Chart::Scaling(chart) => scaling::draw(chart, shape, area),
+        Chart::Strips(chart) => strips::draw(chart, shape, area),
+        Chart::Overview(chart) => overview::draw(chart, shape, area),
     }
-    let elements = svg.split_once('>').map_or("", |(_, rest)| rest);
-    let mut elements = elements.trim_end().trim_end_matches("</svg>").to_owned();
-    let fixed = [Role::Ink, Role::Muted, Role::Grid, Role::Mark, Role::OnValue, Role::Ground];
-    let numbered = (0..SERIES).map(Role::Series).chain((0..PARTS).map(Role::Part)).chain((0..VALUES).map(Role::Value));
-    for role in fixed.into_iter().chain(numbered) {
-        let RGBColor(r, g, b) = role.colour();
-        elements = elements.replace(&format!("\"#{r:02X}{g:02X}{b:02X}\""), &format!("\"var({})\"", role.variable()));
-    }
-    Ok(Drawing { width: shape.width(), height, elements })
+    Drawing { width: shape.width(), height, elements: elements.into_inner() }
 }
 
 pub(super) const FONT: i32 = 13;
 pub(super) const SMALL: i32 = 12;
 pub(super) const BAR: i32 = 16;
-pub(super) const AXIS: u32 = 40;
+pub(super) const AXIS: i32 = 40;
 /// Room for the label above a bar in the narrow shape.
 pub(super) const LABEL_LINE: i32 = 18;
 
-/// Text style of `px` pixels. Plotters' SVG backend divides sizes by 1.24.
-pub(super) fn style(px: i32, role: Role, h: HPos, v: VPos) -> TextStyle<'static> {
-    let font = ("sans-serif", f64::from(px) * 1.24).into_font();
-    TextStyle { font, color: role.colour().to_backend_color(), pos: Pos::new(h, v) }
-}
-
-fn bold(style: &TextStyle<'static>) -> TextStyle<'static> {
-    TextStyle { font: style.font.clone().style(FontStyle::Bold), ..style.clone() }
-}
-
-pub(super) fn stroke(role: Role, width: u32) -> ShapeStyle {
-    role.colour().stroke_width(width)
+pub(super) fn style(px: i32, role: Role, anchor: Anchor, rise: Rise) -> Style {
+    Style { px, role, anchor, rise, bold: false }
 }
 
 /// About how wide `text` is drawn, in pixels.
@@ -193,7 +154,7 @@ pub(super) fn bold_width(text: &str) -> i32 {
 
 /// Room for names at the ends of lines: that of the widest, and at most a third of the chart.
 pub(super) fn names_width<'a>(names: impl Iterator<Item = &'a str>, shape: Shape) -> i32 {
-    names.map(|name| text_width(&clean_line(name), SMALL)).max().unwrap_or(0).min(shape.width() as i32 / 3)
+    names.map(|name| text_width(&clean_line(name), SMALL)).max().unwrap_or(0).min(shape.width() / 3)
 }
 
 /// As much of `text` as fits `room` pixels.
@@ -207,7 +168,7 @@ pub(super) fn columns(px: i32, room: i32) -> usize {
 }
 
 /// Draws a row's label: left of the bars, or above them, where lines of the grid would cross it.
-pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) -> Drawn {
+pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32, room: i32) {
     let name = clean_line(&label.head);
     let shown = if head { fit(&name, FONT, room) } else { String::new() };
     let indent = if label.subhead.is_some() { bold_width(&name) + 8 } else { 0 };
@@ -215,16 +176,14 @@ pub(super) fn draw_label(area: &Area, label: &Label, head: bool, x: i32, y: i32,
     let from = if head { x } else { x + indent };
     let end = subhead.as_deref().map_or(bold_width(&shown), |subhead| indent + text_width(subhead, FONT));
     let half = LABEL_LINE / 2 - 1;
-    let ground = Role::Ground.colour().filled();
-    area.draw(&Rectangle::new([(from, y - half), (x + end.min(room), y + half)], ground))?;
+    area.rectangle([(from, y - half), (x + end.min(room), y + half)], Role::Ground);
     if head {
-        area.draw(&Text::new(shown, (x, y), bold(&style(FONT, Role::Ink, HPos::Left, VPos::Center))))?;
+        area.text(&shown, (x, y), Style { bold: true, ..style(FONT, Role::Ink, Anchor::Start, Rise::Center) });
     }
     if let Some(subhead) = subhead {
-        let muted = style(FONT, Role::Muted, HPos::Left, VPos::Center);
-        area.draw(&Text::new(subhead, (x + indent, y), muted))?;
+        let muted = style(FONT, Role::Muted, Anchor::Start, Rise::Center);
+        area.text(&subhead, (x + indent, y), muted);
     }
-    Ok(())
 }
 
 pub(super) fn gutter<'a>(labels: impl Iterator<Item = &'a Label>, shape: Shape) -> i32 {
@@ -252,33 +211,39 @@ pub(super) fn draw_scale(
     axis: &str,
     left: i32,
     right: i32,
-) -> Result<impl Fn(f64) -> i32 + use<>, Box<dyn std::error::Error>> {
+) -> impl Fn(f64) -> i32 + use<> {
     let decimals = decimals_for(limit);
     // Half of the first number stands left of the axis.
     let left = left.max(text_width(&format!("{:.decimals$}", 0.0), SMALL) / 2);
-    let mut chart = ChartBuilder::on(area)
-        .margin_left(left)
-        .margin_right(right)
-        .x_label_area_size(AXIS)
-        .build_cartesian_2d(0.0..limit, 0.0..1.0)?;
-    chart
-        .configure_mesh()
-        .disable_y_mesh()
-        .y_labels(0)
-        .x_labels(ticks)
-        .x_label_formatter(&|v| tick(*v, decimals))
-        .x_desc(axis)
-        .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
-        .label_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(stroke(Role::Grid, 1))
-        .axis_style(stroke(Role::Grid, 1))
-        .draw()?;
-    let (range, _) = chart.plotting_area().get_pixel_range();
-    Ok(move |value: f64| {
-        let share = (value / limit).clamp(0.0, 1.0);
-        range.start + (share * f64::from(range.end - range.start)).round() as i32
-    })
+    let plane = Plane::within(area, [0, right, AXIS, left], 0.0..limit, 0.0..1.0);
+    let small = || style(SMALL, Role::Muted, Anchor::Middle, Rise::Top);
+    let mut free = i32::MIN;
+    for value in steps(limit, ticks) {
+        let [bottom, top] = plane.upright(value);
+        area.line([bottom, top], Role::Grid, 1);
+        // Numbers do not run into each other.
+        let number = tick(value, decimals);
+        let half = text_width(&number, SMALL) / 2;
+        if bottom.0 - half > free {
+            area.text(&number, (bottom.0, bottom.1 + 5), small());
+            free = bottom.0 + half + 4;
+        }
+    }
+    area.line(plane.level(0.0), Role::Grid, 1);
+    let middle = i32::midpoint(plane.left, plane.right);
+    if !axis.is_empty() {
+        area.text(axis, (middle, plane.bottom + 22), small());
+    }
+    move |value| plane.at(((value / limit).clamp(0.0, 1.0) * limit, 0.0)).0
+}
+
+/// Multiples of 1, 2 or 5 times a power of ten, from 0 to `high`: no more than `most` beside 0.
+pub(super) fn steps(high: f64, most: usize) -> Vec<f64> {
+    let least = high / most as f64;
+    let power = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= least * (1.0 - 1e-9));
+    let step = step.unwrap_or(high);
+    (0..=most).map(|n| n as f64 * step).filter(|tick| *tick <= high * (1.0 + 1e-9)).collect()
 }
 
 /// Where the bars of a bar chart stand.
@@ -299,8 +264,8 @@ impl BarRows {
         label + self.series * (BAR + 3) + 11
     }
 
-    fn height(&self) -> u32 {
-        (self.groups * self.group_height() + 6) as u32 + AXIS
+    fn height(&self) -> i32 {
+        self.groups * self.group_height() + 6 + AXIS
     }
 
     fn label_y(&self, group: i32) -> i32 {
@@ -317,7 +282,7 @@ impl BarRows {
     }
 }
 
-fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
+fn draw_bars(bars: &Bars, shape: Shape, area: &Area) {
     let rows = BarRows::new(bars, shape);
     let numbers = || bars.groups.iter().flat_map(|g| g.bars.iter().flatten());
     let reach = |n: &Number| [Some(n.value), n.interval.map(|i| i.high), n.reference].into_iter().flatten();
@@ -325,36 +290,34 @@ fn draw_bars(bars: &Bars, shape: Shape, area: &Area) -> Drawn {
     let limit = if limit > 0.0 { limit } else { 1.0 };
     let left = gutter(bars.groups.iter().map(|g| &g.label), shape);
     let widest = numbers().map(|n| text_width(&value_text(n, shape), FONT)).max().unwrap_or(0);
-    let x = draw_scale(area, shape.ticks(), limit * 1.01, &bars.axis.to_string(), left, widest + 10)?;
+    let x = draw_scale(area, shape.ticks(), limit * 1.01, &bars.axis.to_string(), left, widest + 10);
     for (g, group) in bars.groups.iter().enumerate() {
-        let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
-        draw_label(area, &group.label, true, 0, rows.label_y(g as i32), room)?;
+        let room = if shape == Shape::Wide { left - 12 } else { shape.width() };
+        draw_label(area, &group.label, true, 0, rows.label_y(g as i32), room);
         for (s, number) in group.bars.iter().enumerate() {
             let Some(number) = number else { continue };
             let top = rows.bar_top(g as i32, s as i32);
             let middle = top + BAR / 2;
-            let mut edge = draw_bar(area, &x, number, Role::Series(s), (top, BAR))?;
+            let mut edge = draw_bar(area, &x, number, Role::Series(s), (top, BAR));
             let text = value_text(number, shape);
             if let Some(reference) = number.reference {
                 let at = x(reference);
-                draw_mark(area, at, (top, BAR))?;
+                draw_mark(area, at, (top, BAR));
                 let covered = edge - 4..edge + 12 + text_width(&text, FONT);
                 if covered.contains(&at) {
                     edge = at + 2;
                 }
             }
-            draw_value(area, text, FONT, (edge + 6, middle))?;
+            draw_value(area, &text, FONT, (edge + 6, middle));
         }
     }
-    Ok(())
 }
 
 /// A figure beside its bar, without lines of the grid through it.
-pub(super) fn draw_value(area: &Area, text: String, px: i32, (x, y): (i32, i32)) -> Drawn {
-    let ground = [(x - 1, y - px / 2), (x + text_width(&text, px), y + px / 2)];
-    area.draw(&Rectangle::new(ground, Role::Ground.colour().filled()))?;
-    area.draw(&Text::new(text, (x, y), style(px, Role::Ink, HPos::Left, VPos::Center)))?;
-    Ok(())
+pub(super) fn draw_value(area: &Area, text: &str, px: i32, (x, y): (i32, i32)) {
+    let ground = [(x - 1, y - px / 2), (x + text_width(text, px), y + px / 2)];
+    area.rectangle(ground, Role::Ground);
+    area.text(text, (x, y), style(px, Role::Ink, Anchor::Start, Rise::Center));
 }
 
 fn value_text(number: &Number, shape: Shape) -> String {
@@ -388,8 +351,8 @@ impl StackRows {
         Self { shape, tops }
     }
 
-    pub(super) fn height(&self) -> u32 {
-        (self.tops.last().copied().unwrap_or(0) + 4) as u32 + AXIS
+    pub(super) fn height(&self) -> i32 {
+        self.tops.last().copied().unwrap_or(0) + 4 + AXIS
     }
 
     pub(super) fn bar_top(&self, row: usize) -> i32 {
@@ -401,11 +364,10 @@ impl StackRows {
     }
 }
 
-fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) -> Drawn {
+fn draw_stacked(chart: &Stacked, shape: Shape, area: &Area) {
     draw_stacks(chart, shape, area, 52, |part, (begin, end), top| {
-        area.draw(&Rectangle::new([(begin, top), (end, top + BAR)], Role::Part(part).colour().filled()))?;
-        Ok(())
-    })
+        area.rectangle([(begin, top), (end, top + BAR)], Role::Part(part));
+    });
 }
 
 /// Axis, labels and figures of stacked bars, of which `draw_part` draws each part: its number, from where to where it goes,
@@ -415,18 +377,18 @@ pub(super) fn draw_stacks(
     shape: Shape,
     area: &Area,
     right: i32,
-    draw_part: impl Fn(usize, (i32, i32), i32) -> Drawn,
-) -> Drawn {
+    draw_part: impl Fn(usize, (i32, i32), i32),
+) {
     let rows = StackRows::new(chart, shape);
     let left = gutter(chart.rows.iter().map(|r| &r.label), shape);
     let limit = if chart.limit > 0.0 { chart.limit } else { 1.0 };
-    let x = draw_scale(area, shape.ticks(), limit, &chart.axis.to_string(), left, right)?;
+    let x = draw_scale(area, shape.ticks(), limit, &chart.axis.to_string(), left, right);
     let mut head = None;
     for (i, row) in chart.rows.iter().enumerate() {
         let first = shape == Shape::Narrow || head != Some(&row.label.head);
         head = Some(&row.label.head);
-        let room = if shape == Shape::Wide { left - 12 } else { shape.width() as i32 };
-        draw_label(area, &row.label, first, 0, rows.label_y(i), room)?;
+        let room = if shape == Shape::Wide { left - 12 } else { shape.width() };
+        draw_label(area, &row.label, first, 0, rows.label_y(i), room);
         let top = rows.bar_top(i);
         let mut sum = 0.0;
         for (part, value) in row.values.iter().enumerate() {
@@ -436,12 +398,11 @@ pub(super) fn draw_stacks(
             // A gap of one pixel keeps neighbouring parts of similar colours apart.
             let end = if end - begin > 2 { end - 1 } else { end };
             if end > begin {
-                draw_part(part, (begin, end), top)?;
+                draw_part(part, (begin, end), top);
             }
         }
-        draw_value(area, row.figure.to_string(), FONT, (x(sum) + 6, top + BAR / 2))?;
+        draw_value(area, &row.figure.to_string(), FONT, (x(sum) + 6, top + BAR / 2));
     }
-    Ok(())
 }
 
 /// A bar from zero with its interval over it; returns where the longer of both ends.
@@ -451,41 +412,41 @@ pub(super) fn draw_bar(
     number: &Number,
     role: Role,
     (top, height): (i32, i32),
-) -> Result<i32, Box<dyn std::error::Error>> {
+) -> i32 {
     let middle = top + height / 2;
     let end = x(number.value);
-    area.draw(&Rectangle::new([(x(0.0), top), (end, top + height)], role.colour().filled()))?;
-    let Some(interval) = number.interval else { return Ok(end) };
+    area.rectangle([(x(0.0), top), (end, top + height)], role);
+    let Some(interval) = number.interval else { return end };
     let (low, high) = (x(interval.low), x(interval.high));
     let whisker = [
         [(low, middle), (high, middle)],
         [(low, middle - 4), (low, middle + 4)],
         [(high, middle - 4), (high, middle + 4)],
     ];
-    draw_over(area, &whisker, Role::Ink, 1)?;
-    Ok(end.max(high))
+    draw_over(area, &whisker, Role::Ink, 1);
+    end.max(high)
 }
 
 /// Where a study's figure is, across a bar.
-pub(super) fn draw_mark(area: &Area, at: i32, (top, height): (i32, i32)) -> Drawn {
-    draw_over(area, &[[(at, top - 3), (at, top + height + 3)]], Role::Mark, 3)
+pub(super) fn draw_mark(area: &Area, at: i32, (top, height): (i32, i32)) {
+    draw_over(area, &[[(at, top - 3), (at, top + height + 3)]], Role::Mark, 3);
 }
 
 /// Lines, level or upright, that cross bars. No colour stands out from all of the bars' and from the ground in both schemes, so
 /// they have the ground around them.
-fn draw_over(area: &Area, lines: &[[(i32, i32); 2]], role: Role, width: u32) -> Drawn {
+fn draw_over(area: &Area, lines: &[[(i32, i32); 2]], role: Role, width: u32) {
     // Half as wide to each side: short bars are not to be covered.
     let halo = width.div_ceil(2);
     for [from, to] in lines {
         let beyond = halo as i32;
         let (x, y) = if from.1 == to.1 { (beyond, 0) } else { (0, beyond) };
         let ends = [(from.0 - x, from.1 - y), (to.0 + x, to.1 + y)];
-        area.draw(&PathElement::new(ends, stroke(Role::Ground, width + 2 * halo)))?;
+        area.line(ends, Role::Ground, width + 2 * halo);
     }
-    lines.iter().try_for_each(|ends| Ok(area.draw(&PathElement::new(*ends, stroke(role, width)))?))
+    lines.iter().for_each(|ends| area.line(*ends, role, width));
 }
 
-fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
+fn draw_lines(chart: &Lines, shape: Shape, area: &Area) {
     let points = || chart.lines.iter().flat_map(|l| &l.points);
     let limit = points().map(|p| p.1).fold(0.0, f64::max);
     let limit = if limit > 0.0 { limit * 1.05 } else { 1.0 };
@@ -493,83 +454,56 @@ fn draw_lines(chart: &Lines, shape: Shape, area: &Area) -> Drawn {
     let decimals = decimals_for(limit);
     let widest = text_width(&format!("{limit:.decimals$}"), SMALL);
     let labels = names_width(chart.lines.iter().map(|line| line.label.as_str()), shape);
-    let mut built = ChartBuilder::on(area)
-        .margin_top(22)
-        .margin_left(4)
-        .margin_right(labels + 20)
-        .x_label_area_size(AXIS)
-        .y_label_area_size(widest + 8)
-        .build_cartesian_2d(0.0..end, 0.0..limit)?;
-    let x_decimals = course::decimals_of_steps(end);
-    built
-        .configure_mesh()
-        .disable_x_mesh()
-        .x_labels(shape.ticks())
-        .y_labels(5)
-        .x_label_formatter(&|v| format!("{v:.x_decimals$}"))
-        .y_label_formatter(&|v| format!("{v:.decimals$}"))
-        .x_desc(chart.x.to_string())
-        .axis_desc_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
-        .label_style(style(SMALL, Role::Muted, HPos::Center, VPos::Top))
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(stroke(Role::Grid, 1))
-        .axis_style(stroke(Role::Grid, 1))
-        .draw()?;
-    area.draw(&Text::new(chart.y.to_string(), (4, 2), style(SMALL, Role::Muted, HPos::Left, VPos::Top)))?;
-    for (i, line) in chart.lines.iter().enumerate() {
-        built.draw_series(LineSeries::new(line.points.iter().copied(), stroke(Role::Series(i), 2)))?;
+    let plane = Plane::within(area, [22, labels + 20, AXIS, widest + 12], 0.0..end, 0.0..limit);
+    let small = |anchor, rise| style(SMALL, Role::Muted, anchor, rise);
+    for value in steps(limit, 5) {
+        let [left, right] = plane.level(value);
+        area.line([left, right], Role::Grid, 1);
+        area.text(&format!("{value:.decimals$}"), (left.0 - 6, left.1), small(Anchor::End, Rise::Center));
     }
-    let ends = chart.lines.iter().enumerate().filter_map(|(i, line)| {
-        let (x, y) = built.backend_coord(line.points.last()?);
-        Some((i, x, y))
-    });
-    draw_ends(area, ends.collect(), |i| &chart.lines[i].label, labels)
+    let x_decimals = course::decimals_of_steps(end);
+    for value in steps(end, shape.ticks()) {
+        let [(x, y), _] = plane.upright(value);
+        area.text(&format!("{value:.x_decimals$}"), (x, y + 5), small(Anchor::Middle, Rise::Top));
+    }
+    draw_names(area, plane.level(0.0), &chart.x.to_string(), &chart.y.to_string());
+    draw_named_lines(area, &plane, chart.lines.iter().map(|line| (line.label.as_str(), line.points.clone())), labels);
 }
 
 /// Names lines at their ends (line, x, y), `room` pixels wide, where there is room for all.
-pub(super) fn draw_ends<'a>(
-    area: &Area,
-    ends: Vec<(usize, i32, i32)>,
-    label: impl Fn(usize) -> &'a str,
-    room: i32,
-) -> Drawn {
-    for (i, x, y) in spread(ends, 22, area.dim_in_pixel().1 as i32 - AXIS as i32) {
+pub(super) fn draw_ends<'a>(area: &Area, ends: Vec<(usize, i32, i32)>, label: impl Fn(usize) -> &'a str, room: i32) {
+    for (i, x, y) in spread(ends, 22, area.height - AXIS) {
         let label = fit(&clean_line(label(i)), SMALL, room);
-        area.draw(&PathElement::new([(x + 5, y), (x + 13, y)], stroke(Role::Series(i), 3)))?;
-        area.draw(&Text::new(label, (x + 17, y), style(SMALL, Role::Muted, HPos::Left, VPos::Center)))?;
+        area.line([(x + 5, y), (x + 13, y)], Role::Series(i), 3);
+        area.text(&label, (x + 17, y), style(SMALL, Role::Muted, Anchor::Start, Rise::Center));
     }
-    Ok(())
 }
 
 /// Writes what the axes are: the horizontal one's name below its middle, the vertical one's above it. `left` and `right` are
 /// the ends of the horizontal axis.
-pub(super) fn draw_names(area: &Area, (left, right): ((i32, i32), (i32, i32)), x: &str, y: &str) -> Drawn {
-    let small = |h| style(SMALL, Role::Muted, h, VPos::Top);
+pub(super) fn draw_names(area: &Area, [left, right]: [Point; 2], x: &str, y: &str) {
+    let small = |anchor| style(SMALL, Role::Muted, anchor, Rise::Top);
     let middle = (i32::midpoint(left.0, right.0), left.1 + 22);
-    area.draw(&Text::new(x.to_owned(), middle, small(HPos::Center)))?;
-    area.draw(&Text::new(y.to_owned(), (4, 2), small(HPos::Left)))?;
-    Ok(())
+    area.text(x, middle, small(Anchor::Middle));
+    area.text(y, (4, 2), small(Anchor::Start));
 }
 
-/// The plane of a chart with logarithmic or timed axes.
-pub(super) type Plane<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-
-/// Draws lines of points that are in the plane's coordinates, and names them in one column at the right edge, `room` pixels
+/// Draws lines of points that are in the plane's coordinates, and names them in one column at its right edge, `room` pixels
 /// wide: lines that end sooner have their names there, too.
 pub(super) fn draw_named_lines<'a>(
     area: &Area,
-    plane: &mut Plane<'_, '_>,
-    right: i32,
+    plane: &Plane,
     lines: impl Iterator<Item = (&'a str, Vec<(f64, f64)>)>,
     room: i32,
-) -> Drawn {
+) {
     let (mut ends, mut names) = (Vec::new(), Vec::new());
     for (i, (name, points)) in lines.enumerate() {
         names.push(name);
-        ends.extend(points.last().map(|last| (i, right, plane.backend_coord(last).1)));
-        plane.draw_series(LineSeries::new(points, stroke(Role::Series(i), 2)))?;
+        let points: Vec<Point> = points.into_iter().map(|point| plane.at(point)).collect();
+        ends.extend(points.last().map(|last| (i, plane.right, last.1)));
+        area.path(&points, Role::Series(i), 2, None);
     }
-    draw_ends(area, ends, |i| names[i], room)
+    draw_ends(area, ends, |i| names[i], room);
 }
 
 /// Moves the labels (line, x, y) at the lines' ends apart; none when they do not fit between `top` and `bottom`.
@@ -615,12 +549,12 @@ mod tests {
         let width = |line: &str| {
             line.split_once("stroke-width=\"").unwrap().1.split('"').next().unwrap().parse::<u32>().unwrap()
         };
-        let is_halo = |line: &&str| line.starts_with("<polyline") && line.contains("stroke=\"var(--ground)\"");
+        let is_halo = |line: &&str| line.starts_with("<line") && line.contains("stroke=\"var(--ground)\"");
         for chart in charts() {
             let (Chart::Bars(_) | Chart::Overview(_)) = &chart else { continue };
             for shape in [Shape::Wide, Shape::Narrow] {
-                let drawing = draw(&chart, shape).unwrap();
-                let lines: Vec<&str> = drawing.elements.lines().filter(|line| line.starts_with("<polyline")).collect();
+                let drawing = draw(&chart, shape);
+                let lines: Vec<&str> = drawing.elements.lines().filter(|line| line.starts_with("<line")).collect();
                 let (halos, over): (Vec<&str>, Vec<&str>) =
                     lines.iter().copied().filter(|line| crosses(line) || is_halo(line)).partition(is_halo);
                 assert!(halos.len() == over.len() && over.len() > 6, "{} of {}", halos.len(), over.len());
@@ -641,7 +575,7 @@ mod tests {
     fn no_line_of_the_grid_crosses_words() {
         let mut labels = 0;
         for chart in charts() {
-            let drawing = draw(&chart, Shape::Narrow).unwrap();
+            let drawing = draw(&chart, Shape::Narrow);
             let lines: Vec<&str> = drawing.elements.lines().collect();
             let is_label = |line: &str| line.starts_with("<text") && line.contains("font-weight=\"bold\"");
             for (at, label) in lines.iter().enumerate().filter(|(_, line)| is_label(line)) {
@@ -657,8 +591,10 @@ mod tests {
                 assert_eq!(lines[at..].iter().find(crosses), None, "over {label}");
             }
             // A figure stands right after its ground.
-            let figure = lines.iter().position(|line| line.contains("23.5") || line.trim() == "97.0");
-            let before = figure.map_or("", |at| lines[at - 2]);
+            let is_figure =
+                |line: &&str| line.starts_with("<text") && (line.contains(">23.5") || line.contains(">97.0<"));
+            let figure = lines.iter().position(is_figure);
+            let before = figure.map_or("", |at| lines[at - 1]);
             assert!(figure.is_none() || before.contains("fill=\"var(--ground)\""), "{before}");
         }
         assert!(labels > 4, "{labels}");
@@ -674,8 +610,24 @@ mod tests {
             };
             labels.into_iter().for_each(|label| *label = "no namespaces".to_owned());
             for shape in [Shape::Wide, Shape::Narrow] {
-                let drawing = draw(&chart, shape).unwrap();
+                let drawing = draw(&chart, shape);
                 assert!(drawing.elements.contains("no namespaces") && !drawing.elements.contains('…'), "{chart:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_of_a_scale_are_round_and_no_more_than_asked_for() {
+        assert_eq!(steps(101.0, 8), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
+        assert_eq!(steps(8.0, 8), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        assert_eq!(steps(1.0, 4), [0.0, 0.5, 1.0]);
+        for high in [0.003, 0.7, 12.0, 49.0, 73_000.0, 2.1e9] {
+            for most in [4, 5, 8] {
+                let steps = steps(high, most);
+                assert!(
+                    (3..=most + 1).contains(&steps.len()) && steps[steps.len() - 1] > high * 0.6,
+                    "{high}: {steps:?}"
+                );
             }
         }
     }
