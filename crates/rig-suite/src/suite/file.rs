@@ -207,7 +207,7 @@ pub(super) struct ScenarioFile {
     /// Whether stacks are sampled, for flame graphs; false by default. Of paths with a device under test those of its CPUs during the
     /// window, of others those of all nodes' CPUs in a second window with the same load, by layer too.
     pub profile: Option<Spanned<bool>>,
-    /// Datapaths with their settings: that of the path, and others.
+    /// Datapaths with their settings: that of the path, and others; without it that of the path with its defaults.
     #[serde(default)]
     pub datapath: Vec<Spanned<DatapathFile>>,
     /// What is set on the testbed: offloads, queueing disciplines, receive packet steering, threaded NAPI, sysctls. Lists of values make
@@ -228,7 +228,8 @@ pub(super) struct ScenarioFile {
     pub checks: Option<Spanned<Procedure>>,
     /// How often counters are read for series over time; 100ms by default, without phases never.
     pub sample: Option<Spanned<Span>>,
-    /// Figures whose intervals must be as narrow as those of the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`.
+    /// Figures whose intervals must be as narrow as those of the result and the CPU of both ends, e.g. `latency_p99`, `sender.retransmits`;
+    /// without it those alone.
     #[serde(default)]
     #[schemars(example = ["latency_p99"])]
     pub watch: Vec<Spanned<String>>,
