@@ -104,7 +104,7 @@ fn wait_until(mut so: impl FnMut() -> bool) {
     }
 }
 
-const CLIENT: &str = "mode client\ncpu 0\nport dp0 10.99.0.1 10.99.0.2\nclient 10.99.1.1 10\nserver 10.99.2.1 2\nwait 1\n\
+const CLIENT: &str = "mode client\ncpu 0\nport dp0 10.99.0.1 10.99.0.2\nclient 10.99.1.1 10\nserver 10.99.2.1 2\nwait 0\n\
                       slow_start 0\nduration 1\n";
 const SERVER: &str = "mode server\ncpu 1\nport dp1 10.99.0.2 10.99.0.1\nclient 10.99.1.1 10\nserver 10.99.2.1 2\n";
 
@@ -163,6 +163,11 @@ impl Running {
         String::from_utf8_lossy(&self.texts[0].lock().unwrap()).into_owned()
     }
 
+    /// What it has written to standard error, so far.
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&self.texts[1].lock().unwrap()).into_owned()
+    }
+
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -215,7 +220,7 @@ impl Ended {
 fn a_thousand_connections(driver: &str) {
     let Some(wire) = Wire::new() else { return };
     let server = wire.server(&["--json", "server.json"], &format!("driver {driver}\nduration 1h"));
-    let client = wire.client(&["--json", "client.json"], &format!("driver {driver}\ncps 1k")).ends_with(0);
+    let client = wire.client(&["--json", "client.json"], &format!("driver {driver}\ncps 1k\nwait 1")).ends_with(0);
     server.signal(Signal::INT);
     let server = server.ends_with(0);
     for (field, value) in [("skOpen", 1000), ("skClose", 1000), ("skCon", 0), ("skErr", 0), ("httpGet", 1000)] {
@@ -346,9 +351,9 @@ fn a_signal_ends_a_run_with_its_totals() {
     let server = wire.server(&["--json", "server.json"], "duration 1h");
     let client = wire.client(&["--json", "client.json"], "cps 100\nduration 1h\nquiet");
     let json = wire.home.path().join("client.json");
-    // The file is made when the run begins; then some seconds for connections.
-    wait_until(|| json.exists());
-    thread::sleep(Duration::from_secs(4));
+    let frames = wire.frames();
+    // More than a second of connections, of six packets each, so that a second would be shown if the file did not say `quiet`.
+    wait_until(|| json.exists() && wire.frames() >= frames + 900);
     client.signal(Signal::INT);
     let client = client.ends_with(0);
     assert!(client.total("skOpen") > 0 && !client.out.contains("seconds "), "{}", client.out);
@@ -387,12 +392,16 @@ fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
     let Some(wire) = Wire::new() else { return };
     for how in [&[][..], &["--search", "loss-free"]] {
         let client = wire.client(&[how, &["--json", "c.json"]].concat(), "cps 10");
-        thread::sleep(Duration::from_secs(2));
+        wait_until(|| client.said().contains("10.99.0.2 (dp0)"));
         client.signal(Signal::INT);
-        let client = client.ends_with(130);
-        assert!(client.said.contains("10.99.0.2 (dp0)"), "{}", client.said);
+        client.ends_with(130);
         assert!(!wire.home.path().join("c.json").exists(), "an empty file is no JSON");
     }
+}
+
+/// The steps of a search that were told.
+fn steps_in(out: &str) -> usize {
+    out.lines().filter(|line| line.contains("connections/s  ")).count()
 }
 
 #[test]
@@ -413,7 +422,7 @@ fn the_highest_rate_without_loss_is_searched() {
     assert!(held.is_none_or(|held| held < 700.0 && ended.out.contains("held without loss for 1 s")), "{}", ended.out);
     let steps = search["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["losses"].as_object().is_some_and(|losses| !losses.is_empty())), "{search}");
-    assert!(ended.out.lines().filter(|line| line.contains("connections/s  ")).count() == steps.len(), "{}", ended.out);
+    assert_eq!(steps_in(&ended.out), steps.len(), "{}", ended.out);
     drop(server);
 }
 
@@ -422,8 +431,7 @@ fn a_search_is_stopped_in_any_step_with_what_is_known() {
     let Some(wire) = Wire::new() else { return };
     let server = wire.server(&[], "duration 1h");
     let file = wire.file("endless.conf", &place(&format!("{CLIENT}cps 50\n")));
-    let steps_in = |out: &str| out.lines().filter(|line| line.contains("connections/s  ")).count();
-    for after in [0, 2] {
+    for after in [0, 1] {
         let before = wire.frames();
         let name = format!("stopped-{after}.json");
         let search = wire.start(0, &["--search", "loss-free", "--json", &name], &file);
@@ -454,14 +462,15 @@ fn a_search_whose_server_ends_before_says_so() {
     let server = wire.server(&[], "duration 1h");
     let file = wire.file("endless.conf", &place(&format!("{CLIENT}cps 50\n")));
     let search = wire.start(0, &["--search", "loss-free", "--json", "c.json"], &file);
-    // The first step takes 2.2 s.
-    thread::sleep(Duration::from_millis(3000));
+    wait_until(|| steps_in(&search.out()) >= 1);
     server.signal(Signal::INT);
     server.ends();
     let ended = search.ends_with(4);
     assert!(ended.said.contains("answered before and does not any more: it has ended"), "{}", ended.said);
     // On a machine without time for it, perhaps none.
-    assert!(ended.said.contains("; until then ") && ended.said.contains(" carried"), "{}", ended.said);
+    let known =
+        [" carried", "the generator was behind its own schedule"].iter().any(|words| ended.said.contains(words));
+    assert!(ended.said.contains("; until then ") && known, "{}", ended.said);
     assert!(!ended.said.contains("waiting for the gateway"), "{}", ended.said);
     assert!(!wire.home.path().join("c.json").exists(), "an empty file is no JSON");
 }
@@ -469,7 +478,7 @@ fn a_search_whose_server_ends_before_says_so() {
 /// Both ends with more lines, the client's for a second; they end well, and each leaves its JSON.
 fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(Ended, Value); 2] {
     let server = wire.server(&["--json", "server.json"], &format!("{server}\nduration 1h"));
-    let client = wire.client(&["--json", "client.json"], &format!("{client}\nwait 0")).ends();
+    let client = wire.client(&["--json", "client.json"], client).ends();
     server.signal(Signal::INT);
     let server = server.ends();
     let statuses = [client.status.code(), server.status.code()];
