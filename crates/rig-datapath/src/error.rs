@@ -14,7 +14,7 @@ pub enum Error {
         "the kernel does not tell its types (/sys/kernel/btf/vmlinux), which takes one built with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes(#[source] std::io::Error),
-    #[error("the kernel refuses the program `{program}`{}", needed(.program, .source))]
+    #[error("the kernel refuses the program `{program}`{}", needed(.source))]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]
     Map { map: &'static str, operation: &'static str, source: libbpf_rs::Error },
@@ -26,7 +26,7 @@ pub enum Error {
     Attach { interface: u32, reason: String, source: libbpf_rs::Error },
     #[error(
         "cannot close interface {interface} for when there is no router: it takes the kernel's clsact and bpf filters \
-         (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF), and that preference 1 of the interface's ingress filters is free"
+         (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF), and that preference 2 of the interface's ingress filters is free"
     )]
     Close { interface: u32, source: libbpf_rs::Error },
     #[error("cannot open interface {interface}, which was closed for when there is no router")]
@@ -53,16 +53,12 @@ pub enum Error {
 
 /// A hint for a program that was refused: the kernel version that it needs. Empty where a limit stands in the way, which the caller
 /// explains.
-fn needed(program: &str, source: &libbpf_rs::Error) -> String {
-    if advice::in_words(&format!("{source:#}")).is_some() {
-        return String::new();
+fn needed(source: &libbpf_rs::Error) -> &'static str {
+    match advice::in_words(&format!("{source:#}")) {
+        Some(_) => "",
+        None => ": it needs Linux 6.1 or later with BTF",
     }
-    let kernel = if NEWER.contains(&program) { "6.6" } else { "6.1" };
-    format!(": it needs Linux {kernel} or later with BTF")
 }
-
-/// Programs that are attached by tcx, which Linux has since 6.6.
-const NEWER: [&str; 2] = ["vrouter", "spin"];
 
 /// A configuration that cannot be carried out, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -106,10 +102,8 @@ mod tests {
             let source = libbpf_rs::Error::from_raw_os_error(errno);
             Error::Load { program, source }.to_string()
         };
-        for (program, kernel) in [("balancer", "6.1"), ("vrouter", "6.6"), ("spin", "6.6")] {
-            let said = load(program, 22);
-            assert!(said.contains(&format!("Linux {kernel} or later")), "{said}");
-        }
+        let said = load("balancer", 22);
+        assert!(said.contains("Linux 6.1 or later"), "{said}");
         // Too many open files, a file system that is read-only.
         for errno in [24, 30] {
             assert_eq!(load("vrouter", errno), "the kernel refuses the program `vrouter`");

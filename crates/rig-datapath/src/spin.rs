@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use libbpf_rs::{Object, ObjectBuilder};
-use rig_sys::tc::{Attached, Hook};
+use rig_sys::tc::{Attached, Hook, Owner};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::maps::Map;
@@ -16,6 +16,8 @@ use crate::{Error, libbpf_log};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
 const SPIN: &str = "spin";
+/// Behind a vRouter's.
+const OWNER: Owner = Owner { name: "netrig spin", handle: 0x6e74_0002, preference: 3 };
 
 /// As bpf/measure/spin.h has it.
 #[derive(Debug, Clone, Copy, FromBytes)]
@@ -60,7 +62,7 @@ impl Spin {
     /// Loads the program, which spends `time` on each packet, to the next look at the clock (some 30 ns).
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] before Linux 6.6.
+    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] before Linux 6.1.
     pub fn load(time: Duration) -> Result<Self, Error> {
         check_may_load()?;
         let failed = |source| Error::Load { program: SPIN, source };
@@ -84,12 +86,12 @@ impl Spin {
     /// Puts it on an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`Error::Attach`]: no such interface, or Linux before 6.6.
+    /// [`Error::Attach`]: no such interface.
     pub fn attach(&mut self, interface: u32) -> Result<(), Error> {
-        let attached = Attached::attach(program(&self.object, SPIN)?.as_fd(), interface, Hook::Ingress);
+        let attached = Attached::attach(program(&self.object, SPIN)?.as_fd(), interface, Hook::Ingress, &OWNER);
         self.on.push(attached.map_err(|source| Error::Attach {
             interface,
-            reason: "is there such an interface, and is this Linux 6.6 or later?".to_owned(),
+            reason: "is there such an interface?".to_owned(),
             source: source.into(),
         })?);
         Ok(())

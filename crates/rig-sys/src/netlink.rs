@@ -41,6 +41,7 @@ use crate::error::{During, Error, Result};
 use crate::netns::NetNs;
 
 pub use events::{Event, Events};
+pub use filters::BpfFilter;
 pub use links::{Far, Link};
 pub use neighbors::{NextHop, RuleInput, Upkeep};
 

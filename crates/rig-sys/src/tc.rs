@@ -1,9 +1,11 @@
-//! eBPF programs where the kernel takes packets in and where it sends them (tcx, Linux 6.6).
+//! eBPF programs where the kernel takes packets in and where it sends them: tcx links, which Linux has since 6.6, and filters of
+//! tc in `clsact` before.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use crate::netlink::{BpfFilter, Netlink};
 use crate::xdp::bpf;
 
 /// Which packets of an interface a program gets (linux/bpf.h).
@@ -16,11 +18,76 @@ pub enum Hook {
     Egress = bpf::ATTACH_TCX_EGRESS,
 }
 
-/// A program at an interface, for as long as this is open or pinned.
+/// Whose programs, where they are filters: another one of its own takes its place, and those with a lower preference are asked before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// As tc shows it.
+    pub name: &'static str,
+    pub handle: u32,
+    pub preference: u16,
+}
+
+impl Owner {
+    fn filter(&self, interface: u32, hook: Hook) -> BpfFilter {
+        BpfFilter { interface, egress: hook == Hook::Egress, handle: self.handle, preference: self.preference }
+    }
+}
+
+/// A program at an interface, for as long as this is open or pinned. A filter stays, too, when the process is killed.
 #[derive(Debug)]
 pub struct Attached {
-    link: OwnedFd,
+    at: At,
     interface: u32,
+}
+
+#[derive(Debug)]
+enum At {
+    Link(OwnedFd),
+    Filter(Filter),
+}
+
+#[derive(Debug)]
+struct Filter {
+    /// In the interface's network namespace.
+    netlink: Netlink,
+    filter: BpfFilter,
+    program: OwnedFd,
+    /// `clsact` was made for it.
+    is_our_qdisc: bool,
+    is_kept: bool,
+}
+
+impl Filter {
+    fn put(program: BorrowedFd<'_>, filter: BpfFilter, name: &str) -> io::Result<Self> {
+        let mut netlink = Netlink::here().map_err(|error| error.source)?;
+        let is_our_qdisc = netlink.add_clsact(filter.interface).map_err(|error| error.source)?;
+        let mut put = Self { netlink, filter, program: program.try_clone_to_owned()?, is_our_qdisc, is_kept: false };
+        put.netlink.put_filter(&filter, program, name).map_err(|error| error.source)?;
+        Ok(put)
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // The interface may be gone, and the filter with it.
+        let _ = self.netlink.remove_filter(&self.filter);
+        if self.is_our_qdisc {
+            // Others may have filters there by now. One that stays does no harm.
+            let _ = self.netlink.remove_empty_clsact(self.filter.interface);
+        }
+    }
+}
+
+/// Takes off what an owner's [kept](Attached::pin) filter has left on an interface of the calling thread's network namespace; of links
+/// there is nothing to do but to remove the file.
+pub fn remove_kept(owner: &Owner, interface: u32, hook: Hook) {
+    let Ok(mut netlink) = Netlink::here() else { return };
+    if netlink.remove_filter(&owner.filter(interface, hook)).is_ok() {
+        let _ = netlink.remove_empty_clsact(interface);
+    }
 }
 
 impl Attached {
@@ -28,18 +95,24 @@ impl Attached {
     /// network namespace.
     ///
     /// # Errors
-    /// The kernel's: EINVAL where it has no tcx, ENODEV without such an interface.
-    pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Self> {
-        let link = bpf::attach_tcx(program, interface, hook as u32)?;
-        Ok(Self { link, interface })
+    /// The kernel's: ENODEV without such an interface.
+    pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook, owner: &Owner) -> io::Result<Self> {
+        let at = match bpf::attach_tcx(program, interface, hook as u32) {
+            // It has no tcx.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                At::Filter(Filter::put(program, owner.filter(interface, hook), owner.name)?)
+            }
+            link => At::Link(link?),
+        };
+        Ok(Self { at, interface })
     }
 
-    /// The one that was [pinned](Self::pin) to `path`.
+    /// The link that was [pinned](Self::pin) to `path`.
     ///
     /// # Errors
     /// The kernel's.
     pub fn open(path: &Path, interface: u32) -> io::Result<Self> {
-        Ok(Self { link: bpf::open_pinned(path)?, interface })
+        Ok(Self { at: At::Link(bpf::open_pinned(path)?), interface })
     }
 
     /// The kernel's number of the interface.
@@ -50,16 +123,34 @@ impl Attached {
     /// Puts another program in place of the one that is there, from one packet to the next.
     ///
     /// # Errors
-    /// The kernel's: ENOLINK where the interface is gone.
+    /// The kernel's: ENOLINK where the interface is gone, EINVAL where what was [opened](Self::open) is a filter's, which
+    /// [another](Self::attach) of its owner replaces.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        bpf::update_link(self.link.as_fd(), program)
+        match &self.at {
+            At::Link(link) => bpf::update_link(link.as_fd(), program),
+            At::Filter(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 
-    /// Keeps it at `path`, on a bpf file system, when this process has ended.
+    /// Keeps it when this process has ended: at `path`, on a bpf file system, whose file says of a filter that it is there.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn pin(&self, path: &Path) -> io::Result<()> {
-        bpf::pin(self.link.as_fd(), path)
+    pub fn pin(&mut self, path: &Path) -> io::Result<()> {
+        match &mut self.at {
+            At::Link(link) => bpf::pin(link.as_fd(), path),
+            At::Filter(filter) => {
+                bpf::pin(filter.program.as_fd(), path)?;
+                filter.is_kept = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes it off, kept or not; the file of one that is kept is the caller's to remove.
+    pub fn take_off(mut self) {
+        if let At::Filter(filter) = &mut self.at {
+            filter.is_kept = false;
+        }
     }
 }

@@ -306,8 +306,10 @@ static always_inline int strip(struct __sk_buff *skb, const struct packet *p, __
 {
 	struct ethhdr *ethernet;
 
+	/* A kernel that does not know the flags takes them for a mistake; then the packet's protocol stays the outer one's. */
 	if (bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC,
-				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)))
+				BPF_F_ADJ_ROOM_FIXED_GSO | (p->ipv6 ? DECAP_L3_IPV6 : DECAP_L3_IPV4)) &&
+	    bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return REASON_PULL;
 	ethernet = (void *)(long)skb->data;
 	if ((void *)(ethernet + 1) > (void *)(long)skb->data_end)

@@ -43,6 +43,9 @@ static always_inline int deliver(struct __sk_buff *skb, const struct packet *p, 
 		bpf_skb_change_type(skb, 0);
 	t = count_out(nh->number, skb->len);
 	count_hop(sender ?: t, p, keeps_macs ? HOP_L2_ENCAP : HOP_ENCAP);
+	/* On the way through the veth pair the kernel reads from the frame what it is. */
+	if (skb->protocol != (p->ipv6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP)))
+		return bpf_redirect(nh->ifindex, 0);
 	return bpf_redirect_peer(nh->ifindex, 0);
 }
 

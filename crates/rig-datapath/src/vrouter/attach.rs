@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::Object;
-use rig_sys::tc::{Attached, Hook};
+use rig_sys::tc::{Attached, Hook, Owner};
 
 use crate::Error;
 use crate::object::program;
@@ -14,6 +14,9 @@ use crate::object::program;
 use super::control::Router;
 use super::keep::Links;
 use super::load::{FROM_CONTAINER, FROM_UNDERLAY, TO_ANALYSER};
+
+/// Its programs, where they are filters: before the one that [closes](super::closed) interfaces.
+pub(super) const OWNER: Owner = Owner { name: "netrig vrouter", handle: 0x6e74_0001, preference: 1 };
 
 impl Router {
     /// Attaches the programs to the interfaces of the configuration, which are of the calling thread's network namespace, and
@@ -56,7 +59,8 @@ fn hold(
     wanted: &BTreeSet<u32>,
     kept: impl Fn(u32) -> Option<PathBuf>,
 ) -> Result<(), Error> {
-    held.retain(|interface, _| wanted.contains(interface));
+    let gone: Vec<u32> = held.keys().filter(|interface| !wanted.contains(interface)).copied().collect();
+    gone.iter().filter_map(|interface| held.remove(interface)).for_each(Attached::take_off);
     let program = program(object, name)?;
     let mut first = Ok(());
     for interface in wanted {
@@ -84,9 +88,10 @@ fn gone_on_with(program: &impl AsFd, interface: u32, path: &Path) -> Option<Atta
 }
 
 fn attach(program: &impl AsFd, interface: u32, hook: Hook, path: Option<&Path>) -> Result<Attached, Error> {
-    let reason = || "is there such an interface, and is this Linux 6.6 or later?".to_owned();
+    let reason = || "is there such an interface?".to_owned();
     let refused = |source| Error::Attach { interface, reason: reason(), source };
-    let attached = Attached::attach(program.as_fd(), interface, hook).map_err(|error| refused(error.into()))?;
+    let mut attached =
+        Attached::attach(program.as_fd(), interface, hook, &OWNER).map_err(|error| refused(error.into()))?;
     if let Some(path) = path {
         let _none = fs::remove_file(path);
         attached.pin(path).map_err(|error| refused(error.into()))?;

@@ -1,7 +1,8 @@
 //! Interfaces that are closed while no router takes their packets: a filter of tc that drops all that comes from the container.
 //!
 //! The router's own programs are tcx links, which the kernel asks before filters, and they end with every frame; so the filter
-//! sees none while they are there. They go with the process that attached them, and filters stay.
+//! sees none while they are there. They go with the process that attached them, and filters stay. Before Linux 6.6 they are
+//! filters themselves, with a lower preference: those of a router that was killed go on, by what it was told last.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,8 +20,8 @@ use crate::object::program;
 use super::control::Router;
 use super::load::CLOSED;
 
-/// The first to be asked of an interface.
-const PREFERENCE: u32 = 1;
+/// The first to be asked of an interface behind the router's own.
+const PREFERENCE: u32 = 2;
 
 /// Filters of one node's router: by their handle alone they are known to be its own.
 #[derive(Debug, Clone, PartialEq, Eq)]

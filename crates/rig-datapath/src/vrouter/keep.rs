@@ -9,11 +9,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rig_sys::tc::Hook;
+use rig_sys::tc::{self, Hook};
 
 use crate::Error;
 use crate::maps::Map;
 
+use super::attach::OWNER;
 use super::control::Router;
 use super::load::{OBJECT, Tables};
 use super::shape::Control;
@@ -38,6 +39,9 @@ pub(super) const KEPT: [&str; 13] = [
 /// Tells the epoch; pinned last, so that where it is, all are.
 const CONTROLS: &str = "controls";
 const LINK: &str = "link_";
+const OUT: &str = "_out";
+/// Of the calling thread.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 fn failed(operation: &'static str, path: &Path, source: impl Into<libbpf_rs::Error>) -> Error {
     Error::Pin { operation, path: path.display().to_string(), source: source.into() }
@@ -57,7 +61,7 @@ pub fn release(directory: &Path) -> Result<(), Error> {
     let removed = || -> io::Result<()> {
         // No program shall run for long upon half of its tables' pins.
         for link in links(directory)? {
-            fs::remove_file(link)?;
+            remove(&link)?;
         }
         fs::remove_dir_all(directory)
     };
@@ -73,6 +77,27 @@ fn links(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries.iter().filter(is_link).map(fs::DirEntry::path).collect())
 }
 
+/// Takes a link away, and the filter that it may stand for.
+fn remove(link: &Path) -> io::Result<()> {
+    if let Some((namespace, interface, hook)) = named(link)
+        && fs::metadata(NAMESPACE).is_ok_and(|here| here.ino() == namespace)
+    {
+        tc::remove_kept(&OWNER, interface, hook);
+    }
+    fs::remove_file(link)
+}
+
+/// What the name of a link says: see [`Links::of`].
+fn named(link: &Path) -> Option<(u64, u32, Hook)> {
+    let name = link.file_name()?.to_str()?.strip_prefix(LINK)?;
+    let (name, hook) = match name.strip_suffix(OUT) {
+        Some(name) => (name, Hook::Egress),
+        None => (name, Hook::Ingress),
+    };
+    let (namespace, interface) = name.split_once('_')?;
+    Some((namespace.parse().ok()?, interface.parse().ok()?, hook))
+}
+
 /// Where links are kept, of interfaces of one network namespace: in another the same numbers are other interfaces'.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Links {
@@ -83,13 +108,13 @@ pub(super) struct Links {
 impl Links {
     /// For the namespace of the calling thread.
     fn here(directory: &Path) -> Result<Self, Error> {
-        let path = Path::new("/proc/thread-self/ns/net");
+        let path = Path::new(NAMESPACE);
         let namespace = fs::metadata(path).map_err(|error| failed("look at", path, error))?.ino();
         Ok(Self { directory: directory.to_owned(), namespace })
     }
 
     pub(super) fn of(&self, interface: u32, hook: Hook) -> PathBuf {
-        let out = if hook == Hook::Egress { "_out" } else { "" };
+        let out = if hook == Hook::Egress { OUT } else { "" };
         self.directory.join(format!("{LINK}{}_{interface}{out}", self.namespace))
     }
 
@@ -98,7 +123,7 @@ impl Links {
         let wanted: Vec<PathBuf> = wanted.map(|(interface, hook)| self.of(interface, hook)).collect();
         let all = links(&self.directory).map_err(|error| failed("list", &self.directory, error))?;
         for link in all.iter().filter(|link| !wanted.contains(link)) {
-            fs::remove_file(link).map_err(|error| failed("remove", link, error))?;
+            remove(link).map_err(|error| failed("remove", link, error))?;
         }
         Ok(())
     }
@@ -154,4 +179,18 @@ impl Router {
 /// Whether tables that were kept have room for what these sizes say.
 pub(super) fn are_of(tables: &Tables, sizes: &Sizes) -> bool {
     tables.flows.entries() == sizes.flows && tables.traffic.entries() == sizes.interfaces + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_links_name_says_reads_back() {
+        let links = Links { directory: "/sys/fs/bpf/netrig".into(), namespace: 4_026_531_840 };
+        for hook in [Hook::Ingress, Hook::Egress] {
+            assert_eq!(named(&links.of(7, hook)), Some((4_026_531_840, 7, hook)));
+        }
+        assert_eq!(named(Path::new("/sys/fs/bpf/netrig/flows")), None);
+    }
 }

@@ -213,7 +213,7 @@ pub fn with_anothers_filter(lab: &Lab) {
         in_namespace(command.args(arguments.split(' ')), &lab.nodes[0]).output().unwrap()
     };
     assert!(tc("qdisc add dev toclient clsact").status.success());
-    let filter = "filter add dev toclient ingress pref 1 protocol all u32 match u32 0 0 classid 1:1";
+    let filter = "filter add dev toclient ingress pref 2 protocol all u32 match u32 0 0 classid 1:1";
     let added = tc(filter);
     assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
     let file = lab.file("8080");
@@ -222,11 +222,11 @@ pub fn with_anothers_filter(lab: &Lab) {
     lab.plug_web();
     exchange(&mut lab.connect());
     let (said, _) = lab.netrig(0, 0, &["status", "--node", "a"]);
-    assert!(said.contains("preference 1 of the interface's ingress filters"), "{said}");
+    assert!(said.contains("preference 2 of the interface's ingress filters"), "{said}");
     let shown = tc("filter show dev toclient ingress");
     assert!(String::from_utf8_lossy(&shown.stdout).contains("u32"), "{shown:?}");
     // As soon as the place is free.
-    assert!(tc("filter del dev toclient ingress pref 1").status.success());
+    assert!(tc("filter del dev toclient ingress pref 2").status.success());
     let shows = || String::from_utf8_lossy(&tc("filter show dev toclient ingress").stdout).contains("closed");
     assert!(until(PATIENCE, || shows().then_some(())).is_some(), "it is not closed");
 }
