@@ -10,25 +10,25 @@ use crate::command::{BAD_INPUT, LACKING, cargo, root, run_all};
 use crate::packages;
 
 /// Several benchmarks under one name, which is that of one of them.
-struct Whole {
+struct BenchSet {
     name: &'static str,
     parts: &'static [&'static str],
     /// Arguments of the first part, unless there are others.
     default: Option<&'static str>,
     /// Beyond those that every build needs.
-    needs: &'static [packages::Need],
+    needs: &'static [packages::Dependency],
 }
 
-const WHOLES: [Whole; 4] = [
-    Whole {
+const WHOLES: [BenchSet; 4] = [
+    BenchSet {
         name: "balancer",
         parts: &["stages", "cases", "balancer"],
         default: Some("8388608"),
         needs: packages::BALANCER,
     },
-    Whole { name: "spreading", parts: &["spreading", "plan"], default: None, needs: &[] },
-    Whole { name: "overlay", parts: &["overlay", "vrouter", "scale"], default: None, needs: &[] },
-    Whole { name: "packets", parts: &["packets", "dperf"], default: None, needs: &[] },
+    BenchSet { name: "spreading", parts: &["spreading", "plan"], default: None, needs: &[] },
+    BenchSet { name: "overlay", parts: &["overlay", "vrouter", "scale"], default: None, needs: &[] },
+    BenchSet { name: "packets", parts: &["packets", "dperf"], default: None, needs: &[] },
 ];
 
 pub fn bench(name: Option<&str>, arguments: &[String]) -> Result<ExitCode> {

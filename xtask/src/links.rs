@@ -53,7 +53,7 @@ fn documents() -> Result<Vec<PathBuf>> {
 }
 
 /// Every source file of the project.
-fn sources() -> Result<Vec<PathBuf>> {
+pub fn sources() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders: Vec<PathBuf> = ["crates", "xtask", "fuzz"].map(|folder| root().join(folder)).into();
     while let Some(folder) = folders.pop() {

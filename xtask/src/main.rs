@@ -10,6 +10,7 @@ mod fuzz;
 mod links;
 mod lint;
 mod man;
+mod names;
 mod oldest;
 mod packages;
 mod parts;

@@ -9,7 +9,7 @@ use crate::command::{is_root, run, works};
 
 /// Something that is needed from outside Rust.
 #[derive(Clone, Copy)]
-pub struct Need {
+pub struct Dependency {
     what: &'static str,
     is_there: fn() -> bool,
     debian: &'static [&'static str],
@@ -17,26 +17,26 @@ pub struct Need {
 }
 
 /// Without these nothing can be built.
-pub const BUILD: &[Need] = &[
-    Need {
+pub const BUILD: &[Dependency] = &[
+    Dependency {
         what: "a C compiler with the C library's headers, for SQLite and libbpf, which are built from source",
         is_there: || compiles("CC", "cc", &[], "#include <stdio.h>\n#include <pthread.h>\n"),
         debian: &["gcc", "libc6-dev"],
         fedora: &["gcc", "glibc-devel"],
     },
-    Need {
+    Dependency {
         what: "the headers of libelf and zlib, for libbpf",
         is_there: || compiles("CC", "cc", &[], "#include <gelf.h>\n#include <zlib.h>\n"),
         debian: &["libelf-dev", "zlib1g-dev"],
         fedora: &["elfutils-libelf-devel", "zlib-devel"],
     },
-    Need {
+    Dependency {
         what: "make and pkg-config, for libbpf",
         is_there: || ["make", "pkg-config"].iter().all(|program| works(Command::new(program).arg("--version"))),
         debian: &["make", "pkg-config"],
         fedora: &["make", "pkgconf-pkg-config"],
     },
-    Need {
+    Dependency {
         what: "clang with the target BPF, for the eBPF programs",
         is_there: || compiles("CLANG", "clang", &["-target", "bpf"], "int nothing;\n"),
         debian: &["clang"],
@@ -45,7 +45,7 @@ pub const BUILD: &[Need] = &[
 ];
 
 /// For the static binary.
-pub const MUSL: &[Need] = &[Need {
+pub const MUSL: &[Dependency] = &[Dependency {
     what: "musl-gcc, for a binary that needs no library",
     is_there: || starts("musl-gcc"),
     debian: &["musl-tools"],
@@ -53,33 +53,33 @@ pub const MUSL: &[Need] = &[Need {
 }];
 
 /// Without these some tests say SKIPPED, or fail where all are required.
-pub const TESTS: &[Need] = &[
-    Need {
+pub const TESTS: &[Dependency] = &[
+    Dependency {
         what: "nginx, which the packet engine's client and clients of the balancer ask in tests",
         is_there: || ["nginx", "/usr/sbin/nginx"].iter().any(|program| works(Command::new(program).arg("-v"))),
         debian: &["nginx-light"],
         fedora: &["nginx"],
     },
-    Need {
+    Dependency {
         what: "curl, which asks the packet engine's server and, through the balancer, nginx in tests",
         is_there: || works(Command::new("curl").arg("--version")),
         debian: &["curl"],
         fedora: &["curl"],
     },
-    Need {
+    Dependency {
         what: "wrk, which asks nginx through the balancer in tests",
         // It has no option that ends well without a server.
         is_there: || starts("wrk"),
         debian: &["wrk"],
         fedora: &["wrk"],
     },
-    Need {
+    Dependency {
         what: "iperf3, whose streams go through the vRouter in tests",
         is_there: || works(Command::new("iperf3").arg("--version")),
         debian: &["iperf3"],
         fedora: &["iperf3"],
     },
-    Need {
+    Dependency {
         what: "ethtool, which switches segmentation of UDP off for a test of the vRouter",
         is_there: || {
             ["ethtool", "/usr/sbin/ethtool"].iter().any(|program| works(Command::new(program).arg("--version")))
@@ -87,7 +87,7 @@ pub const TESTS: &[Need] = &[
         debian: &["ethtool"],
         fedora: &["ethtool"],
     },
-    Need {
+    Dependency {
         what: "tshark, which reads what the vRouter's tunnels make in tests",
         is_there: || works(Command::new("tshark").arg("--version")),
         debian: &["tshark"],
@@ -95,7 +95,7 @@ pub const TESTS: &[Need] = &[
     },
     NFTABLES,
     HAPROXY,
-    Need {
+    Dependency {
         what: "gobgpd and gobgp, by which routers learn each other's containers in tests",
         is_there: || works(Command::new("gobgpd").arg("--version")) && works(Command::new("gobgp").arg("--help")),
         debian: &["gobgpd"],
@@ -103,7 +103,7 @@ pub const TESTS: &[Need] = &[
     },
 ];
 
-const NFTABLES: Need = Need {
+const NFTABLES: Dependency = Dependency {
     what: "nft, for firewalls in tests and for the balancer's peer nftables",
     is_there: || ["nft", "/usr/sbin/nft"].iter().any(|program| works(Command::new(program).arg("--version"))),
     debian: &["nftables"],
@@ -111,9 +111,9 @@ const NFTABLES: Need = Need {
 };
 
 /// What the balancer is compared with.
-pub const BALANCER: &[Need] = &[NFTABLES, HAPROXY];
+pub const BALANCER: &[Dependency] = &[NFTABLES, HAPROXY];
 
-const HAPROXY: Need = Need {
+const HAPROXY: Dependency = Dependency {
     what: "HAProxy, a peer of the balancer",
     is_there: || ["haproxy", "/usr/sbin/haproxy"].iter().any(|program| works(Command::new(program).arg("-v"))),
     debian: &["haproxy"],
@@ -144,16 +144,16 @@ fn compiles(variable: &str, compiler: &str, arguments: &[&str], program: &str) -
     compile().unwrap_or(false)
 }
 
-/// Whether everything is there. Root on Debian or Ubuntu gets what is missing installed; everybody else is told how.
-pub fn ensure(needs: &[Need]) -> Result<bool> {
-    let missing: Vec<&Need> = needs.iter().filter(|need| !(need.is_there)()).collect();
+/// Whether everything is there. Root on Debian or Ubuntu gets what is missing installed; other users are told how.
+pub fn ensure(needs: &[Dependency]) -> Result<bool> {
+    let missing: Vec<&Dependency> = needs.iter().filter(|need| !(need.is_there)()).collect();
     if missing.is_empty() {
         return Ok(true);
     }
     for need in &missing {
         eprintln!("missing: {}", need.what);
     }
-    let names = |of: fn(&Need) -> &'static [&'static str]| missing.iter().flat_map(move |need| of(need)).copied();
+    let names = |of: fn(&Dependency) -> &'static [&'static str]| missing.iter().flat_map(move |need| of(need)).copied();
     let has = |program: &str| works(Command::new(program).arg("--version"));
     if has("apt-get") {
         let packages: Vec<&str> = names(|need| need.debian).collect();
@@ -182,8 +182,9 @@ mod tests {
     /// A user who builds without `cargo xtask` reads the names in these places.
     #[test]
     fn what_the_build_needs_is_said_alike_everywhere() {
-        let names =
-            |of: fn(&Need) -> &'static [&'static str]| BUILD.iter().flat_map(of).copied().collect::<Vec<_>>().join(" ");
+        let names = |of: fn(&Dependency) -> &'static [&'static str]| {
+            BUILD.iter().flat_map(of).copied().collect::<Vec<_>>().join(" ")
+        };
         let (debian, fedora) = (names(|need| need.debian), names(|need| need.fedora));
         let commands = [format!("apt-get install -y {debian}\n"), format!("dnf install {fedora}")];
         for (place, text) in [

@@ -97,14 +97,14 @@ fn page() -> Result<String> {
 }
 
 /// What a key is set to somewhere, in TOML, by its table and its name; the file's own table has no name.
-type Used = BTreeMap<(String, String), String>;
+type UsedKeys = BTreeMap<(String, String), String>;
 
 /// What the built-in suites set.
-fn used(schema: &Value) -> Result<Used> {
+fn used(schema: &Value) -> Result<UsedKeys> {
     let files = fs::read_dir(root().join(SUITES)).with_context(|| format!("read {SUITES}"))?;
     let mut paths: Vec<_> = files.flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    let mut used = Used::new();
+    let mut used = UsedKeys::new();
     for path in paths {
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let suite: toml::Table = toml::from_str(&text).with_context(|| format!("read {}", path.display()))?;
@@ -114,7 +114,7 @@ fn used(schema: &Value) -> Result<Used> {
 }
 
 /// Notes what `value` sets, of which `of` is the schema, in the table `name`.
-fn collect(value: &toml::Value, of: &Value, name: &str, schema: &Value, used: &mut Used) {
+fn collect(value: &toml::Value, of: &Value, name: &str, schema: &Value, used: &mut UsedKeys) {
     if let Some(named) = of["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return collect(value, &schema["$defs"][named], named, schema, used);
     }
@@ -141,21 +141,21 @@ fn collect(value: &toml::Value, of: &Value, name: &str, schema: &Value, used: &m
     }
 }
 
-fn of_schema(schema: &Value, used: &Used) -> String {
+fn of_schema(schema: &Value, used: &UsedKeys) -> String {
     let mut page = INTRODUCTION.to_owned();
     let none = serde_json::Map::new();
     let types = schema["$defs"].as_object().unwrap_or(&none);
-    section(&mut page, "The file", "top level", schema, &Known { types, used, name: "" });
+    section(&mut page, "The file", "top level", schema, &ExampleSources { types, used, name: "" });
     let listed = |name: &str| FIRST.iter().any(|(first, _)| *first == name);
     for (name, head) in FIRST {
         if let Some(table) = types.get(name) {
-            section(&mut page, name, head, table, &Known { types, used, name });
+            section(&mut page, name, head, table, &ExampleSources { types, used, name });
         }
     }
     let (tables, values): (Vec<_>, Vec<_>) =
         types.iter().filter(|(name, _)| !listed(name)).partition(|(_, of)| of.get("properties").is_some());
     for (name, table) in tables {
-        section(&mut page, name, "inline table", table, &Known { types, used, name });
+        section(&mut page, name, "inline table", table, &ExampleSources { types, used, name });
     }
     page.push_str("## Values\n\n");
     for (name, value) in values {
@@ -177,13 +177,13 @@ fn of_schema(schema: &Value, used: &Used) -> String {
 type Types = serde_json::Map<String, Value>;
 
 /// What examples are found by: all types, what suites set, and the table at hand.
-struct Known<'a> {
+struct ExampleSources<'a> {
     types: &'a Types,
-    used: &'a Used,
+    used: &'a UsedKeys,
     name: &'a str,
 }
 
-impl Known<'_> {
+impl ExampleSources<'_> {
     /// What its type says of a key without a comment.
     fn about(&self, of: &Value) -> String {
         let name =
@@ -222,7 +222,7 @@ fn said_default(description: &str) -> Option<String> {
     (!said.contains(". ")).then(|| format!("{}{more}", said.trim_end_matches(',')))
 }
 
-fn section(page: &mut String, name: &str, head: &str, table: &Value, known: &Known) {
+fn section(page: &mut String, name: &str, head: &str, table: &Value, known: &ExampleSources) {
     page.push_str(&format!("## {name}\n\n`{head}`\n\n{}\n\n", described(table)));
     let Some(keys) = table["properties"].as_object() else { return };
     page.push_str("| key | type | without it | example | what it is |\n|---|---|---|---|---|\n");
@@ -362,7 +362,7 @@ mod tests {
             "required": ["name"],
             "$defs": { "Name": { "oneOf": [{ "const": "a", "description": "The first." }, { "enum": ["b"] }] } },
         });
-        let page = of_schema(&schema, &Used::new());
+        let page = of_schema(&schema, &UsedKeys::new());
         assert!(page.contains("| `trials` | integer | `3` | `1` | How \\| often. From 1 to 9. |"), "{page}");
         assert!(page.contains("| `name` | [Name](#name) | *required* | `\"a\"` |  |"), "{page}");
         assert!(page.contains("### Name\n\n- `\"a\"`: The first.\n- `\"b\"`\n"), "{page}");
@@ -378,7 +378,7 @@ mod tests {
             } } },
         });
         let suite: toml::Table = toml::from_str("[[box]]\nsize = 9000\n[[box]]\nname = \"b\"\nsize = 1").unwrap();
-        let mut used = Used::new();
+        let mut used = UsedKeys::new();
         collect(&toml::Value::Table(suite), &schema, "", &schema, &mut used);
         let page = of_schema(&schema, &used);
         assert!(page.contains("| `size` | integer | 1500, of jumbos 9000 | `9000` | Bytes"), "{page}");

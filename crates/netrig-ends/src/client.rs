@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
 use rig_load::plan::WorkerPlan;
@@ -20,8 +20,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use super::client_session::{Action, ClientSession, Ends, Test};
-use super::machine::{Counted, Meter};
+use super::client_session::{Action, ClientSession, Test, TestRecords};
+use super::machine::{Meter, WorkerAccount};
 use super::seal::{Key, Nonce};
 use super::server::{Family, until};
 
@@ -79,13 +79,13 @@ pub trait Watch {
     ///
     /// # Errors
     /// As [`Self::connected`].
-    fn done(&mut self, ends: &Ends) -> Result<()>;
+    fn done(&mut self, ends: &TestRecords) -> Result<()>;
 }
 
 /// Runs a test `trials` times between this machine and a server, which is only greeted for 0.
 ///
 /// # Errors
-/// [`Stopped`] when cancelled; otherwise what this end or the server's could not do.
+/// [`StoppedByUser`] when cancelled; otherwise what this end or the server's could not do.
 pub fn run(
     target: &Target,
     test: &Test,
@@ -109,8 +109,8 @@ pub fn run(
     let mut done = 0;
     loop {
         match link.carry_out(watch)? {
-            Some(Stage::Greeted) => {}
-            Some(Stage::Done(ends)) => {
+            Some(ClientStage::Greeted) => {}
+            Some(ClientStage::Done(ends)) => {
                 watch.done(&ends)?;
                 done += 1;
             }
@@ -133,7 +133,7 @@ fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
         let name = NamedAddress::from(address);
         match attempt(address, cancel) {
             Ok(Some(socket)) => return Ok(socket),
-            Ok(None) => return Err(Stopped.into()),
+            Ok(None) => return Err(StoppedByUser.into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 failures.push(format!("{name}: {error}: nothing listens there; start `netrig serve` on that machine"));
             }
@@ -181,9 +181,9 @@ fn attempt(address: SocketAddr, cancel: &Cancel) -> io::Result<Option<TcpStream>
 }
 
 /// Where the conversation is when a trial can begin.
-enum Stage {
+enum ClientStage {
     Greeted,
-    Done(Box<Ends>),
+    Done(Box<TestRecords>),
 }
 
 /// The control connection and what belongs to it.
@@ -195,7 +195,7 @@ struct Link {
     session: ClientSession,
     worker: Option<Process>,
     /// The last worker's CPU time.
-    watched: Option<Counted>,
+    watched: Option<WorkerAccount>,
     meter: Meter,
     program: PathBuf,
     cancel: Cancel,
@@ -203,7 +203,7 @@ struct Link {
 
 impl Link {
     /// Does what the conversation wants done, up to where a trial can begin.
-    fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<Stage>> {
+    fn carry_out(&mut self, watch: &mut dyn Watch) -> Result<Option<ClientStage>> {
         while let Some(action) = self.session.next_action() {
             match action {
                 Action::Send(request) => {
@@ -219,15 +219,15 @@ impl Link {
                 },
                 Action::Order(order) => self.order(&order),
                 Action::Count => {
-                    let place = self.watched.as_ref().and_then(|counted| counted.place);
+                    let place = self.watched.as_ref().and_then(|counted| counted.account);
                     self.session.counted(self.meter.read(place)?);
                 }
                 Action::Show(end, sample) => watch.interim(end, &sample),
                 Action::Ready(machine) => {
                     watch.connected(self.server, &machine)?;
-                    return Ok(Some(Stage::Greeted));
+                    return Ok(Some(ClientStage::Greeted));
                 }
-                Action::Done(ends) => return Ok(Some(Stage::Done(ends))),
+                Action::Done(ends) => return Ok(Some(ClientStage::Done(ends))),
                 Action::Fail(why) => return Err(anyhow!(why)),
             }
         }
@@ -273,7 +273,7 @@ impl Link {
         let events = stdout.is_some() && next();
         let errors = stderr.is_some() && next();
         if cancelled {
-            return Err(Stopped.into());
+            return Err(StoppedByUser.into());
         }
         if errors && let Some(worker) = &mut self.worker {
             worker.read_stderr();

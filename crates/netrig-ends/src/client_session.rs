@@ -14,9 +14,9 @@ use rig_sys::socket::NamedAddress;
 
 use super::machine::{MachineUse, Reading};
 use super::records;
-use super::seal::{self, Broken, End, Key, Nonce, Seal};
+use super::seal::{self, End, Key, Nonce, Seal, SealError};
 use super::server_session;
-use super::wire::{self, Ask, Done, LONGEST_REPLY, PROTOCOL, Reply, Request, Version};
+use super::wire::{self, LONGEST_REPLY, PROTOCOL, Reply, Request, ServerResult, TestRequest, Version};
 
 /// How the client's end is called in plans and records.
 pub const NAME: &str = "client";
@@ -50,7 +50,7 @@ pub enum Action {
     /// The server is ready to be asked for a test.
     Ready(Box<Environment>),
     /// The test is done and the server ready for another.
-    Done(Box<Ends>),
+    Done(Box<TestRecords>),
     /// It cannot go on. The last action.
     Fail(String),
 }
@@ -67,7 +67,7 @@ pub struct Test {
 
 /// What both ends saw of one test. All times are on the client's clock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ends {
+pub struct TestRecords {
     pub client: WorkerRecord,
     pub client_machine: MachineUse,
     pub server: WorkerRecord,
@@ -82,13 +82,13 @@ enum State {
     Idle,
     Opening { started: bool, here: bool, there: bool },
     Pinging { number: u32, sent_ns: u64, since_ns: u64, clocks: Option<Clocks> },
-    Running(Box<Running>),
-    Failing(Failing),
+    Running(Box<RunningTrial>),
+    Failing(FailureReasons),
     Over,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTrial {
     begin_ns: u64,
     end_ns: u64,
     clocks: Clocks,
@@ -98,12 +98,12 @@ struct Running {
     end: Option<Reading>,
     record: Option<Box<WorkerRecord>>,
     ended: bool,
-    done: Option<Box<Done>>,
+    done: Option<Box<ServerResult>>,
     /// Why the server, done with its end of this test, will not make another.
     farewell: Option<String>,
 }
 
-impl Running {
+impl RunningTrial {
     /// When the counters are due next.
     fn next_count_ns(&self) -> Option<u64> {
         match self {
@@ -116,16 +116,16 @@ impl Running {
 
 /// What each end said about a failure.
 #[derive(Debug, Default)]
-struct Failing {
+struct FailureReasons {
     here: Option<String>,
     there: Option<String>,
 }
 
 /// Whose lines are believed.
 #[derive(Debug)]
-enum Trust {
+enum Authentication {
     /// Without a key: all lines from the server's address.
-    Anybody,
+    None,
     /// With a key, until the server's welcome asks for it.
     Key { key: Key, nonce: Nonce },
     /// With a key: only lines that are sealed with it.
@@ -139,7 +139,7 @@ pub struct ClientSession {
     /// `server` for messages.
     name: NamedAddress,
     test: Test,
-    trust: Trust,
+    trust: Authentication,
     lines: Lines,
     state: State,
     deadline_ns: u64,
@@ -151,19 +151,19 @@ impl ClientSession {
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
         let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
         let (deadline_ns, actions) = (after(now_ns, ANSWER_TIMEOUT), VecDeque::new());
-        Self { server, name: server.into(), test, trust: Trust::Anybody, lines, state, deadline_ns, actions }
+        Self { server, name: server.into(), test, trust: Authentication::None, lines, state, deadline_ns, actions }
     }
 
     /// One that believes only a server that has the key. `nonce` is used for no other.
     #[must_use]
     pub fn with_key(self, key: Key, nonce: Nonce) -> Self {
-        Self { trust: Trust::Key { key, nonce }, lines: Lines::new(LONGEST_REPLY + seal::PREFIX), ..self }
+        Self { trust: Authentication::Key { key, nonce }, lines: Lines::new(LONGEST_REPLY + seal::PREFIX), ..self }
     }
 
     /// A request as it goes over the wire. To be called once for each [`Action::Send`], in their order.
     pub fn line(&mut self, request: &Request) -> Vec<u8> {
         match &mut self.trust {
-            Trust::Sealed(seal) => wire::sealed(request, seal),
+            Authentication::Sealed(seal) => wire::sealed(request, seal),
             _ => wire::line(request),
         }
     }
@@ -188,7 +188,7 @@ impl ClientSession {
             return;
         }
         let Test { server, server_cpus, phases, .. } = &self.test;
-        let ask = Ask { load: server.clone(), phases: *phases, cpus: server_cpus.clone() };
+        let ask = TestRequest { load: server.clone(), phases: *phases, cpus: server_cpus.clone() };
         self.state = State::Opening { started: false, here: false, there: false };
         self.deadline_ns = after(now_ns, OPEN_TIMEOUT);
         self.actions.push_back(Action::Send(Request::Open(Box::new(ask))));
@@ -204,10 +204,11 @@ impl ClientSession {
             match self.lines.take() {
                 Ok(None) => return,
                 Ok(Some(line)) => match read(&mut self.trust, &self.state, line) {
-                    Ok(Said::Welcome(server, line)) => self.welcomed(&server, &line, now_ns),
-                    Ok(Said::Reply(reply)) => self.replied(*reply, now_ns),
-                    Ok(Said::Broken(broken)) => {
-                        let why = format!("{} does not have the key, or somebody is in between: {broken}", self.name);
+                    Ok(ServerMessage::Welcome(server, line)) => self.welcomed(&server, &line, now_ns),
+                    Ok(ServerMessage::Reply(reply)) => self.replied(*reply, now_ns),
+                    Ok(ServerMessage::Broken(broken)) => {
+                        let why =
+                            format!("{} does not have the key, or another program is in between: {broken}", self.name);
                         self.fail(why);
                     }
                     Err((line, error)) => {
@@ -231,7 +232,7 @@ impl ClientSession {
             }
             (Reply::Failed { why }, _) => {
                 let there = Some(wire::words(&why));
-                self.failing(Failing { here: None, there }, now_ns);
+                self.failing(FailureReasons { here: None, there }, now_ns);
             }
             // What else comes from a server that has not heard of the failure yet.
             (_, State::Failing(_)) => {}
@@ -293,13 +294,13 @@ impl ClientSession {
             ));
         }
         let own = match (&self.trust, server.nonce) {
-            (Trust::Key { key, nonce }, Some(challenge)) => {
+            (Authentication::Key { key, nonce }, Some(challenge)) => {
                 let own = Version::with_nonce(*nonce);
-                self.trust = Trust::Sealed(Seal::new(End::Client, key, challenge, *nonce, line).into());
+                self.trust = Authentication::Sealed(Seal::new(End::Client, key, challenge, *nonce, line).into());
                 own
             }
-            (Trust::Anybody, None) => own,
-            (Trust::Anybody, Some(_)) => {
+            (Authentication::None, None) => own,
+            (Authentication::None, Some(_)) => {
                 return self.fail(format!("the server at {} asks for its key: give it with --key-file", self.name));
             }
             (_, None) => {
@@ -309,7 +310,7 @@ impl ClientSession {
                     self.name
                 ));
             }
-            (Trust::Sealed(_), Some(_)) => return self.fail("the server sent 'welcome' out of turn".into()),
+            (Authentication::Sealed(_), Some(_)) => return self.fail("the server sent 'welcome' out of turn".into()),
         };
         self.state = State::Introduced;
         self.deadline_ns = after(now_ns, ANSWER_TIMEOUT);
@@ -356,7 +357,7 @@ impl ClientSession {
         let start_ns = after(now_ns, LEAD).saturating_add(clocks.longest_ns.saturating_mul(2));
         let Times { begin_ns, end_ns, stop_ns, .. } = phases.starting_at(start_ns);
         self.deadline_ns = after(stop_ns, FINISH_TIMEOUT);
-        self.state = State::Running(Box::new(Running {
+        self.state = State::Running(Box::new(RunningTrial {
             begin_ns,
             end_ns,
             clocks,
@@ -375,7 +376,7 @@ impl ClientSession {
     /// What the client's worker said.
     pub fn worker_said(&mut self, event: Event, now_ns: u64) {
         match (event, &mut self.state) {
-            (_, State::Over | State::Failing(Failing { here: Some(_), .. })) => {}
+            (_, State::Over | State::Failing(FailureReasons { here: Some(_), .. })) => {}
             (Event::Failed { what, why }, _) => self.failed_here(&format!("{what}: {why}"), now_ns),
             (_, State::Failing(_)) => {}
             (Event::Connected, State::Opening { here, .. }) => {
@@ -396,7 +397,7 @@ impl ClientSession {
     /// The worker's output has ended, and so has the worker: well, or how.
     pub fn worker_ended(&mut self, how: Result<(), String>, now_ns: u64) {
         match (how, &mut self.state) {
-            (_, State::Over | State::Failing(Failing { here: Some(_), .. })) => {}
+            (_, State::Over | State::Failing(FailureReasons { here: Some(_), .. })) => {}
             (Ok(()), State::Running(running)) if running.record.is_some() => {
                 running.ended = true;
                 self.finish_when_complete();
@@ -475,14 +476,14 @@ impl ClientSession {
     }
 
     fn finish_when_complete(&mut self) {
-        let complete = |running: &Running| {
+        let complete = |running: &RunningTrial| {
             running.ended && running.end.is_some() && running.record.is_some() && running.done.is_some()
         };
         if !matches!(&self.state, State::Running(running) if complete(running)) {
             return;
         }
         let State::Running(running) = std::mem::replace(&mut self.state, State::Idle) else { return };
-        let Running {
+        let RunningTrial {
             clocks,
             begin: Some(begin),
             end: Some(end),
@@ -503,7 +504,7 @@ impl ClientSession {
         if let Err(what) = records::check(&done, &self.test.server, &self.test.phases, direction) {
             return self.fail(format!("the server's record does not fit the test: {what}"));
         }
-        let Done { record: mut server, machine: mut server_machine } = *done;
+        let ServerResult { record: mut server, machine: mut server_machine } = *done;
         server_session::NAME.clone_into(&mut server.name);
         for time in [
             &mut server.window_begin_ns,
@@ -514,7 +515,7 @@ impl ClientSession {
             *time = clocks.to_client(*time);
         }
         let client_machine = begin.until(&end);
-        let ends = Ends { client: *client, client_machine, server, server_machine, clocks };
+        let ends = TestRecords { client: *client, client_machine, server, server_machine, clocks };
         self.actions.push_back(Action::Done(Box::new(ends)));
         if let Some(why) = farewell {
             self.fail(why);
@@ -528,11 +529,11 @@ impl ClientSession {
                 failing.here = Some(why);
                 self.lament();
             }
-            _ => self.failing(Failing { here: Some(why), there: None }, now_ns),
+            _ => self.failing(FailureReasons { here: Some(why), there: None }, now_ns),
         }
     }
 
-    fn failing(&mut self, failing: Failing, now_ns: u64) {
+    fn failing(&mut self, failing: FailureReasons, now_ns: u64) {
         self.state = State::Failing(failing);
         self.deadline_ns = after(now_ns, AFTERMATH);
         self.actions.clear();
@@ -559,33 +560,37 @@ impl ClientSession {
 }
 
 /// What a line says.
-enum Said {
+enum ServerMessage {
     /// The first line, and its bytes.
     Welcome(Version, Vec<u8>),
     Reply(Box<Reply>),
-    Broken(Broken),
+    Broken(SealError),
 }
 
 /// Reads a line, as far as it is to be believed; else the line and what is wrong with it.
-fn read<'a>(trust: &mut Trust, state: &State, line: &'a [u8]) -> Result<Said, (&'a [u8], serde_json::Error)> {
+fn read<'a>(
+    trust: &mut Authentication,
+    state: &State,
+    line: &'a [u8],
+) -> Result<ServerMessage, (&'a [u8], serde_json::Error)> {
     let parse = |json| serde_json::from_slice::<Reply>(json).map_err(|error| (json, error));
     let json = match trust {
-        Trust::Sealed(seal) => match seal.open(line) {
+        Authentication::Sealed(seal) => match seal.open(line) {
             Ok(json) => json,
             // A server without this key cannot seal its refusal. An attacker may have sent it: it can only make the test fail.
-            Err(Broken::Missing) if matches!(state, State::Introduced) => {
+            Err(SealError::Missing) if matches!(state, State::Introduced) => {
                 return Ok(match parse(line) {
-                    Ok(reply @ (Reply::Refused { .. } | Reply::Goodbye { .. })) => Said::Reply(reply.into()),
-                    _ => Said::Broken(Broken::Missing),
+                    Ok(reply @ (Reply::Refused { .. } | Reply::Goodbye { .. })) => ServerMessage::Reply(reply.into()),
+                    _ => ServerMessage::Broken(SealError::Missing),
                 });
             }
-            Err(broken) => return Ok(Said::Broken(broken)),
+            Err(broken) => return Ok(ServerMessage::Broken(broken)),
         },
         _ => line,
     };
     match parse(json)? {
-        Reply::Welcome(server) if matches!(state, State::Greeting) => Ok(Said::Welcome(server, line.to_vec())),
-        reply => Ok(Said::Reply(reply.into())),
+        Reply::Welcome(server) if matches!(state, State::Greeting) => Ok(ServerMessage::Welcome(server, line.to_vec())),
+        reply => Ok(ServerMessage::Reply(reply.into())),
     }
 }
 

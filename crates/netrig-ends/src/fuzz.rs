@@ -35,7 +35,7 @@ use super::machine::Reading;
 use super::report;
 use super::seal::{End, Key, Nonce, PREFIX, Seal};
 use super::server_session::{self, ServerSession};
-use super::wire::{self, Ask, LONGEST_REQUEST, Reply, Version};
+use super::wire::{self, LONGEST_REQUEST, Reply, TestRequest, Version};
 
 /// A script that is longer says nothing new.
 const LONGEST: usize = 1 << 20;
@@ -154,7 +154,7 @@ pub fn server(script: &[u8]) -> u32 {
                     worker = Some(false);
                 }
                 server_session::Action::Order(Order::Go { start_ns }) => {
-                    assert_eq!(worker.replace(true), Some(false), "an order to nobody, or twice");
+                    assert_eq!(worker.replace(true), Some(false), "an order to no worker, or twice");
                     assert!(start_ns >= now_ns);
                 }
                 server_session::Action::Order(order) => panic!("{order:?} is the caller's"),
@@ -185,7 +185,7 @@ fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, li
     let Role::Listen { address, only_from } = plan.role else { panic!("a server does not connect") };
     assert_eq!((address, only_from), (SocketAddr::new(local.ip(), 0), Some(peer.into())));
     assert_eq!(plan.name, server_session::NAME);
-    let ask = Ask { load: plan.load.clone(), phases: plan.phases, cpus: plan.cpus.clone() };
+    let ask = TestRequest { load: plan.load.clone(), phases: plan.phases, cpus: plan.cpus.clone() };
     limits.check(&ask).expect("what is beyond the limits is refused");
 }
 
@@ -301,10 +301,10 @@ pub(super) fn test() -> Test {
     Test { client: load.clone(), client_cpus: Vec::new(), server: load, server_cpus: Vec::new(), phases }
 }
 
-fn assert_can_be_reported(ends: &client_session::Ends, test: &Test) {
+fn assert_can_be_reported(ends: &client_session::TestRecords, test: &Test) {
     let environment = Environment::default();
     let trial = report::trial(ends, &test.client, 1, 0);
-    let document = report::document(&report::Outcome {
+    let document = report::document(&report::TestResult {
         host: "server",
         run: None,
         turns: None,

@@ -6,7 +6,7 @@ use rig_load::plan::{Datagrams, Engine, Flow, Load, PlanError, ReceiveMode, Sche
 use rig_stats::units::{BitRate, Bytes, Span};
 use rig_sys::socket::ZonedAddress;
 
-use super::wire::Ask;
+use super::wire::TestRequest;
 
 /// The samples that one test may have: what a record of them takes has to stay small.
 const SAMPLES: u128 = 10_000;
@@ -104,7 +104,7 @@ pub enum Refusal {
 
 /// What a load takes of the machine that carries one end of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Demand {
+struct LoadDemand {
     threads: u32,
     connections: u32,
     /// Payload in bits per second, the busier direction; `None`: as much as there is.
@@ -118,7 +118,7 @@ impl Limits {
     ///
     /// # Errors
     /// The first limit that it is not within.
-    pub fn check(&self, ask: &Ask) -> Result<(), Refusal> {
+    pub fn check(&self, ask: &TestRequest) -> Result<(), Refusal> {
         let demand = demand(&ask.load)?;
         let number = |what, asked: u32, limit: u32, option| {
             let (asked, limit) = (asked.into(), limit.into());
@@ -156,7 +156,7 @@ impl Limits {
     }
 
     /// What goes out with one call is not sent before all of it may be.
-    fn check_burst(&self, ask: &Ask) -> Result<(), Refusal> {
+    fn check_burst(&self, ask: &TestRequest) -> Result<(), Refusal> {
         let (Some(limit), Some(ceiling)) = (self.rate, self.ceiling()) else { return Ok(()) };
         let (what, asked) = match &ask.load {
             Load::TcpStream(stream) => ("a message", stream.message.into()),
@@ -174,7 +174,7 @@ impl Limits {
         Ok(())
     }
 
-    fn check_phases(&self, ask: &Ask) -> Result<(), Refusal> {
+    fn check_phases(&self, ask: &TestRequest) -> Result<(), Refusal> {
         let asked = ask.phases.total();
         if asked > self.time {
             return Err(Refusal::Time { asked: Span(asked), limit: Span(self.time) });
@@ -220,7 +220,7 @@ pub fn same_client(address: ZonedAddress) -> ZonedAddress {
     address.to_canonical().network(OWN_BITS)
 }
 
-fn demand(load: &Load) -> Result<Demand, Refusal> {
+fn demand(load: &Load) -> Result<LoadDemand, Refusal> {
     Ok(match load {
         Load::Idle => return Err(Refusal::Idle),
         Load::Packets(_) => return Err(Refusal::Packets),
@@ -232,7 +232,7 @@ fn demand(load: &Load) -> Result<Demand, Refusal> {
     })
 }
 
-fn of_stream(stream: &TcpStream) -> Demand {
+fn of_stream(stream: &TcpStream) -> LoadDemand {
     let connections = stream.total_connections();
     let (buffers, ring) = match stream.engine {
         Engine::Uring { outstanding } => {
@@ -245,7 +245,7 @@ fn of_stream(stream: &TcpStream) -> Demand {
     };
     let payload = u64::from(stream.message).saturating_mul(buffers).saturating_add(ring);
     let payload = payload.saturating_mul(stream.threads.into()).saturating_mul(ways(stream.flow));
-    Demand {
+    LoadDemand {
         threads: stream.threads,
         connections,
         rate: total_rate(stream.throttle, stream.threads),
@@ -253,7 +253,7 @@ fn of_stream(stream: &TcpStream) -> Demand {
     }
 }
 
-fn of_transactions(transactions: &Transactions) -> Demand {
+fn of_transactions(transactions: &Transactions) -> LoadDemand {
     let connections = transactions.total_connections();
     let larger = u64::from(transactions.request.max(transactions.response));
     let both = u64::from(transactions.request).saturating_add(transactions.response.into());
@@ -264,7 +264,7 @@ fn of_transactions(transactions: &Transactions) -> Demand {
     };
     // What comes in is gathered for each connection.
     let payload = both.saturating_mul(connections.into());
-    Demand {
+    LoadDemand {
         threads: transactions.threads,
         connections,
         rate,
@@ -272,7 +272,7 @@ fn of_transactions(transactions: &Transactions) -> Demand {
     }
 }
 
-fn of_datagrams(datagrams: &Datagrams) -> Demand {
+fn of_datagrams(datagrams: &Datagrams) -> LoadDemand {
     let connections = datagrams.total_connections();
     // A batch of messages, each of which holds what the kernel cuts or has put together, up to the largest there is.
     let each = if datagrams.coalesce {
@@ -282,7 +282,7 @@ fn of_datagrams(datagrams: &Datagrams) -> Demand {
     };
     let payload = each.saturating_mul(datagrams.batch.into()).saturating_mul(datagrams.threads.into());
     let payload = payload.saturating_mul(ways(datagrams.flow));
-    Demand {
+    LoadDemand {
         threads: datagrams.threads,
         connections,
         rate: total_rate(datagrams.throttle, datagrams.threads),

@@ -4,7 +4,7 @@ use anyhow::Result;
 use rig_datapath::cputime::{Account, Member};
 use rig_facts::record::{CpuUse, NodeRecord, NodeShare, ProtocolDelta};
 use rig_sys::counters::{NamespaceCounters, Protocols};
-use rig_testbed::accounting::Accountant;
+use rig_testbed::accounting::CpuAccounting;
 use rig_testbed::meter::{self, MachineReading};
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +60,7 @@ impl Reading {
 #[derive(Debug)]
 pub struct Meter {
     protocols: NamespaceCounters,
-    accountant: Accountant,
+    cpu_accounting: CpuAccounting,
     /// The network namespace, and where it is counted while tests run.
     here: Option<u32>,
     namespace: Option<Account>,
@@ -70,9 +70,9 @@ pub struct Meter {
 
 /// A test's worker whose CPU time is counted apart, where that can be: [`Meter::watch`].
 #[derive(Debug)]
-pub struct Counted {
+pub struct WorkerAccount {
     worker: u32,
-    pub place: Option<Account>,
+    pub account: Option<Account>,
 }
 
 impl Meter {
@@ -80,38 +80,38 @@ impl Meter {
     /// When /proc cannot be read.
     pub fn new() -> Result<Self> {
         let here = rig_sys::netns::NetNs::of_current_thread().and_then(|here| here.inode()).ok();
-        let accountant = Accountant::paused();
-        Ok(Self { protocols: NamespaceCounters::here()?, accountant, here, namespace: None, tests: 0 })
+        let cpu_accounting = CpuAccounting::paused();
+        Ok(Self { protocols: NamespaceCounters::here()?, cpu_accounting, here, namespace: None, tests: 0 })
     }
 
     /// How CPU time is counted while a test runs, in words: found out by trying.
     pub fn accounting(&mut self) -> String {
         if self.tests == 0 {
-            self.accountant.resume();
-            self.accountant.pause();
+            self.cpu_accounting.resume();
+            self.cpu_accounting.pause();
         }
-        self.accountant.words()
+        self.cpu_accounting.words()
     }
 
     /// Counts the worker of a test apart, until it is [forgotten](Self::forget).
-    pub fn watch(&mut self, worker: u32) -> Counted {
+    pub fn watch(&mut self, worker: u32) -> WorkerAccount {
         if self.tests == 0 {
-            self.accountant.resume();
-            self.namespace = self.here.and_then(|inode| self.accountant.watch([Member::Namespace(inode)]));
+            self.cpu_accounting.resume();
+            self.namespace = self.here.and_then(|inode| self.cpu_accounting.watch([Member::Namespace(inode)]));
         }
         self.tests += 1;
-        Counted { worker, place: self.accountant.watch([Member::Process(worker)]) }
+        WorkerAccount { worker, account: self.cpu_accounting.watch([Member::Process(worker)]) }
     }
 
     /// After the last test nothing is counted any more.
-    pub fn forget(&mut self, counted: &Counted) {
-        let Counted { worker, place } = *counted;
-        if let Some(place) = place {
-            self.accountant.forget(place, [Member::Process(worker)]);
+    pub fn forget(&mut self, counted: &WorkerAccount) {
+        let WorkerAccount { worker, account } = *counted;
+        if let Some(account) = account {
+            self.cpu_accounting.forget(account, [Member::Process(worker)]);
         }
         self.tests -= 1;
         if self.tests == 0 {
-            self.accountant.pause();
+            self.cpu_accounting.pause();
             self.namespace = None;
         }
     }
@@ -122,7 +122,7 @@ impl Meter {
     /// When /proc cannot be read any more.
     pub fn read(&self, worker: Option<Account>) -> Result<Reading> {
         let read = |_: &_| Ok(meter::protocols(&self.protocols, true)?);
-        let (machine, protocols) = MachineReading::take(&self.accountant, read)?;
+        let (machine, protocols) = MachineReading::take(&self.cpu_accounting, read)?;
         let places = worker.zip(self.namespace).map(|(worker, namespace)| [worker, namespace]);
         Ok(Reading { machine, places, protocols })
     }

@@ -11,12 +11,12 @@ use super::client_session::NAME;
 /// The intervals that both ends told of, from the window's begin. CPU time and latency are counted at the window's end and
 /// in the load threads, so that a trial that was stopped has none.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Partial {
+pub struct PartialIntervals {
     /// Of the client, and of the server.
     ends: [Vec<Sample>; 2],
 }
 
-impl Partial {
+impl PartialIntervals {
     /// Adds what an end has told of.
     pub fn add(&mut self, end: &str, sample: &Sample) {
         self.ends[usize::from(end != NAME)].push(*sample);
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn only_intervals_of_both_ends_count() {
         let load = fuzz::test().client;
-        let mut partial = Partial::default();
+        let mut partial = PartialIntervals::default();
         partial.add(NAME, &sample(500_000_000, 1_000_000, 1));
         assert!(partial.is_empty());
         assert_eq!(partial.figure(&load, Metric::Throughput), None);

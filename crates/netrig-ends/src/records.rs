@@ -4,7 +4,7 @@ use rig_load::plan::{Load, Phases};
 use rig_load::record::{Direction, WorkerRecord};
 
 use super::machine::MachineUse;
-use super::wire::Done;
+use super::wire::ServerResult;
 
 /// More than any machine moves in a day, and small enough that thousands of such numbers can be added.
 const MOST: u64 = 1 << 50;
@@ -17,8 +17,8 @@ const CPUS: usize = 1024;
 ///
 /// # Errors
 /// What does not fit, in words.
-pub fn check(done: &Done, load: &Load, phases: &Phases, direction: Direction) -> Result<(), &'static str> {
-    let Done { record, machine } = done;
+pub fn check(done: &ServerResult, load: &Load, phases: &Phases, direction: Direction) -> Result<(), &'static str> {
+    let ServerResult { record, machine } = done;
     let fits = |holds: bool, what| if holds { Ok(()) } else { Err(what) };
     let (threads, connections) = load.shape();
     fits(record.direction == direction, "the direction of its load")?;

@@ -2,8 +2,8 @@
 
 use rig_facts::claim::{FigureRef, Metric, Side};
 use rig_facts::figures;
-use rig_facts::record::{Accounting, Environment, Flag, OfEnds, TrialRecord};
-use rig_facts::record::{LOAD_AVERAGE, Turns, described};
+use rig_facts::record::{AbRun, LOAD_AVERAGE, described};
+use rig_facts::record::{Accounting, Environment, Flag, TrialRecord, TwoMachineFlag};
 use rig_facts::suspicion;
 use rig_load::plan::Load;
 use rig_load::record::{Direction, WorkerRecord};
@@ -17,8 +17,8 @@ use rig_verdict::export::{TestData, TestKind};
 use rig_verdict::view::RunView;
 use serde_json::json;
 
-use super::client_session::{Ends, NAME, Test};
-use super::partial::Partial;
+use super::client_session::{NAME, Test, TestRecords};
+use super::partial::PartialIntervals;
 use super::server_session;
 
 /// Confidence of the intervals over several trials, percent.
@@ -29,7 +29,7 @@ const ENDS: [(&str, Side); 2] = [(NAME, Side::Local), (server_session::NAME, Sid
 
 /// A test that was made, for its report.
 #[derive(Debug)]
-pub struct Outcome<'a> {
+pub struct TestResult<'a> {
     /// The server as the user named it.
     pub host: &'a str,
     /// Its number in the store, where it is kept.
@@ -37,7 +37,7 @@ pub struct Outcome<'a> {
     pub test: &'a Test,
     pub trials: &'a [TrialRecord],
     /// What is known of one more that was stopped.
-    pub partial: Option<&'a Partial>,
+    pub partial: Option<&'a PartialIntervals>,
     /// Trials that were asked for.
     pub planned: u32,
     pub started_unix_ms: i64,
@@ -45,11 +45,11 @@ pub struct Outcome<'a> {
     pub server: Option<&'a (NamedAddress, Environment)>,
     pub client: &'a Environment,
     /// The run that it took turns with.
-    pub turns: Option<&'a Turns>,
+    pub turns: Option<&'a AbRun>,
 }
 
 /// One trial as those of suites are kept: each machine is a node, each end a worker. All times are the client's.
-pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> TrialRecord {
+pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64) -> TrialRecord {
     let (begin_ns, end_ns) = (ends.client_machine.begin_ns, ends.client_machine.end_ns);
     let mut trial = TrialRecord {
         search: None,
@@ -86,7 +86,7 @@ pub fn trial(ends: &Ends, load: &Load, ordinal: u32, started_unix_ms: i64) -> Tr
 }
 
 /// The whole report.
-pub fn document(outcome: &Outcome<'_>) -> Document {
+pub fn document(outcome: &TestResult<'_>) -> Document {
     Document {
         title: format!("{} to {}", outcome.test.client.name(), outcome.host),
         summary: summary(outcome),
@@ -99,11 +99,11 @@ pub fn document(outcome: &Outcome<'_>) -> Document {
 }
 
 /// The outcome as a run, to compare it with others.
-pub fn view(outcome: &Outcome<'_>) -> RunView {
+pub fn view(outcome: &TestResult<'_>) -> RunView {
     data(outcome).view()
 }
 
-fn summary(outcome: &Outcome<'_>) -> Vec<String> {
+fn summary(outcome: &TestResult<'_>) -> Vec<String> {
     let window = Span(outcome.test.phases.window);
     let done = counted(outcome.trials.len(), "trial", "trials");
     let mut lines =
@@ -120,14 +120,14 @@ fn summary(outcome: &Outcome<'_>) -> Vec<String> {
 }
 
 /// Whether both ends are one machine: by the clocks, or where no trial compared them by the address.
-fn is_one_machine(outcome: &Outcome<'_>) -> bool {
+fn is_one_machine(outcome: &TestResult<'_>) -> bool {
     match outcome.trials.iter().any(|trial| trial.clocks.is_some()) {
         true => outcome.trials.iter().all(TrialRecord::is_on_one_machine),
         false => outcome.server.is_some_and(|(address, _)| address.ip().is_loopback()),
     }
 }
 
-fn blocks(outcome: &Outcome<'_>) -> Vec<Block> {
+fn blocks(outcome: &TestResult<'_>) -> Vec<Block> {
     let trials = outcome.trials;
     let mut blocks = Vec::new();
     let done = trials.len();
@@ -161,7 +161,7 @@ fn notices(trials: &[TrialRecord]) -> Vec<Block> {
         // It says how other tools count, and takes nothing from the figures.
         if matches!(flag, Flag::TicksDiffer { .. }) { Block::info(text) } else { Block::warning(text) }
     };
-    doubts::of(trials, |flag| OfEnds(flag).to_string()).into_iter().map(notice).collect()
+    doubts::of(trials, |flag| TwoMachineFlag(flag).to_string()).into_iter().map(notice).collect()
 }
 
 fn role(direction: Direction) -> &'static str {
@@ -220,7 +220,7 @@ fn results(load: &Load, trials: &[TrialRecord]) -> Table {
 const INTERIM: [Metric; 4] = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Retransmits];
 
 /// The figures of a trial that was stopped.
-fn interim(load: &Load, partial: &Partial, ordinal: usize) -> Table {
+fn interim(load: &Load, partial: &PartialIntervals, ordinal: usize) -> Table {
     let mut table = Table::new(format!("Trial {ordinal}, until it was stopped"), "Figure");
     table.columns = ENDS.map(|(name, _)| Column::number(Label::new(name), None)).into();
     table.rows = INTERIM
@@ -254,7 +254,7 @@ fn skew(trials: &[TrialRecord]) -> Option<String> {
     ))
 }
 
-fn details(outcome: &Outcome<'_>) -> Vec<Block> {
+fn details(outcome: &TestResult<'_>) -> Vec<Block> {
     let mut blocks = Vec::new();
     let charts: Vec<Block> = outcome.trials.iter().filter_map(over_time).map(Block::Figure).collect();
     if !charts.is_empty() {
@@ -275,7 +275,7 @@ fn details(outcome: &Outcome<'_>) -> Vec<Block> {
     blocks
 }
 
-fn machines(outcome: &Outcome<'_>) -> Vec<Block> {
+fn machines(outcome: &TestResult<'_>) -> Vec<Block> {
     let table = |caption: &str, pairs| Block::KeyValues { caption: Some(caption.to_owned()), pairs };
     // The exact way of counting CPU time stands by the figures; what keeps a machine from it stands here alone.
     let is_new = |pair: &(String, String)| pair.1 != Accounting::Exact.words();
@@ -315,7 +315,7 @@ fn over_time(trial: &TrialRecord) -> Option<Chart> {
 }
 
 /// Everything, for programs.
-fn data(outcome: &Outcome<'_>) -> TestData {
+fn data(outcome: &TestResult<'_>) -> TestData {
     let Test { client, server, .. } = outcome.test;
     TestData {
         kind: TestKind::Test,
@@ -338,7 +338,7 @@ fn data(outcome: &Outcome<'_>) -> TestData {
 }
 
 /// What is known of a trial that was stopped: each figure of each end over the first `seconds` of the window.
-fn partial_of(partial: &Partial, load: &Load) -> serde_json::Value {
+fn partial_of(partial: &PartialIntervals, load: &Load) -> serde_json::Value {
     let figures = INTERIM.into_iter().filter_map(|metric| Some((metric, partial.figure(load, metric)?)));
     let figures = figures.flat_map(|(metric, values)| {
         ENDS.into_iter().zip(values).map(move |((end, _), value)| {

@@ -59,7 +59,7 @@ pub enum KeyError {
     NoFile,
     #[error("the key belongs to user {owner}, neither to root nor to the user who runs netrig: `chown` it")]
     Owner { owner: u32 },
-    #[error("others may read or write the key (mode {mode:04o}): `chmod 600` it, or make another if somebody has")]
+    #[error("others may read or write the key (mode {mode:04o}): `chmod 600` it, or make another if others have")]
     Mode { mode: u32 },
     #[error("the key has {length} bytes, it needs {SHORTEST} to {LONGEST}: make one with `{RECIPE}`")]
     Length { length: usize },
@@ -172,7 +172,7 @@ impl fmt::Debug for Seal {
 
 /// A line that was not written for this place in the conversation by a peer with the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum SealError {
     #[error("a line without a seal")]
     Missing,
     #[error("a line whose seal does not fit: another key, or a line that was changed, repeated or left out")]
@@ -212,9 +212,9 @@ impl Seal {
     ///
     /// # Errors
     /// When it is not what the other end said next. Then nothing that follows can be right.
-    pub fn open<'a>(&mut self, line: &'a [u8]) -> Result<&'a [u8], Broken> {
-        let (code, json) = split(line).ok_or(Broken::Missing)?;
-        self.received.next(json).verify_slice(&code).map_err(|_| Broken::Wrong)?;
+    pub fn open<'a>(&mut self, line: &'a [u8]) -> Result<&'a [u8], SealError> {
+        let (code, json) = split(line).ok_or(SealError::Missing)?;
+        self.received.next(json).verify_slice(&code).map_err(|_| SealError::Wrong)?;
         Ok(json)
     }
 }
@@ -277,15 +277,15 @@ mod tests {
         let (mut server, mut client) = pair();
         let line = client.seal(b"{\"ping\":1}");
         server.open(&line).unwrap();
-        assert_eq!(server.open(&line), Err(Broken::Wrong));
+        assert_eq!(server.open(&line), Err(SealError::Wrong));
         // The first left out; the second before the first.
         let (mut server, mut client) = pair();
         client.seal(b"first");
-        assert_eq!(server.open(&client.seal(b"second")), Err(Broken::Wrong));
+        assert_eq!(server.open(&client.seal(b"second")), Err(SealError::Wrong));
         // Sent back to its sender.
         let (_, mut client) = pair();
         let own = client.seal(b"mine");
-        assert_eq!(client.open(&own), Err(Broken::Wrong));
+        assert_eq!(client.open(&own), Err(SealError::Wrong));
         // Cut, and each bit changed.
         let (_, mut client) = pair();
         let line = client.seal(b"{\"go\":1}");
@@ -300,7 +300,7 @@ mod tests {
                 assert!(pair().0.open(&changed).is_err(), "bit {bit}");
             }
         }
-        assert_eq!(pair().0.open(b"{\"hello\":{}}"), Err(Broken::Missing));
+        assert_eq!(pair().0.open(b"{\"hello\":{}}"), Err(SealError::Missing));
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
             of(SECRET, 1, 2, b"{\"welcome\":{\"protocol\":1}}"),
         ];
         for other in &mut others {
-            assert_eq!(other.open(&line), Err(Broken::Wrong));
+            assert_eq!(other.open(&line), Err(SealError::Wrong));
         }
         of(SECRET, 1, 2, WELCOME).open(&line).unwrap();
         assert_ne!(Nonce::draw().unwrap(), Nonce::draw().unwrap());

@@ -27,8 +27,8 @@ use rig_sys::socket::{NamedAddress, ZonedAddress};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use self::client::{Client, Part};
-pub use self::listen::{Family, Reach, listen};
+use self::client::{Client, ClientFd};
+pub use self::listen::{Family, ListenScope, listen};
 
 use super::limits::{Limits, same_client};
 use super::machine::Meter;
@@ -248,7 +248,7 @@ impl Server {
                 let id = self.next_client;
                 // Four numbers for each client, and no number twice: what was waited for cannot be mistaken.
                 self.next_client += 1;
-                if self.watch(&socket, Part::Socket.number(id), epoll::EventFlags::IN).is_ok() {
+                if self.watch(&socket, ClientFd::Socket.number(id), epoll::EventFlags::IN).is_ok() {
                     self.clients.insert(id, Client::new(socket, peer, session));
                     self.carry_out(id);
                 }
@@ -263,16 +263,16 @@ impl Server {
     }
 
     fn client_is_ready(&mut self, number: u64, flags: epoll::EventFlags) {
-        let (id, part) = Part::of(number);
+        let (id, part) = ClientFd::of(number);
         let Some(client) = self.clients.get_mut(&id) else { return };
         let now_ns = monotonic_ns();
         let alive = match part {
-            Part::Socket => client.socket_is_ready(flags, now_ns),
-            Part::Events => {
+            ClientFd::Socket => client.socket_is_ready(flags, now_ns),
+            ClientFd::Events => {
                 client.worker_has_events(now_ns);
                 true
             }
-            Part::Errors => {
+            ClientFd::Errors => {
                 client.worker_has_errors();
                 true
             }
@@ -298,7 +298,7 @@ impl Server {
                     self.log.reply(client.peer, &reply);
                     client.say(&line);
                 }
-                Action::Count => match self.meter.read(client.counted.as_ref().and_then(|counted| counted.place)) {
+                Action::Count => match self.meter.read(client.counted.as_ref().and_then(|counted| counted.account)) {
                     Ok(reading) => session.counted(reading),
                     Err(error) => session.worker_ended(Err(error.to_string()), monotonic_ns()),
                 },
@@ -324,7 +324,7 @@ impl Server {
             return self.remove(id);
         }
         if let Some(flags) = client.interest_changed() {
-            let number = epoll::EventData::new_u64(Part::Socket.number(id));
+            let number = epoll::EventData::new_u64(ClientFd::Socket.number(id));
             if epoll::modify(&self.epoll, &client.socket, number, flags).is_err() {
                 self.remove(id);
             }
@@ -377,8 +377,10 @@ impl Server {
         let child = die_with_parent(in_own_group(&mut command)).spawn()?;
         let process = child.id();
         let worker = Process::new(plan.name.clone(), child.try_into()?);
-        let parts =
-            [(worker.stdout().map(AsFd::as_fd), Part::Events), (worker.stderr().map(AsFd::as_fd), Part::Errors)];
+        let parts = [
+            (worker.stdout().map(AsFd::as_fd), ClientFd::Events),
+            (worker.stderr().map(AsFd::as_fd), ClientFd::Errors),
+        ];
         for (fd, part) in parts {
             let Some(fd) = fd else { continue };
             epoll::add(&self.epoll, fd, epoll::EventData::new_u64(part.number(id)), epoll::EventFlags::IN)?;

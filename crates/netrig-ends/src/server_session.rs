@@ -14,7 +14,7 @@ use rig_load::record::WorkerRecord;
 use super::limits::{Limits, Refusal};
 use super::machine::Reading;
 use super::seal::{self, End, Key, Nonce, Seal};
-use super::wire::{self, Ask, Done, LONGEST_REQUEST, PROTOCOL, Reply, Request, Version};
+use super::wire::{self, LONGEST_REQUEST, PROTOCOL, Reply, Request, ServerResult, TestRequest, Version};
 
 /// How the server's end is called in plans and records.
 pub const NAME: &str = "server";
@@ -50,12 +50,12 @@ enum State {
     Idle,
     Opening(Phases),
     Ready { phases: Phases, pings: u32 },
-    Running(Box<Running>),
+    Running(Box<RunningTrial>),
     Closed,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningTrial {
     begin_ns: u64,
     end_ns: u64,
     begin: Option<Reading>,
@@ -63,7 +63,7 @@ struct Running {
     record: Option<Box<WorkerRecord>>,
 }
 
-impl Running {
+impl RunningTrial {
     /// When the counters are due next.
     fn next_count_ns(&self) -> Option<u64> {
         match self {
@@ -253,7 +253,7 @@ impl ServerSession {
         self.deadline_ns = after(now_ns, self.limits.idle);
     }
 
-    fn asked(&mut self, ask: Ask, now_ns: u64) {
+    fn asked(&mut self, ask: TestRequest, now_ns: u64) {
         if let Err(refusal) = self.limits.check(&ask) {
             return self.refuse(&refusal);
         }
@@ -288,7 +288,7 @@ impl ServerSession {
         }
         let Times { begin_ns, end_ns, stop_ns, .. } = phases.starting_at(start_ns);
         self.deadline_ns = after(stop_ns, FINISH_TIMEOUT);
-        let running = Running { begin_ns, end_ns, begin: None, end: None, record: None };
+        let running = RunningTrial { begin_ns, end_ns, begin: None, end: None, record: None };
         self.state = State::Running(Box::new(running));
         self.actions.push_back(Action::Order(Order::Go { start_ns }));
     }
@@ -336,8 +336,8 @@ impl ServerSession {
         match (how, std::mem::replace(&mut self.state, State::Closed)) {
             (_, State::Closed) => {}
             (Ok(()), State::Running(running)) => match *running {
-                Running { begin: Some(begin), end: Some(end), record: Some(record), .. } => {
-                    self.reply(Reply::Done(Box::new(Done { record: *record, machine: begin.until(&end) })));
+                RunningTrial { begin: Some(begin), end: Some(end), record: Some(record), .. } => {
+                    self.reply(Reply::Done(Box::new(ServerResult { record: *record, machine: begin.until(&end) })));
                     self.idle(now_ns);
                 }
                 _ => self.fail(&"the worker ended without a record"),

@@ -46,7 +46,7 @@ const LONGEST_WORDS: usize = 500;
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
     Hello(Version),
-    Open(Box<Ask>),
+    Open(Box<TestRequest>),
     Ping {
         number: u32,
     },
@@ -81,7 +81,7 @@ impl Version {
 /// client's to choose.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ask {
+pub struct TestRequest {
     pub load: Load,
     pub phases: Phases,
     /// CPUs of the server's machine for its worker; empty leaves the choice to the kernel.
@@ -107,7 +107,7 @@ pub enum Reply {
         now_ns: u64,
     },
     Sample(Box<Sample>),
-    Done(Box<Done>),
+    Done(Box<ServerResult>),
     /// The server ends, and with it the connection; nothing that was asked for is left undone.
     Goodbye {
         why: String,
@@ -124,7 +124,7 @@ pub enum Reply {
 
 /// What the server's end saw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Done {
+pub struct ServerResult {
     pub record: WorkerRecord,
     pub machine: MachineUse,
 }

@@ -8,8 +8,8 @@ use rig_datapath::balancer::{LOCAL_PORTS, Scheduler};
 use rig_stats::units::Span;
 
 use super::daemon::{ROUND, grouped};
-use super::message::{Forward, Protocol};
-use super::settings::{Backend, Rules, Service, Settings, Shown};
+use super::message::{ForwardingMethod, Protocol};
+use super::settings::{Backend, Rules, Service, ServiceText, Settings};
 
 /// What clients will do.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Load {
 
 /// A key of the file, with what it allows for and what the load takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct CapacityNeed {
     /// As the file calls it: `connections`, `local of tcp 192.0.2.1:80`.
     pub key: String,
     pub has: u64,
@@ -31,7 +31,7 @@ pub struct Need {
     pub remedy: String,
 }
 
-impl Need {
+impl CapacityNeed {
     pub fn is_met(&self) -> bool {
         self.needs <= self.has
     }
@@ -54,7 +54,9 @@ impl Load {
         let (name, timeout) = match (service.key.protocol, service.forward) {
             (Protocol::Udp, _) => ("udp_normal", timeouts.udp_normal),
             // What the backend closes does not pass here.
-            (Protocol::Tcp, Some(Forward::Route | Forward::Tunnel)) => ("fin_wait", timeouts.fin_wait),
+            (Protocol::Tcp, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel)) => {
+                ("fin_wait", timeouts.fin_wait)
+            }
             (Protocol::Tcp, _) => ("time_wait", timeouts.time_wait),
         };
         (self.lasts + timeout + ROUND, name, timeout)
@@ -66,11 +68,11 @@ impl Load {
     }
 
     /// What it takes, table first.
-    pub fn needs(&self, settings: &Settings) -> Vec<Need> {
+    pub fn needs(&self, settings: &Settings) -> Vec<CapacityNeed> {
         let Settings { start, rules } = settings;
         let room = start.sizes.connections;
         let all: f64 = rules.services.iter().map(|service| self.records(service, rules)).sum();
-        let mut needs = vec![Need {
+        let mut needs = vec![CapacityNeed {
             key: "connections".to_owned(),
             has: room.into(),
             needs: whole(all),
@@ -84,16 +86,16 @@ impl Load {
         for service in &rules.services {
             let records = self.records(service, rules);
             if let Some(limit) = rules.limit_of(service, room) {
-                needs.push(Need {
-                    key: format!("limit of {}", Shown(service.key)),
+                needs.push(CapacityNeed {
+                    key: format!("limit of {}", ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records),
                     remedy: "raise it, or connections where it is three quarters of them".to_owned(),
                 });
             }
             for (backend, share) in shares(service) {
-                needs.extend(backend.limit.map(|limit| Need {
-                    key: format!("limit of backend {} of {}", backend.address, Shown(service.key)),
+                needs.extend(backend.limit.map(|limit| CapacityNeed {
+                    key: format!("limit of backend {} of {}", backend.address, ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records * share),
                     remedy: "raise it, or add backends".to_owned(),
@@ -105,21 +107,21 @@ impl Load {
     }
 
     /// Local ports at each backend, of all services that have it.
-    fn ports(&self, rules: &Rules) -> impl Iterator<Item = Need> {
+    fn ports(&self, rules: &Rules) -> impl Iterator<Item = CapacityNeed> {
         let mut at: BTreeMap<SocketAddr, (f64, BTreeSet<IpAddr>, String)> = BTreeMap::new();
-        for service in rules.services.iter().filter(|service| service.forward == Some(Forward::FullNat)) {
+        for service in rules.services.iter().filter(|service| service.forward == Some(ForwardingMethod::FullNat)) {
             for (backend, share) in shares(service) {
                 let (records, local, name) = at.entry(backend.address).or_default();
                 *records += self.records(service, rules) * share;
                 local.extend(&service.local);
                 if name.is_empty() {
-                    *name = Shown(service.key).to_string();
+                    *name = ServiceText(service.key).to_string();
                 }
             }
         }
         at.into_iter().map(|(backend, (records, local, service))| {
             let needs = whole(records);
-            Need {
+            CapacityNeed {
                 key: format!("local of {service}, ports at backend {backend}"),
                 has: local.len() as u64 * u64::from(LOCAL_PORTS),
                 needs,
@@ -131,8 +133,9 @@ impl Load {
     /// New connections a second of one backend up to which no local port is used again while the backend may still keep it.
     fn rests(&self, rules: &Rules) -> Option<String> {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
-        let is_tcp =
-            |service: &&Service| service.key.protocol == Protocol::Tcp && service.forward == Some(Forward::FullNat);
+        let is_tcp = |service: &&Service| {
+            service.key.protocol == Protocol::Tcp && service.forward == Some(ForwardingMethod::FullNat)
+        };
         for service in rules.services.iter().filter(is_tcp) {
             least =
                 least.min(service.local.len() as f64 * f64::from(LOCAL_PORTS) / (TIME_WAIT + self.lasts.as_secs_f64()));
@@ -170,9 +173,9 @@ impl Load {
         let mut told: BTreeMap<&str, usize> = BTreeMap::new();
         let needs = self.needs(settings);
         // What is too small first, and of the rest what is used most.
-        let mut order: Vec<&Need> = needs.iter().collect();
+        let mut order: Vec<&CapacityNeed> = needs.iter().collect();
         order.sort_by(|one, other| {
-            let used = |need: &Need| need.needs as f64 / need.has.max(1) as f64;
+            let used = |need: &CapacityNeed| need.needs as f64 / need.has.max(1) as f64;
             used(other).total_cmp(&used(one))
         });
         for need in order {
@@ -283,6 +286,6 @@ mod tests {
         let told = load(1000.0, 0).words(&limited);
         assert!(told.contains("limit of tcp 192.0.2.1:80: 1,000, and 8,000 are needed: TOO SMALL"), "{told}");
         assert!(told.contains("each is kept for 8s: time_wait 7s + 1s until it is swept"), "{told}");
-        assert!(load(100.0, 0).needs(&settings("", "")).iter().all(Need::is_met));
+        assert!(load(100.0, 0).needs(&settings("", "")).iter().all(CapacityNeed::is_met));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print};
 use rig_service::AskError;
 use rig_service::lock::Lock;
@@ -18,14 +18,14 @@ use rig_stats::units::{PerSecond, Span, counted};
 use rig_sys::netlink::Netlink;
 use rig_sys::socket::{NamedAddress, parse_address};
 
-use super::capacity::{Load, Need};
+use super::capacity::{CapacityNeed, Load};
 use super::client::{self, ask};
 use super::daemon::keep::{remove_all, taken};
 use super::daemon::{self, Overlay, Run};
 use super::instance::{Name, files};
 use super::message::{Protocol, Reply, Request, ServiceKey};
 use super::settings::{Completeness, Device, Settings, Workers};
-use super::views::Which;
+use super::views::NameOption;
 
 #[derive(Debug, Subcommand)]
 pub enum Control {
@@ -55,7 +55,7 @@ pub enum Control {
     #[command(after_help = "Examples:\n  netrig lb reload")]
     Reload {
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
     },
     /// End connections at once, and say how many: of a service, of a backend, or all
     ///
@@ -64,7 +64,7 @@ pub enum Control {
     #[command(after_help = "Examples:\n  netrig lb flush 192.0.2.1:80 --backend 10.0.0.2:80\n  netrig lb flush --all")]
     Flush {
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
         /// The service: tcp 192.0.2.1:80, udp `[2001:db8::1]:53`; tcp by default
         #[arg(conflicts_with = "all")]
         service: Vec<String>,
@@ -79,7 +79,7 @@ pub enum Control {
     #[command(after_help = "Examples:\n  netrig lb stop --detach          the balancer too, where it persists")]
     Stop {
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
         /// End the balancer, too, where it persists: connections are lost
         #[arg(long)]
         detach: bool,
@@ -88,7 +88,7 @@ pub enum Control {
     #[command(after_help = "Examples:\n  netrig lb save lb.toml")]
     Save {
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
         /// The file to write [default: standard output]
         file: Option<PathBuf>,
     },
@@ -99,7 +99,7 @@ pub struct RunArgs {
     /// The configuration file; without it, rules come by -A, -a and the like
     file: Option<PathBuf>,
     #[command(flatten)]
-    which: Which,
+    which: NameOption,
     /// Keep balancing when the control plane ends; started again, it takes over all connections
     #[arg(long)]
     persist: bool,
@@ -229,7 +229,7 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     text.extend(load.map(|load| load.words(&settings)));
     print(&text)?;
     Ok(match load {
-        Some(load) if !load.needs(&settings).iter().all(Need::is_met) => Exit::Refuted,
+        Some(load) if !load.needs(&settings).iter().all(CapacityNeed::is_met) => Exit::Refuted,
         _ if missing == 0 => Exit::Done,
         _ => Exit::Lacking,
     })

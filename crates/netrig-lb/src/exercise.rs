@@ -1,10 +1,10 @@
-//! Anybody's settings and anybody's rules, for a fuzzer.
+//! Settings and rules from bytes of a fuzzer.
 
 use rig_datapath::balancer::Sizes;
 
 use crate::ipvsadm::{Line, rules as lines};
-use crate::message::{Edit, Forward};
-use crate::names::Book;
+use crate::message::{ForwardingMethod, RuleChange};
+use crate::names::NameResolution;
 use crate::settings::{Completeness, Rules, Settings, changes};
 
 /// Reads settings as a file has them, and writes them again. An error is an answer. How many services there are.
@@ -27,17 +27,17 @@ pub fn settings(text: &str) -> usize {
 pub fn rules(text: &str) -> usize {
     for line in text.lines() {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-        let _ = Line::parse_by(&words, Book::Numbers).map_err(|error| error.to_string());
+        let _ = Line::parse_by(&words, NameResolution::Numbers).map_err(|error| error.to_string());
     }
-    let Ok(said) = lines::parse(text, Book::Numbers).map_err(|error| error.to_string()) else { return 0 };
+    let Ok(said) = lines::parse(text, NameResolution::Numbers).map_err(|error| error.to_string()) else { return 0 };
     let sent = serde_json::to_string(&said.edits);
-    let received = sent.and_then(|sent| serde_json::from_str::<Vec<Edit>>(&sent));
+    let received = sent.and_then(|sent| serde_json::from_str::<Vec<RuleChange>>(&sent));
     assert_eq!(received.as_ref().ok(), Some(&said.edits));
     let mut rules = Rules::default();
     let made = said.edits.iter().filter(|edit| rules.edit(edit).is_ok()).count();
     for service in &mut rules.services {
         // They are not written where they are not used.
-        if matches!(service.forward, Some(Forward::Nat | Forward::Route)) {
+        if matches!(service.forward, Some(ForwardingMethod::Nat | ForwardingMethod::Route)) {
             service.local.clear();
         }
     }

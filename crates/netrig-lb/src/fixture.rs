@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 
 use super::message::{
-    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, Forward, Hop, NextHop, NextHopState, Protocol, Rates,
-    ReasonCount, Refused, ServiceEntry, ServiceKey, Status, TableStatus,
+    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
+    Rates, ReasonCount, RefusedPackets, ServiceEntry, ServiceKey, Status, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -51,7 +51,7 @@ pub fn status() -> Status {
     let udp = ServiceEntry {
         key: service(Protocol::Udp, "[2001:db8::53]:53"),
         scheduler: "sh".to_owned(),
-        forward: Forward::Route,
+        forward: ForwardingMethod::Route,
         local: Vec::new(),
         timeout: Some(10),
         limit: None,
@@ -70,7 +70,7 @@ pub fn status() -> Status {
     let tcp = ServiceEntry {
         key: service(Protocol::Tcp, "192.0.2.1:80"),
         scheduler: "wlc".to_owned(),
-        forward: Forward::FullNat,
+        forward: ForwardingMethod::FullNat,
         local: vec![[10, 0, 0, 200].into(), [10, 0, 0, 201].into()],
         timeout: None,
         limit: Some(100_000),
@@ -83,7 +83,7 @@ pub fn status() -> Status {
         counters,
         total: Counters { connections: 2_000_000, ..counters },
         rates,
-        refused: vec![Refused { reason: "service_full".to_owned(), packets: 1234 }],
+        refused: vec![RefusedPackets { reason: "service_full".to_owned(), packets: 1234 }],
         backends: vec![
             backend("10.0.0.12:8080", 1, 2048),
             backend("10.0.0.9:8080", 100, 4096),

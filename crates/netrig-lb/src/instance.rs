@@ -27,15 +27,15 @@ impl fmt::Display for Name {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a name of a balancer: 1 to 32 letters, digits, '-' and '_'")]
-pub struct NotAName(String);
+pub struct InvalidName(String);
 
 impl FromStr for Name {
-    type Err = NotAName;
+    type Err = InvalidName;
 
-    fn from_str(text: &str) -> Result<Self, NotAName> {
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
         let usable = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if text.is_empty() || text.len() > 32 || !text.chars().all(usable) {
-            return Err(NotAName(text.to_owned()));
+            return Err(InvalidName(text.to_owned()));
         }
         Ok(Self(text.to_owned()))
     }

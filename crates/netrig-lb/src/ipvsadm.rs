@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams;
 use rig_cli::visible::visible;
 use rig_service::{AskError, Refusal};
@@ -16,10 +16,10 @@ use rig_service::{AskError, Refusal};
 pub use self::line::{Command, Line};
 use super::client::{self, status};
 use super::instance::Name;
-use super::listing::{self, Listing, Style, What};
+use super::listing::{self, Listing, ListingKind, Style};
 use super::message::{ConnectionEntry, Filter, Reply, Request, ServiceKey, Status};
-use super::names::{Book, Names};
-use super::settings::Shown;
+use super::names::{NameResolution, Names};
+use super::settings::ServiceText;
 use super::views::{self, print_json};
 
 /// Why a line is no command.
@@ -132,7 +132,7 @@ fn refuse_unless_ours(device: &str, status: &Status) -> Result<(), Failure> {
 fn restore(name: &Name) -> Result<(), Failure> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).context("read rules from standard input").or_exit(Exit::BadInput)?;
-    let rules = rules::parse(&text, Book::System).or_exit(Exit::BadInput)?;
+    let rules = rules::parse(&text, NameResolution::System).or_exit(Exit::BadInput)?;
     if rules.devices.iter().next().is_some() {
         let status = status(name)?;
         rules.devices.iter().try_for_each(|device| refuse_unless_ours(device, &status))?;
@@ -152,7 +152,7 @@ fn restore(name: &Name) -> Result<(), Failure> {
 
 fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
     let names = || if listing.numeric { Names::Numeric } else { Names::looked_up() };
-    if let What::Connections(filter) = &listing.what {
+    if let ListingKind::Connections(filter) = &listing.what {
         return connections(name, filter, names(), listing.json);
     }
     let mut status = status(name)?;
@@ -160,7 +160,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         status.services.retain(|entry| entry.key == service);
         if status.services.is_empty() {
             let error = UsageError::new(
-                format!("balancer {name} has no service {}", Shown(service)),
+                format!("balancer {name} has no service {}", ServiceText(service)),
                 "`netrig lb -L -n` lists those it has",
             );
             return Err(Failure::new(Exit::BadInput, error));
@@ -170,13 +170,13 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         return print_json(&status);
     }
     let text = match listing.what {
-        What::Timeout => listing::timeouts(&status),
-        What::Rules => listing::services(&status, listing, Style::Rules, names()),
-        What::Stats => listing::services(&status, listing, Style::Stats, names()),
-        What::Rate => listing::services(&status, listing, Style::Rate, names()),
-        What::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
-        What::NextHops => listing::services(&status, listing, Style::NextHops, names()),
-        What::Connections(_) => String::new(),
+        ListingKind::Timeout => listing::timeouts(&status),
+        ListingKind::Rules => listing::services(&status, listing, Style::Rules, names()),
+        ListingKind::Stats => listing::services(&status, listing, Style::Stats, names()),
+        ListingKind::Rate => listing::services(&status, listing, Style::Rate, names()),
+        ListingKind::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
+        ListingKind::NextHops => listing::services(&status, listing, Style::NextHops, names()),
+        ListingKind::Connections(_) => String::new(),
     };
     streams::print(&text)
 }

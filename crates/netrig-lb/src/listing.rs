@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::message::{
-    BackendEntry, ConnectionEntry, Counters, Filter, Forward, Hop, NextHop, NextHopState, Protocol, Rates,
+    BackendEntry, ConnectionEntry, Counters, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol, Rates,
     ServiceEntry, ServiceKey, Status,
 };
 use super::names::Names;
@@ -17,7 +17,7 @@ use super::names::Names;
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
-    pub what: What,
+    pub what: ListingKind,
     pub service: Option<ServiceKey>,
     pub numeric: bool,
     pub exact: bool,
@@ -26,7 +26,7 @@ pub struct Listing {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum What {
+pub enum ListingKind {
     Rules,
     Stats,
     Rate,
@@ -130,7 +130,14 @@ fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &s
     text.push('\n');
 }
 
-fn backend_row(text: &mut String, style: Style, forward: Forward, backend: &BackendEntry, name: &str, exact: bool) {
+fn backend_row(
+    text: &mut String,
+    style: Style,
+    forward: ForwardingMethod,
+    backend: &BackendEntry,
+    name: &str,
+    exact: bool,
+) {
     let BackendEntry { weight, active, inactive, .. } = backend;
     let columns = match style {
         Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
@@ -172,12 +179,12 @@ fn hops(next_hop: &NextHop) -> String {
     }
 }
 
-pub fn forward_name(forward: Forward) -> &'static str {
+pub fn forward_name(forward: ForwardingMethod) -> &'static str {
     match forward {
-        Forward::FullNat => "FullNat",
-        Forward::Nat => "Masq",
-        Forward::Route => "Route",
-        Forward::Tunnel => "Tunnel",
+        ForwardingMethod::FullNat => "FullNat",
+        ForwardingMethod::Nat => "Masq",
+        ForwardingMethod::Route => "Route",
+        ForwardingMethod::Tunnel => "Tunnel",
     }
 }
 

@@ -16,9 +16,9 @@ pub enum Request {
     /// Answered by a [`Reply::Connections`] for each batch.
     Connections(Filter),
     /// Answered by [`Reply::Done`] when it is in force.
-    Edit(Edit),
+    Edit(RuleChange),
     /// Several in a row, all or none: what `--restore` reads. Answered by [`Reply::Done`].
-    Edits(Vec<Edit>),
+    Edits(Vec<RuleChange>),
     /// Sets the counters of one service, or of all, to zero: listings count from here. Metrics go on.
     Zero(Option<ServiceKey>),
     /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Ended`].
@@ -26,7 +26,7 @@ pub enum Request {
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
-    Trace(Traced),
+    Trace(TraceRequest),
     /// The control plane ends; with `detach`, packets are no longer balanced although the balancer was to persist.
     Stop { detach: bool },
 }
@@ -54,7 +54,7 @@ pub struct ServiceKey {
 /// addresses. What is `None` stays as it is, or is the default of something new.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Edit {
+pub enum RuleChange {
     AddService {
         service: ServiceKey,
         options: ServiceOptions,
@@ -120,7 +120,7 @@ pub struct ServiceOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendOptions {
     /// A service's backends are forwarded to in one way, which its first backend decides.
-    pub forward: Option<Forward>,
+    pub forward: Option<ForwardingMethod>,
     pub weight: Option<u32>,
     /// Connections at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
@@ -128,7 +128,7 @@ pub struct BackendOptions {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Forward {
+pub enum ForwardingMethod {
     FullNat,
     Nat,
     Route,
@@ -200,7 +200,7 @@ pub struct ServiceEntry {
     #[serde(flatten)]
     pub key: ServiceKey,
     pub scheduler: String,
-    pub forward: Forward,
+    pub forward: ForwardingMethod,
     pub local: Vec<IpAddr>,
     /// Of established connections or of UDP that was answered, seconds, where the service has its own.
     pub timeout: Option<u32>,
@@ -229,12 +229,12 @@ pub struct ServiceEntry {
     pub rates: Rates,
     /// New connections that were refused since the balancer began, by the reasons for which any were.
     #[serde(default)]
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedPackets>,
     pub backends: Vec<BackendEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Refused {
+pub struct RefusedPackets {
     /// The key of a reason for drops.
     pub reason: String,
     /// Their packets: who is refused may try again.
@@ -354,7 +354,7 @@ pub struct ConnectionEntry {
 
 /// A packet, and the device that it is taken to come in by; the first that is there where none is said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traced {
+pub struct TraceRequest {
     #[serde(flatten)]
     pub flow: Flow,
     #[serde(default)]

@@ -11,20 +11,20 @@ use dns_lookup::{AddrInfoHints, SockType, getaddrinfo, getnameinfo};
 use super::message::Protocol;
 
 /// How long all look-ups of one command may take together; what has no name by then is shown as a number.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Names that are asked for at a time.
 const ASKING: usize = 16;
 
 /// Where the numbers of names are looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Book {
+pub enum NameResolution {
     /// At the system's resolver and services database.
     System,
-    /// Nowhere: what is no number is not known, and nobody is asked.
+    /// Nowhere: what is no number is not known, and no resolver is asked.
     Numbers,
 }
 
-impl Book {
+impl NameResolution {
     /// The port of a service by its number or its name.
     pub fn port(self, protocol: Protocol, text: &str) -> Option<u16> {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -65,7 +65,7 @@ pub enum Names {
 
 impl Names {
     pub fn looked_up() -> Self {
-        Self::Looked { hosts: HashMap::new(), services: HashMap::new(), left: PATIENCE }
+        Self::Looked { hosts: HashMap::new(), services: HashMap::new(), left: TIMEOUT }
     }
 
     /// Looks up those that are not known yet. The time that is left for it only ever gets less.
@@ -131,14 +131,17 @@ mod tests {
 
     #[test]
     fn numbers_need_no_database() {
-        for book in [Book::System, Book::Numbers] {
-            assert_eq!(book.port(Protocol::Tcp, "80"), Some(80));
-            assert_eq!(book.port(Protocol::Tcp, "65536"), None);
-            assert_eq!(book.port(Protocol::Udp, ""), None);
-            assert_eq!((book.host("80"), book.host("")), (None, None));
-            assert_eq!(book.host("2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
+        for resolution in [NameResolution::System, NameResolution::Numbers] {
+            assert_eq!(resolution.port(Protocol::Tcp, "80"), Some(80));
+            assert_eq!(resolution.port(Protocol::Tcp, "65536"), None);
+            assert_eq!(resolution.port(Protocol::Udp, ""), None);
+            assert_eq!((resolution.host("80"), resolution.host("")), (None, None));
+            assert_eq!(resolution.host("2001:db8::1"), Some("2001:db8::1".parse().unwrap()));
         }
-        assert_eq!((Book::Numbers.host("localhost"), Book::Numbers.port(Protocol::Tcp, "http")), (None, None));
+        assert_eq!(
+            (NameResolution::Numbers.host("localhost"), NameResolution::Numbers.port(Protocol::Tcp, "http")),
+            (None, None)
+        );
         assert_eq!(Names::Numeric.write(Protocol::Tcp, "[2001:db8::1]:80".parse().unwrap()), "[2001:db8::1]:80");
     }
 
@@ -147,7 +150,7 @@ mod tests {
         let mut names = Names::looked_up();
         names.learn(["127.0.0.1".parse().unwrap()]);
         let Names::Looked { left, .. } = &mut names else { unreachable!() };
-        assert!(*left <= PATIENCE);
+        assert!(*left <= TIMEOUT);
         *left = Duration::ZERO;
         // Without time nothing is asked, and nothing is waited for.
         names.learn(["192.0.2.1".parse().unwrap()]);

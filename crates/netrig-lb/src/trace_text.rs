@@ -16,7 +16,7 @@ pub fn write(flow: &Flow, trace: &Trace, width: usize) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use rig_wire::checksum::Sum;
+    use rig_wire::checksum::PartialChecksum;
     use rig_wire::tcp::flags::SYN;
     use rig_wire::{ipv4, protocol, tcp};
 
@@ -37,7 +37,7 @@ mod tests {
             window: 65_535,
             options: tcp::Options::default(),
         };
-        let pseudo = Sum::pseudo_v4(source, destination, protocol::TCP, tcp::HEADER);
+        let pseudo = PartialChecksum::pseudo_v4(source, destination, protocol::TCP, tcp::HEADER);
         let end = begin + header.write(&mut packet[begin..], 0, pseudo).unwrap();
         packet[..end].to_vec()
     }

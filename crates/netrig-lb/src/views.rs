@@ -4,12 +4,12 @@ use std::env;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::{packet, streams};
 
 use super::client::{self, status};
 use super::instance::Name;
-use super::message::{ReasonCount, Reply, Request, Traced};
+use super::message::{ReasonCount, Reply, Request, TraceRequest};
 use super::{drops, metrics, overview, trace_text};
 
 #[derive(Debug, Subcommand)]
@@ -21,7 +21,7 @@ pub enum View {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
     },
     /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
     #[command(after_help = "Examples:\n  netrig lb drops\n  netrig lb drops --all")]
@@ -33,7 +33,7 @@ pub enum View {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
     },
     /// What would happen to a packet, and why, by running the program on it; changes nothing
     #[command(after_help = "Examples:\n  netrig lb trace 'tcp 198.51.100.9:40000 > 192.0.2.1:80 syn'")]
@@ -49,25 +49,25 @@ pub enum View {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
     },
     /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
     #[command(after_help = "Examples:\n  netrig lb metrics > /var/lib/prometheus/node-exporter/lb.prom")]
     Metrics {
         #[command(flatten)]
-        which: Which,
+        which: NameOption,
     },
 }
 
 /// The running balancer that is asked.
 #[derive(Debug, Args)]
-pub struct Which {
+pub struct NameOption {
     /// The balancer's name, when several run [default: $NETRIG_LB, or lb]
     #[arg(long)]
     name: Option<Name>,
 }
 
-impl Which {
+impl NameOption {
     /// See [`chosen`].
     pub fn chosen(&self) -> Result<Name, Failure> {
         chosen(self.name.as_ref())
@@ -115,7 +115,7 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
 
 fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {
     let flow = packet::parse(words).or_exit(Exit::BadInput)?;
-    let asked = Traced { flow, device: device.map(str::to_owned) };
+    let asked = TraceRequest { flow, device: device.map(str::to_owned) };
     let foreign = || client::foreign(name);
     let Reply::Trace(trace) = client::ask(name, &Request::Trace(asked))? else {
         return Err(foreign().into());

@@ -3,8 +3,8 @@
 use rig_service::{AskError, Client};
 
 use crate::instance;
-use crate::message::{Logged, Reply, Request, Status};
-use crate::settings::Changes;
+use crate::message::{LogEntry, Reply, Request, Status};
+use crate::settings::SettingChanges;
 
 /// # Errors
 /// Where the kernel does not tell which namespace this is.
@@ -27,7 +27,7 @@ pub fn status() -> Result<Status, AskError> {
 ///
 /// # Errors
 /// As [`status`].
-pub fn events(after: u64) -> Result<Vec<Logged>, AskError> {
+pub fn events(after: u64) -> Result<Vec<LogEntry>, AskError> {
     let client = client()?;
     match client.ask(&Request::Events { after })? {
         Reply::Events(events) => Ok(events),
@@ -39,7 +39,7 @@ pub fn events(after: u64) -> Result<Vec<Logged>, AskError> {
 ///
 /// # Errors
 /// As [`status`], and for an interface that is not taken or values that cannot be meant.
-pub fn set(interface: &str, changes: Changes) -> Result<Vec<String>, AskError> {
+pub fn set(interface: &str, changes: SettingChanges) -> Result<Vec<String>, AskError> {
     done(&Request::Set { interface: interface.to_owned(), changes })
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, CommandFactory, Parser, Subcommand};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::help;
 use rig_cli::streams::{print, print_on};
 use rig_service::AskError;
@@ -21,7 +21,7 @@ use crate::actuator::{self, Kind};
 use crate::client;
 use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
-use crate::settings::{Changes, Pattern, Rule, Settings};
+use crate::settings::{Pattern, Rule, SettingChanges, Settings};
 #[cfg(feature = "simulate")]
 use crate::simulate::{self, Simulate};
 use crate::{instance, listing, metrics};
@@ -66,7 +66,7 @@ enum Command {
     Probe {
         interface: String,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// Make the running spreader read its file again; a bad file changes nothing
     #[command(after_help = "Examples:\n  netrig spread reload")]
@@ -78,7 +78,7 @@ enum Command {
     Set {
         interface: String,
         #[command(flatten)]
-        changes: Changes,
+        changes: SettingChanges,
     },
     /// Settings as requested and in force, why they differ and since when
     #[command(after_help = "Examples:\n  netrig spread get eth0")]
@@ -86,7 +86,7 @@ enum Command {
         /// Only this one
         interface: Option<String>,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// What CPUs and entries do, and which CPU each entry is on
     #[command(visible_alias = "status")]
@@ -95,7 +95,7 @@ enum Command {
         /// Only this one
         interface: Option<String>,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// The CPU that an interface's packets reach first, and that has all of them when one is enough
     #[command(after_help = "Examples:\n  netrig spread base eth0")]
@@ -112,7 +112,7 @@ enum Command {
         #[arg(long)]
         follow: bool,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// All counters as OpenMetrics text
     #[command(after_help = "Examples:\n  netrig spread metrics")]
@@ -133,7 +133,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct OutputOptions {
     /// Print it as JSON, see docs/schema
     #[arg(long)]
     json: bool,
@@ -152,7 +152,7 @@ struct RunArgs {
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     actuator: Vec<Kind>,
     #[command(flatten)]
-    changes: Changes,
+    changes: SettingChanges,
     /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, e.g. 127.0.0.1:9401
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     metrics: Option<SocketAddr>,

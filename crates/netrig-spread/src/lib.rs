@@ -38,14 +38,14 @@ pub fn schemas() -> [(&'static str, Schema); 3] {
         ),
         (
             "spread-probe.json",
-            described::<actuator::Probed>(
+            described::<actuator::ProbeReport>(
                 "What could move an interface's receive work",
                 "What `netrig spread probe --json` writes.",
             ),
         ),
         (
             "spread-events.json",
-            described::<message::Logged>(
+            described::<message::LogEntry>(
                 "Something that a spreader did or saw",
                 "Each line that `netrig spread events --json` writes.",
             ),

@@ -9,8 +9,8 @@ use rig_cli::words::{ago, percent, short};
 use rig_stats::units::counted;
 use rig_sys::counters::NamespaceCounters;
 
-use crate::actuator::{Probed, Prospect};
-use crate::message::{Happened, Interface, Logged, PastQueues, Status};
+use crate::actuator::{PossibleActuator, ProbeReport};
+use crate::message::{Interface, LogEntry, LogEvent, PastQueues, Status};
 use crate::settings::Settings;
 
 /// Writing into a string does not fail.
@@ -171,11 +171,11 @@ pub(crate) fn settings(status: &Status) -> String {
 }
 
 /// What could move an interface's receive work, and why the rest could not.
-pub(crate) fn probed(probed: &Probed) -> String {
+pub(crate) fn probed(probed: &ProbeReport) -> String {
     let mut text = String::new();
     line!(text, "{}:", probed.interface);
     for prospect in &probed.prospects {
-        let Prospect { kind, entries, told, preferred, .. } = prospect;
+        let PossibleActuator { kind, entries, told, preferred, .. } = prospect;
         let entries = match entries {
             0 => String::new(),
             1 => "1 entry, all to one CPU at a time; ".to_owned(),
@@ -208,12 +208,12 @@ pub(crate) fn bases(status: &Status) -> String {
 }
 
 /// A line of the log: UTC.
-pub(crate) fn event(logged: &Logged) -> String {
+pub(crate) fn event(logged: &LogEntry) -> String {
     let seconds = logged.unix_ms / 1000;
     let (hours, minutes) = (seconds / 3600 % 24, seconds / 60 % 60);
     let at = format!("{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, logged.unix_ms % 1000);
     let words = match &logged.what {
-        Happened::Moved(moved) => {
+        LogEvent::Moved(moved) => {
             let what = moved.entry.map_or("base".to_owned(), |entry| format!("entry {entry}"));
             let paid = if moved.paid { "" } else { ", idle" };
             format!(
@@ -225,12 +225,12 @@ pub(crate) fn event(logged: &Logged) -> String {
                 moved.to
             )
         }
-        Happened::Event(event) => event.to_string(),
-        Happened::Failed { entry, to, why } => {
+        LogEvent::Event(event) => event.to_string(),
+        LogEvent::Failed { entry, to, why } => {
             let what = entry.map_or("base".to_owned(), |entry| format!("entry {entry}"));
             format!("{what} could not be moved to CPU {to}: {why}")
         }
-        Happened::Said(words) => words.clone(),
+        LogEvent::Said(words) => words.clone(),
     };
     format!("{at} {} {words}\n", logged.interface)
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rig_spread::{Abilities, Effective, Event, Move, Settings, Situation, Standing, Why};
+use rig_spread::{Abilities, EffectiveSettings, Event, LastingDifference, Move, MoveReason, Settings, Situation};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::actuator::{Kind, Lack};
-use crate::settings::Changes;
+use crate::actuator::{Kind, UnsupportedKind};
+use crate::settings::SettingChanges;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Request {
@@ -15,7 +15,7 @@ pub enum Request {
     /// Settings of an interface, until the spreader ends.
     Set {
         interface: String,
-        changes: Changes,
+        changes: SettingChanges,
     },
     /// What happened after the entry of the log with this number.
     Events {
@@ -27,7 +27,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
     Status(Box<Status>),
-    Events(Vec<Logged>),
+    Events(Vec<LogEntry>),
     Done(Vec<String>),
 }
 
@@ -41,15 +41,15 @@ pub struct Status {
     pub at_ns: u64,
     pub interfaces: Vec<Interface>,
     /// Interfaces that a rule names and that cannot be taken, and why.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingInterface>,
     /// CPUs that are online: all work, of any kind.
     pub cpus: Vec<CpuLoad>,
-    pub own: Own,
+    pub own: SpreaderUsage,
 }
 
 /// What the spreader itself takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Own {
+pub struct SpreaderUsage {
     /// CPU time of the thread that looks and moves.
     pub cpu_ns: u64,
     /// Times that it has looked, and the longest that a look took.
@@ -60,9 +60,9 @@ pub struct Own {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Waiting {
+pub struct WaitingInterface {
     pub interface: String,
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<UnsupportedKind>,
     /// Where it is none of these.
     #[serde(default)]
     pub why: Option<String>,
@@ -93,11 +93,11 @@ pub struct Interface {
     pub actuator: Kind,
     pub abilities: Abilities,
     /// Kinds that were preferred, and why it has none of them.
-    pub lacks: Vec<Lack>,
+    pub lacks: Vec<UnsupportedKind>,
     pub requested: Settings,
-    pub effective: Effective,
+    pub effective: EffectiveSettings,
     /// What differs, and since when: ns since the spreader began.
-    pub differences: Vec<Standing>,
+    pub differences: Vec<LastingDifference>,
     pub situation: Situation,
     /// Whether the CPUs that packets reach first process them, without threads; an entry is then on the CPU that processed it
     /// last.
@@ -111,7 +111,7 @@ pub struct Interface {
     pub moves: Moves,
     pub entries: Vec<Entry>,
     pub cpus: Vec<Cpu>,
-    pub received: Received,
+    pub received: ReceiveCounts,
     /// Where that is most of what it received in the last second.
     #[serde(default)]
     pub past_queues: Option<PastQueues>,
@@ -120,7 +120,7 @@ pub struct Interface {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Moves {
     /// By reason.
-    pub total: BTreeMap<Why, u64>,
+    pub total: BTreeMap<MoveReason, u64>,
     /// Of entries with traffic.
     pub paid: u64,
     /// That the kernel refused.
@@ -134,7 +134,7 @@ pub struct Moves {
 
 /// What the kernel has counted of the interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Received {
+pub struct ReceiveCounts {
     pub packets: u64,
     pub bytes: u64,
     pub dropped: u64,
@@ -162,7 +162,7 @@ pub struct Entry {
     pub moves: u64,
     /// When it was moved last, ms ago, and why.
     pub last_move_ms: Option<u64>,
-    pub last_why: Option<Why>,
+    pub last_why: Option<MoveReason>,
 }
 
 /// A CPU, as far as this interface goes.
@@ -188,7 +188,7 @@ pub struct Cpu {
 
 /// An entry of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Logged {
+pub struct LogEntry {
     /// From 1.
     pub number: u64,
     /// Since 1970, ms.
@@ -197,12 +197,12 @@ pub struct Logged {
     pub at_ns: u64,
     pub interface: String,
     #[serde(flatten)]
-    pub what: Happened,
+    pub what: LogEvent,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Happened {
+pub enum LogEvent {
     Moved(Move),
     Event(Event),
     /// A move that the kernel refused.

@@ -6,18 +6,18 @@ use std::time::Duration;
 
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, CpuTicks, NamespaceCounters, Protocols};
-use rig_testbed::accounting::{Accountant, CpuReading};
+use rig_testbed::accounting::{CpuAccounting, CpuReading};
 use rig_testbed::node::Accounting;
 
 /// Counters to read beside those that are always read.
 #[derive(Debug, Clone, Default)]
-pub struct Chosen {
+pub struct CounterSelection {
     /// An interface whose packets are counted.
     pub interface: Option<String>,
     /// A text: the interrupts of the lines of /proc/interrupts that contain it.
     pub interrupts: Option<String>,
     /// Counts CPU time; without it, the kernel's counters are read.
-    pub accountant: Option<Rc<Accountant>>,
+    pub cpu_accounting: Option<Rc<CpuAccounting>>,
 }
 
 /// Totals since boot, at a moment. What the kernel does not tell counts as zero.
@@ -48,11 +48,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub fn take(chosen: &Chosen) -> Self {
+    pub fn take(chosen: &CounterSelection) -> Self {
         let at_ns = monotonic_ns();
         let (user, system) = process_cpu_ns();
-        let counted = chosen.accountant.as_ref().and_then(|accountant| accountant.read().ok());
-        let reading = counted.or_else(|| Accountant::paused().read().ok()).unwrap_or_default();
+        let counted = chosen.cpu_accounting.as_ref().and_then(|cpu_accounting| cpu_accounting.read().ok());
+        let reading = counted.or_else(|| CpuAccounting::paused().read().ok()).unwrap_or_default();
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let here = NamespaceCounters::here().ok();
         let counted = |read: fn(&NamespaceCounters) -> rig_sys::Result<Protocols>| {
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_machine_tells() {
-        let chosen = Chosen { interface: Some("lo".into()), ..Chosen::default() };
+        let chosen = CounterSelection { interface: Some("lo".into()), ..CounterSelection::default() };
         let begin = Snapshot::take(&chosen);
         assert!(begin.cpus > 0 && begin.cpu.total() > 0 && begin.interrupts > 0);
         assert!(

@@ -1,21 +1,21 @@
 //! The command lines, layouts and wire protocols of other tools, over netrig's own engines.
 //!
 //! A front end translates its original's options into a load of `rig-load`, talks to the original's other end, and
-//! prints what the original would print. What they share is here: the counters of the machine ([`counters`]), and the course of a test in which an end of another kind takes part ([`course`]).
+//! prints what the original would print. What they share is here: the counters of the machine ([`counters`]), and the course of a test in which an end of another kind takes part ([`test_run`]).
 
 #![forbid(unsafe_code)]
 
 pub mod counters;
-pub mod course;
 pub mod dperf;
 pub mod ntttcp;
+pub mod test_run;
 
 use std::env;
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::schema::{Schema, described};
 use rig_cli::streams;
 use rig_sys::process;

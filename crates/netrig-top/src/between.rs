@@ -6,7 +6,7 @@ mod services;
 use rig_sys::counters::CpuTicks;
 
 use crate::reading::Reading;
-use crate::sample::{Cpu, Own, Sample, Spreader};
+use crate::sample::{Cpu, Sample, Spreader, ViewUsage};
 
 /// What a counter rose by each second; 0 where it began anew.
 fn rise(before: u64, now: u64, seconds: f64) -> f64 {
@@ -47,7 +47,10 @@ pub fn between(before: &Reading, now: &Reading) -> Sample {
         balancer: now.balancer.as_ref().map(|status| services::balancer(before.balancer.as_ref(), status)),
         router: now.router.as_ref().map(|status| services::router(before.router.as_ref(), status)),
         lacks: now.lacks.clone(),
-        own: Own { cpu: if seconds > 0.0 { own / seconds } else { 0.0 }, reading_ms: now.took.as_secs_f64() * 1e3 },
+        own: ViewUsage {
+            cpu: if seconds > 0.0 { own / seconds } else { 0.0 },
+            reading_ms: now.took.as_secs_f64() * 1e3,
+        },
     }
 }
 

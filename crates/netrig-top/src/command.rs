@@ -6,15 +6,15 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use netrig_lb::instance::{DEFAULT_NAME, Name};
 use netrig_vrouter::client::RouterClient;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::print_on;
 use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::kept::{Kept, Registry};
+use rig_testbed::registry::{HeldTestbed, TestbedRegistry};
 
 use crate::between::between;
 use crate::screen::{self, LONGEST, SHORTEST};
-use crate::source::{Source, Wanted};
+use crate::source::{Source, ViewTarget};
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -59,9 +59,9 @@ pub fn execute(args: &TopArgs) -> Result<Exit, Failure> {
         enter(place, args.testbed.as_deref())?;
     }
     let wanted = match (&args.lb, &args.vrouter) {
-        (Some(name), _) => Wanted::Balancer(name.clone()),
-        (None, Some(node)) => Wanted::Router(RouterClient::of(node.as_deref())?),
-        (None, None) => Wanted::Interfaces(args.interfaces.clone()),
+        (Some(name), _) => ViewTarget::Balancer(name.clone()),
+        (None, Some(node)) => ViewTarget::Router(RouterClient::of(node.as_deref())?),
+        (None, None) => ViewTarget::Interfaces(args.interfaces.clone()),
     };
     let source = Source::open(wanted)?;
     if args.json {
@@ -86,11 +86,11 @@ fn json(mut source: Source, interval: Duration, count: u64) -> Result<Exit, Fail
 
 /// Moves this process, which has one thread, into a place of a testbed; its CPUs stay the node's own.
 fn enter(place: &str, testbed: Option<&str>) -> Result<(), Failure> {
-    let registry = Registry::open().or_exit(Exit::Lacking)?;
+    let registry = TestbedRegistry::open().or_exit(Exit::Lacking)?;
     let mut all = registry.list()?;
     let names = all.iter().map(|kept| kept.name.as_str()).collect::<Vec<_>>().join(", ");
     let bad = |what: String| Failure::new(Exit::BadInput, anyhow!(what));
-    let kept: Kept = match testbed {
+    let kept: HeldTestbed = match testbed {
         Some(name) => match all.into_iter().find(|kept| kept.name == name) {
             Some(kept) => kept,
             None if names.is_empty() => return Err(bad(format!("no testbed '{name}': none is up"))),
@@ -102,8 +102,8 @@ fn enter(place: &str, testbed: Option<&str>) -> Result<(), Failure> {
             _ => return Err(bad(format!("several testbeds are up: choose one with --testbed ({names})"))),
         },
     };
-    let Some(found) = kept.place(place) else {
-        let places = kept.places.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(", ");
+    let Some(found) = kept.namespace(place) else {
+        let places = kept.namespaces.iter().map(|place| place.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(bad(format!("testbed '{}' has no '{place}': choose from {places}", kept.name)));
     };
     let before = CpuSet::allowed().or_exit(Exit::Failed)?;

@@ -7,17 +7,17 @@ use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use self::table::lines;
-use crate::look::Look;
-use crate::view::{Note, Side, Table, Tone, View};
+use crate::theme::Theme;
+use crate::view::{Side, StatusNote, Table, TextStyle, View};
 
 /// From so many columns on there are two tables side by side.
 const TWO_ABREAST: u16 = 150;
 const GAP: u16 = 3;
 
 /// All of it, from the top; at most `height` lines.
-pub fn compose(view: &View, look: Look, width: u16, height: u16) -> Vec<Line<'static>> {
+pub fn compose(view: &View, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
     let keys = u16::from(height >= 4);
-    let mut all = head(view, look, width, height.saturating_sub(keys));
+    let mut all = head(view, theme, width, height.saturating_sub(keys));
     let left = height.saturating_sub(all.len() as u16 + keys);
     match view.help {
         Some(help) => {
@@ -25,8 +25,8 @@ pub fn compose(view: &View, look: Look, width: u16, height: u16) -> Vec<Line<'st
             let from = view.scroll.min(lines.len().saturating_sub(left.into()));
             all.extend(lines.into_iter().skip(from).take(left.into()));
         }
-        None if width >= TWO_ABREAST => abreast(&mut all, view, look, width, left),
-        None => stacked(&mut all, &view.tables.iter().collect::<Vec<_>>(), view.scroll, look, width, left),
+        None if width >= TWO_ABREAST => abreast(&mut all, view, theme, width, left),
+        None => stacked(&mut all, &view.tables.iter().collect::<Vec<_>>(), view.scroll, theme, width, left),
     }
     if keys > 0 {
         all.resize((height - 1).into(), Line::default());
@@ -40,33 +40,33 @@ pub fn compose(view: &View, look: Look, width: u16, height: u16) -> Vec<Line<'st
     all
 }
 
-fn style(tone: Tone, look: Look) -> Style {
+fn style(tone: TextStyle, theme: Theme) -> Style {
     match tone {
-        Tone::Plain => Style::new(),
-        Tone::Faint => Style::new().add_modifier(Modifier::DIM),
-        Tone::Alarm if look.colour => Style::new().fg(ratatui::style::Color::Red),
-        Tone::Bold | Tone::Alarm => Style::new().add_modifier(Modifier::BOLD),
+        TextStyle::Plain => Style::new(),
+        TextStyle::Faint => Style::new().add_modifier(Modifier::DIM),
+        TextStyle::Alarm if theme.colour => Style::new().fg(ratatui::style::Color::Red),
+        TextStyle::Bold | TextStyle::Alarm => Style::new().add_modifier(Modifier::BOLD),
     }
 }
 
 /// The title, and as many notes as a third of the screen takes.
-fn head(view: &View, look: Look, width: u16, height: u16) -> Vec<Line<'static>> {
+fn head(view: &View, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let wrapped = |text: &str, style: Style| -> Vec<Line<'static>> {
-        let text = cells::clean(text, look);
+        let text = cells::clean(text, theme);
         let lines = textwrap::wrap(&text, textwrap::Options::new(usize::from(width.max(1))).subsequent_indent("  "));
         lines.into_iter().map(|line| Line::styled(line.into_owned(), style)).collect()
     };
     let mut all = wrapped(&view.title, bold);
-    for Note { tone, text } in &view.notes {
-        all.extend(wrapped(text, style(*tone, look)));
+    for StatusNote { tone, text } in &view.notes {
+        all.extend(wrapped(text, style(*tone, theme)));
     }
     let most = if view.tables.is_empty() { height } else { (height / 3).max(3) }.min(height);
     if all.len() > most.into() {
         all.truncate(most.into());
         if let Some(last) = all.last_mut() {
             let shorter = cells::clip(&last.to_string(), width.saturating_sub(4));
-            *last = Line::styled(format!("{shorter} ..."), style(Tone::Faint, look));
+            *last = Line::styled(format!("{shorter} ..."), style(TextStyle::Faint, theme));
         }
     }
     all
@@ -121,23 +121,23 @@ fn heights(tables: &[&Table], height: u16) -> Vec<u16> {
     }
 }
 
-fn stacked(all: &mut Vec<Line<'static>>, tables: &[&Table], scroll: usize, look: Look, width: u16, height: u16) {
+fn stacked(all: &mut Vec<Line<'static>>, tables: &[&Table], scroll: usize, theme: Theme, width: u16, height: u16) {
     for (table, height) in tables.iter().zip(heights(tables, height)) {
-        all.extend(lines(table, scroll, look, width, height));
+        all.extend(lines(table, scroll, theme, width, height));
     }
 }
 
-fn abreast(all: &mut Vec<Line<'static>>, view: &View, look: Look, width: u16, height: u16) {
+fn abreast(all: &mut Vec<Line<'static>>, view: &View, theme: Theme, width: u16, height: u16) {
     let on = |side: Side| view.tables.iter().filter(move |table| table.side == side).collect::<Vec<_>>();
     let whole = on(Side::Whole);
     let before = all.len();
     let most = if whole.len() == view.tables.len() { height } else { height / 3 };
-    stacked(all, &whole, view.scroll, look, width, most);
+    stacked(all, &whole, view.scroll, theme, width, most);
     let height = height - (all.len() - before) as u16;
     let half = (width - GAP) / 2;
     let side = |side: Side, width: u16| {
         let mut lines = Vec::new();
-        stacked(&mut lines, &on(side), view.scroll, look, width, height);
+        stacked(&mut lines, &on(side), view.scroll, theme, width, height);
         lines
     };
     let (left, right) = (side(Side::Left, half), side(Side::Right, width - GAP - half));

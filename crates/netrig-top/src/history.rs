@@ -64,7 +64,7 @@ mod tests {
         Sample {
             at_ns: (at * 1e9) as u64,
             seconds,
-            own: crate::sample::Own { cpu: value as f64, ..Default::default() },
+            own: crate::sample::ViewUsage { cpu: value as f64, ..Default::default() },
             ..Sample::default()
         }
     }

@@ -13,11 +13,11 @@ mod between;
 pub mod command;
 mod draw;
 mod history;
-mod look;
 mod reading;
 pub mod sample;
 mod screen;
 mod source;
+mod theme;
 mod view;
 
 use rig_cli::schema::{Schema, described};

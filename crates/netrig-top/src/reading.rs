@@ -18,7 +18,7 @@ pub struct Reading {
     /// Interfaces that are to be shown and are there, in order.
     pub shown: Vec<String>,
     pub spreader: Option<netrig_spread::message::Status>,
-    pub counted: Option<Counted>,
+    pub counted: Option<ProgramCounts>,
     pub balancer: Option<netrig_lb::message::Status>,
     pub router: Option<netrig_vrouter::message::Status>,
     /// What is not shown, and why.
@@ -31,19 +31,19 @@ pub struct Reading {
 
 /// What the programs have counted that are attached for interfaces without a spreader.
 #[derive(Debug, Clone, Default)]
-pub struct Counted {
+pub struct ProgramCounts {
     pub reading: receive::Reading,
-    pub queues: Vec<Watched>,
+    pub queues: Vec<CountedQueue>,
     /// Interfaces whose packets are put into other CPUs' queues (receive packet steering): their own polls distribute.
     pub steered: BTreeSet<String>,
 }
 
 /// A receive queue, and where it is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watched {
+pub struct CountedQueue {
     pub interface: String,
     pub queue: u32,
     pub napi: u32,
     /// In [`receive::Reading::queues`].
-    pub place: u32,
+    pub index: u32,
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use netrig_spread::message::PastQueues;
 use rig_cli::packet::Protocol;
-use rig_spread::{Mode, Situation, Why};
+use rig_spread::{Mode, MoveReason, Situation};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -28,12 +28,12 @@ pub struct Sample {
     pub router: Option<Router>,
     /// What is not told, and why.
     pub lacks: Vec<String>,
-    pub own: Own,
+    pub own: ViewUsage,
 }
 
 /// What this view takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
-pub struct Own {
+pub struct ViewUsage {
     /// Share of a CPU over the interval.
     pub cpu: f64,
     /// How long it took to read all counters, ms.
@@ -57,7 +57,7 @@ pub struct Cpu {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum CountedBy {
+pub enum CounterSource {
     /// A spreader has taken the interface.
     Spreader,
     /// Programs that this view has attached.
@@ -77,7 +77,7 @@ pub struct Rates {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Interface {
     pub name: String,
-    pub counted_by: CountedBy,
+    pub counted_by: CounterSource,
     pub received: Rates,
     pub sent: Rates,
     /// CPUs that are online; none where the kernel alone counts.
@@ -115,7 +115,7 @@ pub struct Entry {
     /// What a spreader has done with it.
     pub moves: Option<u64>,
     pub last_move_ms: Option<u64>,
-    pub last_why: Option<Why>,
+    pub last_why: Option<MoveReason>,
 }
 
 /// What a spreader does with an interface.
@@ -147,7 +147,7 @@ pub struct Difference {
     pub words: String,
     /// For how long.
     pub since_ms: u64,
-    /// Nobody asked for what is not in force: it is a default that this machine is too small for.
+    /// No setting asked for what is not in force: it is a default that this machine is too small for.
     pub of_default: bool,
 }
 

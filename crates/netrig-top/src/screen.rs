@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use netrig_spread::settings::{Changes, SchedulingMode};
+use netrig_spread::settings::{SchedulingMode, SettingChanges};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::print_on;
 use rig_spread::Mode;
 use rustix::process::{Signal, getpid, kill_process};
@@ -17,10 +17,10 @@ use rustix::process::{Signal, getpid, kill_process};
 use crate::between::between;
 use crate::draw::compose;
 use crate::history::History;
-use crate::look::Look;
 use crate::reading::Reading;
 use crate::source::Source;
-use crate::view::{Chosen, View, choices};
+use crate::theme::Theme;
+use crate::view::{View, ViewState, choices};
 
 /// Intervals that can be asked for.
 pub const SHORTEST: Duration = Duration::from_millis(100);
@@ -39,7 +39,7 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
         let error = anyhow!("standard output is not a terminal, which `netrig top` draws on");
         return Err(Failure::new(Exit::BadInput, error).with_next("`netrig top --json` prints a sample"));
     }
-    let look = Look::of_environment();
+    let theme = Theme::of_environment();
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
     let caught = rig_sys::signal::on_stop_signal(move || {
@@ -50,8 +50,8 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
         std::process::exit(Exit::Stopped as i32);
     });
     caught.context("catch signals").or_exit(Exit::Failed)?;
-    let mut top = Top::new(source, interval, count, look, stop)?;
-    if look.plain {
+    let mut top = Top::new(source, interval, count, theme, stop)?;
+    if theme.plain {
         return top.print();
     }
     if !io::stdin().is_terminal() {
@@ -59,14 +59,14 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
         return Err(Failure::new(Exit::BadInput, error).with_next("`netrig top --json` prints a sample"));
     }
     // It puts the terminal back when the program panics, too.
-    let mut terminal = Restored(ratatui::try_init().context("take the terminal").or_exit(Exit::Failed)?);
+    let mut terminal = TerminalGuard(ratatui::try_init().context("take the terminal").or_exit(Exit::Failed)?);
     top.draw(&mut terminal)
 }
 
 /// A terminal that is as it was when this goes.
-struct Restored(DefaultTerminal);
+struct TerminalGuard(DefaultTerminal);
 
-impl Drop for Restored {
+impl Drop for TerminalGuard {
     fn drop(&mut self) {
         ratatui::restore();
     }
@@ -78,11 +78,11 @@ struct Top {
     history: History,
     /// What is shown instead, while it is.
     frozen: Option<History>,
-    chosen: Chosen,
+    chosen: ViewState,
     next: Instant,
     /// Samples that are still to be shown.
     left: Option<u64>,
-    look: Look,
+    theme: Theme,
     stop: Arc<AtomicBool>,
 }
 
@@ -91,13 +91,13 @@ impl Top {
         mut source: Source,
         interval: Duration,
         left: Option<u64>,
-        look: Look,
+        theme: Theme,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let before = source.read()?;
-        let chosen = Chosen { interval, ..Chosen::default() };
+        let chosen = ViewState { interval, ..ViewState::default() };
         let next = Instant::now() + interval;
-        Ok(Self { source, before, history: History::default(), frozen: None, chosen, next, left, look, stop })
+        Ok(Self { source, before, history: History::default(), frozen: None, chosen, next, left, theme, stop })
     }
 
     fn sample(&mut self) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ impl Top {
             }
             self.sample()?;
             let view = View { keys: Vec::new(), ..self.view() };
-            let lines = compose(&view, self.look, rig_cli::streams::width() as u16, u16::MAX);
+            let lines = compose(&view, self.theme, rig_cli::streams::width() as u16, u16::MAX);
             let mut text: String = lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect();
             while text.ends_with("\n\n") {
                 text.pop();
@@ -144,12 +144,12 @@ impl Top {
         }
     }
 
-    fn draw(&mut self, terminal: &mut Restored) -> Result<Exit, Failure> {
+    fn draw(&mut self, terminal: &mut TerminalGuard) -> Result<Exit, Failure> {
         loop {
-            let (view, look) = (self.view(), self.look);
+            let (view, theme) = (self.view(), self.theme);
             let drawn = terminal.0.draw(|frame| {
                 let area = frame.area();
-                let lines = compose(&view, look, area.width, area.height);
+                let lines = compose(&view, theme, area.width, area.height);
                 for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
                     frame.buffer_mut().set_line(area.left(), y, line, area.width);
                 }
@@ -163,15 +163,15 @@ impl Top {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(Exit::Done);
                 }
-                let patience = self.next.saturating_duration_since(Instant::now());
-                if patience.is_zero() {
+                let time_limit = self.next.saturating_duration_since(Instant::now());
+                if time_limit.is_zero() {
                     self.sample()?;
                     if self.frozen.is_none() {
                         break;
                     }
                     continue;
                 }
-                match self.event(patience.min(GLANCE))? {
+                match self.event(time_limit.min(GLANCE))? {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         if self.key(key, terminal)? {
                             return Ok(Exit::Done);
@@ -185,8 +185,8 @@ impl Top {
         }
     }
 
-    fn event(&self, patience: Duration) -> Result<Option<Event>, Failure> {
-        let read = match event::poll(patience) {
+    fn event(&self, time_limit: Duration) -> Result<Option<Event>, Failure> {
+        let read = match event::poll(time_limit) {
             Ok(true) => event::read().map(Some),
             Ok(false) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(None),
@@ -197,7 +197,7 @@ impl Top {
     }
 
     /// Whether it is the end.
-    fn key(&mut self, key: KeyEvent, terminal: &mut Restored) -> Result<bool, Failure> {
+    fn key(&mut self, key: KeyEvent, terminal: &mut TerminalGuard) -> Result<bool, Failure> {
         self.chosen.message = None;
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         let page = 10;
@@ -258,7 +258,7 @@ impl Top {
         };
         let at = Mode::ALL.iter().position(|mode| *mode == spread.mode_requested).unwrap_or(0);
         let mode = Mode::ALL[(at + 1) % Mode::ALL.len()];
-        let changes = Changes { mode: Some(SchedulingMode(mode)), ..Changes::default() };
+        let changes = SettingChanges { mode: Some(SchedulingMode(mode)), ..SettingChanges::default() };
         match netrig_spread::client::set(&interface.name, changes) {
             Ok(said) => format!("asked for {mode}; {}", said.join("; ")),
             Err(error) => format!("asked for {mode}, which was refused: {error}"),
@@ -266,7 +266,7 @@ impl Top {
     }
 
     /// To the shell, as Ctrl-Z does elsewhere, and back.
-    fn suspend(&mut self, terminal: &mut Restored) -> Result<(), Failure> {
+    fn suspend(&mut self, terminal: &mut TerminalGuard) -> Result<(), Failure> {
         ratatui::restore();
         kill_process(getpid(), Signal::TSTP).context("stop for the shell").or_exit(Exit::Failed)?;
         terminal.0 = ratatui::try_init().context("take the terminal again").or_exit(Exit::Failed)?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use netrig_lb::instance::Name;
 use netrig_vrouter::client::RouterClient;
-use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_datapath::receive::Receive;
 use rig_service::AskError;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
@@ -14,11 +14,11 @@ use rig_sys::counters::{self, NamespaceCounters};
 use rig_sys::napi;
 use rig_sys::netns::{NetNs, Sysfs};
 
-use crate::reading::{Counted, Reading, Watched};
+use crate::reading::{CountedQueue, ProgramCounts, Reading};
 
 /// What is looked at.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum ViewTarget {
     /// These interfaces; without any, those that a spreader has taken, or all where none runs.
     Interfaces(Vec<String>),
     Balancer(Name),
@@ -28,7 +28,7 @@ pub enum Wanted {
 /// Reads again and again.
 #[derive(Debug)]
 pub struct Source {
-    wanted: Wanted,
+    wanted: ViewTarget,
     net: NamespaceCounters,
     programs: Programs,
 }
@@ -36,9 +36,9 @@ pub struct Source {
 impl Source {
     /// # Errors
     /// Where what is wanted is not here.
-    pub fn open(wanted: Wanted) -> Result<Self, Failure> {
+    pub fn open(wanted: ViewTarget) -> Result<Self, Failure> {
         let net = NamespaceCounters::here().or_exit(Exit::Failed)?;
-        if let Wanted::Interfaces(names) = &wanted {
+        if let ViewTarget::Interfaces(names) = &wanted {
             let here = net.interfaces().or_exit(Exit::Failed)?;
             if let Some(missing) = names.iter().find(|name| !here.contains_key(*name)) {
                 let list = here.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -60,7 +60,7 @@ impl Source {
         reading.ticks = counters::cpu_ticks().or_exit(Exit::Failed)?;
         reading.softnet = counters::softnet().or_exit(Exit::Failed)?;
         let asked = match &self.wanted {
-            Wanted::Interfaces(names) => {
+            ViewTarget::Interfaces(names) => {
                 match netrig_spread::client::status() {
                     Ok(status) => reading.spreader = Some(status),
                     Err(AskError::NotRunning { .. }) => {}
@@ -72,13 +72,13 @@ impl Source {
                     (_, false) => names.clone(),
                 }
             }
-            Wanted::Balancer(name) => {
+            ViewTarget::Balancer(name) => {
                 let status = netrig_lb::client::status(name)?;
                 let devices = status.devices.iter().map(|device| device.name.clone()).collect();
                 reading.balancer = Some(status);
                 devices
             }
-            Wanted::Router(asked) => {
+            ViewTarget::Router(asked) => {
                 let status = asked.status()?;
                 let peers = status.peers.iter().filter_map(|peer| peer.device.clone());
                 let own = status.interfaces.iter().filter_map(|interface| interface.device.clone());
@@ -118,7 +118,7 @@ struct Programs {
     receive: Option<Receive>,
     /// Why they cannot be had, which does not change.
     refused: Option<String>,
-    queues: Vec<Watched>,
+    queues: Vec<CountedQueue>,
     steered: BTreeSet<String>,
     /// Interfaces that have no queues now, and why.
     without: BTreeMap<String, String>,
@@ -144,7 +144,11 @@ impl Programs {
         }
     }
 
-    fn read(&mut self, interfaces: &BTreeSet<String>, lacks: &mut Vec<String>) -> anyhow::Result<Option<Counted>> {
+    fn read(
+        &mut self,
+        interfaces: &BTreeSet<String>,
+        lacks: &mut Vec<String>,
+    ) -> anyhow::Result<Option<ProgramCounts>> {
         if interfaces.is_empty() {
             // They cost a reading of the clock for each poll.
             *self = Self { sysfs: self.sysfs.take(), ..Self::new(self.here.try_clone()?) };
@@ -190,9 +194,9 @@ impl Programs {
                 if self.queues.iter().any(|old| old.napi == napi) {
                     continue;
                 }
-                let place = (0..).find(|place| self.queues.iter().all(|old| old.place != *place)).unwrap_or_default();
-                receive.watch(napi, place).with_context(|| format!("watch queue {queue} of {name}"))?;
-                self.queues.push(Watched { interface: name.clone(), queue, napi, place });
+                let index = (0..).find(|index| self.queues.iter().all(|old| old.index != *index)).unwrap_or_default();
+                receive.watch(napi, index).with_context(|| format!("watch queue {queue} of {name}"))?;
+                self.queues.push(CountedQueue { interface: name.clone(), queue, napi, index });
             }
             self.queues.sort_by(|a, b| (&a.interface, a.queue).cmp(&(&b.interface, b.queue)));
             self.interfaces.clone_from(interfaces);
@@ -206,9 +210,9 @@ impl Programs {
             lacks
                 .push(format!("no receive queues of their own now, counted by the kernel alone: {}", names.join(", ")));
         }
-        let places = self.queues.iter().map(|queue| queue.place + 1).max().unwrap_or(0);
+        let places = self.queues.iter().map(|queue| queue.index + 1).max().unwrap_or(0);
         let reading = receive.read(places)?;
-        Ok(Some(Counted { reading, queues: self.queues.clone(), steered: self.steered.clone() }))
+        Ok(Some(ProgramCounts { reading, queues: self.queues.clone(), steered: self.steered.clone() }))
     }
 
     fn is_steered(&self, interface: &str) -> bool {

@@ -12,7 +12,7 @@ use rig_cli::words::{percent, short};
 
 /// What the user has chosen.
 #[derive(Debug, Clone, Default)]
-pub struct Chosen {
+pub struct ViewState {
     /// The number of the interface, or of the balancer's service, that is chosen.
     pub index: usize,
     /// Rows that are left out above.
@@ -27,7 +27,7 @@ pub struct Chosen {
 #[derive(Debug, Clone, Default)]
 pub struct View {
     pub title: String,
-    pub notes: Vec<Note>,
+    pub notes: Vec<StatusNote>,
     pub tables: Vec<Table>,
     /// What can be pressed, the most important first.
     pub keys: Vec<&'static str>,
@@ -37,7 +37,7 @@ pub struct View {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Tone {
+pub enum TextStyle {
     #[default]
     Plain,
     Faint,
@@ -46,13 +46,13 @@ pub enum Tone {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    pub tone: Tone,
+pub struct StatusNote {
+    pub tone: TextStyle,
     pub text: String,
 }
 
-impl Note {
-    fn new(tone: Tone, text: impl Into<String>) -> Self {
+impl StatusNote {
+    fn new(tone: TextStyle, text: impl Into<String>) -> Self {
         Self { tone, text: text.into() }
     }
 }
@@ -98,7 +98,7 @@ pub enum Width {
 
 #[derive(Debug, Clone)]
 pub enum Cell {
-    Text(String, Tone),
+    Text(String, TextStyle),
     /// Shares of one CPU.
     Bar([f64; 3]),
     /// Values of the last minute, and the one that fills a column.
@@ -109,20 +109,20 @@ pub enum Cell {
 
 impl Cell {
     fn of(text: impl Display) -> Self {
-        Self::Text(format!("{text}"), Tone::Plain)
+        Self::Text(format!("{text}"), TextStyle::Plain)
     }
 
     fn rate(value: f64) -> Self {
-        Self::Text(short(value), if value == 0.0 { Tone::Faint } else { Tone::Plain })
+        Self::Text(short(value), if value == 0.0 { TextStyle::Faint } else { TextStyle::Plain })
     }
 
     /// The rate of something that should not happen: an alarm when it does.
     fn loss(value: f64) -> Self {
-        Self::Text(short(value), if value > 0.0 { Tone::Alarm } else { Tone::Faint })
+        Self::Text(short(value), if value > 0.0 { TextStyle::Alarm } else { TextStyle::Faint })
     }
 
     fn share(value: f64) -> Self {
-        Self::Text(percent(value), if value < 0.0005 { Tone::Faint } else { Tone::Plain })
+        Self::Text(percent(value), if value < 0.0005 { TextStyle::Faint } else { TextStyle::Plain })
     }
 
     fn spark(track: Track<f64>, full: f64) -> Self {
@@ -154,7 +154,7 @@ pub fn choices(sample: &Sample) -> usize {
 }
 
 impl View {
-    pub fn of(history: &History, chosen: &Chosen) -> Self {
+    pub fn of(history: &History, chosen: &ViewState) -> Self {
         let Some(sample) = history.last() else {
             return Self {
                 title: "netrig top: the first interval".to_owned(),
@@ -185,9 +185,9 @@ impl View {
         let own = sample.own;
         title.push_str(&format!("; self {} % CPU", percent(own.cpu)));
         view.title = title;
-        view.notes.extend(sample.lacks.iter().map(|lack| Note::new(Tone::Faint, lack)));
+        view.notes.extend(sample.lacks.iter().map(|lack| StatusNote::new(TextStyle::Faint, lack)));
         if let Some(message) = &chosen.message {
-            view.notes.insert(0, Note::new(Tone::Bold, message));
+            view.notes.insert(0, StatusNote::new(TextStyle::Bold, message));
         }
         view.keys = vec!["q quit", "? help", "f freeze"];
         if choices(sample) > 1 {

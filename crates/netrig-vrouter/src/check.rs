@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::print;
 
 use crate::bgp::{announced, probe};
 use crate::daemon::finder::Finder;
-use crate::settings::{Analyser, Assigned, Interface, Place, Settings};
+use crate::settings::{Analyser, Assigned, Interface, InterfaceLocation, Settings};
 
 /// Of all nodes; or of one, which this network namespace is taken for.
 pub(crate) fn check(file: &Path, node: Option<&str>) -> Result<Exit, Failure> {
@@ -106,10 +106,10 @@ pub(crate) fn would_do(settings: &Settings, node_name: &str) -> String {
     text
 }
 
-fn at(place: &Place) -> String {
+fn at(place: &InterfaceLocation) -> String {
     match place {
-        Place::Node { device } => format!("device {device}"),
-        Place::Namespace { name, device } => format!("{device} of namespace {name}"),
-        Place::Container { name, device } => format!("{device} of container {name}"),
+        InterfaceLocation::Node { device } => format!("device {device}"),
+        InterfaceLocation::Namespace { name, device } => format!("{device} of namespace {name}"),
+        InterfaceLocation::Container { name, device } => format!("{device} of container {name}"),
     }
 }

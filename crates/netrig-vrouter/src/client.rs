@@ -5,7 +5,9 @@ use std::ops::ControlFlow;
 use rig_service::{AskError, Client, Refusal};
 
 use crate::instance::{files, running};
-use crate::message::{FlowEntry, FlowFilter, Log, Reply, Request, Status, Table, Trace, Traced, Wanted};
+use crate::message::{
+    FlowEntry, FlowFilter, Log, Reply, Request, RouteDestination, Status, Table, Trace, TraceRequest,
+};
 
 /// A router that runs here.
 #[derive(Debug, Clone)]
@@ -21,7 +23,7 @@ impl RouterClient {
     /// The one of a node; the only one, where no node is named.
     ///
     /// # Errors
-    /// Where nobody or several could be meant.
+    /// Where no router or several could be meant.
     pub fn of(node: Option<&str>) -> Result<Self, AskError> {
         if let Some(node) = node {
             return Ok(Self(client(node)));
@@ -60,14 +62,14 @@ impl RouterClient {
     }
 
     /// The one that something takes, in a table of its own.
-    pub fn route(&self, vrf: u32, to: Wanted) -> Result<Table, AskError> {
+    pub fn route(&self, vrf: u32, to: RouteDestination) -> Result<Table, AskError> {
         match self.0.ask(&Request::Route { vrf, to })? {
             Reply::Routes(tables) => tables.into_iter().next().ok_or_else(|| self.foreign()),
             _ => Err(self.foreign()),
         }
     }
 
-    pub fn trace(&self, traced: Traced) -> Result<Trace, AskError> {
+    pub fn trace(&self, traced: TraceRequest) -> Result<Trace, AskError> {
         match self.0.ask(&Request::Trace(traced))? {
             Reply::Trace(trace) => Ok(*trace),
             _ => Err(self.foreign()),

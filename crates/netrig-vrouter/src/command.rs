@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::help;
 use rig_cli::packet;
 use rig_cli::streams::{self, print};
@@ -19,8 +19,8 @@ use serde::Serialize;
 
 use crate::client::RouterClient;
 use crate::listing::{self, Family};
-use crate::message::{FlowEntry, FlowFilter, LogEntry, Status, Traced, Wanted};
-use crate::rates::{self, Pace};
+use crate::message::{FlowEntry, FlowFilter, LogEntry, RouteDestination, Status, TraceRequest};
+use crate::rates::{self, RefreshPace};
 use crate::{check, daemon, follow, metrics};
 
 const EXAMPLES: &str = "\
@@ -96,7 +96,7 @@ enum Command {
     #[command(after_help = "Examples:\n  netrig vrouter reload")]
     Reload {
         #[command(flatten)]
-        which: Which,
+        which: NodeOption,
     },
     /// Peers, networks, interfaces, drops and settings not in force, on one screen
     #[command(after_help = "Examples:\n  netrig vrouter status\n  netrig vrouter status --json")]
@@ -105,7 +105,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        which: Which,
+        which: NodeOption,
     },
     /// Interfaces and their counters, in the layout of Contrail's `vif`
     #[command(after_help = "Examples:\n  netrig vrouter vif --list\n  netrig vrouter vif --get 1 --rate")]
@@ -113,9 +113,9 @@ enum Command {
         #[command(flatten)]
         what: Interfaces,
         #[command(flatten)]
-        often: Often,
+        often: RepeatOptions,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// Next hops, in the layout of Contrail's `nh`
     #[command(after_help = "Examples:\n  netrig vrouter nh --list")]
@@ -123,7 +123,7 @@ enum Command {
         #[command(flatten)]
         what: ListOrGet,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// The routes of a network, in the layout of Contrail's `rt`
     #[command(after_help = "Examples:\n  netrig vrouter rt --dump 1\n  netrig vrouter rt --get 10.1.0.11 --vrf 1")]
@@ -134,7 +134,7 @@ enum Command {
         #[arg(long, value_enum)]
         family: Option<FamilyName>,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// MPLS labels of arriving packets, in the layout of Contrail's `mpls`
     #[command(after_help = "Examples:\n  netrig vrouter mpls --dump")]
@@ -142,7 +142,7 @@ enum Command {
         #[command(flatten)]
         what: Dump,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// VXLAN network identifiers of arriving frames, in the layout of Contrail's `vxlan`
     #[command(after_help = "Examples:\n  netrig vrouter vxlan --dump")]
@@ -150,7 +150,7 @@ enum Command {
         #[command(flatten)]
         what: Dump,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// Flows, in the layout of Contrail's `flow`
     #[command(
@@ -160,9 +160,9 @@ enum Command {
         #[command(flatten)]
         what: Flows,
         #[command(flatten)]
-        often: Often,
+        often: RepeatOptions,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// Packets that were dropped, by reason, in the layout of Contrail's `dropstats`
     #[command(after_help = "Examples:\n  netrig vrouter dropstats\n  netrig vrouter dropstats --log")]
@@ -174,7 +174,7 @@ enum Command {
         #[arg(long, value_name = "CPU")]
         core: Option<u32>,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// Packets of each network by kind of next hop, in the layout of Contrail's `vrfstats`
     #[command(after_help = "Examples:\n  netrig vrouter vrfstats --dump")]
@@ -182,7 +182,7 @@ enum Command {
         #[command(flatten)]
         what: DumpOrGet,
         #[command(flatten)]
-        how: How,
+        how: OutputOptions,
     },
     /// The last 4,096 decisions of rules with `log = true`, the oldest first
     #[command(after_help = "Examples:\n  netrig vrouter log --follow")]
@@ -194,7 +194,7 @@ enum Command {
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        which: Which,
+        which: NodeOption,
     },
     /// What would happen to a packet, and why; changes nothing
     ///
@@ -219,13 +219,13 @@ enum Command {
     #[command(after_help = "Examples:\n  netrig vrouter metrics")]
     Metrics {
         #[command(flatten)]
-        which: Which,
+        which: NodeOption,
     },
 }
 
 /// The running router that is asked.
 #[derive(Debug, Args)]
-struct Which {
+struct NodeOption {
     /// The router's node, when those of several run here
     #[arg(long)]
     node: Option<String>,
@@ -237,16 +237,16 @@ struct Traces {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    which: Which,
+    which: NodeOption,
 }
 
 #[derive(Debug, Args)]
-struct How {
+struct OutputOptions {
     /// Print it as JSON, a part of docs/schema/vrouter-status.json, vrouter-routes.json or vrouter-flows.json
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    which: Which,
+    which: NodeOption,
 }
 
 #[derive(Debug, Args)]
@@ -295,7 +295,7 @@ struct Routes {
     dump: Option<u32>,
     /// The route of an address (the longest match), all of a prefix, or the one of a MAC address
     #[arg(long, group = "routes", value_name = "PREFIX|ADDRESS", requires = "vrf")]
-    get: Option<Wanted>,
+    get: Option<RouteDestination>,
     /// The number of the VRF that --get looks in
     #[arg(long, value_name = "NUMBER", conflicts_with = "dump")]
     vrf: Option<u32>,
@@ -322,7 +322,7 @@ struct Flows {
 
 /// Of what is shown again and again.
 #[derive(Debug, Args)]
-struct Often {
+struct RepeatOptions {
     /// Time between two, at least 100ms
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "rate", value_parser = interval)]
     interval: Span,
@@ -331,8 +331,8 @@ struct Often {
     count: Option<u64>,
 }
 
-impl From<&Often> for Pace {
-    fn from(often: &Often) -> Self {
+impl From<&RepeatOptions> for RefreshPace {
+    fn from(often: &RepeatOptions) -> Self {
         Self { interval: often.interval.0, count: often.count }
     }
 }
@@ -381,7 +381,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Run { file, node, persist, fail_open, metrics, log, .. } => {
             log.begin();
             match file {
-                Some(file) => daemon::run(&file, &node, daemon::After { persist, fail_open }, metrics),
+                Some(file) => daemon::run(&file, &node, daemon::ExitPolicy { persist, fail_open }, metrics),
                 None => daemon::run_on_stdio(&node, metrics),
             }
         }
@@ -420,7 +420,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         }
         Command::Trace { flow, interface, peer, how } => {
             let flow = packet::parse(&flow).or_exit(Exit::BadInput)?;
-            let trace = how.which.ask()?.trace(Traced { flow, interface, peer })?;
+            let trace = how.which.ask()?.trace(TraceRequest { flow, interface, peer })?;
             if how.json { print_json(&trace) } else { done(&listing::trace(&flow, &trace, streams::width())) }
         }
         Command::Vrfstats { what, how } => vrfstats(&what, &how),
@@ -434,7 +434,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     }
 }
 
-impl Which {
+impl NodeOption {
     fn ask(&self) -> Result<RouterClient, Failure> {
         Ok(RouterClient::of(self.node.as_deref())?)
     }
@@ -444,7 +444,7 @@ fn none(what: &str, number: u32) -> Failure {
     Failure::new(Exit::BadInput, anyhow!("there is no {what} {number}: see --list"))
 }
 
-fn vif(get: Option<u32>, how: &How) -> Result<Exit, Failure> {
+fn vif(get: Option<u32>, how: &OutputOptions) -> Result<Exit, Failure> {
     let status = how.which.ask()?.status()?;
     let Some(number) = get else {
         return if how.json { print_json(&status.interfaces) } else { done(&listing::interfaces(&status)) };
@@ -454,7 +454,7 @@ fn vif(get: Option<u32>, how: &How) -> Result<Exit, Failure> {
     if how.json { print_json(interface) } else { done(&listing::interface(interface, &status.next_hops)) }
 }
 
-fn dropstats(log: bool, core: Option<u32>, how: &How) -> Result<Exit, Failure> {
+fn dropstats(log: bool, core: Option<u32>, how: &OutputOptions) -> Result<Exit, Failure> {
     let mut status = how.which.ask()?.status()?;
     if let Some(cpu) = core {
         status.last_dropped.retain(|dropped| dropped.cpu == cpu);
@@ -468,7 +468,7 @@ fn dropstats(log: bool, core: Option<u32>, how: &How) -> Result<Exit, Failure> {
     }
 }
 
-fn vrfstats(what: &DumpOrGet, how: &How) -> Result<Exit, Failure> {
+fn vrfstats(what: &DumpOrGet, how: &OutputOptions) -> Result<Exit, Failure> {
     let mut networks = how.which.ask()?.status()?.networks;
     if let Some(vrf) = what.get {
         networks.retain(|network| network.vrf == vrf);
@@ -479,7 +479,7 @@ fn vrfstats(what: &DumpOrGet, how: &How) -> Result<Exit, Failure> {
     if how.json { print_json(&networks) } else { done(&listing::taken(&networks)) }
 }
 
-fn nh(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
+fn nh(what: &ListOrGet, how: &OutputOptions) -> Result<Exit, Failure> {
     let status = how.which.ask()?.status()?;
     let Some(number) = what.get else {
         return if how.json { print_json(&status.next_hops) } else { done(&listing::next_hops(&status)) };
@@ -489,7 +489,7 @@ fn nh(what: &ListOrGet, how: &How) -> Result<Exit, Failure> {
     if how.json { print_json(next_hop) } else { done(&listing::next_hop(next_hop, &status.mac)) }
 }
 
-fn vif_rate(one: Option<u32>, often: &Often, how: &How) -> Result<Exit, Failure> {
+fn vif_rate(one: Option<u32>, often: &RepeatOptions, how: &OutputOptions) -> Result<Exit, Failure> {
     let asked = how.which.ask()?;
     let status = asked.status()?;
     if let Some(number) = one.filter(|number| !status.interfaces.iter().any(|interface| interface.number == *number)) {
@@ -507,7 +507,7 @@ fn vif_rate(one: Option<u32>, often: &Often, how: &How) -> Result<Exit, Failure>
     )
 }
 
-fn flow_rate(often: &Often, how: &How) -> Result<Exit, Failure> {
+fn flow_rate(often: &RepeatOptions, how: &OutputOptions) -> Result<Exit, Failure> {
     let asked = how.which.ask()?;
     rates::repeat(
         often.into(),
@@ -520,7 +520,7 @@ fn flow_rate(often: &Often, how: &How) -> Result<Exit, Failure> {
 }
 
 /// Both directions of a flow, the one that was asked for first.
-fn flow(number: u32, how: &How) -> Result<Exit, Failure> {
+fn flow(number: u32, how: &OutputOptions) -> Result<Exit, Failure> {
     let asked = how.which.ask()?;
     let mut flows = asked.flows_of(&FlowFilter { number: Some(number), ..FlowFilter::default() })?;
     flows.sort_by_key(|flow| flow.index != number);
@@ -537,7 +537,7 @@ fn flow(number: u32, how: &How) -> Result<Exit, Failure> {
 }
 
 fn with_routes(asked: &RouterClient, status: &Status, flow: &FlowEntry, all: &[FlowEntry]) -> Result<String, Failure> {
-    let route = |to: IpAddr| match asked.route(flow.vrf, Wanted::Prefix(to.into())) {
+    let route = |to: IpAddr| match asked.route(flow.vrf, RouteDestination::Prefix(to.into())) {
         Ok(table) => Ok(Some(table)),
         // It may have gone since.
         Err(AskError::Refused(_)) => Ok(None),
@@ -548,14 +548,14 @@ fn with_routes(asked: &RouterClient, status: &Status, flow: &FlowEntry, all: &[F
     Ok(listing::flow(status, flow, reverse, [source.as_ref(), destination.as_ref()]))
 }
 
-fn rt(what: &Routes, family: Option<Family>, how: &How) -> Result<Exit, Failure> {
+fn rt(what: &Routes, family: Option<Family>, how: &OutputOptions) -> Result<Exit, Failure> {
     let asked = how.which.ask()?;
     let (tables, of) = match (what.get, what.vrf) {
         (Some(to), Some(vrf)) => {
             let of = match to {
-                Wanted::Prefix(prefix) if prefix.addr().is_ipv4() => Family::Inet,
-                Wanted::Prefix(_) => Family::Inet6,
-                Wanted::Mac(_) => Family::Bridge,
+                RouteDestination::Prefix(prefix) if prefix.addr().is_ipv4() => Family::Inet,
+                RouteDestination::Prefix(_) => Family::Inet6,
+                RouteDestination::Mac(_) => Family::Bridge,
             };
             if family.is_some_and(|family| family != of) {
                 return Err(Failure::new(

@@ -1,4 +1,4 @@
-//! Anybody's settings, for a fuzzer.
+//! Settings from bytes of a fuzzer.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::message::{End, FlowEntry, FlowFilter};
+use crate::message::{FlowEnd, FlowEntry, FlowFilter};
 use crate::settings::PROTOCOLS;
 
-impl End {
+impl FlowEnd {
     fn is(&self, of: SocketAddr) -> bool {
         self.address.is_none_or(|address| address == of.ip()) && self.port.is_none_or(|port| port == of.port())
     }
@@ -57,19 +57,19 @@ pub fn number(flows: &mut [FlowEntry]) {
 /// What is wrong with an expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}: write one such as '10.1.0.11:40000,10.2.0.11:80 & proto tcp & vrf 1', '[fd00::11]:80' or '*:80'")]
-pub struct NoFilter {
+pub struct FilterError {
     what: String,
 }
 
-fn wrong(what: impl Into<String>) -> NoFilter {
-    NoFilter { what: what.into() }
+fn wrong(what: impl Into<String>) -> FilterError {
+    FilterError { what: what.into() }
 }
 
 /// The expression of `flow --match`.
 impl FromStr for FlowFilter {
-    type Err = NoFilter;
+    type Err = FilterError;
 
-    fn from_str(text: &str) -> Result<Self, NoFilter> {
+    fn from_str(text: &str) -> Result<Self, FilterError> {
         let mut filter = Self::default();
         for part in text.split('&').map(str::trim) {
             let twice = |is: bool| if is { Err(wrong(format!("'{part}' in addition to another one"))) } else { Ok(()) };
@@ -92,7 +92,9 @@ impl FromStr for FlowFilter {
         }
         match &filter.ends[..] {
             [_, _, _, ..] => Err(wrong("more than two ends")),
-            [End { address: Some(one), .. }, End { address: Some(other), .. }] if one.is_ipv4() != other.is_ipv4() => {
+            [FlowEnd { address: Some(one), .. }, FlowEnd { address: Some(other), .. }]
+                if one.is_ipv4() != other.is_ipv4() =>
+            {
                 Err(wrong(format!("{one} and {other} are of different address families")))
             }
             _ => Ok(filter),
@@ -101,17 +103,17 @@ impl FromStr for FlowFilter {
 }
 
 /// Contrail calls ICMP of IPv6 `icmp6`.
-fn protocol(name: &str) -> Result<u8, NoFilter> {
+fn protocol(name: &str) -> Result<u8, FilterError> {
     let name = if name == "icmp6" { "icmpv6" } else { name };
     let known = PROTOCOLS.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
     known.or_else(|| name.parse().ok()).ok_or_else(|| wrong(format!("'{name}' is not a protocol's name or number")))
 }
 
 /// `10.1.0.11`, `10.1.0.11:80`, `fd00::11`, `[fd00::11]:80`; `*` stands for any address or port.
-impl FromStr for End {
-    type Err = NoFilter;
+impl FromStr for FlowEnd {
+    type Err = FilterError;
 
-    fn from_str(text: &str) -> Result<Self, NoFilter> {
+    fn from_str(text: &str) -> Result<Self, FilterError> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Self { address: Some(address), port: None });
         }
@@ -151,7 +153,7 @@ impl fmt::Display for FlowFilter {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for FlowEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
             Some(address) => write!(f, "[{address}]:")?,
@@ -174,7 +176,7 @@ pub(crate) fn protocol_name(protocol: u8) -> String {
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
-    use crate::message::Way;
+    use crate::message::LabeledNextHop;
 
     fn flow(source: &str, destination: &str) -> FlowEntry {
         FlowEntry {
@@ -188,7 +190,7 @@ mod tests {
             destination: destination.parse().unwrap(),
             packets: 1,
             bytes: 60,
-            way: Way { next_hop: 1, label: 0 },
+            via: LabeledNextHop { next_hop: 1, label: 0 },
             forward: true,
             denied: false,
             fat: false,

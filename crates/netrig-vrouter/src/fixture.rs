@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use rig_datapath::vrouter::Reason;
 
 use crate::message::{
-    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, LogEntry,
-    MacEntry, NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts,
-    TcpSeen, VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, ForwardingCounts, InterfaceEntry, LabelEntry, LabeledNextHop,
+    LogCounts, LogEntry, MacEntry, NetworkEntry, NextHopEntry, NextHopTarget, PeerEntry, ReasonCount, RouteEntry,
+    SpeakerEntry, Status, Table, TcpProgress, VniEntry,
 };
 
-fn way(next_hop: u32, label: u32) -> Way {
-    Way { next_hop, label }
+fn via(next_hop: u32, label: u32) -> LabeledNextHop {
+    LabeledNextHop { next_hop, label }
 }
 
 pub fn status() -> Status {
@@ -45,8 +45,8 @@ pub fn status() -> Status {
         foreign_frames: u64::from(number),
         drops: vec![ReasonCount::of(Reason::Policy, 2), ReasonCount::of(Reason::NoRoute, 1)],
     };
-    let hop = |number, references, leads| NextHopEntry { number, references, leads };
-    let tunnel = |encapsulation: &str, mac: Option<&str>| Leads::Tunnel {
+    let hop = |number, references, target| NextHopEntry { number, references, target };
+    let tunnel = |encapsulation: &str, mac: Option<&str>| NextHopTarget::Tunnel {
         encapsulation: encapsulation.to_owned(),
         source: [192, 0, 2, 1].into(),
         destination: [192, 0, 2, 2].into(),
@@ -86,7 +86,7 @@ pub fn status() -> Status {
             vni: 4242,
             encapsulation: vec!["mplsoudp".to_owned(), "vxlan".to_owned()],
             routes: 5,
-            taken: TakenCounts {
+            taken: ForwardingCounts {
                 discards: 1,
                 receives: 2,
                 vrf_translates: 3,
@@ -100,14 +100,18 @@ pub fn status() -> Status {
         }],
         interfaces: vec![interface(1, "client", true), interface(2, "web", false)],
         next_hops: vec![
-            hop(0, 1, Leads::Discard),
-            hop(1, 3, Leads::Interface { number: 1, vrf: 1, mac: "02:00:00:00:00:01".to_owned() }),
-            hop(2, 1, Leads::Gateway),
+            hop(0, 1, NextHopTarget::Discard),
+            hop(1, 3, NextHopTarget::Interface { number: 1, vrf: 1, mac: "02:00:00:00:00:01".to_owned() }),
+            hop(2, 1, NextHopTarget::Gateway),
             hop(3, 2, tunnel("mplsoudp", None)),
             hop(4, 1, tunnel("vxlan", Some("02:00:00:00:00:0b"))),
-            hop(5, 1, Leads::Vrf(2)),
-            hop(6, 1, Leads::Ecmp(vec![way(1, 0), way(3, 102)])),
-            hop(7, 1, Leads::Flood { ways: vec![way(1, 0), way(3, 299), way(4, 4242)], unknown_unicast: true }),
+            hop(5, 1, NextHopTarget::Vrf(2)),
+            hop(6, 1, NextHopTarget::Ecmp(vec![via(1, 0), via(3, 102)])),
+            hop(
+                7,
+                1,
+                NextHopTarget::Flood { next_hops: vec![via(1, 0), via(3, 299), via(4, 4242)], unknown_unicast: true },
+            ),
         ],
         labels: vec![
             LabelEntry { label: 101, next_hop: 1 },
@@ -193,25 +197,25 @@ pub fn logged() -> Vec<LogEntry> {
 }
 
 pub fn table() -> Table {
-    let route = |prefix: &str, way, mac: Option<&str>| RouteEntry {
+    let route = |prefix: &str, via, mac: Option<&str>| RouteEntry {
         prefix: prefix.parse().unwrap(),
-        way,
+        via,
         mac: mac.map(str::to_owned),
     };
     Table {
         vrf: 1,
         network: "red".to_owned(),
         routes: vec![
-            route("10.1.0.1/32", way(2, 0), None),
-            route("10.1.0.11/32", way(1, 0), Some("02:00:00:00:00:01")),
-            route("10.1.0.12/32", way(3, 102), None),
-            route("10.9.0.0/16", way(6, 0), None),
-            route("fd00:1::11/128", way(1, 0), Some("02:00:00:00:00:01")),
+            route("10.1.0.1/32", via(2, 0), None),
+            route("10.1.0.11/32", via(1, 0), Some("02:00:00:00:00:01")),
+            route("10.1.0.12/32", via(3, 102), None),
+            route("10.9.0.0/16", via(6, 0), None),
+            route("fd00:1::11/128", via(1, 0), Some("02:00:00:00:00:01")),
         ],
         macs: vec![
-            MacEntry { mac: "02:00:00:00:00:01".to_owned(), way: way(1, 0) },
-            MacEntry { mac: "02:00:00:00:00:0b".to_owned(), way: way(4, 4242) },
-            MacEntry { mac: "ff:ff:ff:ff:ff:ff".to_owned(), way: way(7, 0) },
+            MacEntry { mac: "02:00:00:00:00:01".to_owned(), via: via(1, 0) },
+            MacEntry { mac: "02:00:00:00:00:0b".to_owned(), via: via(4, 4242) },
+            MacEntry { mac: "ff:ff:ff:ff:ff:ff".to_owned(), via: via(7, 0) },
         ],
     }
 }
@@ -229,11 +233,11 @@ pub fn entries() -> Vec<FlowEntry> {
         destination: server,
         packets: 5,
         bytes: 500,
-        way: way(3, 102),
+        via: via(3, 102),
         forward: true,
         denied: false,
         fat: false,
-        tcp: vec![TcpSeen::Syn, TcpSeen::SynReverse, TcpSeen::Established, TcpSeen::EstablishedReverse],
+        tcp: vec![TcpProgress::Syn, TcpProgress::SynReverse, TcpProgress::Established, TcpProgress::EstablishedReverse],
         tunnel_port: 50_000,
         mirror: Some("ids".to_owned()),
         idle_seconds: 0.5,
@@ -245,7 +249,7 @@ pub fn entries() -> Vec<FlowEntry> {
         destination: client,
         packets: 4,
         bytes: 400,
-        way: way(1, 0),
+        via: via(1, 0),
         forward: false,
         tcp: Vec::new(),
         tunnel_port: 0,

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print_on};
 
 use crate::message::{Log, LogCounts, LogEntry};
@@ -12,7 +12,7 @@ use crate::message::{Log, LogCounts, LogEntry};
 /// Between two questions for what has come.
 const REST: Duration = Duration::from_millis(200);
 
-/// Shows what a router has logged; with `goes_on` also what comes, until it is stopped by Ctrl-C or nobody looks any more. What was
+/// Shows what a router has logged; with `goes_on` also what comes, until it is stopped by Ctrl-C or its output is closed. What was
 /// not kept is told on standard error.
 ///
 /// # Errors
@@ -71,7 +71,7 @@ fn until(
 fn missing(before: &LogCounts, now: &LogCounts) -> impl Iterator<Item = String> {
     let lost = now.lost.saturating_sub(before.lost);
     let held_back = now.held_back.saturating_sub(before.held_back);
-    let lost = (lost > 0).then(|| format!("{lost} were lost: nobody took them from the datapath in time"));
+    let lost = (lost > 0).then(|| format!("{lost} were lost: the daemon did not take them from the datapath in time"));
     let held_back =
         (held_back > 0).then(|| format!("{held_back} refusals were held back: more than 100 a second of an interface"));
     lost.into_iter().chain(held_back)
@@ -108,10 +108,10 @@ mod tests {
         assert_eq!(
             said,
             [
-                "1 were lost: nobody took them from the datapath in time",
+                "1 were lost: the daemon did not take them from the datapath in time",
                 "2 refusals were held back: more than 100 a second of an interface",
                 "6 were pushed out before they could be shown",
-                "3 were lost: nobody took them from the datapath in time",
+                "3 were lost: the daemon did not take them from the datapath in time",
                 "the router was started again",
             ]
         );

@@ -10,8 +10,9 @@ use rig_datapath::vrouter::{Encapsulation, Reason};
 
 use crate::filter::protocol_name;
 use crate::message::{
-    AnalyserEntry, CpuCount, DroppedEntry, FlowEntry, FlowFilter, InterfaceEntry, Leads, LogCounts, LogEntry,
-    NetworkEntry, NextHopEntry, ReasonCount, SpeakerEntry, Status, Table, TakenCounts, TcpSeen, Trace, Way,
+    AnalyserEntry, CpuCount, DroppedEntry, FlowEntry, FlowFilter, ForwardingCounts, InterfaceEntry, LabeledNextHop,
+    LogCounts, LogEntry, NetworkEntry, NextHopEntry, NextHopTarget, ReasonCount, SpeakerEntry, Status, Table,
+    TcpProgress, Trace,
 };
 
 /// Writing to a string does not fail.
@@ -81,20 +82,20 @@ pub fn next_hops(status: &Status) -> String {
 
 /// `nh --get`.
 pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
-    let NextHopEntry { number, references, leads } = next_hop;
-    let (kind, vrf) = kind_of(leads);
+    let NextHopEntry { number, references, target } = next_hop;
+    let (kind, vrf) = kind_of(target);
     let mut text = String::new();
     let indent = "              ";
     let vrf = vrf.map(|vrf| format!("Vrf:{vrf}")).unwrap_or_default();
     let head = format!("{:<14}{:<21}", format!("Id:{number}"), format!("Type:{kind}"));
     line!(text, "{}", format!("{head}{:<19}{vrf}", format!("Ref_cnt:{references}")).trim_end());
-    match leads {
-        Leads::Interface { number, mac, .. } => {
+    match target {
+        NextHopTarget::Interface { number, mac, .. } => {
             line!(text, "{indent}Flags:Valid,");
             let bytes = [mac.as_str(), router].join(":").replace(':', " ");
             line!(text, "{indent}Oif:{number} Encap Data: {bytes}");
         }
-        Leads::Tunnel { encapsulation, source, destination, gateway, device_index, mtu, mac } => {
+        NextHopTarget::Tunnel { encapsulation, source, destination, gateway, device_index, mtu, mac } => {
             let name = |one: &Encapsulation| one.name() == encapsulation;
             let flag = match Encapsulation::ALL.iter().find(|one| name(one)) {
                 Some(Encapsulation::MplsOverUdp) => "MPLSoUDP",
@@ -107,37 +108,37 @@ pub fn next_hop(next_hop: &NextHopEntry, router: &str) -> String {
             line!(text, "{indent}Oif:{device_index} Via:{gateway} Mtu:{mtu}{mac}");
             line!(text, "{indent}Sip:{source} Dip:{destination}");
         }
-        Leads::Discard | Leads::Gateway | Leads::Vrf(_) => line!(text, "{indent}Flags:Valid,"),
-        Leads::Ecmp(ways) => {
+        NextHopTarget::Discard | NextHopTarget::Gateway | NextHopTarget::Vrf(_) => line!(text, "{indent}Flags:Valid,"),
+        NextHopTarget::Ecmp(next_hops) => {
             line!(text, "{indent}Flags:Valid, Ecmp,");
-            line!(text, "{indent}{}", sub_next_hops(ways));
+            line!(text, "{indent}{}", sub_next_hops(next_hops));
         }
-        Leads::Flood { ways, unknown_unicast } => {
+        NextHopTarget::Flood { next_hops, unknown_unicast } => {
             let unknown = if *unknown_unicast { " Unicast Flood," } else { "" };
             line!(text, "{indent}Flags:Valid, Multicast, L2,{unknown}");
-            line!(text, "{indent}{}", sub_next_hops(ways));
+            line!(text, "{indent}{}", sub_next_hops(next_hops));
         }
     }
     text
 }
 
-fn sub_next_hops(ways: &[Way]) -> String {
-    let ways = ways.iter().map(|way| match way.label {
-        0 => way.next_hop.to_string(),
-        label => format!("{}({label})", way.next_hop),
+fn sub_next_hops(next_hops: &[LabeledNextHop]) -> String {
+    let next_hops = next_hops.iter().map(|via| match via.label {
+        0 => via.next_hop.to_string(),
+        label => format!("{}({label})", via.next_hop),
     });
-    format!("Sub NH(label): {}", ways.collect::<Vec<_>>().join(" "))
+    format!("Sub NH(label): {}", next_hops.collect::<Vec<_>>().join(" "))
 }
 
 /// What `nh` calls it, and the VRF that it has.
-fn kind_of(leads: &Leads) -> (&'static str, Option<u32>) {
-    match leads {
-        Leads::Discard => ("Drop", None),
-        Leads::Interface { vrf, .. } => ("Encap", Some(*vrf)),
-        Leads::Tunnel { .. } => ("Tunnel", None),
-        Leads::Gateway => ("L3 Receive", None),
-        Leads::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
-        Leads::Ecmp(_) | Leads::Flood { .. } => ("Composite", None),
+fn kind_of(target: &NextHopTarget) -> (&'static str, Option<u32>) {
+    match target {
+        NextHopTarget::Discard => ("Drop", None),
+        NextHopTarget::Interface { vrf, .. } => ("Encap", Some(*vrf)),
+        NextHopTarget::Tunnel { .. } => ("Tunnel", None),
+        NextHopTarget::Gateway => ("L3 Receive", None),
+        NextHopTarget::Vrf(vrf) => ("Vrf_Translate", Some(*vrf)),
+        NextHopTarget::Ecmp(_) | NextHopTarget::Flood { .. } => ("Composite", None),
     }
 }
 
@@ -170,11 +171,11 @@ pub fn routes(table: &Table, family: Family) -> String {
         let mut text = format!("Vrouter bridge table 0/{vrf} ({network})\nFlags: L=Label Valid, Df=DHCP flood\n");
         line!(text, "{:<21}{:>8}{:>16}{:>12}", "DestMac", "Flags", "Label/VNID", "Nexthop");
         for entry in &table.macs {
-            let (mut flags, label) = label(entry.way);
+            let (mut flags, label) = label(entry.via);
             if entry.mac == ALL {
                 flags = "Df";
             }
-            line!(text, "{:<21}{flags:>8}{label:>16}{:>12}", entry.mac, entry.way.next_hop);
+            line!(text, "{:<21}{flags:>8}{label:>16}{:>12}", entry.mac, entry.via.next_hop);
         }
         return text;
     }
@@ -187,15 +188,15 @@ pub fn routes(table: &Table, family: Family) -> String {
     row(["Destination", "Flags", "Label", "Nexthop", "Stitched MAC"]);
     let wanted = |prefix: &ipnet::IpNet| prefix.addr().is_ipv4() == (family == Family::Inet);
     for route in table.routes.iter().filter(|route| wanted(&route.prefix)) {
-        let (flags, label) = label(route.way);
+        let (flags, label) = label(route.via);
         let mac = route.mac.as_deref().unwrap_or("-");
-        row([&route.prefix.to_string(), flags, &label, &route.way.next_hop.to_string(), mac]);
+        row([&route.prefix.to_string(), flags, &label, &route.via.next_hop.to_string(), mac]);
     }
     text
 }
 
-fn label(way: Way) -> (&'static str, String) {
-    if way.label == 0 { ("", "-".to_owned()) } else { ("L", way.label.to_string()) }
+fn label(via: LabeledNextHop) -> (&'static str, String) {
+    if via.label == 0 { ("", "-".to_owned()) } else { ("L", via.label.to_string()) }
 }
 
 /// `mpls --dump`.
@@ -236,7 +237,7 @@ pub fn flows(status: &Status, flows: &[FlowEntry], filter: Option<&FlowFilter>) 
     let by_index: HashMap<u32, &FlowEntry> = flows.iter().map(|flow| (flow.index, flow)).collect();
     for flow in flows {
         let index = format!("{:>9}<=>{:<10}", flow.index, flow.reverse_index.unwrap_or(0));
-        let FlowEntry { source, destination, protocol, vrf, packets, bytes, tunnel_port, way, .. } = flow;
+        let FlowEntry { source, destination, protocol, vrf, packets, bytes, tunnel_port, via, .. } = flow;
         line!(text, "{index:<25}{:<46}{protocol:>4} ({vrf})", source.to_string());
         line!(text, "{:<25}{destination}", "");
         let action = if flow.denied { "D" } else { "F" };
@@ -244,28 +245,28 @@ pub fn flows(status: &Status, flows: &[FlowEntry], filter: Option<&FlowFilter>) 
         let key_hop = number(own.get(&flow.interface).copied());
         // Where packets to the source go is where those from it may come from.
         let reverse = flow.reverse_index.and_then(|reverse| by_index.get(&reverse));
-        let back = number(reverse.map(|reverse| reverse.way.next_hop));
+        let back = number(reverse.map(|reverse| reverse.via.next_hop));
         let tcp = if flow.tcp.is_empty() { String::new() } else { format!("TCP:{}, ", letters(&flow.tcp)) };
-        let label = if way.label == 0 { String::new() } else { format!("({})", way.label) };
+        let label = if via.label == 0 { String::new() } else { format!("({})", via.label) };
         let port = if *tunnel_port == 0 { String::new() } else { format!(",  SPort {tunnel_port}") };
         line!(
             text,
             "(K(nh):{key_hop}, Action:{action}, {tcp}S(nh):{back}, N(nh):{}{label},  Stats:{packets}/{bytes}{port})\n",
-            way.next_hop
+            via.next_hop
         );
     }
     text
 }
 
-fn letters(seen: &[TcpSeen]) -> String {
-    let letter = |one: &TcpSeen| match one {
-        TcpSeen::Syn => "S",
-        TcpSeen::SynReverse => "Sr",
-        TcpSeen::Established => "E",
-        TcpSeen::EstablishedReverse => "Er",
-        TcpSeen::Fin => "F",
-        TcpSeen::FinReverse => "Fr",
-        TcpSeen::Rst => "R",
+fn letters(seen: &[TcpProgress]) -> String {
+    let letter = |one: &TcpProgress| match one {
+        TcpProgress::Syn => "S",
+        TcpProgress::SynReverse => "Sr",
+        TcpProgress::Established => "E",
+        TcpProgress::EstablishedReverse => "Er",
+        TcpProgress::Fin => "F",
+        TcpProgress::FinReverse => "Fr",
+        TcpProgress::Rst => "R",
     };
     seen.iter().map(letter).collect()
 }
@@ -274,8 +275,8 @@ fn letters(seen: &[TcpSeen]) -> String {
 pub fn taken(networks: &[NetworkEntry]) -> String {
     let mut text = String::new();
     for NetworkEntry { vrf, taken, .. } in networks {
-        let TakenCounts { discards, receives, vrf_translates, ecmp_composites, l2_encaps, encaps, .. } = taken;
-        let TakenCounts { mplsoudp_tunnels, mplsogre_tunnels, vxlan_tunnels, .. } = taken;
+        let ForwardingCounts { discards, receives, vrf_translates, ecmp_composites, l2_encaps, encaps, .. } = taken;
+        let ForwardingCounts { mplsoudp_tunnels, mplsogre_tunnels, vxlan_tunnels, .. } = taken;
         line!(text, "Vrf: {vrf}");
         line!(text, "Discards {discards}, Receives {receives}, Vrf Translates {vrf_translates}");
         line!(text, "Ecmp Composites {ecmp_composites}");
@@ -412,15 +413,15 @@ pub fn overview(status: &Status) -> String {
     }
     for peer in &status.peers {
         let name = peer.node.as_deref().unwrap_or("a node");
-        let way = match (&peer.gateway, &peer.device, peer.mtu) {
+        let route = match (&peer.gateway, &peer.device, peer.mtu) {
             (Some(gateway), Some(device), Some(mtu)) => format!("via {gateway} by {device}, MTU {mtu} bytes"),
             _ => "no way there".to_owned(),
         };
-        line!(text, "peer {name}, {}: {way}", peer.address);
+        line!(text, "peer {name}, {}: {route}", peer.address);
     }
     for network in &status.networks {
-        let ways = network.encapsulation.join(", ");
-        line!(text, "network {}: VRF {}, VNI {}, {ways}", network.name, network.vrf, network.vni);
+        let encapsulations = network.encapsulation.join(", ");
+        line!(text, "network {}: VRF {}, VNI {}, {encapsulations}", network.name, network.vrf, network.vni);
     }
     for interface in &status.interfaces {
         let InterfaceEntry { name, number, network, in_packets, out_packets, connections, ended_early, .. } = interface;
@@ -450,10 +451,10 @@ pub fn overview(status: &Status) -> String {
     }
     for analyser in &status.analysers {
         let AnalyserEntry { name, address, port, vni, device, packets, cut, failed, .. } = analyser;
-        let way = device.as_ref().map_or_else(|| "no way there".to_owned(), |device| format!("by {device}"));
+        let route = device.as_ref().map_or_else(|| "no way there".to_owned(), |device| format!("by {device}"));
         line!(
             text,
-            "analyser {name}, {address} port {port}, VNI {vni}: {way}; {packets} copies, {cut} of them cut, {failed} failed"
+            "analyser {name}, {address} port {port}, VNI {vni}: {route}; {packets} copies, {cut} of them cut, {failed} failed"
         );
     }
     let LogCounts { told, lost, held_back, .. } = status.log;

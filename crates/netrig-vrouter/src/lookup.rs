@@ -6,39 +6,39 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use crate::message::{Table, Wanted};
+use crate::message::{RouteDestination, Table};
 
 /// Neither a prefix nor an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an address, prefix or MAC address: write 10.1.0.11, 10.1.0.0/24, fd00::11 or 02:00:00:00:00:01")]
-pub struct NoDestination(String);
+pub struct InvalidDestination(String);
 
-impl FromStr for Wanted {
-    type Err = NoDestination;
+impl FromStr for RouteDestination {
+    type Err = InvalidDestination;
 
-    fn from_str(text: &str) -> Result<Self, NoDestination> {
+    fn from_str(text: &str) -> Result<Self, InvalidDestination> {
         let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
         let prefix = address().or_else(|| text.parse::<IpNet>().ok()).map(|prefix| Self::Prefix(prefix.trunc()));
         let mac = || text.parse().ok().map(Self::Mac);
-        prefix.or_else(mac).ok_or_else(|| NoDestination(text.to_owned()))
+        prefix.or_else(mac).ok_or_else(|| InvalidDestination(text.to_owned()))
     }
 }
 
-impl TryFrom<String> for Wanted {
-    type Error = NoDestination;
+impl TryFrom<String> for RouteDestination {
+    type Error = InvalidDestination;
 
-    fn try_from(text: String) -> Result<Self, NoDestination> {
+    fn try_from(text: String) -> Result<Self, InvalidDestination> {
         text.parse()
     }
 }
 
-impl From<Wanted> for String {
-    fn from(wanted: Wanted) -> Self {
+impl From<RouteDestination> for String {
+    fn from(wanted: RouteDestination) -> Self {
         wanted.to_string()
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for RouteDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prefix(prefix) => prefix.fmt(f),
@@ -48,13 +48,13 @@ impl fmt::Display for Wanted {
 }
 
 /// The table with the one route that `to` takes: the longest prefix that has all of it, or the MAC address itself.
-pub fn narrowed(table: Table, to: Wanted) -> Option<Table> {
+pub fn narrowed(table: Table, to: RouteDestination) -> Option<Table> {
     let (routes, macs) = match to {
-        Wanted::Prefix(wanted) => {
+        RouteDestination::Prefix(wanted) => {
             let takes = table.routes.into_iter().filter(|route| route.prefix.contains(&wanted));
             (vec![takes.max_by_key(|route| route.prefix.prefix_len())?], Vec::new())
         }
-        Wanted::Mac(wanted) => {
+        RouteDestination::Mac(wanted) => {
             let wanted = wanted.to_string();
             (Vec::new(), vec![table.macs.into_iter().find(|entry| entry.mac == wanted)?])
         }
@@ -66,12 +66,12 @@ pub fn narrowed(table: Table, to: Wanted) -> Option<Table> {
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
-    use crate::message::{MacEntry, RouteEntry, Way};
+    use crate::message::{LabeledNextHop, MacEntry, RouteEntry};
 
     fn table() -> Table {
         let route = |prefix: &str, next_hop| RouteEntry {
             prefix: prefix.parse().unwrap(),
-            way: Way { next_hop, label: 0 },
+            via: LabeledNextHop { next_hop, label: 0 },
             mac: None,
         };
         Table {
@@ -84,7 +84,10 @@ mod tests {
                 route("10.1.0.11/32", 4),
                 route("fd00::/64", 5),
             ],
-            macs: vec![MacEntry { mac: "02:00:00:00:00:0b".to_owned(), way: Way { next_hop: 6, label: 4242 } }],
+            macs: vec![MacEntry {
+                mac: "02:00:00:00:00:0b".to_owned(),
+                via: LabeledNextHop { next_hop: 6, label: 4242 },
+            }],
         }
     }
 
@@ -103,8 +106,8 @@ mod tests {
         ] {
             let found = narrowed(table(), wanted.parse().unwrap());
             let ways = found.iter().flat_map(|table| {
-                let routes = table.routes.iter().map(|route| route.way.next_hop);
-                routes.chain(table.macs.iter().map(|entry| entry.way.next_hop))
+                let routes = table.routes.iter().map(|route| route.via.next_hop);
+                routes.chain(table.macs.iter().map(|entry| entry.via.next_hop))
             });
             assert_eq!(ways.collect::<Vec<_>>(), next_hop.into_iter().collect::<Vec<_>>(), "{wanted}");
         }
@@ -118,13 +121,13 @@ mod tests {
             ("fd00::1", "fd00::1/128"),
             ("02:00:00:00:00:0B", "02:00:00:00:00:0b"),
         ] {
-            let wanted: Wanted = text.parse().unwrap();
+            let wanted: RouteDestination = text.parse().unwrap();
             assert_eq!(wanted.to_string(), written);
             let told = serde_json::to_string(&wanted).unwrap();
-            assert_eq!(serde_json::from_str::<Wanted>(&told).unwrap(), wanted);
+            assert_eq!(serde_json::from_str::<RouteDestination>(&told).unwrap(), wanted);
         }
         for text in ["", "10.1.0", "10.1.0.11/33", "02:00:00:00:00", "02:00:00:00:00:0b:01", "2:0:0:0:0:b"] {
-            let error = text.parse::<Wanted>().unwrap_err();
+            let error = text.parse::<RouteDestination>().unwrap_err();
             assert!(error.to_string().contains("write 10.1.0.11"), "{error}");
         }
     }

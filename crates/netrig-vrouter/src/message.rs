@@ -19,13 +19,13 @@ pub enum Request {
     /// Routes of all tables, or of the VRF with this number. Answered by [`Reply::Routes`].
     Routes(Option<u32>),
     /// The route of a VRF that something takes. Answered by [`Reply::Routes`] with a table that has it alone.
-    Route { vrf: u32, to: Wanted },
+    Route { vrf: u32, to: RouteDestination },
     /// Answered by a [`Reply::Flows`] for each batch.
     Flows,
     /// Those that a filter takes. Answered as [`Request::Flows`].
     FlowsOf(FlowFilter),
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
-    Trace(Traced),
+    Trace(TraceRequest),
     /// What rules have logged, from this sequence number on. Answered by [`Reply::Log`].
     Log { from: u64 },
 }
@@ -43,7 +43,7 @@ pub enum Reply {
 /// What a route is looked up for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Wanted {
+pub enum RouteDestination {
     /// All of a prefix; of an address, itself.
     Prefix(IpNet),
     Mac(Mac),
@@ -55,7 +55,7 @@ pub struct FlowFilter {
     /// The one with this number, and its other direction.
     pub number: Option<u32>,
     /// Two at most: of either direction, one of its ends and, where there are two, the other one.
-    pub ends: Vec<End>,
+    pub ends: Vec<FlowEnd>,
     pub protocol: Option<u8>,
     /// The number of the VRF that it comes from.
     pub vrf: Option<u32>,
@@ -63,7 +63,7 @@ pub struct FlowFilter {
 
 /// One end of a flow, as far as it is said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct End {
+pub struct FlowEnd {
     pub address: Option<IpAddr>,
     pub port: Option<u16>,
 }
@@ -180,13 +180,13 @@ pub struct NetworkEntry {
     pub routes: u64,
     /// What has taken packets of it.
     #[serde(default)]
-    pub taken: TakenCounts,
+    pub taken: ForwardingCounts,
 }
 
 /// Packets that a network's containers here have sent, and that came to them by tunnels, by the kind of next hop that has taken them;
 /// those of a known flow by that which the flow remembers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct TakenCounts {
+pub struct ForwardingCounts {
     /// Dropped by a route that leads nowhere, of the interfaces that are in the network now.
     pub discards: u64,
     /// By the gateway.
@@ -204,7 +204,7 @@ pub struct TakenCounts {
     pub encaps: u64,
 }
 
-impl TakenCounts {
+impl ForwardingCounts {
     /// Each with its name.
     pub(crate) fn named(&self) -> [(&'static str, u64); 9] {
         [
@@ -261,7 +261,7 @@ pub struct InterfaceEntry {
     pub fat_flows: Vec<String>,
     /// That are remembered, both directions of each as one.
     pub connections: u64,
-    /// Connections that nobody had answered and that were ended early, because the table or the interface's share of it ran short.
+    /// Connections without an answer that were ended early, because the table or the interface's share of it ran short.
     #[serde(default)]
     pub ended_early: u64,
     /// From the container. A packet that is still to be cut into segments is one; bytes with Ethernet headers.
@@ -287,13 +287,14 @@ pub struct NextHopEntry {
     pub number: u32,
     /// Routes, labels, network identifiers and next hops that lead to it.
     pub references: u32,
-    pub leads: Leads,
+    #[serde(rename = "leads")]
+    pub target: NextHopTarget,
 }
 
 /// Where packets of a next hop go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Leads {
+pub enum NextHopTarget {
     /// Nowhere: the packet is dropped.
     Discard,
     /// To a container's interface, by its number.
@@ -316,18 +317,19 @@ pub enum Leads {
     /// To where another table's route says.
     Vrf(u32),
     /// One of several, each flow always the same.
-    Ecmp(Vec<Way>),
+    Ecmp(Vec<LabeledNextHop>),
     /// All members of a network get a copy but who sent it.
     Flood {
         /// Interfaces of this node first, then tunnels.
-        ways: Vec<Way>,
-        /// Whether frames to MAC addresses that nobody has go there, too.
+        #[serde(rename = "ways")]
+        next_hops: Vec<LabeledNextHop>,
+        /// Whether frames to MAC addresses that no container has go there, too.
         unknown_unicast: bool,
     },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Way {
+pub struct LabeledNextHop {
     pub next_hop: u32,
     /// MPLS label or VXLAN network identifier; 0 for none.
     pub label: u32,
@@ -359,7 +361,7 @@ pub struct RouteEntry {
     #[schemars(with = "String")]
     pub prefix: IpNet,
     #[serde(flatten)]
-    pub way: Way,
+    pub via: LabeledNextHop,
     /// Of the interface of this node whose address it is.
     pub mac: Option<String>,
 }
@@ -368,7 +370,7 @@ pub struct RouteEntry {
 pub struct MacEntry {
     pub mac: String,
     #[serde(flatten)]
-    pub way: Way,
+    pub via: LabeledNextHop,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -407,7 +409,7 @@ pub struct FlowEntry {
     pub bytes: u64,
     /// Where it goes.
     #[serde(flatten)]
-    pub way: Way,
+    pub via: LabeledNextHop,
     /// Whether its first packet began the connection.
     pub forward: bool,
     /// Rules forbid it since they have changed.
@@ -416,7 +418,7 @@ pub struct FlowEntry {
     #[serde(default)]
     pub fat: bool,
     /// What has been seen of TCP.
-    pub tcp: Vec<TcpSeen>,
+    pub tcp: Vec<TcpProgress>,
     /// Source port of the tunnel's packets; 0 for none.
     pub tunnel_port: u16,
     /// The analyser that gets copies of its packets.
@@ -429,7 +431,7 @@ pub struct FlowEntry {
 /// Of both directions of a TCP connection, as the direction that began it has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum TcpSeen {
+pub enum TcpProgress {
     Syn,
     SynReverse,
     Established,
@@ -555,7 +557,7 @@ pub struct LogEntry {
 
 /// The packet that is traced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traced {
+pub struct TraceRequest {
     #[serde(flatten)]
     pub flow: Flow,
     /// The name of the container's interface that it comes from, or that it goes to where it comes by a tunnel. Without it the

@@ -61,7 +61,7 @@ fn log(text: &mut Exposition, status: &Status) {
     let log = status.log;
     for (outcome, count) in [("told", log.told), ("lost", log.lost), ("held_back", log.held_back)] {
         let labels = [("node", status.node.as_str()), ("outcome", outcome)];
-        let help = "Verdicts of rules that log: told, lost because nobody read them, or held back because there were too many.";
+        let help = "Verdicts of rules that log: told, lost because the daemon did not read them in time, or held back because there were too many.";
         text.add("counter", "vrouter_log_entries", "", help, &labels, count as f64);
     }
 }
@@ -72,7 +72,7 @@ fn of_interface(text: &mut Exposition, node: (&str, &str), interface: &Interface
     text.gauge("vrouter_interface_there", "", help, &labels, f64::from(interface.device.is_some()));
     let help = "Connections of the interface that are remembered.";
     text.gauge("vrouter_interface_connections", "", help, &labels, interface.connections as f64);
-    let help = "Connections that nobody had answered and that were ended early because the table or the share of it ran short.";
+    let help = "Connections without an answer that were ended early because the table or the share of it ran short.";
     text.add("counter", "vrouter_interface_connections_ended_early", "", help, &labels, interface.ended_early as f64);
     if let Some(most) = interface.most_flows {
         let help = "Connections that the interface may have at a time.";

@@ -1,4 +1,4 @@
-//! How fast counters rise: `vif --rate` and `flow -r`, which go on until somebody stops them.
+//! How fast counters rise: `vif --rate` and `flow -r`, which go on until they are stopped.
 
 use std::env;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print_as_it_is, print_on};
 use rig_cli::visible::visible;
 use rig_datapath::vrouter::Reason;
@@ -146,19 +146,19 @@ pub fn flows(rates: &FlowRates) -> String {
 
 /// How often is read, and how many times.
 #[derive(Debug, Clone, Copy)]
-pub struct Pace {
+pub struct RefreshPace {
     pub interval: Duration,
     /// Until it is stopped, without.
     pub count: Option<u64>,
 }
 
-/// Shows what was between each two readings until enough was shown, it is stopped by Ctrl-C, or nobody looks any more. Where
+/// Shows what was between each two readings until enough was shown, it is stopped by Ctrl-C, or its output is closed. Where
 /// `shown` has nothing, readings are not of one router, and it begins again.
 ///
 /// # Errors
 /// When the router does not answer any more.
 pub fn repeat(
-    pace: Pace,
+    pace: RefreshPace,
     status: impl FnMut() -> Result<Status, Failure>,
     shown: impl Fn(&Status, &Status) -> Result<Option<String>, Failure>,
 ) -> Result<Exit, Failure> {
@@ -172,7 +172,7 @@ pub fn repeat(
 
 fn until(
     stopped: &Receiver<()>,
-    pace: Pace,
+    pace: RefreshPace,
     mut status: impl FnMut() -> Result<Status, Failure>,
     shown: impl Fn(&Status, &Status) -> Result<Option<String>, Failure>,
 ) -> Result<Exit, Failure> {
@@ -201,7 +201,7 @@ fn until(
 /// To the terminal's first line, and erase all below (ECMA-48).
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// What [`in_place()`] made, or a line; `false` when nobody reads any more.
+/// What [`in_place()`] made, or a line; `false` when its output is closed.
 fn print_table(text: &str) -> Result<bool, Failure> {
     match text.strip_prefix(HOME) {
         Some(table) => print_as_it_is(&format!("{HOME}{}", visible(table))),
@@ -276,7 +276,7 @@ mod tests {
     fn it_ends_when_enough_was_shown() {
         let [before, now] = two();
         let mut readings = [before.clone(), now.clone(), before, now].into_iter();
-        let pace = Pace { interval: Duration::from_millis(1), count: Some(2) };
+        let pace = RefreshPace { interval: Duration::from_millis(1), count: Some(2) };
         let mut read = 0;
         let status = || {
             read += 1;
@@ -293,7 +293,7 @@ mod tests {
     fn it_ends_when_it_is_stopped() {
         let (stop, stopped) = mpsc::channel();
         stop.send(()).unwrap();
-        let pace = Pace { interval: Duration::from_secs(3600), count: None };
+        let pace = RefreshPace { interval: Duration::from_secs(3600), count: None };
         let ended = until(&stopped, pace, || Ok(fixture::status()), |_, _| panic!("nothing is to be shown"));
         assert_eq!(ended.unwrap(), Exit::Done);
     }

@@ -37,7 +37,7 @@ pub struct RouteKey {
 pub enum Destination {
     Prefix(IpNet),
     Mac(Mac),
-    /// Everybody of the network: where frames to all are copied for each.
+    /// All of the network: where frames to all are copied for each.
     All,
 }
 
@@ -57,7 +57,7 @@ pub trait RouteSource {
     fn updates(&mut self) -> Result<Vec<RouteUpdate>, RouteSourceError>;
 }
 
-/// A source that has gone quiet, and why. What it told stays true until somebody withdraws it.
+/// A source that has gone quiet, and why. What it told stays true until a source withdraws it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{source_name}: {what}")]
 pub struct RouteSourceError {

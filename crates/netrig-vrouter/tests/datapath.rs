@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 
 use netrig_vrouter::compile::{KernelInterface, Numbers, Site, compile, expected};
 use netrig_vrouter::routes::{FileRoutes, RouteSource, RouteTable};
-use netrig_vrouter::settings::{Interface, Place, Settings};
+use netrig_vrouter::settings::{Interface, InterfaceLocation, Settings};
 use rig_datapath::Error;
-use rig_datapath::vrouter::{Encapsulation, Outcome, Peer, ROUTER_MAC, Router, Side, Sizes, Verdict};
+use rig_datapath::vrouter::{Encapsulation, Peer, ROUTER_MAC, Router, Side, Sizes, TestRunResult, Verdict};
 use rig_skip::{Lack, skip};
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
-use rig_wire::{checksum::Sum, ipv4, tcp};
+use rig_wire::{checksum::PartialChecksum, ipv4, tcp};
 
 /// The loopback interface, which each namespace has: nothing is sent.
 const ANY_INTERFACE: u32 = 1;
@@ -104,7 +104,7 @@ fn opening(source: &str, destination: &str, port: u16) -> Vec<u8> {
     let at = header.write(&mut frame).unwrap();
     let header = ipv4::Header { source, destination, protocol: 6, ttl: 64, tos: 0 };
     let at = at + header.write(&mut frame[at..], 20).unwrap();
-    let pseudo = Sum::pseudo_v4(source, destination, 6, 20);
+    let pseudo = PartialChecksum::pseudo_v4(source, destination, 6, 20);
     let header = tcp::Header {
         source_port: 40_000,
         destination_port: port,
@@ -118,7 +118,7 @@ fn opening(source: &str, destination: &str, port: u16) -> Vec<u8> {
     frame
 }
 
-fn sent(router: &Router, frame: &[u8]) -> Outcome {
+fn sent(router: &Router, frame: &[u8]) -> TestRunResult {
     router.test_run(Side::Container, frame, ANY_INTERFACE).unwrap()
 }
 
@@ -152,7 +152,7 @@ fn policies_are_held_against_on_the_way_out_and_groups_on_the_way_in() {
         ("10.1.0.11", "10.2.0.11", 90, true, false),
         // The group would.
         ("10.1.0.11", "10.2.0.11", 81, false, false),
-        // Nobody is there, here and elsewhere; and nobody has this address here.
+        // No container is there, here and elsewhere; and none has this address here.
         ("10.1.0.11", "10.1.0.99", 80, false, false),
         ("10.1.0.11", "198.51.100.1", 80, false, false),
         ("10.1.0.12", "10.2.0.11", 80, false, false),
@@ -219,7 +219,7 @@ fn tables_are_made_for_what_the_settings_have() {
         let interface = Interface {
             node: node.to_owned(),
             network: "red".to_owned(),
-            place: Place::Node { device: format!("c{number}") },
+            place: InterfaceLocation::Node { device: format!("c{number}") },
             addresses: [address.into()].into(),
             allowed_addresses: Default::default(),
             mac: Mac([2, 1, bytes[0], bytes[1], bytes[2], bytes[3]]),

@@ -26,7 +26,7 @@ use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns, sleep_until};
 use rig_sys::process::die_with_parent;
-use support::{CONGESTION_CONTROL, Field};
+use support::{CONGESTION_CONTROL, TwoNodeTestbed};
 
 const ROUNDS: usize = 11;
 const LENGTH: Duration = Duration::from_secs(1);
@@ -134,7 +134,7 @@ fn transactions(interval_ns: Option<u64>) -> Result<u64> {
 
 /// What a load did and spent in a second, and what the count of it took.
 #[derive(Default)]
-struct Outcome {
+struct LoadCost {
     done: Sample,
     /// CPU seconds of the load's process.
     own: Sample,
@@ -166,7 +166,7 @@ impl Drop for Statistics {
     }
 }
 
-fn once(work: Work, outcome: &mut Outcome) -> Result<()> {
+fn once(work: Work, outcome: &mut LoadCost) -> Result<()> {
     let before = process_cpu_ns();
     outcome.done.push(work.run()? as f64 / work.unit() / LENGTH.as_secs_f64());
     let after = process_cpu_ns();
@@ -174,12 +174,12 @@ fn once(work: Work, outcome: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-fn counted(work: Work, outcome: &mut Outcome, cost: &mut Cost, with_statistics: bool) -> Result<()> {
+fn counted(work: Work, outcome: &mut LoadCost, cost: &mut Cost, with_statistics: bool) -> Result<()> {
     let counting = CpuTime::attach()?;
     let statistics = with_statistics.then(Statistics::switch_on).transpose()?;
     let kernel = counting.run_time_ns()?;
     let begin = counting.read()?;
-    let mut other = Outcome::default();
+    let mut other = LoadCost::default();
     once(work, if with_statistics { &mut other } else { outcome })?;
     let end = counting.read()?;
     let kernel = counting.run_time_ns()? - kernel;
@@ -208,7 +208,7 @@ fn median(sample: &Sample) -> f64 {
 }
 
 fn overhead(rounds: usize) -> Result<Table> {
-    let mut results: [(Outcome, Outcome, Cost); 3] = Default::default();
+    let mut results: [(LoadCost, LoadCost, Cost); 3] = Default::default();
     for round in 0..rounds {
         for (work, (without, with, cost)) in Work::ALL.into_iter().zip(&mut results) {
             // The run that is first finds the caches of the work before, so the two take turns at it.
@@ -254,7 +254,7 @@ fn overhead(rounds: usize) -> Result<Table> {
 
 /// What the count takes from the throughput of a stream that fills both its CPUs.
 fn throughput(rounds: usize) -> Result<String> {
-    let field = Field::new(CONGESTION_CONTROL)?;
+    let field = TwoNodeTestbed::new(CONGESTION_CONTROL)?;
     let cpus: Vec<u32> = (0..2).flat_map(|node| field.testbed.cpus(node).as_slice().to_vec()).collect();
     let window = LONGEST_SLICE * (COUNTS.len() * rounds) as u32;
     let second = Duration::from_secs(1);

@@ -39,12 +39,12 @@ const FAR: &str = "far";
 /// A tool, and the rate that it is to reach in the end: above what it can.
 struct Tool {
     name: &'static str,
-    how: How,
+    how: Generator,
     rate: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+enum Generator {
     Netrig,
     /// With a thread for each interface that receives for it, on the CPU of its node: frames then leave by the socket.
     Threaded,
@@ -52,14 +52,14 @@ enum How {
 }
 
 const TOOLS: [Tool; 3] = [
-    Tool { name: "netrig dperf", how: How::Netrig, rate: 800_000 },
-    Tool { name: "netrig dperf, AF_XDP both ways, threaded", how: How::Threaded, rate: 400_000 },
-    Tool { name: "dperf, AF_XDP both ways", how: How::Dperf, rate: 400_000 },
+    Tool { name: "netrig dperf", how: Generator::Netrig, rate: 800_000 },
+    Tool { name: "netrig dperf, AF_XDP both ways, threaded", how: Generator::Threaded, rate: 400_000 },
+    Tool { name: "dperf, AF_XDP both ways", how: Generator::Dperf, rate: 400_000 },
 ];
 
 /// Connections per second.
 #[derive(Default)]
-struct Outcome {
+struct ConnectionRates {
     /// Opened in the highest second before one with a loss.
     clean: Sample,
     /// Answered in the highest second. Closed ones would be those that were given up, too.
@@ -74,11 +74,11 @@ fn main() -> Result<()> {
     };
     let chosen = |tool: &&Tool| wanted.is_empty() || wanted.iter().any(|word| tool.name.contains(word.as_str()));
     let (present, absent): (Vec<&Tool>, Vec<&Tool>) =
-        TOOLS.iter().filter(chosen).partition(|tool| tool.how != How::Dperf || on_path("dperf"));
+        TOOLS.iter().filter(chosen).partition(|tool| tool.how != Generator::Dperf || on_path("dperf"));
     for tool in absent {
         println!("{} is not on PATH: left out", tool.name);
     }
-    let mut outcomes: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
+    let mut outcomes: Vec<ConnectionRates> = present.iter().map(|_| ConnectionRates::default()).collect();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut outcomes) {
             progress(round, rounds, tool.name);
@@ -109,7 +109,7 @@ fn measure(tool: &Tool, cpus: [u32; 2]) -> Result<(f64, f64)> {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    if tool.how == How::Threaded {
+    if tool.how == Generator::Threaded {
         napi::place(&a, NEAR, &cpus[..1], Urgency::RealTime(1))?;
         napi::place(&b, FAR, &cpus[1..], Urgency::RealTime(1))?;
     }
@@ -125,7 +125,7 @@ fn measure(tool: &Tool, cpus: [u32; 2]) -> Result<(f64, f64)> {
 
 /// The configuration of an end.
 fn file(tool: &Tool, interface: &str, cpu: u32) -> String {
-    let port = if tool.how == How::Dperf { "net_af_xdp00" } else { interface };
+    let port = if tool.how == Generator::Dperf { "net_af_xdp00" } else { interface };
     let (mode, own, gateway, more) = match interface {
         NEAR => {
             let course = format!("cps {}\nslow_start {RAMP}\nwait 1\nduration 2s\n", tool.rate);
@@ -142,12 +142,12 @@ fn start(tool: &Tool, directory: &Path, ns: &NetNs, interface: &str, file: &str,
     let path = directory.join(format!("{interface}.conf"));
     fs::write(&path, file)?;
     let mut command = match tool.how {
-        How::Dperf => {
+        Generator::Dperf => {
             let mut command = Command::new("dperf");
             command.env("DPERF_VDEV", format!("iface={interface},start_queue=0,queue_count=1"));
             command
         }
-        How::Netrig | How::Threaded => {
+        Generator::Netrig | Generator::Threaded => {
             let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
             command.arg("dperf");
             command
@@ -182,7 +182,7 @@ fn read(output: &str) -> Option<(f64, f64)> {
     (most > 0).then_some((clean as f64, most as f64))
 }
 
-fn table(tools: &[&Tool], outcomes: &[Outcome]) -> Table {
+fn table(tools: &[&Tool], outcomes: &[ConnectionRates]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "tool",
@@ -199,7 +199,8 @@ fn table(tools: &[&Tool], outcomes: &[Outcome]) -> Table {
         text
     };
     for (tool, outcome) in tools.iter().zip(outcomes) {
-        let ratio = |of: fn(&Outcome) -> &Sample| format!("{:.2}", median(of(&outcomes[0])) / median(of(outcome)));
+        let ratio =
+            |of: fn(&ConnectionRates) -> &Sample| format!("{:.2}", median(of(&outcomes[0])) / median(of(outcome)));
         table.add_row([
             tool.name.to_owned(),
             span(&outcome.clean),

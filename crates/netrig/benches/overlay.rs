@@ -16,7 +16,7 @@ const TRIALS: usize = 5;
 const WINDOW: &str = "1s";
 
 /// What is aimed at: a figure of one scenario as a multiple of another's.
-struct Aim {
+struct Target {
     what: &'static str,
     own: &'static str,
     other: &'static str,
@@ -39,11 +39,11 @@ enum Bound {
     AtMost(f64),
 }
 
-const fn aim(what: &'static str, [own, other]: [&'static str; 2], figure: Figure, bound: Bound) -> Aim {
-    Aim { what, own, other, figure, bound }
+const fn aim(what: &'static str, [own, other]: [&'static str; 2], figure: Figure, bound: Bound) -> Target {
+    Target { what, own, other, figure, bound }
 }
 
-const AIMS: [Aim; 9] = [
+const AIMS: [Target; 9] = [
     aim("stream / bridge's (D / B)", ["stream-vrouter", "stream-bridge"], Figure::Throughput, Bound::AtLeast(1.05)),
     aim(
         "no segmentation / bridge's (F / E)",

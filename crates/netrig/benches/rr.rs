@@ -22,7 +22,7 @@ use rig_stats::histogram::Histogram;
 use rig_stats::sample::Sample;
 
 use self::support::rounds::Failures;
-use self::support::{Field, arguments, median, on_path, or_dash, progress};
+use self::support::{TwoNodeTestbed, arguments, median, on_path, or_dash, progress};
 
 /// For tools that cannot choose.
 const CONGESTION_CONTROL: &str = "reno";
@@ -36,12 +36,12 @@ const BURST: u32 = 8;
 
 fn main() -> Result<()> {
     let (rounds, wanted) = arguments(ROUNDS);
-    let field = Field::new(CONGESTION_CONTROL)?;
+    let field = TwoNodeTestbed::new(CONGESTION_CONTROL)?;
     let mut loads = loads();
     for load in &mut loads {
         let is_wanted =
             |tool: &Tool| wanted.is_empty() || wanted.iter().any(|w| load.name.contains(w) || tool.name.contains(w));
-        load.tools.retain(|tool| is_wanted(tool) || matches!(tool.how, How::Netrig));
+        load.tools.retain(|tool| is_wanted(tool) || matches!(tool.how, Contender::Netrig));
         // netrig is what the others are compared with: it goes with them, not alone.
         if !load.tools.iter().any(is_wanted) {
             load.tools.clear();
@@ -63,7 +63,7 @@ fn main() -> Result<()> {
                 let name = format!("{}, {}", load.name, tool.name);
                 progress(round, rounds, &name);
                 let measured = match &tool.how {
-                    How::Netrig => run_netrig(&field, &load.load).map(|(record, busy)| {
+                    Contender::Netrig => run_netrig(&field, &load.load).map(|(record, busy)| {
                         let rate =
                             record.transactions.as_ref().map_or(0.0, rig_load::record::TransactionRecord::per_second);
                         // One at a time over one connection: the dearest place for anything more to do.
@@ -72,7 +72,7 @@ fn main() -> Result<()> {
                         }
                         (rate, busy)
                     }),
-                    How::Peer { server, client, figure } => {
+                    Contender::Peer { server, client, figure } => {
                         run_peer(&field, (server.as_slice(), client.as_slice()), figure)
                     }
                 };
@@ -100,12 +100,12 @@ struct Case {
 
 struct Tool {
     name: &'static str,
-    how: How,
+    how: Contender,
     rate: Sample,
     per_cpu_second: Sample,
 }
 
-enum How {
+enum Contender {
     Netrig,
     /// `{}` in a word stands for the server's address.
     Peer {
@@ -124,15 +124,17 @@ enum Figure {
 }
 
 impl Tool {
-    fn new(name: &'static str, how: How) -> Self {
+    fn new(name: &'static str, how: Contender) -> Self {
         Self { name, how, rate: Sample::default(), per_cpu_second: Sample::default() }
     }
 
     /// A program that is not on PATH.
     fn missing(&self) -> Option<&'static str> {
         match &self.how {
-            How::Netrig => None,
-            How::Peer { server, client, .. } => [server[0], client[0]].into_iter().find(|program| !on_path(program)),
+            Contender::Netrig => None,
+            Contender::Peer { server, client, .. } => {
+                [server[0], client[0]].into_iter().find(|program| !on_path(program))
+            }
         }
     }
 }
@@ -155,19 +157,19 @@ fn loads() -> Vec<Case> {
     let burst = Transactions { in_flight: BURST, ..one.clone() };
     let udp = |load: &Transactions| Transactions { congestion_control: None, ..load.clone() };
     let case = |name, load, peers: Vec<Tool>| {
-        let tools = std::iter::once(Tool::new("netrig", How::Netrig)).chain(peers).collect();
+        let tools = std::iter::once(Tool::new("netrig", Contender::Netrig)).chain(peers).collect();
         Case { name, load, tools }
     };
     let netperf = |test, options: &[&'static str]| {
         let client = ["netperf", "-H", "{}", "-t", test, "-l", PEER_SECONDS, "-P", "0", "-v", "0", "--", "-r", "1,1"];
         let client = client.iter().chain(options).copied().collect();
-        Tool::new("netperf", How::Peer { server: vec!["netserver", "-D"], client, figure: Figure::Alone })
+        Tool::new("netperf", Contender::Peer { server: vec!["netserver", "-D"], client, figure: Figure::Alone })
     };
     let neper = |name, program, options: &[&'static str]| {
         let with = |words: &[&'static str]| words.iter().chain(options).copied().collect();
         let server = with(&[program, "-l", PEER_SECONDS]);
         let client = with(&[program, "-c", "-H", "{}", "-l", PEER_SECONDS]);
-        Tool::new(name, How::Peer { server, client, figure: Figure::Key("throughput") })
+        Tool::new(name, Contender::Peer { server, client, figure: Figure::Key("throughput") })
     };
     vec![
         case(
@@ -197,7 +199,7 @@ fn loads() -> Vec<Case> {
 }
 
 /// The requester's record, and CPU seconds for each second of the window.
-fn run_netrig(field: &Field, load: &Load) -> Result<(WorkerRecord, f64)> {
+fn run_netrig(field: &TwoNodeTestbed, load: &Load) -> Result<(WorkerRecord, f64)> {
     let cool_down = Duration::from_millis(300);
     let phases = Phases { warm_up: WARM_UP, window: WINDOW, cool_down, interval: Duration::from_secs(1) };
     let mut running = field.start_netrig(load, phases)?;
@@ -208,7 +210,7 @@ fn run_netrig(field: &Field, load: &Load) -> Result<(WorkerRecord, f64)> {
 }
 
 /// Transactions per second, and CPU seconds for each second in full swing.
-fn run_peer(field: &Field, (server, client): (&[&str], &[&str]), figure: &Figure) -> Result<(f64, f64)> {
+fn run_peer(field: &TwoNodeTestbed, (server, client): (&[&str], &[&str]), figure: &Figure) -> Result<(f64, f64)> {
     let _server = field.start_server(server)?;
     let mut client = field.start_peer(client, &field.sender, Stdio::piped())?;
     std::thread::sleep(WARM_UP);
@@ -229,7 +231,7 @@ fn run_peer(field: &Field, (server, client): (&[&str], &[&str]), figure: &Figure
     Ok((rate, busy))
 }
 
-fn observe(field: &Field) -> Result<f64> {
+fn observe(field: &TwoNodeTestbed) -> Result<f64> {
     let (begun, before) = (Instant::now(), field.cpu_seconds()?);
     std::thread::sleep(WINDOW);
     Ok((field.cpu_seconds()? - before) / begun.elapsed().as_secs_f64())
@@ -282,7 +284,7 @@ fn report(loads: &[Case], rounds: usize) -> String {
         "netrig's rate per CPU second to its",
     ]);
     for load in loads {
-        let own = load.tools.iter().find(|tool| matches!(tool.how, How::Netrig));
+        let own = load.tools.iter().find(|tool| matches!(tool.how, Contender::Netrig));
         for tool in &load.tools {
             let ratio = |of: fn(&Tool) -> &Sample| own.map_or(f64::NAN, |own| median(of(own)) / median(of(tool)));
             let cells = [

@@ -96,14 +96,14 @@ impl Arm {
 }
 
 /// In force as long as it lives.
-struct InForce<'a> {
+struct ActiveSetup<'a> {
     lab: &'a Lab,
     spreader: Option<Spreader>,
     irqbalance: Option<Child>,
     masked: bool,
 }
 
-impl<'a> InForce<'a> {
+impl<'a> ActiveSetup<'a> {
     fn new(lab: &'a Lab, arm: Arm) -> Result<Self> {
         let mut new = Self { lab, spreader: None, irqbalance: None, masked: false };
         match arm {
@@ -137,7 +137,7 @@ impl<'a> InForce<'a> {
     }
 }
 
-impl Drop for InForce<'_> {
+impl Drop for ActiveSetup<'_> {
     fn drop(&mut self) {
         if let Some(irqbalance) = &mut self.irqbalance {
             let _gone = irqbalance.kill();
@@ -295,7 +295,7 @@ struct Trial {
 }
 
 fn trial(lab: &Lab, arm: Arm, clock: &CpuTime, time: Duration) -> Result<(Trial, Option<Status>)> {
-    let mut in_force = InForce::new(lab, arm)?;
+    let mut in_force = ActiveSetup::new(lab, arm)?;
     // Idle for long enough to be parked.
     thread::sleep(Duration::from_millis(1500));
     let streams = Streams::begin(lab, Some(LOW))?;

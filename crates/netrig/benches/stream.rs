@@ -20,7 +20,7 @@ use anyhow::{Result, bail};
 use rig_load::plan::{Engine, Load, Phases, ReceiveMode, SendMode};
 use rig_stats::sample::Sample;
 use support::rounds::Failures;
-use support::{CONGESTION_CONTROL, Field, Outcome, arguments, median, on_path, progress, stream, table};
+use support::{CONGESTION_CONTROL, ToolFigures, TwoNodeTestbed, arguments, median, on_path, progress, stream, table};
 
 const ROUNDS: usize = 5;
 const WARM_UP: Duration = Duration::from_millis(800);
@@ -38,13 +38,13 @@ const WITHOUT: &str = "-bpf,-perfmon,-sys_admin";
 
 fn main() -> Result<()> {
     let (rounds, wanted) = arguments(ROUNDS);
-    let bench = Bench(Field::new(CONGESTION_CONTROL)?);
+    let bench = Bench(TwoNodeTestbed::new(CONGESTION_CONTROL)?);
     let chosen = tools().into_iter().filter(|tool| wanted.is_empty() || wanted.iter().any(|w| tool.name.contains(w)));
     let (present, absent): (Vec<Tool>, Vec<Tool>) = chosen.partition(Tool::is_present);
     for tool in &absent {
         println!("{} is not on PATH: left out", tool.name);
     }
-    let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
+    let mut results: Vec<ToolFigures> = present.iter().map(|_| ToolFigures::default()).collect();
     let mut failures = Failures::default();
     let mut by_round = vec![vec![None; present.len()]; rounds];
     for round in 1..=rounds {
@@ -98,10 +98,10 @@ fn ratios(tools: &[Tool], by_round: &[Vec<Option<f64>>]) -> String {
 /// A tool with the way to run it.
 struct Tool {
     name: &'static str,
-    how: How,
+    how: Contender,
 }
 
-enum How {
+enum Contender {
     Netrig {
         engine: Engine,
         connections: u32,
@@ -117,11 +117,11 @@ enum How {
 
 fn tools() -> Vec<Tool> {
     let netrig = |name, engine, connections, send, receive| {
-        let how = How::Netrig { engine, connections, send, receive };
+        let how = Contender::Netrig { engine, connections, send, receive };
         Tool { name, how }
     };
     let copies = |name, engine, connections| netrig(name, engine, connections, SendMode::Copy, ReceiveMode::Copy);
-    let peer = |name, server, client| Tool { name, how: How::Peer { server, client } };
+    let peer = |name, server, client| Tool { name, how: Contender::Peer { server, client } };
     let uring = Engine::Uring { outstanding: 2 };
     vec![
         copies("netrig", Engine::Blocking, 1),
@@ -174,25 +174,25 @@ fn tools() -> Vec<Tool> {
 impl Tool {
     /// Whether it is a tool of another project.
     fn is_peer(&self) -> bool {
-        matches!(self.how, How::Peer { .. }) && !self.name.starts_with("netrig")
+        matches!(self.how, Contender::Peer { .. }) && !self.name.starts_with("netrig")
     }
 
     fn is_present(&self) -> bool {
         match self.how {
-            How::Netrig { .. } => true,
-            How::Peer { server, client } => [server[0], client[0]].iter().all(|program| on_path(program)),
+            Contender::Netrig { .. } => true,
+            Contender::Peer { server, client } => [server[0], client[0]].iter().all(|program| on_path(program)),
         }
     }
 }
 
-struct Bench(Field);
+struct Bench(TwoNodeTestbed);
 
 impl Bench {
     /// Gbit/s on the wire and CPU seconds for each 10^9 bytes.
     fn measure(&self, tool: &Tool) -> Result<(f64, f64)> {
         let field = &self.0;
         match tool.how {
-            How::Netrig { engine, connections, send, receive } => {
+            Contender::Netrig { engine, connections, send, receive } => {
                 let cool_down = Duration::from_millis(300);
                 let interval = Duration::from_secs(1);
                 let phases = Phases { warm_up: WARM_UP, window: WINDOW, cool_down, interval };
@@ -203,7 +203,7 @@ impl Bench {
                 running.finish()?;
                 Ok(result)
             }
-            How::Peer { server, client } => {
+            Contender::Peer { server, client } => {
                 let _server = field.start_peer(server, &field.receiver, Stdio::null())?;
                 field.wait_for_listener()?;
                 let mut client = field.start_peer(client, &field.sender, Stdio::null())?;
@@ -241,7 +241,7 @@ struct Reading {
     cpu_seconds: f64,
 }
 
-fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
+fn report(tools: &[Tool], results: &[ToolFigures], rounds: usize) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,

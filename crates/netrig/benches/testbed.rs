@@ -23,7 +23,7 @@ use rig_testbed::{Placement, Testbed, partition_cpus};
 use serde_json::json;
 
 const ROUNDS: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const PORT: u16 = 5001;
 /// Readings of a sampler, and how far apart: caches are as cold as between the readings of a trial.
 const READINGS: usize = 200;
@@ -88,18 +88,18 @@ fn measure(path: Path, cpus: &[CpuSet]) -> Result<(Duration, Duration)> {
     let address = SocketAddr::from((topology.address(&ends[1]).context("no address")?, PORT));
     let place = |end: &Endpoint| testbed.endpoint(end).map(|(place, _)| place).context("no endpoint");
     let listener = place(&ends[1])?.ns.run(|| TcpListener::bind(address))??;
-    let stream = place(&ends[0])?.ns.run(|| TcpStream::connect_timeout(&address, PATIENCE))??;
+    let stream = place(&ends[0])?.ns.run(|| TcpStream::connect_timeout(&address, TIMEOUT))??;
     let up = begun.elapsed();
     drop((listener, stream));
 
-    let node = testbed.places(1).next().context("no second node")?;
+    let node = testbed.namespaces(1).next().context("no second node")?;
     let kept = NetNs::open(format!("/proc/self/fd/{}", node.ns.raw_fd()))?;
     let counters = NamespaceCounters::open(&kept)?;
     let begun = Instant::now();
     drop(testbed);
     // The wire goes with its other end, whose namespace nothing holds any more.
     while counters.interfaces()?.contains_key(rig_testbed::UPLINK) {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             bail!("its interfaces do not vanish");
         }
         std::thread::sleep(Duration::from_micros(200));

@@ -17,7 +17,7 @@ use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases};
 use rig_load::record::WorkerRecord;
 use serde_json::Value;
 use support::rounds::Failures;
-use support::{Field, Outcome, arguments, median, on_path, progress, table};
+use support::{ToolFigures, TwoNodeTestbed, arguments, median, on_path, progress, table};
 
 const MESSAGE: u32 = 1400;
 /// As many datagrams as the largest IP packet holds.
@@ -27,18 +27,18 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(2);
 /// What a peer is told to run for: warm-up, window, and a second in which it comes to its end.
 const PEER_SECONDS: &str = "4";
-/// How much longer a peer may take.
+/// Contender much longer a peer may take.
 const PEER_TIMEOUT: Duration = Duration::from_secs(15);
 
 fn main() -> Result<()> {
     let (rounds, wanted) = arguments(ROUNDS);
-    let field = Field::new("reno")?;
+    let field = TwoNodeTestbed::new("reno")?;
     let chosen = tools().into_iter().filter(|tool| wanted.is_empty() || wanted.iter().any(|w| tool.name.contains(w)));
     let (present, absent): (Vec<Tool>, Vec<Tool>) = chosen.partition(Tool::is_present);
     for tool in &absent {
         println!("{} is not on PATH: left out", tool.name);
     }
-    let mut results: Vec<Outcome> = present.iter().map(|_| Outcome::default()).collect();
+    let mut results: Vec<ToolFigures> = present.iter().map(|_| ToolFigures::default()).collect();
     let mut failures = Failures::default();
     for round in 1..=rounds {
         for (tool, outcome) in present.iter().zip(&mut results) {
@@ -61,10 +61,10 @@ fn main() -> Result<()> {
 /// A tool with the way to run it.
 struct Tool {
     name: &'static str,
-    how: How,
+    how: Contender,
 }
 
-enum How {
+enum Contender {
     Netrig { batch: u32, segments: u32, coalesce: bool },
     Iperf3,
     Netperf,
@@ -73,30 +73,30 @@ enum How {
 const IPERF3: &str = "iperf3 -u -b 0";
 
 fn tools() -> Vec<Tool> {
-    let netrig = |name, batch, segments, coalesce| Tool { name, how: How::Netrig { batch, segments, coalesce } };
+    let netrig = |name, batch, segments, coalesce| Tool { name, how: Contender::Netrig { batch, segments, coalesce } };
     vec![
         netrig("netrig, GSO and GRO", 1, SEGMENTS, true),
         netrig("netrig, GSO", 1, SEGMENTS, false),
         netrig("netrig, 32 a call", 32, 1, false),
         netrig("netrig, one a call", 1, 1, false),
-        Tool { name: IPERF3, how: How::Iperf3 },
-        Tool { name: "netperf UDP_STREAM", how: How::Netperf },
+        Tool { name: IPERF3, how: Contender::Iperf3 },
+        Tool { name: "netperf UDP_STREAM", how: Contender::Netperf },
     ]
 }
 
 impl Tool {
     fn is_present(&self) -> bool {
         match self.how {
-            How::Netrig { .. } => true,
-            How::Iperf3 => on_path("iperf3"),
-            How::Netperf => on_path("netperf") && on_path("netserver"),
+            Contender::Netrig { .. } => true,
+            Contender::Iperf3 => on_path("iperf3"),
+            Contender::Netperf => on_path("netperf") && on_path("netserver"),
         }
     }
 
     /// Gbit/s that the receiver took, and CPUs that both nodes kept busy.
-    fn measure(&self, field: &Field) -> Result<(f64, f64)> {
+    fn measure(&self, field: &TwoNodeTestbed) -> Result<(f64, f64)> {
         match self.how {
-            How::Netrig { batch, segments, coalesce } => {
+            Contender::Netrig { batch, segments, coalesce } => {
                 let cool_down = Duration::from_millis(300);
                 let phases = Phases { warm_up: WARM_UP, window: WINDOW, cool_down, interval: WINDOW };
                 let mut running = field.start_netrig(&load(batch, segments, coalesce), phases)?;
@@ -106,14 +106,14 @@ impl Tool {
                 let receiver = records.first().context("no record of the receiver")?;
                 Ok((WorkerRecord::bits_per_second(receiver) / 1e9, cpus))
             }
-            How::Iperf3 => {
+            Contender::Iperf3 => {
                 let message = MESSAGE.to_string();
                 let client = ["iperf3", "-u", "-b", "0", "-l", &message, "-c", "{}", "-t", PEER_SECONDS];
                 let server = ["iperf3", "-s", "-1", "-J"];
                 let (text, _, cpus) = run_peers(field, &server, &client)?;
                 Ok((of_iperf3(&text).context("read what iperf3's server says")?, cpus))
             }
-            How::Netperf => {
+            Contender::Netperf => {
                 let message = MESSAGE.to_string();
                 // -R 1: netperf would else not route, and so not send through a gateway.
                 let test = ["netperf", "-H", "{}", "-t", "UDP_STREAM", "-l", PEER_SECONDS, "--"];
@@ -143,14 +143,14 @@ fn load(batch: u32, segments: u32, coalesce: bool) -> Load {
 }
 
 /// CPUs that both nodes keep busy over the window that begins now.
-fn observe(field: &Field) -> Result<f64> {
+fn observe(field: &TwoNodeTestbed) -> Result<f64> {
     let (began, before) = (Instant::now(), field.cpu_seconds()?);
     std::thread::sleep(WINDOW);
     Ok((field.cpu_seconds()? - before) / began.elapsed().as_secs_f64())
 }
 
 /// What the server and the client wrote, and the CPUs that were busy meanwhile.
-fn run_peers(field: &Field, server: &[&str], client: &[&str]) -> Result<(String, String, f64)> {
+fn run_peers(field: &TwoNodeTestbed, server: &[&str], client: &[&str]) -> Result<(String, String, f64)> {
     let mut server = field.start_peer(server, &field.receiver, Stdio::piped())?;
     field.wait_for_listener()?;
     let mut client = field.start_peer(client, &field.sender, Stdio::piped())?;
@@ -165,8 +165,8 @@ fn run_peers(field: &Field, server: &[&str], client: &[&str]) -> Result<(String,
         std::thread::sleep(Duration::from_millis(20));
     }
     // A server that serves once has ended or is about to; another one is told to.
-    let patience = Instant::now() + Duration::from_secs(1);
-    while server.0.try_wait()?.is_none() && Instant::now() < patience {
+    let time_limit = Instant::now() + Duration::from_secs(1);
+    while server.0.try_wait()?.is_none() && Instant::now() < time_limit {
         std::thread::sleep(Duration::from_millis(20));
     }
     let _ = server.0.kill();
@@ -203,7 +203,7 @@ fn of_netperf(text: &str) -> Result<f64> {
     }
 }
 
-fn report(tools: &[Tool], results: &[Outcome], rounds: usize) -> String {
+fn report(tools: &[Tool], results: &[ToolFigures], rounds: usize) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,

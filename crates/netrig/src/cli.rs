@@ -269,7 +269,7 @@ impl Cli {
             Command::Rr(args) => ends::rr(args),
             Command::Udp(args) => ends::udp(args),
             Command::Serve(args) => ends::serve(&args),
-            Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::CalledAs::Plain).execute(&arguments),
+            Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::ProgramName::Plain).execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),

@@ -12,7 +12,7 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 use jiff::Timestamp;
 use netrig_tools::dperf;
 use netrig_tools::ntttcp::{self, Dialect};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::print;
 
 use crate::tool::VROUTER;

@@ -9,7 +9,7 @@ use rig_cli::exit::{Exit, Failure};
 /// The tool that the program was called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
-    Ntttcp(ntttcp::CalledAs),
+    Ntttcp(ntttcp::ProgramName),
     Dperf,
     Ipvsadm,
     /// A listing of the overlay router.
@@ -28,7 +28,7 @@ impl Tool {
             "ipvsadm" => Some(Self::Ipvsadm),
             name => {
                 let listing = VROUTER.iter().find(|known| **known == name).map(|known| Self::Vrouter(known));
-                listing.or_else(|| ntttcp::CalledAs::of(name).map(Self::Ntttcp))
+                listing.or_else(|| ntttcp::ProgramName::of(name).map(Self::Ntttcp))
             }
         }
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn the_name_of_a_link_chooses_the_tool() {
-        use ntttcp::CalledAs::{Plain, Receiver, Sender};
+        use ntttcp::ProgramName::{Plain, Receiver, Sender};
         for (program, tool) in [
             ("ntttcp", Some(Tool::Ntttcp(Plain))),
             ("/usr/local/bin/NTttcp.exe", Some(Tool::Ntttcp(Plain))),

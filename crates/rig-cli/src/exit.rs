@@ -31,7 +31,7 @@ impl From<Exit> for ExitCode {
 /// The user asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stopped by the user")]
-pub struct Stopped;
+pub struct StoppedByUser;
 
 /// An error with the status that the program ends with.
 #[derive(Debug)]
@@ -82,17 +82,17 @@ fn causes(error: &anyhow::Error) -> String {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        let exit = if error.is::<Stopped>() { Exit::Stopped } else { Exit::Failed };
+        let exit = if error.is::<StoppedByUser>() { Exit::Stopped } else { Exit::Failed };
         Self::new(exit, error)
     }
 }
 
 /// Gives an error its exit status.
-pub trait OrExit<T> {
+pub trait ExitContext<T> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<anyhow::Error>> OrExit<T> for Result<T, E> {
+impl<T, E: Into<anyhow::Error>> ExitContext<T> for Result<T, E> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure> {
         self.map_err(|error| Failure::new(exit, error))
     }

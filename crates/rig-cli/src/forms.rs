@@ -12,7 +12,7 @@ use crate::source::Spanned;
 
 /// A text, or a table with more to say.
 #[derive(Debug)]
-pub enum TextOr<T> {
+pub enum TextOrTable<T> {
     Text(String),
     Table(T),
 }
@@ -77,35 +77,35 @@ impl<T> OneOrMany<T> {
 }
 
 // By hand, because serde's untagged enums forget where things were and what was wrong with them.
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOr<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for TextOrTable<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
+        struct UntaggedVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
-            type Value = TextOr<T>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for UntaggedVisitor<T> {
+            type Value = TextOrTable<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or a table")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(TextOr::Text(text.to_owned()))
+                Ok(TextOrTable::Text(text.to_owned()))
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(TextOr::Table)
+                T::deserialize(MapAccessDeserializer::new(map)).map(TextOrTable::Table)
             }
         }
 
-        deserializer.deserialize_any(Either(PhantomData))
+        deserializer.deserialize_any(UntaggedVisitor(PhantomData))
     }
 }
 
 impl<'de, T: Item + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either<T>(PhantomData<T>);
+        struct UntaggedVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for Either<T> {
+        impl<'de, T: Item + Deserialize<'de>> Visitor<'de> for UntaggedVisitor<T> {
             type Value = OneOrMany<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -132,7 +132,7 @@ impl<'de, T: Item + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
             }
         }
 
-        deserializer.deserialize_any(Either(PhantomData))
+        deserializer.deserialize_any(UntaggedVisitor(PhantomData))
     }
 }
 

@@ -61,7 +61,7 @@ fn takes_control(variable: impl Fn(&'static str) -> Option<OsString>) -> bool {
 }
 
 /// By the first of LC_ALL, LC_CTYPE and LANG that is set (locale(7)). Where none is, which is so in containers and services,
-/// whoever reads is taken to read UTF-8.
+/// the reader is taken to read UTF-8.
 pub fn has_only_ascii(variable: impl Fn(&'static str) -> Option<OsString>) -> bool {
     let set = |name| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anyhow::Context;
 
-use crate::exit::{Exit, Failure, OrExit};
+use crate::exit::{Exit, ExitContext, Failure};
 use crate::look::{in_columns, shown};
 use crate::visible::visible;
 
@@ -17,7 +17,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     print_on(text).map(drop)
 }
 
-/// The same for who goes on and on; `false` when nobody reads any more.
+/// As [`print()`], for commands that go on; `false` when the reader has closed its end.
 ///
 /// # Errors
 /// As [`print()`].
@@ -42,7 +42,7 @@ pub fn width() -> usize {
     rig_sys::process::terminal_width().filter(|_| terminal).unwrap_or(80).into()
 }
 
-/// Writes a line to standard error, with what would act on its reader made visible. Nobody may be left to read it, which is no reason to end otherwise.
+/// Writes a line to standard error, with what would act on its reader made visible. Its reader may have closed it, which is no reason to end otherwise.
 pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", shown(&visible(&text.to_string())));
 }
@@ -60,7 +60,7 @@ pub fn tell(text: impl Display) {
 /// As [`print()`] sees the end of writing.
 ///
 /// # Errors
-/// When it failed for another reason than that nobody reads any more, with [`Exit::Failed`].
+/// When it failed for another reason than a closed reader, with [`Exit::Failed`].
 pub fn done_or_closed(result: io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -19,7 +19,7 @@ use rig_datapath::balancer::Clock;
 use rig_datapath::balancer::replay::{self, Packet, ReplayProgram};
 use rig_datapath::test_run::Verdict;
 
-use cases::{Case, Expected};
+use cases::{Case, ExpectedResult};
 use lab::Lab;
 
 const ROUNDS: usize = 9;
@@ -36,11 +36,11 @@ impl Times {
     }
 }
 
-fn verdict(expected: &Expected) -> Verdict {
+fn verdict(expected: &ExpectedResult) -> Verdict {
     match expected {
-        Expected::Sent(_) | Expected::Begun(_) => Verdict::Transmit,
-        Expected::Dropped(_) => Verdict::Drop,
-        Expected::Left(_) => Verdict::Pass,
+        ExpectedResult::Sent(_) | ExpectedResult::Begun(_) => Verdict::Transmit,
+        ExpectedResult::Dropped(_) => Verdict::Drop,
+        ExpectedResult::Left(_) => Verdict::Pass,
     }
 }
 

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use frames::{Frame, L4};
 use rig_datapath::vrouter::{
-    Action, Also, Config, Encapsulation, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side, Sizes,
-    Timeouts, Tunnel, Underlay, Verdict, Vni, Vrf, replay,
+    Action, Config, Encapsulation, FlowActions, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Router, Rule, Side,
+    Sizes, Timeouts, Tunnel, Underlay, Verdict, Vni, Vrf, replay,
 };
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
@@ -62,7 +62,7 @@ fn list(changed: u32) -> List {
             ports: 0..=65_535,
             remote: remote(number + changed),
             action: Action::Allow,
-            also: Also::default(),
+            flow_actions: FlowActions::default(),
         })
         .collect();
     rules.push(Rule {
@@ -70,7 +70,7 @@ fn list(changed: u32) -> List {
         ports: 1..=65_535,
         remote: BTreeSet::new(),
         action: Action::Allow,
-        also: Also::default(),
+        flow_actions: FlowActions::default(),
     });
     List { rules, otherwise: Action::Deny }
 }

@@ -14,9 +14,9 @@ mod lab;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use rig_datapath::balancer::stages::{self, Flows, Stage};
+use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    Backend, Clock, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts,
+    Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
@@ -52,7 +52,8 @@ fn new_connections(lab: &Lab, what: &str, to: &str, network: u8) -> u128 {
     let mut times: Vec<_> = (0..ROUNDS as u8)
         .map(|round| {
             let few = Flows::Many { count: EACH, first: Ipv4Addr::new(10, network, round, 1), jump: false };
-            let run = stages::run(&lab.balancer, Stage::Forward, &syn, Some(lab.interface), few, EACH as u32).unwrap();
+            let run = stages::run(&lab.balancer, ProcessingStage::Forward, &syn, Some(lab.interface), few, EACH as u32)
+                .unwrap();
             assert_eq!(run.verdict, Verdict::Transmit, "{what}");
             run.each.as_nanos()
         })
@@ -79,13 +80,13 @@ fn main() {
         protocol: Protocol::Tcp,
         address: address.parse().unwrap(),
         scheduler,
-        forward: Forward::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
+        forward: ForwardingMethod::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
         backends,
         limit: None,
         timeouts: Timeouts::default(),
-        expire: Expire::Never,
+        expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
-        reuse: Reuse::Reschedule,
+        reuse: PortReuse::Reschedule,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),
@@ -125,15 +126,15 @@ fn main() {
     };
     println!("one flow, hot, towards the backend:");
     let verdicts = [Verdict::Pass, Verdict::Pass, Verdict::Pass, Verdict::Transmit, Verdict::Transmit];
-    let hot: Vec<u128> = Stage::ALL
+    let hot: Vec<u128> = ProcessingStage::ALL
         .into_iter()
         .zip(verdicts)
         .map(|(stage, verdict)| median(stage, &ack, Flows::One, REPEAT, verdict))
         .collect();
     let empty = hot[0];
     println!("one flow, hot, towards the client:");
-    median(Stage::Lookup, &answer, Flows::One, REPEAT, Verdict::Transmit);
-    let hot_back = median(Stage::Forward, &answer, Flows::One, REPEAT, Verdict::Transmit);
+    median(ProcessingStage::Lookup, &answer, Flows::One, REPEAT, Verdict::Transmit);
+    let hot_back = median(ProcessingStage::Forward, &answer, Flows::One, REPEAT, Verdict::Transmit);
 
     println!("new connections into a table that is nearly empty:");
     let new_rr = new_connections(&lab, "round robin", "10.0.0.200:80", 9);
@@ -147,7 +148,8 @@ fn main() {
     let begun = Instant::now();
     // In parts, because a test run cannot be interrupted.
     let first =
-        stages::run(&lab.balancer, Stage::Forward, &syn, Some(lab.interface), all(false), count as u32).unwrap();
+        stages::run(&lab.balancer, ProcessingStage::Forward, &syn, Some(lab.interface), all(false), count as u32)
+            .unwrap();
     println!("  {:5} ns each, {:.2} s in all", first.each.as_nanos(), begun.elapsed().as_secs_f64());
     assert_eq!(first.verdict, Verdict::Transmit);
     let connections = lab.balancer.services().unwrap()[0].traffic.connections;
@@ -157,14 +159,14 @@ fn main() {
     );
 
     println!("{count} connections, visited in an order that jumps about:");
-    median(Stage::Headers, &ack, all(true), count as u32, Verdict::Pass);
-    median(Stage::Lookup, &ack, all(true), count as u32, Verdict::Transmit);
-    let cold = median(Stage::Forward, &ack, all(true), count as u32, Verdict::Transmit);
+    median(ProcessingStage::Headers, &ack, all(true), count as u32, Verdict::Pass);
+    median(ProcessingStage::Lookup, &ack, all(true), count as u32, Verdict::Transmit);
+    let cold = median(ProcessingStage::Forward, &ack, all(true), count as u32, Verdict::Transmit);
     let answers = stages::collect_replies(&lab.balancer).unwrap();
     println!("answers to {answers} connections, in an order that jumps about:");
     let out = Flows::Replies { count: answers };
-    median(Stage::Headers, &answer, out, answers as u32, Verdict::Pass);
-    median(Stage::Lookup, &answer, out, answers as u32, Verdict::Transmit);
+    median(ProcessingStage::Headers, &answer, out, answers as u32, Verdict::Pass);
+    median(ProcessingStage::Lookup, &answer, out, answers as u32, Verdict::Transmit);
     // Time stands still but for a second between rounds, in ticks of 2^27 ns.
     let mut tick = (rig_sys::clock::monotonic_ns() >> 27) as u32;
     let mut outward = |what: &str, watched: bool| {
@@ -173,7 +175,8 @@ fn main() {
             lab.balancer.set_clock(Clock::Fixed(tick)).unwrap();
             lab.balancer.pretend_watched(if watched { u32::MAX } else { 0 }, 1).unwrap();
             let run =
-                stages::run(&lab.balancer, Stage::Forward, &answer, Some(lab.interface), out, answers as u32).unwrap();
+                stages::run(&lab.balancer, ProcessingStage::Forward, &answer, Some(lab.interface), out, answers as u32)
+                    .unwrap();
             assert_eq!(run.verdict, Verdict::Transmit, "{what}");
             run.each.as_nanos()
         };
@@ -227,7 +230,10 @@ fn main() {
     for (what, aim, is) in aims {
         println!("  {what:<46} {aim:4} ns  {is:5} ns  {}", if is <= aim { "held" } else { "not held" });
     }
-    println!("  an answer whose way nobody watches, above the empty program: {} ns", cold_back_unwatched - empty);
+    println!(
+        "  an answer on a connection that is not watched, above the empty program: {} ns",
+        cold_back_unwatched - empty
+    );
     // 1.2 GB for eight million.
     let (aim, is) = (150, memory.total() / u64::from(sizes.connections));
     println!("  {:<46} {aim:4} B   {is:5} B   {}", "maps, a connection", if is <= aim { "held" } else { "not held" });

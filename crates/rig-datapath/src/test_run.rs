@@ -38,7 +38,7 @@ impl From<u32> for Verdict {
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TestRunResult {
     pub verdict: Verdict,
     /// The whole frame, as the last repetition left it.
     pub frame: Vec<u8>,
@@ -61,7 +61,7 @@ pub fn run(
     frame: &[u8],
     interface: Option<u32>,
     repeat: u32,
-) -> Result<Outcome, Error> {
+) -> Result<TestRunResult, Error> {
     let mut out = vec![0; frame.len() + GROWTH];
     // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex.
     let words = [0, frame.len() as u32, 0, interface.unwrap_or(0), 0, 0];
@@ -74,7 +74,7 @@ pub fn run(
         ..ProgramInput::default()
     };
     let output = all_repetitions(object, program, input)?;
-    Ok(Outcome {
+    Ok(TestRunResult {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
         each: output.duration,

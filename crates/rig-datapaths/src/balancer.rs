@@ -5,15 +5,15 @@ mod settings;
 
 use anyhow::Result;
 use netrig_lb::BALANCER;
-use netrig_lb::message::{Forward, Protocol as Carried, Reply, Request, ServiceEntry, Status};
-use rig_datapath::balancer::{Balancer as Programs, Generic, Sizes};
+use netrig_lb::message::{ForwardingMethod, Protocol as LbProtocol, Reply, Request, ServiceEntry, Status};
+use rig_datapath::balancer::{Balancer as Programs, GenericXdp, Sizes};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
-    Asked, BackendState, Command, Control, Datapath, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess,
-    ServiceState, Settings, Site, Start, Starting, State,
+    BackendState, Command, Control, Datapath, DatapathRequest, Machine, Missing, Mistake, Process, ServiceAgent,
+    ServiceProcess, ServiceState, Settings, Site, Start, Starting, State,
 };
 use rig_testbed::host::Host;
 use serde_json::{Map, Value};
@@ -32,7 +32,7 @@ impl Datapath for Balancer {
         "balancer"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         stands_between(self.name(), asked)?;
         settings::validate(asked)
     }
@@ -49,7 +49,7 @@ impl Datapath for Balancer {
         let index = link.index("lb")?;
         here.run(|| -> Result<()> {
             let mut programs = Programs::load(SMALL)?;
-            programs.attach(index, Generic::Refused).map(drop)?;
+            programs.attach(index, GenericXdp::Refused).map(drop)?;
             Ok(())
         })?
     }
@@ -131,10 +131,10 @@ impl Control for Balancing {
 
 fn state(entry: &ServiceEntry) -> ServiceState {
     let forward = match entry.forward {
-        Forward::FullNat => "FullNat",
-        Forward::Nat => "Masq",
-        Forward::Route => "Route",
-        Forward::Tunnel => "Tunnel",
+        ForwardingMethod::FullNat => "FullNat",
+        ForwardingMethod::Nat => "Masq",
+        ForwardingMethod::Route => "Route",
+        ForwardingMethod::Tunnel => "Tunnel",
     };
     let backends = entry.backends.iter().map(|backend| BackendState {
         address: backend.address.to_string(),
@@ -145,8 +145,8 @@ fn state(entry: &ServiceEntry) -> ServiceState {
     });
     ServiceState {
         protocol: match entry.key.protocol {
-            Carried::Tcp => "TCP".to_owned(),
-            Carried::Udp => "UDP".to_owned(),
+            LbProtocol::Tcp => "TCP".to_owned(),
+            LbProtocol::Udp => "UDP".to_owned(),
         },
         address: entry.key.address.to_string(),
         scheduler: entry.scheduler.clone(),

@@ -18,8 +18,8 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
 use rig_testbed::datapath::{
-    Asked, Attach, BackendState, Command as CommandOf, Counters, Datapath, Live, Machine, Missing, Mistake, Process,
-    Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
+    Attach, BackendState, Command as CommandOf, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake,
+    Process, Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ use super::arguments::{Weight, is_meant, read};
 use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, node, none};
 
 /// How long it may take to listen.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// A socket of the abstract namespace, which is the network namespace's (unix(7)).
 const STATISTICS: &str = "netrig-haproxy";
 /// `sun_path` without its first byte.
@@ -47,11 +47,11 @@ impl Datapath for Haproxy {
         "haproxy"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         carries_as_it_is(self.name(), asked)
     }
 
-    fn impossible(&self, asked: &Asked<'_>) -> Option<Missing> {
+    fn impossible(&self, asked: &DatapathRequest<'_>) -> Option<Missing> {
         let is_udp = asked.services.is_some_and(|services| services.protocol == Protocol::Udp);
         is_udp.then(|| Missing::new("HAProxy carries TCP only", "choose another path for UDP"))
     }
@@ -104,7 +104,7 @@ impl Proxy {
         if services.protocol == Protocol::Udp {
             bail!("HAProxy carries TCP only: choose another path for UDP");
         }
-        // It listens, so the addresses have to be somebody's here.
+        // It listens, so the addresses have to be on an interface here.
         let mut netlink = node::netlink()?;
         let mut addresses: Vec<IpAddr> = services.addresses.iter().map(SocketAddr::ip).collect();
         addresses.dedup();
@@ -118,7 +118,7 @@ impl Proxy {
             // Its connections to servers are closed by it, and their ports must not rest for a minute each.
             ("net.ipv4.tcp_max_tw_buckets", "1024"),
         ])?;
-        // All that can fail comes before the process, which nobody would end.
+        // All that can fail comes before the process, which nothing would end.
         let version = node::output("haproxy", &["-v"], "")?;
         let (configuration, listening) = (configuration(services, site.cpus())?, NsFile::here("netstat")?);
         let (said, says) = io::pipe().context("make a pipe")?;
@@ -148,14 +148,14 @@ impl Proxy {
     }
 
     fn wait_until_it_listens(&self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         // All that it listens to is bound before its socket answers.
         while self.try_to_ask("show info").is_err() {
             if let Some(end) = self.end()? {
                 return Err(end);
             }
             if Instant::now() > deadline {
-                bail!("haproxy does not listen after {} s: {}", PATIENCE.as_secs(), self.errors.last_lines());
+                bail!("haproxy does not listen after {} s: {}", TIMEOUT.as_secs(), self.errors.last_lines());
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -189,7 +189,7 @@ impl Proxy {
         name[..STATISTICS.len()].copy_from_slice(STATISTICS.as_bytes());
         let address = UnixAddress::from_abstract_name(name).context("name haproxy's socket")?;
         let mut stream = UnixStream::connect_addr(&address).context("ask haproxy")?;
-        stream.set_read_timeout(Some(PATIENCE)).context("ask haproxy")?;
+        stream.set_read_timeout(Some(TIMEOUT)).context("ask haproxy")?;
         writeln!(stream, "{command}").context("ask haproxy")?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).context("hear from haproxy")?;

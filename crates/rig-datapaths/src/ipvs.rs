@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use rig_testbed::datapath::{
-    Asked, Attach, BackendState, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Protocol, ServiceState,
-    Services, Settings, Site, State, UnknownCommand,
+    Attach, BackendState, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, Protocol,
+    ServiceState, Services, Settings, Site, State, UnknownCommand,
 };
 use serde_json::Value;
 
@@ -25,7 +25,7 @@ impl Datapath for Ipvs {
         "ipvs"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         carries_as_it_is(self.name(), asked)?;
         match asked.services.and_then(|services| services.local) {
             None => Ok(()),

@@ -12,17 +12,17 @@ mod spin;
 mod spreader;
 mod vrouter;
 
-use rig_testbed::datapath::{Asked, Mistake, Registry, Settings};
+use rig_testbed::datapath::{DatapathRegistry, DatapathRequest, Mistake, Settings};
 
 /// All of them.
-pub const ALL: Registry = Registry::new(&[
+pub const ALL: DatapathRegistry = DatapathRegistry::new(&[
     &balancer::Balancer,
     &nftables::Nftables,
     &haproxy::Haproxy,
     &ipvs::Ipvs,
     &vrouter::Vrouter,
     &spreader::Spreader,
-    &spin::Spinning,
+    &spin::SpinDatapath,
 ]);
 
 /// Weight of each backend: they are alike.
@@ -34,7 +34,7 @@ const CLOSING: u32 = 7;
 const DATAGRAMS: u32 = 300;
 
 /// What is wrong where something that takes no settings, and carries clients' connections to servers, is asked for.
-fn carries_as_it_is(name: &str, asked: &Asked<'_>) -> Result<(), Mistake> {
+fn carries_as_it_is(name: &str, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
     stands_between(name, asked)?;
     match asked.settings.keys().next() {
         None => Ok(()),
@@ -42,7 +42,7 @@ fn carries_as_it_is(name: &str, asked: &Asked<'_>) -> Result<(), Mistake> {
     }
 }
 
-fn stands_between(name: &str, asked: &Asked<'_>) -> Result<(), Mistake> {
+fn stands_between(name: &str, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
     if asked.services.is_some() {
         return Ok(());
     }

@@ -6,8 +6,8 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 use rig_sys::netns::NsFile;
 use rig_testbed::datapath::{
-    Asked, Attach, Counters, Datapath, Live, Machine, Missing, Mistake, Process, ServiceState, Services, Settings,
-    Site, State, UnknownCommand,
+    Attach, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, ServiceState, Services,
+    Settings, Site, State, UnknownCommand,
 };
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ impl Datapath for Nftables {
         "nftables"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         carries_as_it_is(self.name(), asked)
     }
 

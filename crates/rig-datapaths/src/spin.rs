@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use rig_datapath::spin::Spin;
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_testbed::datapath::{
-    Asked, Attach, Counters, Datapath, Live, Machine, Missing, Mistake, Process, Settings, Site, State, UnknownCommand,
-    read_settings,
+    Attach, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, Settings, Site, State,
+    UnknownCommand, read_settings,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,22 +16,22 @@ use serde_json::Value;
 use super::node;
 
 #[derive(Debug)]
-pub(crate) struct Spinning;
+pub(crate) struct SpinDatapath;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Own {
+struct SpinSettings {
     /// Nanoseconds.
     time_ns: u64,
 }
 
-impl Datapath for Spinning {
+impl Datapath for SpinDatapath {
     fn name(&self) -> &'static str {
         "spin"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
-        let own: Own = read_settings(asked.settings)?;
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
+        let own: SpinSettings = read_settings(asked.settings)?;
         if Spin::TIME_NS.contains(&own.time_ns) {
             return Ok(());
         }
@@ -52,9 +52,9 @@ impl Datapath for Spinning {
     }
 }
 
-impl Attach for Spinning {
+impl Attach for SpinDatapath {
     fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
-        let own: Own = read_settings(settings)?;
+        let own: SpinSettings = read_settings(settings)?;
         let links = site.interfaces();
         if links.is_empty() {
             bail!("node {} has no interface that leads to another node", site.node());
@@ -65,17 +65,17 @@ impl Attach for Spinning {
             let index = netlink.index(&link.name)?;
             spin.attach(index).with_context(|| format!("spend time on packets of {}", link.name))?;
         }
-        Ok(Box::new(AtWork { spin, settings: settings.clone() }))
+        Ok(Box::new(LiveSpin { spin, settings: settings.clone() }))
     }
 }
 
 #[derive(Debug)]
-struct AtWork {
+struct LiveSpin {
     spin: Spin,
     settings: Settings,
 }
 
-impl Live for AtWork {
+impl Live for LiveSpin {
     fn version(&self) -> Result<String> {
         Ok(format!("netrig {}, a known time for each packet", env!("CARGO_PKG_VERSION")))
     }
@@ -96,6 +96,6 @@ impl Live for AtWork {
     }
 
     fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
-        bail!(UnknownCommand::of(&Spinning, name))
+        bail!(UnknownCommand::of(&SpinDatapath, name))
     }
 }

@@ -3,23 +3,23 @@
 use anyhow::{Context, Result, bail};
 use netrig_spread::SPREADER;
 use netrig_spread::actuator::Kind;
-use netrig_spread::message::{Happened, Interface as InterfaceStatus, Logged, Reply, Request, Status};
-use netrig_spread::settings::{Any, Changes, Wish};
-use rig_spread::history::{History, Moved};
+use netrig_spread::message::{Interface as InterfaceStatus, LogEntry, LogEvent, Reply, Request, Status};
+use netrig_spread::settings::{AnyKeyword, SettingChange, SettingChanges};
+use rig_spread::history::{EntryMove, History};
 use rig_spread::{Order, Tuning};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
-    Asked, Command, Control, Datapath, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess, Settings,
-    Site, Start, Starting, State, UnknownCommand, read_settings,
+    Command, Control, Datapath, DatapathRequest, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess,
+    Settings, Site, Start, Starting, State, UnknownCommand, read_settings,
 };
 use rig_testbed::host::Host;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toml::Table;
 
-use crate::arguments::{Nothing, read};
+use crate::arguments::{NoArguments, read};
 
 /// Which CPU processes what a node receives.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ fn divided(settings: &Settings) -> (Settings, Settings) {
     settings.clone().into_iter().partition(|(key, _)| is_own(key))
 }
 
-fn understood(settings: &Settings) -> Result<(SuiteSettings, Changes), Mistake> {
+fn understood(settings: &Settings) -> Result<(SuiteSettings, SettingChanges), Mistake> {
     let (own, changes) = divided(settings);
     Ok((read_settings(&own)?, read_settings(&changes)?))
 }
@@ -55,7 +55,7 @@ impl Datapath for Spreader {
         "spreader"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         let (own, _) = understood(asked.settings)?;
         if own.actuator.is_some_and(|kinds| kinds.is_empty()) {
             return Err(Mistake::new("no actuator", "name one, for instance [\"napi\"], or remove it").at("actuator"));
@@ -76,8 +76,8 @@ impl Datapath for Spreader {
             "set" if arguments.is_empty() => {
                 Err(Mistake::new("nothing to set", "for instance arguments = { mode = \"dynamic\" }"))
             }
-            "set" => read_settings::<Changes>(arguments).map(drop),
-            "status" => read_settings::<Nothing>(arguments).map(drop),
+            "set" => read_settings::<SettingChanges>(arguments).map(drop),
+            "status" => read_settings::<NoArguments>(arguments).map(drop),
             // That there is none is told where it is to be executed.
             _ => Ok(()),
         }
@@ -106,11 +106,12 @@ impl Start for Spreader {
 const ARGUMENTS: [&str; 3] = ["spread", "run", "--on-stdio"];
 
 /// The text of the file of a spreader for these interfaces, and these CPUs where nothing else is said.
-fn text(links: &[&str], cpus: Option<CpuSet>, own: &SuiteSettings, changes: &Changes) -> Result<String> {
+fn text(links: &[&str], cpus: Option<CpuSet>, own: &SuiteSettings, changes: &SettingChanges) -> Result<String> {
     let mut changes = changes.clone();
     // The file leaves out what a command has a word for.
-    changes.base = changes.base.filter(|base| *base != Wish::Any(Any::Any));
-    changes.cpus = changes.cpus.filter(|cpus| *cpus != Wish::Any(Any::Any)).or(cpus.map(Wish::This));
+    changes.base = changes.base.filter(|base| *base != SettingChange::Any(AnyKeyword::Any));
+    changes.cpus =
+        changes.cpus.filter(|cpus| *cpus != SettingChange::Any(AnyKeyword::Any)).or(cpus.map(SettingChange::This));
     let interface = |link: &&str| -> Result<toml::Value> {
         let mut table = Table::try_from(&changes)?;
         table.insert("name".to_owned(), (*link).into());
@@ -140,7 +141,7 @@ fn status(service: &mut ServiceProcess) -> Result<Status> {
     }
 }
 
-fn log(service: &mut ServiceProcess) -> Result<Vec<Logged>> {
+fn log(service: &mut ServiceProcess) -> Result<Vec<LogEntry>> {
     match service.ask(Request::Events { after: 0 })? {
         Reply::Events(events) => Ok(events),
         other => Err(service.unasked(&other)),
@@ -149,11 +150,11 @@ fn log(service: &mut ServiceProcess) -> Result<Vec<Logged>> {
 
 impl Spreading {
     /// What there is of an interface's moves.
-    fn history(&self, interface: &InterfaceStatus, events: &[Logged], at_ns: u64) -> History {
+    fn history(&self, interface: &InterfaceStatus, events: &[LogEntry], at_ns: u64) -> History {
         let lost = events.first().map_or(0, |first| first.number - 1);
         let moves = events.iter().filter(|logged| logged.interface == interface.name).filter_map(|logged| {
-            let Happened::Moved(moved) = logged.what else { return None };
-            Some(Moved {
+            let LogEvent::Moved(moved) = logged.what else { return None };
+            Some(EntryMove {
                 at_ns: self.begun_ns + logged.at_ns,
                 entry: moved.entry?,
                 from: moved.from,
@@ -210,7 +211,7 @@ impl Control for Spreading {
     fn command(&mut self, service: &mut ServiceProcess, name: &str, arguments: &Value) -> Result<Value> {
         match name {
             "set" => {
-                let changes: Changes = read(arguments)?;
+                let changes: SettingChanges = read(arguments)?;
                 let mut done = Vec::new();
                 for interface in status(service)?.interfaces {
                     let set = Request::Set { interface: interface.name, changes: changes.clone() };
@@ -221,7 +222,7 @@ impl Control for Spreading {
                 Ok(json!({ "done": done }))
             }
             "status" => {
-                let Nothing {} = read(arguments)?;
+                let NoArguments {} = read(arguments)?;
                 Ok(serde_json::to_value(status(service)?)?)
             }
             _ => bail!(UnknownCommand::of(&Spreader, name)),

@@ -12,8 +12,8 @@ use rig_datapath::vrouter::{Encapsulation, Router, Sizes};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
-    Asked, Command, Control, Datapath, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess, Settings,
-    Site, Start, Starting, State, read_settings,
+    Command, Control, Datapath, DatapathRequest, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess,
+    Settings, Site, Start, Starting, State, read_settings,
 };
 use rig_testbed::host::Host;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ impl Datapath for Vrouter {
         "vrouter"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
         let own: SuiteSettings = read_settings(asked.settings)?;
         check_rules(own.rules).map_err(|mistake| mistake.at("rules"))?;
         if own.rules > 0 && !own.policy {

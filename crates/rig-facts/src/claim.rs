@@ -25,9 +25,9 @@ mod parse;
 use std::fmt;
 
 pub use crate::figures::{FigureError, FigureRef, Metric, Quantity, Side, Statistic, is_phase_name, is_scenario_id};
-pub use blocks::{Against, ByBlock, Disturbance, Outlook, Why};
+pub use blocks::{BlockSpread, ClaimBlocks, Disturbance, OneSidedP, VerdictReason};
 use expression::{Dimension, Expr, Operator};
-use parse::{Parsed, Test};
+use parse::{ParsedClaim, Test};
 use rig_stats::compare::TRIALS_MIN;
 use rig_stats::confidence::{Interval, Level};
 use rig_stats::propagate::{PropagateError, Scale, Series, propagate};
@@ -237,7 +237,7 @@ impl Claim {
     /// # Errors
     /// With the column in `expression`, what is wrong there, and what to write instead.
     pub fn parse(text: &str, expression: &str) -> Result<Self, ClaimError> {
-        let Parsed { left, test, dimension, figures } = parse::parse(expression)?;
+        let ParsedClaim { left, test, dimension, figures } = parse::parse(expression)?;
         Ok(Self { text: text.to_owned(), expression: expression.to_owned(), left, test, dimension, figures })
     }
 
@@ -246,7 +246,7 @@ impl Claim {
     /// # Errors
     /// As [`Claim::parse`].
     pub fn value(expression: &str) -> Result<Self, ClaimError> {
-        let Parsed { left, test, dimension, figures } = parse::parse_value(expression)?;
+        let ParsedClaim { left, test, dimension, figures } = parse::parse_value(expression)?;
         Ok(Self { text: String::new(), expression: expression.to_owned(), left, test, dimension, figures })
     }
 

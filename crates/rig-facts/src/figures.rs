@@ -17,8 +17,8 @@ use rig_packet::Client;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
 
-use crate::asked_load::AskedLoad;
-use crate::record::{CpuUse, NodeRecord, Searched, TrialRecord};
+use crate::record::{CpuUse, NodeRecord, SearchedRate, TrialRecord};
+use crate::requested_load::RequestedLoad;
 
 mod check;
 pub mod dut;
@@ -31,7 +31,7 @@ mod table;
 pub use self::check::check;
 pub use self::metric::{Quantity, Statistic};
 pub use self::reference::{FigureError, FigureRef, Side, is_phase_name, is_scenario_id};
-pub use self::table::{ByPhase, Column, Metric, Owner, Policy, Row, TABLE};
+pub use self::table::{Column, FigureDefinition, FigureOwner, Metric, PhaseCounting, Policy, TABLE};
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///
@@ -46,7 +46,7 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
 }
 
 /// What a search for something that `is_meant` found.
-fn found(record: &TrialRecord, is_meant: impl Fn(Searched) -> bool) -> Option<f64> {
+fn found(record: &TrialRecord, is_meant: impl Fn(SearchedRate) -> bool) -> Option<f64> {
     record.search.as_ref().filter(|search| is_meant(search.of))?.outcome.held
 }
 
@@ -100,19 +100,19 @@ pub enum Kind {
 
 impl Kind {
     /// `None` of the idle load, which has no figures but CPU.
-    pub fn of(load: &AskedLoad) -> Option<Self> {
+    pub fn of(load: &RequestedLoad) -> Option<Self> {
         match load {
-            AskedLoad::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
-            AskedLoad::TcpStream(_) => Some(Self::Stream),
-            AskedLoad::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
-            AskedLoad::UdpStream(_) => Some(Self::Datagrams),
-            AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) => Some(Self::Transactions),
-            AskedLoad::Packets(packets) => Some(match &packets.client {
+            RequestedLoad::TcpStream(TcpStream { flow: Flow::Both, .. }) => Some(Self::TwoWayStream),
+            RequestedLoad::TcpStream(_) => Some(Self::Stream),
+            RequestedLoad::UdpStream(Datagrams { flow: Flow::Both, .. }) => Some(Self::TwoWayDatagrams),
+            RequestedLoad::UdpStream(_) => Some(Self::Datagrams),
+            RequestedLoad::TcpRr(_) | RequestedLoad::TcpCrr(_) | RequestedLoad::UdpRr(_) => Some(Self::Transactions),
+            RequestedLoad::Packets(packets) => Some(match &packets.client {
                 Client { flood: Some(_), .. } => Self::Flood,
                 Client { repeat: Some(_), .. } => Self::Requests,
                 Client { .. } => Self::Connections,
             }),
-            AskedLoad::Idle => None,
+            RequestedLoad::Idle => None,
         }
     }
 
@@ -280,7 +280,7 @@ fn datagrams(record: &TrialRecord, side: Side) -> Option<f64> {
 
 /// What arrived at a side, summed over its workers.
 #[derive(Default)]
-struct Arrived {
+struct ArrivalCounts {
     received: u64,
     lost: u64,
     reordered: u64,
@@ -288,12 +288,12 @@ struct Arrived {
 }
 
 /// `None` where no worker of the side receives datagrams.
-fn arrived(record: &TrialRecord, side: Side) -> Option<Arrived> {
+fn arrived(record: &TrialRecord, side: Side) -> Option<ArrivalCounts> {
     let receives = |w: &&WorkerRecord| matches!(w.direction, Direction::Receive | Direction::Both);
     let counted = workers(record, side).filter(receives).filter_map(|worker| worker.datagrams.as_ref());
-    counted.fold(None, |sum: Option<Arrived>, one| {
+    counted.fold(None, |sum: Option<ArrivalCounts>, one| {
         let sum = sum.unwrap_or_default();
-        Some(Arrived {
+        Some(ArrivalCounts {
             received: sum.received + one.received,
             lost: sum.lost + one.lost,
             reordered: sum.reordered + one.reordered,
@@ -309,7 +309,7 @@ fn percent(part: u64, of: u64) -> Option<f64> {
 /// Percent. Of datagrams, from the gaps in the sequence numbers that the side saw, which does not depend on both ends'
 /// windows being the same; netperf takes the difference of what was sent and received. Of requests, those not answered.
 fn loss(record: &TrialRecord, side: Side) -> Option<f64> {
-    if let Some(Arrived { received, lost, .. }) = arrived(record, side) {
+    if let Some(ArrivalCounts { received, lost, .. }) = arrived(record, side) {
         // Where nothing arrives, there is no gap to see.
         let nothing =
             || record.workers.iter().any(|w| w.datagrams.as_ref().is_some_and(|d| d.sent > 0)).then_some(100.0);
@@ -321,7 +321,7 @@ fn loss(record: &TrialRecord, side: Side) -> Option<f64> {
     percent(lost, counted().map(|t| t.completed).sum::<u64>() + lost)
 }
 
-fn share_of_received(record: &TrialRecord, side: Side, part: impl Fn(&Arrived) -> u64) -> Option<f64> {
+fn share_of_received(record: &TrialRecord, side: Side, part: impl Fn(&ArrivalCounts) -> u64) -> Option<f64> {
     let arrived = arrived(record, side)?;
     percent(part(&arrived), arrived.received)
 }

@@ -9,7 +9,7 @@ pub mod loads;
 use rig_stats::series::Track;
 use serde_json::{Value, json};
 
-use crate::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
+use crate::layers::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::record::{CommandRecord, DutRecord, Flag, PhaseEnd, PhaseRecord, Profile, Series, TrialRecord};
 
 /// Trials that version 0.1.0 stored, one of a TCP stream and one of packets.
@@ -146,7 +146,7 @@ pub fn with_layers(trial: TrialRecord, extra: u64) -> TrialRecord {
         layers: titles.map(|(id, title)| (id.to_owned(), title.to_owned())).into(),
         hertz: 997,
         nodes: vec![node("a", 200), node("b", 400)],
-        totals: vec![(End::Sender, 0.6), (End::Receiver, 0.9)],
+        totals: vec![(CpuTimeOwner::Sender, 0.6), (CpuTimeOwner::Receiver, 0.9)],
         ..LayersRecord::default()
     };
     TrialRecord { layers: Some(layers), ..trial }

@@ -2,7 +2,6 @@
 //! the claims about them ([`claim`]), doubts about a trial ([`suspicion`]), flame graphs and costs by layer.
 #![forbid(unsafe_code)]
 
-pub mod asked_load;
 pub mod claim;
 pub mod figures;
 #[cfg(any(test, feature = "fixture"))]
@@ -11,5 +10,6 @@ pub mod flame;
 pub mod layers;
 pub mod programme;
 pub mod record;
+pub mod requested_load;
 pub mod store;
 pub mod suspicion;

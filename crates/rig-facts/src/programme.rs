@@ -30,7 +30,7 @@ pub struct Phase {
     /// What changes when it begins.
     #[serde(rename = "begins")]
     pub steps: Vec<Step>,
-    pub lasts: Lasts,
+    pub lasts: PhaseLength,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -64,16 +64,16 @@ pub enum Rate {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Lasts {
+pub enum PhaseLength {
     /// As long as the run's window.
     Window,
     Time(Duration),
-    Until(Wait),
+    Until(WaitCondition),
 }
 
 /// A phase that ends when something has come about.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct WaitCondition {
     pub condition: Condition,
     /// For how long it has to be so without a break.
     pub hold: Duration,
@@ -94,7 +94,7 @@ pub struct Condition {
 impl Default for Programme {
     /// A plain window.
     fn default() -> Self {
-        let phase = Phase { name: String::new(), steps: Vec::new(), lasts: Lasts::Window };
+        let phase = Phase { name: String::new(), steps: Vec::new(), lasts: PhaseLength::Window };
         Self { sample: None, phases: vec![phase] }
     }
 }
@@ -149,7 +149,7 @@ impl Phase {
     }
 }
 
-impl Lasts {
+impl PhaseLength {
     /// The longest that it can be.
     pub fn at_most(&self, window: Duration) -> Duration {
         match self {

@@ -1,29 +1,29 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
-mod before;
+pub mod ab_run;
 mod calibration;
+pub mod certainty;
 mod clocks;
 mod environment;
 mod flag;
 mod layers;
-mod left_out;
 mod next_step;
+mod pre_trial_command;
 mod search;
-pub mod settled;
+mod skipped_scenarios;
 mod track;
-pub mod turns;
 
 use std::fmt;
 
-pub use self::before::Before;
+pub use self::ab_run::AbRun;
 pub use self::clocks::Clocks;
 pub use self::environment::{LOAD_AVERAGE, described, gibibytes};
-pub use self::flag::{Flag, OfEnds};
-pub use self::layers::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
-pub use self::left_out::LeftOut;
-pub use self::search::{SearchRecord, Searched};
+pub use self::flag::{Flag, TwoMachineFlag};
+pub use self::layers::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};
+pub use self::pre_trial_command::PreTrialCommand;
+pub use self::search::{SearchRecord, SearchedRate};
+pub use self::skipped_scenarios::SkippedScenarios;
 pub use self::track::track;
-pub use self::turns::Turns;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::series::Track;
 use rig_sys::perf::Clock;
@@ -109,7 +109,7 @@ pub struct TrialRecord {
     pub set: Vec<String>,
     /// What was run in its nodes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub before: Vec<Before>,
+    pub before: Vec<PreTrialCommand>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -117,8 +117,8 @@ pub struct TrialRecord {
 /// The machine right before a trial's testbed was built and right after it was taken down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calibration {
-    pub before: Gauge,
-    pub after: Gauge,
+    pub before: CalibrationTimes,
+    pub after: CalibrationTimes,
 }
 
 /// How much longer or shorter the calibration work has to take for the CPUs to count as another machine's. Smaller differences
@@ -154,7 +154,7 @@ impl fmt::Display for SetApart {
 
 /// How long the machine took for fixed things.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gauge {
+pub struct CalibrationTimes {
     /// Time of a fixed piece of arithmetic on each CPU of the nodes, nanoseconds: CPU and the fastest of a few rounds.
     pub work_ns: Vec<(u32, u64)>,
     /// Time of this arithmetic when all of these CPUs do it at once; empty for one CPU, and in records that lack it.

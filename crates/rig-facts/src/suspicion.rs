@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rig_load::record::{End, PacketRecord, TransactionRecord, WorkerRecord};
-use rig_packet::search::{BOUND, Ending, GeneratorBound};
+use rig_packet::search::{BOUND, GeneratorBound, SearchEnding};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::topology::Topology;
 use rig_testbed::{UPLINK, split_cores};
@@ -134,13 +134,15 @@ fn is_polled(trial: &TrialRecord, node: &NodeRecord) -> bool {
 fn of_search(search: &SearchRecord) -> Option<Flag> {
     let no_limit = |why: &str| Some(Flag::NoLimit { why: why.to_owned() });
     match (search.outcome.ending, search.bound) {
-        (Ending::Nothing, _) => no_limit("every rate that was tried lost something"),
-        (Ending::Exhausted, _) => no_limit("too many steps were needed: raise the first rate or the precision"),
-        (Ending::Ceiling, _) => no_limit("the highest rate allowed was carried: raise `most`"),
-        (Ending::Found, Some(GeneratorBound::Limit(share))) => Some(Flag::GeneratorBound { percent: share * 100.0 }),
+        (SearchEnding::Nothing, _) => no_limit("every rate that was tried lost something"),
+        (SearchEnding::Exhausted, _) => no_limit("too many steps were needed: raise the first rate or the precision"),
+        (SearchEnding::Ceiling, _) => no_limit("the highest rate allowed was carried: raise `most`"),
+        (SearchEnding::Found, Some(GeneratorBound::Limit(share))) => {
+            Some(Flag::GeneratorBound { percent: share * 100.0 })
+        }
         // The worker's own flag, or the search's words, say it.
-        (Ending::Found, Some(GeneratorBound::Busy(_) | GeneratorBound::Late) | None) => None,
-        (Ending::Stopped, _) => no_limit("it was stopped"),
+        (SearchEnding::Found, Some(GeneratorBound::Busy(_) | GeneratorBound::Late) | None) => None,
+        (SearchEnding::Stopped, _) => no_limit("it was stopped"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::TooLong;
+use crate::LineTooLong;
 
 /// After any of these nothing more can be said: what was asked may have been done or not.
 #[derive(Debug, thiserror::Error)]
@@ -15,7 +15,7 @@ pub enum Error {
     #[error("its output has ended inside a line")]
     Cut,
     #[error(transparent)]
-    TooLong(#[from] TooLong),
+    TooLong(#[from] LineTooLong),
     /// What was to be said.
     #[error("a message of {length} bytes is longer than {limit}")]
     Oversized { length: usize, limit: usize },

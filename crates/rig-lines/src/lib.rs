@@ -26,6 +26,6 @@ mod stream;
 pub use client::Client;
 pub use error::Error;
 pub use greeting::{Greeting, Protocol};
-pub use lines::{Lines, TooLong};
+pub use lines::{LineTooLong, Lines};
 pub use message::{Reply, Request, decode, encode};
 pub use stream::{Reader, Writer};

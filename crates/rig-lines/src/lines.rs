@@ -3,7 +3,7 @@
 /// A line that is longer than its reader allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} is longer than {limit} bytes")]
-pub struct TooLong {
+pub struct LineTooLong {
     /// Counts from 1.
     pub line: u64,
     pub limit: usize,
@@ -39,7 +39,7 @@ impl Lines {
     ///
     /// # Errors
     /// When the line is too long, whether its end has come or not. It stays so: there is no way to go on.
-    pub fn take(&mut self) -> Result<Option<&[u8]>, TooLong> {
+    pub fn take(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         if !self.has_line()? {
             return Ok(None);
         }
@@ -54,12 +54,12 @@ impl Lines {
     ///
     /// # Errors
     /// As there.
-    pub fn has_line(&mut self) -> Result<bool, TooLong> {
+    pub fn has_line(&mut self) -> Result<bool, LineTooLong> {
         let rest = &self.buffer[self.taken..];
         let more = rest[self.searched..].iter().position(|&byte| byte == b'\n');
         self.searched += more.unwrap_or(rest.len() - self.searched);
         if self.searched > self.limit {
-            return Err(TooLong { line: self.line + 1, limit: self.limit });
+            return Err(LineTooLong { line: self.line + 1, limit: self.limit });
         }
         if rest.is_empty() {
             // A sender that is silent for long should not hold the memory of its longest line.
@@ -86,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    fn all(lines: &mut Lines) -> Result<Vec<Vec<u8>>, TooLong> {
+    fn all(lines: &mut Lines) -> Result<Vec<Vec<u8>>, LineTooLong> {
         let mut all = Vec::new();
         while let Some(line) = lines.take()? {
             all.push(line.to_vec());
@@ -103,7 +103,7 @@ mod tests {
         lines.push(b"c");
         assert_eq!(lines.take(), Ok(None));
         lines.push(b"d");
-        let too_long = TooLong { line: 3, limit: 3 };
+        let too_long = LineTooLong { line: 3, limit: 3 };
         assert_eq!(lines.take(), Err(too_long));
         lines.push(b"\nx\n");
         assert_eq!(lines.take(), Err(too_long));

@@ -112,9 +112,9 @@ mod tests {
     use super::*;
 
     /// Bytes with an error between: a timeout of a socket.
-    struct Slow(Vec<io::Result<&'static [u8]>>);
+    struct InterruptedReader(Vec<io::Result<&'static [u8]>>);
 
-    impl Read for Slow {
+    impl Read for InterruptedReader {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             if self.0.is_empty() {
                 return Ok(0);
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn messages_come_whole_or_say_how_they_end() {
-        let slow = Slow(vec![
+        let slow = InterruptedReader(vec![
             Ok(b"1\n2"),
             Err(io::ErrorKind::Interrupted.into()),
             Err(io::ErrorKind::WouldBlock.into()),

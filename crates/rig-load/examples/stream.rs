@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rig_load::driver::{Cancel, Driver, Pair, Worker};
+use rig_load::driver::{Cancel, Driver, Worker, WorkerPair};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::record::{TcpState, WorkerRecord};
 
@@ -66,7 +66,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         })
     };
     let address = "127.0.0.1:0".parse()?;
-    let pair = Pair {
+    let pair = WorkerPair {
         listen: worker("receiver", Role::Listen { address, only_from: None }, cpu(3)?),
         connect: worker("sender", Role::Connect { to: address }, cpu(2)?),
     };

@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 pub struct Command {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
-    pub what: What,
+    pub what: CommandAction,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum CommandAction {
     /// A load that has a rate gets another, in the unit of its plan: transactions per second of the worker, payload bytes
     /// per second of each sending thread, connections (or requests, where their rate is given) per second of a packet
     /// load. 0 stops it until the next rate.

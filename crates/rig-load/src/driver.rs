@@ -2,8 +2,8 @@
 //!
 //! ```no_run
 //! # use std::{io, process::{Child, Command, Stdio}};
-//! # use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
-//! # fn pairs() -> Vec<Pair<'static>> { vec![] }
+//! # use rig_load::driver::{Cancel, Driver, DriverError, Worker, WorkerPair};
+//! # fn pairs() -> Vec<WorkerPair<'static>> { vec![] }
 //! # fn read_counters() {}
 //! # fn main() -> Result<(), DriverError> {
 //! let cancel = Cancel::new()?;
@@ -31,15 +31,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rig_sys::piped::Piped;
+use rig_sys::piped::PipedProcess;
 
-use self::group::Group;
-pub use self::group::Running;
+pub use self::group::RunningLoad;
+use self::group::WorkerGroup;
 pub use self::live::LEAD_OF_COMMANDS;
 pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::{Sample, label};
-use crate::wait::Bell;
+use crate::wait::EventFd;
 
 /// Between the order to go and the start of the load: every worker has to have read it by then.
 const LEAD: Duration = Duration::from_millis(5);
@@ -49,7 +49,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Starts a worker process: one whose main function ends in [`crate::worker::run`]. Called on the thread that calls
 /// [`Driver::start`].
-pub type Spawn<'a> = Box<dyn FnOnce() -> io::Result<Piped> + 'a>;
+pub type Spawn<'a> = Box<dyn FnOnce() -> io::Result<PipedProcess> + 'a>;
 
 /// A worker to be started.
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
 
 /// The two ends of some connections. The connecting end's port may be 0: it is replaced by the listener's.
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
-pub struct Pair<'a> {
+pub struct WorkerPair<'a> {
     pub listen: Worker<'a>,
     pub connect: Worker<'a>,
 }
@@ -120,14 +120,14 @@ fn on_stderr(text: &str) -> String {
 
 /// Cancels a run from any thread, at once. Clones are one and the same; once cancelled it stays so.
 #[derive(Debug, Clone)]
-pub struct Cancel(Arc<(AtomicBool, Bell)>);
+pub struct Cancel(Arc<(AtomicBool, EventFd)>);
 
 impl Cancel {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn new() -> Result<Self, DriverError> {
-        let bell = Bell::new().map_err(|source| DriverError::System { what: "create an eventfd", source })?;
-        Ok(Self(Arc::new((AtomicBool::new(false), bell))))
+        let event_fd = EventFd::new().map_err(|source| DriverError::System { what: "create an eventfd", source })?;
+        Ok(Self(Arc::new((AtomicBool::new(false), event_fd))))
     }
 
     /// Cancelled by the first Ctrl-C, SIGTERM or SIGHUP from now on; the second ends the process. Once in a process.
@@ -145,14 +145,14 @@ impl Cancel {
     /// A thread that waits on a driver with this value gets [`DriverError::Cancelled`].
     pub fn cancel(&self) {
         self.0.0.store(true, Ordering::Release);
-        self.0.1.ring();
+        self.0.1.notify();
     }
 
     pub fn is_cancelled(&self) -> bool {
         self.0.0.load(Ordering::Acquire)
     }
 
-    fn bell(&self) -> &Bell {
+    fn event_fd(&self) -> &EventFd {
         &self.0.1
     }
 }
@@ -165,13 +165,13 @@ impl AsFd for Cancel {
 }
 
 /// Takes each worker's interim samples: the worker's name and what it saw.
-type OnSample<'a> = Box<dyn FnMut(&str, &Sample) + 'a>;
+type SampleCallback<'a> = Box<dyn FnMut(&str, &Sample) + 'a>;
 
 /// Settings of a run.
 #[expect(missing_debug_implementations, reason = "a closure has nothing to show")]
 pub struct Driver<'a> {
     cancel: Cancel,
-    on_sample: OnSample<'a>,
+    on_sample: SampleCallback<'a>,
     open_timeout: Duration,
     lead: Duration,
 }
@@ -181,7 +181,7 @@ impl<'a> Driver<'a> {
         Self { cancel: cancel.clone(), on_sample: Box::new(|_, _| ()), open_timeout: OPEN_TIMEOUT, lead: LEAD }
     }
 
-    /// Calls `on_sample` for every sample, from inside [`Running::wait_until`] and [`Running::finish`].
+    /// Calls `on_sample` for every sample, from inside [`RunningLoad::wait_until`] and [`RunningLoad::finish`].
     #[must_use]
     pub fn on_sample(mut self, on_sample: impl FnMut(&str, &Sample) + 'a) -> Self {
         self.on_sample = Box::new(on_sample);
@@ -207,9 +207,9 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// Nothing has been started when a plan is at fault. Otherwise all that was started has been killed.
-    pub fn start(self, pairs: Vec<Pair<'_>>) -> Result<Running<'a>, DriverError> {
+    pub fn start(self, pairs: Vec<WorkerPair<'_>>) -> Result<RunningLoad<'a>, DriverError> {
         let phases = pairs.first().map(|pair| pair.listen.plan.phases);
-        for Pair { listen, connect } in &pairs {
+        for WorkerPair { listen, connect } in &pairs {
             for plan in [&listen.plan, &connect.plan] {
                 plan.validate().map_err(|source| DriverError::Plan { name: plan.name.clone(), source })?;
             }
@@ -225,7 +225,7 @@ impl<'a> Driver<'a> {
             }
         }
         let drain = pairs.iter().map(|pair| drain(&pair.connect.plan.load)).max().unwrap_or_default();
-        let mut group = Group::spawn(pairs, self.cancel, self.on_sample)?;
+        let mut group = WorkerGroup::spawn(pairs, self.cancel, self.on_sample)?;
         group.connect(self.open_timeout)?;
         group.go(self.lead, phases, drain)
     }

@@ -7,10 +7,10 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
-mod door;
 pub mod driver;
 mod engine;
 mod greeting;
+mod listener;
 pub mod plan;
 pub mod protocol;
 pub mod record;

@@ -12,7 +12,7 @@ pub use self::limits::PlanError;
 pub use self::packets::PacketsError;
 #[cfg(test)]
 pub(crate) use self::packets::with_one_port;
-pub use self::transactions::{Arrivals, Schedule, Transactions};
+pub use self::transactions::{ArrivalSpacing, Schedule, Transactions};
 use rig_packet::plan::Packets;
 use rig_sys::socket::ZonedAddress;
 

@@ -18,7 +18,7 @@
 //! ```
 //! Closing the worker's standard input makes it stop at once, at any point.
 
-pub use rig_lines::{Lines, TooLong};
+pub use rig_lines::{LineTooLong, Lines};
 use rig_lines::{Protocol, decode, encode};
 use serde::{Deserialize, Serialize};
 
@@ -102,14 +102,14 @@ mod tests {
 
     use proptest::option;
     use proptest::prelude::*;
-    use rig_packet::plan::{Driver, GatewayPlan, Packets, Place, Range};
-    use rig_packet::{Client, Payload, Server, Service, UdpClient, UdpServer, Walk};
+    use rig_packet::plan::{Driver, GatewayPlan, Packets, Range, ThreadPlan};
+    use rig_packet::{Client, Payload, Server, Service, TupleOrder, UdpClient, UdpServer};
 
     use super::*;
-    use crate::command::What;
+    use crate::command::CommandAction;
     use crate::plan::{
-        Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream,
-        Transactions, with_one_port,
+        ArrivalSpacing, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode,
+        TcpStream, Transactions, with_one_port,
     };
 
     fn engine() -> impl Strategy<Value = Engine> {
@@ -152,8 +152,14 @@ mod tests {
         let service = prop_oneof![
             (1.0..1e9f64, option::of(any::<u32>()), option::of(any::<u16>())).prop_map(|(rate, hold, launch)| {
                 let load = rig_packet::Load { hold, launch, ..rig_packet::Load::new(rate) };
-                let client =
-                    Client { ports: 1..=2, server_ports: 80..=81, load, repeat: None, walk: Walk::Hop, flood: None };
+                let client = Client {
+                    ports: 1..=2,
+                    server_ports: 80..=81,
+                    load,
+                    repeat: None,
+                    walk: TupleOrder::Hop,
+                    flood: None,
+                };
                 let request = Payload::from(b"question");
                 Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) })
             }),
@@ -170,14 +176,14 @@ mod tests {
             (port.interface, port.driver, port.address) = (interface, Driver::XdpGeneric, own);
             port.gateway = GatewayPlan::Mac(mac);
             (port.local, port.remote) = (range(own), range(far));
-            port.threads = vec![Place { cpu, queue: count, response: None }];
+            port.threads = vec![ThreadPlan { cpu, queue: count, response: None }];
             packets.course.drain = drain;
             packets
         })
     }
 
     fn transactions() -> impl Strategy<Value = Transactions> {
-        let arrivals = prop_oneof![Just(Arrivals::Uniform), Just(Arrivals::Poisson)];
+        let arrivals = prop_oneof![Just(ArrivalSpacing::Uniform), Just(ArrivalSpacing::Poisson)];
         let open = (any::<f64>(), arrivals).prop_map(|(rate, arrivals)| Schedule::Open { rate, arrivals });
         let finite = |schedule: &Schedule| !matches!(schedule, Schedule::Open { rate, .. } if !rate.is_finite());
         let schedule = prop_oneof![Just(Schedule::Closed), open.prop_filter("JSON has finite numbers only", finite)];
@@ -248,7 +254,8 @@ mod tests {
         let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
             Order::Plan(WorkerPlan { name, cpus, role, load, phases, ceiling: None }.into())
         });
-        let what = prop_oneof![(0.0..1e12).prop_map(What::Rate), Just(What::Mark), Just(What::End)];
+        let what =
+            prop_oneof![(0.0..1e12).prop_map(CommandAction::Rate), Just(CommandAction::Mark), Just(CommandAction::End)];
         let command = (any::<u64>(), what).prop_map(|(at_ns, what)| Order::Command(Command { at_ns, what }));
         let go = any::<u64>().prop_map(|start_ns| Order::Go { start_ns });
         prop_oneof![9 => plan, 1 => go, 1 => command, 1 => Just(Order::Done)]

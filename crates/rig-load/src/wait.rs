@@ -12,11 +12,11 @@ use rustix::time::{
 /// A poll(2) whose time-out is an absolute time of CLOCK_MONOTONIC. It goes through a timer file, because the kernel
 /// rounds a long time-out of poll itself by up to 0.1 %.
 #[derive(Debug)]
-pub(crate) struct Waiter {
+pub(crate) struct DeadlinePoll {
     timer: OwnedFd,
 }
 
-impl Waiter {
+impl DeadlinePoll {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { timer: timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)? })
     }
@@ -51,20 +51,20 @@ pub(crate) fn is_ready(entry: &PollFd<'_>) -> bool {
 
 /// Wakes the threads that poll it, from any thread.
 #[derive(Debug)]
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct EventFd(OwnedFd);
 
-impl Bell {
+impl EventFd {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn notify(&self) {
         // Fails only when the counter is full, and then it is ringing already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Silences it. Returns whether it had been rung.
-    pub(crate) fn hush(&self) -> bool {
+    pub(crate) fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0u8; 8]).is_ok()
     }
 
@@ -73,7 +73,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -87,10 +87,10 @@ mod tests {
 
     #[test]
     fn waits_until_the_deadline_and_no_shorter() {
-        let waiter = Waiter::new().unwrap();
-        let bell = Bell::new().unwrap();
+        let waiter = DeadlinePoll::new().unwrap();
+        let event_fd = EventFd::new().unwrap();
         let deadline = monotonic_ns() + 5_000_000;
-        let mut fds = vec![bell.entry()];
+        let mut fds = vec![event_fd.entry()];
         waiter.wait(&mut fds, Some(deadline)).unwrap();
         assert!(monotonic_ns() >= deadline);
         assert!(!is_ready(&fds[0]));
@@ -100,15 +100,15 @@ mod tests {
 
     #[test]
     fn a_bell_rings_until_it_is_hushed() {
-        let waiter = Waiter::new().unwrap();
-        let bell = Bell::new().unwrap();
+        let waiter = DeadlinePoll::new().unwrap();
+        let event_fd = EventFd::new().unwrap();
         std::thread::scope(|s| {
-            s.spawn(|| bell.ring());
-            let mut fds = vec![bell.entry()];
+            s.spawn(|| event_fd.notify());
+            let mut fds = vec![event_fd.entry()];
             waiter.wait(&mut fds, None).unwrap();
             assert!(is_ready(&fds[0]));
         });
-        assert!(bell.hush());
-        assert!(!bell.hush());
+        assert!(event_fd.clear());
+        assert!(!event_fd.clear());
     }
 }

@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use rig_packet::http::{self, Method};
 use rig_packet::{
-    Answer, Client, Clock, Close, Config, Counters, Engine, Expect, Gateway, Link, Load, Monotonic, Pass, Payload,
-    Port, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, Then, UdpClient, UdpServer, Usage, V4, Walk, drive,
-    memory,
+    AnswerScope, Client, Clock, CloseMethod, Config, Counters, Engine, Gateway, Link, Load, MessageEnd, Monotonic,
+    PassAction, PassResult, Payload, Port, RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder,
+    UdpClient, UdpServer, Usage, V4, drive, memory,
 };
 use rig_sys::clock::process_cpu_ns;
 use rig_sys::cpu::CpuSet;
@@ -42,24 +42,24 @@ struct Case {
     result: fn(&Counters) -> u64,
     /// What a comparable run of dperf reached.
     dperf: &'static str,
-    over: Over,
+    over: Medium,
 }
 
 /// What joins client and server.
 #[derive(Clone, Copy)]
-enum Over {
+enum Medium {
     Memory,
-    Veth(veth::Way),
+    Veth(veth::VethDriver),
 }
 
-fn client(hold: u32, repeat: Option<Repeat>) -> Client {
+fn client(hold: u32, repeat: Option<RequestRepeat>) -> Client {
     let load = Load { hold: Some(hold), ..Load::new(1e9) };
-    Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat, walk: Walk::Ports, flood: None }
+    Client { ports: 1024..=65535, server_ports: 80..=80, load, repeat, walk: TupleOrder::Ports, flood: None }
 }
 
 /// HTTP; or, `bare`, the same bytes counted and not read.
-fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool, bare: bool) -> (Service, Service) {
-    let expect = |bytes: usize| if bare { Expect::Bytes(bytes as u32) } else { Expect::Http };
+fn tcp(hold: u32, repeat: Option<RequestRepeat>, close: CloseMethod, stays: bool, bare: bool) -> (Service, Service) {
+    let expect = |bytes: usize| if bare { MessageEnd::Bytes(bytes as u32) } else { MessageEnd::Http };
     let (request, response) =
         (http::request(Method::Get, "netrig", "/", REQUEST), http::response(&[b'b'; BODY], !stays));
     let client = TcpClient {
@@ -87,24 +87,24 @@ fn tcp(hold: u32, repeat: Option<Repeat>, close: Close, stays: bool, bare: bool)
 }
 
 fn cases() -> Vec<Case> {
-    let endless = Some(Repeat::every(Duration::ZERO));
-    let short = tcp(2000, None, Close::Fin, false, false);
-    let bare = tcp(2000, None, Close::Fin, false, true);
-    let many = tcp(60_000, None, Close::Fin, false, false);
-    let fast = tcp(2000, None, Close::Reset, false, false);
-    let alive = tcp(1000, endless, Close::Fin, true, false);
+    let endless = Some(RequestRepeat::every(Duration::ZERO));
+    let short = tcp(2000, None, CloseMethod::Fin, false, false);
+    let bare = tcp(2000, None, CloseMethod::Fin, false, true);
+    let many = tcp(60_000, None, CloseMethod::Fin, false, false);
+    let fast = tcp(2000, None, CloseMethod::Reset, false, false);
+    let alive = tcp(1000, endless, CloseMethod::Fin, true, false);
     let ask = UdpClient { client: client(500, endless), request: Payload::Filler(18), timeout: Duration::from_secs(2) };
     let answer = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18) };
     let closed: fn(&Counters) -> u64 = |counters| counters.sk_close;
     let responses: fn(&Counters) -> u64 = |counters| counters.tcp_rsp;
     let datagrams: fn(&Counters) -> u64 = |counters| counters.udp_rx;
     let udp = (Service::UdpClient(ask), Service::UdpServer(answer));
-    let held = tcp(800, endless, Close::Fin, true, false);
+    let held = tcp(800, endless, CloseMethod::Fin, true, false);
     let case = |name: &str, ends: (Service, Service), result, dperf, over| {
         let (client, server) = ends;
         Case { name: name.to_owned(), client, server, result, dperf, over }
     };
-    let memory = |name, ends, result, dperf| case(name, ends, result, dperf, Over::Memory);
+    let memory = |name, ends, result, dperf| case(name, ends, result, dperf, Medium::Memory);
     let mut cases = vec![
         memory("http-short", short.clone(), closed, "1.6 M, at most 2.0 M"),
         memory("tcp-short", bare, closed, ""),
@@ -113,9 +113,9 @@ fn cases() -> Vec<Case> {
         memory("http-keepalive", alive, responses, ""),
         memory("udp", udp.clone(), datagrams, "9.5 M"),
     ];
-    for (name, way) in veth::WAYS {
-        let over = Over::Veth(way);
-        let dperf = |xdp, packet| if way == veth::Way::Packet { packet } else { xdp };
+    for (name, way) in veth::DRIVERS {
+        let over = Medium::Veth(way);
+        let dperf = |xdp, packet| if way == veth::VethDriver::Packet { packet } else { xdp };
         cases.extend([
             case(&format!("veth-{name}-http-short"), short.clone(), closed, dperf("240 k", "158 k"), over),
             case(&format!("veth-{name}-http-keepalive"), held.clone(), responses, dperf("785 k", ""), over),
@@ -129,7 +129,7 @@ fn config(mac: u8, ours: Ipv4Addr, theirs: Ipv4Addr, service: Service) -> Config
     let link = Link {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         address: ours,
-        answer: Answer::All,
+        answer: AnswerScope::All,
         announce: false,
         vlan: None,
         gateway: Gateway::Known(Mac([2, 0, 0, 0, 0, 3 - mac])),
@@ -144,7 +144,7 @@ fn config(mac: u8, ours: Ipv4Addr, theirs: Ipv4Addr, service: Service) -> Config
     Config { link, local, remote, capacity: 100_000, service, steering: None }
 }
 
-struct Outcome {
+struct BenchResult {
     /// Of the client: results per second of the window.
     rate: f64,
     client: Counters,
@@ -185,32 +185,33 @@ fn cost<P: Port>(case: &Case, mut a: P, mut b: P) -> f64 {
     (end.0 - begin.0) as f64 / (end.1 - begin.1) as f64
 }
 
-fn run<P: Port + Send>(case: &Case, mut a: P, mut b: P, cpus: &[u32], window: u64) -> Outcome {
+fn run<P: Port + Send>(case: &Case, mut a: P, mut b: P, cpus: &[u32], window: u64) -> BenchResult {
     let begin = Monotonic.now();
     let (mut client, mut server) = engines(case);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| {
             CpuSet::new(cpus.get(1).copied()).apply().expect("the CPU is allowed");
-            let usage = drive(&mut server, &mut b, &mut Monotonic, |_, _| Then::next_if(!done.load(Ordering::Relaxed)));
+            let usage =
+                drive(&mut server, &mut b, &mut Monotonic, |_, _| PassAction::next_if(!done.load(Ordering::Relaxed)));
             (usage, server.counters().clone())
         });
         CpuSet::new(cpus.first().copied()).apply().expect("the CPU is allowed");
         let mut edge = None;
         let mut last = (0, 0);
-        let usage = drive(&mut client, &mut a, &mut Monotonic, |engine, Pass { end: now, .. }| {
+        let usage = drive(&mut client, &mut a, &mut Monotonic, |engine, PassResult { end: now, .. }| {
             let result = (case.result)(engine.counters());
             if now >= begin + WARM_UP {
                 edge.get_or_insert((now, result));
                 last = (now, result);
             }
-            Then::next_if(now < begin + WARM_UP + window)
+            PassAction::next_if(now < begin + WARM_UP + window)
         });
         done.store(true, Ordering::Relaxed);
         let (served, server) = serving.join().expect("the server does not panic");
         let (from, before) = edge.unwrap_or_default();
         let transaction = &client.latencies().transaction;
-        Outcome {
+        BenchResult {
             rate: (last.1 - before) as f64 * 1e9 / (last.0 - from) as f64,
             client: client.counters().clone(),
             server,
@@ -260,14 +261,14 @@ fn main() -> ExitCode {
     let window = (seconds * 1e9) as u64;
     for case in all.iter().filter(is_wanted) {
         let measured = match case.over {
-            Over::Memory => {
+            Medium::Memory => {
                 let pair = || memory::pair(BATCHES);
                 let (a, b) = pair();
                 let cost = cost(case, a, b);
                 let (a, b) = pair();
                 Ok((cost, run(case, a, b, cpus.as_slice(), window)))
             }
-            Over::Veth(way) => veth::measure(way, case, cpus.as_slice(), window),
+            Medium::Veth(way) => veth::measure(way, case, cpus.as_slice(), window),
         };
         let (cost, outcome) = match measured {
             Ok(measured) => measured,

@@ -8,14 +8,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Nanos;
-use super::connection::Stamp;
+use super::connection::Timestamp;
 use super::family::link::{Gateway, Link};
 use super::family::{Family, V4, V6};
 use super::http::{self, Kind};
 use super::payload::Payload;
 use super::steering::Steering;
 use super::table::Table;
-use super::wheel::Wheel;
+use super::wheel::TimerWheel;
 
 /// One engine: its addresses, its peers' and what it does with them.
 #[derive(Debug, Clone)]
@@ -116,10 +116,10 @@ pub struct Client {
     pub server_ports: RangeInclusive<u16>,
     pub load: Load,
     /// More requests on a connection after the first.
-    pub repeat: Option<Repeat>,
+    pub repeat: Option<RequestRepeat>,
     /// Which combination of addresses and ports comes after another.
     #[serde(default)]
-    pub walk: Walk,
+    pub walk: TupleOrder,
     /// Only first packets are sent, SYNs or datagrams, and no answer is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flood: Option<Flood>,
@@ -136,14 +136,14 @@ impl Client {
     }
 
     /// The rate that its engine was made for.
-    pub(super) fn planned(&self) -> Planned {
-        if self.has_request_rate() { Planned::Requests(self.rate()) } else { Planned::Connections(self.rate()) }
+    pub(super) fn planned(&self) -> PlannedRate {
+        if self.has_request_rate() { PlannedRate::Requests(self.rate()) } else { PlannedRate::Connections(self.rate()) }
     }
 }
 
 /// What a client's schedule gives out, per second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Planned {
+pub(super) enum PlannedRate {
     Connections(f64),
     Requests(f64),
 }
@@ -151,7 +151,7 @@ pub(super) enum Planned {
 /// The order in which a client uses its addresses and ports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Walk {
+pub enum TupleOrder {
     /// All source ports of an address, then the next address; servers take turns.
     #[default]
     Ports,
@@ -165,13 +165,13 @@ pub enum Walk {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flood {
     /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
-    pub destinations: Vec<Stride>,
+    pub destinations: Vec<AddressStride>,
 }
 
 /// `count` addresses from `first`, each `step` after the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Stride {
+pub struct AddressStride {
     pub first: IpAddr,
     pub step: u32,
     pub count: u32,
@@ -202,7 +202,7 @@ fn is_zero(phase: &f64) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Repeat {
+pub struct RequestRepeat {
     /// From when a request was due to when the next one is; zero: when it is answered. A datagram that is not answered
     /// within the interval after it was sent is lost.
     pub interval: Duration,
@@ -221,7 +221,7 @@ fn one() -> u16 {
     1
 }
 
-impl Stride {
+impl AddressStride {
     pub(super) fn addresses<F: Family>(&self) -> impl Iterator<Item = F::Address> + use<F> {
         let Self { first, step, count } = *self;
         F::of(first).into_iter().flat_map(move |first| (0..count).map(move |n| F::after(first, n.wrapping_mul(step))))
@@ -235,7 +235,7 @@ impl Load {
     }
 }
 
-impl Repeat {
+impl RequestRepeat {
     /// A request each `interval`, without end.
     pub fn every(interval: Duration) -> Self {
         Self { interval, requests: None, rate: None, pipeline: 1 }
@@ -270,7 +270,7 @@ impl Default for TcpTimes {
 /// When a message is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Expect {
+pub enum MessageEnd {
     /// With any segment that carries data.
     Segment,
     /// With so many bytes, at least 1.
@@ -282,7 +282,7 @@ pub enum Expect {
 /// How a client ends a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Close {
+pub enum CloseMethod {
     Fin,
     /// With a reset, right after the response.
     Reset,
@@ -295,8 +295,8 @@ pub struct TcpClient {
     pub times: TcpTimes,
     /// One segment.
     pub request: Payload,
-    pub response: Expect,
-    pub close: Close,
+    pub response: MessageEnd,
+    pub close: CloseMethod,
     /// A response is acknowledged by itself when the next request is due later than this.
     pub delayed_ack: Duration,
     /// Maximum segment size announced.
@@ -310,7 +310,7 @@ pub struct TcpClient {
 pub struct TcpServer {
     pub server: Server,
     pub times: TcpTimes,
-    pub request: Expect,
+    pub request: MessageEnd,
     pub response: Payload,
     /// Whether the response ends the connection.
     pub close: bool,
@@ -425,7 +425,7 @@ impl<F: Family> Config<F> {
             Service::UdpClient(udp) => {
                 self.check_client(&udp.client)?;
                 message("a request", udp.request.len(), DATAGRAM)?;
-                between("time-out", udp.timeout, MILLISECOND, Duration::from_nanos(Stamp::SPAN))
+                between("time-out", udp.timeout, MILLISECOND, Duration::from_nanos(Timestamp::SPAN))
             }
             Service::UdpServer(udp) => {
                 ports("listening", &udp.server.ports)?;
@@ -515,21 +515,21 @@ fn check_tcp(times: &TcpTimes, mss: u16) -> Result<(), ConfigError> {
     }
     count("retransmissions", times.retries.into(), 15)?;
     // The last one's timer must not be longer than timers are.
-    let longest = Duration::from_nanos(Wheel::LONGEST >> times.retries);
+    let longest = Duration::from_nanos(TimerWheel::LONGEST >> times.retries);
     between("retransmission time-out", times.retransmit, MILLISECOND, longest)?;
     time("TIME-WAIT", times.time_wait, Duration::ZERO)
 }
 
-fn check_expect(what: &'static str, expect: Expect) -> Result<(), ConfigError> {
+fn check_expect(what: &'static str, expect: MessageEnd) -> Result<(), ConfigError> {
     match expect {
-        Expect::Segment | Expect::Http => Ok(()),
-        Expect::Bytes(bytes) => message(what, bytes.into(), 1 << 30),
+        MessageEnd::Segment | MessageEnd::Http => Ok(()),
+        MessageEnd::Bytes(bytes) => message(what, bytes.into(), 1 << 30),
     }
 }
 
 /// A service that expects HTTP must speak it.
-fn check_http(what: &'static str, expect: Expect, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
-    let speaks = expect != Expect::Http || http::whole(kind, &payload.bytes()).is_some();
+fn check_http(what: &'static str, expect: MessageEnd, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
+    let speaks = expect != MessageEnd::Http || http::whole(kind, &payload.bytes()).is_some();
     if speaks { Ok(()) } else { Err(ConfigError::NotHttp(what)) }
 }
 
@@ -546,7 +546,7 @@ fn count(what: &'static str, value: u64, max: u64) -> Result<(), ConfigError> {
 }
 
 fn time(what: &'static str, value: Duration, min: Duration) -> Result<(), ConfigError> {
-    between(what, value, min, Duration::from_nanos(Wheel::LONGEST))
+    between(what, value, min, Duration::from_nanos(TimerWheel::LONGEST))
 }
 
 fn between(what: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), ConfigError> {

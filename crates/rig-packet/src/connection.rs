@@ -60,9 +60,9 @@ pub(super) enum State {
 
 /// A moment, modulo 2^32, in units of 64 ns unless a [`Unit`] says otherwise: a difference is right up to 274 s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stamp(pub u32);
+pub(super) struct Timestamp(pub u32);
 
-impl Stamp {
+impl Timestamp {
     /// The largest difference, nanoseconds.
     pub const SPAN: Nanos = Unit::FINEST.span();
 
@@ -96,23 +96,23 @@ impl Unit {
     }
 
     #[inline]
-    pub fn of(self, time: Nanos) -> Stamp {
-        Stamp((time >> self.0) as u32)
+    pub fn of(self, time: Nanos) -> Timestamp {
+        Timestamp((time >> self.0) as u32)
     }
 
     /// Nanoseconds since `stamp`.
     #[inline]
-    pub fn age(self, stamp: Stamp, now: Nanos) -> Nanos {
+    pub fn age(self, stamp: Timestamp, now: Nanos) -> Nanos {
         Nanos::from(self.of(now).0.wrapping_sub(stamp.0)) << self.0
     }
 
     /// `stamp`, or the moment three quarters of the span ago if it is older: an engine that calls this each quarter never takes an old
     /// stamp for a young one.
     #[inline]
-    pub fn hold(self, stamp: Stamp, now: Nanos) -> Stamp {
+    pub fn hold(self, stamp: Timestamp, now: Nanos) -> Timestamp {
         const OLDEST: u32 = u32::MAX / 4 * 3;
         let now = self.of(now).0;
-        Stamp(now.wrapping_sub(now.wrapping_sub(stamp.0).min(OLDEST)))
+        Timestamp(now.wrapping_sub(now.wrapping_sub(stamp.0).min(OLDEST)))
     }
 }
 
@@ -144,7 +144,7 @@ pub struct Connection {
     pub(super) left: u32,
     /// Client: when the connection or the request was due. Server: in the lowest byte the segments that may be under way,
     /// in the next one the duplicate acknowledgments in a row.
-    pub(super) stamp: Stamp,
+    pub(super) stamp: Timestamp,
     pub(super) timer: Timer,
     /// The peer's window as in its last segment.
     pub(super) peer_window: u16,
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn ages_outlive_the_wrap() {
         let born = (1 << 38) - 1000;
-        assert_eq!(Stamp::of(born).age(born + 6400), 6400);
+        assert_eq!(Timestamp::of(born).age(born + 6400), 6400);
     }
 
     #[test]
@@ -292,6 +292,6 @@ mod tests {
             }
         }
         assert_eq!(Unit::spanning(1), Unit::FINEST);
-        assert_eq!(Unit::spanning(Stamp::SPAN + 1), Unit(7));
+        assert_eq!(Unit::spanning(Timestamp::SPAN + 1), Unit(7));
     }
 }

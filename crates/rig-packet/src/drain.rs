@@ -46,7 +46,7 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::{Load, Repeat, UdpClient, Walk};
+    use super::super::config::{Load, RequestRepeat, TupleOrder, UdpClient};
     use super::super::payload::Payload;
     use super::*;
 
@@ -55,8 +55,8 @@ mod tests {
             ports: 1..=1,
             server_ports: 1..=1,
             load: Load::new(1.0),
-            repeat: interval.map(|interval| Repeat::every(Duration::from_millis(interval))),
-            walk: Walk::Ports,
+            repeat: interval.map(|interval| RequestRepeat::every(Duration::from_millis(interval))),
+            walk: TupleOrder::Ports,
             flood: None,
         };
         Service::UdpClient(UdpClient { client, request: Payload::Filler(4), timeout: Duration::from_millis(timeout) })

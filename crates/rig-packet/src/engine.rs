@@ -9,26 +9,26 @@ use rig_wire::udp::Udp;
 use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
-use super::config::{Client, Config, ConfigError, Planned, Service};
+use super::config::{Client, Config, ConfigError, PlannedRate, Service};
 use super::connection::Key;
 use super::counters::{Counters, Latencies, Window};
-use super::engine_core::Core;
+use super::engine_core::EngineCore;
 use super::family::link::{Link, Tunnel};
-use super::family::neighbor::{self, Heard, Resolver};
+use super::family::neighbor::{self, NeighborMessage, Resolver};
 use super::family::unreachable::Unreachable;
 use super::family::{Addresses, Family, Packet};
 use super::flood::FloodService;
-use super::opener::{Opener, Pace};
-use super::plan::Answer;
+use super::opener::{ConnectionOpener, RequestPace};
+use super::plan::AnswerScope;
 use super::port::{Port, Receive, Transmit};
-use super::rows::{Row, Rows, Side};
+use super::rows::{ServerCounters, ServerTable, Side};
 use super::steering::Steer;
-use super::table::{Counted, Table};
+use super::table::{SequentialPort, Table};
 use super::tcp::TcpService;
 use super::template::Template;
 use super::udp::UdpService;
-use super::underlay::{Below, Underlay};
-use super::wheel::Wheel;
+use super::underlay::{Underlay, UnderlayFrame};
+use super::wheel::TimerWheel;
 
 /// What a pass does at most before frames are received again: an engine that is late must not go deaf.
 const LAUNCHES: usize = 32;
@@ -37,7 +37,7 @@ const REQUESTS: usize = 64;
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
-enum Running<F: Family> {
+enum RunningService<F: Family> {
     Tcp(TcpService),
     Udp(UdpService),
     Flood(FloodService<F>),
@@ -46,14 +46,14 @@ enum Running<F: Family> {
 /// The client or server of one thread, over one queue.
 #[derive(Debug)]
 pub struct Engine<F: Family> {
-    core: Core<F>,
+    core: EngineCore<F>,
     link: Link<F>,
     resolver: Resolver<F::Address>,
     /// The network below a tunnel.
     underlay: Option<Underlay>,
-    running: Running<F>,
+    running: RunningService<F>,
     /// The planned rate of a client.
-    planned: Option<Planned>,
+    planned: Option<PlannedRate>,
     /// Whether it is known where frames go.
     ready: bool,
     /// How many of our addresses have been announced.
@@ -69,36 +69,36 @@ impl<F: Family> Engine<F> {
         let client = service.client();
         let planned = client.map(Client::planned);
         let (counted, side, ports) = match &service {
-            Service::TcpServer(tcp) => (Counted::Remote, Side::Local, &tcp.server.ports),
-            Service::UdpServer(udp) => (Counted::Remote, Side::Local, &udp.server.ports),
-            Service::TcpClient(tcp) => (Counted::Local, Side::Remote, &tcp.client.server_ports),
-            Service::UdpClient(udp) => (Counted::Local, Side::Remote, &udp.client.server_ports),
+            Service::TcpServer(tcp) => (SequentialPort::Remote, Side::Local, &tcp.server.ports),
+            Service::UdpServer(udp) => (SequentialPort::Remote, Side::Local, &udp.server.ports),
+            Service::TcpClient(tcp) => (SequentialPort::Local, Side::Remote, &tcp.client.server_ports),
+            Service::UdpClient(udp) => (SequentialPort::Local, Side::Remote, &udp.client.server_ports),
         };
         let addresses = if side == Side::Local { local.len() } else { remote.len() };
-        let rows = Rows::new(side, addresses, *ports.start(), ports.len());
+        let rows = ServerTable::new(side, addresses, *ports.start(), ports.len());
         let opener = |client| {
             let steer = steering.as_ref().map(|steering| Steer::new(steering, &local, &remote));
-            (Opener::new(client, (local.len(), remote.len()), steer), Pace::new(client, capacity))
+            (ConnectionOpener::new(client, (local.len(), remote.len()), steer), RequestPace::new(client, capacity))
         };
         let running = match (&service, client.and_then(|client| client.flood.as_ref())) {
-            (Service::TcpClient(tcp), None) => Running::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
+            (Service::TcpClient(tcp), None) => RunningService::Tcp(TcpService::client(&link, tcp, opener(&tcp.client))),
             (Service::UdpClient(udp), None) => {
-                Running::Udp(UdpService::client(&link, udp, opener(&udp.client), (remote.len(), now)))
+                RunningService::Udp(UdpService::client(&link, udp, opener(&udp.client), (remote.len(), now)))
             }
             (Service::TcpClient(tcp), Some(flood)) => {
-                Running::Flood(FloodService::tcp(&link, tcp, flood, opener(&tcp.client)))
+                RunningService::Flood(FloodService::tcp(&link, tcp, flood, opener(&tcp.client)))
             }
             (Service::UdpClient(udp), Some(flood)) => {
-                Running::Flood(FloodService::udp(&link, udp, flood, opener(&udp.client)))
+                RunningService::Flood(FloodService::udp(&link, udp, flood, opener(&udp.client)))
             }
-            (Service::TcpServer(tcp), _) => Running::Tcp(TcpService::server(&link, tcp)),
-            (Service::UdpServer(udp), _) => Running::Udp(UdpService::server(&link, udp)),
+            (Service::TcpServer(tcp), _) => RunningService::Tcp(TcpService::server(&link, tcp)),
+            (Service::UdpServer(udp), _) => RunningService::Udp(UdpService::server(&link, udp)),
         };
-        let core = Core {
+        let core = EngineCore {
             local,
             remote,
             table: Table::new(capacity, counted),
-            wheel: Wheel::new(now),
+            wheel: TimerWheel::new(now),
             counters: Counters::default(),
             latencies: Latencies::default(),
             window: Window::default(),
@@ -128,9 +128,9 @@ impl<F: Family> Engine<F> {
     /// Looks at each connection: for the end of a run.
     pub fn give_up(&mut self, now: Nanos) {
         match &mut self.running {
-            Running::Tcp(tcp) => tcp.give_up(&mut self.core, now),
-            Running::Udp(udp) => udp.give_up(&mut self.core, now),
-            Running::Flood(_) => {}
+            RunningService::Tcp(tcp) => tcp.give_up(&mut self.core, now),
+            RunningService::Udp(udp) => udp.give_up(&mut self.core, now),
+            RunningService::Flood(_) => {}
         }
     }
 
@@ -145,10 +145,10 @@ impl<F: Family> Engine<F> {
 
     /// What each server's address and port had, while there are at most 4096 of them: a client counts by the peer's, a
     /// server by its own.
-    pub fn rows(&self) -> impl Iterator<Item = (SocketAddr, Row)> + '_ {
+    pub fn rows(&self) -> impl Iterator<Item = (SocketAddr, ServerCounters)> + '_ {
         self.core.rows.all(match &self.running {
-            Running::Tcp(tcp) if tcp.is_server() => &self.core.local,
-            Running::Udp(udp) if udp.is_server() => &self.core.local,
+            RunningService::Tcp(tcp) if tcp.is_server() => &self.core.local,
+            RunningService::Udp(udp) if udp.is_server() => &self.core.local,
             _ => &self.core.remote,
         })
     }
@@ -210,11 +210,11 @@ impl<F: Family> Engine<F> {
     /// effect where requests follow an interval.
     pub fn set_request_rate(&mut self, rate: f64, now: Nanos) {
         let pace = match &mut self.running {
-            Running::Tcp(tcp) => tcp.pace(),
-            Running::Udp(udp) => udp.pace(),
-            Running::Flood(flood) => Some(flood.pace()),
+            RunningService::Tcp(tcp) => tcp.pace(),
+            RunningService::Udp(udp) => udp.pace(),
+            RunningService::Flood(flood) => Some(flood.pace()),
         };
-        if let Some(requests) = pace.and_then(Pace::requests) {
+        if let Some(requests) = pace.and_then(RequestPace::requests) {
             self.core.counters.missed += requests.set_rate(rate, now);
         }
     }
@@ -222,8 +222,8 @@ impl<F: Family> Engine<F> {
     /// `factor` times what its configuration says, from `now` on: requests where these have a rate, else new connections.
     pub fn scale_rate(&mut self, factor: f64, now: Nanos) {
         match self.planned {
-            Some(Planned::Connections(rate)) => self.set_rate(rate * factor, now),
-            Some(Planned::Requests(rate)) => self.set_request_rate(rate * factor, now),
+            Some(PlannedRate::Connections(rate)) => self.set_rate(rate * factor, now),
+            Some(PlannedRate::Requests(rate)) => self.set_request_rate(rate * factor, now),
             None => {}
         }
     }
@@ -235,11 +235,11 @@ impl<F: Family> Engine<F> {
         }
     }
 
-    fn opener(&mut self) -> Option<&mut Opener> {
+    fn opener(&mut self) -> Option<&mut ConnectionOpener> {
         match &mut self.running {
-            Running::Tcp(tcp) => tcp.opener(),
-            Running::Udp(udp) => udp.opener(),
-            Running::Flood(flood) => Some(flood.opener()),
+            RunningService::Tcp(tcp) => tcp.opener(),
+            RunningService::Udp(udp) => udp.opener(),
+            RunningService::Flood(flood) => Some(flood.opener()),
         }
     }
 
@@ -273,9 +273,9 @@ impl<F: Family> Engine<F> {
             let Some(slot) = self.core.wheel.expired(&mut self.core.table.all, now) else { break };
             busy = true;
             match &mut self.running {
-                Running::Tcp(tcp) => tcp.timer(&mut self.core, now, slot, transmit),
-                Running::Udp(udp) => udp.timer(&mut self.core, now, slot, transmit),
-                Running::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
+                RunningService::Tcp(tcp) => tcp.timer(&mut self.core, now, slot, transmit),
+                RunningService::Udp(udp) => udp.timer(&mut self.core, now, slot, transmit),
+                RunningService::Flood(flood) => flood.timer(&mut self.core, now, slot, transmit),
             }
         }
         if self.ready {
@@ -293,9 +293,9 @@ impl<F: Family> Engine<F> {
         let mut opened = 0;
         while opened < LAUNCHES
             && match &mut self.running {
-                Running::Tcp(tcp) => tcp.open(core, now, transmit),
-                Running::Udp(udp) => udp.open(core, now, transmit),
-                Running::Flood(flood) => flood.open(core, now, transmit),
+                RunningService::Tcp(tcp) => tcp.open(core, now, transmit),
+                RunningService::Udp(udp) => udp.open(core, now, transmit),
+                RunningService::Flood(flood) => flood.open(core, now, transmit),
             }
         {
             opened += 1;
@@ -303,9 +303,9 @@ impl<F: Family> Engine<F> {
         let mut asked = 0;
         while asked < REQUESTS
             && match &mut self.running {
-                Running::Tcp(tcp) => tcp.request(core, now, transmit),
-                Running::Udp(udp) => udp.request(core, now, transmit),
-                Running::Flood(flood) => flood.request(core, now, transmit),
+                RunningService::Tcp(tcp) => tcp.request(core, now, transmit),
+                RunningService::Udp(udp) => udp.request(core, now, transmit),
+                RunningService::Flood(flood) => flood.request(core, now, transmit),
             }
         {
             asked += 1;
@@ -378,9 +378,9 @@ impl<F: Family> Engine<F> {
     ) -> Result<Option<&'a [u8]>, Malformed> {
         let Some(underlay) = &mut self.underlay else { return Ok(Some(frame)) };
         match underlay.take(now, frame, &mut self.core, transmit)? {
-            Below::Frame(frame) => return Ok(Some(frame)),
-            Below::Gateway(mac) => self.set_gateway(mac),
-            Below::Done => {}
+            UnderlayFrame::Frame(frame) => return Ok(Some(frame)),
+            UnderlayFrame::Gateway(mac) => self.set_gateway(mac),
+            UnderlayFrame::Done => {}
         }
         Ok(None)
     }
@@ -408,7 +408,7 @@ impl<F: Family> Engine<F> {
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
         let key = self.key(packet, segment.source_port(), segment.destination_port());
         match (key, &mut self.running) {
-            (Some(key), Running::Tcp(tcp)) if self.ready => {
+            (Some(key), RunningService::Tcp(tcp)) if self.ready => {
                 return tcp.segment(&mut self.core, now, key, &segment, transmit);
             }
             (Some(_), _) => self.core.counters.tcp_drop += 1,
@@ -432,7 +432,7 @@ impl<F: Family> Engine<F> {
         self.core.counters.tos_rx += u64::from(packet.tos != 0);
         let key = self.key(packet, datagram.source_port(), datagram.destination_port());
         match (key, &mut self.running) {
-            (Some(key), Running::Udp(udp)) if self.ready => {
+            (Some(key), RunningService::Udp(udp)) if self.ready => {
                 udp.datagram(&mut self.core, now, key, datagram.payload(), transmit);
             }
             (Some(_), _) => self.core.counters.udp_drop += 1,
@@ -452,10 +452,10 @@ impl<F: Family> Engine<F> {
         };
         let key = Key::new(local, quoted.source_port, remote, quoted.destination_port);
         match &mut self.running {
-            Running::Tcp(tcp) if quoted.protocol == protocol::TCP => {
+            RunningService::Tcp(tcp) if quoted.protocol == protocol::TCP => {
                 tcp.unreachable(&mut self.core, now, key, quoted.sequence, error.too_big);
             }
-            Running::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, now, key),
+            RunningService::Udp(udp) if quoted.protocol == protocol::UDP => udp.unreachable(&mut self.core, now, key),
             _ => {}
         }
     }
@@ -463,15 +463,15 @@ impl<F: Family> Engine<F> {
     #[cold]
     fn other(&mut self, now: Nanos, ethernet: &Ethernet<'_>, transmit: &mut impl Transmit) -> Result<(), Malformed> {
         let is_local = |address| self.core.local.find(address).is_some();
-        let heard = neighbor::hear(&self.link, ethernet, is_local, &mut self.core.counters)?;
-        if let Some((address, mac)) = heard.location()
+        let message = neighbor::receive(&self.link, ethernet, is_local, &mut self.core.counters)?;
+        if let Some((address, mac)) = message.location()
             && self.resolver.found(address, mac, now)
         {
             self.set_gateway(mac);
         }
-        if let Heard::Wanted { .. } | Heard::Echo { .. } = heard {
+        if let NeighborMessage::Solicitation { .. } | NeighborMessage::Echo { .. } = message {
             let mut buffer = [0; neighbor::LONGEST];
-            let length = F::answer(&mut buffer, &self.link, ethernet.source(), &heard);
+            let length = F::answer(&mut buffer, &self.link, ethernet.source(), &message);
             self.send(&buffer[..length], transmit);
         }
         Ok(())
@@ -483,7 +483,7 @@ impl<F: Family> Engine<F> {
         for _ in 0..neighbor::ANNOUNCEMENTS {
             let address = match self.announced {
                 0 => self.link.address,
-                n if n <= self.core.local.len() && self.link.answer == Answer::All => self.core.local.get(n - 1),
+                n if n <= self.core.local.len() && self.link.answer == AnswerScope::All => self.core.local.get(n - 1),
                 _ => {
                     self.announced = usize::MAX;
                     return;
@@ -522,9 +522,9 @@ impl<F: Family> Engine<F> {
         self.ready = true;
         let set = |template: &mut Template| template.set_destination(mac);
         match &mut self.running {
-            Running::Tcp(tcp) => tcp.templates().into_iter().for_each(set),
-            Running::Udp(udp) => set(udp.template()),
-            Running::Flood(flood) => set(flood.template()),
+            RunningService::Tcp(tcp) => tcp.templates().into_iter().for_each(set),
+            RunningService::Udp(udp) => set(udp.template()),
+            RunningService::Flood(flood) => set(flood.template()),
         }
     }
 }

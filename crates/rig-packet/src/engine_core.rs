@@ -5,26 +5,26 @@ use super::connection::Key;
 use super::counters::{Counters, Latencies, Window};
 use super::family::{Addresses, Family};
 use super::port::Transmit;
-use super::rows::Rows;
+use super::rows::ServerTable;
 use super::table::Table;
 use super::template::FourTuple;
-use super::wheel::Wheel;
+use super::wheel::TimerWheel;
 
 /// What every service needs.
 #[derive(Debug)]
-pub(super) struct Core<F: Family> {
+pub(super) struct EngineCore<F: Family> {
     pub local: Addresses<F>,
     pub remote: Addresses<F>,
     pub table: Table,
-    pub wheel: Wheel,
+    pub wheel: TimerWheel,
     pub counters: Counters,
     pub latencies: Latencies,
     /// Of what is due then the latencies are entered, whenever it is answered.
     pub window: Window,
-    pub rows: Rows,
+    pub rows: ServerTable,
 }
 
-impl<F: Family> Core<F> {
+impl<F: Family> EngineCore<F> {
     #[inline(always)]
     pub fn four_tuple(&self, key: Key) -> FourTuple<F::Address> {
         FourTuple {

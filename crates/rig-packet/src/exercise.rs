@@ -10,15 +10,15 @@ use rig_wire::tcp::{self, Header, Options, Tcp, flags};
 use rig_wire::udp::{self, Udp};
 
 use super::config::{
-    Client, Close, Config, Expect, Load, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
-    Walk,
+    Client, CloseMethod, Config, Load, MessageEnd, RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes,
+    TupleOrder, UdpClient, UdpServer,
 };
 use super::engine::Engine;
 use super::family::link::{Gateway, Link};
 use super::family::{Family, V4, V6};
 use super::http::{self, Method};
 use super::memory::{self, Memory};
-use super::plan::Answer;
+use super::plan::AnswerScope;
 use super::port::{Port, Receive, Transmit};
 use super::{Nanos, Payload};
 
@@ -50,14 +50,14 @@ struct Flow {
 pub fn exercise(script: &[u8]) -> u64 {
     let (&choice, steps) = script.split_first().unwrap_or((&0, &[]));
     if choice & 4 == 0 {
-        Play::<V4>::new(choice, (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))).run(steps)
+        ExerciseState::<V4>::new(choice, (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2))).run(steps)
     } else {
         let address = |n| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n);
-        Play::<V6>::new(choice, (address(1), address(2))).run(steps)
+        ExerciseState::<V6>::new(choice, (address(1), address(2))).run(steps)
     }
 }
 
-struct Play<F: Family> {
+struct ExerciseState<F: Family> {
     engine: Engine<F>,
     ours: Memory,
     theirs: Memory,
@@ -72,13 +72,13 @@ fn service(choice: u8) -> Service {
     let (stays, large, bare, reset) = (says(3), says(4), says(5), says(6));
     let times =
         TcpTimes { time_wait: if says(7) { Duration::from_secs(5) } else { Duration::ZERO }, ..TcpTimes::default() };
-    let expect = if bare { Expect::Segment } else { Expect::Http };
+    let expect = if bare { MessageEnd::Segment } else { MessageEnd::Http };
     let client = Client {
         ports: CLIENTS..=CLIENTS + FLOWS as u16 - 1,
         server_ports: SERVER..=SERVER,
         load: Load { hold: Some(FLOWS as u32), ..Load::new(100.0) },
-        repeat: stays.then_some(Repeat { requests: Some(3), ..Repeat::every(Duration::from_millis(50)) }),
-        walk: Walk::Ports,
+        repeat: stays.then_some(RequestRepeat { requests: Some(3), ..RequestRepeat::every(Duration::from_millis(50)) }),
+        walk: TupleOrder::Ports,
         flood: None,
     };
     let server = Server { ports: SERVER..=SERVER };
@@ -89,7 +89,7 @@ fn service(choice: u8) -> Service {
             times,
             request: http::request(method, "netrig", "/", if large { 600 } else { 85 }).into(),
             response: expect,
-            close: if reset { Close::Reset } else { Close::Fin },
+            close: if reset { CloseMethod::Reset } else { CloseMethod::Fin },
             delayed_ack: Duration::from_millis(10),
             mss: 1000,
             resets: true,
@@ -110,12 +110,12 @@ fn service(choice: u8) -> Service {
     }
 }
 
-impl<F: Family> Play<F> {
+impl<F: Family> ExerciseState<F> {
     fn new(choice: u8, ends: (F::Address, F::Address)) -> Self {
         let link = Link {
             mac: OURS,
             address: ends.0,
-            answer: Answer::All,
+            answer: AnswerScope::All,
             announce: false,
             vlan: None,
             gateway: Gateway::Known(THEIRS),
@@ -198,7 +198,7 @@ impl<F: Family> Play<F> {
                 let header = udp::Header { source_port, destination_port };
                 let frame = self.packet(protocol::UDP, udp::HEADER + data.len(), |bytes| {
                     bytes[udp::HEADER..].copy_from_slice(data);
-                    header.write(bytes, data.len(), checksum::Sum::ZERO).expect("there is room");
+                    header.write(bytes, data.len(), checksum::PartialChecksum::ZERO).expect("there is room");
                 });
                 self.give(&frame);
             }
@@ -232,7 +232,7 @@ impl<F: Family> Play<F> {
         let header = Header { source_port, destination_port, sequence, acknowledgment, flags, window, options };
         let frame = self.packet(protocol::TCP, header.len() + data.len(), |bytes| {
             bytes[header.len()..].copy_from_slice(data);
-            header.write(bytes, data.len(), checksum::Sum::ZERO).expect("there is room");
+            header.write(bytes, data.len(), checksum::PartialChecksum::ZERO).expect("there is room");
         });
         self.give(&frame);
     }

@@ -7,14 +7,14 @@ pub(crate) mod unreachable;
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 use rig_wire::ipv4::{self, Ipv4};
 use rig_wire::ipv6::{self, Ipv6};
 use rig_wire::{Malformed, protocol};
 
 use self::link::Link;
-use self::neighbor::Heard;
+use self::neighbor::NeighborMessage;
 use self::unreachable::Unreachable;
 
 /// A packet of the family, its header checksum verified.
@@ -27,7 +27,7 @@ pub struct Packet<'a, A> {
     /// Type of service, traffic class.
     pub tos: u8,
     /// The pseudo header's part of the payload's checksum.
-    pub pseudo: Sum,
+    pub pseudo: PartialChecksum,
     pub payload: &'a [u8],
 }
 
@@ -48,13 +48,13 @@ pub trait Family: Copy + Debug + Send + 'static {
     fn write(buffer: &mut [u8], ends: (Self::Address, Self::Address), protocol: u8, hops: (u8, u8), payload: usize);
 
     /// The sum over the pseudo header.
-    fn pseudo(source: Self::Address, destination: Self::Address, protocol: u8, length: usize) -> Sum;
+    fn pseudo(source: Self::Address, destination: Self::Address, protocol: u8, length: usize) -> PartialChecksum;
 
-    fn sum(address: Self::Address) -> Sum;
+    fn sum(address: Self::Address) -> PartialChecksum;
 
     /// Puts the addresses and, with `added` bytes more than `sum` knows of, the length into the header at the start of
     /// `packet`. `sum` is that of the header without addresses and checksum.
-    fn finish(packet: &mut [u8], source: Self::Address, destination: Self::Address, sum: Sum, added: u16);
+    fn finish(packet: &mut [u8], source: Self::Address, destination: Self::Address, sum: PartialChecksum, added: u16);
 
     /// Writes a question for the MAC address of `target`, link header and all; returns the frame's length.
     fn ask(buffer: &mut [u8], link: &Link<Self>, local: Self::Address, target: Self::Address) -> usize
@@ -68,15 +68,15 @@ pub trait Family: Copy + Debug + Send + 'static {
 
     /// What a frame other than TCP and UDP says about neighbours to a host with the addresses `mine`. `mine` is called with an address,
     /// and with whether the frame tells where that address is.
-    fn heard<'a>(
+    fn parse_neighbor<'a>(
         frame: &Ethernet<'a>,
         mine: impl Fn(Self::Address, bool) -> bool,
-    ) -> Result<Heard<'a, Self>, Malformed>
+    ) -> Result<NeighborMessage<'a, Self>, Malformed>
     where
         Self: Sized;
 
     /// Writes the answer to what was heard from `to`; returns the frame's length. The buffer has room for the longest.
-    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize
+    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, message: &NeighborMessage<'_, Self>) -> usize
     where
         Self: Sized;
 
@@ -135,17 +135,17 @@ impl Family for V4 {
         header.write(buffer, payload).expect("the caller has made room");
     }
 
-    fn pseudo(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: usize) -> Sum {
-        Sum::pseudo_v4(source, destination, protocol, length)
+    fn pseudo(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, length: usize) -> PartialChecksum {
+        PartialChecksum::pseudo_v4(source, destination, protocol, length)
     }
 
     #[inline(always)]
-    fn sum(address: Ipv4Addr) -> Sum {
-        Sum::ZERO.long(address.to_bits())
+    fn sum(address: Ipv4Addr) -> PartialChecksum {
+        PartialChecksum::ZERO.long(address.to_bits())
     }
 
     #[inline(always)]
-    fn finish(packet: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr, sum: Sum, added: u16) {
+    fn finish(packet: &mut [u8], source: Ipv4Addr, destination: Ipv4Addr, sum: PartialChecksum, added: u16) {
         let header = &mut packet[..ipv4::HEADER];
         if added > 0 {
             let length = u16::from_be_bytes([header[2], header[3]]) + added;
@@ -165,12 +165,15 @@ impl Family for V4 {
         neighbor::v4::announce(buffer, link, address)
     }
 
-    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr, bool) -> bool) -> Result<Heard<'a, Self>, Malformed> {
-        neighbor::v4::heard(frame, mine)
+    fn parse_neighbor<'a>(
+        frame: &Ethernet<'a>,
+        mine: impl Fn(Ipv4Addr, bool) -> bool,
+    ) -> Result<NeighborMessage<'a, Self>, Malformed> {
+        neighbor::v4::parse(frame, mine)
     }
 
-    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize {
-        neighbor::v4::answer(buffer, link, to, heard)
+    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, message: &NeighborMessage<'_, Self>) -> usize {
+        neighbor::v4::answer(buffer, link, to, message)
     }
 
     fn unreachable(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv4Addr>>, Malformed> {
@@ -229,17 +232,17 @@ impl Family for V6 {
         header.write(buffer, payload).expect("the caller has made room");
     }
 
-    fn pseudo(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, length: usize) -> Sum {
-        Sum::pseudo_v6(source, destination, protocol, length)
+    fn pseudo(source: Ipv6Addr, destination: Ipv6Addr, protocol: u8, length: usize) -> PartialChecksum {
+        PartialChecksum::pseudo_v6(source, destination, protocol, length)
     }
 
     #[inline(always)]
-    fn sum(address: Ipv6Addr) -> Sum {
-        Sum::ZERO.bytes(&address.octets())
+    fn sum(address: Ipv6Addr) -> PartialChecksum {
+        PartialChecksum::ZERO.bytes(&address.octets())
     }
 
     #[inline(always)]
-    fn finish(packet: &mut [u8], source: Ipv6Addr, destination: Ipv6Addr, _: Sum, added: u16) {
+    fn finish(packet: &mut [u8], source: Ipv6Addr, destination: Ipv6Addr, _: PartialChecksum, added: u16) {
         let header = &mut packet[..ipv6::HEADER];
         if added > 0 {
             let length = u16::from_be_bytes([header[4], header[5]]) + added;
@@ -257,12 +260,15 @@ impl Family for V6 {
         neighbor::v6::announce(buffer, link, address)
     }
 
-    fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr, bool) -> bool) -> Result<Heard<'a, Self>, Malformed> {
-        neighbor::v6::heard(frame, mine)
+    fn parse_neighbor<'a>(
+        frame: &Ethernet<'a>,
+        mine: impl Fn(Ipv6Addr, bool) -> bool,
+    ) -> Result<NeighborMessage<'a, Self>, Malformed> {
+        neighbor::v6::parse(frame, mine)
     }
 
-    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, heard: &Heard<'_, Self>) -> usize {
-        neighbor::v6::answer(buffer, link, to, heard)
+    fn answer(buffer: &mut [u8], link: &Link<Self>, to: Mac, message: &NeighborMessage<'_, Self>) -> usize {
+        neighbor::v6::answer(buffer, link, to, message)
     }
 
     fn unreachable(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {

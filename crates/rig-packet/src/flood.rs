@@ -3,25 +3,25 @@
 use rig_wire::protocol;
 
 use super::Nanos;
-use super::config::{Flood, Repeat, Stride, TcpClient, UdpClient};
-use super::connection::{Key, Stamp, State};
-use super::engine_core::Core;
+use super::config::{AddressStride, Flood, RequestRepeat, TcpClient, UdpClient};
+use super::connection::{Key, State, Timestamp};
+use super::engine_core::EngineCore;
 use super::family::Family;
 use super::family::link::Link;
-use super::opener::{Opener, Pace, Turn};
+use super::opener::{ConnectionOpener, IdleAction, RequestPace};
 use super::port::Transmit;
 use super::schedule::LATE;
 use super::tcp;
 use super::template::Template;
 
-/// Sends SYNs or datagrams. Without a [`Repeat`](super::Repeat) each packet is between ends of its own and nothing is kept
+/// Sends SYNs or datagrams. Without a [`RequestRepeat`](super::RequestRepeat) each packet is between ends of its own and nothing is kept
 /// of it; otherwise flows are held, each of which sends again and again.
 #[derive(Debug)]
 pub(super) struct FloodService<F: Family> {
     packet: Template,
     protocol: u8,
-    opener: Opener,
-    pace: Pace,
+    opener: ConnectionOpener,
+    pace: RequestPace,
     /// Whether flows are held.
     flows: bool,
     /// Packets of a flow; 0: without end.
@@ -34,12 +34,12 @@ pub(super) struct FloodService<F: Family> {
 }
 
 impl<F: Family> FloodService<F> {
-    pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (Opener, Pace)) -> Self {
+    pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
         let packet = Template::udp(link, &udp.request.bytes());
         Self::new(packet, protocol::UDP, udp.client.repeat, flood, opener)
     }
 
-    pub fn tcp(link: &Link<F>, tcp: &TcpClient, flood: &Flood, opener: (Opener, Pace)) -> Self {
+    pub fn tcp(link: &Link<F>, tcp: &TcpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
         let packet = Template::tcp(link, &tcp::syn(tcp.mss), &[]);
         Self::new(packet, protocol::TCP, tcp.client.repeat, flood, opener)
     }
@@ -47,11 +47,11 @@ impl<F: Family> FloodService<F> {
     fn new(
         packet: Template,
         protocol: u8,
-        repeat: Option<Repeat>,
+        repeat: Option<RequestRepeat>,
         flood: &Flood,
-        (opener, pace): (Opener, Pace),
+        (opener, pace): (ConnectionOpener, RequestPace),
     ) -> Self {
-        let destinations = flood.destinations.iter().flat_map(Stride::addresses::<F>).collect();
+        let destinations = flood.destinations.iter().flat_map(AddressStride::addresses::<F>).collect();
         Self {
             packet,
             protocol,
@@ -69,17 +69,17 @@ impl<F: Family> FloodService<F> {
         &mut self.packet
     }
 
-    pub fn opener(&mut self) -> &mut Opener {
+    pub fn opener(&mut self) -> &mut ConnectionOpener {
         &mut self.opener
     }
 
-    pub fn pace(&mut self) -> &mut Pace {
+    pub fn pace(&mut self) -> &mut RequestPace {
         &mut self.pace
     }
 
     /// Sends a packet, or begins a flow, if one is due.
     #[inline(never)]
-    pub fn open(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+    pub fn open(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         if !self.flows {
             let Some(key) = self.opener.next_key(core, now) else { return false };
             core.counters.sk_open += 1;
@@ -90,32 +90,32 @@ impl<F: Family> FloodService<F> {
         let Some((slot, due)) = self.opener.next(core, now) else { return false };
         let connection = &mut core.table.all[slot as usize];
         connection.requests_or_mss = self.packets;
-        connection.stamp = Stamp::of(due);
+        connection.stamp = Timestamp::of(due);
         match &mut self.pace {
-            Pace::Rate(requests) => requests.rest(core, slot),
-            Pace::Interval(_) => self.repeat(core, now, slot, transmit),
+            RequestPace::Rate(requests) => requests.rest(core, slot),
+            RequestPace::Interval(_) => self.repeat(core, now, slot, transmit),
         }
         true
     }
 
     /// Sends on the flow whose turn it is, if it is time.
     #[inline(never)]
-    pub fn request(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
-        let Pace::Rate(requests) = &mut self.pace else { return false };
+    pub fn request(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let RequestPace::Rate(requests) = &mut self.pace else { return false };
         let Some((slot, turn)) = requests.next(core, now, &self.opener) else { return false };
         match turn {
-            Turn::Ask(due) => {
+            IdleAction::Request(due) => {
                 core.counters.late += u64::from(now - due > LATE);
                 self.repeat(core, now, slot, transmit);
             }
-            Turn::End => core.close(slot),
+            IdleAction::Close => core.close(slot),
         }
         true
     }
 
     /// The next time of a flow has come.
     #[inline(never)]
-    pub fn timer(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    pub fn timer(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         if connection.state != State::Resting || self.pace.is_rate() {
             return;
@@ -128,7 +128,7 @@ impl<F: Family> FloodService<F> {
     }
 
     /// Sends a flow's packets, which were due at its stamp, and plans the next ones.
-    fn repeat(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn repeat(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let key = core.table.all[slot as usize].key;
         for _ in 0..self.pipeline {
             self.send(core, now, key, transmit);
@@ -139,10 +139,10 @@ impl<F: Family> FloodService<F> {
         }
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         match &mut self.pace {
-            Pace::Rate(requests) => requests.rest(core, slot),
-            &mut Pace::Interval(interval) => {
+            RequestPace::Rate(requests) => requests.rest(core, slot),
+            &mut RequestPace::Interval(interval) => {
                 let due = now - connection.stamp.age(now) + interval;
-                connection.stamp = Stamp::of(due);
+                connection.stamp = Timestamp::of(due);
                 connection.state = State::Resting;
                 core.set_timer(slot, due);
             }
@@ -150,7 +150,7 @@ impl<F: Family> FloodService<F> {
     }
 
     #[inline(never)]
-    fn send(&mut self, core: &mut Core<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
+    fn send(&mut self, core: &mut EngineCore<F>, now: Nanos, key: Key, transmit: &mut impl Transmit) {
         let mut tuple = core.four_tuple(key);
         if let Some(&destination) = self.destinations.get(self.next_destination) {
             tuple.destination = destination;

@@ -38,22 +38,22 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    AnyConfig, Client, Close, Config, ConfigError, Expect, Flood, Load, Repeat, Server, Service, Stride, TcpClient,
-    TcpServer, TcpTimes, UdpClient, UdpServer, Walk,
+    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, Flood, Load, MessageEnd, RequestRepeat, Server,
+    Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};
-pub use divide::{DivideError, Division, Hardware, Part, Spread, divide};
+pub use divide::{DivideError, Division, Hardware, Spread, ThreadAssignment, divide};
 pub use engine::Engine;
 pub use exercise::exercise;
 pub use family::link::{Gateway, Link, Tunnel};
 pub use family::unreachable::Unreachable;
 pub use family::{Family, V4, V6};
 pub use payload::Payload;
-pub use plan::Answer;
+pub use plan::AnswerScope;
 pub use port::{Port, Receive, Transmit};
-pub use rows::Row;
-pub use run::{Clock, Monotonic, Pass, Then, Usage, drive};
+pub use rows::ServerCounters;
+pub use run::{Clock, Monotonic, PassAction, PassResult, Usage, drive};
 pub use steering::{Rss, Steering};
 
 /// Nanoseconds of a clock that never goes back.

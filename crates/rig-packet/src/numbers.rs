@@ -8,7 +8,7 @@
 
 use super::Nanos;
 use super::config::Service;
-use super::connection::Stamp;
+use super::connection::Timestamp;
 use super::counters::Counters;
 use super::payload::Payload;
 
@@ -24,13 +24,13 @@ const UNHEARD: u8 = u8::MAX;
 
 /// What an answer says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum AnswerMatch {
     /// It is the first to a request that is waited for.
     Awaited,
     /// It is the first to a request that was given up.
     Late,
     /// The request was answered before.
-    Again,
+    Duplicate,
     /// Nothing: the server does not echo, as far as is known.
     Nothing,
     /// It is to no request, from a server that echoes.
@@ -58,7 +58,7 @@ impl Numbers {
     /// another number, unless more than 15 million requests were sent in a second.
     pub fn new(now: Nanos, servers: usize) -> Self {
         let answered = vec![0; REMEMBERED as usize / 64].into();
-        Self { next: Stamp::of(now).0, given: 0, answered, proofs: vec![UNHEARD; servers].into() }
+        Self { next: Timestamp::of(now).0, given: 0, answered, proofs: vec![UNHEARD; servers].into() }
     }
 
     /// The number of the next request.
@@ -80,7 +80,7 @@ impl Numbers {
     /// What an answer from `server` that begins with `number` says to a flow which waits for answers to so many requests
     /// from a first one on; `None`: the flow waits for nothing.
     #[inline]
-    pub fn judge(&mut self, number: u32, awaited: Option<(u32, u32)>, server: usize) -> Told {
+    pub fn judge(&mut self, number: u32, awaited: Option<(u32, u32)>, server: usize) -> AnswerMatch {
         let age = self.next.wrapping_sub(number);
         let (word, bit) = Self::place(number);
         // Nearly every answer: what a flow waits for was given.
@@ -91,13 +91,13 @@ impl Numbers {
             && self.answered[word] & bit == 0
         {
             self.answered[word] |= bit;
-            return Told::Awaited;
+            return AnswerMatch::Awaited;
         }
         self.judge_other(number, awaited, server)
     }
 
     #[inline(never)]
-    fn judge_other(&mut self, number: u32, awaited: Option<(u32, u32)>, server: usize) -> Told {
+    fn judge_other(&mut self, number: u32, awaited: Option<(u32, u32)>, server: usize) -> AnswerMatch {
         let age = self.next.wrapping_sub(number);
         let (word, bit) = Self::place(number);
         let given = age > 0 && u64::from(age) <= self.given;
@@ -113,15 +113,15 @@ impl Numbers {
             self.proofs[server] = 0;
         }
         let told = match awaited {
-            Some((first, count)) if fresh && number.wrapping_sub(first) < count => return Told::Awaited,
-            _ if fresh => Told::Late,
-            _ if remembered => Told::Again,
+            Some((first, count)) if fresh && number.wrapping_sub(first) < count => return AnswerMatch::Awaited,
+            _ if fresh => AnswerMatch::Late,
+            _ if remembered => AnswerMatch::Duplicate,
             // It came longer after its request than is remembered.
-            _ if given => Told::Late,
-            _ => Told::Stray,
+            _ if given => AnswerMatch::Late,
+            _ => AnswerMatch::Stray,
         };
         let likely = if self.given <= FEW { fresh || before > 0 } else { fresh && (before > 0 || unheard) };
-        if proven || likely || awaited.is_none() { told } else { Told::Nothing }
+        if proven || likely || awaited.is_none() { told } else { AnswerMatch::Nothing }
     }
 }
 
@@ -194,29 +194,29 @@ mod tests {
     fn an_answer_is_to_the_request_whose_number_it_has() {
         let mut numbers = numbers(0);
         let all: Vec<u32> = (0..20).map(|_| numbers.give()).collect();
-        assert_eq!(numbers.judge(all[0], waits(all[0]), 0), Told::Awaited);
+        assert_eq!(numbers.judge(all[0], waits(all[0]), 0), AnswerMatch::Awaited);
         // Its request is over; another is waited for.
-        assert_eq!(numbers.judge(all[1], waits(all[2]), 0), Told::Late);
-        assert_eq!(numbers.judge(all[2], waits(all[2]), 0), Told::Awaited);
-        assert_eq!(numbers.judge(all[3], None, 0), Told::Late);
-        assert_eq!(numbers.judge(all[2], None, 0), Told::Again);
-        assert_eq!(numbers.judge(all[1], waits(all[9]), 0), Told::Again, "late, and then again");
+        assert_eq!(numbers.judge(all[1], waits(all[2]), 0), AnswerMatch::Late);
+        assert_eq!(numbers.judge(all[2], waits(all[2]), 0), AnswerMatch::Awaited);
+        assert_eq!(numbers.judge(all[3], None, 0), AnswerMatch::Late);
+        assert_eq!(numbers.judge(all[2], None, 0), AnswerMatch::Duplicate);
+        assert_eq!(numbers.judge(all[1], waits(all[9]), 0), AnswerMatch::Duplicate, "late, and then again");
         // What was never sent is no answer of a server that echoes.
-        assert_eq!(numbers.judge(all[19].wrapping_add(1), waits(all[9]), 0), Told::Stray);
-        assert_eq!(numbers.judge(all[0].wrapping_sub(1), waits(all[9]), 0), Told::Stray);
+        assert_eq!(numbers.judge(all[19].wrapping_add(1), waits(all[9]), 0), AnswerMatch::Stray);
+        assert_eq!(numbers.judge(all[0].wrapping_sub(1), waits(all[9]), 0), AnswerMatch::Stray);
         // Of several that were asked together each has its own.
         let together = Some((all[10], 3));
-        assert_eq!(numbers.judge(all[11], together, 0), Told::Awaited);
-        assert_eq!(numbers.judge(all[11], together, 0), Told::Again);
-        assert_eq!(numbers.judge(all[12], together, 0), Told::Awaited);
-        assert_eq!(numbers.judge(all[13], together, 0), Told::Late);
+        assert_eq!(numbers.judge(all[11], together, 0), AnswerMatch::Awaited);
+        assert_eq!(numbers.judge(all[11], together, 0), AnswerMatch::Duplicate);
+        assert_eq!(numbers.judge(all[12], together, 0), AnswerMatch::Awaited);
+        assert_eq!(numbers.judge(all[13], together, 0), AnswerMatch::Late);
     }
 
     #[test]
     fn the_first_answer_of_all_may_be_late() {
         let mut numbers = numbers(0);
         let (first, second) = (numbers.give(), numbers.give());
-        assert_eq!(numbers.judge(first, waits(second), 1), Told::Late);
+        assert_eq!(numbers.judge(first, waits(second), 1), AnswerMatch::Late);
     }
 
     /// So many requests after the first that a number could be chance.
@@ -224,12 +224,12 @@ mod tests {
     fn the_first_answer_of_a_server_may_be_late_at_any_time() {
         let mut numbers = numbers(FEW as u32 + 1);
         let (first, second) = (numbers.give(), numbers.give());
-        assert_eq!(numbers.judge(first, waits(second), 1), Told::Late);
-        assert_eq!(numbers.judge(second, waits(second), 1), Told::Awaited);
+        assert_eq!(numbers.judge(first, waits(second), 1), AnswerMatch::Late);
+        assert_eq!(numbers.judge(second, waits(second), 1), AnswerMatch::Awaited);
         // One that has answered with bytes of its own must do so more than once.
         let (first, second) = (numbers.give(), numbers.give());
-        assert_eq!(numbers.judge(0x6161_6161, waits(first), 0), Told::Nothing);
-        assert_eq!(numbers.judge(first, waits(second), 0), Told::Nothing);
+        assert_eq!(numbers.judge(0x6161_6161, waits(first), 0), AnswerMatch::Nothing);
+        assert_eq!(numbers.judge(first, waits(second), 0), AnswerMatch::Nothing);
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let own = 0x6161_6161;
         for _ in 0..1000 {
             let asked = numbers.give();
-            assert_eq!(numbers.judge(own, waits(asked), 0), Told::Nothing);
+            assert_eq!(numbers.judge(own, waits(asked), 0), AnswerMatch::Nothing);
         }
         // The numbers come by those bytes, after so many that it could be chance.
         (numbers.next, numbers.given) = (own - 10, FEW * 2);
@@ -247,11 +247,11 @@ mod tests {
             let asked = numbers.give();
             verdicts.push(numbers.judge(own, waits(asked), 0));
         }
-        let wrong: Vec<_> = verdicts.iter().filter(|told| !matches!(told, Told::Nothing)).collect();
-        assert_eq!(wrong, [&Told::Awaited], "which is right, too");
+        let wrong: Vec<_> = verdicts.iter().filter(|told| !matches!(told, AnswerMatch::Nothing)).collect();
+        assert_eq!(wrong, [&AnswerMatch::Awaited], "which is right, too");
         // The other server echoes all the same.
         let asked = numbers.give();
-        assert_eq!(numbers.judge(asked, waits(asked), 1), Told::Awaited);
+        assert_eq!(numbers.judge(asked, waits(asked), 1), AnswerMatch::Awaited);
     }
 
     #[test]
@@ -260,14 +260,14 @@ mod tests {
         let first = u32::MAX - 5;
         for n in 0..PROOF {
             let number = first.wrapping_add(n.into());
-            assert_eq!(numbers.judge(number, waits(number), 0), Told::Awaited);
+            assert_eq!(numbers.judge(number, waits(number), 0), AnswerMatch::Awaited);
         }
         let lost = numbers.give();
         for _ in 0..REMEMBERED {
             numbers.give();
         }
-        assert_eq!(numbers.judge(lost, None, 0), Told::Late);
+        assert_eq!(numbers.judge(lost, None, 0), AnswerMatch::Late);
         // To an unknown request it says nothing.
-        assert_eq!(numbers.judge(lost, waits(lost.wrapping_add(9)), 1), Told::Nothing);
+        assert_eq!(numbers.judge(lost, waits(lost.wrapping_add(9)), 1), AnswerMatch::Nothing);
     }
 }

@@ -3,17 +3,17 @@
 use std::ops::RangeInclusive;
 
 use super::Nanos;
-use super::config::{Client, Walk, nanos};
+use super::config::{Client, TupleOrder, nanos};
 use super::connection::{Key, State};
-use super::engine_core::Core;
+use super::engine_core::EngineCore;
 use super::family::Family;
-use super::schedule::{LATE, Resting, Schedule};
+use super::schedule::{IdleConnections, LATE, Schedule};
 use super::steering::Steer;
 
 /// What a client opens next: when, and between which ends.
 #[derive(Debug)]
-pub(super) struct Opener {
-    walk: Walker,
+pub(super) struct ConnectionOpener {
+    walk: TupleSequence,
     steer: Option<Steer>,
     schedule: Schedule,
     hold: Option<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Opener {
     left_at: Option<Nanos>,
 }
 
-impl Opener {
+impl ConnectionOpener {
     /// Combinations that are looked at for one that is free.
     const TRIES: usize = 64;
     /// Combinations that are looked at for one whose answers come to this thread.
@@ -39,7 +39,7 @@ impl Opener {
         let load = client.load;
         let together = load.launch.map_or(1, u64::from);
         Self {
-            walk: Walker::new(client, addresses),
+            walk: TupleSequence::new(client, addresses),
             steer,
             schedule: Schedule::new(load.rate).with(load.ramp.as_secs_f64(), together).shifted(load.phase),
             hold: load.hold,
@@ -91,7 +91,7 @@ impl Opener {
 
     /// A new connection that is due, and since when.
     #[inline]
-    pub fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<(u32, Nanos)> {
+    pub fn next<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) -> Option<(u32, Nanos)> {
         let due = self.due(core, now)?;
         let free = (0..Self::TRIES).map(|_| self.step()).find(|&key| core.table.find(key).is_none());
         let Some(slot) = free.and_then(|key| core.table.insert(key)) else {
@@ -105,14 +105,14 @@ impl Opener {
 
     /// The ends of a connection that is due, of which nothing is kept.
     #[inline]
-    pub fn next_key<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) -> Option<Key> {
+    pub fn next_key<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) -> Option<Key> {
         let due = self.due(core, now)?;
         core.counters.late += u64::from(now - due > LATE);
         Some(self.step())
     }
 
     #[inline]
-    fn due<F: Family>(&mut self, core: &Core<F>, now: Nanos) -> Option<Nanos> {
+    fn due<F: Family>(&mut self, core: &EngineCore<F>, now: Nanos) -> Option<Nanos> {
         if now >= self.until && !self.schedule.is_due_before(self.until) {
             self.stopped = true;
         }
@@ -151,7 +151,7 @@ impl Opener {
 /// All combinations of addresses and ports, again and again. Servers take turns, so that each has its share from the
 /// beginning; our ports change when all have had one, or together with our addresses each time.
 #[derive(Debug)]
-struct Walker {
+struct TupleSequence {
     ports: RangeInclusive<u16>,
     server_ports: RangeInclusive<u16>,
     locals: u16,
@@ -170,7 +170,7 @@ struct Walker {
     first: (u16, u16),
 }
 
-impl Walker {
+impl TupleSequence {
     fn new(client: &Client, (locals, remotes): (usize, usize)) -> Self {
         let (ports, locals) = (client.ports.len() as u64, locals as u64);
         // The least common multiple, which is less than 2^32.
@@ -180,7 +180,7 @@ impl Walker {
             server_ports: client.server_ports.clone(),
             locals: locals as u16,
             remotes: remotes as u16,
-            diagonal: (client.walk == Walk::Hop).then_some((diagonal, diagonal)),
+            diagonal: (client.walk == TupleOrder::Hop).then_some((diagonal, diagonal)),
             left: ports * locals,
             port: *client.ports.start(),
             local: 0,
@@ -262,19 +262,19 @@ fn divisor(mut a: u64, mut b: u64) -> u64 {
 
 /// When a connection's next request is due.
 #[derive(Debug)]
-pub(super) enum Pace {
+pub(super) enum RequestPace {
     /// So long after the one before was, nanoseconds; zero: when that one is answered.
     Interval(Nanos),
     /// When it is its turn.
     Rate(Requests),
 }
 
-impl Pace {
+impl RequestPace {
     pub fn new(client: &Client, capacity: u32) -> Self {
         match client.repeat.map(|repeat| (repeat.rate, nanos(repeat.interval))) {
             Some((Some(rate), _)) => {
                 let schedule = Schedule::new(rate).with(client.load.ramp.as_secs_f64(), 1).shifted(client.load.phase);
-                Self::Rate(Requests { schedule, resting: Resting::new(capacity), begun: false })
+                Self::Rate(Requests { schedule, resting: IdleConnections::new(capacity), begun: false })
             }
             Some((None, interval)) => Self::Interval(interval),
             None => Self::Interval(0),
@@ -297,18 +297,18 @@ impl Pace {
 #[derive(Debug)]
 pub(super) struct Requests {
     schedule: Schedule,
-    resting: Resting,
+    resting: IdleConnections,
     /// Whether a connection has rested, which is when the schedule begins.
     begun: bool,
 }
 
 /// What comes next on a connection that rests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum IdleAction {
     /// A request that was due then.
-    Ask(Nanos),
+    Request(Nanos),
     /// Nothing more.
-    End,
+    Close,
 }
 
 impl Requests {
@@ -324,7 +324,7 @@ impl Requests {
 
     /// A connection rests from now on.
     #[inline]
-    pub fn rest<F: Family>(&mut self, core: &mut Core<F>, slot: u32) {
+    pub fn rest<F: Family>(&mut self, core: &mut EngineCore<F>, slot: u32) {
         core.table.all[slot as usize].state = State::Resting;
         self.resting.push(slot);
     }
@@ -342,7 +342,12 @@ impl Requests {
     /// A connection whose turn it is. A request that is due while none rests waits for one. What would be due after
     /// `opener` ends is none any more.
     #[inline]
-    pub fn next<F: Family>(&mut self, core: &Core<F>, now: Nanos, opener: &Opener) -> Option<(u32, Turn)> {
+    pub fn next<F: Family>(
+        &mut self,
+        core: &EngineCore<F>,
+        now: Nanos,
+        opener: &ConnectionOpener,
+    ) -> Option<(u32, IdleAction)> {
         if !self.begun {
             if self.resting.len() == 0 {
                 return None;
@@ -351,9 +356,9 @@ impl Requests {
             self.schedule.join(opener.origin, now);
         }
         let turn = if now >= opener.until && !self.schedule.is_due_before(opener.until) {
-            Turn::End
+            IdleAction::Close
         } else {
-            Turn::Ask(self.schedule.due(now)?)
+            IdleAction::Request(self.schedule.due(now)?)
         };
         let slot = loop {
             let slot = self.resting.pop()?;
@@ -361,7 +366,7 @@ impl Requests {
                 break slot;
             }
         };
-        if turn != Turn::End {
+        if turn != IdleAction::Close {
             self.schedule.take();
         }
         Some((slot, turn))
@@ -398,10 +403,10 @@ mod tests {
                 server_ports: range(server_ports),
                 load: Load::new(1.0),
                 repeat: None,
-                walk: if hops { Walk::Hop } else { Walk::Ports },
+                walk: if hops { TupleOrder::Hop } else { TupleOrder::Ports },
                 flood: None,
             };
-            let mut walker = Walker::new(&client, (locals, remotes));
+            let mut walker = TupleSequence::new(&client, (locals, remotes));
             let all = usize::from(ports) * usize::from(server_ports) * locals * remotes;
             let round: Vec<u64> = (0..all).map(|_| walker.next().0).collect();
             prop_assert_eq!(round.iter().collect::<HashSet<_>>().len(), all);

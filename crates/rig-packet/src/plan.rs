@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::config::Service;
-pub use super::family::link::Answer;
+pub use super::family::link::AnswerScope;
 use super::payload::Payload;
 
 /// Frames that are sent together at most, unless a plan has a reason for another number: as many as a pass of the engine
@@ -58,7 +58,7 @@ pub struct PortPlan {
     pub remote: Vec<Range>,
     /// One for each queue that is used.
     #[serde(rename = "workers")]
-    pub threads: Vec<Place>,
+    pub threads: Vec<ThreadPlan>,
     /// Bytes of the largest IP packet.
     pub mtu: u16,
     /// Whether frames may leave without socket buffers, on a veth that allows it: not where a thread or a queue in memory
@@ -68,9 +68,9 @@ pub struct PortPlan {
     /// Frames that are sent together at most, 1 to 1024.
     pub burst: u16,
     /// Which frames of the interface are taken. The kernel gets the rest.
-    pub take: Take,
+    pub take: Capture,
     /// For whose addresses ARP requests and neighbor solicitations are answered.
-    pub answer: Answer,
+    pub answer: AnswerScope,
     /// Time to live, hop limit.
     pub hop_limit: u8,
     /// Type of service, traffic class.
@@ -88,7 +88,7 @@ pub struct Range {
 /// Where a thread is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Place {
+pub struct ThreadPlan {
     /// The CPU that it stays on; `None`: wherever it is put.
     pub cpu: Option<u32>,
     pub queue: u32,
@@ -114,7 +114,7 @@ pub enum Driver {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Take {
+pub enum Capture {
     /// What is for one of the port's addresses.
     #[default]
     Own,

@@ -10,7 +10,7 @@ const MOST: usize = 4096;
 
 /// What was done with one address and port of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct ServerCounters {
     /// Connections that were opened.
     pub opened: u64,
     pub requests: u64,
@@ -19,7 +19,7 @@ pub struct Row {
     pub errors: u64,
 }
 
-impl Row {
+impl ServerCounters {
     /// The sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -40,23 +40,23 @@ pub(super) enum Side {
 
 /// Rows by address and port; none where there would be too many.
 #[derive(Debug)]
-pub(super) struct Rows {
-    rows: Box<[Row]>,
+pub(super) struct ServerTable {
+    rows: Box<[ServerCounters]>,
     side: Side,
     first_port: u16,
     ports: usize,
 }
 
-impl Rows {
+impl ServerTable {
     pub fn new(side: Side, addresses: usize, first_port: u16, ports: usize) -> Self {
         let count = addresses.saturating_mul(ports);
         let count = if count <= MOST { count } else { 0 };
-        Self { rows: vec![Row::default(); count].into(), side, first_port, ports }
+        Self { rows: vec![ServerCounters::default(); count].into(), side, first_port, ports }
     }
 
     /// The row of a connection, which lies between the configured ends.
     #[inline(always)]
-    pub fn of(&mut self, key: Key) -> Option<&mut Row> {
+    pub fn of(&mut self, key: Key) -> Option<&mut ServerCounters> {
         let (address, port) = match self.side {
             _ if self.rows.len() < 2 => return self.rows.first_mut(),
             Side::Local => (key.local(), key.local_port()),
@@ -66,7 +66,10 @@ impl Rows {
     }
 
     /// Each with its address and port. `addresses` are those of the side.
-    pub fn all<'a, F: Family>(&'a self, addresses: &'a Addresses<F>) -> impl Iterator<Item = (SocketAddr, Row)> + 'a {
+    pub fn all<'a, F: Family>(
+        &'a self,
+        addresses: &'a Addresses<F>,
+    ) -> impl Iterator<Item = (SocketAddr, ServerCounters)> + 'a {
         self.rows.iter().enumerate().map(|(n, row)| {
             let address = F::ip(addresses.get(n / self.ports));
             (SocketAddr::new(address, self.first_port + (n % self.ports) as u16), *row)

@@ -45,7 +45,7 @@ impl Usage {
 
 /// A pass that is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Pass {
+pub struct PassResult {
     pub end: Nanos,
     /// Whether it found something to do.
     pub busy: bool,
@@ -55,7 +55,7 @@ pub struct Pass {
 
 /// What comes after a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Then {
+pub enum PassAction {
     /// What `go_on` did is a part of the next pass.
     Next,
     /// As before, but others had the CPU since the pass ended, and that is not the engine's work.
@@ -63,7 +63,7 @@ pub enum Then {
     Stop,
 }
 
-impl Then {
+impl PassAction {
     pub fn next_if(condition: bool) -> Self {
         if condition { Self::Next } else { Self::Stop }
     }
@@ -75,7 +75,7 @@ pub fn drive<F: Family, P: Port>(
     engine: &mut Engine<F>,
     port: &mut P,
     clock: &mut impl Clock,
-    mut go_on: impl FnMut(&mut Engine<F>, Pass) -> Then,
+    mut go_on: impl FnMut(&mut Engine<F>, PassResult) -> PassAction,
 ) -> Usage {
     let mut usage = Usage::default();
     let mut now = clock.now();
@@ -83,14 +83,14 @@ pub fn drive<F: Family, P: Port>(
         let busy = engine.pass(now, port);
         let end = clock.now();
         usage.add(end - now, busy);
-        now = match go_on(engine, Pass { end, busy, usage }) {
-            Then::Next => end,
-            Then::Rested => {
+        now = match go_on(engine, PassResult { end, busy, usage }) {
+            PassAction::Next => end,
+            PassAction::Rested => {
                 let back = clock.now();
                 usage.add(back - end, false);
                 back
             }
-            Then::Stop => return usage,
+            PassAction::Stop => return usage,
         };
     }
 }

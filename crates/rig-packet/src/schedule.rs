@@ -157,7 +157,7 @@ impl Schedule {
 
 /// Connections that rest, the one first that has rested longest.
 #[derive(Debug)]
-pub(super) struct Resting {
+pub(super) struct IdleConnections {
     ring: Box<[u32]>,
     first: usize,
     count: usize,
@@ -165,7 +165,7 @@ pub(super) struct Resting {
     queued: Box<[u64]>,
 }
 
-impl Resting {
+impl IdleConnections {
     pub fn new(capacity: u32) -> Self {
         let capacity = capacity as usize;
         let (ring, queued) = (vec![0; capacity].into(), vec![0; capacity.div_ceil(64)].into());
@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn whoever_has_rested_longest_is_next() {
-        let mut resting = Resting::new(3);
+        let mut resting = IdleConnections::new(3);
         for slot in [2, 0, 2, 1] {
             resting.push(slot);
         }

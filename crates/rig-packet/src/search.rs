@@ -79,7 +79,7 @@ impl Search {
 /// What a step is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Purpose {
+pub enum StepPurpose {
     /// Nothing was lost so far: higher.
     Raise,
     /// Something was always lost so far: lower.
@@ -92,10 +92,10 @@ pub enum Purpose {
 
 /// What is to be offered next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Offer {
+pub struct RateOffer {
     /// Per second.
     pub rate: f64,
-    pub purpose: Purpose,
+    pub purpose: StepPurpose,
     /// 1, or more when the same step has lost something before.
     pub attempt: u32,
 }
@@ -105,7 +105,7 @@ pub struct Offer {
 pub struct Step {
     /// Offered, per second.
     pub rate: f64,
-    pub purpose: Purpose,
+    pub purpose: StepPurpose,
     pub attempt: u32,
     /// What was lost: none when the rate was carried.
     pub losses: Vec<Loss>,
@@ -149,7 +149,7 @@ impl fmt::Display for Loss {
 /// How a search ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ending {
+pub enum SearchEnding {
     /// The limit lies between a rate that was held and one that was not, as near to each other as asked for.
     Found,
     /// The highest rate allowed was held: the limit is above it.
@@ -164,8 +164,8 @@ pub enum Ending {
 
 /// What a search found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
-    pub ending: Ending,
+pub struct SearchResult {
+    pub ending: SearchEnding,
     /// The highest rate confirmed, per second; `None` when none was.
     pub held: Option<f64>,
     /// The lowest rate that lost something in all its attempts.
@@ -174,7 +174,7 @@ pub struct Outcome {
     pub steps: Vec<Step>,
 }
 
-impl Outcome {
+impl SearchResult {
     /// Whether the lowest rate that was not carried was missed by the generator alone, so that nothing is known of what it drives.
     pub fn is_late(&self) -> bool {
         let at = self.steps.iter().filter(|step| Some(step.rate) == self.lost && !step.is_clean());
@@ -190,7 +190,7 @@ impl Outcome {
 
 /// A search under way.
 #[derive(Debug, Clone)]
-pub struct Finder {
+pub struct RateSearch {
     search: Search,
     /// Highest rate carried and lowest rate lost, by steps.
     carried: Option<f64>,
@@ -201,11 +201,11 @@ pub struct Finder {
     confirming: Option<f64>,
     /// Rates whose confirmation failed.
     fallen: i32,
-    ended: Option<(Ending, Option<f64>)>,
+    ended: Option<(SearchEnding, Option<f64>)>,
     steps: Vec<Step>,
 }
 
-impl Finder {
+impl RateSearch {
     /// # Errors
     /// When `search` cannot be made.
     pub fn new(search: Search) -> Result<Self, SearchError> {
@@ -215,15 +215,15 @@ impl Finder {
     }
 
     /// What is to be offered next; `None` when the search is over.
-    pub fn next(&self) -> Option<Offer> {
+    pub fn next(&self) -> Option<RateOffer> {
         if self.ended.is_some() {
             return None;
         }
         if let Some(&Step { rate, purpose, attempt, .. }) = self.steps.last().filter(|step| self.is_repeated(step)) {
-            return Some(Offer { rate, purpose, attempt: attempt + 1 });
+            return Some(RateOffer { rate, purpose, attempt: attempt + 1 });
         }
         let (rate, purpose) = self.aim();
-        Some(Offer { rate, purpose, attempt: 1 })
+        Some(RateOffer { rate, purpose, attempt: 1 })
     }
 
     /// The steps so far.
@@ -236,24 +236,24 @@ impl Finder {
     /// # Panics
     /// When the search is over.
     pub fn report(&mut self, losses: Vec<Loss>) {
-        let Offer { rate, purpose, attempt } = self.next().expect("a step is made of what next() offers");
+        let RateOffer { rate, purpose, attempt } = self.next().expect("a step is made of what next() offers");
         let step = Step { rate, purpose, attempt, losses };
         let (is_clean, is_repeated) = (step.is_clean(), self.is_repeated(&step));
         self.steps.push(step);
         match (purpose, is_clean) {
             (_, false) if is_repeated => return self.bound(),
-            (Purpose::Confirm, true) => self.held = Some(rate),
-            (Purpose::Confirm, false) => {
+            (StepPurpose::Confirm, true) => self.held = Some(rate),
+            (StepPurpose::Confirm, false) => {
                 self.lost = Some(self.lost.map_or(rate, |lost| lost.min(rate)));
                 self.fallen += 1;
             }
             (_, true) => self.carried = Some(rate),
             (_, false) => self.lost = Some(rate),
         }
-        if purpose == Purpose::Confirm {
+        if purpose == StepPurpose::Confirm {
             self.confirming = self.confirm(rate);
             if self.confirming.is_none() {
-                let ending = if self.lost.is_none() { Ending::Ceiling } else { Ending::Found };
+                let ending = if self.lost.is_none() { SearchEnding::Ceiling } else { SearchEnding::Found };
                 self.ended = Some((ending, self.held));
             }
         } else if self.is_narrow() {
@@ -269,9 +269,9 @@ impl Finder {
         }
         let start = self.search.start;
         if self.aim().0 < (start * LOWEST).max(SLOWEST.min(start)) {
-            self.ended = Some((Ending::Nothing, None));
+            self.ended = Some((SearchEnding::Nothing, None));
         } else if self.steps.len() >= STEPS {
-            self.ended = Some((Ending::Exhausted, self.held));
+            self.ended = Some((SearchEnding::Exhausted, self.held));
         }
     }
 
@@ -288,18 +288,18 @@ impl Finder {
 
     /// Ends it with what is known.
     pub fn stop(&mut self) {
-        self.ended = self.ended.or(Some((Ending::Stopped, self.held)));
+        self.ended = self.ended.or(Some((SearchEnding::Stopped, self.held)));
     }
 
     /// Ends it where the rate that is next cannot be told from none.
     pub fn give_up(&mut self) {
-        self.ended = self.ended.or(Some((Ending::Nothing, None)));
+        self.ended = self.ended.or(Some((SearchEnding::Nothing, None)));
     }
 
     /// What was found; `None` while the search goes on.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<SearchResult> {
         let (ending, held) = self.ended?;
-        Some(Outcome { ending, held, lost: self.lost, steps: self.steps.clone() })
+        Some(SearchResult { ending, held, lost: self.lost, steps: self.steps.clone() })
     }
 
     fn is_repeated(&self, step: &Step) -> bool {
@@ -315,14 +315,14 @@ impl Finder {
         }
     }
 
-    fn aim(&self) -> (f64, Purpose) {
+    fn aim(&self) -> (f64, StepPurpose) {
         let Search { start, growth, most, .. } = self.search;
         match (self.confirming, self.carried, self.lost) {
-            (Some(rate), ..) => (rate, Purpose::Confirm),
-            (None, None, None) => (start, Purpose::Raise),
-            (None, Some(carried), None) => (most.unwrap_or(f64::MAX).min(carried * growth), Purpose::Raise),
-            (None, None, Some(lost)) => (lost / growth, Purpose::Lower),
-            (None, Some(carried), Some(lost)) => ((carried * lost).sqrt(), Purpose::Bisect),
+            (Some(rate), ..) => (rate, StepPurpose::Confirm),
+            (None, None, None) => (start, StepPurpose::Raise),
+            (None, Some(carried), None) => (most.unwrap_or(f64::MAX).min(carried * growth), StepPurpose::Raise),
+            (None, None, Some(lost)) => (lost / growth, StepPurpose::Lower),
+            (None, Some(carried), Some(lost)) => ((carried * lost).sqrt(), StepPurpose::Bisect),
         }
     }
 }

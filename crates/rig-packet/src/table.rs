@@ -9,7 +9,7 @@ const GROUP: u64 = 15;
 /// Which port of a connection counts up from one connection to the next: the client's. Neighbors in it are neighbors in
 /// the index, so that connections that are opened together share cache lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Counted {
+pub(super) enum SequentialPort {
     Local,
     Remote,
 }
@@ -36,7 +36,7 @@ impl Table {
     /// The most connections that entries can name with four bits of hash left.
     pub const LARGEST: u32 = (1 << 28) - 2;
 
-    pub fn new(capacity: u32, counted: Counted) -> Self {
+    pub fn new(capacity: u32, counted: SequentialPort) -> Self {
         let capacity = capacity.clamp(1, Self::LARGEST);
         let places = Self::places(capacity);
         Self {
@@ -46,7 +46,7 @@ impl Table {
             index: vec![0; places].into_boxed_slice(),
             shift: 64 - places.trailing_zeros(),
             number: (capacity + 2).next_power_of_two() - 1,
-            counted: if counted == Counted::Local { 16 } else { 0 },
+            counted: if counted == SequentialPort::Local { 16 } else { 0 },
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn ten_million_connections_take_less_than_64_bytes_each() {
         // Reserved, and not touched.
-        let table = Table::new(10_000_000, Counted::Local);
+        let table = Table::new(10_000_000, SequentialPort::Local);
         let bytes = table.all.capacity() * size_of::<Connection>() + size_of_val(&*table.index);
         assert_eq!(bytes as u64, Table::bytes(10_000_000));
         assert!(bytes < 64 * 10_000_000, "{bytes}");
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn consecutive_ends_spread() {
         // Groups of 16 in a table that is nearly half full: a search that fails passes one or two of them.
-        let mut table = Table::new(120_000, Counted::Local);
+        let mut table = Table::new(120_000, SequentialPort::Local);
         for n in 0..120_000u32 {
             table.insert(Key::new((n / 60_000) as u16, 1024 + (n % 60_000) as u16, 0, 80)).unwrap();
         }
@@ -190,7 +190,7 @@ mod tests {
     proptest! {
         #[test]
         fn is_a_map(local: bool, capacity in 1u32..40, steps in prop::collection::vec((any::<bool>(), 0u16..60), 0..400)) {
-            let mut table = Table::new(capacity, if local { Counted::Local } else { Counted::Remote });
+            let mut table = Table::new(capacity, if local { SequentialPort::Local } else { SequentialPort::Remote });
             let mut model = HashMap::new();
             for (insert, port) in steps {
                 let key = Key::new(1, port, 2, 80);

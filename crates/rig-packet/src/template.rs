@@ -1,6 +1,6 @@
 //! Packets that are made once and sent many times.
 
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Mac};
 use rig_wire::{protocol, tcp, udp};
 
@@ -15,8 +15,8 @@ pub(super) struct Template {
     link: usize,
     /// Where a tunnel's IP header starts.
     tunnel: Option<usize>,
-    ip: Sum,
-    transport: Sum,
+    ip: PartialChecksum,
+    transport: PartialChecksum,
 }
 
 /// Addresses and ports of a packet.
@@ -33,7 +33,7 @@ impl Template {
     pub fn tcp<F: Family>(link: &Link<F>, header: &tcp::Header, payload: &[u8]) -> Self {
         let (mut frame, start) = Self::frame::<F>(link, protocol::TCP, header.len(), payload);
         let transport = start + F::HEADER;
-        header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
+        header.write(&mut frame[transport..], payload.len(), PartialChecksum::ZERO).expect("the frame has room");
         frame[transport + tcp::CHECKSUM..][..2].fill(0);
         Self::new(link, frame, start, protocol::TCP)
     }
@@ -42,7 +42,7 @@ impl Template {
         let (mut frame, start) = Self::frame::<F>(link, protocol::UDP, udp::HEADER, payload);
         let header = udp::Header { source_port: 0, destination_port: 0 };
         let transport = start + F::HEADER;
-        header.write(&mut frame[transport..], payload.len(), Sum::ZERO).expect("the frame has room");
+        header.write(&mut frame[transport..], payload.len(), PartialChecksum::ZERO).expect("the frame has room");
         frame[transport + udp::CHECKSUM..][..2].fill(0);
         Self::new(link, frame, start, protocol::UDP)
     }
@@ -67,12 +67,12 @@ impl Template {
 
     fn new<F: Family>(link: &Link<F>, mut frame: Box<[u8]>, start: usize, protocol: u8) -> Self {
         let (header, rest) = frame[start..].split_at_mut(F::HEADER);
-        let transport = Sum::ZERO.bytes(rest).word(protocol.into()).long(rest.len() as u32);
+        let transport = PartialChecksum::ZERO.bytes(rest).word(protocol.into()).long(rest.len() as u32);
         if header[0] >> 4 == 4 {
             // The header was complete: without its checksum it is not.
             header[10..12].fill(0);
         }
-        let ip = Sum::ZERO.bytes(header);
+        let ip = PartialChecksum::ZERO.bytes(header);
         Self { frame, link: start, tunnel: link.tunnel.as_ref().map(|tunnel| tunnel.start()), ip, transport }
     }
 
@@ -121,7 +121,7 @@ impl Template {
         let header = &mut head[self.link + F::HEADER..][..tcp::HEADER];
         let before = header[13];
         header[13] |= flags;
-        let sum = sum.word((header[13] - before).into()).plus(Sum::ZERO.bytes(data));
+        let sum = sum.word((header[13] - before).into()).plus(PartialChecksum::ZERO.bytes(data));
         header[4..8].copy_from_slice(&sequence.to_be_bytes());
         header[8..12].copy_from_slice(&acknowledgment.to_be_bytes());
         header[16..18].copy_from_slice(&sum.checksum().to_be_bytes());
@@ -148,7 +148,7 @@ impl Template {
 
     /// Puts addresses and ports in; returns the transport's sum with them.
     #[inline(always)]
-    fn addressed<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>, added: u16) -> Sum {
+    fn addressed<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>, added: u16) -> PartialChecksum {
         let packet = &mut frame[self.link..];
         F::finish(packet, tuple.source, tuple.destination, self.ip, added);
         let ports = u32::from(tuple.source_port) << 16 | u32::from(tuple.destination_port);

@@ -4,12 +4,12 @@ use std::ops::RangeInclusive;
 
 use super::Nanos;
 use super::config::{UdpClient, UdpServer, nanos};
-use super::connection::{Key, Stamp, State};
-use super::engine_core::Core;
+use super::connection::{Key, State, Timestamp};
+use super::engine_core::EngineCore;
 use super::family::Family;
 use super::family::link::Link;
-use super::numbers::{Numbers, Told};
-use super::opener::{Opener, Pace, Turn};
+use super::numbers::{AnswerMatch, Numbers};
+use super::opener::{ConnectionOpener, IdleAction, RequestPace};
 use super::payload::Payload;
 use super::port::Transmit;
 use super::schedule::LATE;
@@ -32,8 +32,8 @@ enum Role {
 
 #[derive(Debug)]
 struct ClientRole {
-    opener: Opener,
-    pace: Pace,
+    opener: ConnectionOpener,
+    pace: RequestPace,
     timeout: Nanos,
     /// Requests of a connection; 0: without end.
     requests: u16,
@@ -52,7 +52,7 @@ fn message<F: Family>(link: &Link<F>, payload: &Payload) -> (Template, Option<u3
 }
 
 /// Enters what a client's flow waits for and does not get: it took this long, or longer.
-fn lost<F: Family>(core: &mut Core<F>, now: Nanos, slot: u32) {
+fn lost<F: Family>(core: &mut EngineCore<F>, now: Nanos, slot: u32) {
     let connection = &core.table.all[slot as usize];
     let age = connection.stamp.age(now);
     if connection.state == State::Asked && core.window.has(now, age) {
@@ -65,7 +65,7 @@ impl UdpService {
     pub fn client<F: Family>(
         link: &Link<F>,
         udp: &UdpClient,
-        (opener, pace): (Opener, Pace),
+        (opener, pace): (ConnectionOpener, RequestPace),
         (servers, now): (usize, Nanos),
     ) -> Self {
         let repeat = udp.client.repeat;
@@ -92,7 +92,7 @@ impl UdpService {
     }
 
     /// Enters what has no answer, or did not begin.
-    pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
+    pub fn give_up<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) {
         let Role::Client(client) = &mut self.role else { return };
         for slot in 0..core.table.all.len() {
             lost(core, now, slot as u32);
@@ -113,44 +113,46 @@ impl UdpService {
         matches!(self.role, Role::Server { .. })
     }
 
-    pub fn opener(&mut self) -> Option<&mut Opener> {
+    pub fn opener(&mut self) -> Option<&mut ConnectionOpener> {
         match &mut self.role {
             Role::Client(client) => Some(&mut client.opener),
             Role::Server { .. } => None,
         }
     }
 
-    pub fn pace(&mut self) -> Option<&mut Pace> {
+    pub fn pace(&mut self) -> Option<&mut RequestPace> {
         match &mut self.role {
             Role::Client(client) => Some(&mut client.pace),
             Role::Server { .. } => None,
         }
     }
 
-    pub fn open<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+    pub fn open<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Role::Client(client) = &mut self.role else { return false };
         let Some((slot, due)) = client.opener.next(core, now) else { return false };
         let connection = &mut core.table.all[slot as usize];
         connection.requests_or_mss = client.requests;
-        connection.stamp = Stamp::of(due);
+        connection.stamp = Timestamp::of(due);
         match &mut client.pace {
-            Pace::Rate(requests) => requests.rest(core, slot),
-            Pace::Interval(_) => self.ask(core, now, slot, transmit),
+            RequestPace::Rate(requests) => requests.rest(core, slot),
+            RequestPace::Interval(_) => self.ask(core, now, slot, transmit),
         }
         true
     }
 
     /// Asks on the connection whose turn it is, if it is time.
-    pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
-        let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
+    pub fn request<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(ClientRole { opener, pace: RequestPace::Rate(requests), .. }) = &mut self.role else {
+            return false;
+        };
         let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
         match turn {
-            Turn::Ask(due) => {
+            IdleAction::Request(due) => {
                 core.counters.late += u64::from(now - due > LATE);
-                core.table.all[slot as usize].stamp = Stamp::of(due);
+                core.table.all[slot as usize].stamp = Timestamp::of(due);
                 self.ask(core, now, slot, transmit);
             }
-            Turn::End => core.close(slot),
+            IdleAction::Close => core.close(slot),
         }
         true
     }
@@ -158,7 +160,7 @@ impl UdpService {
     #[inline]
     pub fn datagram<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         key: Key,
         payload: &[u8],
@@ -183,23 +185,23 @@ impl UdpService {
                 let awaited = asked.map(|slot| core.table.all[slot as usize].numbers());
                 numbers.judge(number, awaited, key.remote())
             }
-            _ => Told::Nothing,
+            _ => AnswerMatch::Nothing,
         };
         match (told, asked) {
-            (Told::Awaited, Some(slot)) => return self.answered(core, now, slot, transmit),
-            (Told::Nothing, Some(slot)) => {
+            (AnswerMatch::Awaited, Some(slot)) => return self.answered(core, now, slot, transmit),
+            (AnswerMatch::Nothing, Some(slot)) => {
                 core.counters.udp_unnumbered += 1;
                 return self.answered(core, now, slot, transmit);
             }
-            (Told::Late, _) => core.counters.udp_late += 1,
-            (Told::Again, _) => core.counters.udp_dup += 1,
-            (Told::Awaited | Told::Nothing, None) | (Told::Stray, _) => {}
+            (AnswerMatch::Late, _) => core.counters.udp_late += 1,
+            (AnswerMatch::Duplicate, _) => core.counters.udp_dup += 1,
+            (AnswerMatch::Awaited | AnswerMatch::Nothing, None) | (AnswerMatch::Stray, _) => {}
         }
         core.counters.udp_drop += 1;
     }
 
     #[inline]
-    fn answered<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn answered<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
         connection.left -= 1;
         let (age, key, all) = (connection.stamp.age(now), connection.key, connection.left == 0);
@@ -215,7 +217,7 @@ impl UdpService {
 
     /// The next request, or the end.
     #[inline]
-    fn next<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn next<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         if connection.requests_or_mss == 1 || client.opener.stopped && !client.pace.is_rate() {
@@ -223,11 +225,11 @@ impl UdpService {
         }
         connection.requests_or_mss = connection.requests_or_mss.saturating_sub(1);
         let due = match &mut client.pace {
-            Pace::Rate(requests) => return requests.rest(core, slot),
-            Pace::Interval(0) => now,
-            Pace::Interval(interval) => now - connection.stamp.age(now) + *interval,
+            RequestPace::Rate(requests) => return requests.rest(core, slot),
+            RequestPace::Interval(0) => now,
+            RequestPace::Interval(interval) => now - connection.stamp.age(now) + *interval,
         };
-        connection.stamp = Stamp::of(due);
+        connection.stamp = Timestamp::of(due);
         if due <= now {
             core.counters.late += u64::from(now - due > LATE);
             return self.ask(core, now, slot, transmit);
@@ -237,7 +239,7 @@ impl UdpService {
     }
 
     #[inline]
-    fn ask<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn ask<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &mut self.role else { return };
         let pipeline = u32::from(client.pipeline);
         let connection = &mut core.table.all[slot as usize];
@@ -246,7 +248,7 @@ impl UdpService {
         let key = connection.key;
         // A request without an answer when the next one is due is lost: a flow does not wait for it.
         let wait = match client.pace {
-            Pace::Interval(interval) if interval > 0 => client.timeout.min(interval),
+            RequestPace::Interval(interval) if interval > 0 => client.timeout.min(interval),
             _ => client.timeout,
         };
         core.set_timer(slot, now + wait);
@@ -263,7 +265,7 @@ impl UdpService {
 
     /// Sends a message, with `number` where it has room for one.
     #[inline]
-    fn send<F: Family>(&self, core: &mut Core<F>, key: Key, number: Option<u32>, transmit: &mut impl Transmit) {
+    fn send<F: Family>(&self, core: &mut EngineCore<F>, key: Key, number: Option<u32>, transmit: &mut impl Transmit) {
         let tuple = core.four_tuple(key);
         if let Some(frame) = core.claim(transmit, self.message.len()) {
             match number.filter(|_| self.filler.is_some()) {
@@ -274,7 +276,7 @@ impl UdpService {
         }
     }
 
-    pub fn timer<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    pub fn timer<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         let Role::Client(client) = &self.role else { return };
         match connection.state {
@@ -295,7 +297,7 @@ impl UdpService {
 
     /// An ICMP error says that what a flow sent was not delivered: port or host are unreachable.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key) {
+    pub fn unreachable<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, key: Key) {
         let Some(slot) = core.table.find(key) else { return };
         core.counters.unreachable += 1;
         if core.table.all[slot as usize].state == State::Asked {
@@ -305,7 +307,7 @@ impl UdpService {
     }
 
     /// A flow goes on with its next request; one that has no more has failed.
-    fn unanswered<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn unanswered<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         if connection.requests_or_mss == 1 {
             return core.fail(slot);

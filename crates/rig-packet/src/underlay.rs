@@ -6,9 +6,9 @@ use rig_wire::vxlan::{self, Vxlan};
 use rig_wire::{Malformed, protocol};
 
 use super::Nanos;
-use super::engine_core::Core;
+use super::engine_core::EngineCore;
 use super::family::link::Tunnel;
-use super::family::neighbor::{self, Heard, Resolver};
+use super::family::neighbor::{self, NeighborMessage, Resolver};
 use super::family::{Family, V4};
 use super::port::Transmit;
 
@@ -22,7 +22,7 @@ pub(super) struct Underlay {
 
 /// A frame that came from the network below a tunnel.
 #[derive(Debug)]
-pub(super) enum Below<'a> {
+pub(super) enum UnderlayFrame<'a> {
     /// A frame from within the tunnel.
     Frame(&'a [u8]),
     /// The gateway is somewhere else from now on.
@@ -42,14 +42,14 @@ impl Underlay {
         &mut self,
         now: Nanos,
         frame: &'a [u8],
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         transmit: &mut impl Transmit,
-    ) -> Result<Below<'a>, Malformed> {
+    ) -> Result<UnderlayFrame<'a>, Malformed> {
         let tunnel = &self.tunnel;
         let ethernet = Ethernet::parse(frame)?;
         if !tunnel.link.is_for_us(&ethernet) {
             core.counters.other_rx += 1;
-            return Ok(Below::Done);
+            return Ok(UnderlayFrame::Done);
         }
         if ethernet.ethertype() != ethertype::IPV4 {
             return self.other(now, &ethernet, core, transmit);
@@ -59,7 +59,7 @@ impl Underlay {
             // Which connection it was cannot be told: the error quotes little more than the outer headers.
             core.counters.icmp_rx += 1;
             core.counters.unreachable += 1;
-            return Ok(Below::Done);
+            return Ok(UnderlayFrame::Done);
         }
         if packet.protocol != protocol::UDP {
             return self.other(now, &ethernet, core, transmit);
@@ -68,7 +68,7 @@ impl Underlay {
         let ends = packet.source == tunnel.remote && packet.destination == tunnel.local;
         if !ends || datagram.destination_port() != vxlan::PORT {
             core.counters.other_rx += 1;
-            return Ok(Below::Done);
+            return Ok(UnderlayFrame::Done);
         }
         if tunnel.link.verify {
             datagram.verify(packet.pseudo, V4::BARE_UDP)?;
@@ -76,9 +76,9 @@ impl Underlay {
         let vxlan = Vxlan::parse(datagram.payload())?;
         if vxlan.vni() != tunnel.vni {
             core.counters.other_rx += 1;
-            return Ok(Below::Done);
+            return Ok(UnderlayFrame::Done);
         }
-        Ok(Below::Frame(vxlan.payload()))
+        Ok(UnderlayFrame::Frame(vxlan.payload()))
     }
 
     #[cold]
@@ -86,22 +86,22 @@ impl Underlay {
         &mut self,
         now: Nanos,
         ethernet: &Ethernet<'_>,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         transmit: &mut impl Transmit,
-    ) -> Result<Below<'static>, Malformed> {
+    ) -> Result<UnderlayFrame<'static>, Malformed> {
         let link = &self.tunnel.link;
-        let heard = neighbor::hear(link, ethernet, |address| address == self.tunnel.local, &mut core.counters)?;
+        let heard = neighbor::receive(link, ethernet, |address| address == self.tunnel.local, &mut core.counters)?;
         let moved = heard.location().filter(|&(address, mac)| self.resolver.found(address, mac, now));
-        if let Heard::Wanted { .. } | Heard::Echo { .. } = heard {
+        if let NeighborMessage::Solicitation { .. } | NeighborMessage::Echo { .. } = heard {
             let mut buffer = [0; neighbor::LONGEST];
             let length = V4::answer(&mut buffer, link, ethernet.source(), &heard);
             send(&buffer[..length], core, transmit);
         }
-        Ok(moved.map_or(Below::Done, |(_, mac)| Below::Gateway(mac)))
+        Ok(moved.map_or(UnderlayFrame::Done, |(_, mac)| UnderlayFrame::Gateway(mac)))
     }
 
     /// Announces the own address to neighbours, and asks them for the gateway's.
-    pub fn greet<F: Family>(&mut self, now: Nanos, core: &mut Core<F>, transmit: &mut impl Transmit) {
+    pub fn greet<F: Family>(&mut self, now: Nanos, core: &mut EngineCore<F>, transmit: &mut impl Transmit) {
         let link = &self.tunnel.link;
         let mut buffer = [0; 128];
         if !std::mem::replace(&mut self.announced, true) {
@@ -119,7 +119,7 @@ impl Underlay {
     }
 }
 
-fn send<F: Family>(bytes: &[u8], core: &mut Core<F>, transmit: &mut impl Transmit) {
+fn send<F: Family>(bytes: &[u8], core: &mut EngineCore<F>, transmit: &mut impl Transmit) {
     if let Some(frame) = core.claim(transmit, bytes.len()) {
         frame.copy_from_slice(bytes);
         neighbor::count_sent(bytes, &mut core.counters);

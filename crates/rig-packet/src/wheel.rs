@@ -15,7 +15,7 @@ const END: u32 = u32::MAX;
 
 /// Ticks of 8.192 us.
 #[derive(Debug)]
-pub(super) struct Wheel {
+pub(super) struct TimerWheel {
     origin: Nanos,
     /// The tick whose bucket is being emptied.
     now: u32,
@@ -24,7 +24,7 @@ pub(super) struct Wheel {
     occupied: [u64; BUCKETS / 64],
 }
 
-impl Wheel {
+impl TimerWheel {
     const SHIFT: u32 = 13;
     /// The longest timer, nanoseconds: 4.8 hours.
     pub const LONGEST: Nanos = (i32::MAX as Nanos) << Self::SHIFT;
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    const TICK: Nanos = 1 << Wheel::SHIFT;
+    const TICK: Nanos = 1 << TimerWheel::SHIFT;
 
     /// When each timer ends, by a model that looks at all of them.
     fn follow(steps: &[(u32, Nanos, Nanos)]) {
@@ -165,7 +165,7 @@ mod tests {
         let mut all = vec![Connection::default(); SLOTS];
         let mut model = [None::<Nanos>; SLOTS];
         let mut now = 5_000_000;
-        let mut wheel = Wheel::new(now);
+        let mut wheel = TimerWheel::new(now);
         for &(slot, delay, wait) in steps {
             let slot = slot % SLOTS as u32;
             wheel.set(&mut all, slot, now + delay);
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_timer_that_is_set_for_now_waits_for_the_next_tick() {
         let mut all = vec![Connection::default(); 1];
-        let mut wheel = Wheel::new(0);
+        let mut wheel = TimerWheel::new(0);
         wheel.set(&mut all, 0, 0);
         assert_eq!(wheel.expired(&mut all, 0), None);
         assert_eq!(wheel.expired(&mut all, TICK), Some(0));

@@ -7,8 +7,8 @@ use std::time::Duration;
 use allocation_counter::measure;
 use rig_packet::http::{Method, request, response};
 use rig_packet::{
-    Answer, Client, Close, Config, Engine, Expect, Family, Gateway, Link, Load, Payload, Repeat, Server, Service,
-    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, V4, V6, Walk, memory,
+    AnswerScope, Client, CloseMethod, Config, Engine, Family, Gateway, Link, Load, MessageEnd, Payload, RequestRepeat,
+    Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer, V4, V6, memory,
 };
 use rig_wire::ethernet::Mac;
 
@@ -17,7 +17,7 @@ fn config<F: Family>(client: bool, ends: (F::Address, F::Address), service: Serv
     let link = Link {
         mac: macs[usize::from(!client)],
         address: ends.0,
-        answer: Answer::All,
+        answer: AnswerScope::All,
         announce: true,
         vlan: None,
         gateway: Gateway::Known(macs[usize::from(client)]),
@@ -51,21 +51,23 @@ fn allocations<F: Family>(ends: (F::Address, F::Address), client: Service, serve
     taken.count_total
 }
 
-fn client(repeat: Option<Repeat>) -> Client {
+fn client(repeat: Option<RequestRepeat>) -> Client {
     let load = Load { hold: Some(2000), ..Load::new(200_000.0) };
-    Client { ports: 1024..=60_000, server_ports: 80..=80, load, repeat, walk: Walk::Ports, flood: None }
+    Client { ports: 1024..=60_000, server_ports: 80..=80, load, repeat, walk: TupleOrder::Ports, flood: None }
 }
 
 #[test]
 fn packets_and_connections_take_no_memory() {
-    let several = Some(Repeat { requests: Some(3), ..Repeat::every(Duration::from_micros(50)) });
-    for (repeat, body, close) in [(None, 14, Close::Fin), (several, 14, Close::Reset), (several, 20_000, Close::Fin)] {
+    let several = Some(RequestRepeat { requests: Some(3), ..RequestRepeat::every(Duration::from_micros(50)) });
+    for (repeat, body, close) in
+        [(None, 14, CloseMethod::Fin), (several, 14, CloseMethod::Reset), (several, 20_000, CloseMethod::Fin)]
+    {
         let stays = repeat.is_some();
         let tcp = TcpClient {
             client: client(repeat),
             times: TcpTimes::default(),
             request: request(Method::Get, "netrig", "/", 85).into(),
-            response: Expect::Http,
+            response: MessageEnd::Http,
             close,
             delayed_ack: Duration::from_millis(100),
             mss: 1460,
@@ -74,7 +76,7 @@ fn packets_and_connections_take_no_memory() {
         let to = TcpServer {
             server: Server { ports: 80..=80 },
             times: TcpTimes::default(),
-            request: Expect::Http,
+            request: MessageEnd::Http,
             response: response(&vec![b'b'; body], !stays).into(),
             close: !stays,
             idle: Duration::from_secs(60),

@@ -8,7 +8,7 @@ use rig_cli::visible::visible;
 use rig_stats::sample::Bound;
 
 use super::document::{
-    Axis, Block, Cell, Chart, Claim, Course, Document, Flame, Line, Lines, Number, Percentiles, Strips, Table,
+    Axis, Block, Cell, Chart, Claim, Document, Flame, Line, Lines, Number, Percentiles, Strips, Table, TimelineChart,
 };
 
 const HEAD: [&str; 9] = ["table", "row", "column", "value", "low", "high", "unit", "reference", "note"];
@@ -66,7 +66,7 @@ fn write_flame(csv: &mut csv::Writer<&mut dyn io::Write>, flame: &Flame) -> io::
 fn write_chart(csv: &mut csv::Writer<&mut dyn io::Write>, chart: &Chart) -> io::Result<()> {
     match chart {
         Chart::Percentiles(chart) => write_percentiles(csv, chart),
-        Chart::Lines(Lines { title, x, y, lines }) | Chart::Course(Course { title, x, y, lines, .. }) => {
+        Chart::Lines(Lines { title, x, y, lines }) | Chart::Course(TimelineChart { title, x, y, lines, .. }) => {
             write_lines(csv, title, (x, y), lines)
         }
         Chart::Strips(chart) => write_strips(csv, chart),

@@ -252,7 +252,7 @@ pub enum Chart {
     /// Of many parts, most of which not every bar has.
     Layers(Stacked),
     Lines(Lines),
-    Course(Course),
+    Course(TimelineChart),
     Percentiles(Percentiles),
     Scaling(Scaling),
     Strips(Strips),
@@ -369,7 +369,7 @@ pub struct Line {
 
 /// Lines over time through the phases of a programme.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct TimelineChart {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
@@ -377,12 +377,12 @@ pub struct Course {
     pub is_logarithmic: bool,
     pub lines: Vec<Line>,
     /// In their order.
-    pub phases: Vec<Stretch>,
+    pub phases: Vec<PhaseSpan>,
 }
 
 /// A phase on the horizontal axis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stretch {
+pub struct PhaseSpan {
     pub label: String,
     pub from: f64,
     pub to: f64,

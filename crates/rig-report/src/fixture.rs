@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Claim, Column, Distribution, Document, Headline, Interval, Label, Line,
-    Lines, Mark, Number, Overview, OverviewRow, Percentiles, Row, Stacked, StackedRow, Stretch, StripRow, StripSpan,
+    Lines, Mark, Number, Overview, OverviewRow, Percentiles, PhaseSpan, Row, Stacked, StackedRow, StripRow, StripSpan,
     Strips, Table, Verdict,
 };
 
@@ -232,7 +232,7 @@ pub fn strips() -> Strips {
         spans: spans.iter().map(|&(from, to, value)| StripSpan { from, to, value }).collect(),
         marks: marks.to_vec(),
     };
-    let phase = |label: &str, from, to| Stretch { label: label.to_owned(), from, to };
+    let phase = |label: &str, from, to| PhaseSpan { label: label.to_owned(), from, to };
     let often = [0.0, 1.25, 2.5, 3.75, 5.0, 6.25, 7.5, 8.75].map(|from| (from, from + 1.25, from as usize % 3));
     Strips {
         title: "CPU of <each> entry".to_owned(),

@@ -6,7 +6,7 @@ use textwrap::core::display_width;
 
 use super::build::seen;
 use super::document::{Align, Block, Cell, Document, Headline, Severity, Table, Verdict};
-use super::paint::Paint;
+use super::paint::TerminalStyle;
 use super::text::{self, MISSING, clean, clean_line, pad, pad_left};
 use super::text_chart;
 
@@ -46,7 +46,7 @@ fn write_block(block: &Block, out: &mut dyn io::Write) -> io::Result<()> {
         }
         Block::Figure(chart) => {
             writeln!(out, "{}\n", bold(chart.title()))?;
-            let lines = text_chart::render(chart, CHART_WIDTH, Paint { enabled: false });
+            let lines = text_chart::render(chart, CHART_WIDTH, TerminalStyle { enabled: false });
             fenced(&lines.iter().map(|l| l.trim_end()).collect::<Vec<_>>().join("\n"), out)
         }
         Block::Flame(flame) => writeln!(out, "{}: {}", bold(&flame.title), paragraph(text::FLAME)),

@@ -12,11 +12,11 @@ pub enum Colour {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Paint {
+pub struct TerminalStyle {
     pub enabled: bool,
 }
 
-impl Paint {
+impl TerminalStyle {
     pub fn bold(self, text: &str) -> String {
         self.sgr(1, text)
     }

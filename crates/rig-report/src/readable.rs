@@ -101,7 +101,7 @@ fn chart(chart: &mut Chart) {
             }
         }
         Chart::Lines(crate::document::Lines { y, lines, .. })
-        | Chart::Course(crate::document::Course { y, lines, .. }) => {
+        | Chart::Course(crate::document::TimelineChart { y, lines, .. }) => {
             let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
             if let Some((unit, factor)) = scale(&y.unit, values().fold(0.0, f64::max), false) {
                 y.unit = unit.to_owned();

@@ -10,7 +10,7 @@ use textwrap::core::display_width;
 use super::Options;
 use super::build::seen;
 use super::document::{Align, Block, Cell, Claim, Document, Headline, Number, Row, Severity, Table, Verdict};
-use super::paint::{Colour, Paint};
+use super::paint::{Colour, TerminalStyle};
 use super::text::{self, MISSING, clean, clean_line, pad};
 use super::text_chart;
 
@@ -28,7 +28,7 @@ const TEXT: usize = 16;
 
 pub fn write(document: &Document, options: Options, out: &mut dyn io::Write) -> io::Result<()> {
     let width = usize::from(options.width.max(40));
-    let mut terminal = Terminal { out, width, paint: Paint { enabled: options.colour }, names: String::new() };
+    let mut terminal = Terminal { out, width, paint: TerminalStyle { enabled: options.colour }, names: String::new() };
     terminal.title(document)?;
     let mut above: Option<&Block> = None;
     for block in document.outer_blocks() {
@@ -49,7 +49,7 @@ pub fn write(document: &Document, options: Options, out: &mut dyn io::Write) -> 
 struct Terminal<'a> {
     out: &'a mut dyn io::Write,
     width: usize,
-    paint: Paint,
+    paint: TerminalStyle,
     /// The long column names that were listed last: neighbouring tables often share them.
     names: String,
 }
@@ -57,14 +57,14 @@ struct Terminal<'a> {
 impl Terminal<'_> {
     fn title(&mut self, document: &Document) -> io::Result<()> {
         let title = clean_line(&document.title);
-        self.lines(&title, "", "", Paint::bold)?;
+        self.lines(&title, "", "", TerminalStyle::bold)?;
         if let Some(Headline { question, answer, caution }) = &document.headline {
             caution.iter().try_for_each(|caution| {
                 let text = format!("caution: {}", clean_line(caution));
                 self.lines(&text, "", "  ", |paint, line| paint.colour(Colour::Yellow, line))
             })?;
             question.iter().try_for_each(|question| self.plain(&clean_line(question), "", ""))?;
-            self.lines(&clean_line(answer), "", "", Paint::bold)?;
+            self.lines(&clean_line(answer), "", "", TerminalStyle::bold)?;
         }
         for line in &document.summary {
             self.lines(&clean_line(line), "", "", |_, line| line.to_owned())?;
@@ -73,7 +73,13 @@ impl Terminal<'_> {
     }
 
     /// `text` wrapped, after `first` on its first line and `rest` on the others, each line styled.
-    fn lines(&mut self, text: &str, first: &str, rest: &str, style: impl Fn(Paint, &str) -> String) -> io::Result<()> {
+    fn lines(
+        &mut self,
+        text: &str,
+        first: &str,
+        rest: &str,
+        style: impl Fn(TerminalStyle, &str) -> String,
+    ) -> io::Result<()> {
         let room = self.width.saturating_sub(display_width(first).max(display_width(rest))).max(8);
         for (i, line) in textwrap::wrap(text, room).iter().enumerate() {
             writeln!(self.out, "{}{}", if i == 0 { first } else { rest }, style(self.paint, line))?;
@@ -132,7 +138,7 @@ impl Terminal<'_> {
     }
 
     fn heading(&mut self, level: u8, text: &str) -> io::Result<()> {
-        self.lines(text, "", "", Paint::bold)?;
+        self.lines(text, "", "", TerminalStyle::bold)?;
         if level <= 2 {
             writeln!(self.out, "{}", self.paint.dim(&"═".repeat(display_width(text).min(self.width))))?;
         }
@@ -140,7 +146,7 @@ impl Terminal<'_> {
     }
 
     fn caption(&mut self, caption: &str) -> io::Result<()> {
-        self.lines(&clean_line(caption), "", "", Paint::bold)
+        self.lines(&clean_line(caption), "", "", TerminalStyle::bold)
     }
 
     fn claim(&mut self, claim: &Claim) -> io::Result<()> {
@@ -161,7 +167,7 @@ impl Terminal<'_> {
             writeln!(self.out, "{}{line}", if i == 0 { &first } else { &indent })?;
         }
         for detail in [&claim.words, &claim.expression].into_iter().filter(|detail| !detail.is_empty()) {
-            self.lines(&clean_line(detail), &indent, &indent, Paint::dim)?;
+            self.lines(&clean_line(detail), &indent, &indent, TerminalStyle::dim)?;
         }
         Ok(())
     }
@@ -196,12 +202,12 @@ impl Terminal<'_> {
             let names: Vec<String> = names.map(|(head, name)| format!("{} {name}", clean_line(head))).collect();
             let names = names.join(" · ");
             if names != self.names {
-                self.lines(&names, " ", " ", Paint::dim)?;
+                self.lines(&names, " ", " ", TerminalStyle::dim)?;
                 self.names = names;
             }
         }
         for note in text::missing_notes(table).iter().chain(&table.notes) {
-            self.lines(&clean_line(note), " ", "   ", Paint::dim)?;
+            self.lines(&clean_line(note), " ", "   ", TerminalStyle::dim)?;
         }
         Ok(())
     }
@@ -246,8 +252,8 @@ impl Terminal<'_> {
             let wish = if place == 0 { layout.stub } else { layout.columns[columns[place - 1]] };
             // Figures are never wrapped; words share what room is left.
             column.set_constraint(match wish {
-                Wish { flexible: true, width, .. } => ColumnConstraint::LowerBoundary(fixed(width)),
-                Wish { flexible: false, width, .. } => ColumnConstraint::Absolute(fixed(width)),
+                ColumnWidth { flexible: true, width, .. } => ColumnConstraint::LowerBoundary(fixed(width)),
+                ColumnWidth { flexible: false, width, .. } => ColumnConstraint::Absolute(fixed(width)),
             });
         }
         drawn.trim_fmt()
@@ -267,7 +273,7 @@ fn fixed(width: usize) -> Width {
 
 /// How wide a column should be; a flexible one takes more where there is room.
 #[derive(Debug, Clone, Copy)]
-struct Wish {
+struct ColumnWidth {
     width: usize,
     flexible: bool,
     head_lines: usize,
@@ -276,8 +282,8 @@ struct Wish {
 /// Which columns go side by side.
 #[derive(Debug)]
 struct Layout {
-    stub: Wish,
-    columns: Vec<Wish>,
+    stub: ColumnWidth,
+    columns: Vec<ColumnWidth>,
     /// Whether the columns' long names stand in the head, or in a line below.
     subheads: bool,
     parts: Vec<Vec<usize>>,
@@ -303,7 +309,7 @@ impl Layout {
 }
 
 /// Fills parts from the left, then evens them out so that the last is not a lone column.
-fn split(columns: &[Wish], room: usize) -> Vec<Vec<usize>> {
+fn split(columns: &[ColumnWidth], room: usize) -> Vec<Vec<usize>> {
     let fits = |part: &[usize]| part.iter().map(|&i| columns[i].width + PADDING).sum::<usize>() <= room;
     let fill = |most: usize| {
         let mut parts: Vec<Vec<usize>> = Vec::new();
@@ -320,17 +326,17 @@ fn split(columns: &[Wish], room: usize) -> Vec<Vec<usize>> {
     if even.len() == greedy.len() { even } else { greedy }
 }
 
-fn stub_width(table: &Table, width: usize) -> Wish {
+fn stub_width(table: &Table, width: usize) -> ColumnWidth {
     let rows = table.rows.iter().flat_map(|row| {
         let reference = row.has_reference().then(|| format!("  {}", clean_line(table.reference_label())));
         [Some(text::row_label(row)), reference]
     });
     let texts = rows.flatten().chain([clean_line(&table.stub)]);
     let longest = texts.map(|t| display_width(&t)).max().unwrap_or(0);
-    Wish { width: longest.min(width / 3), flexible: false, head_lines: 1 }
+    ColumnWidth { width: longest.min(width / 3), flexible: false, head_lines: 1 }
 }
 
-fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize) -> Wish {
+fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize) -> ColumnWidth {
     let label = &table.columns[column];
     let heads = [Some(text::column_head(label)), text::subhead(&label.label).filter(|_| subheads)];
     let heads: Vec<String> = heads.into_iter().flatten().collect();
@@ -353,7 +359,7 @@ fn wish(table: &Table, column: usize, limit: usize, subheads: bool, room: usize)
     }
     let width = width.min(room.saturating_sub(PADDING)).max(1);
     let head_lines = heads.iter().map(|head| textwrap::wrap(head, width).len()).sum();
-    Wish { width, flexible, head_lines }
+    ColumnWidth { width, flexible, head_lines }
 }
 
 fn longest_word(text: &str) -> usize {

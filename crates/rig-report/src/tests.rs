@@ -335,8 +335,8 @@ fn without_code(line: &str) -> String {
 
 #[test]
 fn errors_of_the_output_come_back() {
-    struct Gone;
-    impl io::Write for Gone {
+    struct ClosedPipe;
+    impl io::Write for ClosedPipe {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
             Err(io::ErrorKind::BrokenPipe.into())
         }
@@ -345,7 +345,7 @@ fn errors_of_the_output_come_back() {
         }
     }
     for format in Format::value_variants() {
-        let error = write(&fixture::document(), *format, Options::default(), &mut Gone).unwrap_err();
+        let error = write(&fixture::document(), *format, Options::default(), &mut ClosedPipe).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{format}");
     }
 }
@@ -454,14 +454,14 @@ fn csv_has_spans_and_marks() {
 /// A figure without its quantity and its unit says nothing; once is enough.
 #[test]
 fn charts_of_characters_say_what_their_figures_are_of() {
-    use document::{Bars, Course, Line};
+    use document::{Bars, Line, TimelineChart};
     let of = |document: &Document| plain(document, Format::Terminal);
     let below = |text: &str, title: &str| text.lines().skip_while(|line| *line != title).nth(1).unwrap().to_owned();
     let text = of(&fixture::document());
     assert_eq!(below(&text, "Throughput <by> scenario"), "Throughput (Gbit/s)");
     assert_eq!(below(&text, "What the CPUs did"), "CPU time %");
     assert_eq!(below(&text, "CPU time by layer"), "CPU time (µs/KB)");
-    let course = Course {
+    let course = TimelineChart {
         title: "Over time".into(),
         x: Axis::new("Time", "s"),
         y: Axis::new("Throughput", "Mbit/s"),

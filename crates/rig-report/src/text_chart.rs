@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use textwrap::core::display_width;
 
 use super::document::{
-    Axis, Bars, Chart, Course, Distribution, Interval, Lines, Percentiles, Scaling, Stacked, Stretch, StripSpan, Strips,
+    Axis, Bars, Chart, Distribution, Interval, Lines, Percentiles, PhaseSpan, Scaling, Stacked, StripSpan, Strips,
+    TimelineChart,
 };
-use super::paint::{Colour, Paint};
+use super::paint::{Colour, TerminalStyle};
 use super::readable;
 use super::text::{MISSING, clean_line, largest, pad, pad_left, shorten, significant};
 
@@ -31,7 +32,7 @@ const VALUES: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP
 const OTHER: char = '+';
 
 /// The chart without its title, in lines of at most `width` columns.
-pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
+pub fn render(chart: &Chart, width: usize, paint: TerminalStyle) -> Vec<String> {
     match chart {
         Chart::Bars(bars) => with_axis(&bars.title, &bars.axis, render_bars(bars, width, paint), width, paint),
         Chart::Stacked(chart) => {
@@ -48,7 +49,7 @@ pub fn render(chart: &Chart, width: usize, paint: Paint) -> Vec<String> {
 }
 
 /// The lines under what their figures are of, unless the title says that.
-fn with_axis(title: &str, axis: &Axis, lines: Vec<String>, width: usize, paint: Paint) -> Vec<String> {
+fn with_axis(title: &str, axis: &Axis, lines: Vec<String>, width: usize, paint: TerminalStyle) -> Vec<String> {
     let said = title.to_lowercase();
     let is_said = said.contains(&axis.quantity.to_lowercase()) && said.contains(&axis.unit.to_lowercase());
     let head = (!is_said && !lines.is_empty()).then(|| paint.dim(&shorten(&clean_line(&axis.to_string()), width)));
@@ -56,7 +57,7 @@ fn with_axis(title: &str, axis: &Axis, lines: Vec<String>, width: usize, paint: 
 }
 
 /// What the figures of lines are of.
-fn axes(y: &Axis, x: &Axis, width: usize, paint: Paint) -> String {
+fn axes(y: &Axis, x: &Axis, width: usize, paint: TerminalStyle) -> String {
     paint.dim(&shorten(&clean_line(&format!("{y} over {x}")), width))
 }
 
@@ -69,7 +70,7 @@ struct BarLine {
     colour: Colour,
 }
 
-fn render_bars(bars: &Bars, width: usize, paint: Paint) -> Vec<String> {
+fn render_bars(bars: &Bars, width: usize, paint: TerminalStyle) -> Vec<String> {
     let mut lines = Vec::new();
     for group in &bars.groups {
         for (i, number) in group.bars.iter().enumerate() {
@@ -128,7 +129,7 @@ fn bar(value: f64, reference: Option<f64>, limit: f64, room: usize) -> String {
     bar.into_iter().collect()
 }
 
-fn render_stacked(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+fn render_stacked(chart: &Stacked, width: usize, paint: TerminalStyle) -> Vec<String> {
     let labels: Vec<String> = chart.rows.iter().map(|r| clean_line(&r.label.to_string())).collect();
     let label_width = label_width(labels.iter().map(String::as_str), width);
     let room = width.saturating_sub(label_width + 12).max(4);
@@ -157,7 +158,7 @@ const LAYERS: &[u8; 26] = b"abcdefghijklmnopqrstuvwxyz";
 const LARGEST: usize = 6;
 
 /// A bar of letters for each row, with its largest parts in words.
-fn render_layers(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
+fn render_layers(chart: &Stacked, width: usize, paint: TerminalStyle) -> Vec<String> {
     let labels: Vec<String> = chart.rows.iter().map(|row| clean_line(&row.label.to_string())).collect();
     let label_width = label_width(labels.iter().map(String::as_str), width);
     let figures: Vec<String> = chart.rows.iter().map(|row| row.figure.to_string()).collect();
@@ -190,7 +191,7 @@ fn render_layers(chart: &Stacked, width: usize, paint: Paint) -> Vec<String> {
 }
 
 /// Names behind their signs, as many on a line as fit.
-fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, paint: Paint) -> Vec<String> {
+fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, paint: TerminalStyle) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut used = width;
     for (sign, colour, name) in names {
@@ -210,14 +211,14 @@ fn legend(names: impl Iterator<Item = (char, Colour, String)>, width: usize, pai
 }
 
 /// Bars, on a linear scale, with the head of what they are grouped by.
-fn render_scaling(chart: &Scaling, width: usize, paint: Paint) -> Vec<String> {
+fn render_scaling(chart: &Scaling, width: usize, paint: TerminalStyle) -> Vec<String> {
     let mut bars = chart.bars();
     readable::bars(&mut bars);
     let head = paint.dim(&shorten(&format!("{}, {}", chart.x, bars.axis), width));
     [head].into_iter().chain(render_bars(&bars, width, paint)).collect()
 }
 
-fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
+fn render_lines(chart: &Lines, width: usize, paint: TerminalStyle) -> Vec<String> {
     let limit = chart.lines.iter().flat_map(|l| &l.points).map(|p| p.1).fold(0.0, f64::max);
     let decimals = decimals_for(limit);
     let label_width = label_width(chart.lines.iter().map(|l| l.label.as_str()), width);
@@ -244,7 +245,7 @@ fn render_lines(chart: &Lines, width: usize, paint: Paint) -> Vec<String> {
 }
 
 /// Each line as a course over time under the names of the phases, with its least and its greatest value.
-fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
+fn render_course(chart: &TimelineChart, width: usize, paint: TerminalStyle) -> Vec<String> {
     let values = || chart.lines.iter().flat_map(|line| &line.points).map(|point| point.1).filter(|v| v.is_finite());
     let Some(all) = range(&values().collect::<Vec<_>>()) else { return Vec::new() };
     let decimals = decimals_for(all.high);
@@ -284,7 +285,7 @@ fn render_course(chart: &Course, width: usize, paint: Paint) -> Vec<String> {
 }
 
 /// The phases' names, each where its phase begins.
-fn phase_names<'a>(phases: impl Iterator<Item = &'a Stretch>, column: impl Fn(f64) -> usize) -> String {
+fn phase_names<'a>(phases: impl Iterator<Item = &'a PhaseSpan>, column: impl Fn(f64) -> usize) -> String {
     let mut names = String::new();
     for phase in phases {
         names = pad(&names, column(phase.from));
@@ -296,7 +297,7 @@ fn phase_names<'a>(phases: impl Iterator<Item = &'a Stretch>, column: impl Fn(f6
 }
 
 /// Each row as the signs of the values that it had, under the names of the phases and over the time.
-fn render_strips(chart: &Strips, width: usize, paint: Paint) -> Vec<String> {
+fn render_strips(chart: &Strips, width: usize, paint: TerminalStyle) -> Vec<String> {
     let Some(end) = chart.end() else { return Vec::new() };
     let label_width = label_width(chart.rows.iter().map(|row| row.label.as_str()), width);
     let room = width.saturating_sub(label_width + 2).clamp(4, 80);
@@ -359,7 +360,7 @@ fn scale(name: &str, end: &str, room: usize) -> String {
 const LEAST_LABEL: usize = 8;
 
 /// The written percentiles of each distribution in a row, after its course on a logarithmic scale where there is room.
-fn render_percentiles(chart: &Percentiles, width: usize, paint: Paint) -> Vec<String> {
+fn render_percentiles(chart: &Percentiles, width: usize, paint: TerminalStyle) -> Vec<String> {
     let Some(first) = chart.lines.first() else { return Vec::new() };
     let all: Vec<String> = first.marks.iter().map(ToString::to_string).collect();
     let value = |line: &Distribution, i: usize| {

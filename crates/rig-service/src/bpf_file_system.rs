@@ -5,7 +5,7 @@ use std::{fs, io};
 
 use anyhow::{Context, anyhow};
 
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 
 /// Where it is mounted.
 pub const ROOT: &str = "/sys/fs/bpf";

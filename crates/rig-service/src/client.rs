@@ -16,7 +16,7 @@ use crate::protocol::{Answer, BUILD, Question, Refusal, Stamped};
 
 /// How long an answer may take: of a service that is alive it takes a fraction of a second, but a machine may be too busy to
 /// run it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A service as its clients know it, and its name in messages.
 #[derive(Debug, Clone)]
@@ -157,7 +157,7 @@ impl Client {
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { subject: self.subject.clone(), socket },
             _ => self.silent(source),
         })?;
-        let waits = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        let waits = stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
         waits.map_err(|source| self.silent(source))?;
         Ok(stream)
     }

@@ -12,7 +12,7 @@ use rig_sys::socket::NamedAddress;
 use crate::connections::Connections;
 
 /// Who has not asked and taken the answer by then is left, however steadily it goes on.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const TIMEOUT: Duration = Duration::from_secs(5);
 /// Some collectors, and a client that is slow on purpose.
 const MOST_AT_ONCE: usize = 16;
 /// Of a request's head.
@@ -30,18 +30,18 @@ pub fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// The metrics as text, each time that a client asks for them; `None` when they cannot be had.
-type Rendered = dyn Fn() -> Option<String> + Send + Sync;
+type MetricsSource = dyn Fn() -> Option<String> + Send + Sync;
 
 /// Serves as long as the process lives.
 ///
 /// # Errors
 /// When there can be no thread for it.
 pub fn serve(listener: TcpListener, rendered: impl Fn() -> Option<String> + Send + Sync + 'static) -> io::Result<()> {
-    let rendered: Arc<Rendered> = Arc::new(rendered);
+    let rendered: Arc<MetricsSource> = Arc::new(rendered);
     let serve = move || {
         Connections::new("scrape", MOST_AT_ONCE).serve(listener.incoming(), move |stream| {
             // Who has gone away needs no answer.
-            let _gone = answer(&mut DeadlineStream { stream, until: Instant::now() + PATIENCE }, &*rendered);
+            let _gone = answer(&mut DeadlineStream { stream, until: Instant::now() + TIMEOUT }, &*rendered);
         });
     };
     thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
@@ -78,7 +78,7 @@ impl Write for DeadlineStream {
     }
 }
 
-fn answer(stream: &mut DeadlineStream, rendered: &Rendered) -> io::Result<()> {
+fn answer(stream: &mut DeadlineStream, rendered: &MetricsSource) -> io::Result<()> {
     let mut head = Vec::new();
     let (status, kind, body) = loop {
         let mut more = [0; 2048];
@@ -101,7 +101,7 @@ fn answer(stream: &mut DeadlineStream, rendered: &Rendered) -> io::Result<()> {
 }
 
 /// Status, type and body for the head of a request (RFC 9112); `None` while it is not all there.
-fn respond(head: &[u8], rendered: &Rendered) -> Option<(&'static str, &'static str, String)> {
+fn respond(head: &[u8], rendered: &MetricsSource) -> Option<(&'static str, &'static str, String)> {
     const TEXT: &str = "text/plain; charset=utf-8";
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut request = httparse::Request::new(&mut headers);

@@ -24,4 +24,4 @@ pub mod service;
 pub use client::{AskError, Client};
 pub use protocol::{Counters, Refusal};
 pub use serve::{Started, serve, serve_on_stdio};
-pub use service::{End, Replies, Service, Waker, Watched};
+pub use service::{End, KernelEventFilter, Replies, Service, Waker};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 
 /// Held by the one process until it ends, however it does.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct Lock {
 }
 
 /// One that was told to end may need this long until it has.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 
 impl Lock {
     /// Takes the one at `path`, in a directory that is there. `taken` says what is wrong where another process has it, whose
@@ -27,7 +27,7 @@ impl Lock {
         let how = || format!("open {}", path.display());
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let mut file = opened.with_context(how).or_exit(Exit::Lacking)?;
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + SHUTDOWN_GRACE;
         loop {
             match file.try_lock() {
                 Ok(()) => break,
@@ -54,10 +54,10 @@ impl Lock {
         matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
     }
 
-    /// Waits until nobody holds it; says whether that has come.
-    pub fn wait_until_free(path: &Path, patience: Duration) -> bool {
+    /// Waits until no process holds it; says whether that has come.
+    pub fn wait_until_free(path: &Path, time_limit: Duration) -> bool {
         let Ok(file) = File::open(path) else { return true };
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + time_limit;
         loop {
             match file.try_lock_shared() {
                 Ok(()) => return true,

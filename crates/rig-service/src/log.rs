@@ -50,7 +50,7 @@ impl LogOptions {
     }
 }
 
-/// Standard error, with what would act on its reader made visible. Nobody may be left to read it, which is no reason to end.
+/// Standard error, with what would act on its reader made visible. Its reader may have closed it, which is no reason to end.
 #[derive(Debug, Clone, Copy)]
 struct VisibleErrors;
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rig_sys::process;
 
 /// The only owner of that directory: whatever netrig keeps there gets its place here, below a directory that is the
-/// calling user's and that nobody else writes to.
+/// calling user's and that no other user writes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunDirectory {
     path: PathBuf,
@@ -52,20 +52,20 @@ fn or_root(source: &io::Error) -> &'static str {
 
 /// What decides about the place.
 #[derive(Debug)]
-struct Surroundings {
+struct ProcessEnvironment {
     /// `$NETRIG_RUN` and `$XDG_RUNTIME_DIR`.
     named: Option<OsString>,
     runtime: Option<OsString>,
     user: u32,
-    /// Whether `/run` is this user's, as it is for the machine's root and for a container's, but not for whoever is root
-    /// in a user namespace of his own.
+    /// Whether `/run` is this user's, as it is for the machine's root and for a container's, but not for the root
+    /// of a user namespace.
     owns_run: bool,
     temporary: PathBuf,
 }
 
 const MACHINES: &str = "/run/netrig";
 
-impl Surroundings {
+impl ProcessEnvironment {
     fn here() -> Self {
         let user = process::user_id();
         Self {
@@ -103,16 +103,16 @@ fn is_of(path: impl AsRef<Path>, user: u32) -> bool {
 }
 
 impl RunDirectory {
-    /// Of what belongs to the machine, whoever asks: `$NETRIG_RUN`, or `/run/netrig`.
+    /// Of what belongs to the machine, for every user: `$NETRIG_RUN`, or `/run/netrig`.
     pub fn of_machine() -> Self {
-        Self { path: Surroundings::here().of_machine() }
+        Self { path: ProcessEnvironment::here().of_machine() }
     }
 
     /// Of what belongs to the calling user: `$NETRIG_RUN`; for root otherwise the machine's, from whatever session, so
     /// that `$XDG_RUNTIME_DIR`, which ends with the last login, does not take the way to what goes on; for others
     /// `netrig` in `$XDG_RUNTIME_DIR`, or where there is none `netrig-UID` in the directory of temporary files.
     pub fn of_user() -> Self {
-        Self { path: Surroundings::here().of_user() }
+        Self { path: ProcessEnvironment::here().of_user() }
     }
 
     pub fn path(&self) -> &Path {
@@ -168,7 +168,7 @@ fn resolved(path: &Path) -> PathBuf {
     absolute
 }
 
-/// A directory of the calling user's that nobody else writes to. One that others may read is no danger: what is secret in
+/// A directory of the calling user's that no other user writes to. One that others may read is no danger: what is secret in
 /// it has a mode of its own.
 fn make_private(path: &Path) -> Result<(), RunDirectoryError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
@@ -215,7 +215,7 @@ mod tests {
         let session = tempfile::tempdir().unwrap();
         let own = process::user_id();
         let of = |named: &str, runtime: &Path, user: u32, owns_run: bool| {
-            let surroundings = Surroundings {
+            let surroundings = ProcessEnvironment {
                 named: Some(named.into()),
                 runtime: Some(runtime.as_os_str().into()),
                 user,

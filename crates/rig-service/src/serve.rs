@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::streams::print;
 use rig_sys::clock::{monotonic_ns, own_cpu_ns, process_cpu_ns};
 use rig_sys::netlink;
@@ -24,7 +24,7 @@ use crate::files::{ServiceFiles, ServiceKind};
 use crate::http;
 use crate::protocol::{Answer, Question, Refusal, Stamped};
 use crate::server::{Conversation, SocketServer};
-use crate::service::{End, Replies, Service, Waker, Watched};
+use crate::service::{End, KernelEventFilter, Replies, Service, Waker};
 
 /// What comes to a service.
 pub(crate) enum Event<Q, A> {
@@ -136,7 +136,7 @@ fn first<Q, A>(events: &Receiver<Event<Q, A>>) -> Option<(String, Replies<A>)> {
 
 fn waker<Q: Send + 'static, A: Send + 'static>(sender: &Sender<Event<Q, A>>) -> Waker {
     let sender = sender.clone();
-    // Where nobody listens the process ends.
+    // The send fails when the service has ended, and the process ends too.
     Waker::new(move || drop(sender.send(Event::Woken)))
 }
 
@@ -182,7 +182,7 @@ where
     let render = move || {
         let (to, text) = mpsc::sync_channel(1);
         sender.send(Event::Metrics(to)).ok()?;
-        text.recv_timeout(http::PATIENCE).ok()?
+        text.recv_timeout(http::TIMEOUT).ok()?
     };
     http::serve(listener, render).context("serve metrics").or_exit(Exit::Failed)
 }
@@ -191,7 +191,10 @@ where
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// Tells of changes in the namespace that it was called in.
-fn watch<Q: Send + 'static, A: Send + 'static>(watched: Watched, to: Sender<Event<Q, A>>) -> anyhow::Result<()> {
+fn watch<Q: Send + 'static, A: Send + 'static>(
+    watched: KernelEventFilter,
+    to: Sender<Event<Q, A>>,
+) -> anyhow::Result<()> {
     let changes = netlink::Events::here()?;
     let body = move || {
         let mut sent = Instant::now();

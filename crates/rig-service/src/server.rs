@@ -110,7 +110,7 @@ impl SocketServer {
     /// The caller has seen to it that no other process listens there: a socket that is there is a dead one's.
     ///
     /// # Errors
-    /// When nobody can listen there.
+    /// When the socket cannot be bound there.
     pub(crate) fn start<Q, A>(
         socket: &Path,
         protocol: Protocol,
@@ -126,7 +126,7 @@ impl SocketServer {
         {
             return Err(error).with_context(how);
         }
-        // For nobody else, from its first moment on.
+        // For no other user, from its first moment on.
         let listener = {
             let before = rustix::process::umask(Mode::from_raw_mode(0o177));
             let listener = UnixListener::bind(socket);
@@ -137,7 +137,7 @@ impl SocketServer {
         let each = conversation.clone();
         let accept = move || {
             Connections::new("answer", MOST_AT_ONCE).serve(listener.incoming(), move |stream: UnixStream| {
-                // The client has gone, or is none: there is nobody else to tell.
+                // The client has gone, or is none: there is no other client to tell.
                 if let Err(error) = converse(&each, &stream, &protocol, &give) {
                     debug!("a client is left: {error}");
                 }
@@ -147,7 +147,7 @@ impl SocketServer {
         Ok(Self { socket: socket.to_owned(), conversation })
     }
 
-    /// Nobody finds the socket any more; who is being answered gets a moment for it.
+    /// No client finds the socket any more; one that is being answered gets a moment for it.
     pub(crate) fn stop(self) {
         let _gone = fs::remove_file(&self.socket);
         self.conversation.finish();

@@ -18,7 +18,7 @@ pub trait Service: Sized {
     type Reply: Serialize + Send + 'static;
 
     /// Changes in the kernel, of the network namespace that it was started in, of which it is told by [`Self::changed`].
-    const WATCHES: Option<Watched> = None;
+    const WATCHES: Option<KernelEventFilter> = None;
 
     /// What its user is told when it is ready.
     fn introduction(&self) -> String;
@@ -67,7 +67,7 @@ pub trait Service: Sized {
 
 /// Which changes of the kernel concern a service.
 #[derive(Debug, Clone, Copy)]
-pub struct Watched {
+pub struct KernelEventFilter {
     /// For a message.
     pub what: &'static str,
     pub concerns: fn(&netlink::Event) -> bool,
@@ -103,16 +103,16 @@ impl fmt::Debug for Waker {
     }
 }
 
-/// Where answers to a request go. Who asked may have gone, which is no error: there is nobody to be told.
+/// Where answers to a request go. The client may have gone, which is no error.
 #[derive(Debug)]
 pub struct Replies<A> {
     to: SyncSender<Outcome<A>>,
 }
 
-/// Nobody takes the answer any more.
+/// The client has gone, and takes no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the one who asked has gone")]
-pub struct Gone;
+pub struct ClientGone;
 
 impl<A> Replies<A> {
     pub(crate) fn new(to: SyncSender<Outcome<A>>) -> Self {
@@ -122,9 +122,9 @@ impl<A> Replies<A> {
     /// A part of an answer that has more; waits until there is room for it, so it is for threads of their own.
     ///
     /// # Errors
-    /// When nobody takes it.
-    pub fn part(&self, value: A) -> Result<(), Gone> {
-        self.to.send(Outcome::Part(Answer::Answer(value))).map_err(|_| Gone)
+    /// When the client has gone.
+    pub fn part(&self, value: A) -> Result<(), ClientGone> {
+        self.to.send(Outcome::Part(Answer::Answer(value))).map_err(|_| ClientGone)
     }
 
     /// The answer, or the last part of it.

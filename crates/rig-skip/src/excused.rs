@@ -5,22 +5,22 @@ use crate::Lack;
 
 /// A lack that does not fail.
 #[derive(Debug, Clone, Copy)]
-pub struct Excuse {
+pub struct AllowedSkip {
     pub lack: Lack,
     pub why: &'static str,
 }
 
-pub const EXCUSED: &[Excuse] = &[
-    Excuse {
+pub const EXCUSED: &[AllowedSkip] = &[
+    AllowedSkip {
         lack: Lack::Ipvs,
         why: "the kernel is built without IP_VS and loads no modules; the paths direct, balancer, nftables and haproxy \
               stand for those of three nodes",
     },
-    Excuse {
+    AllowedSkip {
         lack: Lack::Program("chromium"),
         why: "a browser is a large package that nothing else needs; the page's markup and palette are checked without one",
     },
-    Excuse {
+    AllowedSkip {
         lack: Lack::Program("ntttcp"),
         why: "no distribution packages ntttcp-for-linux; its recorded exchanges are played in tests/integration/ntttcp/recorded.rs",
     },

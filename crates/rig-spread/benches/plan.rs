@@ -6,7 +6,9 @@
 
 use std::time::{Duration, Instant};
 
-use rig_spread::{Abilities, Config, CpuSeen, EntrySeen, Machine, Observation, Order, Settings, State, Tuning, plan};
+use rig_spread::{
+    Abilities, Config, CpuObservation, EntryObservation, Machine, Observation, Order, Settings, State, Tuning, plan,
+};
 
 const TICK: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 2_000;
@@ -37,7 +39,7 @@ impl Case {
     fn seen(&self, state: &State, load: f64) -> Observation {
         let cost = TICK.mul_f64(load);
         let packets = (cost.as_nanos() / 1600) as u64;
-        let entry = EntrySeen { packets, bytes: packets * 1500, cost: Some(cost), waiting: Some(0), lost: 0 };
+        let entry = EntryObservation { packets, bytes: packets * 1500, cost: Some(cost), waiting: Some(0), lost: 0 };
         let cpus = (0..self.cpus).map(|number| {
             let here = state.table.iter().filter(|cpu| **cpu == number).count() as u32;
             let distributing = if number == state.base {
@@ -45,7 +47,7 @@ impl Case {
             } else {
                 Duration::ZERO
             };
-            CpuSeen { number, processing: cost * here, distributing, ..CpuSeen::default() }
+            CpuObservation { number, processing: cost * here, distributing, ..CpuObservation::default() }
         });
         Observation { over: TICK, entries: vec![entry; self.entries as usize], cpus: cpus.collect() }
     }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 /// A mean that forgets. Right from the first sample on: the weight of what was before it counts for nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Average {
+pub(crate) struct DecayingMean {
     sum: f64,
     weight: f64,
 }
 
-impl Average {
+impl DecayingMean {
     /// `value` held `over` a time; `memory` is the time after which a value counts half as much and less.
     pub fn add(&mut self, value: f64, over: Duration, memory: Duration) {
         // The first-order filter of the implicit Euler method: no exponential function, stable for any step.
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_first_sample_is_believed_and_later_ones_take_over() {
-        let mut average = Average::default();
+        let mut average = DecayingMean::default();
         assert_eq!(average.known(), None);
         average.add(4.0, TICK, MEMORY);
         assert_eq!(average.get(), 4.0);

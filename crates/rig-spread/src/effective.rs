@@ -14,7 +14,7 @@ use crate::settings::{Mode, Settings, Tuning};
 /// All that [`plan`](crate::plan()) stands on beside what is seen; made anew when CPUs or settings change.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Config {
-    pub effective: Effective,
+    pub effective: EffectiveSettings,
     pub tuning: Tuning,
     pub machine: Machine,
     pub abilities: Abilities,
@@ -29,7 +29,7 @@ impl Config {
 
 /// Settings in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Effective {
+pub struct EffectiveSettings {
     pub mode: Mode,
     /// The CPU that packets reach first, unless the policy moved the base ([`State::base`](crate::State::base)).
     pub base: u32,
@@ -83,7 +83,7 @@ impl Difference {
 
 /// A [`Difference`], and since when it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Standing {
+pub struct LastingDifference {
     pub difference: Difference,
     /// In ns, since the moment that all times count from.
     #[serde(with = "nanos")]
@@ -129,15 +129,17 @@ impl fmt::Display for Difference {
 }
 
 /// Each difference of `now` with the moment since which it holds: that of `before` if it was there already, else `at`.
-pub fn carry_over(before: &[Standing], now: &[Difference], at: Duration) -> Vec<Standing> {
+pub fn carry_over(before: &[LastingDifference], now: &[Difference], at: Duration) -> Vec<LastingDifference> {
     let since = |difference: &Difference| {
         before.iter().find(|standing| &standing.difference == difference).map_or(at, |standing| standing.since)
     };
-    now.iter().map(|difference| Standing { difference: difference.clone(), since: since(difference) }).collect()
+    now.iter()
+        .map(|difference| LastingDifference { difference: difference.clone(), since: since(difference) })
+        .collect()
 }
 
 /// What of `settings`, which have been checked, is in force. Pure: the same arguments give the same.
-pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) -> Effective {
+pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) -> EffectiveSettings {
     let mut differences = Vec::new();
     let mut differ = |setting, requested: String, effective: String, reason: String| {
         differences.push(Difference { setting, requested, effective, reason });
@@ -215,7 +217,7 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
     let max_queue_pairs = clamp(Setting::MaxQueuePairs, settings.max_queue_pairs);
     let min_queue_pairs = clamp(Setting::MinQueuePairs, settings.min_queue_pairs);
 
-    Effective {
+    EffectiveSettings {
         mode,
         base,
         base_fixed: settings.base == Some(base),
@@ -347,7 +349,7 @@ mod tests {
         most_cpus: None,
     };
 
-    fn told(effective: &Effective) -> Vec<String> {
+    fn told(effective: &EffectiveSettings) -> Vec<String> {
         effective.differences.iter().map(ToString::to_string).collect()
     }
 

@@ -18,7 +18,7 @@ pub struct Move {
     pub entry: Option<u32>,
     pub from: u32,
     pub to: u32,
-    pub why: Why,
+    pub why: MoveReason,
     /// Whether packets arrive for it: such a move costs cold caches and, with some actuators, a wait.
     pub paid: bool,
     /// Load of the target when all moves are done, as predicted; a fraction of one CPU, may exceed 1 where demand does.
@@ -27,7 +27,7 @@ pub struct Move {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Why {
+pub enum MoveReason {
     /// No load: spread ahead of the next burst.
     Park,
     /// Its CPU has too much to do.
@@ -48,7 +48,7 @@ pub enum Why {
     Undo,
 }
 
-impl Why {
+impl MoveReason {
     pub const ALL: [Self; 9] = [
         Self::Park,
         Self::Expand,
@@ -76,7 +76,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for MoveReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -155,13 +155,13 @@ pub enum Event {
     /// The base went to another CPU.
     BaseMoved { from: u32, to: u32, other: f64 },
     /// Moves were followed by worse results and are taken back.
-    Undone { moves: u32, reason: Worse },
+    Undone { moves: u32, reason: Regression },
     /// The actuator refused a move; it stays where it was, and is not asked again for a while.
     Refused { entry: Option<u32>, at: u32, asked: u32 },
-    /// Packets come first to another CPU than before, which was nobody's choice here.
+    /// Packets come first to another CPU than before, which the spreader did not choose.
     BaseSeen { from: u32, to: u32 },
     /// Threads poll the queues from now on, or the CPUs that packets reach first do, in place.
-    Polling { in_place: bool, why: Polled },
+    Polling { in_place: bool, why: PollingReason },
     /// A second after the last of moves to a CPU: what its load was to be, and is. Moves of any reason, also those that are
     /// taken back later.
     Effect {
@@ -178,7 +178,7 @@ pub enum Event {
 /// Why queues are polled in another way than before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "because")]
-pub enum Polled {
+pub enum PollingReason {
     /// One CPU is enough.
     Coalesced,
     /// A CPU is full while others have room.
@@ -196,7 +196,7 @@ pub enum Polled {
 /// What got worse in the second after moves; packets per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "what")]
-pub enum Worse {
+pub enum Regression {
     /// More packets were dropped, of no more that arrived.
     Losses { before: f64, after: f64 },
     /// Fewer packets were processed, while packets waited.
@@ -205,7 +205,7 @@ pub enum Worse {
     MovedEntries { cpu: u32, before: f64, after: f64 },
 }
 
-impl fmt::Display for Worse {
+impl fmt::Display for Regression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Losses { before, after } => write!(f, "losses rose from {before:.0}/s to {after:.0}/s"),
@@ -285,12 +285,12 @@ impl fmt::Display for Event {
                     "threads poll the queues"
                 };
                 match why {
-                    Polled::Coalesced => write!(f, "{how}: one CPU is enough"),
-                    Polled::Hot => write!(f, "{how}: a CPU is full, and others have room"),
-                    Polled::Parked => write!(f, "{how}: they are spread for the next burst"),
-                    Polled::Settings => write!(f, "{how}, as the settings in force ask for"),
-                    Polled::Trial => write!(f, "{how}, to see what that carries: all CPUs are full"),
-                    Polled::Measured { with, without } => {
+                    PollingReason::Coalesced => write!(f, "{how}: one CPU is enough"),
+                    PollingReason::Hot => write!(f, "{how}: a CPU is full, and others have room"),
+                    PollingReason::Parked => write!(f, "{how}: they are spread for the next burst"),
+                    PollingReason::Settings => write!(f, "{how}, as the settings in force ask for"),
+                    PollingReason::Trial => write!(f, "{how}, to see what that carries: all CPUs are full"),
+                    PollingReason::Measured { with, without } => {
                         write!(f, "{how}: {with:.0} packets/s with threads, {without:.0} without")
                     }
                 }

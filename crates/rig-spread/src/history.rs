@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::event::Why;
+use crate::event::MoveReason;
 
 /// The table of an interface as it was at one moment, and the moves before. Moments are nanoseconds of one clock.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,26 +21,26 @@ pub struct History {
     pub table: Vec<Option<u32>>,
     pub at_ns: u64,
     /// In their order, the last that were kept.
-    pub moves: Vec<Moved>,
+    pub moves: Vec<EntryMove>,
     /// How many before them were not.
     pub lost: u64,
 }
 
 /// An entry that went from one CPU to another.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Moved {
+pub struct EntryMove {
     pub at_ns: u64,
     pub entry: u32,
     pub from: u32,
     pub to: u32,
-    pub why: Why,
+    pub why: MoveReason,
     /// Whether packets arrived for it.
     pub paid: bool,
 }
 
 /// A stretch of time that an entry was on a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stay {
+pub struct EntryStay {
     pub from_ns: u64,
     pub to_ns: u64,
     pub cpu: u32,
@@ -59,20 +59,20 @@ impl History {
     }
 
     /// Moves after the first moment, up to the second.
-    pub fn moves_in(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &Moved> {
+    pub fn moves_in(&self, from_ns: u64, to_ns: u64) -> impl Iterator<Item = &EntryMove> {
         self.moves.iter().filter(move |moved| moved.at_ns > from_ns && moved.at_ns <= to_ns)
     }
 
     /// Where an entry was, without gaps; nothing where that is not known.
-    pub fn stays(&self, entry: u32, from_ns: u64, to_ns: u64) -> Vec<Stay> {
+    pub fn stays(&self, entry: u32, from_ns: u64, to_ns: u64) -> Vec<EntryStay> {
         let Some(Some(mut cpu)) = self.table_at(from_ns).get(entry as usize).copied() else { return Vec::new() };
         let mut stays = Vec::new();
         let mut since_ns = from_ns;
         for moved in self.moves_in(from_ns, to_ns).filter(|moved| moved.entry == entry) {
-            stays.push(Stay { from_ns: since_ns, to_ns: moved.at_ns, cpu });
+            stays.push(EntryStay { from_ns: since_ns, to_ns: moved.at_ns, cpu });
             (since_ns, cpu) = (moved.at_ns, moved.to);
         }
-        stays.push(Stay { from_ns: since_ns, to_ns, cpu });
+        stays.push(EntryStay { from_ns: since_ns, to_ns, cpu });
         stays.retain(|stay| stay.to_ns > stay.from_ns);
         stays
     }
@@ -82,7 +82,7 @@ impl History {
     pub fn since(&self, from_ns: u64, to_ns: u64, holds: impl Fn(&[Option<u32>]) -> bool) -> Option<u64> {
         let mut table = self.table_at(from_ns);
         let mut since = holds(&table).then_some(from_ns);
-        let moves: Vec<&Moved> = self.moves_in(from_ns, to_ns).collect();
+        let moves: Vec<&EntryMove> = self.moves_in(from_ns, to_ns).collect();
         for (at, moved) in moves.iter().enumerate() {
             if let Some(cpu) = table.get_mut(moved.entry as usize) {
                 *cpu = Some(moved.to);
@@ -109,7 +109,8 @@ mod tests {
     use super::*;
 
     fn history() -> History {
-        let moved = |at_ns, entry, from, to| Moved { at_ns, entry, from, to, why: Why::Coalesce, paid: true };
+        let moved =
+            |at_ns, entry, from, to| EntryMove { at_ns, entry, from, to, why: MoveReason::Coalesce, paid: true };
         History {
             table: vec![Some(0), Some(0), Some(2), None],
             at_ns: 100,
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn an_entrys_stays_follow_each_other() {
         let history = history();
-        let stay = |from_ns, to_ns, cpu| Stay { from_ns, to_ns, cpu };
+        let stay = |from_ns, to_ns, cpu| EntryStay { from_ns, to_ns, cpu };
         assert_eq!(history.stays(0, 5, 50), [stay(5, 10, 1), stay(10, 20, 2), stay(20, 50, 0)]);
         assert_eq!(history.stays(0, 10, 20), [stay(10, 20, 2)]);
         assert_eq!(history.stays(2, 40, 50), [stay(40, 50, 2)]);

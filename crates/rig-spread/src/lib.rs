@@ -27,11 +27,11 @@ pub mod simulate;
 pub mod state;
 pub mod trace;
 
-pub use effective::{Config, Difference, Effective, Standing, carry_over, effective};
-pub use event::{Event, Move, Polled, Situation, Why};
+pub use effective::{Config, Difference, EffectiveSettings, LastingDifference, carry_over, effective};
+pub use event::{Event, Move, MoveReason, PollingReason, Situation};
 pub use history::History;
 pub use machine::{Abilities, Cpu, Machine, Order};
-pub use observation::{CpuSeen, EntrySeen, Observation};
+pub use observation::{CpuObservation, EntryObservation, Observation};
 pub use plan::plan;
 pub use settings::{Mode, Settings, Tuning};
 pub use state::State;

@@ -15,13 +15,13 @@ pub struct Observation {
     #[schemars(with = "u64")]
     pub over: Duration,
     /// One for each entry of the actuator, by its index. Entries without one count as idle.
-    pub entries: Vec<EntrySeen>,
+    pub entries: Vec<EntryObservation>,
     /// In any order. CPUs without one count as idle.
-    pub cpus: Vec<CpuSeen>,
+    pub cpus: Vec<CpuObservation>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct EntrySeen {
+pub struct EntryObservation {
     /// Packets processed.
     pub packets: u64,
     /// Bytes of these packets.
@@ -39,7 +39,7 @@ pub struct EntrySeen {
 
 /// CPU time of one CPU in the interval, in ns. What is missing to the interval is idle time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct CpuSeen {
+pub struct CpuObservation {
     pub number: u32,
     /// Packets that it polled of the interface's queues, where the actuator can leave them
     /// [in place](crate::Abilities::in_place).
@@ -65,7 +65,7 @@ pub struct CpuSeen {
     pub standing_queue: bool,
 }
 
-impl CpuSeen {
+impl CpuObservation {
     /// All of its time that is not idle.
     pub fn busy(&self) -> Duration {
         self.distributing + self.processing + self.other

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::average::Average;
-use crate::effective::{Config, Effective, in_order};
-use crate::event::{Event, Situation, Why};
+use crate::average::DecayingMean;
+use crate::effective::{Config, EffectiveSettings, in_order};
+use crate::event::{Event, MoveReason, Situation};
 use crate::nanos;
 use crate::settings::Mode;
 
@@ -28,7 +28,7 @@ pub struct State {
     #[serde(default)]
     pub in_place: bool,
     #[serde(default)]
-    pub(crate) polling: Polling,
+    pub(crate) polling: PollingState,
     pub(crate) cpus: Vec<CpuState>,
     pub(crate) costs: Costs,
     pub(crate) totals: Totals,
@@ -38,13 +38,13 @@ pub struct State {
     pub(crate) watch: Option<Watch>,
     /// What came of moves, which is measured for a second.
     #[serde(default)]
-    pub(crate) effects: Vec<Expected>,
+    pub(crate) effects: Vec<ExpectedLoad>,
     /// CPUs that nothing goes to, and since when, in ns.
     pub(crate) avoid: Vec<(u32, u64)>,
     /// Limits that were told of, and when (ns), so that none is repeated at every look.
     pub(crate) told: Vec<(Limit, u64)>,
     /// What was in force at the last look.
-    pub(crate) in_force: Option<Effective>,
+    pub(crate) in_force: Option<EffectiveSettings>,
     /// Told at the next look.
     pub(crate) untold: Vec<Event>,
     /// Where the base was before its last move, and when that was, in ns.
@@ -59,10 +59,10 @@ pub struct EntryState {
     /// When the actuator last refused to move it, in ns.
     #[serde(with = "nanos::option")]
     pub refused: Option<Duration>,
-    pub(crate) rate: Average,
+    pub(crate) rate: DecayingMean,
     /// Load in fractions of the CPU that it is on: of tens of milliseconds, and of a second.
-    pub(crate) load: Average,
-    pub(crate) slow: Average,
+    pub(crate) load: DecayingMean,
+    pub(crate) slow: DecayingMean,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -72,33 +72,33 @@ pub struct LastMove {
     pub at: Duration,
     pub from: u32,
     pub to: u32,
-    pub why: Why,
+    pub why: MoveReason,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CpuState {
     pub number: u32,
     /// Other work, as a fraction: of tenths of a second, and of seconds.
-    pub other: Average,
-    pub other_slow: Average,
+    pub other: DecayingMean,
+    pub other_slow: DecayingMean,
     /// All work, of tens of milliseconds.
-    pub busy: Average,
+    pub busy: DecayingMean,
     /// Looks in a row at which it was hot.
     pub hot: u32,
     /// Packets per second that it polled, of a second.
     #[serde(default)]
-    pub received: Average,
+    pub received: DecayingMean,
 }
 
 /// How queues are polled, and what is known of the other way; moments in ns.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Polling {
+pub(crate) struct PollingState {
     /// The last switch.
     pub since: u64,
     pub refused: Option<u64>,
     /// A CPU is full, and others have room.
     pub uneven: Option<u64>,
-    pub pressed: Option<Pressed>,
+    pub pressed: Option<SaturationCheck>,
     pub trial: Option<PollTrial>,
     /// What threads carry that came because a CPU was full.
     pub proof: Option<PollTrial>,
@@ -109,7 +109,7 @@ pub(crate) struct Polling {
     pub holds: u64,
 }
 
-impl Polling {
+impl PollingState {
     /// Whether nothing is about to change although all CPUs are full.
     fn is_settled(&self) -> bool {
         let counted = self.pressed.is_some_and(|pressed| pressed.time > 1.0);
@@ -119,7 +119,7 @@ impl Polling {
 
 /// All CPUs are full: since when, and what was carried after a while, in seconds and packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Pressed {
+pub(crate) struct SaturationCheck {
     pub since: u64,
     pub time: f64,
     pub packets: u64,
@@ -147,20 +147,20 @@ pub(crate) struct PollVerdict {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Costs {
     /// Of processing a packet, on each NUMA node where packets were processed.
-    pub process: Vec<(u32, Average)>,
+    pub process: Vec<(u32, DecayingMean)>,
     /// Of distributing a packet.
-    pub distribute: Average,
+    pub distribute: DecayingMean,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Totals {
     /// Packets per second processed, dropped; load of processing.
-    pub processed: Average,
-    pub lost: Average,
-    pub load: Average,
+    pub processed: DecayingMean,
+    pub lost: DecayingMean,
+    pub load: DecayingMean,
     /// Packets per second, of tenths of a second, and no more than it takes to be no longer idle: what was before is soon
     /// forgotten.
-    pub trickle: Average,
+    pub trickle: DecayingMean,
     /// The highest load in each second of the last `most_hold`: second, load.
     pub peaks: Vec<(u64, f64)>,
 }
@@ -196,14 +196,14 @@ pub(crate) enum Limit {
 pub(crate) struct Watch {
     pub begun: u64,
     pub at: u64,
-    pub moves: Vec<Watched>,
+    pub moves: Vec<WatchedMove>,
     /// Before the moves, packets per second.
     pub processed: f64,
     pub lost: f64,
     /// All entries' rates together, of tens of milliseconds as those of the moves.
     pub rate: f64,
     /// Since the moves had time to settle.
-    pub after: After,
+    pub after: MoveAftermath,
     /// CPU, predicted load.
     pub predicted: Vec<(u32, f64)>,
     /// CPUs that had no entries before.
@@ -212,7 +212,7 @@ pub(crate) struct Watch {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedMove {
     pub entry: Option<u32>,
     pub from: u32,
     pub to: u32,
@@ -223,7 +223,7 @@ pub(crate) struct Watched {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct After {
+pub(crate) struct MoveAftermath {
     pub time: f64,
     pub packets: u64,
     pub lost: u64,
@@ -234,7 +234,7 @@ pub(crate) struct After {
 
 /// A CPU that moves went to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Expected {
+pub(crate) struct ExpectedLoad {
     pub cpu: u32,
     /// When the last of them was made.
     pub at: u64,
@@ -318,7 +318,8 @@ impl State {
     pub fn polled_as_before(mut self, in_place: bool, now: Duration) -> Self {
         self.in_place = in_place;
         let holds = self.polling.holds;
-        self.polling = Polling { since: nanos::of(now), refused: Some(nanos::of(now)), holds, ..Polling::default() };
+        self.polling =
+            PollingState { since: nanos::of(now), refused: Some(nanos::of(now)), holds, ..PollingState::default() };
         self
     }
 
@@ -374,7 +375,7 @@ impl State {
 
     /// What processing a packet was learned to cost, for each NUMA node where packets were processed.
     pub fn process_costs(&self) -> Vec<(u32, Duration)> {
-        let cost = |(node, cost): &(u32, Average)| (*node, Duration::from_secs_f64(cost.get().max(0.0) / 1e9));
+        let cost = |(node, cost): &(u32, DecayingMean)| (*node, Duration::from_secs_f64(cost.get().max(0.0) / 1e9));
         self.costs.process.iter().map(cost).collect()
     }
 

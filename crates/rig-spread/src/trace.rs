@@ -20,7 +20,7 @@ pub enum Line {
     Config(Box<Config>),
     /// The state before the next observation, so that a trace can begin anywhere.
     State(Box<State>),
-    Seen(Seen),
+    Seen(TraceStep),
     /// The actuator refused the last move of this entry.
     Failed {
         entry: Option<u32>,
@@ -34,7 +34,7 @@ pub enum Line {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct TraceStep {
     /// In ns since the moment that all times count from.
     #[serde(with = "nanos")]
     pub now: Duration,
@@ -43,7 +43,7 @@ pub struct Seen {
 
 /// What was decided on one observation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Decided {
+pub struct TracedDecision {
     /// In ns, as in the trace.
     #[serde(with = "nanos")]
     pub now: Duration,
@@ -74,7 +74,7 @@ pub fn write(to: &mut impl Write, line: &Line) -> std::io::Result<()> {
 ///
 /// # Errors
 /// A line that is no part of a trace, or that comes before any configuration.
-pub fn replay(trace: impl BufRead, mut decided: impl FnMut(Decided, &State)) -> Result<(), TraceError> {
+pub fn replay(trace: impl BufRead, mut decided: impl FnMut(TracedDecision, &State)) -> Result<(), TraceError> {
     let mut config = None;
     let mut state = None;
     for (index, text) in trace.lines().enumerate() {
@@ -88,11 +88,11 @@ pub fn replay(trace: impl BufRead, mut decided: impl FnMut(Decided, &State)) -> 
             Line::State(new) => state = Some(*new),
             Line::Failed { entry } => state = state.map(|state: State| state.failed(entry)),
             Line::Polled { in_place, now } => state = state.map(|state: State| state.polled_as_before(in_place, now)),
-            Line::Seen(Seen { now, observation }) => {
+            Line::Seen(TraceStep { now, observation }) => {
                 let config = config.as_ref().ok_or(TraceError::NoConfig { line })?;
                 let before = state.take().unwrap_or_else(|| State::new(config));
                 let (after, moves, events) = plan(before, &observation, config, now);
-                decided(Decided { now, moves, events }, &after);
+                decided(TracedDecision { now, moves, events }, &after);
                 state = Some(after);
             }
         }

@@ -155,7 +155,7 @@ impl Contrast {
 
     /// One-sided p of the centre's being `threshold` or less: small where it lies above. 1 of a single block.
     pub fn p_above(&self, threshold: f64) -> f64 {
-        let Trimmed { mean, error, degrees } = trimmed(&self.sorted());
+        let TrimmedMean { mean, error, degrees } = trimmed(&self.sorted());
         let distance = mean - threshold;
         match error {
             None => 1.0,
@@ -194,7 +194,7 @@ impl Contrast {
     }
 }
 
-struct Trimmed {
+struct TrimmedMean {
     mean: f64,
     /// Its standard error; `None` of a single value.
     error: Option<f64>,
@@ -202,7 +202,7 @@ struct Trimmed {
 }
 
 /// The trimmed mean of sorted values.
-fn trimmed(sorted: &[f64]) -> Trimmed {
+fn trimmed(sorted: &[f64]) -> TrimmedMean {
     let n = sorted.len();
     let cut = n / TRIMMED;
     let inner = &sorted[cut..n - cut];
@@ -212,7 +212,7 @@ fn trimmed(sorted: &[f64]) -> Trimmed {
     winsorised[n - cut..].fill(inner[inner.len() - 1]);
     let deviation = Sample::from(winsorised).standard_deviation();
     let error = deviation.map(|deviation| deviation / (inner.len() as f64 / n as f64 * (n as f64).sqrt()));
-    Trimmed { mean, error, degrees: (inner.len() - 1) as f64 }
+    TrimmedMean { mean, error, degrees: (inner.len() - 1) as f64 }
 }
 
 #[cfg(test)]

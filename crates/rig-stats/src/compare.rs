@@ -169,7 +169,7 @@ pub struct Effect {
 
 /// One of the two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum SampleSide {
     Old,
     New,
     Both,
@@ -179,15 +179,15 @@ pub enum Which {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Reason {
     /// No value at all.
-    NotMeasured(Which),
+    NotMeasured(SampleSide),
     /// Some of the trials have no value, so that those that do may be the lucky ones.
-    Missing { which: Which, missing: usize, of: usize },
+    Missing { which: SampleSide, missing: usize, of: usize },
     /// A single trial shows no scatter.
-    SingleTrial(Which),
+    SingleTrial(SampleSide),
     /// A mean is zero, and the figure has no resolution: no change is small against it.
     ZeroMean,
     /// A figure is a limit of the true one only, and what is known of that proves no change.
-    Bound(Which),
+    Bound(SampleSide),
     /// Mean or interval cannot be computed in floating point.
     NotFinite,
     /// The interval has changes in it that matter and others that do not.
@@ -208,7 +208,7 @@ pub enum Reason {
     NoiseAboveMinimum,
 }
 
-impl Which {
+impl SampleSide {
     fn where_true(old: bool, new: bool) -> Option<Self> {
         match (old, new) {
             (true, true) => Some(Self::Both),
@@ -333,7 +333,7 @@ fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &
     if rule.is_fact {
         return fact(old, new, rule, effect);
     }
-    if let Some(which) = Which::where_true(old.len() < 2, new.len() < 2) {
+    if let Some(which) = SampleSide::where_true(old.len() < 2, new.len() < 2) {
         return undecided(Reason::SingleTrial(which), Some(effect));
     }
     let (Some(interval), Some(narrow)) = (
@@ -355,7 +355,7 @@ fn compare_means(old_sample: &Sample, new_sample: &Sample, rule: &Rule, noise: &
     let beyond = (interval.high < below && !is_open_above) || (interval.low > above && !is_open_below);
     let alpha = rule.level.alpha();
     let size = value.max(kind.mirrored(value));
-    let of_bounds = Which::where_true(old_sample.bound().is_some(), new_sample.bound().is_some());
+    let of_bounds = SampleSide::where_true(old_sample.bound().is_some(), new_sample.bound().is_some());
     let reason = if unknown {
         Some(Reason::ZeroMean)
     } else if let (Some(which), false) = (of_bounds, beyond) {
@@ -420,14 +420,14 @@ fn welch_p(kind: Kind, old: &Sample, new: &Sample, level: Level) -> Option<f64> 
 fn incomplete(old: &[f64], new: &[f64]) -> Option<Reason> {
     let missing = |values: &[f64]| values.iter().filter(|value| !value.is_finite()).count();
     let (in_old, in_new) = (missing(old), missing(new));
-    if let Some(which) = Which::where_true(in_old == old.len(), in_new == new.len()) {
+    if let Some(which) = SampleSide::where_true(in_old == old.len(), in_new == new.len()) {
         return Some(Reason::NotMeasured(which));
     }
-    let which = Which::where_true(in_old > 0, in_new > 0)?;
+    let which = SampleSide::where_true(in_old > 0, in_new > 0)?;
     let (missing, of) = match which {
-        Which::Old => (in_old, old.len()),
-        Which::New => (in_new, new.len()),
-        Which::Both => (in_old + in_new, old.len() + new.len()),
+        SampleSide::Old => (in_old, old.len()),
+        SampleSide::New => (in_new, new.len()),
+        SampleSide::Both => (in_old + in_new, old.len() + new.len()),
     };
     Some(Reason::Missing { which, missing, of })
 }
@@ -513,7 +513,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for SampleSide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Old => "the old run",
@@ -526,20 +526,20 @@ impl fmt::Display for Which {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotMeasured(Which::Both) => f.write_str("measured in neither run"),
+            Self::NotMeasured(SampleSide::Both) => f.write_str("measured in neither run"),
             Self::NotMeasured(which) => write!(f, "not measured in {which}"),
             Self::Missing { which, missing, of } => {
                 write!(
                     f,
                     "{missing} of {of} trials of {} {} the figure",
-                    if *which == Which::Both { "both runs".into() } else { which.to_string() },
+                    if *which == SampleSide::Both { "both runs".into() } else { which.to_string() },
                     if *missing == 1 { "lacks" } else { "lack" }
                 )
             }
-            Self::SingleTrial(Which::Both) => write!(f, "a single trial in each run shows no scatter: make at least {TRIALS_MIN}"),
+            Self::SingleTrial(SampleSide::Both) => write!(f, "a single trial in each run shows no scatter: make at least {TRIALS_MIN}"),
             Self::SingleTrial(which) => write!(f, "a single trial in {which} shows no scatter: make at least {TRIALS_MIN}"),
             Self::ZeroMean => f.write_str("a mean is zero, so that no change is small against it"),
-            Self::Bound(Which::Both) => f.write_str(
+            Self::Bound(SampleSide::Both) => f.write_str(
                 "both runs have only a limit of the figure, which the load generator or the search set: what lies beyond it \
                  is not known",
             ),

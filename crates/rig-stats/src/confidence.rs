@@ -67,7 +67,7 @@ pub struct Goal {
 
 /// A figure that [`Goal::decide`] watches.
 #[derive(Debug, Clone, Copy)]
-pub struct Watched<'a> {
+pub struct GoalFigure<'a> {
     pub sample: &'a Sample,
     /// Full width in the figure's own unit that is narrow enough for any mean; 0 for none. Without it the figure
     /// of an idle CPU, whose mean is near zero, could never reach a relative width.
@@ -76,7 +76,7 @@ pub struct Watched<'a> {
 
 /// How narrow the interval of one watched figure has become.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Achieved {
+pub struct AchievedWidth {
     /// Full width as a share of the mean (0.05 for 5 %); `None` for fewer than two trials or a mean of zero.
     pub relative: Option<f64>,
     /// Full width in the figure's own unit; `None` for fewer than two trials.
@@ -92,7 +92,7 @@ pub enum Decision {
     /// Every figure is known well enough.
     Reached,
     /// The trials are used up. One entry for each watched figure, in order.
-    GaveUp(Vec<Achieved>),
+    GaveUp(Vec<AchievedWidth>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -313,7 +313,7 @@ impl Goal {
     }
 
     /// Decides after a trial, from all trials made so far; each trial adds one value to each sample.
-    pub fn decide(&self, figures: &[Watched<'_>]) -> Decision {
+    pub fn decide(&self, figures: &[GoalFigure<'_>]) -> Decision {
         let trials = figures.iter().map(|figure| figure.sample.len()).max().unwrap_or(0);
         if trials < self.min as usize {
             return Decision::More;
@@ -329,12 +329,12 @@ impl Goal {
     }
 
     /// How narrow the interval of one figure has become.
-    pub fn achieved(&self, figure: &Watched<'_>) -> Achieved {
+    pub fn achieved(&self, figure: &GoalFigure<'_>) -> AchievedWidth {
         let relative = self.level.relative_width(figure.sample);
         let absolute = self.level.mean_interval(figure.sample).map(|interval| interval.width());
         let reached =
             relative.is_some_and(|w| w <= self.width.fraction()) || absolute.is_some_and(|w| w <= figure.floor);
-        Achieved { relative, absolute, reached }
+        AchievedWidth { relative, absolute, reached }
     }
 }
 

@@ -1,9 +1,9 @@
 //! Reproducible normal deviates for coverage simulations.
 
 /// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) under the Box-Muller transform.
-pub struct Normal(pub u64);
+pub struct NormalVariates(pub u64);
 
-impl Normal {
+impl NormalVariates {
     /// Uniform in (0, 1].
     fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);

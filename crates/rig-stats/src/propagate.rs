@@ -96,7 +96,7 @@ pub fn propagate(
     };
 
     let bound = bound(series, &means, value, &f);
-    let mut groups: BTreeMap<usize, Group> = BTreeMap::new();
+    let mut groups: BTreeMap<usize, FigureGroup> = BTreeMap::new();
     let (mut offset, mut grid) = (0.0, 0.0);
     for (index, Series { group, sample }) in series.iter().enumerate() {
         let resolution = sample.resolution();
@@ -106,7 +106,7 @@ pub fn propagate(
             return Err(PropagateError::NotFinite);
         }
         let values = sample.values();
-        let group = groups.entry(*group).or_insert_with(|| Group { sums: vec![0.0; values.len()], grid: 0.0 });
+        let group = groups.entry(*group).or_insert_with(|| FigureGroup { sums: vec![0.0; values.len()], grid: 0.0 });
         if group.sums.len() != values.len() {
             return Err(PropagateError::Unpaired { one: group.sums.len(), other: values.len() });
         }
@@ -121,7 +121,7 @@ pub fn propagate(
 
     let mut variance = 0.0;
     let mut weighted = 0.0;
-    for Group { sums, grid } in groups.into_values() {
+    for FigureGroup { sums, grid } in groups.into_values() {
         let trials = sums.len() as f64;
         // What scatters by less than the grid does not show.
         let Some(group) = Sample::from(sums).variance().map(|variance| variance.max(grid) / trials) else {
@@ -153,7 +153,7 @@ pub fn propagate(
 }
 
 /// The figures of the same trials.
-struct Group {
+struct FigureGroup {
     /// The linearised value of each trial, less that at the means.
     sums: Vec<f64>,
     /// Variance that the resolution of its figures hides.

@@ -111,12 +111,12 @@ impl PerSecond {
         Self::checked(value).map_err(|why| PER_SECOND.refuse(value.to_string(), why))
     }
 
-    fn checked(value: f64) -> Result<Self, Why> {
+    fn checked(value: f64) -> Result<Self, UnitErrorKind> {
         match value {
-            value if value.is_nan() => Err(Why::NotFinite),
-            value if value < 0.0 => Err(Why::Negative),
-            0.0 => Err(Why::Zero),
-            value if value > Self::MOST => Err(Why::TooLarge { most: PER_SECOND.most }),
+            value if value.is_nan() => Err(UnitErrorKind::NotFinite),
+            value if value < 0.0 => Err(UnitErrorKind::Negative),
+            0.0 => Err(UnitErrorKind::Zero),
+            value if value > Self::MOST => Err(UnitErrorKind::TooLarge { most: PER_SECOND.most }),
             value => Ok(Self(value)),
         }
     }
@@ -131,9 +131,9 @@ impl Percent {
     /// When `value` is negative, infinite or not a number.
     pub fn new(value: f64) -> Result<Self, UnitError> {
         let why = if !value.is_finite() {
-            Why::NotFinite
+            UnitErrorKind::NotFinite
         } else if value < 0.0 {
-            Why::Negative
+            UnitErrorKind::Negative
         } else {
             return Ok(Self(value + 0.0)); // -0 becomes 0
         };
@@ -159,7 +159,7 @@ pub struct UnitError {
     pub read: String,
     /// What should have been there, e.g. "a bit rate".
     pub expected: &'static str,
-    pub why: Why,
+    pub why: UnitErrorKind,
     /// A text that would do.
     pub example: &'static str,
     /// What a number without a unit may have meant: units, and what they are called.
@@ -170,13 +170,13 @@ impl UnitError {
     /// `5s` and `5m` of a bare 5, where either may have been meant.
     fn instead(&self) -> String {
         // iperf3's `1g`.
-        if let Why::UnknownUnit { unit, .. } = &self.why
+        if let UnitErrorKind::UnknownUnit { unit, .. } = &self.why
             && self.expected == BIT_RATE.expected
             && BIT_RATE.units.iter().any(|(name, _)| *name == format!("{}bit", unit.to_ascii_lowercase()))
         {
             return format!("`{}bit`", self.read.trim());
         }
-        if self.meant.is_empty() || !matches!(self.why, Why::NoUnit { .. }) {
+        if self.meant.is_empty() || !matches!(self.why, UnitErrorKind::NoUnit { .. }) {
             return format!("for example `{}`", self.example);
         }
         let number = self.read.trim();
@@ -188,7 +188,7 @@ impl UnitError {
 /// What is wrong with the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Why {
+pub enum UnitErrorKind {
     #[error("it is empty")]
     Empty,
     #[error("it does not begin with a number")]
@@ -320,30 +320,32 @@ const PERCENT: Notation = Notation {
 };
 
 impl Notation {
-    fn refuse(&self, read: impl Into<String>, why: Why) -> UnitError {
+    fn refuse(&self, read: impl Into<String>, why: UnitErrorKind) -> UnitError {
         UnitError { read: read.into(), expected: self.expected, why, example: self.example, meant: self.meant }
     }
 
     /// Splits `text` into its number and its unit, white space removed, and finds the unit's size.
-    fn split<'t>(&self, text: &'t str, canonical: impl Fn(&str) -> String) -> Result<(&'t str, u64), Why> {
+    fn split<'t>(&self, text: &'t str, canonical: impl Fn(&str) -> String) -> Result<(&'t str, u64), UnitErrorKind> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(Why::Empty);
+            return Err(UnitErrorKind::Empty);
         }
         if text.strip_prefix(['-', '\u{2212}']).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
-            return Err(Why::Negative);
+            return Err(UnitErrorKind::Negative);
         }
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = (&text[..end], text[end..].trim_start());
         if !number.contains(|c: char| c.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return Err(Why::NoNumber);
+            return Err(UnitErrorKind::NoNumber);
         }
         let canonical = canonical(unit);
         match self.units.iter().find(|(name, _)| *name == canonical) {
             Some((_, size)) => Ok((number, *size)),
-            None if unit.is_empty() => Err(Why::NoUnit { known: self.known }),
-            None if unit.to_ascii_lowercase().ends_with("bps") => Err(Why::AmbiguousUnit { unit: unit.into() }),
-            None => Err(Why::UnknownUnit { unit: unit.into(), known: self.known }),
+            None if unit.is_empty() => Err(UnitErrorKind::NoUnit { known: self.known }),
+            None if unit.to_ascii_lowercase().ends_with("bps") => {
+                Err(UnitErrorKind::AmbiguousUnit { unit: unit.into() })
+            }
+            None => Err(UnitErrorKind::UnknownUnit { unit: unit.into(), known: self.known }),
         }
     }
 
@@ -354,19 +356,19 @@ impl Notation {
             .map_err(|e| self.refuse(text, e))
     }
 
-    fn whole(&self, number: &str, size: u64) -> Result<u64, Why> {
+    fn whole(&self, number: &str, size: u64) -> Result<u64, UnitErrorKind> {
         let (integer, fraction) = number.split_once('.').unwrap_or((number, ""));
         let fraction = fraction.trim_end_matches('0');
         // Beyond 18 digits only binary fractions of a terabyte could still be whole bytes; no user writes those.
         let divisor =
             u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 18).map(|digits| 10u128.pow(digits));
-        let divisor = divisor.ok_or(Why::Fraction { base: self.base })?;
-        let too_large = Why::TooLarge { most: self.most };
+        let divisor = divisor.ok_or(UnitErrorKind::Fraction { base: self.base })?;
+        let too_large = UnitErrorKind::TooLarge { most: self.most };
         let digits = format!("{integer}{fraction}");
         let Ok(mantissa) = digits.parse::<u128>() else { return Err(too_large) };
         let Some(scaled) = mantissa.checked_mul(u128::from(size)) else { return Err(too_large) };
         if scaled % divisor != 0 {
-            return Err(Why::Fraction { base: self.base });
+            return Err(UnitErrorKind::Fraction { base: self.base });
         }
         u64::try_from(scaled / divisor).map_err(|_| too_large)
     }
@@ -446,7 +448,7 @@ impl FromStr for PerSecond {
                 return Self::checked(number);
             }
             let (number, size) = PER_SECOND.split(text, canonical)?;
-            let number: f64 = number.parse().map_err(|_| Why::NoNumber)?;
+            let number: f64 = number.parse().map_err(|_| UnitErrorKind::NoNumber)?;
             Self::checked(number * size as f64)
         };
         read().map_err(|why| PER_SECOND.refuse(text, why))
@@ -501,7 +503,7 @@ impl FromStr for Percent {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         let (number, _) = PERCENT.split(text, str::to_owned).map_err(|why| PERCENT.refuse(text, why))?;
-        let value = number.parse().map_err(|_| PERCENT.refuse(text, Why::NoNumber))?;
+        let value = number.parse().map_err(|_| PERCENT.refuse(text, UnitErrorKind::NoNumber))?;
         Self::new(value)
     }
 }
@@ -548,7 +550,7 @@ pub(crate) use as_text;
 
 as_text!(Bytes, BYTES.expected, BYTES.example,
     visit_u64(u64) => |n| Ok::<_, UnitError>(Bytes(n)),
-    visit_i64(i64) => |n: i64| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), Why::Negative)));
+    visit_i64(i64) => |n: i64| n.try_into().map(Bytes).map_err(|_| BYTES.refuse(n.to_string(), UnitErrorKind::Negative)));
 as_text!(BitRate, BIT_RATE.expected, BIT_RATE.example);
 as_text!(ByteRate, BYTE_RATE.expected, BYTE_RATE.example);
 // A bare number is refused in the words of a text without a unit.

@@ -39,7 +39,7 @@ impl fmt::Display for Peer {
 
 /// What was asked of both ends, with the server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct BetweenEnds {
+pub struct EndsTest {
     pub peer: Peer,
     pub load: Loads,
     /// CPUs that each end's load was held to; empty for all.
@@ -131,7 +131,7 @@ pub fn words(load: &Load) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use rig_facts::record::{Flag, OfEnds};
+    use rig_facts::record::{Flag, TwoMachineFlag};
 
     use super::*;
 
@@ -169,7 +169,7 @@ mod tests {
             (Flag::NotGranted { worker: end(), what: "no".into() }, "the client: no"),
         ];
         for (flag, words) in said {
-            assert_eq!(OfEnds(&flag).to_string(), words);
+            assert_eq!(TwoMachineFlag(&flag).to_string(), words);
         }
     }
 }

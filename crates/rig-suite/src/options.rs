@@ -1,10 +1,10 @@
 //! What a run was asked to do.
 
-use rig_facts::record::{Before, LeftOut, Turns};
+use rig_facts::record::{AbRun, PreTrialCommand, SkippedScenarios};
 use rig_facts::store::Label;
 use serde::{Deserialize, Serialize};
 
-use crate::ends::BetweenEnds;
+use crate::ends::EndsTest;
 use crate::suite::Timing;
 
 /// What a run was asked to do, stored with it.
@@ -27,7 +27,7 @@ pub struct Options {
     pub aa: Option<String>,
     /// Scenarios that this machine cannot make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedScenarios>,
     /// The host of the nodes, unless they were the runner's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
@@ -39,13 +39,13 @@ pub struct Options {
     pub gate: bool,
     /// The run that it took turns with, where it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turns: Option<Turns>,
+    pub turns: Option<AbRun>,
     /// Of a test between two machines, what it was; `None` of a suite's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ends: Option<BetweenEnds>,
+    pub ends: Option<EndsTest>,
     /// Commands that were run in nodes before each trial, besides those of the suite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub inside: Vec<Before>,
+    pub inside: Vec<PreTrialCommand>,
 }
 
 impl Options {
@@ -70,7 +70,7 @@ impl Options {
         words.extend(self.aa.as_ref().map(|id| format!("A/A check of {id}")));
         words.extend(self.host.as_ref().map(|host| format!("nodes on host {host}")));
         words.extend(self.label.as_ref().map(|label| format!("label {label}")));
-        if let Some(Turns { pair, side, command }) = &self.turns {
+        if let Some(AbRun { pair, side, command }) = &self.turns {
             words.push(format!("the {side} side of A/B run {pair}"));
             words.extend((!command.is_empty()).then(|| format!("before each trial: {command}")));
         }

@@ -43,7 +43,7 @@ impl Capability {
 
 /// Rights of a process, as the kernel checks them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Had {
+pub struct ProcessRights {
     /// Its effective user.
     pub user: u32,
     /// Effective capabilities, as bits.
@@ -54,14 +54,14 @@ pub struct Had {
     pub locked: Option<u64>,
 }
 
-static BEFORE: OnceLock<Had> = OnceLock::new();
+static BEFORE: OnceLock<ProcessRights> = OnceLock::new();
 
 /// Remembers the rights of this process: in a user namespace of its own every process is root with all capabilities.
 pub fn remember() {
-    let _ = BEFORE.set(Had::now());
+    let _ = BEFORE.set(ProcessRights::now());
 }
 
-impl Had {
+impl ProcessRights {
     fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -139,13 +139,13 @@ fn listed(names: Vec<&str>) -> String {
 
 /// What to do where this process lacks rights.
 pub fn rights(wanted: &[Capability]) -> String {
-    Had::here().rights(wanted)
+    ProcessRights::here().rights(wanted)
 }
 
 /// Advice for an error text, by the kernel's error number in it: the error may have come from another process.
 pub fn in_words(words: &str) -> Option<String> {
     let numbers = words.split("(os error ").skip(1).filter_map(|rest| rest.split(')').next()?.parse().ok());
-    let had = Had::here();
+    let had = ProcessRights::here();
     if words.contains("namespace") && words.contains(&format!("(os error {})", libc::ENOSPC)) {
         let kind = if words.contains("user namespace:") { "user" } else { "net" };
         return Some(format!("the user may have no more namespaces: raise the sysctl user.max_{kind}_namespaces"));
@@ -159,8 +159,8 @@ mod tests {
 
     const EVERYTHING: u64 = 0x1ff_ffff_ffff;
 
-    fn had(user: u32, capabilities: u64) -> Had {
-        Had { user, capabilities, files: Some(30), locked: Some(64 * 1024) }
+    fn had(user: u32, capabilities: u64) -> ProcessRights {
+        ProcessRights { user, capabilities, files: Some(30), locked: Some(64 * 1024) }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::netns::{NetNs, NsFile};
 
 /// CPU time of one CPU in clock ticks (proc_stat(5)). Guest time is inside user and nice.

@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet as KernelSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 use crate::direct;
-use crate::error::{During, Result};
+use crate::error::{ErrorContext, Result};
 
 /// Sorted CPU numbers without repetition. Written as the kernel's CPU lists are: `0-3,6`; as a value in a file, an empty
 /// text stands for none.
@@ -111,7 +111,7 @@ pub(crate) fn shared_cores_under(root: &Path) -> Vec<CpuSet> {
 
 /// A CPU that there is, and where it stands (Documentation/admin-guide/cputopology.rst).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct CpuTopology {
     pub cpu: u32,
     pub online: bool,
     /// The NUMA node; 0 where the kernel does not tell.
@@ -127,11 +127,11 @@ pub struct Standing {
 ///
 /// # Errors
 /// Where the kernel does not tell which there are.
-pub fn standings() -> Result<Vec<Standing>> {
+pub fn standings() -> Result<Vec<CpuTopology>> {
     standings_under(Path::new("/"))
 }
 
-fn standings_under(root: &Path) -> Result<Vec<Standing>> {
+fn standings_under(root: &Path) -> Result<Vec<CpuTopology>> {
     let cpus = root.join("sys/devices/system/cpu");
     let set = |path: &str| fs::read_to_string(cpus.join(path)).ok()?.trim().parse::<CpuSet>().ok();
     let present = || format!("read {}", cpus.join("present").display());
@@ -149,7 +149,7 @@ fn standings_under(root: &Path) -> Result<Vec<Standing>> {
         let last = (0..16).filter_map(|index| Some((level(index)?.trim().parse::<u32>().ok()?, index))).max()?;
         lowest(format!("cpu{cpu}/cache/index{}/shared_cpu_list", last.1))
     };
-    let standing = |&cpu: &u32| Standing {
+    let standing = |&cpu: &u32| CpuTopology {
         cpu,
         online: online.contains(cpu),
         node: node_of(cpu).unwrap_or_default(),

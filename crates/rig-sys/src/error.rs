@@ -30,11 +30,11 @@ impl Error {
 }
 
 /// Names the operation of a failed system call.
-pub(crate) trait During<T> {
+pub(crate) trait ErrorContext<T> {
     fn during(self, operation: impl FnOnce() -> String) -> Result<T>;
 }
 
-impl<T, E: Into<io::Error>> During<T> for std::result::Result<T, E> {
+impl<T, E: Into<io::Error>> ErrorContext<T> for std::result::Result<T, E> {
     fn during(self, operation: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::new(operation(), source))
     }

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
 use crate::cpu::{CpuSet, run_before_others};
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::ethtool::{self, Offload};
 use crate::netdev::{self, Questions};
 use crate::netns::NetNs;
@@ -80,7 +80,7 @@ pub fn is_placed(ns: &NetNs, interface: &str, cpus: &[u32]) -> Result<Option<boo
 
 /// Why receive processing cannot be placed by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotPlaceable {
+pub enum PlacementError {
     #[error("the kernel's threads are moved by root of the machine, not by root of a user namespace")]
     UserNamespace,
     #[error("the kernel's threads are not to be seen in this container's own process namespace")]
@@ -93,23 +93,23 @@ pub enum NotPlaceable {
 ///
 /// # Errors
 /// What it lacks.
-pub fn may_place() -> std::result::Result<(), NotPlaceable> {
+pub fn may_place() -> std::result::Result<(), PlacementError> {
     /// Bit of CAP_SYS_NICE (capabilities(7)).
     const NICE: u64 = 1 << 23;
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     let map = read("/proc/self/uid_map");
     if map.split_whitespace().ne(["0", "0", "4294967295"]) {
-        return Err(NotPlaceable::UserNamespace);
+        return Err(PlacementError::UserNamespace);
     }
     let status = read("/proc/self/status");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     if effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_none_or(|mask| mask & NICE == 0) {
-        return Err(NotPlaceable::Capability);
+        return Err(PlacementError::Capability);
     }
     // The parent of all of them has always this number.
     match read("/proc/2/comm").trim() {
         "kthreadd" => Ok(()),
-        _ => Err(NotPlaceable::ProcessNamespace),
+        _ => Err(PlacementError::ProcessNamespace),
     }
 }
 

@@ -37,13 +37,13 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::netns::NetNs;
 
 pub use events::{Event, Events};
 pub use filters::BpfFilter;
-pub use links::{Far, Link};
-pub use neighbors::{NextHop, RuleInput, Upkeep};
+pub use links::{Link, PeerLink};
+pub use neighbors::{NeighborRefresh, NextHop, RuleInput};
 
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.
 pub struct Netlink {

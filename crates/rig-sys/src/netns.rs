@@ -18,7 +18,7 @@ use rustix::mount::{
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 /// A network namespace, alive as long as this value.
 #[derive(Debug)]

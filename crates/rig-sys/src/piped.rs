@@ -6,17 +6,17 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ExitStatus};
 
 /// A process that was started, and what is joined to its standard input, output and error. Dropping it does not end it.
-pub struct Piped {
+pub struct PipedProcess {
     /// Dropped, its input ends.
     pub stdin: Box<dyn Write + Send>,
     /// Can be waited for with poll(2) and its like.
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
-    pub life: Box<dyn Life>,
+    pub life: Box<dyn ProcessHandle>,
 }
 
 /// What becomes of a process.
-pub trait Life: fmt::Debug + Send {
+pub trait ProcessHandle: fmt::Debug + Send {
     /// How it ended, if it has.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ pub trait Life: fmt::Debug + Send {
     fn wait(&mut self) -> io::Result<ExitStatus>;
 }
 
-impl Life for Child {
+impl ProcessHandle for Child {
     fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         Self::try_wait(self)
     }
@@ -44,7 +44,7 @@ impl Life for Child {
     }
 }
 
-impl TryFrom<Child> for Piped {
+impl TryFrom<Child> for PipedProcess {
     type Error = io::Error;
 
     /// Takes over a child that was started with standard input, output and error piped; kills one that was not.
@@ -62,7 +62,7 @@ impl TryFrom<Child> for Piped {
     }
 }
 
-impl fmt::Debug for Piped {
+impl fmt::Debug for PipedProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Piped").field("life", &self.life).finish_non_exhaustive()
     }

@@ -97,7 +97,7 @@ fn behind_name(stat: &str) -> Option<std::str::SplitWhitespace<'_>> {
 
 /// Whose a process is, as /proc/PID/stat tells (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Kin {
+pub struct ProcessOrigin {
     pub parent: u32,
     /// A thread of the kernel.
     pub is_of_kernel: bool,
@@ -107,15 +107,15 @@ pub struct Kin {
 const OF_KERNEL: u64 = 0x0020_0000;
 
 /// `None` for a process that is gone.
-pub fn kin(pid: u32) -> Option<Kin> {
+pub fn kin(pid: u32) -> Option<ProcessOrigin> {
     kin_of(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-fn kin_of(stat: &str) -> Option<Kin> {
+fn kin_of(stat: &str) -> Option<ProcessOrigin> {
     let mut fields = behind_name(stat)?.skip(1);
     let parent = fields.next()?.parse().ok()?;
     let flags: u64 = fields.nth(4)?.parse().ok()?;
-    Some(Kin { parent, is_of_kernel: flags & OF_KERNEL != 0 })
+    Some(ProcessOrigin { parent, is_of_kernel: flags & OF_KERNEL != 0 })
 }
 
 /// Kills a process at once. Succeeds when it is gone already.
@@ -222,9 +222,9 @@ mod tests {
     #[test]
     fn what_a_process_is_stands_behind_its_name() {
         let thread = "15 (kworker/0:1) I) I 2 0 0 0 -1 69238880 0 0";
-        assert_eq!(kin_of(thread), Some(Kin { parent: 2, is_of_kernel: true }));
+        assert_eq!(kin_of(thread), Some(ProcessOrigin { parent: 2, is_of_kernel: true }));
         let shell = "812 (a ) b) S 77 812 812 34816 900 4194304 1 2";
-        assert_eq!(kin_of(shell), Some(Kin { parent: 77, is_of_kernel: false }));
+        assert_eq!(kin_of(shell), Some(ProcessOrigin { parent: 77, is_of_kernel: false }));
         assert_eq!(kin_of("812 (sh) S"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::sockopt;
 
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 mod datagram;
 mod interface;
@@ -20,7 +20,7 @@ pub use self::datagram::{
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
 pub use self::zerocopy::ZeroCopy;
-pub use self::zone::{AddressError, Known, NamedAddress, ZonedAddress, parse_address, resolve};
+pub use self::zone::{AddressError, LinkLocalInterfaces, NamedAddress, ZonedAddress, parse_address, resolve};
 
 /// One of a socket's two buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

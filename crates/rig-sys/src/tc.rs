@@ -36,12 +36,12 @@ impl Owner {
 /// A program at an interface, for as long as this is open or pinned. A filter stays, too, when the process is killed.
 #[derive(Debug)]
 pub struct Attached {
-    at: At,
+    mechanism: Mechanism,
     interface: u32,
 }
 
 #[derive(Debug)]
-enum At {
+enum Mechanism {
     Link(OwnedFd),
     Filter(Filter),
 }
@@ -97,14 +97,14 @@ impl Attached {
     /// # Errors
     /// The kernel's: ENODEV without such an interface.
     pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook, owner: &Owner) -> io::Result<Self> {
-        let at = match bpf::attach_tcx(program, interface, hook as u32) {
+        let mechanism = match bpf::attach_tcx(program, interface, hook as u32) {
             // It has no tcx.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                At::Filter(Filter::put(program, owner.filter(interface, hook), owner.name)?)
+                Mechanism::Filter(Filter::put(program, owner.filter(interface, hook), owner.name)?)
             }
-            link => At::Link(link?),
+            link => Mechanism::Link(link?),
         };
-        Ok(Self { at, interface })
+        Ok(Self { mechanism, interface })
     }
 
     /// The link that was [pinned](Self::pin) to `path`.
@@ -112,7 +112,7 @@ impl Attached {
     /// # Errors
     /// The kernel's.
     pub fn open(path: &Path, interface: u32) -> io::Result<Self> {
-        Ok(Self { at: At::Link(bpf::open_pinned(path)?), interface })
+        Ok(Self { mechanism: Mechanism::Link(bpf::open_pinned(path)?), interface })
     }
 
     /// The kernel's number of the interface.
@@ -126,9 +126,9 @@ impl Attached {
     /// The kernel's: ENOLINK where the interface is gone, EINVAL where what was [opened](Self::open) is a filter's, which
     /// [another](Self::attach) of its owner replaces.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        match &self.at {
-            At::Link(link) => bpf::update_link(link.as_fd(), program),
-            At::Filter(_) => Err(io::ErrorKind::InvalidInput.into()),
+        match &self.mechanism {
+            Mechanism::Link(link) => bpf::update_link(link.as_fd(), program),
+            Mechanism::Filter(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 
@@ -137,9 +137,9 @@ impl Attached {
     /// # Errors
     /// The kernel's.
     pub fn pin(&mut self, path: &Path) -> io::Result<()> {
-        match &mut self.at {
-            At::Link(link) => bpf::pin(link.as_fd(), path),
-            At::Filter(filter) => {
+        match &mut self.mechanism {
+            Mechanism::Link(link) => bpf::pin(link.as_fd(), path),
+            Mechanism::Filter(filter) => {
                 bpf::pin(filter.program.as_fd(), path)?;
                 filter.is_kept = true;
                 Ok(())
@@ -149,7 +149,7 @@ impl Attached {
 
     /// Takes it off, kept or not; the file of one that is kept is the caller's to remove.
     pub fn take_off(mut self) {
-        if let At::Filter(filter) = &mut self.at {
+        if let Mechanism::Filter(filter) = &mut self.mechanism {
             filter.is_kept = false;
         }
     }

@@ -30,7 +30,7 @@ use io_uring::{IoUring, opcode};
 
 pub use self::error::UringError;
 use self::pool::{GROUP, Pool};
-use self::slots::Slots;
+use self::slots::SocketSlots;
 
 /// How long the kernel may take to give back the buffers of cancelled operations.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ const NOTIF_USAGE_ZC_COPIED: u32 = 1 << 31;
 
 /// What the operations of a ring do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Work {
+pub enum Operation {
     /// Send copies of the message.
     Send,
     /// Send references to the message's pages (IORING_OP_SEND_ZC, Linux 6.0).
@@ -84,18 +84,18 @@ pub enum Completion {
 #[derive(Debug)]
 pub struct Ring {
     ring: RingFd,
-    slots: Slots,
+    slots: SocketSlots,
     /// Where multishot receives find their buffers.
     pool: Option<Pool>,
-    work: Work,
-    gathering: Option<Gathering>,
+    work: Operation,
+    gathering: Option<MinWait>,
     /// io_uring wants the thread that made the ring to use it.
     _not_send: PhantomData<*const ()>,
 }
 
 /// How long a wait goes on although something has come, unless it is so many completions.
 #[derive(Debug, Clone, Copy)]
-struct Gathering {
+struct MinWait {
     microseconds: u32,
     completions: usize,
 }
@@ -112,7 +112,9 @@ impl std::fmt::Debug for RingFd {
 /// Whether io_uring can be used here for everything that [`Ring`] does, and if not why.
 pub fn available() -> Result<(), UringError> {
     let ring = build(1)?;
-    [Work::Send, Work::SendZeroCopy, Work::Receive, Work::Discard].into_iter().try_for_each(|work| probe(&ring, work))
+    [Operation::Send, Operation::SendZeroCopy, Operation::Receive, Operation::Discard]
+        .into_iter()
+        .try_for_each(|work| probe(&ring, work))
 }
 
 /// What a ring with `operations` in flight takes beside its buffers, bytes: entries of 64 and, twice as many and at least 256, of
@@ -152,13 +154,13 @@ fn build(entries: u32) -> Result<IoUring, UringError> {
     }
 }
 
-fn probe(ring: &IoUring, work: Work) -> Result<(), UringError> {
+fn probe(ring: &IoUring, work: Operation) -> Result<(), UringError> {
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(UringError::from_setup)?;
     let code = match work {
-        Work::Send => opcode::Send::CODE,
-        Work::SendZeroCopy => opcode::SendZc::CODE,
-        Work::Receive | Work::Discard => opcode::Recv::CODE,
+        Operation::Send => opcode::Send::CODE,
+        Operation::SendZeroCopy => opcode::SendZc::CODE,
+        Operation::Receive | Operation::Discard => opcode::Recv::CODE,
     };
     if probe.is_supported(code) { Ok(()) } else { Err(UringError::MissingOperation { work }) }
 }
@@ -172,7 +174,7 @@ impl Ring {
     ///
     /// # Errors
     /// Why io_uring cannot be used, with the remedy.
-    pub fn new(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8]) -> Result<Self, UringError> {
+    pub fn new(sockets: &[BorrowedFd<'_>], depth: u32, work: Operation, message: &[u8]) -> Result<Self, UringError> {
         let buffers = shared_buffers(depth, message.len() as u32);
         Self::with(sockets, depth, work, message, Some(buffers))
     }
@@ -181,27 +183,27 @@ impl Ring {
     fn with(
         sockets: &[BorrowedFd<'_>],
         depth: u32,
-        work: Work,
+        work: Operation,
         message: &[u8],
         buffers: Option<u32>,
     ) -> Result<Self, UringError> {
         let entries = u32::try_from(sockets.len()).unwrap_or(u32::MAX).saturating_mul(depth);
         let ring = build(entries.saturating_add(1))?;
         probe(&ring, work)?;
-        let receives = matches!(work, Work::Receive | Work::Discard);
+        let receives = matches!(work, Operation::Receive | Operation::Discard);
         // All that is needed came at the same time or before it.
         let pool = buffers
             .filter(|_| receives && ring.params().is_feature_min_timeout())
-            .map(|buffers| Pool::new(&ring, buffers, message.len() as u32, work == Work::Discard))
+            .map(|buffers| Pool::new(&ring, buffers, message.len() as u32, work == Operation::Discard))
             .transpose()
             .map_err(UringError::from_setup)?;
         let fds: Vec<_> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
         ring.submitter().register_files(&fds).map_err(UringError::from_setup)?;
         let slots = match pool {
-            Some(_) => Slots::new(sockets.len(), 1, work, &[]),
-            None => Slots::new(sockets.len(), depth as usize, work, message),
+            Some(_) => SocketSlots::new(sockets.len(), 1, work, &[]),
+            None => SocketSlots::new(sockets.len(), depth as usize, work, message),
         };
-        if work == Work::SendZeroCopy {
+        if work == Operation::SendZeroCopy {
             let (buffer, length) = slots.message();
             let vector = libc::iovec { iov_base: buffer.cast_mut().cast(), iov_len: length };
             // SAFETY: the buffer is owned by the slots, which are dropped only when nothing is in flight, else leaked;
@@ -220,7 +222,7 @@ impl Ring {
             // A receive counts once until the thread comes to take what arrived, however much that is. One socket alone
             // never ends the gathering, of several half of them do.
             let completions = (self.slots.sockets() / 2 + 1).max(2);
-            self.gathering = Some(Gathering { microseconds, completions });
+            self.gathering = Some(MinWait { microseconds, completions });
         }
     }
 
@@ -258,7 +260,7 @@ impl Ring {
         for left in (0..free).rev() {
             let Some(slot) = self.slots.take(socket) else { break };
             let mut entry = self.entry(socket, slot).user_data(slot as u64);
-            if left > 0 && self.pool.is_none() && matches!(self.work, Work::Receive | Work::Discard) {
+            if left > 0 && self.pool.is_none() && matches!(self.work, Operation::Receive | Operation::Discard) {
                 entry = entry.flags(Flags::IO_LINK);
             }
             // SAFETY: the buffer that the entry points to belongs to the slot, which stays taken until the operation's
@@ -275,18 +277,18 @@ impl Ring {
         let (buffer, length) = self.slots.buffer(slot);
         let whole = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         if self.pool.is_some() {
-            let flags = if self.work == Work::Discard { libc::MSG_TRUNC } else { 0 };
+            let flags = if self.work == Operation::Discard { libc::MSG_TRUNC } else { 0 };
             return opcode::RecvMulti::new(file, GROUP).flags(flags).build();
         }
         match self.work {
-            Work::Send => opcode::Send::new(file, buffer, length).flags(whole).build(),
-            Work::SendZeroCopy => opcode::SendZc::new(file, buffer, length)
+            Operation::Send => opcode::Send::new(file, buffer, length).flags(whole).build(),
+            Operation::SendZeroCopy => opcode::SendZc::new(file, buffer, length)
                 .flags(whole)
                 .buf_index(Some(0))
                 .zc_flags(SEND_ZC_REPORT_USAGE)
                 .build(),
-            Work::Receive => opcode::Recv::new(file, buffer, length).build(),
-            Work::Discard => opcode::Recv::new(file, buffer, length).flags(libc::MSG_TRUNC).build(),
+            Operation::Receive => opcode::Recv::new(file, buffer, length).build(),
+            Operation::Discard => opcode::Recv::new(file, buffer, length).flags(libc::MSG_TRUNC).build(),
         }
     }
 

@@ -13,7 +13,7 @@ use crate::node::{Accounting, CpuShares, NodeShare};
 
 /// Counts from when it is [started](Self::start) until it is [paused](Self::pause) or dropped.
 #[derive(Debug)]
-pub struct Accountant {
+pub struct CpuAccounting {
     /// `None` while it is paused, and where the count is not exact.
     exact: Option<CpuTime>,
     /// Why the count is not exact.
@@ -40,7 +40,7 @@ pub struct CpuReading {
     pub interrupts: bool,
 }
 
-impl Accountant {
+impl CpuAccounting {
     /// Counts exactly where that can be, and remembers why not where it cannot.
     pub fn start() -> Self {
         let mut new = Self::paused();
@@ -115,25 +115,25 @@ impl Accountant {
         }
     }
 
-    /// Counts the members apart; `None` where nothing is counted apart, or no place is left.
+    /// Counts the members apart; `None` where nothing is counted apart, or no account is left.
     pub fn watch(&mut self, members: impl IntoIterator<Item = Member>) -> Option<Account> {
         let exact = self.exact.as_mut()?;
         let index = self.taken.iter().position(|taken| !taken)?;
-        let place = Account::new(index)?;
+        let account = Account::new(index)?;
         self.taken[index] = true;
         let members: Vec<Member> = members.into_iter().collect();
-        if members.iter().all(|member| exact.watch(*member, place).is_ok()) {
-            return Some(place);
+        if members.iter().all(|member| exact.watch(*member, account).is_ok()) {
+            return Some(account);
         }
-        self.forget(place, members);
+        self.forget(account, members);
         None
     }
 
     /// The members of an account are not counted apart any more; [`Self::watch`] may give the account to others.
-    pub fn forget(&mut self, place: Account, members: impl IntoIterator<Item = Member>) {
+    pub fn forget(&mut self, account: Account, members: impl IntoIterator<Item = Member>) {
         if let Some(exact) = &mut self.exact {
             members.into_iter().for_each(|member| drop(exact.forget(member)));
-            let index = (0..Account::MOST).find(|&index| Account::new(index) == Some(place));
+            let index = (0..Account::MOST).find(|&index| Account::new(index) == Some(account));
             index.into_iter().for_each(|index| self.taken[index] = false);
         }
     }
@@ -187,17 +187,17 @@ impl CpuReading {
         end.ticks.keys().copied().filter(|cpu| self.ticks.contains_key(cpu)).collect()
     }
 
-    /// What those at `place` used until `end`, on whichever CPU, and the queues of `cpus`.
-    pub fn share_until(&self, end: &Self, place: Account, cpus: &[u32]) -> Option<NodeShare> {
+    /// What those at `account` used until `end`, on whichever CPU, and the queues of `cpus`.
+    pub fn share_until(&self, end: &Self, account: Account, cpus: &[u32]) -> Option<NodeShare> {
         let mut share = NodeShare::default();
         let mut any = false;
         for cpu in self.cpus(end) {
             let Some(times) = self.exact_of(end, cpu) else { continue };
             any = true;
             let percent = |ns: u64| ns as f64 * 100.0 / times.at as f64;
-            let of_place = times.account(place);
-            share.processes += percent(of_place.processes);
-            share.network += percent(of_place.network);
+            let of_account = times.account(account);
+            share.processes += percent(of_account.processes);
+            share.network += percent(of_account.network);
             if cpus.contains(&cpu) {
                 share.queues += percent(times.account(Account::BACKLOG).network);
             }

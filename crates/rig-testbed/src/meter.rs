@@ -9,8 +9,8 @@ use rig_sys::Error;
 use rig_sys::counters::{self, Interface, NamespaceCounters, Protocols, Softnet};
 use rig_sys::netlink::QueueStats;
 
-use crate::accounting::{Accountant, CpuReading};
-use crate::namespaces::{NodeSpaces, Place as Space};
+use crate::accounting::{CpuAccounting, CpuReading};
+use crate::namespaces::{Namespace, NodeSpaces};
 use crate::node::{CpuShares, CpuUse, InterfaceDelta, NodeRecord, ProtocolDelta};
 
 /// All CPUs of the machine at one moment.
@@ -35,8 +35,8 @@ impl MachineReading {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn take<T>(accountant: &Accountant, others: impl FnOnce(&CpuReading) -> Result<T>) -> Result<(Self, T)> {
-        let cpus = accountant.read()?;
+    pub fn take<T>(cpu_accounting: &CpuAccounting, others: impl FnOnce(&CpuReading) -> Result<T>) -> Result<(Self, T)> {
+        let cpus = cpu_accounting.read()?;
         let before = counters::softnet()?;
         let others = others(&cpus)?;
         Ok((Self { cpus, softnet: [before, counters::softnet()?] }, others))
@@ -85,14 +85,14 @@ pub fn protocols(counters: &NamespaceCounters, ipv6: bool) -> rig_sys::Result<Pr
 pub struct Reading {
     machine: MachineReading,
     /// By node, then by namespace in the testbed's order.
-    places: Vec<Vec<PlaceReading>>,
-    /// By node: of limits of what interfaces send, by `place:interface`.
+    namespaces: Vec<Vec<NamespaceReading>>,
+    /// By node: of limits of what interfaces send, by `namespace:interface`.
     limits: Vec<BTreeMap<String, QueueStats>>,
     throttled_us: Option<u64>,
 }
 
 #[derive(Debug)]
-struct PlaceReading {
+struct NamespaceReading {
     interfaces: BTreeMap<String, Interface>,
     protocols: Protocols,
 }
@@ -102,13 +102,14 @@ impl Reading {
     ///
     /// # Errors
     /// When the kernel does not tell.
-    pub fn take(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
-        let of_place = |node: &NodeSpaces, place: &Space| {
-            let protocols = protocols(&place.counters, node.is_ipv6())?;
-            Ok(PlaceReading { interfaces: place.counters.interfaces()?, protocols })
+    pub fn take(nodes: &[NodeSpaces], cpu_accounting: &CpuAccounting) -> Result<Self> {
+        let of_namespace = |node: &NodeSpaces, namespace: &Namespace| {
+            let protocols = protocols(&namespace.counters, node.is_ipv6())?;
+            Ok(NamespaceReading { interfaces: namespace.counters.interfaces()?, protocols })
         };
-        let of_node = |node: &NodeSpaces| node.places().iter().map(|place| of_place(node, place)).collect();
-        let (machine, (places, limits)) = MachineReading::take(accountant, |cpus| {
+        let of_node =
+            |node: &NodeSpaces| node.namespaces().iter().map(|namespace| of_namespace(node, namespace)).collect();
+        let (machine, (namespaces, limits)) = MachineReading::take(cpu_accounting, |cpus| {
             for cpu in nodes.iter().flat_map(|node| node.cpus().as_slice()) {
                 // Else it would pass for one that did nothing.
                 if !cpus.ticks.contains_key(cpu) {
@@ -116,11 +117,11 @@ impl Reading {
                     return Err(Error::new(format!("find CPU {cpu} in /proc/stat"), io::Error::other(why)).into());
                 }
             }
-            let places = nodes.iter().map(of_node).collect::<rig_sys::Result<_>>()?;
+            let namespaces = nodes.iter().map(of_node).collect::<rig_sys::Result<_>>()?;
             let limits = nodes.iter().map(NodeSpaces::rate_limits).collect::<rig_sys::Result<_>>()?;
-            Ok((places, limits))
+            Ok((namespaces, limits))
         })?;
-        Ok(Self { machine, places, limits, throttled_us: counters::throttled_us() })
+        Ok(Self { machine, namespaces, limits, throttled_us: counters::throttled_us() })
     }
 
     /// CLOCK_MONOTONIC when the CPU counters were read.
@@ -128,10 +129,10 @@ impl Reading {
         self.machine.cpus.at_ns
     }
 
-    /// What each node did from `self` until `end`; `places` are those that the accountant counts it at.
-    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], places: &[Option<Account>]) -> Vec<NodeRecord> {
-        let place = |node: usize| places.get(node).copied().flatten();
-        nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, place(number))).collect()
+    /// What each node did from `self` until `end`; `accounts` are those of the nodes.
+    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], accounts: &[Option<Account>]) -> Vec<NodeRecord> {
+        let account = |node: usize| accounts.get(node).copied().flatten();
+        nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, account(number))).collect()
     }
 
     /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.
@@ -139,17 +140,17 @@ impl Reading {
         Some(end.throttled_us?.saturating_sub(self.throttled_us?))
     }
 
-    fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, place: Option<Account>) -> NodeRecord {
+    fn node_until(&self, end: &Self, node: &NodeSpaces, number: usize, account: Option<Account>) -> NodeRecord {
         let own = node.cpus().as_slice();
         // No CPU of the node is missing: each reading fails when one is offline.
         let cpus = own.iter().filter_map(|&cpu| self.machine.cpu_until(&end.machine, cpu)).collect();
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();
-        let readings = self.places[number].iter().zip(&end.places[number]);
-        for (place, (begin, end)) in node.places().iter().zip(readings) {
+        let readings = self.namespaces[number].iter().zip(&end.namespaces[number]);
+        for (namespace, (begin, end)) in node.namespaces().iter().zip(readings) {
             for (name, after) in &end.interfaces {
                 let before = begin.interfaces.get(name).copied().unwrap_or_default();
-                interfaces.push(interface_delta(format!("{}:{name}", place.name), before, *after));
+                interfaces.push(interface_delta(format!("{}:{name}", namespace.name), before, *after));
             }
             add_protocols(&mut protocol, &begin.protocols, &end.protocols);
         }
@@ -159,7 +160,7 @@ impl Reading {
                 interface.rate_limit_dropped = after.drops.wrapping_sub(before.drops).into();
             }
         }
-        let share = place.and_then(|place| self.machine.cpus.share_until(&end.machine.cpus, place, own));
+        let share = account.and_then(|account| self.machine.cpus.share_until(&end.machine.cpus, account, own));
         NodeRecord { name: node.name().to_owned(), cpus, interfaces, protocol, share }
     }
 }

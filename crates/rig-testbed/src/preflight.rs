@@ -14,19 +14,19 @@ use rig_sys::netlink::Netlink;
 use serde::{Deserialize, Serialize};
 
 use crate::UPLINK;
-use crate::namespaces::Place;
+use crate::namespaces::Namespace;
 
 /// RFC 862; every container is a namespace of its own, so that it is always free.
 const PORT: u16 = 7;
 /// How long an answer may take; neighbours have to be found first.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// After which what has not been answered is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
 
 /// A container, and where others of its network reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reachable {
+pub struct ReachableContainer {
     /// `node/container`.
     pub name: String,
     pub network: u32,
@@ -36,7 +36,7 @@ pub struct Reachable {
 /// Containers that do not reach each other as their networks say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Unfit {
+pub enum NetworkFault {
     #[error("{from} of network {network} gets no answer from {to}: {address} of that network is not reached")]
     Silent { from: String, to: String, network: u32, address: SocketAddr },
     #[error(
@@ -48,7 +48,7 @@ pub enum Unfit {
 
 /// A container that takes part.
 #[derive(Debug)]
-struct Member {
+struct ContainerSocket {
     name: String,
     network: u32,
     /// Where others of its network reach it.
@@ -56,24 +56,27 @@ struct Member {
     socket: UdpSocket,
 }
 
-/// Sends from each of these containers to each other of its network, and checks which container receives it; `place` has their
+/// Sends from each of these containers to each other of its network, and checks which container receives it; `namespace` has their
 /// namespaces.
 ///
 /// # Errors
-/// [`Unfit`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
-pub(crate) fn check<'p>(containers: &[Reachable], place: impl Fn(&str) -> Result<&'p Place>) -> Result<()> {
-    let member = |Reachable { name, network, address }: &Reachable| -> Result<Member> {
+/// [`NetworkFault`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
+pub(crate) fn check<'p>(
+    containers: &[ReachableContainer],
+    namespace: impl Fn(&str) -> Result<&'p Namespace>,
+) -> Result<()> {
+    let member = |ReachableContainer { name, network, address }: &ReachableContainer| -> Result<ContainerSocket> {
         let address = SocketAddr::new(*address, PORT);
-        let socket = place(name)?.ns.run(|| UdpSocket::bind(address))?;
+        let socket = namespace(name)?.ns.run(|| UdpSocket::bind(address))?;
         let socket = socket.with_context(|| format!("open port {PORT} in {name}"))?;
-        Ok(Member { name: name.clone(), network: *network, address, socket })
+        Ok(ContainerSocket { name: name.clone(), network: *network, address, socket })
     };
-    let members: Vec<Member> = containers.iter().map(member).collect::<Result<_>>()?;
-    check_members(&members, PATIENCE, |network| {
+    let members: Vec<ContainerSocket> = containers.iter().map(member).collect::<Result<_>>()?;
+    check_members(&members, TIMEOUT, |network| {
         // The kernel has one table of at most 1,024 for all namespaces (net.ipv4.neigh.default.gc_thresh3), and keeps them for
         // a while.
         for member in network {
-            let mut netlink = Netlink::open(&place(&member.name)?.ns)?;
+            let mut netlink = Netlink::open(&namespace(&member.name)?.ns)?;
             for other in network.iter().filter(|other| other.address != member.address) {
                 netlink.forget_neighbor(UPLINK, other.address.ip())?;
             }
@@ -83,9 +86,9 @@ pub(crate) fn check<'p>(containers: &[Reachable], place: impl Fn(&str) -> Result
 }
 
 fn check_members(
-    members: &[Member],
-    patience: Duration,
-    mut after_each: impl FnMut(&[&Member]) -> Result<()>,
+    members: &[ContainerSocket],
+    time_limit: Duration,
+    mut after_each: impl FnMut(&[&ContainerSocket]) -> Result<()>,
 ) -> Result<()> {
     let mut networks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, member) in members.iter().enumerate() {
@@ -96,7 +99,7 @@ fn check_members(
     for network in networks.values() {
         for step in 1..network.len() {
             let to = network.iter().cycle().skip(step);
-            round(members, &network.iter().copied().zip(to.copied()).collect(), patience)?;
+            round(members, &network.iter().copied().zip(to.copied()).collect(), time_limit)?;
         }
         after_each(&network.iter().map(|member| &members[*member]).collect::<Vec<_>>())?;
     }
@@ -104,15 +107,15 @@ fn check_members(
 }
 
 /// Each of these sends to another, which answers.
-fn round(members: &[Member], pairs: &BTreeSet<(usize, usize)>, patience: Duration) -> Result<()> {
+fn round(members: &[ContainerSocket], pairs: &BTreeSet<(usize, usize)>, time_limit: Duration) -> Result<()> {
     let mut waiting = pairs.clone();
     let begin = Instant::now();
     let mut sent: Option<Instant> = None;
     while let Some((from, to)) = waiting.first().copied() {
-        if begin.elapsed() > patience {
-            let Member { network, address, .. } = members[to];
+        if begin.elapsed() > time_limit {
+            let ContainerSocket { network, address, .. } = members[to];
             let [from, to] = [from, to].map(|member| members[member].name.clone());
-            return Err(Unfit::Silent { from, to, network, address }.into());
+            return Err(NetworkFault::Silent { from, to, network, address }.into());
         }
         if sent.is_none_or(|sent| sent.elapsed() > AGAIN) {
             for (from, to) in &waiting {
@@ -131,10 +134,10 @@ fn round(members: &[Member], pairs: &BTreeSet<(usize, usize)>, patience: Duratio
                 let expected = if message.is_answer() { from } else { to };
                 if number != expected {
                     let (sender, meant) = if message.is_answer() { (to, from) } else { (from, to) };
-                    let Member { network, address, .. } = members[meant];
+                    let ContainerSocket { network, address, .. } = members[meant];
                     let [from, meant] = [sender, meant].map(|member| members[member].name.clone());
                     let (by, of) = (member.name.clone(), member.network);
-                    return Err(Unfit::Astray { from, meant, network, address, by, of }.into());
+                    return Err(NetworkFault::Astray { from, meant, network, address, by, of }.into());
                 }
                 match message.is_answer() {
                     true => drop(waiting.remove(&(from, to))),
@@ -201,26 +204,31 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(400);
 
     /// Two networks of three, over the loopback interface.
-    fn members() -> Vec<Member> {
+    fn members() -> Vec<ContainerSocket> {
         let member = |(network, node): (u32, &str)| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            Member { name: format!("{node}/net{network}"), network, address: socket.local_addr().unwrap(), socket }
+            ContainerSocket {
+                name: format!("{node}/net{network}"),
+                network,
+                address: socket.local_addr().unwrap(),
+                socket,
+            }
         };
         [1, 2].into_iter().flat_map(|network| ["a", "b", "c"].map(|node| (network, node))).map(member).collect()
     }
 
-    fn unfit(members: &[Member]) -> Unfit {
+    fn unfit(members: &[ContainerSocket]) -> NetworkFault {
         check_members(members, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
     }
 
     #[test]
     fn containers_that_reach_their_networks_are_fit() {
         let mut networks = Vec::new();
-        let ended = |network: &[&Member]| {
+        let ended = |network: &[&ContainerSocket]| {
             networks.push(network.len());
             Ok(())
         };
-        check_members(&members(), PATIENCE, ended).unwrap();
+        check_members(&members(), TIMEOUT, ended).unwrap();
         assert_eq!(networks, [3, 3]);
     }
 
@@ -231,7 +239,7 @@ mod tests {
         let gone = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         all[4].address = gone;
         let error = unfit(&all);
-        assert!(matches!(&error, Unfit::Silent { to, network: 2, .. } if to == "b/net2"), "{error}");
+        assert!(matches!(&error, NetworkFault::Silent { to, network: 2, .. } if to == "b/net2"), "{error}");
         assert!(error.to_string().contains(&format!("gets no answer from b/net2: {gone}")), "{error}");
     }
 
@@ -242,7 +250,10 @@ mod tests {
         let other = all[4].address;
         all[1].address = other;
         let error = unfit(&all);
-        assert!(matches!(&error, Unfit::Astray { meant, by, .. } if meant == "b/net1" && by == "b/net2"), "{error}");
+        assert!(
+            matches!(&error, NetworkFault::Astray { meant, by, .. } if meant == "b/net1" && by == "b/net2"),
+            "{error}"
+        );
         assert!(error.to_string().contains("received by b/net2 of network 2: networks are not apart"), "{error}");
     }
 }

@@ -11,13 +11,13 @@ use rig_stats::series::Track;
 use rig_sys::counters::{self, Interface, Protocols, Softnet};
 use serde::{Deserialize, Serialize};
 
-use crate::accounting::{Accountant, CpuReading};
+use crate::accounting::{CpuAccounting, CpuReading};
 use crate::namespaces::NodeSpaces;
 
 /// The counters of all nodes over time.
 #[derive(Debug)]
 pub struct Sampler {
-    last: Glance,
+    last: CounterSnapshot,
     /// By node.
     tracks: Vec<Track>,
     /// What the last interval was like.
@@ -43,7 +43,7 @@ pub struct CpuSample {
 }
 
 #[derive(Debug)]
-struct Glance {
+struct CounterSnapshot {
     at_ns: u64,
     cpus: CpuReading,
     softnet: BTreeMap<u32, Softnet>,
@@ -51,11 +51,11 @@ struct Glance {
     nodes: Vec<(BTreeMap<String, Interface>, Protocols)>,
 }
 
-impl Glance {
-    fn take(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
-        let cpus = accountant.read()?;
-        let own = nodes.iter().filter_map(|node| node.places().first());
-        let nodes = own.map(|place| Ok((place.counters.interfaces()?, place.counters.protocols()?)));
+impl CounterSnapshot {
+    fn take(nodes: &[NodeSpaces], cpu_accounting: &CpuAccounting) -> Result<Self> {
+        let cpus = cpu_accounting.read()?;
+        let own = nodes.iter().filter_map(|node| node.namespaces().first());
+        let nodes = own.map(|namespace| Ok((namespace.counters.interfaces()?, namespace.counters.protocols()?)));
         let nodes = nodes.collect::<rig_sys::Result<_>>()?;
         Ok(Self { at_ns: cpus.at_ns, cpus, softnet: counters::softnet()?, nodes })
     }
@@ -66,8 +66,8 @@ impl Sampler {
     ///
     /// # Errors
     /// When a counter cannot be read.
-    pub fn start(nodes: &[NodeSpaces], accountant: &Accountant) -> Result<Self> {
-        let last = Glance::take(nodes, accountant)?;
+    pub fn start(nodes: &[NodeSpaces], cpu_accounting: &CpuAccounting) -> Result<Self> {
+        let last = CounterSnapshot::take(nodes, cpu_accounting)?;
         let latest = vec![NodeSample::default(); nodes.len()];
         Ok(Self { last, tracks: vec![Track::default(); nodes.len()], latest, cost_ns: 0 })
     }
@@ -76,9 +76,9 @@ impl Sampler {
     ///
     /// # Errors
     /// When a counter cannot be read.
-    pub fn sample(&mut self, nodes: &[NodeSpaces], accountant: &Accountant) -> Result<()> {
+    pub fn sample(&mut self, nodes: &[NodeSpaces], cpu_accounting: &CpuAccounting) -> Result<()> {
         let before_ns = rig_sys::clock::own_cpu_ns();
-        let now = Glance::take(nodes, accountant)?;
+        let now = CounterSnapshot::take(nodes, cpu_accounting)?;
         let span_us = now.at_ns.saturating_sub(self.last.at_ns) / 1000;
         for (node, (track, spaces)) in self.tracks.iter_mut().zip(nodes).enumerate() {
             let sample = node_sample(&self.last, &now, spaces.cpus().as_slice());
@@ -121,8 +121,8 @@ impl Sampler {
     }
 }
 
-fn node_sample(before: &Glance, after: &Glance, cpus: &[u32]) -> NodeSample {
-    let processed = |glance: &Glance, cpu| glance.softnet.get(&cpu).map_or(0, |softnet| softnet.processed);
+fn node_sample(before: &CounterSnapshot, after: &CounterSnapshot, cpus: &[u32]) -> NodeSample {
+    let processed = |glance: &CounterSnapshot, cpu| glance.softnet.get(&cpu).map_or(0, |softnet| softnet.processed);
     let sample = |&cpu| CpuSample {
         cpu,
         busy: before.cpus.cpu_until(&after.cpus, cpu).unwrap_or_default().busy(),

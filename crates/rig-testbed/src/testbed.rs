@@ -6,20 +6,20 @@ use anyhow::{Context, Result};
 use rig_sys::cpu::CpuSet;
 
 use crate::host::{Host, Local};
-use crate::namespaces::Place;
+use crate::namespaces::Namespace;
 use crate::plan::Plan;
-use crate::preflight::Reachable;
+use crate::preflight::ReachableContainer;
 use crate::topology::{Endpoint, Topology};
 
 /// A testbed that stands on a host. Dropping it removes its nodes, and with them everything that it consists of.
 pub struct Testbed<'h> {
     topology: Topology,
     plan: Plan,
-    host: Standing<'h>,
+    host: HostHandle<'h>,
 }
 
 /// The host that a testbed stands on.
-enum Standing<'h> {
+enum HostHandle<'h> {
     Own(Box<Local>),
     Lent(&'h mut (dyn Host + 'static)),
 }
@@ -39,7 +39,7 @@ impl Testbed<'static> {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_in(host: Local, topology: &Topology, plan: Plan) -> Result<Self> {
-        Self::standing(Standing::Own(Box::new(host)), topology, plan)
+        Self::standing(HostHandle::Own(Box::new(host)), topology, plan)
     }
 
     /// Builds `plan`, which is one of `topology`.
@@ -57,10 +57,10 @@ impl<'h> Testbed<'h> {
     /// # Errors
     /// As [`Self::build`].
     pub fn build_on(host: &'h mut (dyn Host + 'static), topology: &Topology, cpus: &[CpuSet]) -> Result<Self> {
-        Self::standing(Standing::Lent(host), topology, topology.plan(cpus))
+        Self::standing(HostHandle::Lent(host), topology, topology.plan(cpus))
     }
 
-    fn standing(host: Standing<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
+    fn standing(host: HostHandle<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
         let mut testbed = Self { topology: topology.clone(), plan, host };
         let Self { plan, host, .. } = &mut testbed;
         host.get_mut().apply(plan)?;
@@ -78,7 +78,7 @@ impl<'h> Testbed<'h> {
     /// Has each container send to each other of its network, and checks which container receives it.
     ///
     /// # Errors
-    /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it; or what the
+    /// [`NetworkFault`](crate::preflight::NetworkFault), with the first that is not reached or that receives what is not for it; or what the
     /// kernel refused.
     pub fn check_networks(&self) -> Result<()> {
         let mut containers = Vec::new();
@@ -88,7 +88,7 @@ impl<'h> Testbed<'h> {
                 let name = endpoint.to_string();
                 let address =
                     self.topology.address(&endpoint).with_context(|| format!("find the address of {name}"))?;
-                containers.push(Reachable { name, network: self.topology.network(&endpoint), address });
+                containers.push(ReachableContainer { name, network: self.topology.network(&endpoint), address });
             }
         }
         self.host().check_networks(&containers)
@@ -114,8 +114,8 @@ impl<'h> Testbed<'h> {
     /// What it stands on.
     pub fn host(&self) -> &dyn Host {
         match &self.host {
-            Standing::Own(own) => own.as_ref(),
-            Standing::Lent(lent) => *lent,
+            HostHandle::Own(own) => own.as_ref(),
+            HostHandle::Lent(lent) => *lent,
         }
     }
 
@@ -123,16 +123,16 @@ impl<'h> Testbed<'h> {
     ///
     /// # Errors
     /// When there is none of this name, or it is another process's.
-    pub fn place(&self, space: &str) -> Result<&Place> {
+    pub fn namespace(&self, space: &str) -> Result<&Namespace> {
         let host = self.host();
         let local =
             host.local().with_context(|| format!("enter {space}: host '{}' has it in another process", host.name()))?;
-        local.place(space)
+        local.namespace(space)
     }
 
     /// Namespaces of one node, its own first, where they are this process's.
-    pub fn places(&self, node: usize) -> impl Iterator<Item = &Place> {
-        self.plan.nodes[node].spaces.iter().filter_map(|space| self.place(&space.name).ok())
+    pub fn namespaces(&self, node: usize) -> impl Iterator<Item = &Namespace> {
+        self.plan.nodes[node].spaces.iter().filter_map(|space| self.namespace(&space.name).ok())
     }
 
     pub fn cpus(&self, node: usize) -> &CpuSet {
@@ -152,12 +152,12 @@ impl<'h> Testbed<'h> {
     }
 
     /// The namespace of an endpoint, where it is one of this process, and the CPUs of its node.
-    pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Place, &CpuSet)> {
-        Some((self.place(&endpoint.to_string()).ok()?, self.cpus_of(endpoint)?))
+    pub fn endpoint(&self, endpoint: &Endpoint) -> Option<(&Namespace, &CpuSet)> {
+        Some((self.namespace(&endpoint.to_string()).ok()?, self.cpus_of(endpoint)?))
     }
 }
 
-impl Standing<'_> {
+impl HostHandle<'_> {
     fn get_mut(&mut self) -> &mut dyn Host {
         match self {
             Self::Own(own) => own.as_mut(),

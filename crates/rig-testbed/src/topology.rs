@@ -1,12 +1,12 @@
 //! What a testbed consists of, as a value: validated once, then built or drawn as often as wanted.
 
 pub(crate) mod address;
-mod chosen;
 mod endpoint;
 mod family;
 mod lanes;
 mod networks;
 pub(crate) mod paths;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod wire;
@@ -14,16 +14,16 @@ mod wire;
 use std::collections::BTreeSet;
 
 pub use address::{NextHop, Pool};
-pub use chosen::{Chosen, Rps};
 pub use endpoint::{Endpoint, check_name};
 pub use family::Family;
 pub use lanes::{client_link, server_link, uplink, uplink_to};
 pub use networks::container_of_network;
 use rig_sys::cpu::CpuSet;
+pub use settings::{Rps, TestbedSettings};
 pub use wire::WireOptions;
 
-use self::paths::{Asked, Draft};
 pub use self::paths::{Endpoints, Layout, Path, XdpHook};
+use self::paths::{PlanBuilder, TopologyRequest};
 use crate::plan::Plan;
 
 /// The interface that joins an endpoint or a node to the outside; of a DUT, to the client. Where there are several lanes,
@@ -57,7 +57,7 @@ pub struct Topology {
     receiver_has_all: bool,
     networks: u32,
     /// What users chose to be set besides.
-    chosen: Vec<Chosen>,
+    chosen: Vec<TestbedSettings>,
 }
 
 /// An impossible topology, with what to do about it.
@@ -124,7 +124,7 @@ impl Topology {
             wire.check()?;
         }
         Self::check_networks(networks, path)?;
-        path.definition().requirements(&Asked { path, nodes: &nodes, wire, endpoints })?;
+        path.definition().requirements(&TopologyRequest { path, nodes: &nodes, wire, endpoints })?;
         if path.layout() == Layout::NoDut {
             nodes.remove(DUT);
         }
@@ -247,7 +247,7 @@ impl Topology {
 
     /// What is built, on nodes that own these CPUs, in the nodes' order.
     pub fn plan(&self, cpus: &[CpuSet]) -> Plan {
-        let mut draft = Draft::new(self, cpus);
+        let mut draft = PlanBuilder::new(self, cpus);
         self.path.definition().plan(&mut draft);
         let mut plan = draft.finish();
         self.choose(&mut plan);
@@ -257,7 +257,7 @@ impl Topology {
     /// What is added to [`Self::plan`] for endpoints that make their packets themselves: the kernels on the way route to
     /// their pools.
     pub fn plan_of_pools(&self) -> Plan {
-        let mut draft = Draft::new(self, &[]);
+        let mut draft = PlanBuilder::new(self, &[]);
         self.path.definition().pools(&mut draft);
         draft.finish_addition()
     }

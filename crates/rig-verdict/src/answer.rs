@@ -46,14 +46,16 @@ fn clause(answer: &Answer, trials: &[TrialRecord], level: Level) -> Option<(Stri
 #[cfg(test)]
 mod tests {
     use rig_facts::claim::Claim;
-    use rig_suite::suite::Part;
+    use rig_suite::suite::AnswerClaim;
 
     use super::*;
     use crate::fixture;
 
     fn answers(unit: &str, parts: &[(&str, &str)]) -> Answer {
-        let part =
-            |(value, text): &(&str, &str)| Part { value: Claim::value(value).unwrap(), text: (*text).to_owned() };
+        let part = |(value, text): &(&str, &str)| AnswerClaim {
+            value: Claim::value(value).unwrap(),
+            text: (*text).to_owned(),
+        };
         Answer { text: "containers keep".into(), unit: unit.into(), parts: parts.iter().map(part).collect() }
     }
 

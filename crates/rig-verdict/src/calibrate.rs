@@ -16,13 +16,13 @@ const FOUND: f64 = 0.9;
 
 /// What two series of trials in the same blocks say of each other.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
+pub struct PairedSeries {
     contrast: Contrast,
 }
 
 /// How often runs of this many blocks decide rightly, and which differences they find.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Power {
+pub struct DecisionPower {
     pub blocks: usize,
     /// The share of runs in which nothing differs that say "the same" (within the margin).
     pub same: f64,
@@ -32,7 +32,7 @@ pub struct Power {
     pub found_from: Option<f64>,
 }
 
-impl Pair {
+impl PairedSeries {
     /// From the values of two arms, block by block; `None` of fewer than two blocks with both.
     pub fn of(one: &[f64], other: &[f64]) -> Option<Self> {
         let (ratios, _) = log_ratios(one, other);
@@ -64,7 +64,7 @@ impl Pair {
     }
 
     /// What runs of `blocks` can tell on this machine, by drawing such runs from the scatter of this pair around its centre.
-    pub fn power(&self, blocks: usize, margin: f64, level: Level, seed: u64) -> Power {
+    pub fn power(&self, blocks: usize, margin: f64, level: Level, seed: u64) -> DecisionPower {
         let centre = self.contrast.centre();
         let residuals: Vec<f64> = self.contrast.values().iter().map(|value| value - centre).collect();
         // Samples drawn from n residuals have (n - 1) / n of the variance that the residuals stand for.
@@ -82,7 +82,7 @@ impl Pair {
         let differs = runs(0.0, &|run| is_same(run, margin, level) == Some(false));
         let mut found = |size: &f64| runs((1.0 + size / 100.0).ln(), &|run| is_different(run, level)) >= FOUND;
         let found_from = SIZES.into_iter().find(|size| found(size));
-        Power { blocks, same, differs, found_from }
+        DecisionPower { blocks, same, differs, found_from }
     }
 }
 
@@ -112,11 +112,11 @@ mod tests {
     use super::*;
 
     /// Blocks whose ratio scatters by about `scatter` around 1.
-    fn pair(scatter: f64) -> Pair {
+    fn pair(scatter: f64) -> PairedSeries {
         let waves = |phase: f64| (0..24).map(move |i| (f64::from(i) * 2.4 + phase).sin() * 2f64.sqrt());
         let one: Vec<f64> = waves(0.3).map(|wave| 100.0 * (0.1 * wave).exp()).collect();
         let other: Vec<f64> = one.iter().zip(waves(1.9)).map(|(one, wave)| one * (scatter * wave).exp()).collect();
-        Pair::of(&one, &other).unwrap()
+        PairedSeries::of(&one, &other).unwrap()
     }
 
     #[test]
@@ -139,8 +139,8 @@ mod tests {
         assert!(same.interval(level).unwrap().contains(same.ratio()));
         let one = [1.0, 1.01, 0.99, 1.0, 1.02, 0.98];
         let more = [1.2, 1.215, 1.185, 1.205, 1.22, 1.17];
-        let found = Pair::of(&one, &more).unwrap();
+        let found = PairedSeries::of(&one, &more).unwrap();
         assert!(found.is_different(level) && (found.ratio() - 1.2).abs() < 0.01);
-        assert_eq!(Pair::of(&[1.0], &[1.0]), None);
+        assert_eq!(PairedSeries::of(&[1.0], &[1.0]), None);
     }
 }

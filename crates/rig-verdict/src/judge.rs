@@ -20,12 +20,12 @@ pub(crate) mod disturbances;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rig_facts::claim::{ByBlock, Claim, FigureRef, Judgement, Outlook, Verdict, Why};
+use rig_facts::claim::{BlockSpread, Claim, ClaimBlocks, FigureRef, Judgement, Verdict, VerdictReason};
 use rig_facts::figures::phases::reading_of;
 use rig_facts::figures::sample_of;
 use rig_facts::record::TrialRecord;
 use rig_stats::blocks::holm;
-use rig_stats::blocks::sequential::{LEAST, Look, boundaries};
+use rig_stats::blocks::sequential::{InterimAnalysis, LEAST, boundaries};
 use rig_stats::compare::TRIALS_MIN;
 use rig_stats::confidence::Level;
 use rig_stats::sample::{Reading, Sample};
@@ -80,9 +80,9 @@ impl Ruling {
 /// Judges claims together by the trials made.
 pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruling> {
     let run = Trials::of(trials);
-    let by_block: Vec<Option<ByBlock>> = claims
+    let by_block: Vec<Option<ClaimBlocks>> = claims
         .iter()
-        .map(|claim| if claim.is_fact() { None } else { run.by_block(claim).filter(ByBlock::is_judged) })
+        .map(|claim| if claim.is_fact() { None } else { run.by_block(claim).filter(ClaimBlocks::is_judged) })
         .collect();
     let samples: Vec<Option<(Judgement, f64)>> = claims
         .iter()
@@ -96,15 +96,17 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
         })
         .collect();
     let evidence = by_block.iter().zip(&samples).map(|(by_block, sample)| match (by_block, sample) {
-        (Some(by_block), _) => Measured::Blocks(by_block),
-        (None, Some((judgement, p))) if judgement.interval.is_some() => Measured::Samples(judgement.verdict, *p),
-        _ => Measured::Nothing,
+        (Some(by_block), _) => MeasuredEvidence::Blocks(by_block),
+        (None, Some((judgement, p))) if judgement.interval.is_some() => {
+            MeasuredEvidence::Samples(judgement.verdict, *p)
+        }
+        _ => MeasuredEvidence::Nothing,
     });
     let answers = decide(&evidence.collect::<Vec<_>>(), rule);
     let open = answers.iter().flatten().filter(|(verdict, _)| *verdict == Verdict::Undecided).count();
     let mut decided = answers.into_iter();
     let mut samples = samples.into_iter();
-    let rule_on = |(claim, by_block): (&&Claim, &Option<ByBlock>)| {
+    let rule_on = |(claim, by_block): (&&Claim, &Option<ClaimBlocks>)| {
         let (answer, sample) = (decided.next().flatten(), samples.next().flatten());
         if let Some(judgement) = claim.is_fact().then(|| run.fact(claim)).flatten() {
             return Ruling { judgement, evidence: Evidence::Fact, blocks_needed: None, adjusted_for: None };
@@ -122,7 +124,7 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
             return Ruling { judgement, evidence: Evidence::Samples, blocks_needed: None, adjusted_for: None };
         };
         // No number of blocks makes one value of two.
-        let more_help = verdict == Verdict::Undecided && why != Why::TwoValued;
+        let more_help = verdict == Verdict::Undecided && why != VerdictReason::TwoValued;
         let blocks_needed = by_block.blocks_needed(rule.level, open).filter(|_| more_help);
         Ruling {
             judgement: by_block.judgement(rule.level, verdict, why, blocks_needed),
@@ -135,9 +137,9 @@ pub fn judge(claims: &[&Claim], trials: &[TrialRecord], rule: &Rule) -> Vec<Ruli
 }
 
 /// What runs like these trials can expect of each claim; `None` for a fact, and for a claim that is not judged by blocks.
-pub fn outlook(claims: &[&Claim], trials: &[TrialRecord]) -> Vec<Option<Outlook>> {
+pub fn outlook(claims: &[&Claim], trials: &[TrialRecord]) -> Vec<Option<BlockSpread>> {
     let run = Trials::of(trials);
-    let of_one = |claim: &&Claim| run.by_block(claim).filter(ByBlock::is_judged)?.outlook();
+    let of_one = |claim: &&Claim| run.by_block(claim).filter(ClaimBlocks::is_judged)?.outlook();
     claims.iter().map(|claim| if claim.is_fact() { None } else { of_one(claim) }).collect()
 }
 
@@ -148,21 +150,21 @@ pub fn value<'a>(claim: &Claim, trials: impl IntoIterator<Item = &'a TrialRecord
     let scenarios: BTreeSet<&str> = claim.figures().iter().map(|figure| figure.scenario.as_str()).collect();
     let by_block = (scenarios.len() > 1).then(|| run.by_block(claim)).flatten().filter(|blocks| blocks.blocks() > 1);
     match by_block {
-        Some(by_block) => by_block.judgement(level, Verdict::Undecided, Why::Wide, None),
+        Some(by_block) => by_block.judgement(level, Verdict::Undecided, VerdictReason::Wide, None),
         None => claim.evaluate(level, &|figure| run.sample(figure)),
     }
 }
 
 /// The evidence of a claim that is no fact.
-enum Measured<'a> {
-    Blocks(&'a ByBlock),
+enum MeasuredEvidence<'a> {
+    Blocks(&'a ClaimBlocks),
     /// The verdict of independent samples by their interval alone, and how surely it decides, as a two-sided p.
     Samples(Verdict, f64),
     Nothing,
 }
 
-impl<'a> Measured<'a> {
-    fn blocks(&self) -> Option<&'a ByBlock> {
+impl<'a> MeasuredEvidence<'a> {
+    fn blocks(&self) -> Option<&'a ClaimBlocks> {
         match self {
             Self::Blocks(claim) => Some(claim),
             _ => None,
@@ -171,18 +173,18 @@ impl<'a> Measured<'a> {
 }
 
 /// The verdict on each claim that was measured, and why.
-fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
+fn decide(claims: &[MeasuredEvidence<'_>], rule: &Rule) -> Vec<Option<(Verdict, VerdictReason)>> {
     let alpha = rule.level.alpha();
     let is_last = rule.is_last_look();
     // After how many blocks each claim is looked at, and the p that is to be reached then.
-    let looks: Vec<Vec<Look>> = claims
+    let looks: Vec<Vec<InterimAnalysis>> = claims
         .iter()
         .map(|claim| {
             let Some(made) = claim.blocks().map(|claim| u32::try_from(claim.blocks()).unwrap_or(u32::MAX)) else {
                 return Vec::new();
             };
             match rule.planned {
-                None => vec![Look { blocks: made, p: alpha }],
+                None => vec![InterimAnalysis { blocks: made, p: alpha }],
                 Some(planned) if rule.is_over => boundaries(planned, made, alpha),
                 Some(planned) => {
                     let most_before_last = planned.saturating_sub(1);
@@ -194,17 +196,18 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
         })
         .collect();
     let most = looks.iter().map(Vec::len).max().unwrap_or(0).max(1);
-    let mut answers: Vec<Option<(Verdict, Why)>> = claims.iter().map(first_word).collect();
+    let mut answers: Vec<Option<(Verdict, VerdictReason)>> = claims.iter().map(first_word).collect();
     let mut last: Vec<f64> = vec![1.0; claims.len()];
     let family: Vec<usize> = (0..claims.len()).filter(|index| answers[*index].is_some()).collect();
     for round in 0..most {
         let are_samples_judged = is_last && round + 1 == most;
-        let is_open =
-            |answer: &Option<(Verdict, Why)>| answer.is_some_and(|(verdict, _)| verdict == Verdict::Undecided);
+        let is_open = |answer: &Option<(Verdict, VerdictReason)>| {
+            answer.is_some_and(|(verdict, _)| verdict == Verdict::Undecided)
+        };
         let mut leanings = vec![Verdict::Undecided; claims.len()];
-        let mut at_look: Vec<Option<(ByBlock, Look)>> = vec![None; claims.len()];
+        let mut at_look: Vec<Option<(ClaimBlocks, InterimAnalysis)>> = vec![None; claims.len()];
         for &index in &family {
-            if let Measured::Samples(_, p) = claims[index]
+            if let MeasuredEvidence::Samples(_, p) = claims[index]
                 && are_samples_judged
             {
                 last[index] = p;
@@ -221,12 +224,12 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
         }
         let corrected = holm(&family.iter().map(|index| last[*index]).collect::<Vec<_>>());
         for (&index, corrected) in family.iter().zip(corrected) {
-            if let Measured::Samples(verdict, _) = claims[index]
+            if let MeasuredEvidence::Samples(verdict, _) = claims[index]
                 && are_samples_judged
             {
                 let is_sure = verdict == Verdict::Undecided || corrected <= alpha;
-                let among = (Verdict::Undecided, Why::Among(family.len()));
-                answers[index] = Some(if is_sure { (verdict, Why::Decided { after: 0 }) } else { among });
+                let among = (Verdict::Undecided, VerdictReason::Among(family.len()));
+                answers[index] = Some(if is_sure { (verdict, VerdictReason::Decided { after: 0 }) } else { among });
             }
             let Some((claim, look)) = &at_look[index] else { continue };
             let leaning = leanings[index];
@@ -236,27 +239,27 @@ fn decide(claims: &[Measured<'_>], rule: &Rule) -> Vec<Option<(Verdict, Why)>> {
             let agrees = claim.interval_agrees(leaning, rule.level);
             answers[index] = Some(if agrees && corrected <= look.p {
                 match claim.modes_agree(leaning) {
-                    true => (leaning, Why::Decided { after: claim.blocks() }),
-                    false => (Verdict::Undecided, Why::TwoValued),
+                    true => (leaning, VerdictReason::Decided { after: claim.blocks() }),
+                    false => (Verdict::Undecided, VerdictReason::TwoValued),
                 }
             } else if agrees && last[index] <= look.p {
-                (Verdict::Undecided, Why::Among(family.len()))
+                (Verdict::Undecided, VerdictReason::Among(family.len()))
             } else {
-                (Verdict::Undecided, Why::Wide)
+                (Verdict::Undecided, VerdictReason::Wide)
             });
         }
     }
     answers
 }
 
-fn first_word(claim: &Measured<'_>) -> Option<(Verdict, Why)> {
+fn first_word(claim: &MeasuredEvidence<'_>) -> Option<(Verdict, VerdictReason)> {
     let why = match claim {
-        Measured::Nothing => return None,
-        Measured::Samples(..) => Why::NotOver,
-        Measured::Blocks(claim) => match claim.blocks() {
-            0 | 1 => Why::Single,
-            few if few < TRIALS_MIN => Why::Few,
-            _ => Why::Wide,
+        MeasuredEvidence::Nothing => return None,
+        MeasuredEvidence::Samples(..) => VerdictReason::NotOver,
+        MeasuredEvidence::Blocks(claim) => match claim.blocks() {
+            0 | 1 => VerdictReason::Single,
+            few if few < TRIALS_MIN => VerdictReason::Few,
+            _ => VerdictReason::Wide,
         },
     };
     Some((Verdict::Undecided, why))
@@ -309,7 +312,7 @@ impl<'a> Trials<'a> {
         is_enough.then(|| common.into_iter().collect())
     }
 
-    fn by_block(&self, claim: &Claim) -> Option<ByBlock> {
+    fn by_block(&self, claim: &Claim) -> Option<ClaimBlocks> {
         let common = self.common(claim)?;
         let scenarios = claim.figures().iter().map(|figure| figure.scenario.as_str());
         let trials: BTreeMap<&str, BTreeMap<u32, &TrialRecord>> =

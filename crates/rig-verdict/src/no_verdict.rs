@@ -30,7 +30,7 @@ pub struct NoVerdict {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use rig_facts::record::{DutRecord, LeftOut};
+    use rig_facts::record::{DutRecord, SkippedScenarios};
     use rig_suite::suite::Suite;
 
     use super::*;
@@ -52,7 +52,7 @@ mod tests {
             only: Vec::new(),
             cpus: Vec::new(),
             timing: suite.timing,
-            left_out: vec![LeftOut { scenarios: vec!["A-4".into()], reason: "more workers than CPUs".into() }],
+            left_out: vec![SkippedScenarios { scenarios: vec!["A-4".into()], reason: "more workers than CPUs".into() }],
             seed: None,
             again: Vec::new(),
             aa: None,

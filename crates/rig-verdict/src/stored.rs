@@ -7,7 +7,7 @@ use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes::FileError;
 use rig_facts::claim::{Claim, Judgement, Metric, Verdict};
 use rig_facts::record::TrialRecord;
-use rig_facts::record::settled::{Outcome, Settled, missed_words};
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty, missed_words};
 use rig_facts::store::{Run, RunId, RunState};
 use rig_stats::units::minutes;
 use rig_suite::options::Options;
@@ -70,7 +70,7 @@ pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
     if options.quick {
         suite.hasten();
     }
-    let settled: Vec<Settled> = match &run.goals {
+    let settled: Vec<ScenarioCertainty> = match &run.goals {
         None => Vec::new(),
         Some(goals) => {
             serde_json::from_value(goals.clone()).map_err(|error| StoredError::Outcome(run.summary.id, error))?
@@ -211,12 +211,12 @@ fn why_open(judgement: &Judgement) -> Option<Open> {
     }
 }
 
-fn certainty(settled: Option<&Settled>) -> Certainty {
+fn certainty(settled: Option<&ScenarioCertainty>) -> Certainty {
     match settled.map(|s| &s.outcome) {
-        Some(Outcome::Fixed | Outcome::TimeUp) => Certainty::Fixed,
-        Some(Outcome::Reached | Outcome::Decided) => Certainty::Reached,
-        Some(Outcome::NotReached(missed)) => Certainty::Missed(missed_words(missed)),
-        Some(Outcome::Unfinished) | None => Certainty::Unfinished,
+        Some(RepetitionEnd::Fixed | RepetitionEnd::TimeUp) => Certainty::Fixed,
+        Some(RepetitionEnd::Reached | RepetitionEnd::Decided) => Certainty::Reached,
+        Some(RepetitionEnd::NotReached(missed)) => Certainty::Missed(missed_words(missed)),
+        Some(RepetitionEnd::Unfinished) | None => Certainty::Unfinished,
     }
 }
 

@@ -1,13 +1,13 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
 use rig_facts::claim::{EffectUnit, Judgement, Threshold, Verdict};
-use rig_facts::record::{Environment, LeftOut, RigCost, SetApart, TrialRecord, Turns};
+use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios, TrialRecord};
 use rig_load::plan::Phases;
 use rig_stats::confidence::{Goal, Interval, Level};
 use rig_stats::sample::Bound;
 use rig_suite::checks::Procedure;
 use rig_suite::ends::Peer;
-use rig_suite::suite::{AskedLoad, Layout};
+use rig_suite::suite::{Layout, RequestedLoad};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::{AaData, ClaimData};
@@ -47,7 +47,7 @@ pub struct RunView {
     pub rig_cost: Option<RigCost>,
     pub scenarios: Vec<ScenarioView>,
     /// Scenarios that the run went without, because the machine cannot make them.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedScenarios>,
     /// How the results are laid out. Scenarios in no table get one of their own.
     pub tables: Vec<Layout>,
     /// The scenario that the others are compared with.
@@ -60,7 +60,7 @@ pub struct RunView {
     /// Where it was made on another machine than most runs of its store, by calibration; `None` where not, or where nothing tells.
     pub set_apart: Option<SetApart>,
     /// The run that it took turns with; `None` where it had the machine alone.
-    pub turns: Option<Turns>,
+    pub turns: Option<AbRun>,
     /// The other machine, of a test between two; else `None`.
     pub peer: Option<Peer>,
 }
@@ -86,7 +86,7 @@ pub struct ScenarioView {
     /// The load in words.
     pub load: String,
     /// The load as it was asked of the connecting end.
-    pub plan: AskedLoad,
+    pub plan: RequestedLoad,
     /// A procedure that each trial carried out.
     pub checks: Option<Procedure>,
     pub trials: Vec<TrialRecord>,

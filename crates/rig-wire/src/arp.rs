@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use crate::bytes::{array, be16, put, put16, room};
 use crate::ethernet::{Mac, ethertype};
-use crate::{Malformed, NoRoom};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a packet.
 pub const LEN: usize = 28;
@@ -44,7 +44,7 @@ impl Arp {
         Ok(Self { operation, sender: end(8), target: end(18) })
     }
 
-    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferTooShort> {
         let bytes = room(buffer, LEN)?;
         put16(bytes, 0, 1);
         put16(bytes, 2, ethertype::IPV4);

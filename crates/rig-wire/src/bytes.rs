@@ -5,20 +5,20 @@ use std::fmt;
 
 /// The buffer is shorter than what shall be written into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoRoom {
+pub struct BufferTooShort {
     /// Bytes that were needed.
     pub needed: usize,
     /// Bytes that were there.
     pub available: usize,
 }
 
-impl fmt::Display for NoRoom {
+impl fmt::Display for BufferTooShort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "a header of {} bytes does not fit into a buffer of {}", self.needed, self.available)
     }
 }
 
-impl Error for NoRoom {}
+impl Error for BufferTooShort {}
 
 /// The `N` bytes at `at`. The caller has checked the length.
 #[inline(always)]
@@ -55,7 +55,7 @@ pub(crate) fn put32(bytes: &mut [u8], at: usize, value: u32) {
 
 /// The first `needed` bytes of a buffer.
 #[inline(always)]
-pub(crate) fn room(buffer: &mut [u8], needed: usize) -> Result<&mut [u8], NoRoom> {
+pub(crate) fn room(buffer: &mut [u8], needed: usize) -> Result<&mut [u8], BufferTooShort> {
     let available = buffer.len();
-    buffer.get_mut(..needed).ok_or(NoRoom { needed, available })
+    buffer.get_mut(..needed).ok_or(BufferTooShort { needed, available })
 }

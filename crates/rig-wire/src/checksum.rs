@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A sum that is not yet complemented. Parts can be added in any order, if each but the last has an even length.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Sum(u64);
+pub struct PartialChecksum(u64);
 
-impl Sum {
+impl PartialChecksum {
     pub const ZERO: Self = Self(0);
 
     /// Adds bytes that begin at an even place of what is summed; an odd last byte is padded with zero.
@@ -106,7 +106,7 @@ pub enum Checksum {
 impl Checksum {
     /// `pseudo` and `bytes`, of which the checksum `field` is a part. `None` when it is wrong.
     #[inline]
-    pub(crate) fn check(pseudo: Sum, bytes: &[u8], field: u16) -> Option<Self> {
+    pub(crate) fn check(pseudo: PartialChecksum, bytes: &[u8], field: u16) -> Option<Self> {
         if pseudo.bytes(bytes).verifies() {
             Some(Self::Complete)
         } else if field == pseudo.folded() {
@@ -119,14 +119,14 @@ impl Checksum {
 
 /// The checksum of `bytes`.
 pub fn of(bytes: &[u8]) -> u16 {
-    Sum::ZERO.bytes(bytes).checksum()
+    PartialChecksum::ZERO.bytes(bytes).checksum()
 }
 
 /// The checksum after one 16-bit word of what it covers changed (RFC 1624, equation 3).
 #[inline]
 #[must_use]
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
-    Sum::ZERO.word(!checksum).word(!old).word(new).checksum()
+    PartialChecksum::ZERO.word(!checksum).word(!old).word(new).checksum()
 }
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
         fn parts_add_up(a in prop::collection::vec(any::<u8>(), 0..100), b in prop::collection::vec(any::<u8>(), 0..99)) {
             let mut a = a;
             a.truncate(a.len() / 2 * 2);
-            let parts = Sum::ZERO.bytes(&a).plus(Sum::ZERO.bytes(&b));
+            let parts = PartialChecksum::ZERO.bytes(&a).plus(PartialChecksum::ZERO.bytes(&b));
             prop_assert_eq!(parts.checksum(), of(&[a, b].concat()));
         }
 
@@ -188,10 +188,10 @@ mod tests {
             bytes[2..4].fill(0);
             let checksum = of(&bytes);
             bytes[2..4].copy_from_slice(&checksum.to_be_bytes());
-            prop_assert!(Sum::ZERO.bytes(&bytes).verifies());
+            prop_assert!(PartialChecksum::ZERO.bytes(&bytes).verifies());
             let bit = bit.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(!Sum::ZERO.bytes(&bytes).verifies());
+            prop_assert!(!PartialChecksum::ZERO.bytes(&bytes).verifies());
         }
     }
 }

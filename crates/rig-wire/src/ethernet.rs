@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::bytes::{array, be16, put, put16, room};
-use crate::{Malformed, NoRoom};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header without tags.
 pub const HEADER: usize = 14;
@@ -43,17 +43,17 @@ impl fmt::Display for Mac {
 
 /// What `Display` writes, in either case.
 impl FromStr for Mac {
-    type Err = NoMac;
+    type Err = InvalidMac;
 
-    fn from_str(text: &str) -> Result<Self, NoMac> {
+    fn from_str(text: &str) -> Result<Self, InvalidMac> {
         let mut mac = Self::default();
         let mut bytes = text.split(':');
         for to in &mut mac.0 {
             let byte =
                 bytes.next().filter(|byte| byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit()));
-            *to = byte.and_then(|byte| u8::from_str_radix(byte, 16).ok()).ok_or(NoMac)?;
+            *to = byte.and_then(|byte| u8::from_str_radix(byte, 16).ok()).ok_or(InvalidMac)?;
         }
-        if bytes.next().is_none() { Ok(mac) } else { Err(NoMac) }
+        if bytes.next().is_none() { Ok(mac) } else { Err(InvalidMac) }
     }
 }
 
@@ -74,15 +74,15 @@ impl<'de> serde::Deserialize<'de> for Mac {
 
 /// A text that is no MAC address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NoMac;
+pub struct InvalidMac;
 
-impl fmt::Display for NoMac {
+impl fmt::Display for InvalidMac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("no MAC address: write six bytes, as in 02:00:00:00:00:01")
     }
 }
 
-impl std::error::Error for NoMac {}
+impl std::error::Error for InvalidMac {}
 
 impl fmt::Debug for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -165,7 +165,7 @@ impl Header {
         false
     }
 
-    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8]) -> Result<usize, BufferTooShort> {
         let len = self.len();
         let bytes = room(buffer, len)?;
         put(bytes, 0, &self.destination.0);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!("02:00:AB:00:00:0C".parse(), Ok(mac));
         for text in ["", "02:00:ab:00:00", "02:00:ab:00:00:0c:00", "02:00:ab:00:00:+c", "2:0:ab:0:0:c", "0200ab00000c"]
         {
-            assert_eq!(text.parse::<Mac>(), Err(NoMac), "{text}");
+            assert_eq!(text.parse::<Mac>(), Err(InvalidMac), "{text}");
         }
     }
 }

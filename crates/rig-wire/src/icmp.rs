@@ -1,8 +1,8 @@
 //! ICMP (RFC 792): messages by type and code, echo in full.
 
 use crate::bytes::{be16, put, put16, room};
-use crate::checksum::{self, Sum};
-use crate::{Malformed, NoRoom};
+use crate::checksum::{self, PartialChecksum};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header.
 pub const HEADER: usize = 8;
@@ -24,7 +24,7 @@ impl<'a> Icmp<'a> {
     }
 
     pub fn verify(&self) -> Result<(), Malformed> {
-        if Sum::ZERO.bytes(self.0).verifies() { Ok(()) } else { Err(Malformed::IcmpChecksum) }
+        if PartialChecksum::ZERO.bytes(self.0).verifies() { Ok(()) } else { Err(Malformed::IcmpChecksum) }
     }
 
     pub fn kind(&self) -> u8 {
@@ -47,7 +47,7 @@ impl<'a> Icmp<'a> {
 }
 
 /// Writes an echo request or reply with its data; returns the message's length.
-pub fn write_echo(buffer: &mut [u8], kind: u8, echo: (u16, u16), data: &[u8]) -> Result<usize, NoRoom> {
+pub fn write_echo(buffer: &mut [u8], kind: u8, echo: (u16, u16), data: &[u8]) -> Result<usize, BufferTooShort> {
     let bytes = room(buffer, HEADER + data.len())?;
     put(bytes, 0, &[kind, 0, 0, 0]);
     put16(bytes, 4, echo.0);

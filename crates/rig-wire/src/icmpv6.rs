@@ -3,9 +3,9 @@
 use std::net::Ipv6Addr;
 
 use crate::bytes::{array, be16, put, put16, room};
-use crate::checksum::Sum;
+use crate::checksum::PartialChecksum;
 use crate::ethernet::Mac;
-use crate::{Malformed, NoRoom};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of the fixed part of every message here.
 pub const HEADER: usize = 8;
@@ -35,7 +35,7 @@ impl<'a> Icmpv6<'a> {
     }
 
     /// `pseudo` is the packet's: unlike ICMP's, the checksum covers the addresses.
-    pub fn verify(&self, pseudo: Sum) -> Result<(), Malformed> {
+    pub fn verify(&self, pseudo: PartialChecksum) -> Result<(), Malformed> {
         if pseudo.bytes(self.0).verifies() { Ok(()) } else { Err(Malformed::IcmpChecksum) }
     }
 
@@ -107,7 +107,7 @@ pub enum Neighbor {
 impl Neighbor {
     /// Writes the message, with the option when there is an address; returns its length. `pseudo` is the packet's for
     /// a payload of that length: [`Neighbor::len`].
-    pub fn write(&self, buffer: &mut [u8], pseudo: Sum) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8], pseudo: PartialChecksum) -> Result<usize, BufferTooShort> {
         let bytes = room(buffer, self.len())?;
         let (message, target, mac, option, bits) = match *self {
             Self::Solicitation { target, source } => {
@@ -150,7 +150,13 @@ pub fn solicited_node(target: Ipv6Addr) -> (Ipv6Addr, Mac) {
 }
 
 /// Writes an echo request or reply with its data; returns the message's length.
-pub fn write_echo(buffer: &mut [u8], kind: u8, echo: (u16, u16), data: &[u8], pseudo: Sum) -> Result<usize, NoRoom> {
+pub fn write_echo(
+    buffer: &mut [u8],
+    kind: u8,
+    echo: (u16, u16),
+    data: &[u8],
+    pseudo: PartialChecksum,
+) -> Result<usize, BufferTooShort> {
     let bytes = room(buffer, HEADER + data.len())?;
     put(bytes, 0, &[kind, 0, 0, 0]);
     put16(bytes, 4, echo.0);

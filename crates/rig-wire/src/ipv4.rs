@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use crate::bytes::{array, be16, put, put16, room};
-use crate::checksum::{self, Sum};
-use crate::{Malformed, NoRoom};
+use crate::checksum::{self, PartialChecksum};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header without options.
 pub const HEADER: usize = 20;
@@ -42,7 +42,7 @@ impl<'a> Ipv4<'a> {
 
     #[inline]
     pub fn verify(&self) -> Result<(), Malformed> {
-        let right = Sum::ZERO.bytes(&self.bytes[..self.header]).verifies();
+        let right = PartialChecksum::ZERO.bytes(&self.bytes[..self.header]).verifies();
         if right { Ok(()) } else { Err(Malformed::Ipv4Checksum) }
     }
 
@@ -96,8 +96,8 @@ impl<'a> Ipv4<'a> {
 
     /// The pseudo header's part of the payload's checksum.
     #[inline]
-    pub fn pseudo(&self) -> Sum {
-        Sum::ZERO.bytes(&self.bytes[12..20]).word(self.protocol().into()).word(self.payload().len() as u16)
+    pub fn pseudo(&self) -> PartialChecksum {
+        PartialChecksum::ZERO.bytes(&self.bytes[12..20]).word(self.protocol().into()).word(self.payload().len() as u16)
     }
 }
 
@@ -114,7 +114,7 @@ pub struct Header {
 impl Header {
     /// `payload` bytes follow, at most 65,515. The identification is 0, which RFC 6864 allows where fragmentation is
     /// ruled out.
-    pub fn write(&self, buffer: &mut [u8], payload: usize) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8], payload: usize) -> Result<usize, BufferTooShort> {
         let bytes = room(buffer, HEADER)?;
         put(bytes, 0, &[0x45, self.tos]);
         put16(bytes, 2, (HEADER + payload) as u16);

@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use crate::bytes::{array, be16, be32, put, put16, put32, room};
-use crate::checksum::Sum;
-use crate::{Malformed, NoRoom};
+use crate::checksum::PartialChecksum;
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of the fixed header.
 pub const HEADER: usize = 40;
@@ -120,8 +120,8 @@ impl<'a> Ipv6<'a> {
 
     /// The pseudo header's part of the payload's checksum.
     #[inline]
-    pub fn pseudo(&self) -> Sum {
-        Sum::ZERO.bytes(&self.bytes[8..40]).word(self.protocol.into()).long(self.payload().len() as u32)
+    pub fn pseudo(&self) -> PartialChecksum {
+        PartialChecksum::ZERO.bytes(&self.bytes[8..40]).word(self.protocol.into()).long(self.payload().len() as u32)
     }
 }
 
@@ -137,7 +137,7 @@ pub struct Header {
 
 impl Header {
     /// `payload` bytes follow, at most 65,535. The flow label is 0.
-    pub fn write(&self, buffer: &mut [u8], payload: usize) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8], payload: usize) -> Result<usize, BufferTooShort> {
         let bytes = room(buffer, HEADER)?;
         put32(bytes, 0, 6 << 28 | u32::from(self.traffic_class) << 20);
         put16(bytes, 4, payload as u16);

@@ -23,10 +23,10 @@ mod toeplitz;
 pub mod udp;
 pub mod vxlan;
 
-pub use bytes::NoRoom;
+pub use bytes::BufferTooShort;
 pub use flow::FlowKey;
 pub use malformed::Malformed;
-pub use quoted::Quoted;
+pub use quoted::QuotedPacket;
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz};
 
 /// Protocol numbers of the IPv4 protocol field and the IPv6 next header field (IANA "Protocol Numbers").

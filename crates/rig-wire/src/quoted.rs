@@ -10,7 +10,7 @@ const TRANSPORT: usize = 8;
 
 /// What is known of a quoted packet: its checksums cannot be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quoted<A> {
+pub struct QuotedPacket<A> {
     pub source: A,
     pub destination: A,
     pub protocol: u8,
@@ -21,14 +21,14 @@ pub struct Quoted<A> {
     pub sequence: u32,
 }
 
-impl<A> Quoted<A> {
+impl<A> QuotedPacket<A> {
     fn new(source: A, destination: A, protocol: u8, transport: &[u8]) -> Self {
         let (source_port, destination_port) = (be16(transport, 0), be16(transport, 2));
         Self { source, destination, protocol, source_port, destination_port, sequence: be32(transport, 4) }
     }
 }
 
-impl Quoted<Ipv4Addr> {
+impl QuotedPacket<Ipv4Addr> {
     pub fn v4(bytes: &[u8]) -> Result<Self, Malformed> {
         if bytes.len() < ipv4::HEADER {
             return Err(Malformed::Ipv4Short);
@@ -45,7 +45,7 @@ impl Quoted<Ipv4Addr> {
     }
 }
 
-impl Quoted<Ipv6Addr> {
+impl QuotedPacket<Ipv6Addr> {
     /// Of a packet without extension headers.
     pub fn v6(bytes: &[u8]) -> Result<Self, Malformed> {
         let transport = bytes.get(ipv6::HEADER..ipv6::HEADER + TRANSPORT).ok_or(Malformed::Ipv6Short)?;
@@ -65,19 +65,19 @@ mod tests {
         let mut v4 = vec![0; 28];
         v4[0] = 0x45;
         v4[20..28].copy_from_slice(&[0, 80, 1, 2, 0, 0, 0, 9]);
-        let quoted = Quoted::v4(&v4).expect("enough is there");
+        let quoted = QuotedPacket::v4(&v4).expect("enough is there");
         assert_eq!((quoted.source_port, quoted.destination_port, quoted.sequence), (80, 0x102, 9));
         let mut v6 = vec![0; 48];
         v6[0] = 0x60;
         v6[40..48].copy_from_slice(&[0, 80, 1, 2, 0, 0, 0, 9]);
-        let quoted = Quoted::v6(&v6).expect("enough is there");
+        let quoted = QuotedPacket::v6(&v6).expect("enough is there");
         assert_eq!((quoted.source_port, quoted.destination_port, quoted.sequence), (80, 0x102, 9));
-        assert!((0..28).all(|length| Quoted::v4(&v4[..length]).is_err()));
-        assert!((0..48).all(|length| Quoted::v6(&v6[..length]).is_err()));
+        assert!((0..28).all(|length| QuotedPacket::v4(&v4[..length]).is_err()));
+        assert!((0..48).all(|length| QuotedPacket::v6(&v6[..length]).is_err()));
         v4[0] = 0x4f;
-        assert_eq!(Quoted::v4(&v4), Err(Malformed::Ipv4Short));
+        assert_eq!(QuotedPacket::v4(&v4), Err(Malformed::Ipv4Short));
         v4[0] = 0x44;
-        assert_eq!(Quoted::v4(&v4), Err(Malformed::Ipv4HeaderLength));
-        assert_eq!(Quoted::v6(&[v4, v6].concat()), Err(Malformed::Ipv6Version));
+        assert_eq!(QuotedPacket::v4(&v4), Err(Malformed::Ipv4HeaderLength));
+        assert_eq!(QuotedPacket::v6(&[v4, v6].concat()), Err(Malformed::Ipv6Version));
     }
 }

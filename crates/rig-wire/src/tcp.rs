@@ -1,8 +1,8 @@
 //! TCP (RFC 9293) with the options of RFC 9293 (MSS), RFC 7323 (window scale, timestamps) and RFC 2018 (SACK permitted).
 
 use crate::bytes::{be16, be32, put, put16, put32, room};
-use crate::checksum::{Checksum, Sum};
-use crate::{Malformed, NoRoom};
+use crate::checksum::{Checksum, PartialChecksum};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header without options.
 pub const HEADER: usize = 20;
@@ -41,7 +41,7 @@ impl<'a> Tcp<'a> {
 
     /// `pseudo` is the packet's.
     #[inline]
-    pub fn verify(&self, pseudo: Sum) -> Result<Checksum, Malformed> {
+    pub fn verify(&self, pseudo: PartialChecksum) -> Result<Checksum, Malformed> {
         Checksum::check(pseudo, self.bytes, be16(self.bytes, CHECKSUM)).ok_or(Malformed::TcpChecksum)
     }
 
@@ -197,7 +197,7 @@ impl Header {
 
     /// Writes the header before the `payload` bytes that already stand behind it in the buffer, and the checksum over
     /// both.
-    pub fn write(&self, buffer: &mut [u8], payload: usize, pseudo: Sum) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8], payload: usize, pseudo: PartialChecksum) -> Result<usize, BufferTooShort> {
         let len = self.len();
         let bytes = room(buffer, len + payload)?;
         put16(bytes, 0, self.source_port);

@@ -1,8 +1,8 @@
 //! UDP (RFC 768).
 
 use crate::bytes::{be16, put16, room};
-use crate::checksum::{Checksum, Sum};
-use crate::{Malformed, NoRoom};
+use crate::checksum::{Checksum, PartialChecksum};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header.
 pub const HEADER: usize = 8;
@@ -29,7 +29,7 @@ impl<'a> Udp<'a> {
     /// `pseudo` is the packet's. `optional`: whether a datagram may have none, as over IPv4 (RFC 768) and not over
     /// IPv6 (RFC 8200, 8.1).
     #[inline(always)]
-    pub fn verify(&self, pseudo: Sum, optional: bool) -> Result<Checksum, Malformed> {
+    pub fn verify(&self, pseudo: PartialChecksum, optional: bool) -> Result<Checksum, Malformed> {
         let checked = match be16(self.0, CHECKSUM) {
             0 => optional.then_some(Checksum::Absent),
             field => Checksum::check(pseudo, self.0, field),
@@ -63,7 +63,7 @@ pub struct Header {
 impl Header {
     /// Writes the header before the `payload` bytes that already stand behind it in the buffer, and the checksum over
     /// both.
-    pub fn write(&self, buffer: &mut [u8], payload: usize, pseudo: Sum) -> Result<usize, NoRoom> {
+    pub fn write(&self, buffer: &mut [u8], payload: usize, pseudo: PartialChecksum) -> Result<usize, BufferTooShort> {
         let bytes = room(buffer, HEADER + payload)?;
         put16(bytes, 0, self.source_port);
         put16(bytes, 2, self.destination_port);

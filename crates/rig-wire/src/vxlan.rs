@@ -1,7 +1,7 @@
 //! VXLAN (RFC 7348).
 
 use crate::bytes::{be32, put32, room};
-use crate::{Malformed, NoRoom};
+use crate::{BufferTooShort, Malformed};
 
 /// Bytes of a header.
 pub const HEADER: usize = 8;
@@ -37,7 +37,7 @@ impl<'a> Vxlan<'a> {
 }
 
 /// Writes the header of a frame in network `vni`, of which 24 bits are used.
-pub fn write(buffer: &mut [u8], vni: u32) -> Result<usize, NoRoom> {
+pub fn write(buffer: &mut [u8], vni: u32) -> Result<usize, BufferTooShort> {
     let bytes = room(buffer, HEADER)?;
     put32(bytes, 0, VALID);
     put32(bytes, 4, vni << 8);

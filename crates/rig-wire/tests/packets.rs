@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use rig_wire::arp::{Arp, Operation};
-use rig_wire::checksum::{Checksum, Sum};
+use rig_wire::checksum::{Checksum, PartialChecksum};
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::icmp::{self, Icmp};
 use rig_wire::icmpv6::{self, Icmpv6, Neighbor};
@@ -15,7 +15,7 @@ use rig_wire::ipv6::{self, Ipv6};
 use rig_wire::tcp::{self, Options, Tcp};
 use rig_wire::udp::{self, Udp};
 use rig_wire::vxlan::{self, Vxlan};
-use rig_wire::{FlowKey, Malformed, NoRoom, protocol};
+use rig_wire::{BufferTooShort, FlowKey, Malformed, protocol};
 
 fn mac() -> impl Strategy<Value = Mac> {
     any::<[u8; 6]>().prop_map(Mac)
@@ -49,17 +49,24 @@ fn look_at_everything(bytes: &[u8]) {
         let _ = (ip.protocol(), ip.is_fragment(), ip.payload(), ip.pseudo());
     }
     if let Ok(tcp) = Tcp::parse(bytes) {
-        let _ = (tcp.verify(Sum::ZERO), tcp.sequence(), tcp.acknowledgment(), tcp.flags(), tcp.window());
+        let _ = (tcp.verify(PartialChecksum::ZERO), tcp.sequence(), tcp.acknowledgment(), tcp.flags(), tcp.window());
         let _ = (tcp.source_port(), tcp.destination_port(), tcp.options(), tcp.payload());
     }
     if let Ok(udp) = Udp::parse(bytes) {
-        let _ = (udp.verify(Sum::ZERO, true), udp.source_port(), udp.destination_port(), udp.payload());
+        let _ = (udp.verify(PartialChecksum::ZERO, true), udp.source_port(), udp.destination_port(), udp.payload());
     }
     if let Ok(icmp) = Icmp::parse(bytes) {
         let _ = (icmp.verify(), icmp.kind(), icmp.code(), icmp.echo(), icmp.payload());
     }
     if let Ok(icmp) = Icmpv6::parse(bytes) {
-        let _ = (icmp.verify(Sum::ZERO), icmp.kind(), icmp.code(), icmp.echo(), icmp.payload(), icmp.neighbor(255));
+        let _ = (
+            icmp.verify(PartialChecksum::ZERO),
+            icmp.kind(),
+            icmp.code(),
+            icmp.echo(),
+            icmp.payload(),
+            icmp.neighbor(255),
+        );
     }
     if let Ok(vxlan) = Vxlan::parse(bytes) {
         let _ = (vxlan.vni(), vxlan.payload());
@@ -86,13 +93,13 @@ fn frame(ip: Option<Ipv4Addr>, payload: &[u8]) -> Vec<u8> {
         Some(ip) => {
             let header = ipv4::Header { source: ip, destination: ip, protocol: protocol::TCP, ttl: 64, tos: 0 };
             at += header.write(&mut buffer[at..], length).unwrap();
-            Sum::pseudo_v4(ip, ip, protocol::TCP, length)
+            PartialChecksum::pseudo_v4(ip, ip, protocol::TCP, length)
         }
         None => {
             let ip = Ipv6Addr::LOCALHOST;
             let header = ipv6::Header { source: ip, destination: ip, protocol: 6, hop_limit: 64, traffic_class: 0 };
             at += header.write(&mut buffer[at..], length).unwrap();
-            Sum::pseudo_v6(ip, ip, protocol::TCP, length)
+            PartialChecksum::pseudo_v6(ip, ip, protocol::TCP, length)
         }
     };
     buffer[at + tcp.len()..][..payload.len()].copy_from_slice(payload);
@@ -164,7 +171,7 @@ proptest! {
         prop_assert_eq!((view.source(), view.destination(), view.protocol(), view.ttl(), view.tos()), (source, destination, protocol, ttl, tos));
         prop_assert_eq!((view.payload(), view.options().len()), (payload.as_slice(), 0));
         prop_assert!(view.dont_fragment() && !view.is_fragment() && view.identification() == 0);
-        prop_assert_eq!(view.pseudo().folded(), Sum::pseudo_v4(source, destination, protocol, payload.len()).folded());
+        prop_assert_eq!(view.pseudo().folded(), PartialChecksum::pseudo_v4(source, destination, protocol, payload.len()).folded());
     }
 
     #[test]
@@ -178,7 +185,7 @@ proptest! {
         prop_assert_eq!((view.source(), view.destination(), view.protocol()), (source, destination, protocol::UDP));
         prop_assert_eq!((view.hop_limit(), view.traffic_class(), view.flow_label()), (hop_limit, traffic_class, 0));
         prop_assert_eq!(view.payload(), payload.as_slice());
-        prop_assert_eq!(view.pseudo().folded(), Sum::pseudo_v6(source, destination, protocol::UDP, payload.len()).folded());
+        prop_assert_eq!(view.pseudo().folded(), PartialChecksum::pseudo_v6(source, destination, protocol::UDP, payload.len()).folded());
     }
 
     #[test]
@@ -186,7 +193,7 @@ proptest! {
         let header = tcp::Header {
             source_port: ports.0, destination_port: ports.1, sequence: numbers.0, acknowledgment: numbers.1, flags, window, options,
         };
-        let pseudo = Sum::ZERO.long(pseudo);
+        let pseudo = PartialChecksum::ZERO.long(pseudo);
         let mut buffer = vec![0xaa; header.len()];
         buffer.extend(&payload);
         header.write(&mut buffer, payload.len(), pseudo).unwrap();
@@ -201,7 +208,7 @@ proptest! {
     #[test]
     fn udp(ports: (u16, u16), payload in data(), pseudo: u32) {
         let header = udp::Header { source_port: ports.0, destination_port: ports.1 };
-        let pseudo = Sum::ZERO.long(pseudo);
+        let pseudo = PartialChecksum::ZERO.long(pseudo);
         let mut buffer = vec![0xaa; udp::HEADER];
         buffer.extend(&payload);
         header.write(&mut buffer, payload.len(), pseudo).unwrap();
@@ -213,7 +220,7 @@ proptest! {
 
     #[test]
     fn echoes(echo: (u16, u16), payload in data(), pseudo: u32) {
-        let pseudo = Sum::ZERO.long(pseudo);
+        let pseudo = PartialChecksum::ZERO.long(pseudo);
         let mut buffer = vec![0xaa; icmp::HEADER + payload.len()];
         icmp::write_echo(&mut buffer, icmp::kind::ECHO_REQUEST, echo, &payload).unwrap();
         let view = Icmp::parse(&buffer).unwrap();
@@ -231,7 +238,7 @@ proptest! {
             true => Neighbor::Solicitation { target, source: mac },
             false => Neighbor::Advertisement { target, mac, solicited },
         };
-        let pseudo = Sum::ZERO.long(pseudo);
+        let pseudo = PartialChecksum::ZERO.long(pseudo);
         let mut buffer = vec![0xaa; message.len()];
         message.write(&mut buffer, pseudo).unwrap();
         let view = Icmpv6::parse(&buffer).unwrap();
@@ -271,7 +278,7 @@ proptest! {
 
     #[test]
     fn a_sum_of_the_pseudo_header_alone_is_unfinished(payload in data(), pseudo in 1u32.., wrong in 1u16..) {
-        let pseudo = Sum::ZERO.long(pseudo);
+        let pseudo = PartialChecksum::ZERO.long(pseudo);
         let header = udp::Header { source_port: 1, destination_port: 2 };
         let mut buffer = vec![0; udp::HEADER];
         buffer.extend(&payload);
@@ -395,10 +402,10 @@ fn each_reason_has_bytes_that_give_it() {
         Tcp::parse(&[0; 19]).map(drop),
         tcp(7, &[]),
         tcp(6, &[2, 3]),
-        Tcp::parse(&[0x50; 20]).and_then(|tcp| tcp.verify(Sum::ZERO).map(drop)),
+        Tcp::parse(&[0x50; 20]).and_then(|tcp| tcp.verify(PartialChecksum::ZERO).map(drop)),
         Udp::parse(&[0; 7]).map(drop),
         Udp::parse(&short_udp).map(drop),
-        Udp::parse(&wrong_udp).and_then(|udp| udp.verify(Sum::ZERO, true).map(drop)),
+        Udp::parse(&wrong_udp).and_then(|udp| udp.verify(PartialChecksum::ZERO, true).map(drop)),
         Icmp::parse(&[0; 7]).map(drop),
         Icmp::parse(&[0; 8]).and_then(|icmp| icmp.verify()),
         Icmpv6::parse(&no_nd).and_then(|icmp| icmp.neighbor(255).map(drop)),
@@ -422,7 +429,7 @@ fn a_short_buffer_is_said_not_written() {
         hop_limit: 1,
         traffic_class: 0,
     };
-    assert_eq!(header.write(&mut buffer, 0), Err(NoRoom { needed: 40, available: 20 }));
+    assert_eq!(header.write(&mut buffer, 0), Err(BufferTooShort { needed: 40, available: 20 }));
     assert_eq!(buffer, [0; 20]);
 }
 

@@ -47,7 +47,7 @@ struct Executable {
 
 /// What is run by one process.
 #[derive(Debug, Clone)]
-struct Piece {
+struct TestRun {
     name: String,
     executable: Arc<Executable>,
     /// By their whole names; none for all that the executable has.
@@ -65,14 +65,14 @@ struct Outcome {
 /// What is still to be run.
 #[derive(Debug, Default)]
 struct Queues {
-    serial: VecDeque<Piece>,
+    serial: VecDeque<TestRun>,
     serial_runs: bool,
-    beside: VecDeque<Piece>,
+    beside: VecDeque<TestRun>,
 }
 
 impl Queues {
     /// The next piece and whether it is a serial one.
-    fn next(&mut self) -> Option<(Piece, bool)> {
+    fn next(&mut self) -> Option<(TestRun, bool)> {
         if !self.serial_runs
             && let Some(piece) = self.serial.pop_front()
         {
@@ -174,9 +174,9 @@ fn build() -> Result<Vec<Executable>> {
 }
 
 /// A piece for each module of an executable of integration tests, one for all unit tests of a crate, which are short.
-fn pieces_of(executable: Arc<Executable>) -> Result<Vec<Piece>> {
+fn pieces_of(executable: Arc<Executable>) -> Result<Vec<TestRun>> {
     if !executable.is_integration {
-        return Ok(vec![Piece { name: executable.name.clone(), executable, tests: Vec::new() }]);
+        return Ok(vec![TestRun { name: executable.name.clone(), executable, tests: Vec::new() }]);
     }
     let mut list = command(&executable)?;
     let output = list.args(["--list", "--format", "terse"]).output();
@@ -190,7 +190,7 @@ fn pieces_of(executable: Arc<Executable>) -> Result<Vec<Piece>> {
         let name = module.map_or_else(|| executable.name.clone(), |module| format!("{} {module}", executable.name));
         modules.entry(name).or_default().push(test.to_owned());
     }
-    let piece = |(name, tests)| Piece { name, executable: Arc::clone(&executable), tests };
+    let piece = |(name, tests)| TestRun { name, executable: Arc::clone(&executable), tests };
     Ok(modules.into_iter().map(piece).collect())
 }
 
@@ -209,7 +209,7 @@ fn command(executable: &Executable) -> Result<Command> {
     Ok(command)
 }
 
-fn run_piece(piece: &Piece) -> Result<Outcome> {
+fn run_piece(piece: &TestRun) -> Result<Outcome> {
     let mut output = tempfile::tempfile()?;
     let begin = Instant::now();
     let mut command = command(&piece.executable)?;

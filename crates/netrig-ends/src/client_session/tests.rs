@@ -12,7 +12,7 @@ const MS: u64 = 1_000_000;
 const TRIP: u64 = 3 * MS;
 
 /// Two machines with clocks of their own, and a network between them that takes its time.
-struct World {
+struct TwoMachines {
     /// By the client's clock.
     now_ns: u64,
     /// The server's clock less the client's.
@@ -24,11 +24,11 @@ struct World {
     to_client: VecDeque<(u64, Vec<u8>)>,
     /// When each end's worker was told to start, by the client's clock.
     starts: [Option<u64>; 2],
-    done: Vec<Ends>,
+    done: Vec<TestRecords>,
     failed: Option<String>,
 }
 
-impl World {
+impl TwoMachines {
     fn new(test: Test) -> Self {
         let (now_ns, offset_ns) = (50_000 * MS, 864_000_000 * MS);
         let server = ([10, 0, 0, 2], 12_620).into();
@@ -151,7 +151,7 @@ impl World {
 
 #[test]
 fn two_machines_start_together_whatever_their_clocks_say() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     for trial in 1..=3 {
         world.run(|world| world.done.len() == trial);
         assert_eq!(world.failed, None);
@@ -171,7 +171,7 @@ fn two_machines_start_together_whatever_their_clocks_say() {
 fn what_the_server_refuses_the_user_reads() {
     let mut test = fuzz::test();
     test.server_cpus = vec![77];
-    let mut world = World::new(test);
+    let mut world = TwoMachines::new(test);
     world.run(|_| false);
     let failed = world.failed.unwrap();
     assert!(failed.contains("the server refused: CPU 77"), "{failed}");
@@ -179,7 +179,7 @@ fn what_the_server_refuses_the_user_reads() {
 
 #[test]
 fn both_ends_are_heard_when_something_fails() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     world.run(|world| world.starts[0].is_some());
     let failed = |what: &str| Event::Failed { what: what.into(), why: "broken".into() };
     world.client.worker_said(failed("send"), world.now_ns);
@@ -194,7 +194,7 @@ fn both_ends_are_heard_when_something_fails() {
 
 #[test]
 fn a_failure_is_told_without_the_other_end_too() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     world.run(|world| world.starts[0].is_some());
     world.client.worker_ended(Err("signal 9".into()), world.now_ns);
     world.run(|_| false);
@@ -228,11 +228,11 @@ fn another_program_on_the_port_is_named_as_such() {
 
 #[test]
 fn a_record_that_cannot_be_is_refused() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     world.run(|world| world.starts[1].is_some());
     // The server claims the future of its window, with more connections than there are.
     let State::Running(running) = &world.client.state else { panic!() };
-    let Event::Done(mut record) = World::record("server", running.begin_ns, running.end_ns, "receive") else {
+    let Event::Done(mut record) = TwoMachines::record("server", running.begin_ns, running.end_ns, "receive") else {
         panic!()
     };
     let connection = r#"{"thread":0,"local":"","remote":"","bytes":18446744073709551615,"operations":1,
@@ -241,7 +241,7 @@ fn a_record_that_cannot_be_is_refused() {
     let connection = serde_json::from_str(&connection.replace("STATE", &state)).unwrap();
     record.connections = vec![connection];
     let machine = Reading::default().until(&Reading::default());
-    let reply = Reply::Done(Box::new(Done { record: *record, machine }));
+    let reply = Reply::Done(Box::new(ServerResult { record: *record, machine }));
     world.client.received(&wire::line(&reply), world.now_ns);
     world.run(|_| false);
     let failed = world.failed.unwrap();
@@ -250,7 +250,7 @@ fn a_record_that_cannot_be_is_refused() {
 
 #[test]
 fn samples_beyond_the_window_are_refused() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     world.run(|world| world.starts[0].is_some());
     let sample = Sample {
         at_ns: 1,
@@ -273,7 +273,7 @@ fn samples_beyond_the_window_are_refused() {
 
 #[test]
 fn a_server_that_goes_away_takes_no_result_along() {
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     // The server's last two frames arrive in one piece.
     let mut piece = Vec::new();
     world.run(|world| {
@@ -294,16 +294,17 @@ fn a_server_that_goes_away_takes_no_result_along() {
 
 #[test]
 fn a_goodbye_before_the_own_worker_has_ended_takes_no_result_along() {
-    let goodbyes: [fn(&mut World); 2] = [
+    let goodbyes: [fn(&mut TwoMachines); 2] = [
         |world| world.client.received(&wire::line(&Reply::Refused { why: "shutting down".into() }), world.now_ns),
         |world| world.client.closed(&"shutting down"),
     ];
     for goodbye in goodbyes {
-        let mut world = World::new(fuzz::test());
+        let mut world = TwoMachines::new(fuzz::test());
         world.run(|world| world.starts[0].is_some());
         // The own worker is late.
         let start = world.starts[0].take();
-        let reported = |world: &World| matches!(&world.client.state, State::Running(running) if running.done.is_some());
+        let reported =
+            |world: &TwoMachines| matches!(&world.client.state, State::Running(running) if running.done.is_some());
         world.run(reported);
         goodbye(&mut world);
         assert_eq!((world.done.len(), &world.failed), (0, &None));
@@ -319,7 +320,7 @@ const OTHER: &[u8] = b"another key of thirty-two bytes!";
 
 #[test]
 fn ends_with_one_key_make_tests() {
-    let mut world = World::with_keys(SECRET, SECRET);
+    let mut world = TwoMachines::with_keys(SECRET, SECRET);
     for trial in 1..=2 {
         world.run(|world| world.done.len() == trial);
         assert_eq!(world.failed, None);
@@ -329,22 +330,22 @@ fn ends_with_one_key_make_tests() {
 
 #[test]
 fn ends_with_different_keys_or_one_key_are_told_so() {
-    let mut world = World::with_keys(SECRET, OTHER);
+    let mut world = TwoMachines::with_keys(SECRET, OTHER);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("does not have this server's key"));
-    let mut world = World::with_keys(SECRET, SECRET);
+    let mut world = TwoMachines::with_keys(SECRET, SECRET);
     world.client = ClientSession::new(world.client.server, fuzz::test(), world.now_ns);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("asks for its key"));
-    let mut world = World::new(fuzz::test());
+    let mut world = TwoMachines::new(fuzz::test());
     world.client = world.client.with_key(Key::new(SECRET).unwrap(), Nonce::fixed(2));
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("does not ask for a key"));
 }
 
 /// A client that has said its sealed hello, before the server has proved to have the key, and what it said.
-fn introduced() -> (World, Vec<u8>) {
-    let mut world = World::with_keys(SECRET, SECRET);
+fn introduced() -> (TwoMachines, Vec<u8>) {
+    let mut world = TwoMachines::with_keys(SECRET, SECRET);
     world.run(|world| matches!(world.client.state, State::Introduced));
     let (_, hello) = world.to_server.pop_front().unwrap();
     (world, hello)
@@ -375,7 +376,7 @@ fn a_server_that_cannot_seal_is_not_believed() {
 
 #[test]
 fn a_welcome_that_was_changed_on_the_way_fits_no_seal() {
-    let mut world = World::with_keys(SECRET, SECRET);
+    let mut world = TwoMachines::with_keys(SECRET, SECRET);
     world.run(|world| !world.to_client.is_empty());
     let (_, welcome) = world.to_client.pop_front().unwrap();
     let welcome = String::from_utf8(welcome).unwrap().replace("\"version\":\"", "\"version\":\"9");
@@ -386,7 +387,7 @@ fn a_welcome_that_was_changed_on_the_way_fits_no_seal() {
 
 #[test]
 fn what_the_server_says_twice_or_too_late_is_not_believed() {
-    let mut world = World::with_keys(SECRET, SECRET);
+    let mut world = TwoMachines::with_keys(SECRET, SECRET);
     world.run(|world| matches!(world.client.state, State::Pinging { .. }));
     world.run(|world| !world.to_client.is_empty());
     let (_, pong) = world.to_client.pop_front().unwrap();

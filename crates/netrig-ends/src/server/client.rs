@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::machine::Counted;
+use crate::machine::WorkerAccount;
 use crate::server_session::ServerSession;
 
 /// Bytes read from a client at once. It gets its next turn after all others.
@@ -27,13 +27,13 @@ const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// What of a client a file descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum ClientFd {
     Socket,
     Events,
     Errors,
 }
 
-impl Part {
+impl ClientFd {
     pub(super) fn number(self, id: u64) -> u64 {
         id * 4 + self as u64
     }
@@ -70,7 +70,7 @@ pub(super) struct Client {
     pub(super) session: Option<ServerSession>,
     pub(super) worker: Option<Process>,
     /// The worker's CPU time, as long as there is a worker.
-    pub(super) counted: Option<Counted>,
+    pub(super) counted: Option<WorkerAccount>,
     out: Vec<u8>,
     /// When the connection is given up: it is being closed, or its client takes nothing.
     given_up_ns: Option<u64>,

@@ -30,10 +30,10 @@ impl Family {
 
 /// Which clients are to reach a server that is told no address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum ListenScope {
     /// Programs on this machine, over loopback.
     OwnMachine,
-    Everybody,
+    AnyMachine,
 }
 
 /// Attempts at finding a port that is free for both families, when the kernel chooses.
@@ -44,7 +44,12 @@ const ATTEMPTS: u32 = 16;
 ///
 /// # Errors
 /// When the address is not this machine's or of another family, or the port is in use.
-pub fn listen(address: Option<ZonedAddress>, port: u16, family: Family, reach: Reach) -> Result<Vec<TcpListener>> {
+pub fn listen(
+    address: Option<ZonedAddress>,
+    port: u16,
+    family: Family,
+    reach: ListenScope,
+) -> Result<Vec<TcpListener>> {
     let all_v6 = ZonedAddress::from(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
     let all_v4 = ZonedAddress::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let [own_v6, own_v4] = loopback();
@@ -56,13 +61,13 @@ pub fn listen(address: Option<ZonedAddress>, port: u16, family: Family, reach: R
     let listeners = match (address, family, reach) {
         // All of both families, but where one was asked for.
         (Some(address), ..) => one(address, address != all_v6 || family == Family::V6),
-        (None, Family::Any, Reach::OwnMachine) => listen_on_loopback(port),
-        (None, Family::V4, Reach::OwnMachine) => one(own_v4, true),
-        (None, Family::V6, Reach::OwnMachine) => one(own_v6, true),
-        (None, Family::V4, Reach::Everybody) => one(all_v4, true),
-        (None, Family::V6, Reach::Everybody) => one(all_v6, true),
+        (None, Family::Any, ListenScope::OwnMachine) => listen_on_loopback(port),
+        (None, Family::V4, ListenScope::OwnMachine) => one(own_v4, true),
+        (None, Family::V6, ListenScope::OwnMachine) => one(own_v6, true),
+        (None, Family::V4, ListenScope::AnyMachine) => one(all_v4, true),
+        (None, Family::V6, ListenScope::AnyMachine) => one(all_v6, true),
         // One socket for both families, where the kernel has IPv6.
-        (None, Family::Any, Reach::Everybody) => match one(all_v6, false) {
+        (None, Family::Any, ListenScope::AnyMachine) => match one(all_v6, false) {
             Err(error) if is_no_ipv6(&error) => one(all_v4, true),
             result => result,
         },
@@ -128,18 +133,19 @@ mod tests {
     #[test]
     fn an_address_of_another_family_is_refused() {
         for (address, family, option) in [("::1", Family::V4, "-4"), ("127.0.0.1", Family::V6, "-6")] {
-            let error = listen(Some(address.parse().unwrap()), 0, family, Reach::Everybody).unwrap_err().to_string();
+            let error =
+                listen(Some(address.parse().unwrap()), 0, family, ListenScope::AnyMachine).unwrap_err().to_string();
             assert!(error.contains(option) && error.contains(address), "{error}");
         }
         for family in [Family::Any, Family::V4] {
-            listen(Some(loopback()[1]), 0, family, Reach::Everybody).unwrap();
+            listen(Some(loopback()[1]), 0, family, ListenScope::AnyMachine).unwrap();
         }
     }
 
     #[test]
     fn all_of_ipv6_is_all_of_ipv4_too_unless_one_was_asked_for() {
         let reached = |family: Family| {
-            let listeners = match listen(Some("::".parse().unwrap()), 0, family, Reach::Everybody) {
+            let listeners = match listen(Some("::".parse().unwrap()), 0, family, ListenScope::AnyMachine) {
                 Ok(listeners) => listeners,
                 Err(error) => return rig_skip::skip(rig_skip::Lack::Ipv6, error),
             };
@@ -154,12 +160,12 @@ mod tests {
     #[test]
     fn whom_nobody_shall_reach_from_outside_is_on_loopback_alone() {
         for family in [Family::Any, Family::V4] {
-            let listeners = listen(None, 0, family, Reach::OwnMachine).unwrap();
+            let listeners = listen(None, 0, family, ListenScope::OwnMachine).unwrap();
             let addresses: Vec<SocketAddr> = listeners.iter().map(|l| l.local_addr().unwrap()).collect();
             assert!(addresses.iter().all(|address| address.ip().is_loopback()), "{addresses:?}");
             assert!(addresses.iter().all(|address| address.port() == addresses[0].port()), "{addresses:?}");
         }
-        let everybody = listen(None, 0, Family::V4, Reach::Everybody).unwrap();
-        assert!(everybody[0].local_addr().unwrap().ip().is_unspecified());
+        let all = listen(None, 0, Family::V4, ListenScope::AnyMachine).unwrap();
+        assert!(all[0].local_addr().unwrap().ip().is_unspecified());
     }
 }

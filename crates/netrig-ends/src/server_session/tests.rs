@@ -28,10 +28,10 @@ fn reading(at_ns: u64) -> Reading {
     Reading { machine: CpuReading { at_ns, ..CpuReading::default() }.into(), ..Reading::default() }
 }
 
-fn ask() -> Ask {
+fn ask() -> TestRequest {
     let second = Duration::from_secs(1);
     let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
-    Ask { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
+    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
 }
 
 /// A session with a clock of its own.
@@ -326,7 +326,7 @@ fn only_a_test_outlives_a_shut_down() {
 
 #[test]
 fn what_is_beyond_a_limit_is_refused_by_its_name() {
-    let refused = |change: fn(&mut Ask, &mut TcpStream), words: &[&str]| {
+    let refused = |change: fn(&mut TestRequest, &mut TcpStream), words: &[&str]| {
         let (mut ask, mut stream) = (ask(), stream());
         change(&mut ask, &mut stream);
         if matches!(ask.load, Load::TcpStream(_)) {
@@ -361,7 +361,7 @@ fn a_limited_rate_has_to_be_asked_for() {
         table.says(&Request::Hello(Version::own()));
         table.actions();
         let load = Load::TcpStream(TcpStream { throttle, ..stream() });
-        table.says(&Request::Open(Ask { load, ..ask() }.into()));
+        table.says(&Request::Open(TestRequest { load, ..ask() }.into()));
         table
     };
     asks(None).closes_with(&["no limit of the rate", "1Gbit", "--max-rate"]);
@@ -374,7 +374,7 @@ fn a_limited_rate_has_to_be_asked_for() {
 #[test]
 fn the_longest_request_there_is_fits_into_a_line() {
     let cpus = (0..1024).collect();
-    let line = wire::line(&Request::Open(Ask { cpus, ..ask() }.into()));
+    let line = wire::line(&Request::Open(TestRequest { cpus, ..ask() }.into()));
     assert!(line.len() < LONGEST_REQUEST && LONGEST_REQUEST < LONGEST_REPLY, "{}", line.len());
 }
 

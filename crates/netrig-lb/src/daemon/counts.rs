@@ -10,14 +10,14 @@ use rig_datapath::balancer::{Balancer, Drop, Pass, ServiceStatus, Traffic};
 use crate::message::{Counters, Rates, ReasonCount, ServiceKey};
 
 /// A service under one way of forwarding, which is what has counters; with a backend, that of the service.
-pub(super) type Counted = (ServiceKey, &'static str, Option<SocketAddr>);
+pub(super) type CounterLabels = (ServiceKey, &'static str, Option<SocketAddr>);
 
 /// The counters of a moment, since the beginning.
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
     at: Instant,
     pub(super) services: Vec<ServiceStatus>,
-    traffic: HashMap<Counted, Counters>,
+    traffic: HashMap<CounterLabels, Counters>,
     drops: Vec<u64>,
     passes: Vec<u64>,
 }
@@ -74,7 +74,7 @@ impl Snapshot {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// At the last setting to zero, of those that are still the same.
-    zero: HashMap<Counted, Counters>,
+    zero: HashMap<CounterLabels, Counters>,
     /// One a second, the oldest first.
     past: VecDeque<Snapshot>,
 }
@@ -133,7 +133,7 @@ impl View<'_> {
         self.before.map_or(Duration::ZERO, |before| self.now.at - before.at)
     }
 
-    pub(super) fn of(&self, counted: Counted) -> Figures {
+    pub(super) fn of(&self, counted: CounterLabels) -> Figures {
         let total = self.now.traffic.get(&counted).copied().unwrap_or_default();
         let zero = self.counts.zero.get(&counted).copied().unwrap_or_default();
         let counters = combine(total, zero, u64::saturating_sub);
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::message::Protocol;
 
-    fn counted() -> Counted {
+    fn counted() -> CounterLabels {
         (ServiceKey { protocol: Protocol::Tcp, address: ([192, 0, 2, 1], 80).into() }, "nat", None)
     }
 
@@ -245,7 +245,7 @@ mod tests {
         counts.zero(&snapshot(at(0), 100, 0), None);
         let gone = |seconds| Snapshot { traffic: HashMap::new(), ..snapshot(at(seconds), 0, 0) };
         (1..4).for_each(|second| counts.sample(gone(second)));
-        // Nobody knows when what it has counted was.
+        // When what it has counted happened is not known.
         let again = snapshot(at(4), 130, 0);
         let figures = counts.view(&again).of(counted());
         assert_eq!((figures.counters.connections, figures.rates.connections), (30, 0.0));

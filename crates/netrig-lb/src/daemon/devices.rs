@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
-use rig_datapath::balancer::{Attachment, Back, Balancer, Generic, Mode, release};
+use rig_datapath::balancer::{Attachment, Balancer, GenericXdp, Mode, TransmitMethod, release};
 use rig_service::files::ServiceFiles;
 use rig_stats::units::counted;
 use rig_sys::cpu::run_before_others;
@@ -13,16 +13,16 @@ use rig_sys::ethtool;
 use rig_sys::netlink::Netlink;
 use tracing::warn;
 
-use super::engine::Trouble;
+use super::engine::LastError;
 use super::keep::Pins;
-use super::placed::{Placements, Put};
+use super::placed::{Placements, QueuePlacement};
 use super::workers::Plan;
 use crate::message::DeviceStatus;
 use crate::settings::{Device, HandOver, Start};
 
 pub(super) struct Devices {
     netlink: Netlink,
-    on: Vec<On>,
+    on: Vec<DeviceState>,
     /// Where links are kept, for a balancer that persists.
     pins: Option<Pins>,
     /// For all devices, beside what each of them says.
@@ -35,15 +35,15 @@ pub(super) struct Devices {
     plan: Plan,
     placements: Placements,
     /// Why workers are not as they shall be.
-    trouble: Trouble,
+    trouble: LastError,
 }
 
-struct On {
+struct DeviceState {
     device: Device,
     /// `None` while there is no such interface, or it is refused.
     attached: Option<Attached>,
     /// Why it could not be attached to when it came.
-    refused: Trouble,
+    refused: LastError,
     /// Its queues were put where the plan wants them once: what fails later is tried again.
     placed: bool,
 }
@@ -81,7 +81,7 @@ impl Devices {
             hand_over: start.hand_over,
             may_place: true,
             placements: files.map(Placements::recall).unwrap_or_default(),
-            trouble: Trouble::default(),
+            trouble: LastError::default(),
         })
     }
 
@@ -119,7 +119,12 @@ impl Devices {
                 "is not there yet; the balancer attaches to it when it comes"
             };
             said.push(format!("device {} {state}", device.name));
-            self.on.push(On { device: device.clone(), attached, refused: Trouble::default(), placed: false });
+            self.on.push(DeviceState {
+                device: device.clone(),
+                attached,
+                refused: LastError::default(),
+                placed: false,
+            });
         }
         // Before anything leaves, for which another way for the others is not worth a failure.
         let grown = self.on.len() > before;
@@ -132,8 +137,8 @@ impl Devices {
                 on.device = device.clone();
             }
         }
-        let leaves = |on: &mut On| !wanted.iter().any(|device| device.name == on.device.name);
-        let leave: Vec<On> = self.on.extract_if(.., leaves).collect();
+        let leaves = |on: &mut DeviceState| !wanted.iter().any(|device| device.name == on.device.name);
+        let leave: Vec<DeviceState> = self.on.extract_if(.., leaves).collect();
         said.extend(leave.iter().map(|on| format!("device {} removed", on.device.name)));
         drop(leave);
         self.forget_links()?;
@@ -184,7 +189,7 @@ impl Devices {
     fn attach(&mut self, balancer: &mut Balancer, device: &Device) -> Result<Option<Attached>> {
         let name = &device.name;
         let Ok(index) = self.netlink.index(name) else { return Ok(None) };
-        let generic = if self.generic || device.generic { Generic::Allowed } else { Generic::Refused };
+        let generic = if self.generic || device.generic { GenericXdp::Allowed } else { GenericXdp::Refused };
         let pin = self.pins.as_ref().map(|pins| pins.link(index));
         let attachment = match pin.filter(|pin| pin.exists()) {
             // It may be of an interface of this number that has gone; then it cannot be taken.
@@ -206,7 +211,7 @@ impl Devices {
         &self,
         balancer: &mut Balancer,
         index: u32,
-        generic: Generic,
+        generic: GenericXdp,
     ) -> Result<Attachment, rig_datapath::Error> {
         let mut attachment = balancer.attach(index, generic)?;
         if let Some(pins) = &self.pins {
@@ -276,12 +281,12 @@ impl Devices {
         if places.is_empty() {
             return Ok(());
         }
-        for On { device: Device { name, .. }, attached, placed, .. } in &mut self.on {
+        for DeviceState { device: Device { name, .. }, attached, placed, .. } in &mut self.on {
             let Some(attached) = attached else { continue };
             match self.placements.put(name, attached.attachment.interface(), &places) {
-                Ok(Put::Later) => {}
+                Ok(QueuePlacement::Later) => {}
                 Ok(put) => {
-                    if put == Put::Again && *placed {
+                    if put == QueuePlacement::Again && *placed {
                         said.push(format!("device {name}: {}, again", self.plan.sentence()));
                     }
                     *placed = true;
@@ -346,7 +351,7 @@ impl Devices {
     /// veth does not wake its peer for packets that are turned round.
     fn leave_by_what_works(&self, balancer: &mut Balancer) -> Result<()> {
         let veth = self.attached().any(|(_, attached)| attached.driver == "veth");
-        balancer.set_back(if veth { Back::Redirect } else { Back::Transmit })?;
+        balancer.set_back(if veth { TransmitMethod::Redirect } else { TransmitMethod::Transmit })?;
         // Tables that were kept remember what they were told for devices that are the balancer's no more.
         balancer.set_keeps_offload(self.attached().any(|(_, attached)| attached.attachment.mode() == Mode::Generic))?;
         Ok(())
@@ -371,7 +376,7 @@ impl Devices {
     }
 
     pub(super) fn status(&self) -> Vec<DeviceStatus> {
-        let status = |on: &On| {
+        let status = |on: &DeviceState| {
             let name = on.device.name.clone();
             let Some(Attached { attachment, queues, .. }) = &on.attached else {
                 let refused = on.refused.last().and_then(|refused| refused.lines().next());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, in_words};
-use rig_datapath::balancer::{Balancer, Handle};
+use rig_datapath::balancer::{Balancer, BalancerHandle};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
 use tracing::{info, warn};
@@ -15,12 +15,12 @@ use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
 use super::introduction;
 use super::keep::{self, Pins};
-use super::pace::Pace;
+use super::pace::SweepPace;
 use super::status::list;
 use crate::instance::Name;
 use crate::message::{Reply, Request};
 use crate::metrics;
-use crate::settings::{Completeness, Rules, Settings, Shown, Start, changes, protocol};
+use crate::settings::{Completeness, Rules, ServiceText, Settings, Start, changes, protocol};
 
 /// What settings are called that come as text.
 pub(super) const TEXT: &str = "settings";
@@ -46,29 +46,29 @@ pub(super) struct Engine {
     /// Commands that have changed the rules since they were read from a file.
     pub(super) edits: u32,
     pub(super) counts: Counts,
-    pub(super) pace: Pace,
+    pub(super) pace: SweepPace,
     /// When that is due which is done once a second.
     pub(super) second: Instant,
     /// Whether it goes on with what another control plane has left.
     pub(super) resumed: bool,
     /// Whether it ends although it persists.
     pub(super) detaches: bool,
-    pub(super) troubles: Troubles,
+    pub(super) troubles: LastErrors,
 }
 
 /// What stands in the way of work that is done again and again.
 #[derive(Debug, Default)]
-pub(super) struct Troubles {
-    neighbors: Trouble,
-    sweeping: Trouble,
-    counting: Trouble,
+pub(super) struct LastErrors {
+    neighbors: LastError,
+    sweeping: LastError,
+    counting: LastError,
 }
 
 /// What was last said of one, so that it is said once.
 #[derive(Debug, Default)]
-pub(super) struct Trouble(Option<String>);
+pub(super) struct LastError(Option<String>);
 
-impl Trouble {
+impl LastError {
     /// Notes how it went; what is to be said of it.
     pub(super) fn now(&mut self, trouble: Option<String>) -> Option<&str> {
         if self.0 == trouble {
@@ -121,7 +121,7 @@ pub(super) fn raise_room(what: &str) -> Option<String> {
 
 /// What is left when the control plane has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
+enum AfterExit {
     /// What persists stays.
     Balancing,
     /// Packets are balanced no more.
@@ -129,7 +129,7 @@ enum Left {
 }
 
 /// What is counted in the tables of a balancer.
-pub(super) fn counters(tables: &Handle) -> Result<Counters, rig_datapath::Error> {
+pub(super) fn counters(tables: &BalancerHandle) -> Result<Counters, rig_datapath::Error> {
     let drops = tables.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
     let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
     for service in tables.services()? {
@@ -208,14 +208,14 @@ impl Service for Engine {
 
     fn stop(self, end: End<Reply>) -> Result<Exit, Failure> {
         let left = match (&self.pins, &end) {
-            (None, _) => Left::Nothing,
+            (None, _) => AfterExit::Nothing,
             // What was there before stays, with its connections.
-            (Some(_), End::Failure) if !self.resumed => Left::Nothing,
-            (Some(_), _) if self.detaches => Left::Nothing,
-            (Some(_), _) => Left::Balancing,
+            (Some(_), End::Failure) if !self.resumed => AfterExit::Nothing,
+            (Some(_), _) if self.detaches => AfterExit::Nothing,
+            (Some(_), _) => AfterExit::Balancing,
         };
         let Self { files, mut devices, balancer, pins, .. } = self;
-        if left == Left::Nothing {
+        if left == AfterExit::Nothing {
             if let Some(files) = files.filter(|_| pins.is_some()) {
                 keep::remove_all(&files)?;
             }
@@ -225,11 +225,11 @@ impl Service for Engine {
         drop(balancer);
         if let End::Request(replies) = end {
             let what = match left {
-                Left::Balancing => {
+                AfterExit::Balancing => {
                     "the control plane has ended; packets go on being balanced, and connections do not expire until it is started \
                      again by `netrig lb run --persist`"
                 }
-                Left::Nothing => "the balancer has ended",
+                AfterExit::Nothing => "the balancer has ended",
             };
             replies.answer(Reply::Done(vec![what.to_owned()]));
         }
@@ -268,7 +268,7 @@ impl Engine {
         Settings { start, rules: self.rules.clone() }
     }
 
-    fn edit(&mut self, edits: &[crate::message::Edit]) -> anyhow::Result<Vec<String>> {
+    fn edit(&mut self, edits: &[crate::message::RuleChange]) -> anyhow::Result<Vec<String>> {
         let mut rules = self.rules.clone();
         for (at, edit) in edits.iter().enumerate() {
             rules.edit(edit).map_err(|error| Refusal {
@@ -284,7 +284,7 @@ impl Engine {
 
     /// Which of these changes makes the rules impossible that were possible before it: what is wrong may be wrong of all together
     /// only, and of one that makes it so the line can be told.
-    fn first_impossible(&self, edits: &[crate::message::Edit]) -> Option<usize> {
+    fn first_impossible(&self, edits: &[crate::message::RuleChange]) -> Option<usize> {
         let room = self.balancer.sizes().connections;
         let possible = |count: usize| {
             let mut rules = self.rules.clone();
@@ -307,7 +307,7 @@ impl Engine {
             && self.rules.service(key).is_none()
         {
             let hint = Some("list services with -L -n".to_owned());
-            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint).into());
+            return Err(Refusal::new(format!("No such service: {}", ServiceText(key)), hint).into());
         }
         self.counts.zero(&Snapshot::take(&self.balancer)?, service);
         Ok(Vec::new())
@@ -323,7 +323,7 @@ impl Engine {
         let of: Vec<_> = known.iter().filter(|status| service.is_none_or(|key| key == key_of(status))).collect();
         let hint = || Some("list them with -L -n, and connections with -L -c -n".to_owned());
         if let Some(key) = service.filter(|_| of.is_empty()) {
-            return Err(Refusal::new(format!("No such service: {}", Shown(key)), hint()).into());
+            return Err(Refusal::new(format!("No such service: {}", ServiceText(key)), hint()).into());
         }
         let has = |address| of.iter().any(|status| status.backends.iter().any(|backend| backend.address == address));
         if let Some(address) = backend.filter(|address| !has(*address)) {
@@ -347,7 +347,7 @@ impl Engine {
         self.ask_for_neighbors();
         let mut said = Vec::new();
         for service in &rules.services {
-            let (shown, before) = (Shown(service.key), self.rules.service(service.key));
+            let (shown, before) = (ServiceText(service.key), self.rules.service(service.key));
             match service.lacks() {
                 // What others lack was said when it came to that.
                 Some(lacks) if before != Some(service) => {
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_trouble_is_said_once_and_again_when_it_has_come_back() {
-        let (mut trouble, full) = (Trouble::default(), || Some("full".to_owned()));
+        let (mut trouble, full) = (LastError::default(), || Some("full".to_owned()));
         assert_eq!(trouble.now(None), None);
         assert_eq!(trouble.now(full()), Some("full"));
         assert_eq!(trouble.now(full()), None);

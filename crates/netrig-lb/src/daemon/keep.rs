@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_datapath::balancer;
 use rig_service::files::ServiceFiles;
 use rig_service::{bpf_file_system, run_directory};
@@ -84,7 +84,7 @@ impl Pins {
         Ok(said)
     }
 
-    /// Removes all that is pinned: links are detached by it, and tables go when nobody uses them.
+    /// Removes all that is pinned: links are detached by it, and tables go when no process uses them.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
         if !self.directory.exists() {
             return Ok(());
@@ -99,7 +99,7 @@ fn gone(error: &io::Error, kind: io::ErrorKind) -> io::Result<()> {
     if kind == io::ErrorKind::NotFound { Ok(()) } else { Err(io::Error::new(kind, error.to_string())) }
 }
 
-/// Writes the configuration in force. Whoever calls it holds the lock.
+/// Writes the configuration in force. The caller holds the lock.
 pub(super) fn write_configuration(files: &ServiceFiles, text: &str) -> io::Result<()> {
     run_directory::replace(&files.configuration(), text.as_bytes())
 }

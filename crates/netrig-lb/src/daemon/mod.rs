@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_datapath::balancer::Balancer;
 use rig_service::files::ServiceFiles;
 use rig_service::{Started, http, serve, serve_on_stdio};
@@ -33,9 +33,9 @@ use tracing::{info, warn};
 
 use self::counts::Counts;
 use self::devices::Devices;
-use self::engine::{Engine, Options, Troubles};
+use self::engine::{Engine, LastErrors, Options};
 use self::keep::Pins;
-use self::pace::Pace;
+use self::pace::SweepPace;
 use self::placed::Placements;
 use super::instance::{self, BALANCER, Name};
 use super::settings::{Completeness, Device, Settings, Start, Workers};
@@ -139,7 +139,7 @@ fn start(run: &Run, files: &ServiceFiles, from_file: Option<Settings>) -> Result
         }
         None => Settings::default(),
     };
-    let begun = begin(run, Some(Kept { files, pins: &pins, resumes }), run.overlay.over(settings));
+    let begun = begin(run, Some(DaemonFiles { files, pins: &pins, resumes }), run.overlay.over(settings));
     if begun.is_err() && !resumes {
         Placements::recall(files).undo_but(&[]);
         if run.persist {
@@ -152,14 +152,14 @@ fn start(run: &Run, files: &ServiceFiles, from_file: Option<Settings>) -> Result
 
 /// What a balancer of the machine has that one of another program has not.
 #[derive(Debug, Clone, Copy)]
-struct Kept<'a> {
+struct DaemonFiles<'a> {
     files: &'a ServiceFiles,
     pins: &'a Pins,
     /// Whether there is something pinned to go on with.
     resumes: bool,
 }
 
-fn begin(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Started<Engine>, Failure> {
+fn begin(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result<Started<Engine>, Failure> {
     if settings.start.devices.is_empty() {
         let hint = "name them by --device DEV, or by devices = [\"DEV\"] in the file";
         return Err(Failure::new(Exit::BadInput, anyhow!("no network device to balance on: {hint}")));
@@ -170,7 +170,7 @@ fn begin(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Starte
 }
 
 /// The balancer with its rules in force, attached.
-fn build(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Engine, Failure> {
+fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
     let files = kept.map(|kept| kept.files);
     let pins = kept.filter(|_| run.persist).map(|kept| kept.pins.clone());
@@ -212,7 +212,7 @@ fn build(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Engine
         name: run.name.clone(),
         files: files.cloned(),
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
-        pace: Pace::new(balancer.places(), now),
+        pace: SweepPace::new(balancer.places(), now),
         balancer,
         devices,
         rules,
@@ -225,7 +225,7 @@ fn build(run: &Run, kept: Option<Kept<'_>>, settings: Settings) -> Result<Engine
         second: now,
         detaches: false,
         counts: Counts::default(),
-        troubles: Troubles::default(),
+        troubles: LastErrors::default(),
     };
     engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
     Ok(engine)
@@ -294,7 +294,7 @@ fn introduction(engine: &Engine) -> String {
 
 /// A line for each service.
 pub(super) fn services(rules: &super::settings::Rules) -> String {
-    use super::settings::{Shown, forward_name, scheduler_name};
+    use super::settings::{ServiceText, forward_name, scheduler_name};
     let mut text = String::new();
     if rules.services.is_empty() {
         text.push_str("  no services yet: add them by netrig lb -A and -a, or in a file\n");
@@ -303,7 +303,7 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
         let forward = service.forward.map_or("undecided", forward_name);
         let scheduler = scheduler_name(service.scheduler);
         let backends = counted(service.backends.len(), "backend", "backends");
-        let _ = write!(text, "  service {}: {scheduler}, {forward}, {backends}", Shown(service.key));
+        let _ = write!(text, "  service {}: {scheduler}, {forward}, {backends}", ServiceText(service.key));
         let _ = match service.local.len() {
             0 => Ok(()),
             locals => write!(text, ", {}", counted(locals, "local address", "local addresses")),

@@ -11,7 +11,7 @@ pub(crate) const ROUND: Duration = Duration::from_secs(1);
 const SHARE: u32 = 4;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct SweepPace {
     places: u32,
     next: Instant,
     round: Round,
@@ -27,7 +27,7 @@ struct Round {
     live: u64,
 }
 
-impl Pace {
+impl SweepPace {
     pub(super) fn new(places: u32, now: Instant) -> Self {
         let round = Round { begun: now, swept: 0, live: 0 };
         Self { places: places.max(1), next: now, round, live: 0, took: Duration::ZERO }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     /// Sweeps a round whose slices take `slice` each, and says how long it was and how many slices it had.
-    fn round(pace: &mut Pace, short: bool, slice: Duration) -> (Duration, u32) {
+    fn round(pace: &mut SweepPace, short: bool, slice: Duration) -> (Duration, u32) {
         let begun = pace.next();
         let mut slices = 0;
         loop {
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn a_round_of_a_small_table_takes_a_second() {
-        let mut pace = Pace::new(1000, Instant::now());
+        let mut pace = SweepPace::new(1000, Instant::now());
         assert_eq!(round(&mut pace, false, Duration::from_micros(10)), (Duration::from_secs(1), 1));
         assert_eq!(pace.live, 5);
     }
 
     #[test]
     fn a_large_table_takes_a_quarter_of_a_cpu_until_something_runs_short() {
-        let mut pace = Pace::new(100 * SLICE, Instant::now());
+        let mut pace = SweepPace::new(100 * SLICE, Instant::now());
         assert_eq!(round(&mut pace, false, Duration::from_millis(5)), (Duration::from_secs(2), 100));
         assert_eq!(pace.live, 500);
         assert_eq!(round(&mut pace, true, Duration::from_millis(10)), (Duration::from_secs(1), 100));
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_last_slice_is_what_is_left() {
-        let mut pace = Pace::new(SLICE + 1, Instant::now());
+        let mut pace = SweepPace::new(SLICE + 1, Instant::now());
         assert_eq!(pace.slice(), SLICE);
         pace.swept(SLICE, 0, false, (pace.next(), pace.next()));
         assert_eq!(pace.slice(), 1);

@@ -1,5 +1,5 @@
 //! Devices' queues on CPUs: put there, held there and put back. What a device was like before is kept in a file, because
-//! whoever puts it back may be another process: the control plane ended where the balancer persists, or was killed.
+//! the process that puts it back may be another: the control plane ended where the balancer persists, or was killed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::keep;
 
 /// A device as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Before {
+struct DeviceSettings {
     namespace: u64,
     interface: u32,
     device: String,
@@ -30,12 +30,12 @@ pub(crate) struct Placements {
     /// None where nothing outlives this process.
     path: Option<PathBuf>,
     namespace: u64,
-    changed: Vec<Before>,
+    changed: Vec<DeviceSettings>,
 }
 
 /// What became of a device's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum QueuePlacement {
     /// The device is down and has no threads; they come when it goes up.
     Later,
     There,
@@ -53,27 +53,27 @@ impl Placements {
     }
 
     /// Has the queues of a device on `cpus` in turn.
-    pub(super) fn put(&mut self, device: &str, interface: u32, cpus: &[u32]) -> Result<Put> {
+    pub(super) fn put(&mut self, device: &str, interface: u32, cpus: &[u32]) -> Result<QueuePlacement> {
         let here = NetNs::of_current_thread()?;
         let known = self.is_of(interface, device);
         // Where that cannot be told, as when the threads are being exchanged, they are put again.
         if known && napi::is_placed(&here, device, cpus).is_ok_and(|placed| placed == Some(true)) {
-            return Ok(Put::There);
+            return Ok(QueuePlacement::There);
         }
         if !is_up(&here, device)? {
-            return Ok(Put::Later);
+            return Ok(QueuePlacement::Later);
         }
         if !known {
             let threaded = here.sysfs()?.read(device, "threaded")?;
             let gro = ethtool::get(&here, device, Offload::Gro)?;
             let (namespace, device) = (self.namespace, device.to_owned());
-            self.changed.push(Before { namespace, interface, device, threaded, gro });
+            self.changed.push(DeviceSettings { namespace, interface, device, threaded, gro });
             self.write()?;
         }
         match napi::place(&here, device, cpus, Urgency::Normal) {
-            Ok(()) if known => Ok(Put::Again),
-            Ok(()) => Ok(Put::New),
-            Err(_) if !is_up(&here, device).unwrap_or(false) => Ok(Put::Later),
+            Ok(()) if known => Ok(QueuePlacement::Again),
+            Ok(()) => Ok(QueuePlacement::New),
+            Err(_) if !is_up(&here, device).unwrap_or(false) => Ok(QueuePlacement::Later),
             Err(error) => Err(error.into()),
         }
     }
@@ -86,12 +86,12 @@ impl Placements {
     pub(crate) fn undo_but(&mut self, stay: &[(u32, &str)]) -> bool {
         let namespace = self.namespace;
         // Another namespace's cannot be reached from here.
-        let stays = |before: &Before| {
+        let stays = |before: &DeviceSettings| {
             before.namespace != namespace || stay.iter().any(|(number, name)| before.is_of(namespace, *number, name))
         };
         let (stay, leave): (Vec<_>, Vec<_>) = std::mem::take(&mut self.changed).into_iter().partition(stays);
         self.changed = stay;
-        leave.iter().for_each(Before::undo);
+        leave.iter().for_each(DeviceSettings::undo);
         if !leave.is_empty() {
             // What is remembered for too long is put back once more.
             let _kept = self.write();
@@ -115,7 +115,7 @@ impl Default for Placements {
     }
 }
 
-impl Before {
+impl DeviceSettings {
     fn is_of(&self, namespace: u64, interface: u32, device: &str) -> bool {
         (self.namespace, self.interface, self.device.as_str()) == (namespace, interface, device)
     }

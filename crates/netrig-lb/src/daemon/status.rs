@@ -5,30 +5,31 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 use rig_datapath::balancer::{
-    self as datapath, BackendStatus, Connection, Drop, Forward as DatapathForward, Handle, NextHops, ServiceStatus,
+    self as datapath, BackendStatus, BalancerHandle, Connection, Drop, ForwardingMethod as DatapathForward, NextHops,
+    ServiceStatus,
 };
 use rig_service::Replies;
 
 use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, refusal};
 use crate::message::{
-    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, Forward, Hop, NextHop, NextHopState, Protocol, Refused,
-    Reply, ServiceEntry, ServiceKey, Status, TableStatus,
+    BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
+    RefusedPackets, Reply, ServiceEntry, ServiceKey, Status, TableStatus,
 };
 use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name};
 
 /// Entries that are handed on at once.
 const BATCH: usize = 1000;
 
-fn forward_of(name: &str) -> Forward {
+fn forward_of(name: &str) -> ForwardingMethod {
     let local = Vec::new;
     let all = [
-        (DatapathForward::FullNat { local: local() }, Forward::FullNat),
-        (DatapathForward::Nat, Forward::Nat),
-        (DatapathForward::Route, Forward::Route),
-        (DatapathForward::Tunnel { local: local() }, Forward::Tunnel),
+        (DatapathForward::FullNat { local: local() }, ForwardingMethod::FullNat),
+        (DatapathForward::Nat, ForwardingMethod::Nat),
+        (DatapathForward::Route, ForwardingMethod::Route),
+        (DatapathForward::Tunnel { local: local() }, ForwardingMethod::Tunnel),
     ];
-    all.iter().find(|(known, _)| known.name() == name).map_or(Forward::Nat, |(_, forward)| *forward)
+    all.iter().find(|(known, _)| known.name() == name).map_or(ForwardingMethod::Nat, |(_, forward)| *forward)
 }
 
 fn seconds(duration: std::time::Duration) -> u32 {
@@ -91,8 +92,11 @@ impl Engine {
 }
 
 fn next_hop(NextHops { state, since, hops }: &NextHops) -> NextHop {
-    let hop =
-        |hop: &datapath::Hop| Hop { address: hop.address, device: hop.device.to_string(), state: state_of(hop.state) };
+    let hop = |hop: &datapath::NextHopStatus| Hop {
+        address: hop.address,
+        device: hop.device.to_string(),
+        state: state_of(hop.state),
+    };
     NextHop {
         state: state_of(*state),
         state_ms: since.elapsed().as_millis() as u64,
@@ -112,7 +116,7 @@ fn state_of(state: datapath::NextHopState) -> NextHopState {
 
 /// Sends the connections that the filter lets through, a batch at a time, on a thread of its own: it takes seconds when
 /// there are millions, and as long as the client takes to read them.
-pub(super) fn list(balancer: Handle, filter: Filter, to: Replies<Reply>) {
+pub(super) fn list(balancer: BalancerHandle, filter: Filter, to: Replies<Reply>) {
     let work = move || {
         let mut left = filter.most.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
@@ -192,7 +196,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
     ServiceEntry {
         key: service.key,
         scheduler: scheduler_name(service.scheduler).to_owned(),
-        forward: service.forward.unwrap_or(Forward::Route),
+        forward: service.forward.unwrap_or(ForwardingMethod::Route),
         local: service.local.clone(),
         timeout: service.timeouts.main(protocol(service.key.protocol)).map(seconds),
         limit: service.limit.filter(|limit| *limit != 0),
@@ -210,8 +214,8 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
     }
 }
 
-fn refused(status: &ServiceStatus) -> Vec<Refused> {
-    let of = |(reason, packets): &(Drop, u64)| Refused { reason: reason.key().to_owned(), packets: *packets };
+fn refused(status: &ServiceStatus) -> Vec<RefusedPackets> {
+    let of = |(reason, packets): &(Drop, u64)| RefusedPackets { reason: reason.key().to_owned(), packets: *packets };
     status.refused.iter().map(of).collect()
 }
 

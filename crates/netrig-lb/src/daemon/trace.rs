@@ -12,8 +12,8 @@ use rig_sys::netns::NetNs;
 
 use super::counts::Snapshot;
 use super::engine::Engine;
-use crate::message::{PacketOut, Trace, Traced as Asked};
-use crate::settings::{Shown, scheduler_name};
+use crate::message::{PacketOut, Trace, TraceRequest as Asked};
+use crate::settings::{ServiceText, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
@@ -73,7 +73,7 @@ impl Engine {
             .map(|service| {
                 let lacks =
                     service.lacks().map(|lacks| format!(" (not in force: it lacks {lacks})")).unwrap_or_default();
-                format!("{}{lacks}", Shown(service.key))
+                format!("{}{lacks}", ServiceText(service.key))
             })
             .collect();
         if let [.., _] = here.as_slice() {
@@ -90,7 +90,7 @@ impl Engine {
             |service| {
                 format!(
                     "for a local address of service {}, whose connections alone are let through",
-                    Shown(service.key)
+                    ServiceText(service.key)
                 )
             },
         )

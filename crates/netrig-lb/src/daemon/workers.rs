@@ -114,7 +114,7 @@ impl Plan {
                 format!("its queue's thread on CPU {receiver} hands flows over to CPUs {} by their hash", list(cpus))
             }
             Self::Handed { cpus, receiver: None, .. } => {
-                format!("whoever takes packets from it hands flows over to CPUs {} by their hash", list(cpus))
+                format!("the CPU that takes packets from it hands flows over to CPUs {} by their hash", list(cpus))
             }
         }
     }

@@ -8,9 +8,9 @@ use rig_datapath::balancer::MAX_WEIGHT;
 use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
 use crate::instance::Name;
-use crate::listing::{Listing, What};
-use crate::message::{BackendOptions, Edit, Filter, Forward, Protocol, ServiceKey, ServiceOptions};
-use crate::names::Book;
+use crate::listing::{Listing, ListingKind};
+use crate::message::{BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
+use crate::names::NameResolution;
 use crate::settings::{EXPIRES, REUSES, SCHEDULERS};
 
 /// A whole command line.
@@ -24,7 +24,7 @@ pub struct Line {
 pub enum Command {
     /// With the device that DPVS's `-F` names.
     Edit {
-        edit: Edit,
+        edit: RuleChange,
         device: Option<String>,
     },
     List(Listing),
@@ -47,17 +47,23 @@ const MAX_TIMEOUT: u32 = 30 * 24 * 3600;
 impl Line {
     /// What ipvsadm does without options.
     pub fn list() -> Self {
-        let listing =
-            Listing { what: What::Rules, service: None, numeric: false, exact: false, sorted: true, json: false };
+        let listing = Listing {
+            what: ListingKind::Rules,
+            service: None,
+            numeric: false,
+            exact: false,
+            sorted: true,
+            json: false,
+        };
         Self { name: None, command: Command::List(listing) }
     }
 
     pub fn parse(arguments: &[String]) -> Result<Self, UsageError> {
-        Self::parse_by(arguments, Book::System)
+        Self::parse_by(arguments, NameResolution::System)
     }
 
-    /// The same with names looked up in `book`.
-    pub(crate) fn parse_by(arguments: &[String], book: Book) -> Result<Self, UsageError> {
+    /// The same with names looked up in `resolution`.
+    pub(crate) fn parse_by(arguments: &[String], resolution: NameResolution) -> Result<Self, UsageError> {
         let parts = options::cut(arguments)?;
         let Some((verb, verb_said)) = parts.verb.clone() else {
             return Err(UsageError::new(
@@ -65,7 +71,7 @@ impl Line {
                 "give one, e.g. -L to list or -A to add a service; `netrig lb --help` lists them",
             ));
         };
-        let said = Said { parts, verb, verb_said, book };
+        let said = ParsedArguments { parts, verb, verb_said, resolution };
         said.refuse_what_does_not_belong()?;
         let name = said.value(Key::Name).map(str::parse).transpose();
         let name = name.map_err(|error| UsageError::new("--name", format!("{error}")))?;
@@ -73,11 +79,11 @@ impl Line {
     }
 }
 
-struct Said {
+struct ParsedArguments {
     parts: Parts,
     verb: Verb,
     verb_said: String,
-    book: Book,
+    resolution: NameResolution,
 }
 
 const SERVICE: [Key; 2] = [Key::TcpService, Key::UdpService];
@@ -110,14 +116,14 @@ fn of_service(service: ServiceKey, options: &ServiceOptions) -> Result<(), Usage
     options.check(service.protocol).map_err(|error| UsageError::new(error.to_string(), error.hint()))
 }
 
-impl Said {
+impl ParsedArguments {
     fn command(&self) -> Result<Command, UsageError> {
         let edit = |edit| Ok(Command::Edit { edit, device: None });
         match self.verb {
             Verb::AddService => {
                 let (service, options) = (self.service()?, self.service_options()?);
                 of_service(service, &options)?;
-                edit(Edit::AddService { service, options })
+                edit(RuleChange::AddService { service, options })
             }
             Verb::EditService => {
                 let options = self.service_options()?;
@@ -126,33 +132,33 @@ impl Said {
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
-                edit(Edit::EditService { service, options })
+                edit(RuleChange::EditService { service, options })
             }
-            Verb::DeleteService => edit(Edit::DeleteService { service: self.service()? }),
+            Verb::DeleteService => edit(RuleChange::DeleteService { service: self.service()? }),
             Verb::AddServer => {
                 let (service, backend, options) = self.server()?;
-                edit(Edit::AddBackend { service, backend, options })
+                edit(RuleChange::AddBackend { service, backend, options })
             }
             Verb::EditServer => {
                 let (service, backend, options) = self.server()?;
                 if options == BackendOptions::default() {
                     return Err(self.changes_nothing("-w WEIGHT or -x CONNECTIONS"));
                 }
-                edit(Edit::EditBackend { service, backend, options })
+                edit(RuleChange::EditBackend { service, backend, options })
             }
             Verb::DeleteServer => {
                 let (service, backend, _) = self.server()?;
-                edit(Edit::DeleteBackend { service, backend })
+                edit(RuleChange::DeleteBackend { service, backend })
             }
             Verb::AddLocal => {
                 let (service, address) = (self.service()?, self.local()?);
-                Ok(Command::Edit { edit: Edit::AddLocal { service, address }, device: self.device() })
+                Ok(Command::Edit { edit: RuleChange::AddLocal { service, address }, device: self.device() })
             }
             Verb::DeleteLocal => {
                 let (service, address) = (self.service()?, self.local()?);
-                Ok(Command::Edit { edit: Edit::DeleteLocal { service, address }, device: self.device() })
+                Ok(Command::Edit { edit: RuleChange::DeleteLocal { service, address }, device: self.device() })
             }
-            Verb::Clear => edit(Edit::Clear),
+            Verb::Clear => edit(RuleChange::Clear),
             Verb::Set => edit(self.timeouts()?),
             Verb::ListLocal => Ok(Command::Locals { service: self.maybe_service()?, json: self.has(Key::Json) }),
             Verb::Zero => Ok(Command::Zero(self.maybe_service()?)),
@@ -266,10 +272,10 @@ impl Said {
         let (address, port) = self.host_and_port("-r", text, service.protocol)?;
         let port = port.filter(|port| *port != 0).unwrap_or(service.address.port());
         let ways = [
-            (Key::FullNat, "-b", Forward::FullNat),
-            (Key::Masquerade, "-m", Forward::Nat),
-            (Key::Gateway, "-g", Forward::Route),
-            (Key::Tunnel, "-i", Forward::Tunnel),
+            (Key::FullNat, "-b", ForwardingMethod::FullNat),
+            (Key::Masquerade, "-m", ForwardingMethod::Nat),
+            (Key::Gateway, "-g", ForwardingMethod::Route),
+            (Key::Tunnel, "-i", ForwardingMethod::Tunnel),
         ];
         let mut ways = ways.into_iter().filter(|(key, ..)| self.has(*key));
         let way = ways.next();
@@ -277,7 +283,7 @@ impl Said {
             let error = format!("{first} and {second} are two ways to forward");
             return Err(UsageError::new(error, "choose one: a service forwards to all its servers in the same way"));
         }
-        if let Some((_, said, Forward::Route | Forward::Tunnel)) = way
+        if let Some((_, said, ForwardingMethod::Route | ForwardingMethod::Tunnel)) = way
             && port != service.address.port()
         {
             let error = format!("{said} keeps the port, but -r has {port} for a service at {}", service.address);
@@ -302,7 +308,7 @@ impl Said {
         self.value(Key::Device).map(str::to_owned)
     }
 
-    fn timeouts(&self) -> Result<Edit, UsageError> {
+    fn timeouts(&self) -> Result<RuleChange, UsageError> {
         let [tcp, tcp_fin, udp] = self.parts.words.as_slice() else {
             return Err(UsageError::new(
                 format!("--set needs three timeouts, and is given {}", self.parts.words.len()),
@@ -310,7 +316,7 @@ impl Said {
             ));
         };
         let seconds = |text: &String| in_range("--set", text, 0, MAX_TIMEOUT);
-        Ok(Edit::Timeouts { tcp: seconds(tcp)?, tcp_fin: seconds(tcp_fin)?, udp: seconds(udp)? })
+        Ok(RuleChange::Timeouts { tcp: seconds(tcp)?, tcp_fin: seconds(tcp_fin)?, udp: seconds(udp)? })
     }
 
     fn number<N: FromStr + PartialOrd + Copy + std::fmt::Display>(
@@ -326,7 +332,7 @@ impl Said {
     fn listing(&self) -> Result<Listing, UsageError> {
         let service = self.maybe_service()?;
         let what = self.what(service)?;
-        let is_of_connections = matches!(what, What::Connections(_));
+        let is_of_connections = matches!(what, ListingKind::Connections(_));
         for (key, said) in [(Key::Client, "--client"), (Key::Backend, "--backend"), (Key::Most, "--most")] {
             if self.has(key) && !is_of_connections {
                 return Err(UsageError::new(format!("{said} selects connections"), "add -c, or leave it out"));
@@ -336,7 +342,7 @@ impl Said {
             let reason = "connections are never sorted, and --nosort is the opposite: leave it out";
             return Err(UsageError::refused("--sort", reason));
         }
-        if matches!(what, What::Timeout) && service.is_some() {
+        if matches!(what, ListingKind::Timeout) && service.is_some() {
             let next = "leave the service out, or give `-L` alone, which shows a service's conn-timeout";
             return Err(UsageError::new("--timeout lists the timeouts of services without their own", next));
         }
@@ -350,7 +356,7 @@ impl Said {
         })
     }
 
-    fn what(&self, service: Option<ServiceKey>) -> Result<What, UsageError> {
+    fn what(&self, service: Option<ServiceKey>) -> Result<ListingKind, UsageError> {
         let kinds = [
             (Key::Stats, "--stats"),
             (Key::Rate, "--rate"),
@@ -368,13 +374,13 @@ impl Said {
             ));
         }
         Ok(match first.map(|(key, _)| key) {
-            Some(Key::Stats) => What::Stats,
-            Some(Key::Rate) => What::Rate,
-            Some(Key::Thresholds) => What::Thresholds,
-            Some(Key::NextHops) => What::NextHops,
-            Some(Key::Timeout) => What::Timeout,
-            Some(_) => What::Connections(self.filter(service)?),
-            None => What::Rules,
+            Some(Key::Stats) => ListingKind::Stats,
+            Some(Key::Rate) => ListingKind::Rate,
+            Some(Key::Thresholds) => ListingKind::Thresholds,
+            Some(Key::NextHops) => ListingKind::NextHops,
+            Some(Key::Timeout) => ListingKind::Timeout,
+            Some(_) => ListingKind::Connections(self.filter(service)?),
+            None => ListingKind::Rules,
         })
     }
 
@@ -397,7 +403,7 @@ impl Said {
 
     fn address(&self, said: &str, text: &str) -> Result<IpAddr, UsageError> {
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-        self.book.host(bare).ok_or_else(|| {
+        self.resolution.host(bare).ok_or_else(|| {
             UsageError::new(format!("{said} {text} is neither an address nor the name of a host"), "give an address")
         })
     }
@@ -413,7 +419,7 @@ impl Said {
         };
         let port = port
             .map(|port| {
-                self.book.port(protocol, port).ok_or_else(|| {
+                self.resolution.port(protocol, port).ok_or_else(|| {
                     UsageError::new(
                         format!("{said} {text}: '{port}' is neither a port nor the name of a service"),
                         "write ADDRESS:PORT, an IPv6 address in brackets",
@@ -421,7 +427,7 @@ impl Said {
                 })
             })
             .transpose()?;
-        let host = self.book.host(host).ok_or_else(|| {
+        let host = self.resolution.host(host).ok_or_else(|| {
             UsageError::new(
                 format!("{said} {text}: '{host}' is neither an address nor the name of a host"),
                 "write ADDRESS:PORT, an IPv6 address in brackets",

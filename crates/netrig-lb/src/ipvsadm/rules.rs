@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{Command, Line, UsageError};
 use crate::listing::order;
-use crate::message::{Edit, Forward, Protocol, ServiceEntry, Status};
-use crate::names::{Book, Names};
+use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceEntry, Status};
+use crate::names::{NameResolution, Names};
 
 /// The services, their local addresses and backends; without those that were removed.
 pub fn save(status: &Status, mut names: Names) -> String {
@@ -44,10 +44,10 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         lines += &format!("-P {key} -z {local}\n");
     }
     let forward = match service.forward {
-        Forward::FullNat => "-b",
-        Forward::Nat => "-m",
-        Forward::Route => "-g",
-        Forward::Tunnel => "-i",
+        ForwardingMethod::FullNat => "-b",
+        ForwardingMethod::Nat => "-m",
+        ForwardingMethod::Route => "-g",
+        ForwardingMethod::Tunnel => "-i",
     };
     for backend in backends {
         let server = names.write(protocol, backend.address);
@@ -63,7 +63,7 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
 /// What `-R` reads.
 #[derive(Debug, Default, PartialEq)]
 pub struct Rules {
-    pub edits: Vec<Edit>,
+    pub edits: Vec<RuleChange>,
     /// Where each of them was read, counted from 1.
     pub lines: Vec<usize>,
     /// Those that lines name by `-F`.
@@ -87,8 +87,8 @@ enum NotARule {
 }
 
 /// A rule on each line, which may begin with the program's name; empty lines and those that begin with `#` are none. Names are looked
-/// up in `book`.
-pub fn parse(text: &str, book: Book) -> Result<Rules, RuleError> {
+/// up in `resolution`.
+pub fn parse(text: &str, resolution: NameResolution) -> Result<Rules, RuleError> {
     let mut rules = Rules::default();
     for (at, line) in text.lines().enumerate() {
         let error = |error| RuleError { line: at + 1, error };
@@ -97,7 +97,7 @@ pub fn parse(text: &str, book: Book) -> Result<Rules, RuleError> {
         if words.first().is_none_or(|word| word.starts_with('#')) {
             continue;
         }
-        match Line::parse_by(words, book).map_err(NotARule::Usage).map_err(error)? {
+        match Line::parse_by(words, resolution).map_err(NotARule::Usage).map_err(error)? {
             Line { name: None, command: Command::Edit { edit, device } } => {
                 rules.edits.push(edit);
                 rules.lines.push(at + 1);

@@ -1,11 +1,11 @@
 use super::*;
-use crate::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
+use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
 
 fn parse(text: &str) -> Result<Line, UsageError> {
     Line::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
 }
 
-fn edit(text: &str) -> Edit {
+fn edit(text: &str) -> RuleChange {
     match parse(text) {
         Ok(Line { name: None, command: Command::Edit { edit, device: None } }) => edit,
         other => panic!("{text}: {other:?}"),
@@ -33,7 +33,7 @@ fn scheduled(scheduler: &str) -> ServiceOptions {
 
 #[test]
 fn services_are_added_changed_and_removed() {
-    let add = |service, options| Edit::AddService { service, options };
+    let add = |service, options| RuleChange::AddService { service, options };
     assert_eq!(edit("-A -t 192.0.2.1:80"), add(tcp("192.0.2.1:80"), ServiceOptions::default()));
     assert_eq!(edit("-A -u [2001:db8::53]:53 -s mh"), add(udp("[2001:db8::53]:53"), scheduled("mh")));
     assert_eq!(
@@ -51,7 +51,7 @@ fn services_are_added_changed_and_removed() {
     };
     let service = tcp("192.0.2.1:80");
     let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep";
-    assert_eq!(edit(line), Edit::EditService { service, options });
+    assert_eq!(edit(line), RuleChange::EditService { service, options });
     for (line, what) in [
         ("-E -t 192.0.2.1:80 --expire later", "choose one of never, removed, quiescent"),
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
@@ -64,24 +64,27 @@ fn services_are_added_changed_and_removed() {
         let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
-    assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), Edit::EditService { service, options: scheduled("sh") });
-    assert_eq!(edit("-D -t 192.0.2.1:80"), Edit::DeleteService { service });
-    assert_eq!(edit("-C"), Edit::Clear);
-    assert_eq!(edit("--set 90 0 300"), Edit::Timeouts { tcp: 90, tcp_fin: 0, udp: 300 });
+    assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), RuleChange::EditService { service, options: scheduled("sh") });
+    assert_eq!(edit("-D -t 192.0.2.1:80"), RuleChange::DeleteService { service });
+    assert_eq!(edit("-C"), RuleChange::Clear);
+    assert_eq!(edit("--set 90 0 300"), RuleChange::Timeouts { tcp: 90, tcp_fin: 0, udp: 300 });
 }
 
 #[test]
 fn servers_are_added_changed_and_removed() {
     let service = tcp("192.0.2.1:80");
-    let add = |backend: &str, options| Edit::AddBackend { service, backend: backend.parse().unwrap(), options };
+    let add = |backend: &str, options| RuleChange::AddBackend { service, backend: backend.parse().unwrap(), options };
     let by = |forward| BackendOptions { forward: Some(forward), ..BackendOptions::default() };
-    for (option, forward) in
-        [("-b", Forward::FullNat), ("-m", Forward::Nat), ("-g", Forward::Route), ("-i", Forward::Tunnel)]
-    {
+    for (option, forward) in [
+        ("-b", ForwardingMethod::FullNat),
+        ("-m", ForwardingMethod::Nat),
+        ("-g", ForwardingMethod::Route),
+        ("-i", ForwardingMethod::Tunnel),
+    ] {
         let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1 {option}");
         assert_eq!(edit(&line), add("10.0.0.1:80", by(forward)), "{line}");
     }
-    for (option, forward) in [("--masquerading", Forward::Nat), ("--fullnat", Forward::FullNat)] {
+    for (option, forward) in [("--masquerading", ForwardingMethod::Nat), ("--fullnat", ForwardingMethod::FullNat)] {
         let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100");
         let options = BackendOptions { forward: Some(forward), weight: Some(5), limit: Some(100) };
         assert_eq!(edit(&line), add("10.0.0.1:8080", options), "{line}");
@@ -90,32 +93,32 @@ fn servers_are_added_changed_and_removed() {
     assert_eq!(edit("-a -t 192.0.2.1:80 -r 10.0.0.1"), add("10.0.0.1:80", BackendOptions::default()));
     let backend = "10.0.0.1:8080".parse().unwrap();
     let options = BackendOptions { weight: Some(0), ..BackendOptions::default() };
-    assert_eq!(edit("-e -t 192.0.2.1:80 -r 10.0.0.1:8080 -w 0"), Edit::EditBackend { service, backend, options });
-    assert_eq!(edit("-d -t 192.0.2.1:80 -r 10.0.0.1:8080"), Edit::DeleteBackend { service, backend });
+    assert_eq!(edit("-e -t 192.0.2.1:80 -r 10.0.0.1:8080 -w 0"), RuleChange::EditBackend { service, backend, options });
+    assert_eq!(edit("-d -t 192.0.2.1:80 -r 10.0.0.1:8080"), RuleChange::DeleteBackend { service, backend });
 }
 
 #[test]
 fn local_addresses_are_those_of_dpvs() {
     let (service, address) = (tcp("192.0.2.1:80"), "10.0.0.200".parse().unwrap());
-    assert_eq!(edit("-P -t 192.0.2.1:80 -z 10.0.0.200"), Edit::AddLocal { service, address });
-    assert_eq!(edit("--del-laddr -t 192.0.2.1:80 --laddr 10.0.0.200"), Edit::DeleteLocal { service, address });
+    assert_eq!(edit("-P -t 192.0.2.1:80 -z 10.0.0.200"), RuleChange::AddLocal { service, address });
+    assert_eq!(edit("--del-laddr -t 192.0.2.1:80 --laddr 10.0.0.200"), RuleChange::DeleteLocal { service, address });
     let line = parse("--add-laddr -z 10.0.0.200 -t 192.0.2.1:80 -F dpdk0").unwrap();
     let device = Some("dpdk0".to_owned());
-    assert_eq!(line.command, Command::Edit { edit: Edit::AddLocal { service, address }, device });
+    assert_eq!(line.command, Command::Edit { edit: RuleChange::AddLocal { service, address }, device });
     assert_eq!(parse("-G").unwrap().command, Command::Locals { service: None, json: false });
     let six = edit("-P -t [2001:db8::1]:80 -z 2001:db8::2");
-    assert_eq!(six, Edit::AddLocal { service: tcp("[2001:db8::1]:80"), address: "2001:db8::2".parse().unwrap() });
+    assert_eq!(six, RuleChange::AddLocal { service: tcp("[2001:db8::1]:80"), address: "2001:db8::2".parse().unwrap() });
 }
 
 #[test]
 fn listings_are_chosen() {
     let Listing { what, service, numeric, exact, sorted, json } = listed("-Ln");
-    assert_eq!((what, service, numeric, exact, sorted, json), (What::Rules, None, true, false, true, false));
-    assert_eq!(listed("-L -n --stats --exact").what, What::Stats);
+    assert_eq!((what, service, numeric, exact, sorted, json), (ListingKind::Rules, None, true, false, true, false));
+    assert_eq!(listed("-L -n --stats --exact").what, ListingKind::Stats);
     assert!(listed("-l -X --rate").exact);
     assert_eq!(listed("-L --thresholds -u 192.0.2.1:53").service, Some(udp("192.0.2.1:53")));
     assert!(!listed("-L --nosort").sorted && listed("-L --sort").sorted);
-    assert_eq!(listed("--list --timeout").what, What::Timeout);
+    assert_eq!(listed("--list --timeout").what, ListingKind::Timeout);
     let filter = Filter {
         service: Some(tcp("192.0.2.1:80")),
         client: Some("198.51.100.9".parse().unwrap()),
@@ -123,8 +126,8 @@ fn listings_are_chosen() {
         most: Some(10),
     };
     let line = "-Lnc -t 192.0.2.1:80 --client 198.51.100.9 --backend 10.0.0.1 --most 10";
-    assert_eq!(listed(line).what, What::Connections(filter));
-    assert_eq!(listed("-lnc").what, What::Connections(Filter::default()));
+    assert_eq!(listed(line).what, ListingKind::Connections(filter));
+    assert_eq!(listed("-lnc").what, ListingKind::Connections(Filter::default()));
     assert_eq!(parse("-Z -t 192.0.2.1:80").unwrap().command, Command::Zero(Some(tcp("192.0.2.1:80"))));
     assert_eq!(parse("-S -n").unwrap().command, Command::Save { numeric: true });
     let named = parse("-L --name edge").unwrap();

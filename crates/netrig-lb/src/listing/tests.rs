@@ -1,13 +1,13 @@
 use super::*;
 use crate::fixture;
-use crate::listing::What;
+use crate::listing::ListingKind;
 
-fn asked(what: What) -> Listing {
+fn asked(what: ListingKind) -> Listing {
     Listing { what, service: None, numeric: true, exact: false, sorted: true, json: false }
 }
 
 fn listed(style: Style, exact: bool) -> String {
-    let listing = Listing { exact, ..asked(What::Rules) };
+    let listing = Listing { exact, ..asked(ListingKind::Rules) };
     services(&fixture::status(), &listing, style, Names::Numeric)
 }
 
@@ -85,7 +85,7 @@ fn next_hops_have_their_states() {
     let hop = |address: &str, state| Hop { address: address.parse().unwrap(), device: "eth1".to_owned(), state };
     several.state = NextHopState::DeviceDown;
     several.hops = vec![hop("10.0.1.1", NextHopState::Ok), hop("fe80::1", NextHopState::DeviceDown)];
-    let text = services(&status, &asked(What::NextHops), Style::NextHops, Names::Numeric);
+    let text = services(&status, &asked(ListingKind::NextHops), Style::NextHops, Names::Numeric);
     insta::assert_snapshot!(text);
 }
 
@@ -93,12 +93,12 @@ fn next_hops_have_their_states() {
 #[test]
 fn order_and_choice() {
     let status = fixture::status();
-    let unsorted = Listing { sorted: false, ..asked(What::Rules) };
+    let unsorted = Listing { sorted: false, ..asked(ListingKind::Rules) };
     let text = services(&status, &unsorted, Style::Rules, Names::Numeric);
     assert!(text.find("UDP").unwrap() < text.find("TCP").unwrap(), "{text}");
     assert!(text.find("10.0.0.12").unwrap() < text.find("10.0.0.9").unwrap(), "{text}");
     assert!(!text.contains("10.0.0.10") && !text.contains("192.0.2.1:81"), "removed ones are not listed: {text}");
-    let one = Listing { service: Some(status.services[1].key), ..asked(What::Rules) };
+    let one = Listing { service: Some(status.services[1].key), ..asked(ListingKind::Rules) };
     assert!(services(&status, &one, Style::Rules, Names::Numeric).starts_with("Prot LocalAddress"));
 }
 
@@ -111,7 +111,7 @@ fn long_names_are_cut_where_ipvsadm_cuts_them() {
     let hosts = HashMap::from([(ip, Some(name.clone())), (status.services[0].key.address.ip(), Some(name))]);
     let ports = [(Protocol::Tcp, 80), (Protocol::Tcp, 8080)].map(|port| (port, "www".to_owned()));
     let names = Names::Looked { hosts, services: HashMap::from(ports), left: std::time::Duration::ZERO };
-    let text = services(&status, &asked(What::Rules), Style::Rules, names);
+    let text = services(&status, &asked(ListingKind::Rules), Style::Rules, names);
     assert!(text.contains("\nTCP  a-host-with-a-very-long-name wlc\n"), "{text}");
     assert!(text.contains("\n  -> a-host-with-a-very-long-name FullNat 1 "), "{text}");
 }

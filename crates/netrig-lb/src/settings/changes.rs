@@ -1,31 +1,31 @@
 //! What one configuration has that the other has not, in words.
 
-use rig_datapath::balancer::{Expire, Timeouts, Unhandled};
+use rig_datapath::balancer::{ExpiryPolicy, Timeouts, UnhandledPolicy};
 use rig_stats::units::{Span, counted};
 
-use super::rules::{Backend, Rules, Service, Shown, expire_name, forward_name, reuse_name, scheduler_name};
+use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
     let mut said = Vec::new();
     for service in &old.services {
         if new.service(service.key).is_none() {
-            said.push(format!("{} removed; its connections {}", Shown(service.key), afterwards(service.expire)));
+            said.push(format!("{} removed; its connections {}", ServiceText(service.key), afterwards(service.expire)));
         }
     }
     for service in &new.services {
         match old.service(service.key) {
-            None => said.push(format!("{} added with {}", Shown(service.key), backends(service.backends.len()))),
+            None => said.push(format!("{} added with {}", ServiceText(service.key), backends(service.backends.len()))),
             Some(before) => {
-                let shown = Shown(service.key);
+                let shown = ServiceText(service.key);
                 let own = differences(before, service, (old.default_timeouts(), new.default_timeouts()));
                 said.extend(own.into_iter().map(|what| format!("{shown}: {what}")));
             }
         }
     }
     let unhandled = |unhandled| match unhandled {
-        Unhandled::Drop => "dropped",
-        Unhandled::Pass => "passed to the kernel",
+        UnhandledPolicy::Drop => "dropped",
+        UnhandledPolicy::Pass => "passed to the kernel",
     };
     let policies = [
         ("fragments", old.policy.fragments, new.policy.fragments),
@@ -117,8 +117,8 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
 }
 
 /// What becomes of connections whose backend is removed.
-fn afterwards(expire: Expire) -> &'static str {
-    if expire == Expire::Never { "go on" } else { "end" }
+fn afterwards(expire: ExpiryPolicy) -> &'static str {
+    if expire == ExpiryPolicy::Never { "go on" } else { "end" }
 }
 
 fn weight(backend: &Backend) -> String {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rig_cli::forms::{OneOrMany, TextOr};
+use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_stats::units::Span;
 use toml::Spanned;
 
@@ -11,7 +11,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     #[serde(default)]
-    pub devices: Vec<Spanned<TextOr<DeviceFile>>>,
+    pub devices: Vec<Spanned<TextOrTable<DeviceFile>>>,
     pub workers: Option<Spanned<u32>>,
     pub cpus: Option<Spanned<String>>,
     pub hand_over: Option<Spanned<HandOverFile>>,
@@ -89,7 +89,7 @@ pub(super) struct ServiceFile {
     pub sloppy_tcp: Option<Spanned<bool>>,
     pub reuse: Option<Spanned<String>>,
     #[serde(default)]
-    pub backend: Vec<Spanned<TextOr<BackendFile>>>,
+    pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }
 
 #[derive(Debug, serde::Deserialize)]

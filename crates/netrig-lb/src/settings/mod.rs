@@ -24,10 +24,10 @@ use rig_sys::cpu::CpuSet;
 
 pub use changes::changes;
 pub use rules::{
-    Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, Shown, expire_name,
-    forward_name, protocol, reuse_name, scheduler_name,
+    Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
+    expire_name, forward_name, protocol, reuse_name, scheduler_name,
 };
-pub use timeouts::Said;
+pub use timeouts::TimeoutOverrides;
 
 use rig_cli::mistakes::{self, FileError};
 

@@ -55,8 +55,8 @@ impl Addresses {
     }
 
     /// Each of them, unless that is more than there is `room` for.
-    pub(super) fn each(self, room: usize) -> Result<impl Iterator<Item = IpAddr>, TooMany> {
-        TooMany::unless_within(self.count(), room)?;
+    pub(super) fn each(self, room: usize) -> Result<impl Iterator<Item = IpAddr>, RangeTooLarge> {
+        RangeTooLarge::unless_within(self.count(), room)?;
         Ok(self.all())
     }
 
@@ -67,12 +67,12 @@ impl Addresses {
 
 /// What a range has, where there is no room for that: 65,536 addresses with as many ports would take hundreds of gigabytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct TooMany {
+pub(super) struct RangeTooLarge {
     pub(super) count: u64,
     pub(super) room: usize,
 }
 
-impl TooMany {
+impl RangeTooLarge {
     pub(super) fn unless_within(count: u64, room: usize) -> Result<(), Self> {
         if count > room as u64 { Err(Self { count, room }) } else { Ok(()) }
     }
@@ -118,9 +118,9 @@ impl Endpoints {
     }
 
     /// Each address with each port, `port` where none is said, unless that is more than there is `room` for.
-    pub(super) fn each(&self, port: u16, room: usize) -> Result<impl Iterator<Item = SocketAddr>, TooMany> {
+    pub(super) fn each(&self, port: u16, room: usize) -> Result<impl Iterator<Item = SocketAddr>, RangeTooLarge> {
         let ports = self.ports.clone().unwrap_or(port..=port);
-        TooMany::unless_within(self.addresses.count() * ports.len() as u64, room)?;
+        RangeTooLarge::unless_within(self.addresses.count() * ports.len() as u64, room)?;
         let each = move |address| ports.clone().map(move |port| SocketAddr::new(address, port));
         Ok(self.addresses.all().flat_map(each))
     }
@@ -196,13 +196,13 @@ mod tests {
     fn no_more_is_made_of_a_range_than_there_is_room_for() {
         let refused = |text: &str, room| Endpoints::parse(text).unwrap().each(7, room).map(Iterator::count);
         let count = 65_536 * 65_535;
-        assert_eq!(refused("192.0.0.0-192.0.255.255:1-65535", 65_535), Err(TooMany { count, room: 65_535 }));
-        assert_eq!(refused("[fd00::-fd00::ffff]:80", 65_535), Err(TooMany { count: 65_536, room: 65_535 }));
+        assert_eq!(refused("192.0.0.0-192.0.255.255:1-65535", 65_535), Err(RangeTooLarge { count, room: 65_535 }));
+        assert_eq!(refused("[fd00::-fd00::ffff]:80", 65_535), Err(RangeTooLarge { count: 65_536, room: 65_535 }));
         assert_eq!(refused("192.0.2.0-192.0.2.3:80-81", 8), Ok(8));
-        assert_eq!(refused("192.0.2.0-192.0.2.3:80-81", 7), Err(TooMany { count: 8, room: 7 }));
+        assert_eq!(refused("192.0.2.0-192.0.2.3:80-81", 7), Err(RangeTooLarge { count: 8, room: 7 }));
         let locals = Addresses::parse("192.0.2.0-192.0.2.255").unwrap();
         assert_eq!(locals.each(256).map(Iterator::count), Ok(256));
-        assert_eq!(locals.each(255).map(Iterator::count), Err(TooMany { count: 256, room: 255 }));
+        assert_eq!(locals.each(255).map(Iterator::count), Err(RangeTooLarge { count: 256, room: 255 }));
     }
 
     #[test]

@@ -5,20 +5,20 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::ops::Range;
 
-use rig_cli::forms::TextOr;
+use rig_cli::forms::TextOrTable;
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
-use rig_datapath::balancer::{self as datapath, Expire, MOST_PACKETS, Policy, QUEUE_PACKETS, Reuse, Sizes};
+use rig_datapath::balancer::{self as datapath, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
 
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
-use super::ranges::{Addresses, Endpoints, TooMany};
+use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
-use super::{Completeness, Device, HandOver, Said, Settings, Start, Workers};
-use crate::message::{Forward, Protocol, ServiceKey};
+use super::{Completeness, Device, HandOver, Settings, Start, TimeoutOverrides, Workers};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -71,8 +71,8 @@ impl Reader<'_> {
             services.extend(self.services(service)?);
         }
         let unhandled = |unhandled| match unhandled {
-            Unhandled::Drop => datapath::Unhandled::Drop,
-            Unhandled::Pass => datapath::Unhandled::Pass,
+            Unhandled::Drop => datapath::UnhandledPolicy::Drop,
+            Unhandled::Pass => datapath::UnhandledPolicy::Pass,
         };
         let policy = Policy {
             fragments: unhandled(file.policy.fragments),
@@ -89,8 +89,8 @@ impl Reader<'_> {
         let mut devices: Vec<Device> = Vec::new();
         for entry in &file.devices {
             let device = match entry.get_ref() {
-                TextOr::Text(name) => Device { name: name.clone(), generic: false },
-                TextOr::Table(table) => Device { name: table.name.clone(), generic: table.generic },
+                TextOrTable::Text(name) => Device { name: name.clone(), generic: false },
+                TextOrTable::Table(table) => Device { name: table.name.clone(), generic: table.generic },
             };
             // IFNAMSIZ of linux/if.h, and dev_valid_name() of the kernel.
             let name = &device.name;
@@ -182,13 +182,13 @@ impl Reader<'_> {
         parse_address(metrics.get_ref()).map(Some).map_err(wrong)
     }
 
-    fn timeouts(&self, said: &TimeoutsFile) -> Result<Said> {
-        let mut timeouts = Said::default();
+    fn timeouts(&self, said: &TimeoutsFile) -> Result<TimeoutOverrides> {
+        let mut timeouts = TimeoutOverrides::default();
         let month = std::time::Duration::from_secs(30 * 24 * 3600);
         for (name, timeout) in said {
             let duration = timeout.get_ref().0;
             if !timeouts.set(name, duration) {
-                let names: Vec<&str> = Said::names().collect();
+                let names: Vec<&str> = TimeoutOverrides::names().collect();
                 let hint = format!("choose one of {}", names.join(", "));
                 return Err(self.error(timeout.span(), format!("there is no timeout '{name}'"), Some(&hint)));
             }
@@ -216,7 +216,7 @@ impl Reader<'_> {
             }
         };
         // Without backends there is nothing to forward to, and nothing to decide.
-        let forward = forward.or_else(|| (!service.backend.is_empty()).then_some(Forward::FullNat));
+        let forward = forward.or_else(|| (!service.backend.is_empty()).then_some(ForwardingMethod::FullNat));
         let mut local = Vec::new();
         if let Some(said) = &service.local {
             for (span, text) in said.get_ref().each(said.span()) {
@@ -225,18 +225,18 @@ impl Reader<'_> {
                 let room = (self.left.local_addresses as usize).saturating_sub(local.len());
                 local.extend(range.each(room).map_err(|many| self.too_many(span, text, many, Room::Locals))?);
             }
-            if !local.is_empty() && matches!(forward, Some(Forward::Nat | Forward::Route)) {
+            if !local.is_empty() && matches!(forward, Some(ForwardingMethod::Nat | ForwardingMethod::Route)) {
                 let what = "a service that does not translate clients' addresses needs no local addresses";
                 return Err(self.error(said.span(), what, Some("remove them, or forward = \"full-nat\"")));
             }
         }
         let expire = match &service.expire {
-            None => Expire::Never,
+            None => ExpiryPolicy::Never,
             Some(name) => rules::expire(name.get_ref())
                 .ok_or_else(|| self.unknown("way to expire", name, &EXPIRES.map(|(name, _)| name)))?,
         };
         let reuse = match &service.reuse {
-            None => Reuse::default(),
+            None => PortReuse::default(),
             Some(name) => rules::reuse(name.get_ref())
                 .ok_or_else(|| self.unknown("way to reuse ports", name, &REUSES.map(|(name, _)| name)))?,
         };
@@ -263,11 +263,11 @@ impl Reader<'_> {
             for key in keys {
                 // Each service has a list of its own.
                 let room = self.left.list_entries as usize;
-                TooMany::unless_within(local.len() as u64, room)
+                RangeTooLarge::unless_within(local.len() as u64, room)
                     .map_err(|many| self.too_many(span.clone(), text, many, Room::LocalsOfAll))?;
                 self.left.list_entries -= local.len() as u32;
                 if self.lines.services.insert(key, span.clone()).is_some() {
-                    let what = format!("{} is listed twice", rules::Shown(key));
+                    let what = format!("{} is listed twice", rules::ServiceText(key));
                     return Err(self.error(span, what, Some("remove one")));
                 }
                 let backends = self.backends(key, &service.backend)?;
@@ -275,14 +275,14 @@ impl Reader<'_> {
                 let limit = service.limit;
                 // Of a list of both, what is TCP's holds for TCP.
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
-                let reuse = if is_tcp(&key) { reuse } else { Reuse::default() };
+                let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
                 let service =
                     Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, reuse, backends };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {
                     let how = service.forward.map_or("", rules::forward_name);
-                    let what = format!("{} forwards by {how} and lacks {lacks}", rules::Shown(key));
+                    let what = format!("{} forwards by {how} and lacks {lacks}", rules::ServiceText(key));
                     let hint = "add local = [\"ADDRESS-ADDRESS\"], or choose another way to forward: nat, route";
                     return Err(self.error(span, what, Some(hint)));
                 }
@@ -315,12 +315,12 @@ impl Reader<'_> {
         Ok(keys)
     }
 
-    fn backends(&mut self, key: ServiceKey, said: &[Spanned<TextOr<BackendFile>>]) -> Result<Vec<Backend>> {
+    fn backends(&mut self, key: ServiceKey, said: &[Spanned<TextOrTable<BackendFile>>]) -> Result<Vec<Backend>> {
         let mut backends = Vec::new();
         for entry in said {
             let (text, template) = match entry.get_ref() {
-                TextOr::Text(text) => (text, Backend::new(key.address)),
-                TextOr::Table(table) => {
+                TextOrTable::Text(text) => (text, Backend::new(key.address)),
+                TextOrTable::Table(table) => {
                     let weight = table.weight.unwrap_or(1);
                     let limit = table.limit.and_then(NonZeroU32::new);
                     (&table.address, Backend { address: key.address, weight, limit, drain: table.drain })
@@ -342,7 +342,7 @@ impl Reader<'_> {
                 if self.lines.backends.insert((key.address, address), entry.span()).is_some()
                     && backends.iter().any(|known: &Backend| known.address == address)
                 {
-                    let what = format!("{}: backend {address} is listed twice", rules::Shown(key));
+                    let what = format!("{}: backend {address} is listed twice", rules::ServiceText(key));
                     return Err(self.error(entry.span(), what, Some("remove one")));
                 }
                 backends.push(Backend { address, ..template });
@@ -352,8 +352,8 @@ impl Reader<'_> {
         Ok(backends)
     }
 
-    fn too_many(&self, span: Range<usize>, text: &str, many: TooMany, of: Room) -> FileError {
-        let TooMany { count, room } = many;
+    fn too_many(&self, span: Range<usize>, text: &str, many: RangeTooLarge, of: Room) -> FileError {
+        let RangeTooLarge { count, room } = many;
         let (what, hint) = match of {
             Room::Services => ("services", "choose fewer, or raise [room] services, up to 65535"),
             Room::Backends => ("backends", "choose fewer, or raise [room] backends, up to 65535"),

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{self as datapath, Expire, Policy, Reuse, Scheduler, Timeouts};
+use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
-use super::timeouts::Said;
-use crate::message::{BackendOptions, Edit, Forward, Protocol, ServiceKey, ServiceOptions};
+use super::timeouts::TimeoutOverrides;
+use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
 /// next: what of it can be in force is [`Rules::config`].
@@ -19,7 +19,7 @@ pub struct Rules {
     /// Connections at which services that say nothing of it get no more; 0: no limit. See [`Rules::limit_of`].
     pub service_limit: Option<u32>,
     /// Of services without timeouts of their own, over DPVS's.
-    pub timeouts: Said,
+    pub timeouts: TimeoutOverrides,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,14 +27,14 @@ pub struct Service {
     pub key: ServiceKey,
     pub scheduler: Scheduler,
     /// `None` until its first backend decides it.
-    pub forward: Option<Forward>,
+    pub forward: Option<ForwardingMethod>,
     pub local: Vec<IpAddr>,
     /// Connections, of all its backends, at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
-    pub timeouts: Said,
-    pub expire: Expire,
+    pub timeouts: TimeoutOverrides,
+    pub expire: ExpiryPolicy,
     pub sloppy_tcp: bool,
-    pub reuse: Reuse,
+    pub reuse: PortReuse,
     pub backends: Vec<Backend>,
 }
 
@@ -81,33 +81,37 @@ pub fn scheduler_name(scheduler: Scheduler) -> &'static str {
 }
 
 /// Forwarding methods by the names that files have for them.
-pub const FORWARDS: [(&str, Forward); 4] =
-    [("full-nat", Forward::FullNat), ("nat", Forward::Nat), ("route", Forward::Route), ("tunnel", Forward::Tunnel)];
+pub const FORWARDS: [(&str, ForwardingMethod); 4] = [
+    ("full-nat", ForwardingMethod::FullNat),
+    ("nat", ForwardingMethod::Nat),
+    ("route", ForwardingMethod::Route),
+    ("tunnel", ForwardingMethod::Tunnel),
+];
 
-pub fn forward_name(forward: Forward) -> &'static str {
+pub fn forward_name(forward: ForwardingMethod) -> &'static str {
     FORWARDS.iter().find(|(_, known)| *known == forward).map_or("?", |(name, _)| name)
 }
 
 /// When connections end with their backend, by the names that files have for it.
-pub const EXPIRES: [(&str, Expire); 3] =
-    [("never", Expire::Never), ("removed", Expire::Removed), ("quiescent", Expire::Quiescent)];
+pub const EXPIRES: [(&str, ExpiryPolicy); 3] =
+    [("never", ExpiryPolicy::Never), ("removed", ExpiryPolicy::Removed), ("quiescent", ExpiryPolicy::Quiescent)];
 
-pub fn expire(name: &str) -> Option<Expire> {
+pub fn expire(name: &str) -> Option<ExpiryPolicy> {
     EXPIRES.iter().find(|(known, _)| *known == name).map(|(_, expire)| *expire)
 }
 
-pub fn expire_name(expire: Expire) -> &'static str {
+pub fn expire_name(expire: ExpiryPolicy) -> &'static str {
     EXPIRES.iter().find(|(_, known)| *known == expire).map_or("?", |(name, _)| name)
 }
 
 /// Where a connection goes that begins on the ports of one that is over, by the names that files have for it.
-pub const REUSES: [(&str, Reuse); 2] = [("reschedule", Reuse::Reschedule), ("keep", Reuse::Keep)];
+pub const REUSES: [(&str, PortReuse); 2] = [("reschedule", PortReuse::Reschedule), ("keep", PortReuse::Keep)];
 
-pub fn reuse(name: &str) -> Option<Reuse> {
+pub fn reuse(name: &str) -> Option<PortReuse> {
     REUSES.iter().find(|(known, _)| *known == name).map(|(_, reuse)| *reuse)
 }
 
-pub fn reuse_name(reuse: Reuse) -> &'static str {
+pub fn reuse_name(reuse: PortReuse) -> &'static str {
     REUSES.iter().find(|(_, known)| *known == reuse).map_or("?", |(name, _)| name)
 }
 
@@ -120,9 +124,9 @@ pub fn protocol(protocol: Protocol) -> datapath::Protocol {
 
 /// As in files: `tcp 192.0.2.1:80`.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown(pub ServiceKey);
+pub struct ServiceText(pub ServiceKey);
 
-impl fmt::Display for Shown {
+impl fmt::Display for ServiceText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let protocol = match self.0.protocol {
             Protocol::Tcp => "tcp",
@@ -140,10 +144,10 @@ impl Service {
             forward: None,
             local: Vec::new(),
             limit: None,
-            timeouts: Said::default(),
-            expire: Expire::Never,
+            timeouts: TimeoutOverrides::default(),
+            expire: ExpiryPolicy::Never,
             sloppy_tcp: false,
-            reuse: Reuse::default(),
+            reuse: PortReuse::default(),
             backends: Vec::new(),
         }
     }
@@ -152,7 +156,9 @@ impl Service {
     pub fn lacks(&self) -> Option<&'static str> {
         match self.forward {
             None => Some("a backend"),
-            Some(Forward::FullNat | Forward::Tunnel) if self.local.is_empty() => Some("a local address"),
+            Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel) if self.local.is_empty() => {
+                Some("a local address")
+            }
             Some(_) => None,
         }
     }
@@ -163,10 +169,10 @@ impl Service {
             return None;
         }
         let forward = match self.forward? {
-            Forward::FullNat => datapath::Forward::FullNat { local: self.local.clone() },
-            Forward::Nat => datapath::Forward::Nat,
-            Forward::Route => datapath::Forward::Route,
-            Forward::Tunnel => datapath::Forward::Tunnel { local: self.local.clone() },
+            ForwardingMethod::FullNat => datapath::ForwardingMethod::FullNat { local: self.local.clone() },
+            ForwardingMethod::Nat => datapath::ForwardingMethod::Nat,
+            ForwardingMethod::Route => datapath::ForwardingMethod::Route,
+            ForwardingMethod::Tunnel => datapath::ForwardingMethod::Tunnel { local: self.local.clone() },
         };
         let backends = self.backends.iter().map(|backend| datapath::Backend {
             address: backend.address,
@@ -195,17 +201,17 @@ impl Service {
 /// An edit that means nothing here; nothing was changed. The first words are ipvsadm's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    #[error("Service already exists: {}", Shown(*.0))]
+    #[error("Service already exists: {}", ServiceText(*.0))]
     ServiceExists(ServiceKey),
-    #[error("No such service: {}", Shown(*.0))]
+    #[error("No such service: {}", ServiceText(*.0))]
     NoService(ServiceKey),
-    #[error("Destination already exists: {} of service {}", .1, Shown(*.0))]
+    #[error("Destination already exists: {} of service {}", .1, ServiceText(*.0))]
     BackendExists(ServiceKey, SocketAddr),
-    #[error("No such destination: {} of service {}", .1, Shown(*.0))]
+    #[error("No such destination: {} of service {}", .1, ServiceText(*.0))]
     NoBackend(ServiceKey, SocketAddr),
-    #[error("Local address already exists: {} of service {}", .1, Shown(*.0))]
+    #[error("Local address already exists: {} of service {}", .1, ServiceText(*.0))]
     LocalExists(ServiceKey, IpAddr),
-    #[error("No such local address: {} of service {}", .1, Shown(*.0))]
+    #[error("No such local address: {} of service {}", .1, ServiceText(*.0))]
     NoLocal(ServiceKey, IpAddr),
     #[error("there is no scheduler '{0}'")]
     Scheduler(String),
@@ -215,9 +221,9 @@ pub enum EditError {
     Reuse(String),
     #[error("{0} does not belong to a UDP service")]
     OfTcp(&'static str),
-    #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", Shown(*service),
+    #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", ServiceText(*service),
         forward_name(*has), forward_name(*wanted))]
-    Forward { service: ServiceKey, backend: SocketAddr, has: Forward, wanted: Forward },
+    Forward { service: ServiceKey, backend: SocketAddr, has: ForwardingMethod, wanted: ForwardingMethod },
     #[error("{0} is not a port of a destination")]
     Port(SocketAddr),
     #[error("there are {most} {what} already, and there can be no more")]
@@ -259,7 +265,7 @@ impl Rules {
     }
 
     /// Connections at which a service gets no more, in a table that has room for `room`. Where nothing is said of it and
-    /// there are others, three quarters of the table: whoever floods one of them leaves room for the others.
+    /// there are others, three quarters of the table: a flood of one of them leaves room for the others.
     pub fn limit_of(&self, service: &Service, room: u32) -> Option<NonZeroU32> {
         let quota = if self.services.len() > 1 { room - room / 4 } else { 0 };
         NonZeroU32::new(service.limit.or(self.service_limit).unwrap_or(quota))
@@ -282,9 +288,9 @@ impl Rules {
     }
 
     /// Does what one command says, with ipvsadm's meaning.
-    pub fn edit(&mut self, edit: &Edit) -> Result<(), EditError> {
+    pub fn edit(&mut self, edit: &RuleChange) -> Result<(), EditError> {
         match edit {
-            Edit::AddService { service: key, options } => {
+            RuleChange::AddService { service: key, options } => {
                 if self.service(*key).is_some() {
                     return Err(EditError::ServiceExists(*key));
                 }
@@ -293,19 +299,23 @@ impl Rules {
                 service.set(options)?;
                 self.services.push(service);
             }
-            Edit::EditService { service, options } => self.service_mut(*service)?.set(options)?,
-            Edit::DeleteService { service } => {
+            RuleChange::EditService { service, options } => self.service_mut(*service)?.set(options)?,
+            RuleChange::DeleteService { service } => {
                 self.service_mut(*service)?;
                 self.services.retain(|known| known.key != *service);
             }
-            Edit::AddBackend { service, backend, options } => self.service_mut(*service)?.add(*backend, options)?,
-            Edit::EditBackend { service, backend, options } => self.service_mut(*service)?.change(*backend, options)?,
-            Edit::DeleteBackend { service: key, backend } => {
+            RuleChange::AddBackend { service, backend, options } => {
+                self.service_mut(*service)?.add(*backend, options)?;
+            }
+            RuleChange::EditBackend { service, backend, options } => {
+                self.service_mut(*service)?.change(*backend, options)?;
+            }
+            RuleChange::DeleteBackend { service: key, backend } => {
                 let service = self.service_mut(*key)?;
                 service.backend(*backend).ok_or(EditError::NoBackend(*key, *backend))?;
                 service.backends.retain(|known| known.address != *backend);
             }
-            Edit::AddLocal { service: key, address } => {
+            RuleChange::AddLocal { service: key, address } => {
                 let service = self.service_mut(*key)?;
                 if service.local.contains(address) {
                     return Err(EditError::LocalExists(*key, *address));
@@ -313,14 +323,14 @@ impl Rules {
                 room_for_one_more("local addresses of the service", service.local.len(), MOST as usize)?;
                 service.local.push(*address);
             }
-            Edit::DeleteLocal { service: key, address } => {
+            RuleChange::DeleteLocal { service: key, address } => {
                 let service = self.service_mut(*key)?;
                 if !service.local.contains(address) {
                     return Err(EditError::NoLocal(*key, *address));
                 }
                 service.local.retain(|known| known != address);
             }
-            Edit::Timeouts { tcp, tcp_fin, udp } => {
+            RuleChange::Timeouts { tcp, tcp_fin, udp } => {
                 let said = [
                     ("established", tcp),
                     ("fin_wait", tcp_fin),
@@ -332,7 +342,7 @@ impl Rules {
                     let _known = self.timeouts.set(name, Duration::from_secs((*seconds).into()));
                 }
             }
-            Edit::Clear => self.services.clear(),
+            RuleChange::Clear => self.services.clear(),
         }
         Ok(())
     }
@@ -379,7 +389,7 @@ impl Service {
         }
         room_for_one_more("destinations of the service", self.backends.len(), datapath::MAX_BACKENDS)?;
         let forward = if self.backends.is_empty() {
-            options.forward.or(self.forward).unwrap_or(Forward::Route)
+            options.forward.or(self.forward).unwrap_or(ForwardingMethod::Route)
         } else {
             self.may_forward(address, options.forward)?
         };
@@ -393,7 +403,7 @@ impl Service {
     fn change(&mut self, address: SocketAddr, options: &BackendOptions) -> Result<(), EditError> {
         let key = self.key;
         let forward = match &self.backends[..] {
-            [only] if only.address == address => options.forward.or(self.forward).unwrap_or(Forward::Route),
+            [only] if only.address == address => options.forward.or(self.forward).unwrap_or(ForwardingMethod::Route),
             _ => self.may_forward(address, options.forward)?,
         };
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
@@ -402,8 +412,12 @@ impl Service {
         Ok(())
     }
 
-    fn may_forward(&self, backend: SocketAddr, wanted: Option<Forward>) -> Result<Forward, EditError> {
-        let has = self.forward.unwrap_or(Forward::Route);
+    fn may_forward(
+        &self,
+        backend: SocketAddr,
+        wanted: Option<ForwardingMethod>,
+    ) -> Result<ForwardingMethod, EditError> {
+        let has = self.forward.unwrap_or(ForwardingMethod::Route);
         match wanted {
             Some(wanted) if wanted != has => Err(EditError::Forward { service: self.key, backend, has, wanted }),
             _ => Ok(has),
@@ -434,21 +448,21 @@ mod tests {
         ServiceKey { protocol: Protocol::Tcp, address: address.parse().unwrap() }
     }
 
-    fn add_service(address: &str) -> Edit {
-        Edit::AddService { service: key(address), options: ServiceOptions::default() }
+    fn add_service(address: &str) -> RuleChange {
+        RuleChange::AddService { service: key(address), options: ServiceOptions::default() }
     }
 
-    fn add_backend(address: &str, forward: Option<Forward>) -> Edit {
+    fn add_backend(address: &str, forward: Option<ForwardingMethod>) -> RuleChange {
         let options = BackendOptions { forward, ..BackendOptions::default() };
-        Edit::AddBackend { service: key("192.0.2.1:80"), backend: address.parse().unwrap(), options }
+        RuleChange::AddBackend { service: key("192.0.2.1:80"), backend: address.parse().unwrap(), options }
     }
 
-    fn local(address: &str) -> Edit {
-        Edit::AddLocal { service: key("192.0.2.1:80"), address: address.parse().unwrap() }
+    fn local(address: &str) -> RuleChange {
+        RuleChange::AddLocal { service: key("192.0.2.1:80"), address: address.parse().unwrap() }
     }
 
     #[track_caller]
-    fn rules(edits: &[Edit]) -> Rules {
+    fn rules(edits: &[RuleChange]) -> Rules {
         let mut rules = Rules::default();
         edits.iter().for_each(|edit| rules.edit(edit).unwrap());
         rules
@@ -456,8 +470,11 @@ mod tests {
 
     #[test]
     fn a_service_comes_into_force_when_nothing_lacks() {
-        let edits =
-            [add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", Some(Forward::FullNat)), local("198.51.100.1")];
+        let edits = [
+            add_service("192.0.2.1:80"),
+            add_backend("10.0.0.1:80", Some(ForwardingMethod::FullNat)),
+            local("198.51.100.1"),
+        ];
         let lacks = |count| rules(&edits[..count]).services[0].lacks();
         assert_eq!([lacks(1), lacks(2), lacks(3)], [Some("a backend"), Some("a local address"), None]);
         assert_eq!(rules(&edits[..2]).config(ROOM).services, []);
@@ -466,7 +483,7 @@ mod tests {
         assert_eq!(config.services[0].scheduler, Scheduler::WeightedLeastConnections);
         assert_eq!(
             config.services[0].forward,
-            datapath::Forward::FullNat { local: vec!["198.51.100.1".parse().unwrap()] }
+            datapath::ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] }
         );
         // In DPVS's order, too.
         let other = rules(&[edits[0].clone(), edits[2].clone(), edits[1].clone()]);
@@ -483,15 +500,21 @@ mod tests {
         let address = "198.51.100.1".parse().unwrap();
         let refused = [
             (add_service("192.0.2.1:80"), EditError::ServiceExists(service)),
-            (Edit::DeleteService { service: other }, EditError::NoService(other)),
-            (Edit::EditService { service: other, options: ServiceOptions::default() }, EditError::NoService(other)),
-            (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),
-            (Edit::AddBackend { service: other, backend: one, options: options.clone() }, EditError::NoService(other)),
-            (Edit::EditBackend { service, backend: two, options }, EditError::NoBackend(service, two)),
-            (Edit::DeleteBackend { service, backend: two }, EditError::NoBackend(service, two)),
-            (Edit::DeleteLocal { service, address }, EditError::NoLocal(service, address)),
+            (RuleChange::DeleteService { service: other }, EditError::NoService(other)),
             (
-                Edit::EditService {
+                RuleChange::EditService { service: other, options: ServiceOptions::default() },
+                EditError::NoService(other),
+            ),
+            (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),
+            (
+                RuleChange::AddBackend { service: other, backend: one, options: options.clone() },
+                EditError::NoService(other),
+            ),
+            (RuleChange::EditBackend { service, backend: two, options }, EditError::NoBackend(service, two)),
+            (RuleChange::DeleteBackend { service, backend: two }, EditError::NoBackend(service, two)),
+            (RuleChange::DeleteLocal { service, address }, EditError::NoLocal(service, address)),
+            (
+                RuleChange::EditService {
                     service,
                     options: ServiceOptions {
                         scheduler: Some("nq".into()),
@@ -511,23 +534,23 @@ mod tests {
     #[test]
     fn a_service_forwards_in_one_way() {
         let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);
-        assert_eq!(rules.services[0].forward, Some(Forward::Route));
-        let error = rules.edit(&add_backend("10.0.0.2:80", Some(Forward::Nat))).unwrap_err();
+        assert_eq!(rules.services[0].forward, Some(ForwardingMethod::Route));
+        let error = rules.edit(&add_backend("10.0.0.2:80", Some(ForwardingMethod::Nat))).unwrap_err();
         assert_eq!(
             error.to_string(),
             "service tcp 192.0.2.1:80 forwards by route, and one service forwards in one way: 10.0.0.2:80 cannot have nat"
         );
-        let change = |forward| Edit::EditBackend {
+        let change = |forward| RuleChange::EditBackend {
             service: key("192.0.2.1:80"),
             backend: "10.0.0.1:80".parse().unwrap(),
             options: BackendOptions { forward: Some(forward), weight: Some(7), limit: Some(3) },
         };
         // As long as it is the only one.
-        rules.edit(&change(Forward::Nat)).unwrap();
+        rules.edit(&change(ForwardingMethod::Nat)).unwrap();
         rules.edit(&add_backend("10.0.0.2:80", None)).unwrap();
-        assert!(rules.edit(&change(Forward::Route)).is_err());
+        assert!(rules.edit(&change(ForwardingMethod::Route)).is_err());
         let service = &rules.services[0];
-        assert_eq!((service.forward, service.backends[0].weight), (Some(Forward::Nat), 7));
+        assert_eq!((service.forward, service.backends[0].weight), (Some(ForwardingMethod::Nat), 7));
         assert_eq!(service.backends[0].limit, NonZeroU32::new(3));
     }
 
@@ -553,10 +576,10 @@ mod tests {
         let add = |address: &str| {
             [
                 add_service(address),
-                Edit::AddBackend {
+                RuleChange::AddBackend {
                     service: key(address),
                     backend: "10.0.0.1:80".parse().unwrap(),
-                    options: BackendOptions { forward: Some(Forward::Nat), ..BackendOptions::default() },
+                    options: BackendOptions { forward: Some(ForwardingMethod::Nat), ..BackendOptions::default() },
                 },
             ]
         };
@@ -565,7 +588,7 @@ mod tests {
         add("192.0.2.2:80").iter().for_each(|edit| rules.edit(edit).unwrap());
         assert_eq!(limits(&rules), [750, 750]);
         rules.service_limit = Some(20);
-        let limit = |limit| Edit::EditService {
+        let limit = |limit| RuleChange::EditService {
             service: key("192.0.2.1:80"),
             options: ServiceOptions { limit: Some(limit), ..ServiceOptions::default() },
         };
@@ -577,13 +600,13 @@ mod tests {
 
     #[test]
     fn timeouts_are_those_of_the_service_then_those_of_all_then_the_defaults() {
-        let set = Edit::Timeouts { tcp: 100, tcp_fin: 0, udp: 50 };
+        let set = RuleChange::Timeouts { tcp: 100, tcp_fin: 0, udp: 50 };
         let options = ServiceOptions { timeout: Some(30), scheduler: Some("rr".into()), ..ServiceOptions::default() };
         let edits = [
             add_service("192.0.2.1:80"),
             add_backend("10.0.0.1:80", None),
             set,
-            Edit::EditService { service: key("192.0.2.1:80"), options },
+            RuleChange::EditService { service: key("192.0.2.1:80"), options },
         ];
         let seconds = |count: usize| rules(&edits[..count]).config(ROOM).services[0].timeouts.established.as_secs();
         assert_eq!([seconds(2), seconds(3), seconds(4)], [90, 100, 30]);

@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{Policy, Reuse, Unhandled};
+use rig_datapath::balancer::{Policy, PortReuse, UnhandledPolicy};
 
 use super::*;
-use crate::message::{Forward, Protocol, ServiceKey};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey};
 
 fn parse(text: &str) -> Settings {
     Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
@@ -61,7 +61,7 @@ fn a_file_says_what_it_looks_like() {
     assert_eq!(eighth.backends[7].address, "192.168.6.107:80".parse().unwrap());
     assert_eq!(eighth.timeouts.established, Duration::from_secs(120));
     assert_eq!(config.services[9].timeouts.udp_normal, Duration::from_secs(10));
-    assert_eq!(config.policy, Policy { fragments: Unhandled::Pass, ..Policy::default() });
+    assert_eq!(config.policy, Policy { fragments: UnhandledPolicy::Pass, ..Policy::default() });
 }
 
 #[test]
@@ -82,12 +82,12 @@ fn what_is_of_tcp_alone_holds_for_the_tcp_services_of_a_list() {
     let settings =
         parse("[[service]]\nlisten = ['udp 192.0.2.1:53', 'tcp 192.0.2.1:53']\nreuse = 'keep'\nsloppy_tcp = true");
     let held = settings.rules.services.iter().map(|service| (service.key.protocol, service.reuse, service.sloppy_tcp));
-    let expected = [(Protocol::Udp, Reuse::Reschedule, false), (Protocol::Tcp, Reuse::Keep, true)];
+    let expected = [(Protocol::Udp, PortReuse::Reschedule, false), (Protocol::Tcp, PortReuse::Keep, true)];
     assert_eq!(held.collect::<Vec<_>>(), expected);
     // What runs since before this was told goes on.
     let text = "[[service]]\nlisten = 'udp 192.0.2.1:53'\nreuse = 'keep'";
     let kept = Settings::parse("kept", text, Completeness::Optional).unwrap();
-    assert_eq!(kept.rules.services[0].reuse, Reuse::Reschedule);
+    assert_eq!(kept.rules.services[0].reuse, PortReuse::Reschedule);
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn changes_are_told_one_by_one() {
     new.services[1].local.pop();
     new.services[8].timeouts.set_main(rig_datapath::balancer::Protocol::Udp, Duration::from_secs(20));
     new.services.push(Service::new(ServiceKey { protocol: Protocol::Tcp, address: "192.0.2.9:443".parse().unwrap() }));
-    new.policy.fragments = Unhandled::Drop;
+    new.policy.fragments = UnhandledPolicy::Drop;
     new.policy.strays = None;
     assert_eq!(
         changes(&old, &new),
@@ -298,10 +298,10 @@ fn changes_are_told_one_by_one() {
     );
 }
 
-fn said() -> impl Strategy<Value = Said> {
-    let names: Vec<&str> = Said::names().collect();
+fn said() -> impl Strategy<Value = TimeoutOverrides> {
+    let names: Vec<&str> = TimeoutOverrides::names().collect();
     proptest::collection::vec((proptest::sample::select(names), 1_000_u64..2_592_000_000), 0..4).prop_map(|list| {
-        let mut said = Said::default();
+        let mut said = TimeoutOverrides::default();
         for (name, ms) in list {
             assert!(said.set(name, Duration::from_millis(ms)));
         }
@@ -329,10 +329,10 @@ prop_compose! {
         service.scheduler = SCHEDULERS[scheduler].1;
         service.forward = forward.map(|forward| FORWARDS[forward].1);
         if service.forward.is_none() && !backends.is_empty() {
-            service.forward = Some(Forward::FullNat);
+            service.forward = Some(ForwardingMethod::FullNat);
         }
-        let keeps_port = matches!(service.forward, Some(Forward::Route | Forward::Tunnel));
-        if !matches!(service.forward, Some(Forward::Nat | Forward::Route)) {
+        let keeps_port = matches!(service.forward, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel));
+        if !matches!(service.forward, Some(ForwardingMethod::Nat | ForwardingMethod::Route)) {
             service.local = local.into_iter().map(|n| match v6 {
                 true => [0xfd01, 0, 0, 0, 0, 0, 0, n.into()].into(),
                 false => IpAddr::from([198, 51, 100, n]),
@@ -374,7 +374,7 @@ prop_compose! {
             next.address.set_ip(if next.address.is_ipv4() { [203, 0, 113, 1].into() } else { [0xfd02, 0, 0, 0, 0, 0, 0, 1].into() });
             services.insert(1, Service { key: next, ..first });
         }
-        let unhandled = |pass: bool| if pass { Unhandled::Pass } else { Unhandled::Drop };
+        let unhandled = |pass: bool| if pass { UnhandledPolicy::Pass } else { UnhandledPolicy::Drop };
         let mut settings = Settings {
             rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into) },
             ..Settings::default()

@@ -21,9 +21,9 @@ const FIELDS: [Field; 9] = [
 
 /// The timeouts that are said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Said([Option<Duration>; FIELDS.len()]);
+pub struct TimeoutOverrides([Option<Duration>; FIELDS.len()]);
 
-impl Said {
+impl TimeoutOverrides {
     pub fn names() -> impl Iterator<Item = &'static str> {
         FIELDS.iter().map(|(name, _)| *name)
     }
@@ -38,7 +38,7 @@ impl Said {
         field.is_some()
     }
 
-    /// What ipvsadm calls a service's timeout, or that of a protocol: see `Said::main_name`.
+    /// What ipvsadm calls a service's timeout, or that of a protocol: see `TimeoutOverrides::main_name`.
     pub fn set_main(&mut self, protocol: Protocol, timeout: Duration) {
         let _known = self.set(Self::main_name(protocol), timeout);
     }

@@ -5,14 +5,14 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Expire, Policy, Reuse, Sizes, Unhandled};
+use rig_datapath::balancer::{ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
-use super::{HandOver, Said, Settings, Workers};
-use crate::message::{Forward, Protocol};
+use super::{HandOver, Settings, TimeoutOverrides, Workers};
+use crate::message::{ForwardingMethod, Protocol};
 
 pub(super) fn settings(settings: &Settings) -> String {
     // Writing into a string does not fail.
@@ -63,7 +63,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     let Policy { fragments, options, strays } = settings.rules.policy;
     let passed = [("fragments", fragments), ("options", options)];
-    let passed = passed.into_iter().filter(|(_, unhandled)| *unhandled == Unhandled::Pass);
+    let passed = passed.into_iter().filter(|(_, unhandled)| *unhandled == UnhandledPolicy::Pass);
     let passed = passed.map(|(name, _)| (name, quoted("pass")));
     let strays =
         (strays != Policy::default().strays).then(|| ("strays", strays.map_or(0, NonZeroU32::get).to_string()));
@@ -81,7 +81,7 @@ fn table<'a>(out: &mut String, name: &str, entries: impl Iterator<Item = (&'a st
     Ok(())
 }
 
-fn spans(said: &Said) -> impl Iterator<Item = (&'static str, String)> {
+fn spans(said: &TimeoutOverrides) -> impl Iterator<Item = (&'static str, String)> {
     said.said().map(|(name, timeout)| (name, format!("\"{}\"", Span(timeout))))
 }
 
@@ -104,20 +104,20 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         writeln!(out, "forward = \"{}\"", forward_name(forward))?;
     }
     // One that was made by commands may have some that it does not use.
-    if !service.local.is_empty() && !matches!(service.forward, Some(Forward::Nat | Forward::Route)) {
+    if !service.local.is_empty() && !matches!(service.forward, Some(ForwardingMethod::Nat | ForwardingMethod::Route)) {
         let local: Vec<String> = shorten(&service.local).iter().map(|text| quoted(text)).collect();
         list(out, "local", &local)?;
     }
     if let Some(limit) = service.limit {
         writeln!(out, "limit = {limit}")?;
     }
-    if service.expire != Expire::Never {
+    if service.expire != ExpiryPolicy::Never {
         writeln!(out, "expire = \"{}\"", expire_name(service.expire))?;
     }
     if service.sloppy_tcp {
         writeln!(out, "sloppy_tcp = true")?;
     }
-    if service.reuse != Reuse::default() {
+    if service.reuse != PortReuse::default() {
         writeln!(out, "reuse = {}", quoted(reuse_name(service.reuse)))?;
     }
     if !service.timeouts.is_empty() {

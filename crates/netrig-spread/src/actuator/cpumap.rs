@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_datapath::steer::{Options, Processing, Steer, SteerReading};
-use rig_spread::{Abilities, EntrySeen};
+use rig_datapath::steer::{CpuCounters, Options, Steer, SteerReading};
+use rig_spread::{Abilities, EntryObservation};
 use rig_stats::units::counted;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool;
@@ -15,7 +15,7 @@ use rig_sys::netdev::{Features, Questions};
 use rig_sys::netlink::Netlink;
 
 use super::queues::Queues;
-use super::{Actuator, Device, Kind, Placing};
+use super::{Actuator, Device, EntryMove, Kind};
 
 /// Some milliseconds of a CPU's work.
 const QUEUE: u32 = 2048;
@@ -90,7 +90,7 @@ impl CpuMap {
         Ok(Self { steer, queues: watched, strict, before: now.clone(), now, told: (0, Instant::now()) })
     }
 
-    fn between(&self, cpu: u32) -> (Processing, Processing) {
+    fn between(&self, cpu: u32) -> (CpuCounters, CpuCounters) {
         let of = |steered: &SteerReading| steered.cpus.get(cpu as usize).copied().unwrap_or_default();
         (of(&self.before), of(&self.now))
     }
@@ -124,7 +124,7 @@ impl Actuator for CpuMap {
         Ok(steered.buckets.iter().map(|bucket| (!bucket.waits).then_some(bucket.cpu)).collect())
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
         let online = match CpuSet::online() {
             Ok(online) => online,
             Err(error) => {
@@ -132,8 +132,8 @@ impl Actuator for CpuMap {
                 return placings.iter().map(|_| bail!("{words}")).collect();
             }
         };
-        let mut put = |placing: &Placing| {
-            let Placing { entry, cpu } = *placing;
+        let mut put = |placing: &EntryMove| {
+            let EntryMove { entry, cpu } = *placing;
             let Some(bucket) = self.now.buckets.get_mut(entry) else { bail!("there is no entry {entry}") };
             if !online.contains(cpu) {
                 bail!("CPU {cpu} is offline");
@@ -150,15 +150,15 @@ impl Actuator for CpuMap {
         placings.iter().map(&mut put).collect()
     }
 
-    fn seen(&mut self, _: &Reading, _: &Reading) -> Vec<EntrySeen> {
+    fn seen(&mut self, _: &Reading, _: &Reading) -> Vec<EntryObservation> {
         // What could not be read is seen the next time.
         let now = self.steer.read().unwrap_or_else(|_| self.now.clone());
         self.before = std::mem::replace(&mut self.now, now);
         let pairs = self.before.buckets.iter().zip(&self.now.buckets);
-        let seen = pairs.map(|(before, now)| EntrySeen {
+        let seen = pairs.map(|(before, now)| EntryObservation {
             packets: now.packets.saturating_sub(before.packets),
             bytes: now.bytes.saturating_sub(before.bytes),
-            ..EntrySeen::default()
+            ..EntryObservation::default()
         });
         seen.collect()
     }
@@ -203,8 +203,8 @@ impl Actuator for CpuMap {
         self.queues.are_intact()
     }
 
-    fn before(&self) -> super::Before {
+    fn before(&self) -> super::SavedState {
         // The program goes with this process.
-        super::Before::Nothing { interface: self.queues.device().name.clone() }
+        super::SavedState::Nothing { interface: self.queues.device().name.clone() }
     }
 }

@@ -23,19 +23,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen, Order};
+use rig_spread::{Abilities, EntryObservation, Order};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netns::{NetNs, Sysfs};
 use serde::{Deserialize, Serialize};
 
 use self::cpumap::CpuMap;
 use self::napi::Threads;
-use self::observe::Observed;
+use self::observe::QueueObservation;
 pub(crate) use self::receiver::spreads;
-use self::rps::Masks;
+use self::rps::RpsMasks;
 use self::rss::Table;
 
-pub use self::probe::{Probed, Prospect, probe};
+pub use self::probe::{PossibleActuator, ProbeReport, probe};
 
 /// The kinds that there are, the most preferred first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
@@ -194,7 +194,7 @@ impl Device {
 
 /// One entry's way to another CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Placing {
+pub(crate) struct EntryMove {
     pub entry: usize,
     pub cpu: u32,
 }
@@ -213,10 +213,10 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     fn placed(&self) -> anyhow::Result<Vec<Option<u32>>>;
 
     /// Puts entries onto CPUs: what came of each.
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>>;
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>>;
 
     /// What entries did between two readings.
-    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen>;
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntryObservation>;
 
     /// What receiving for others cost the CPUs that receive, where it is another one than that of the entry.
     fn distributing(&self, before: &Reading, after: &Reading, cpu: u32) -> Duration;
@@ -259,21 +259,21 @@ pub(crate) trait Actuator: fmt::Debug + Send {
     /// Whether what it has taken is still there: an interface goes down, or its queues become others.
     fn is_intact(&self) -> bool;
 
-    /// As it was before, for whoever puts it back.
-    fn before(&self) -> Before;
+    /// As it was before, for the process that puts it back.
+    fn before(&self) -> SavedState;
 }
 
 /// What an interface had before it was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub(crate) enum Before {
-    Napi(napi::Before),
-    Rps(rps::Before),
-    Rss(rss::Before),
+pub(crate) enum SavedState {
+    Napi(napi::SavedState),
+    Rps(rps::SavedState),
+    Rss(rss::SavedState),
     Nothing { interface: String },
 }
 
-impl Before {
+impl SavedState {
     pub(crate) fn interface(&self) -> &str {
         match self {
             Self::Napi(before) => &before.interface,
@@ -299,7 +299,7 @@ impl Before {
 
 /// Why an interface cannot have a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Lack {
+pub struct UnsupportedKind {
     pub kind: Kind,
     pub why: String,
 }
@@ -308,10 +308,15 @@ pub struct Lack {
 ///
 /// # Errors
 /// Why it cannot have it; it is left as it was.
-pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Box<dyn Actuator>, Lack> {
+pub(crate) fn take(
+    kind: Kind,
+    device: &Device,
+    receive: &Arc<Receive>,
+    first: u32,
+) -> Result<Box<dyn Actuator>, UnsupportedKind> {
     // Switching offloads of a link that is down and back again would be two changes of it, each a reason to try once more.
     if !device.has_carrier() {
-        return Err(Lack { kind, why: device.without_queues() });
+        return Err(UnsupportedKind { kind, why: device.without_queues() });
     }
     let taken = match kind {
         Kind::Napi => Threads::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
@@ -319,20 +324,25 @@ pub(crate) fn take(kind: Kind, device: &Device, receive: &Arc<Receive>, first: u
         Kind::Cpumap | Kind::CpumapBounded => {
             CpuMap::take(device, receive, first, kind == Kind::Cpumap).map(|taken| Box::new(taken) as Box<dyn Actuator>)
         }
-        Kind::Rps => Masks::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
-        Kind::Observe => Observed::of(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Rps => RpsMasks::take(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
+        Kind::Observe => QueueObservation::of(device, receive, first).map(|taken| Box::new(taken) as Box<dyn Actuator>),
     };
-    taken.map_err(|error| Lack { kind, why: rig_cli::exit::in_words(&error) })
+    taken.map_err(|error| UnsupportedKind { kind, why: rig_cli::exit::in_words(&error) })
 }
 
 /// What an interface was taken by, and why not by the kinds before.
-pub(crate) type Chosen = (Box<dyn Actuator>, Vec<Lack>);
+pub(crate) type ActuatorChoice = (Box<dyn Actuator>, Vec<UnsupportedKind>);
 
 /// Takes an interface by the first of these kinds that it can have, and says why not by those before.
 ///
 /// # Errors
 /// When it can have none.
-pub(crate) fn choose(kinds: &[Kind], device: &Device, receive: &Arc<Receive>, first: u32) -> Result<Chosen, Vec<Lack>> {
+pub(crate) fn choose(
+    kinds: &[Kind],
+    device: &Device,
+    receive: &Arc<Receive>,
+    first: u32,
+) -> Result<ActuatorChoice, Vec<UnsupportedKind>> {
     let mut lacks = Vec::new();
     for &kind in kinds {
         match take(kind, device, receive, first) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen};
+use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::napi::{self, Napi};
@@ -14,7 +14,7 @@ use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
 use super::queues::Queues;
-use super::{Actuator, Device, Kind, Placing};
+use super::{Actuator, Device, EntryMove, Kind};
 
 const THREADED: &str = "threaded";
 /// Packets of a poll that leaves some in the queue (NAPI_POLL_WEIGHT).
@@ -28,12 +28,12 @@ pub(super) struct Threads {
     in_place: bool,
     /// Packets and polls of each queue between the last two readings.
     done: Vec<(u64, u64)>,
-    before: Before,
+    before: SavedState,
 }
 
 /// What the interface had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Before {
+pub(crate) struct SavedState {
     pub(super) interface: String,
     /// Whether threads polled it already.
     threaded: bool,
@@ -52,7 +52,7 @@ impl Threads {
         napi::may_place()?;
         let threaded =
             device.sysfs.read(&device.name, THREADED).context("there are no such threads before Linux 5.12")?;
-        let mut before = Before {
+        let mut before = SavedState {
             interface: device.name.clone(),
             threaded: threaded != "0",
             threads: Vec::new(),
@@ -74,7 +74,7 @@ impl Threads {
         }
     }
 
-    fn begin(device: &Device, receive: &Arc<Receive>, first: u32, before: &Before) -> anyhow::Result<Self> {
+    fn begin(device: &Device, receive: &Arc<Receive>, first: u32, before: &SavedState) -> anyhow::Result<Self> {
         if before.switched_gro {
             ethtool::set(&device.ns, &device.name, Offload::Gro, true)?;
         }
@@ -128,8 +128,8 @@ impl Actuator for Threads {
         self.threads.iter().map(cpu).collect()
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
-        let put = |placing: &Placing| {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
+        let put = |placing: &EntryMove| {
             if self.in_place && placing.entry < self.queues.len() {
                 return Ok(());
             }
@@ -139,7 +139,7 @@ impl Actuator for Threads {
         placings.iter().map(put).collect()
     }
 
-    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen> {
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntryObservation> {
         self.done = self.queues.polls(before, after);
         self.queues.seen(before, after, true)
     }
@@ -152,7 +152,7 @@ impl Actuator for Threads {
         self.queues.polled_by(reading)
     }
 
-    /// Who polls a queue goes on until it is empty, and then gives it up: nobody else polls it meanwhile, so that packets stay in
+    /// The CPU that polls a queue goes on until it is empty, and then gives it up: no other polls it meanwhile, so that packets stay in
     /// order.
     fn poll_in_place(&mut self, in_place: bool) -> anyhow::Result<()> {
         if in_place == self.in_place {
@@ -160,7 +160,7 @@ impl Actuator for Threads {
         }
         let Device { ns, sysfs, name } = self.queues.device();
         if in_place {
-            // The kernel waits for each thread to find its queue empty, and lets nobody change the interface meanwhile.
+            // The kernel waits for each thread to find its queue empty, and lets no process change the interface meanwhile.
             let never_empty =
                 |(packets, polls): &(u64, u64)| *polls > 0 && *packets as f64 >= *polls as f64 * WHOLE * 0.9;
             if let Some(queue) = self.done.iter().position(never_empty) {
@@ -193,12 +193,12 @@ impl Actuator for Threads {
             && (self.in_place || now.iter().zip(&self.threads).all(|(now, thread)| now.thread == Some(*thread)))
     }
 
-    fn before(&self) -> super::Before {
-        super::Before::Napi(self.before.clone())
+    fn before(&self) -> super::SavedState {
+        super::SavedState::Napi(self.before.clone())
     }
 }
 
-impl Before {
+impl SavedState {
     pub(super) fn restore(&self, ns: &NetNs) -> anyhow::Result<()> {
         let mut first = Ok(());
         let mut keep = |outcome: rig_sys::Result<()>| {

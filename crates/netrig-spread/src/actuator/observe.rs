@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use anyhow::bail;
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen};
+use rig_spread::{Abilities, EntryObservation};
 
 use super::queues::Queues;
-use super::{Actuator, Device, Kind, Placing};
+use super::{Actuator, Device, EntryMove, Kind};
 
 #[derive(Debug)]
-pub(super) struct Observed {
+pub(super) struct QueueObservation {
     queues: Queues,
     polled_by: Vec<Option<u32>>,
 }
 
-impl Observed {
+impl QueueObservation {
     pub(super) fn of(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
         let queues = Queues::watch(device, receive, first)?;
         Ok(Self { polled_by: vec![None; queues.len()], queues })
     }
 }
 
-impl Actuator for Observed {
+impl Actuator for QueueObservation {
     fn kind(&self) -> Kind {
         Kind::Observe
     }
@@ -50,11 +50,11 @@ impl Actuator for Observed {
         Ok(self.polled_by.clone())
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
         placings.iter().map(|_| bail!("nothing is moved where it is only looked at")).collect()
     }
 
-    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen> {
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntryObservation> {
         self.polled_by = self.queues.polled_by(after);
         self.queues.seen(before, after, true)
     }
@@ -71,7 +71,7 @@ impl Actuator for Observed {
         self.queues.are_intact()
     }
 
-    fn before(&self) -> super::Before {
-        super::Before::Nothing { interface: self.queues.device().name.clone() }
+    fn before(&self) -> super::SavedState {
+        super::SavedState::Nothing { interface: self.queues.device().name.clone() }
     }
 }

@@ -10,11 +10,11 @@ use rig_sys::netns::NetNs;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Device, Kind, Lack, cpumap, rss};
+use super::{Device, Kind, UnsupportedKind, cpumap, rss};
 
 /// A kind that an interface could have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Prospect {
+pub struct PossibleActuator {
     pub kind: Kind,
     /// What can be moved by itself; 0 where nothing is moved.
     pub entries: u32,
@@ -28,16 +28,16 @@ pub struct Prospect {
 
 /// What could move an interface's receive work, and what could not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Probed {
+pub struct ProbeReport {
     pub interface: String,
     /// The most preferred first.
-    pub prospects: Vec<Prospect>,
-    pub lacks: Vec<Lack>,
+    pub prospects: Vec<PossibleActuator>,
+    pub lacks: Vec<UnsupportedKind>,
     /// Why some packets may not come by its receive queues, so that most kinds do not see them.
     pub past_queues: Option<String>,
 }
 
-impl Probed {
+impl ProbeReport {
     /// Whether anything could be moved.
     pub fn can_move(&self) -> bool {
         self.prospects.iter().any(|prospect| prospect.entries > 0)
@@ -48,13 +48,13 @@ impl Probed {
 ///
 /// # Errors
 /// When there is none of this name.
-pub fn probe(interface: &str) -> anyhow::Result<Probed> {
+pub fn probe(interface: &str) -> anyhow::Result<ProbeReport> {
     let ns = NetNs::of_current_thread()?;
     Netlink::open(&ns)?
         .index(interface)
         .with_context(|| format!("there is no interface {interface} in this network namespace: see `ip link`"))?;
     let device = Device { sysfs: Arc::new(ns.sysfs()?), ns: Arc::new(ns), name: interface.to_owned() };
-    let mut probed = Probed {
+    let mut probed = ProbeReport {
         interface: interface.to_owned(),
         prospects: Vec::new(),
         lacks: Vec::new(),
@@ -62,14 +62,14 @@ pub fn probe(interface: &str) -> anyhow::Result<Probed> {
     };
     for kind in Kind::ALL {
         match entries(kind, &device) {
-            Ok(entries) => probed.prospects.push(Prospect {
+            Ok(entries) => probed.prospects.push(PossibleActuator {
                 kind,
                 entries: entries as u32,
                 order: kind.order(),
                 preferred: Kind::PREFERRED.contains(&kind),
                 told: kind.told().to_owned(),
             }),
-            Err(error) => probed.lacks.push(Lack { kind, why: rig_cli::exit::in_words(&error) }),
+            Err(error) => probed.lacks.push(UnsupportedKind { kind, why: rig_cli::exit::in_words(&error) }),
         }
     }
     Ok(probed)

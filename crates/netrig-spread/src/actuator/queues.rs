@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rig_datapath::receive::{Queue, Reading, Receive};
-use rig_spread::EntrySeen;
+use rig_spread::EntryObservation;
 use rig_sys::napi::{self, Napi};
 
 use super::Device;
@@ -61,8 +61,8 @@ impl Queues {
     }
 
     /// What they did between two readings; with what polling them cost, where that is all that they cost.
-    pub(super) fn seen(&self, before: &Reading, after: &Reading, with_cost: bool) -> Vec<EntrySeen> {
-        let between = |(before, after): (&Queue, &Queue)| EntrySeen {
+    pub(super) fn seen(&self, before: &Reading, after: &Reading, with_cost: bool) -> Vec<EntryObservation> {
+        let between = |(before, after): (&Queue, &Queue)| EntryObservation {
             packets: after.packets.saturating_sub(before.packets),
             bytes: 0,
             cost: with_cost.then(|| after.time.saturating_sub(before.time)),

@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen};
+use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netns::{NetNs, Sysfs};
 use serde::{Deserialize, Serialize};
 
 use super::queues::Queues;
-use super::{Actuator, Device, Kind, Placing};
+use super::{Actuator, Device, EntryMove, Kind};
 
 #[derive(Debug)]
-pub(super) struct Masks {
+pub(super) struct RpsMasks {
     queues: Queues,
-    before: Before,
+    before: SavedState,
 }
 
 /// What the interface had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Before {
+pub(crate) struct SavedState {
     pub(super) interface: String,
     /// As the kernel writes them, by queue.
     masks: Vec<String>,
@@ -43,7 +43,7 @@ fn cpus_of(mask: &str) -> CpuSet {
     CpuSet::new((0..).zip(words).flat_map(bits))
 }
 
-impl Masks {
+impl RpsMasks {
     /// Takes the masks of the interface's queues.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Masks {
         if switched_gro {
             ethtool::set(&device.ns, &device.name, Offload::Gro, true)?;
         }
-        let mut before = Before { interface: device.name.clone(), masks: Vec::new(), switched_gro };
+        let mut before = SavedState { interface: device.name.clone(), masks: Vec::new(), switched_gro };
         let taken = Queues::watch(device, receive, first).and_then(|queues| {
             for queue in 0..queues.len() {
                 let why = "the kernel is built without CONFIG_RPS, or the queue is of another kind";
@@ -81,7 +81,7 @@ impl Masks {
     }
 }
 
-impl Actuator for Masks {
+impl Actuator for RpsMasks {
     fn kind(&self) -> Kind {
         Kind::Rps
     }
@@ -113,9 +113,9 @@ impl Actuator for Masks {
         (0..self.queues.len()).map(cpu).collect()
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
         let (sysfs, name) = self.sysfs();
-        let put = |placing: &Placing| {
+        let put = |placing: &EntryMove| {
             if placing.entry >= self.queues.len() {
                 bail!("there is no entry {}", placing.entry);
             }
@@ -128,7 +128,7 @@ impl Actuator for Masks {
         placings.iter().map(put).collect()
     }
 
-    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen> {
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntryObservation> {
         self.queues.seen(before, after, false)
     }
 
@@ -149,12 +149,12 @@ impl Actuator for Masks {
         self.queues.are_intact()
     }
 
-    fn before(&self) -> super::Before {
-        super::Before::Rps(self.before.clone())
+    fn before(&self) -> super::SavedState {
+        super::SavedState::Rps(self.before.clone())
     }
 }
 
-impl Before {
+impl SavedState {
     pub(super) fn restore(&self, ns: &NetNs) -> anyhow::Result<()> {
         let mut first = Ok(());
         let mut keep = |outcome: rig_sys::Result<()>| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use rig_datapath::receive::{Reading, Receive};
-use rig_spread::{Abilities, EntrySeen};
+use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
 use rig_sys::napi::{self, Napi};
 use rig_sys::netlink::Netlink;
@@ -17,7 +17,7 @@ use rig_sys::rss;
 use serde::{Deserialize, Serialize};
 
 use super::queues::Queues;
-use super::{Actuator, Device, Kind, Placing};
+use super::{Actuator, Device, EntryMove, Kind};
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -27,12 +27,12 @@ pub(super) struct Table {
     table: Vec<u32>,
     /// By the CPU that a queue's interrupt comes to.
     queue_on: BTreeMap<u32, u32>,
-    before: Before,
+    before: SavedState,
 }
 
 /// What the interface had.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Before {
+pub(crate) struct SavedState {
     pub(super) interface: String,
     /// Empty for the driver's own.
     table: Vec<u32>,
@@ -71,7 +71,7 @@ fn queues_by_cpu(napis: &[Napi], cpu_of: impl Fn(u32) -> Option<CpuSet>) -> anyh
     Ok(queue_on)
 }
 
-/// What the kernel makes where nobody has said anything (ethtool_rxfh_indir_default).
+/// The kernel's own table, where none was set (ethtool_rxfh_indir_default).
 fn is_default(table: &[u32], queues: usize) -> bool {
     (0..).zip(table).all(|(entry, &queue): (usize, _)| queue as usize == entry % queues.max(1))
 }
@@ -80,10 +80,10 @@ fn is_default(table: &[u32], queues: usize) -> bool {
 fn placed_in(
     table: &[u32],
     queue_on: &BTreeMap<u32, u32>,
-    placings: &[Placing],
+    placings: &[EntryMove],
 ) -> (Vec<u32>, Vec<anyhow::Result<()>>) {
     let mut new = table.to_vec();
-    let put = |placing: &Placing| {
+    let put = |placing: &EntryMove| {
         let Some(queue) = new.get_mut(placing.entry) else { bail!("there is no entry {}", placing.entry) };
         let cpus = || CpuSet::new(queue_on.keys().copied());
         let found = queue_on.get(&placing.cpu);
@@ -97,7 +97,7 @@ fn placed_in(
 }
 
 /// Each entry's share of what its queue did: the device counts by queue.
-fn shared(by_queue: &[EntrySeen], table: &[u32]) -> Vec<EntrySeen> {
+fn shared(by_queue: &[EntryObservation], table: &[u32]) -> Vec<EntryObservation> {
     let mut entries = vec![0_u64; by_queue.len()];
     for &queue in table {
         if let Some(entries) = entries.get_mut(queue as usize) {
@@ -107,15 +107,15 @@ fn shared(by_queue: &[EntrySeen], table: &[u32]) -> Vec<EntrySeen> {
     let mut nth = vec![0_u64; by_queue.len()];
     let share = |&queue: &u32| {
         let at = queue as usize;
-        let Some(whole) = by_queue.get(at) else { return EntrySeen::default() };
+        let Some(whole) = by_queue.get(at) else { return EntryObservation::default() };
         let of = entries[at].max(1);
         // The sum is the queue's.
         let extra = u64::from(nth[at] < whole.packets % of);
         nth[at] += 1;
-        EntrySeen {
+        EntryObservation {
             packets: whole.packets / of + extra,
             cost: whole.cost.map(|cost| cost / of as u32),
-            ..EntrySeen::default()
+            ..EntryObservation::default()
         }
     };
     table.iter().map(share).collect()
@@ -156,7 +156,7 @@ impl Table {
         // Whether it may be written, before anything is.
         device.ns.run(|| rss::set(index, &device.name, &table))?.context("its driver does not take a table")?;
         let own = is_default(&table, queues.len());
-        let before = Before { interface: device.name.clone(), table: if own { Vec::new() } else { table.clone() } };
+        let before = SavedState { interface: device.name.clone(), table: if own { Vec::new() } else { table.clone() } };
         Ok(Self { queues, index, table, queue_on, before })
     }
 }
@@ -191,7 +191,7 @@ impl Actuator for Table {
         Ok(table.into_iter().map(cpu_of).collect())
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
         let (new, mut outcomes) = placed_in(&self.table, &self.queue_on, placings);
         if new == self.table {
             return outcomes;
@@ -210,7 +210,7 @@ impl Actuator for Table {
         outcomes
     }
 
-    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntrySeen> {
+    fn seen(&mut self, before: &Reading, after: &Reading) -> Vec<EntryObservation> {
         shared(&self.queues.seen(before, after, true), &self.table)
     }
 
@@ -226,12 +226,12 @@ impl Actuator for Table {
         self.queues.are_intact() && queues_by_cpu(self.queues.napis(), cpu_of).is_ok_and(|now| now == self.queue_on)
     }
 
-    fn before(&self) -> super::Before {
-        super::Before::Rss(self.before.clone())
+    fn before(&self) -> super::SavedState {
+        super::SavedState::Rss(self.before.clone())
     }
 }
 
-impl Before {
+impl SavedState {
     pub(super) fn restore(&self, ns: &NetNs) -> anyhow::Result<()> {
         let index = Netlink::open(ns)?.index(&self.interface)?;
         Ok(ns.run(|| rss::set(index, &self.interface, &self.table))??)
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn entries_are_put_onto_cpus_by_their_queues() {
         let queue_on = BTreeMap::from([(2, 0), (0, 1)]);
-        let placings = [(0, 0), (3, 2), (1, 5), (9, 0)].map(|(entry, cpu)| Placing { entry, cpu });
+        let placings = [(0, 0), (3, 2), (1, 5), (9, 0)].map(|(entry, cpu)| EntryMove { entry, cpu });
         let (table, outcomes) = placed_in(&[0, 1, 0, 1], &queue_on, &placings);
         assert_eq!(table, [1, 1, 0, 0]);
         let words: Vec<_> = outcomes.iter().map(|outcome| outcome.as_ref().map_err(ToString::to_string)).collect();
@@ -282,12 +282,15 @@ mod tests {
 
     #[test]
     fn what_a_queue_did_is_shared_among_its_entries() {
-        let queue =
-            |packets, micros| EntrySeen { packets, cost: Some(Duration::from_micros(micros)), ..EntrySeen::default() };
+        let queue = |packets, micros| EntryObservation {
+            packets,
+            cost: Some(Duration::from_micros(micros)),
+            ..EntryObservation::default()
+        };
         let shares = shared(&[queue(7, 30), queue(5, 9)], &[0, 0, 1, 0]);
         assert_eq!(shares.iter().map(|share| share.packets).collect::<Vec<_>>(), [3, 2, 5, 2]);
         assert_eq!(shares[0].cost, Some(Duration::from_micros(10)));
-        assert_eq!(shared(&[queue(7, 30)], &[3]), [EntrySeen::default()]);
+        assert_eq!(shared(&[queue(7, 30)], &[3]), [EntryObservation::default()]);
     }
 
     #[test]

@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rig_cli::exit::{Exit, Failure, in_words};
 use rig_datapath::receive::{Reading, Receive};
-use rig_service::{Counters, End, Refusal, Replies, Service, Watched};
+use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service};
 use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::netlink::{Event as Change, Netlink};
 use rig_sys::netns::{NetNs, Sysfs};
 use tracing::{error, info, warn};
 
-use super::keep::Kept;
+use super::keep::SavedInterfaces;
 use super::log::Log;
 use super::losses::Losses;
 use super::machine::online;
-use super::port::{Port, Told};
+use super::port::{LogEvents, Port};
 use super::record::Record;
 use super::{TEXT, introduction};
-use crate::actuator::{Device, Lack, choose};
-use crate::message::{CpuLoad, Happened, Own, Received, Reply, Request, Status, Waiting};
+use crate::actuator::{Device, UnsupportedKind, choose};
+use crate::message::{CpuLoad, LogEvent, ReceiveCounts, Reply, Request, SpreaderUsage, Status, WaitingInterface};
 use crate::metrics;
-use crate::settings::{Changes, Rule, Settings};
+use crate::settings::{Rule, SettingChanges, Settings};
 
 /// While nothing is received.
 const IDLE: Duration = Duration::from_millis(100);
@@ -55,14 +55,14 @@ pub(super) struct Engine {
     source: Source,
     settings: Settings,
     /// What was said while it runs, by interface.
-    said: BTreeMap<String, Changes>,
+    said: BTreeMap<String, SettingChanges>,
     ns: Arc<NetNs>,
     sysfs: Arc<Sysfs>,
     net: NamespaceCounters,
     receive: Arc<Receive>,
-    kept: Kept,
+    kept: SavedInterfaces,
     ports: BTreeMap<String, Port>,
-    waiting: BTreeMap<String, Vec<Lack>>,
+    waiting: BTreeMap<String, Vec<UnsupportedKind>>,
     /// Interfaces that could be had and were not, and why.
     failed: BTreeMap<String, String>,
     losses: Losses,
@@ -92,7 +92,12 @@ impl Engine {
     ///
     /// # Errors
     /// Where nothing can be counted.
-    pub(super) fn start(settings: Settings, source: Source, kept: Kept, records: Option<PathBuf>) -> Result<Self> {
+    pub(super) fn start(
+        settings: Settings,
+        source: Source,
+        kept: SavedInterfaces,
+        records: Option<PathBuf>,
+    ) -> Result<Self> {
         let ns = Arc::new(NetNs::of_current_thread()?);
         let receive = Arc::new(Receive::attach()?);
         let reading = receive.read(0)?;
@@ -135,19 +140,19 @@ impl Engine {
         self.ports.keys().map(String::as_str)
     }
 
-    pub(super) fn waiting(&self) -> &BTreeMap<String, Vec<Lack>> {
+    pub(super) fn waiting(&self) -> &BTreeMap<String, Vec<UnsupportedKind>> {
         &self.waiting
     }
 
-    fn tell(&mut self, interface: &str, what: Happened) {
-        if let Happened::Said(words) = &what {
+    fn tell(&mut self, interface: &str, what: LogEvent) {
+        if let LogEvent::Said(words) = &what {
             info!("{interface}: {words}");
         }
         let at = self.now();
         self.log.add(interface, at, what);
     }
 
-    fn tell_all(&mut self, interface: &str, told: Told) {
+    fn tell_all(&mut self, interface: &str, told: LogEvents) {
         for what in told {
             self.tell(interface, what);
         }
@@ -191,7 +196,7 @@ impl Engine {
                 if self.waiting.get(name) != Some(&lacks) {
                     let why: Vec<String> = lacks.iter().map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
                     self.waiting.insert(name.to_owned(), lacks);
-                    self.tell(name, Happened::Said(format!("not taken. {}", why.join(". "))));
+                    self.tell(name, LogEvent::Said(format!("not taken. {}", why.join(". "))));
                 }
                 return;
             }
@@ -227,7 +232,7 @@ impl Engine {
                 let _ = self.kept.give_back(index);
                 let why = in_words(&error);
                 self.failed.insert(name.to_owned(), why.clone());
-                self.tell(name, Happened::Said(format!("not taken: {why}")));
+                self.tell(name, LogEvent::Said(format!("not taken: {why}")));
             }
         }
     }
@@ -240,7 +245,7 @@ impl Engine {
             Ok(()) => format!("left: {why}"),
             Err(error) => format!("released: {why}; not everything could be put back: {}", in_words(&error)),
         };
-        self.tell(name, Happened::Said(words));
+        self.tell(name, LogEvent::Said(words));
     }
 
     fn read(&self) -> Result<Reading> {
@@ -282,7 +287,7 @@ impl Engine {
             }
         }
         for (name, words) in failed {
-            self.tell(&name, Happened::Said(words));
+            self.tell(&name, LogEvent::Said(words));
         }
     }
 
@@ -294,11 +299,11 @@ impl Engine {
         self.configure(|port| port.learn_receiver() || others);
         let mut told = Vec::new();
         for (name, port) in &mut self.ports {
-            let received = self.losses.interface(name).map(|counted| Received {
+            let received = self.losses.interface(name).map(|counted| ReceiveCounts {
                 packets: counted.rx_packets,
                 bytes: counted.rx_bytes,
                 dropped: counted.rx_dropped,
-                ..Received::default()
+                ..ReceiveCounts::default()
             });
             told.extend(port.roll(over, received).map(|what| (name.clone(), what)));
         }
@@ -324,7 +329,7 @@ impl Engine {
         }
     }
 
-    fn set(&mut self, interface: &str, changes: &Changes) -> Result<Vec<String>> {
+    fn set(&mut self, interface: &str, changes: &SettingChanges) -> Result<Vec<String>> {
         let now = self.now();
         let Some(port) = self.ports.get_mut(interface) else {
             let taken: Vec<&str> = self.ports.keys().map(String::as_str).collect();
@@ -338,7 +343,7 @@ impl Engine {
         let status = port.status(now);
         let said = self.said.entry(interface.to_owned()).or_default();
         *said = said.with(changes);
-        self.tell(interface, Happened::Said("other settings are requested".into()));
+        self.tell(interface, LogEvent::Said("other settings are requested".into()));
         let mut lines = Vec::new();
         if status.differences.is_empty() {
             lines.push(format!("{interface}: in force as requested, until the spreader ends"));
@@ -388,13 +393,13 @@ impl Engine {
     }
 
     /// Interfaces that it was told to take and has not.
-    fn not_taken(&self) -> Vec<Waiting> {
-        let lacking = self.waiting.iter().map(|(interface, lacks)| Waiting {
+    fn not_taken(&self) -> Vec<WaitingInterface> {
+        let lacking = self.waiting.iter().map(|(interface, lacks)| WaitingInterface {
             interface: interface.clone(),
             lacks: lacks.clone(),
             why: None,
         });
-        let because = |interface: &str, why: &str| Waiting {
+        let because = |interface: &str, why: &str| WaitingInterface {
             interface: interface.to_owned(),
             lacks: Vec::new(),
             why: Some(why.to_owned()),
@@ -425,7 +430,7 @@ impl Engine {
             interfaces: self.ports.values().map(|port| port.status(now)).collect(),
             waiting: self.not_taken(),
             cpus: self.busy.iter().enumerate().map(cpu).filter(|load| online.contains(load.cpu)).collect(),
-            own: Own {
+            own: SpreaderUsage {
                 cpu_ns: own_cpu_ns(),
                 looks: self.own.looks,
                 longest_look_ns: self.own.longest.as_nanos() as u64,
@@ -439,7 +444,7 @@ impl Service for Engine {
     type Request = Request;
     type Reply = Reply;
 
-    const WATCHES: Option<Watched> = Some(Watched {
+    const WATCHES: Option<KernelEventFilter> = Some(KernelEventFilter {
         what: "links",
         concerns: |change| !matches!(change, Change::Neighbor { .. } | Change::Route { .. }),
     });
@@ -545,8 +550,8 @@ fn counters(status: &Status) -> Counters {
 ///
 /// # Errors
 /// Always.
-pub(super) fn lacking(waiting: &BTreeMap<String, Vec<Lack>>) -> Result<()> {
-    let words = |(name, lacks): (&String, &Vec<Lack>)| {
+pub(super) fn lacking(waiting: &BTreeMap<String, Vec<UnsupportedKind>>) -> Result<()> {
+    let words = |(name, lacks): (&String, &Vec<UnsupportedKind>)| {
         let lacks: Vec<String> = lacks.iter().map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
         format!("{name}: {}", lacks.join("; "))
     };

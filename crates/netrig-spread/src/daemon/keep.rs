@@ -1,4 +1,4 @@
-//! What interfaces had before they were taken, in a file, because whoever puts it back may be another process: a guard, which
+//! What interfaces had before they were taken, in a file, because the process that puts it back may be another: a guard, which
 //! sees that this one was killed, or the next spreader.
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 use rig_sys::netlink::Netlink;
@@ -15,26 +15,26 @@ use rig_sys::process::in_own_session;
 use serde::{Deserialize, Serialize};
 use tracing::{error, warn};
 
-use crate::actuator::Before;
+use crate::actuator::SavedState;
 use crate::instance::{self, BEFORE};
 
 /// An interface that was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Taken {
+struct TakenInterface {
     /// Its number, by which another one of its name is known.
     index: u32,
-    before: Before,
+    before: SavedState,
 }
 
 /// All that is to be put back.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct SavedInterfaces {
     /// None of a spreader whose namespace goes with it.
     files: Option<ServiceFiles>,
-    taken: Vec<Taken>,
+    taken: Vec<TakenInterface>,
 }
 
-impl Kept {
+impl SavedInterfaces {
     pub(super) fn new(files: Option<ServiceFiles>) -> Self {
         Self { files, taken: Vec::new() }
     }
@@ -49,9 +49,9 @@ impl Kept {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn add(&mut self, index: u32, before: Before) -> Result<()> {
+    pub(super) fn add(&mut self, index: u32, before: SavedState) -> Result<()> {
         self.taken.retain(|taken| taken.index != index);
-        self.taken.push(Taken { index, before });
+        self.taken.push(TakenInterface { index, before });
         self.write()
     }
 
@@ -62,8 +62,8 @@ impl Kept {
     pub(super) fn give_back(&mut self, index: u32) -> Result<()> {
         let (one, others) = std::mem::take(&mut self.taken).into_iter().partition(|taken| taken.index == index);
         self.taken = others;
-        let one: Vec<Taken> = one;
-        let outcome = one.iter().try_for_each(Taken::put_back);
+        let one: Vec<TakenInterface> = one;
+        let outcome = one.iter().try_for_each(TakenInterface::put_back);
         self.write()?;
         outcome
     }
@@ -98,7 +98,7 @@ impl Kept {
     }
 }
 
-impl Taken {
+impl TakenInterface {
     /// The interface may be gone, and another one have its name.
     fn put_back(&self) -> Result<()> {
         let netlink = Netlink::here()?;
@@ -117,7 +117,7 @@ impl Taken {
 /// Puts back what another spreader of this namespace has left, which was killed together with its guard. To be called with
 /// the lock held.
 pub(super) fn put_back_of_others(files: &ServiceFiles) {
-    let mut kept = Kept::recall(files);
+    let mut kept = SavedInterfaces::recall(files);
     if kept.taken.is_empty() {
         return;
     }
@@ -148,6 +148,6 @@ pub(crate) fn guard() -> Result<Exit, Failure> {
     let files = instance::files().or_exit(Exit::Failed)?;
     // The next spreader puts it back itself.
     let Ok(_lock) = files.lock(instance::taken) else { return Ok(Exit::Done) };
-    let failed = Kept::recall(&files).give_back_all();
+    let failed = SavedInterfaces::recall(&files).give_back_all();
     Ok(if failed.is_empty() { Exit::Done } else { Exit::Failed })
 }

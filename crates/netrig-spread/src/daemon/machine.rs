@@ -12,7 +12,7 @@ use crate::actuator::Device;
 /// # Errors
 /// Where the kernel does not tell which there are.
 pub(super) fn machine(device: &Device) -> rig_sys::Result<Machine> {
-    let cpu = |standing: rig_sys::cpu::Standing| Cpu {
+    let cpu = |standing: rig_sys::cpu::CpuTopology| Cpu {
         number: standing.cpu,
         numa_node: standing.node,
         core: standing.core,

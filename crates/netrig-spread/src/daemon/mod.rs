@@ -16,12 +16,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_service::{Started, http, serve, serve_on_stdio};
 use rig_sys::netlink::Netlink;
 
 use self::engine::{Engine, Source, lacking};
-use self::keep::Kept;
+use self::keep::SavedInterfaces;
 pub(crate) use self::keep::guard;
 use crate::instance::{self, SPREADER};
 use crate::settings::{Pattern, Rule, Settings};
@@ -56,7 +56,7 @@ pub(crate) fn run(run: Run) -> Result<Exit, Failure> {
     let ended = serve(&files, instance::taken, |_| {
         keep::put_back_of_others(&files);
         guard = Some(keep::start_guard().or_exit(Exit::Failed)?);
-        start(settings, source, Kept::new(Some(files.clone())), run.records)
+        start(settings, source, SavedInterfaces::new(Some(files.clone())), run.records)
     });
     // It sees the end of its input, and that nothing is left to put back.
     if let Some(mut guard) = guard {
@@ -72,11 +72,16 @@ pub(crate) fn run_on_stdio(metrics: Option<SocketAddr>, records: Option<PathBuf>
         let mut settings = Settings::parse(TEXT, text)?;
         settings.metrics = metrics.or(settings.metrics);
         exist(&settings)?;
-        start(settings, Source::Text, Kept::new(None), records)
+        start(settings, Source::Text, SavedInterfaces::new(None), records)
     })
 }
 
-fn start(settings: Settings, source: Source, kept: Kept, records: Option<PathBuf>) -> Result<Started<Engine>, Failure> {
+fn start(
+    settings: Settings,
+    source: Source,
+    kept: SavedInterfaces,
+    records: Option<PathBuf>,
+) -> Result<Started<Engine>, Failure> {
     let metrics = settings.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let only_named = settings.rules.iter().all(|rule| rule.name.is_name());
     let service = Engine::start(settings, source, kept, records).or_exit(Exit::Lacking)?;

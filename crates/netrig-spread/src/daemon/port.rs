@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rig_datapath::receive::Reading;
-use rig_spread::{Abilities, Config, CpuSeen, Event, Move, Observation, Standing, State, carry_over, plan};
+use rig_spread::{
+    Abilities, Config, CpuObservation, Event, LastingDifference, Move, Observation, State, carry_over, plan,
+};
 
 use super::losses::Losses;
 use super::machine::machine;
 use super::record::Record;
-use crate::actuator::{Actuator, Device, Lack, Placing, spreads};
-use crate::message::{Cpu, Entry, Happened, Interface, Moves, PastQueues, Received};
+use crate::actuator::{Actuator, Device, EntryMove, UnsupportedKind, spreads};
+use crate::message::{Cpu, Entry, Interface, LogEvent, Moves, PastQueues, ReceiveCounts};
 use crate::settings::Rule;
 
 /// An interface that was taken.
@@ -21,11 +23,11 @@ pub(super) struct Port {
     /// The place of its first queue in readings.
     pub(super) first: u32,
     pub(super) actuator: Box<dyn Actuator>,
-    pub(super) lacks: Vec<Lack>,
+    pub(super) lacks: Vec<UnsupportedKind>,
     pub(super) rule: Rule,
     config: Config,
     state: State,
-    standing: Vec<Standing>,
+    standing: Vec<LastingDifference>,
     totals: Totals,
     /// Those of a second ago, and how long that is.
     before: Totals,
@@ -55,7 +57,7 @@ const NEARLY_ALL: f64 = 0.9;
 struct Totals {
     entries: Vec<EntryTotals>,
     cpus: BTreeMap<u32, CpuTotals>,
-    received: Received,
+    received: ReceiveCounts,
     moves: Moves,
 }
 
@@ -85,7 +87,7 @@ struct Rates {
 }
 
 /// Things that happened, for the log.
-pub(super) type Told = Vec<Happened>;
+pub(super) type LogEvents = Vec<LogEvent>;
 
 impl Port {
     /// With all entries where the policy wants them without load.
@@ -97,10 +99,10 @@ impl Port {
         index: u32,
         first: u32,
         actuator: Box<dyn Actuator>,
-        lacks: Vec<Lack>,
+        lacks: Vec<UnsupportedKind>,
         rule: Rule,
         now: Duration,
-    ) -> anyhow::Result<(Self, Told)> {
+    ) -> anyhow::Result<(Self, LogEvents)> {
         let receiver_spreads = spreads(&device);
         let abilities = Abilities { receiver_spreads, ..actuator.abilities() };
         let config = Config::new(&rule.settings, rule.tuning, machine(&device)?, abilities);
@@ -130,7 +132,7 @@ impl Port {
             polled_by: Vec::new(),
             told_past: false,
         };
-        let mut told = vec![Happened::Said(port.words())];
+        let mut told = vec![LogEvent::Said(port.words())];
         port.place_all(&mut told, now);
         Ok((port, told))
     }
@@ -155,15 +157,15 @@ impl Port {
         self.record = Some(record.begin(&self.config, &self.state));
     }
 
-    fn place_all(&mut self, told: &mut Told, now: Duration) {
+    fn place_all(&mut self, told: &mut LogEvents, now: Duration) {
         let mut refused = Vec::new();
-        let placings: Vec<Placing> =
-            self.state.table.iter().enumerate().map(|(entry, &cpu)| Placing { entry, cpu }).collect();
+        let placings: Vec<EntryMove> =
+            self.state.table.iter().enumerate().map(|(entry, &cpu)| EntryMove { entry, cpu }).collect();
         for (placing, outcome) in placings.iter().zip(self.actuator.apply(&placings)) {
             if let Err(error) = outcome {
                 self.totals.moves.failed += 1;
                 refused.push(placing.entry);
-                told.push(Happened::Failed {
+                told.push(LogEvent::Failed {
                     entry: Some(placing.entry as u32),
                     to: placing.cpu,
                     why: rig_cli::exit::in_words(&error),
@@ -205,10 +207,10 @@ impl Port {
     }
 
     /// Looks at what was done between two readings, and moves what has to move.
-    pub(super) fn look(&mut self, before: &Reading, after: &Reading, losses: &Losses, now: Duration) -> Told {
+    pub(super) fn look(&mut self, before: &Reading, after: &Reading, losses: &Losses, now: Duration) -> LogEvents {
         let seen = self.observe(before, after, losses);
-        let mut told = Told::new();
-        told.extend(self.actuator.said().map(Happened::Said));
+        let mut told = LogEvents::new();
+        told.extend(self.actuator.said().map(LogEvent::Said));
         if self.config.abilities.entries == 0 {
             return told;
         }
@@ -229,13 +231,13 @@ impl Port {
             if let Event::Undone { moves, .. } = &event {
                 self.totals.moves.undone += u64::from(*moves);
             }
-            told.push(Happened::Event(event));
+            told.push(LogEvent::Event(event));
         }
         told
     }
 
     /// Switches threads off or on; then the kernel puts them anywhere, and all are placed anew.
-    fn poll_in_place(&mut self, in_place: bool, told: &mut Told, now: Duration) {
+    fn poll_in_place(&mut self, in_place: bool, told: &mut LogEvents, now: Duration) {
         match self.actuator.poll_in_place(in_place) {
             Ok(()) => {
                 self.in_place = in_place;
@@ -247,7 +249,7 @@ impl Port {
             }
             Err(error) => {
                 let words = rig_cli::exit::in_words(&error);
-                told.push(Happened::Said(format!("threads could not be switched: {words}")));
+                told.push(LogEvent::Said(format!("threads could not be switched: {words}")));
                 self.state = std::mem::take(&mut self.state).polled_as_before(self.in_place, now);
                 if let Some(record) = &mut self.record {
                     record.polled(self.in_place, now);
@@ -256,12 +258,12 @@ impl Port {
         }
     }
 
-    fn carry_out(&mut self, moves: &[Move], told: &mut Told) {
-        let of_entries: Vec<(&Move, Placing)> = moves
+    fn carry_out(&mut self, moves: &[Move], told: &mut LogEvents) {
+        let of_entries: Vec<(&Move, EntryMove)> = moves
             .iter()
-            .filter_map(|moved| Some((moved, Placing { entry: moved.entry? as usize, cpu: moved.to })))
+            .filter_map(|moved| Some((moved, EntryMove { entry: moved.entry? as usize, cpu: moved.to })))
             .collect();
-        let placings: Vec<Placing> = of_entries.iter().map(|(_, placing)| *placing).collect();
+        let placings: Vec<EntryMove> = of_entries.iter().map(|(_, placing)| *placing).collect();
         for ((moved, placing), outcome) in of_entries.iter().zip(self.actuator.apply(&placings)) {
             match outcome {
                 Ok(()) => {
@@ -270,7 +272,7 @@ impl Port {
                     if let Some(entry) = self.totals.entries.get_mut(placing.entry) {
                         entry.moves += 1;
                     }
-                    told.push(Happened::Moved(**moved));
+                    told.push(LogEvent::Moved(**moved));
                 }
                 Err(error) => {
                     self.totals.moves.failed += 1;
@@ -279,13 +281,13 @@ impl Port {
                         record.failed(moved.entry);
                     }
                     let why = rig_cli::exit::in_words(&error);
-                    told.push(Happened::Failed { entry: moved.entry, to: moved.to, why });
+                    told.push(LogEvent::Failed { entry: moved.entry, to: moved.to, why });
                 }
             }
         }
         // Where packets come first is the kernel's choice: no actuator moves it.
         for moved in moves.iter().filter(|moved| moved.entry.is_none()) {
-            told.push(Happened::Moved(*moved));
+            told.push(LogEvent::Moved(*moved));
         }
     }
 
@@ -329,7 +331,7 @@ impl Port {
             // A CPU without a moment's rest, on which packets were handled, never found its queue empty.
             let standing_queue = busy >= over.mul_f64(0.99) && distributing + processing > over.mul_f64(0.05);
             let packets = received.get(&cpu).copied().filter(|_| self.in_place).unwrap_or_default();
-            cpus.push(CpuSeen {
+            cpus.push(CpuObservation {
                 number: cpu,
                 packets,
                 distributing,
@@ -371,9 +373,9 @@ impl Port {
     }
 
     /// A second is over. Says so once, when most packets came past the queues.
-    pub(super) fn roll(&mut self, over: Duration, received: Option<Received>) -> Option<Happened> {
+    pub(super) fn roll(&mut self, over: Duration, received: Option<ReceiveCounts>) -> Option<LogEvent> {
         if let Some(received) = received {
-            if self.totals.received == Received::default() {
+            if self.totals.received == ReceiveCounts::default() {
                 // What it had before it was taken is no rate of now.
                 self.before.received = received;
             }
@@ -421,7 +423,7 @@ impl Port {
             return None;
         }
         let why = self.device.past_queues();
-        Some(Happened::Said(format!("packets come past its receive queues, which nothing here sees or moves: {why}")))
+        Some(LogEvent::Said(format!("packets come past its receive queues, which nothing here sees or moves: {why}")))
     }
 
     /// When to look again.
@@ -487,7 +489,7 @@ impl Port {
             moves: Moves { hurried: self.actuator.hurried(), ..self.totals.moves.clone() },
             entries: self.totals.entries.iter().enumerate().map(entry).collect(),
             cpus: self.config.machine.cpus.iter().filter(|cpu| cpu.online).map(cpu).collect(),
-            received: Received { packets_per_s, bits_per_s, dropped_per_s, ..self.totals.received },
+            received: ReceiveCounts { packets_per_s, bits_per_s, dropped_per_s, ..self.totals.received },
             past_queues: self
                 .rates
                 .past

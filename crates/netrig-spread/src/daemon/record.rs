@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use rig_spread::trace::{Line, Seen, write};
+use rig_spread::trace::{Line, TraceStep, write};
 use rig_spread::{Config, Observation, State};
 use tracing::error;
 
@@ -48,7 +48,7 @@ impl Record {
     }
 
     pub(super) fn seen(&mut self, now: Duration, observation: &Observation) {
-        self.line(&Line::Seen(Seen { now, observation: observation.clone() }));
+        self.line(&Line::Seen(TraceStep { now, observation: observation.clone() }));
     }
 
     pub(super) fn failed(&mut self, entry: Option<u32>) {

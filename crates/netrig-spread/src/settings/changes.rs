@@ -47,30 +47,30 @@ impl fmt::Display for SchedulingMode {
 /// A value, or `any`: as if nothing had been said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Wish<T> {
-    Any(Any),
+pub enum SettingChange<T> {
+    Any(AnyKeyword),
     This(T),
 }
 
 /// The word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Any {
+pub enum AnyKeyword {
     #[serde(rename = "any")]
     Any,
 }
 
-impl<T: FromStr<Err: fmt::Display>> FromStr for Wish<T> {
+impl<T: FromStr<Err: fmt::Display>> FromStr for SettingChange<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
-            "any" => Ok(Self::Any(Any::Any)),
+            "any" => Ok(Self::Any(AnyKeyword::Any)),
             text => text.parse().map(Self::This).map_err(|error| format!("neither 'any' nor a value: {error}")),
         }
     }
 }
 
-impl<T> Wish<T> {
+impl<T> SettingChange<T> {
     /// What is asked for after this was said.
     fn value(&self) -> Option<&T> {
         match self {
@@ -83,7 +83,7 @@ impl<T> Wish<T> {
 /// What is to be another than before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Args)]
 #[serde(default, deny_unknown_fields)]
-pub struct Changes {
+pub struct SettingChanges {
     /// static-vmq: all on the base CPU; static-vrss: spread for good; dynamic: as many CPUs as the load needs
     #[arg(long, visible_alias = "VrssQueueSchedulingMode", value_name = "MODE")]
     pub mode: Option<SchedulingMode>,
@@ -101,13 +101,13 @@ pub struct Changes {
     pub independent_host_spreading: Option<bool>,
     /// The CPU that all is on when one will do; any: one that suits [default: any]
     #[arg(long, visible_alias = "BaseProcessorNumber", value_name = "CPU")]
-    pub base: Option<Wish<u32>>,
+    pub base: Option<SettingChange<u32>>,
     /// The CPUs that may be used, e.g. 1-3,6; any: all, one thread of each core, none that is isolated [default: any]
     #[arg(long, value_name = "LIST")]
-    pub cpus: Option<Wish<CpuSet>>,
+    pub cpus: Option<SettingChange<CpuSet>>,
 }
 
-impl Changes {
+impl SettingChanges {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -129,7 +129,7 @@ impl Changes {
     }
 }
 
-impl Changes {
+impl SettingChanges {
     /// These, and what is said after them.
     #[must_use]
     pub fn with(&self, later: &Self) -> Self {

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-pub use changes::{Any, Changes, SchedulingMode, Wish};
+pub use changes::{AnyKeyword, SchedulingMode, SettingChange, SettingChanges};
 pub use pattern::Pattern;
 use rig_cli::forms::OneOrMany;
 use rig_cli::mistakes::{self, FileError};
@@ -71,16 +71,16 @@ impl Rule {
 /// The letter of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Letter {
+struct SettingsFile {
     metrics: Option<Spanned<String>>,
     tick: Option<Spanned<Span>>,
     #[serde(default)]
-    interface: Vec<Spanned<InterfaceLetter>>,
+    interface: Vec<Spanned<InterfaceSection>>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct InterfaceLetter {
+struct InterfaceSection {
     name: Spanned<String>,
     actuator: Option<Spanned<OneOrMany<String>>>,
     #[serde(alias = "VrssQueueSchedulingMode")]
@@ -110,7 +110,7 @@ impl Settings {
     /// As [`load`](Self::load).
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let source = Source { file, text };
-        let letter: Letter = source.read()?;
+        let letter: SettingsFile = source.read()?;
         let wrong = |span, what: String, hint: Option<&str>| source.error(span, what, hint);
         let mut settings = Self::default();
         if let Some(metrics) = &letter.metrics {
@@ -145,14 +145,14 @@ impl Settings {
             if let Some(said) = &letter.actuator {
                 rule.actuators = actuators(said.as_ref()).map_err(|what| wrong(said.span(), what, None))?;
             }
-            let changes = Changes {
+            let changes = SettingChanges {
                 mode: letter.mode,
                 max_queue_pairs: letter.max_queue_pairs,
                 min_queue_pairs: letter.min_queue_pairs,
                 exclude_primary: letter.exclude_primary,
                 independent_host_spreading: letter.independent_host_spreading,
-                base: letter.base.map(Wish::This),
-                cpus: letter.cpus.map(Wish::This),
+                base: letter.base.map(SettingChange::This),
+                cpus: letter.cpus.map(SettingChange::This),
             };
             rule.settings = changes.over(&rule.settings);
             rule.settings.check().map_err(|error| wrong(span, error.to_string(), None))?;

@@ -80,12 +80,12 @@ fn mistakes_name_their_line_and_the_next_step() {
 
 #[test]
 fn any_takes_back_what_was_said() {
-    let said = |text: &str| serde_json::from_str::<Changes>(text).unwrap();
+    let said = |text: &str| serde_json::from_str::<SettingChanges>(text).unwrap();
     let set = said(r#"{ "base": 3, "cpus": "1-3" }"#);
     assert_eq!(said(&serde_json::to_string(&set).unwrap()), set);
     let before = set.over(&rig_spread::Settings::default());
     assert_eq!((before.base, before.cpus.clone()), (Some(3), Some(vec![1, 2, 3])));
-    let nothing = Changes::default().over(&before);
+    let nothing = SettingChanges::default().over(&before);
     assert_eq!(nothing, before);
     let any = said(r#"{ "base": "any", "cpus": "any" }"#);
     assert_eq!(said(&serde_json::to_string(&any).unwrap()), any);
@@ -93,8 +93,8 @@ fn any_takes_back_what_was_said() {
     // What is said later counts.
     assert_eq!(set.with(&any), any);
     assert_eq!(any.with(&set), set);
-    assert_eq!(set.with(&Changes::default()), set);
-    assert!("4".parse::<Wish<u32>>().is_ok() && "some".parse::<Wish<u32>>().is_err());
+    assert_eq!(set.with(&SettingChanges::default()), set);
+    assert!("4".parse::<SettingChange<u32>>().is_ok() && "some".parse::<SettingChange<u32>>().is_err());
 }
 
 #[test]

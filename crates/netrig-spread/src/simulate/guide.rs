@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes::{FileError, load_text, of_serde};
 use rig_cli::streams::print;
 use rig_spread::simulate::{Costs, guide};
@@ -83,11 +83,13 @@ mod tests {
         let plain = read("S2 S9 --cpus 16").unwrap();
         assert!(plain.what.is_none());
         assert_eq!(plain.scenarios, ["S2", "S9"]);
-        let Some(super::super::What::Guide(guide)) = read("guide --cpus 2,64 --entries 8 --json").unwrap().what else {
+        let Some(super::super::SimulateCommand::Guide(guide)) =
+            read("guide --cpus 2,64 --entries 8 --json").unwrap().what
+        else {
             panic!("no guide")
         };
         assert_eq!((guide.cpus, guide.entries, guide.json), (vec![2, 64], 8, true));
-        let Some(super::super::What::Guide(guide)) = read("guide").unwrap().what else { panic!("no guide") };
+        let Some(super::super::SimulateCommand::Guide(guide)) = read("guide").unwrap().what else { panic!("no guide") };
         assert_eq!((guide.cpus, guide.entries, guide.costs), (vec![8, 16, 32, 64], 16, None));
         for (arguments, named) in [
             ("guide --cpus 1", "2..=64"),

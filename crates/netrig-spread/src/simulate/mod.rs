@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes::closest;
 use rig_cli::streams::{note, print, print_on};
 use rig_spread::simulate::{Report, Rule, Scenario, all, run};
@@ -20,7 +20,7 @@ use rig_spread::trace::replay;
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Simulate {
     #[command(subcommand)]
-    what: Option<What>,
+    what: Option<SimulateCommand>,
     /// Scenarios, e.g. S2 S9; --list names them [default: all]
     scenarios: Vec<String>,
     /// List the scenarios and rules
@@ -45,7 +45,7 @@ pub(crate) struct Simulate {
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum SimulateCommand {
     /// The guide's activities on machines of 2 to 64 CPUs, with measured costs or the guide's
     ///
     /// Static spread at low and full load; dynamic: coalescing at low load, a second load, idle, bursts from parked and from
@@ -60,7 +60,7 @@ fn rule(text: &str) -> Result<Rule, String> {
 }
 
 pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {
-    if let Some(What::Guide(asked)) = &asked.what {
+    if let Some(SimulateCommand::Guide(asked)) = &asked.what {
         return guide::execute(asked);
     }
     if let Some(trace) = &asked.replay {

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use rig_spread::simulate::Scenario;
-use rig_spread::simulate::report::Course;
+use rig_spread::simulate::report::SimulationTimeline;
 
 const WIDTH: u32 = 960;
 const PANEL: u32 = 240;
@@ -26,7 +26,7 @@ const COLOURS: [RGBColor; 8] = [
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Throughput and CPUs in use of each rule, and where the first rule had the entries.
-pub(super) fn draw(scenario: &Scenario, courses: &[Course]) -> Result<String> {
+pub(super) fn draw(scenario: &Scenario, courses: &[SimulationTimeline]) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH, 3 * PANEL + 40)).into_drawing_area();
@@ -54,7 +54,7 @@ fn lines(
     area: &Area<'_>,
     label: &str,
     seconds: f64,
-    courses: &[Course],
+    courses: &[SimulationTimeline],
     of: &dyn Fn(&rig_spread::simulate::Sample) -> f64,
     oracle: bool,
 ) -> Result<()> {
@@ -89,7 +89,7 @@ fn lines(
 }
 
 /// The CPU of each entry over time: a colour for each CPU, in the order in which they are first used.
-fn strip(area: &Area<'_>, seconds: f64, course: &Course) -> Result<()> {
+fn strip(area: &Area<'_>, seconds: f64, course: &SimulationTimeline) -> Result<()> {
     let entries = course.samples.first().map_or(0, |sample| sample.table.len());
     let label = format!("entry: colour is its CPU, {}", course.rule);
     let mut chart = ChartBuilder::on(area)

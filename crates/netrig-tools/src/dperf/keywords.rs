@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use rig_packet::Stride;
+use rig_packet::AddressStride;
 use rig_packet::plan::{Driver, VxlanPlan};
 
 use super::language::Refusal;
@@ -24,12 +24,12 @@ pub struct Keyword {
     pub count: RangeInclusive<usize>,
     pub repeats: bool,
     /// Whose word it is.
-    pub origin: Origin,
+    pub origin: KeywordOrigin,
     pub set: fn(&mut Settings, &[&str], usize) -> Set,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum KeywordOrigin {
     Dperf,
     Netrig,
 }
@@ -43,7 +43,7 @@ const fn word(
     help: &'static str,
     set: fn(&mut Settings, &[&str], usize) -> Set,
 ) -> Keyword {
-    Keyword { name, arguments, default, help, count, repeats: false, origin: Origin::Dperf, set }
+    Keyword { name, arguments, default, help, count, repeats: false, origin: KeywordOrigin::Dperf, set }
 }
 
 impl Keyword {
@@ -52,7 +52,7 @@ impl Keyword {
     }
 
     const fn ours(self) -> Self {
-        Self { origin: Origin::Netrig, ..self }
+        Self { origin: KeywordOrigin::Netrig, ..self }
     }
 }
 
@@ -149,8 +149,11 @@ fn vxlan(settings: &mut Settings, words: &[&str], line: usize) -> Set {
 }
 
 fn stride(settings: &mut Settings, words: &[&str], line: usize) -> Set {
-    let stride =
-        Stride { first: address(words[0])?, step: whole(words[1], 1..=u32::MAX)?, count: whole(words[2], 1..=65_536)? };
+    let stride = AddressStride {
+        first: address(words[0])?,
+        step: whole(words[1], 1..=u32::MAX)?,
+        count: whole(words[2], 1..=65_536)?,
+    };
     let span = u64::from(stride.step) * u64::from(stride.count - 1);
     nth(stride.first, span).ok_or_else(|| "the addresses go beyond the last possible one".to_owned())?;
     settings.destinations.push((line, stride));
@@ -582,7 +585,7 @@ fn count_or_zero(text: &str, most: u64) -> Result<u64, String> {
 /// The manual: every keyword with what it takes.
 pub fn manual() -> String {
     let mut text = String::new();
-    for (origin, title) in [(Origin::Dperf, ""), (Origin::Netrig, "\nNot in dperf:\n")] {
+    for (origin, title) in [(KeywordOrigin::Dperf, ""), (KeywordOrigin::Netrig, "\nNot in dperf:\n")] {
         text.push_str(title);
         for keyword in KEYWORDS.iter().filter(|keyword| keyword.origin == origin) {
             let usage = [keyword.name, keyword.arguments].join(" ");

@@ -10,7 +10,7 @@ use super::settings::Device;
 
 /// What a machine lacks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Lack {
+pub enum MissingResource {
     #[error("cpu: CPUs {missing} do not exist or may not be used: choose from {allowed}")]
     Cpus { missing: String, allowed: String },
     #[error("port {name}: there is no such interface here: `ip link` lists them")]
@@ -26,7 +26,7 @@ pub enum Lack {
 
 /// Puts the names of interfaces where a plan has PCI addresses. What is missing stays as it is. `root` is that of the file
 /// tree with sysfs and procfs.
-pub fn place(plan: &mut LoadPlan, root: &Path) -> Vec<Lack> {
+pub fn place(plan: &mut LoadPlan, root: &Path) -> Vec<MissingResource> {
     let mut lacks = Vec::new();
     // sysfs shows the namespace in which it was mounted, procfs that of the thread.
     let here = fs::read_to_string(root.join("proc/thread-self/net/dev")).unwrap_or_default();
@@ -35,7 +35,7 @@ pub fn place(plan: &mut LoadPlan, root: &Path) -> Vec<Lack> {
         let address = match device {
             Device::Pci(address) => address,
             Device::Interface(name) => {
-                lacks.extend((!is_here(name)).then(|| Lack::NoInterface { name: name.clone() }));
+                lacks.extend((!is_here(name)).then(|| MissingResource::NoInterface { name: name.clone() }));
                 continue;
             }
         };
@@ -45,19 +45,19 @@ pub fn place(plan: &mut LoadPlan, root: &Path) -> Vec<Lack> {
         names.sort();
         match &names[..] {
             [name] => port.interface.clone_from(name),
-            [] => lacks.push(Lack::NoPci { address: address.clone() }),
-            _ => lacks.push(Lack::Ambiguous { address: address.clone(), names: names.join(", ") }),
+            [] => lacks.push(MissingResource::NoPci { address: address.clone() }),
+            _ => lacks.push(MissingResource::Ambiguous { address: address.clone(), names: names.join(", ") }),
         }
     }
     lacks
 }
 
 /// The CPUs of a plan that cannot be used.
-pub fn cpus(plan: &LoadPlan) -> rig_sys::Result<Option<Lack>> {
+pub fn cpus(plan: &LoadPlan) -> rig_sys::Result<Option<MissingResource>> {
     let wanted = plan.packets.ports.iter().flat_map(|port| &port.threads).filter_map(|place| place.cpu);
     let allowed = CpuSet::allowed()?;
     let missing = CpuSet::new(wanted).without(&allowed);
-    let lack = Lack::Cpus { missing: missing.to_string(), allowed: allowed.to_string() };
+    let lack = MissingResource::Cpus { missing: missing.to_string(), allowed: allowed.to_string() };
     Ok((!missing.is_empty()).then_some(lack))
 }
 
@@ -80,13 +80,13 @@ mod tests {
             let lacks = place(&mut plan, root.path());
             (plan.packets.ports[0].interface.clone(), lacks)
         };
-        assert_eq!(look(pci), (pci.into(), vec![Lack::NoPci { address: pci.into() }]));
+        assert_eq!(look(pci), (pci.into(), vec![MissingResource::NoPci { address: pci.into() }]));
         let net = root.path().join("sys/bus/pci/devices/0000:04:00.0/net");
         fs::create_dir_all(net.join("enp4s0")).unwrap();
         assert_eq!(look("0000:04:00.0"), ("enp4s0".into(), vec![]));
         fs::create_dir_all(net.join("enp4s1")).unwrap();
         let names = "enp4s0, enp4s1".into();
-        assert_eq!(look(pci).1, [Lack::Ambiguous { address: pci.into(), names }]);
+        assert_eq!(look(pci).1, [MissingResource::Ambiguous { address: pci.into(), names }]);
     }
 
     #[test]
@@ -96,6 +96,6 @@ mod tests {
         fs::create_dir_all(&net).unwrap();
         fs::write(net.join("dev"), "Inter-|   Receive\n face |bytes\n    lo:  1 2\n  eth1: 3 4\n").unwrap();
         assert_eq!(place(&mut plan("eth1"), root.path()), []);
-        assert_eq!(place(&mut plan("eth"), root.path()), [Lack::NoInterface { name: "eth".into() }]);
+        assert_eq!(place(&mut plan("eth"), root.path()), [MissingResource::NoInterface { name: "eth".into() }]);
     }
 }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use jiff::Timestamp;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::help;
 use rig_cli::streams;
 use rig_load::driver::Cancel;
@@ -65,14 +65,14 @@ pub struct DperfArgs {
     pub json: Option<PathBuf>,
     /// Find the highest rate without loss, beginning with the file's
     #[arg(long, value_enum, value_name = "GOAL")]
-    pub search: Option<Goal>,
+    pub search: Option<SearchGoal>,
     /// How long the rate that --search finds must be held
     #[arg(long, value_name = "SPAN", default_value = "10s", requires = "search")]
     pub hold: Span,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Goal {
+pub enum SearchGoal {
     /// Nothing is dropped, sent again, failed or late
     LossFree,
 }
@@ -191,7 +191,7 @@ fn perform(
             let failures = run::failures(&plan.packets.service, &finished.outcome);
             (finished, None, failures)
         }
-        Some(Goal::LossFree) => {
+        Some(SearchGoal::LossFree) => {
             // Each step says for itself what came of it.
             console.quiet = true;
             let Span(hold) = options.hold;

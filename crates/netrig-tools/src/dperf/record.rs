@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use rig_packet::fleet::{Outcome, Totals};
-use rig_packet::search::{Ending, GeneratorBound, Purpose};
-use rig_packet::{Counters, Latencies, Row};
+use rig_packet::fleet::{FleetResult, Totals};
+use rig_packet::search::{GeneratorBound, SearchEnding, StepPurpose};
+use rig_packet::{Counters, Latencies, ServerCounters};
 use rig_stats::histogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::search::Found;
+use super::search::SearchReport;
 use super::statistics::{Nic, PERCENTILES, is_known};
 
 /// What the JSON of `netrig dperf` begins with.
@@ -38,7 +38,7 @@ pub struct Record {
     /// What was said beside the figures.
     pub notes: Vec<String>,
     /// A row for each second, from when all gateways were known; empty of a search.
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondRecord>,
     /// The whole run; of a search the last step that was over, or the first as far as it came.
     pub total: Total,
     /// The search, when one was asked for.
@@ -66,7 +66,7 @@ pub struct PortRecord {
 
 /// One second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Second {
+pub struct SecondRecord {
     /// Its number, from 0, as in the statistics.
     pub second: u64,
     /// How long it really was, seconds.
@@ -196,14 +196,14 @@ pub struct StepRecord {
 }
 
 impl SearchRecord {
-    pub fn new(found: &Found, hold_s: f64) -> Self {
-        let Found { of, outcome, bound, .. } = found;
+    pub fn new(found: &SearchReport, hold_s: f64) -> Self {
+        let SearchReport { of, outcome, bound, .. } = found;
         let ending = match outcome.ending {
-            Ending::Found => "found",
-            Ending::Ceiling => "ceiling",
-            Ending::Nothing => "nothing",
-            Ending::Exhausted => "exhausted",
-            Ending::Stopped => "stopped",
+            SearchEnding::Found => "found",
+            SearchEnding::Ceiling => "ceiling",
+            SearchEnding::Nothing => "nothing",
+            SearchEnding::Exhausted => "exhausted",
+            SearchEnding::Stopped => "stopped",
         };
         let steps = outcome.steps.iter().map(|step| StepRecord {
             rate: step.rate,
@@ -222,12 +222,12 @@ impl SearchRecord {
     }
 }
 
-pub fn purpose(purpose: Purpose) -> &'static str {
+pub fn purpose(purpose: StepPurpose) -> &'static str {
     match purpose {
-        Purpose::Raise => "raise",
-        Purpose::Lower => "lower",
-        Purpose::Bisect => "bisect",
-        Purpose::Confirm => "confirm",
+        StepPurpose::Raise => "raise",
+        StepPurpose::Lower => "lower",
+        StepPurpose::Bisect => "bisect",
+        StepPurpose::Confirm => "confirm",
     }
 }
 
@@ -254,8 +254,8 @@ impl LatencySummary {
 }
 
 impl Total {
-    pub fn new(span_s: f64, outcome: &Outcome, nic: Nic) -> Self {
-        let Outcome { totals: Totals { counters, threads, .. }, latencies, servers } = outcome;
+    pub fn new(span_s: f64, outcome: &FleetResult, nic: Nic) -> Self {
+        let FleetResult { totals: Totals { counters, threads, .. }, latencies, servers } = outcome;
         let measured = |histogram: &Histogram| Some(histogram.clone()).filter(|histogram| !histogram.is_empty());
         let thread = |thread: &rig_packet::fleet::ThreadTotals| ThreadRecord {
             interface: thread.interface.clone(),
@@ -263,8 +263,8 @@ impl Total {
             cpu_usage: thread.usage.busy_since(&rig_packet::Usage::default()),
             counters: named(&thread.counters),
         };
-        let server = |row: &Row| {
-            let Row { opened, requests, responses, errors } = *row;
+        let server = |row: &ServerCounters| {
+            let ServerCounters { opened, requests, responses, errors } = *row;
             ServerRecord { opened, requests, responses, errors }
         };
         Self {

@@ -3,17 +3,17 @@
 use std::fs;
 use std::time::Duration;
 
-use rig_packet::plan::{Answer, BURST, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_packet::plan::{AnswerScope, BURST, Capture, GatewayPlan, Packets, PortPlan, Range, ThreadPlan, Timeline};
 use rig_packet::{
-    Client, Close, Expect, Flood, Load, Payload, Repeat, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient,
-    UdpServer, Walk,
+    Client, CloseMethod, Flood, Load, MessageEnd, Payload, RequestRepeat, Server, Service, TcpClient, TcpServer,
+    TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 
 use super::check;
 use super::language::{LineError, Warning};
 use super::message::{self, Filler};
 use super::settings::{Device, LogLevel, Protocol, Settings};
-use super::statistics::{Layout, Messages};
+use super::statistics::{Layout, MessageFormat};
 
 type Result<T> = std::result::Result<T, LineError>;
 
@@ -67,7 +67,7 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<LoadP
         let (local, remote) = if settings.server { (servers, ranges) } else { (clients(), servers) };
         let threads = (0..queues).map(|queue| {
             let thread = number * queues + queue;
-            Place { cpu: Some(settings.cpus[thread]), queue: queue as u32, response: of_each(thread) }
+            ThreadPlan { cpu: Some(settings.cpus[thread]), queue: queue as u32, response: of_each(thread) }
         });
         PortPlan {
             interface: port.device.to_string(),
@@ -82,8 +82,8 @@ pub fn resolve(settings: &Settings, warnings: &mut Vec<Warning>) -> Result<LoadP
             mtu,
             live: true,
             burst: settings.tx_burst.unwrap_or(BURST),
-            take: Take::Own,
-            answer: if settings.neigh_ignore { Answer::Port } else { Answer::All },
+            take: Capture::Own,
+            answer: if settings.neigh_ignore { AnswerScope::Port } else { AnswerScope::All },
             hop_limit: 64,
             tos: settings.tos.unwrap_or(0),
         }
@@ -117,15 +117,15 @@ pub(super) fn times(settings: &Settings) -> TcpTimes {
 }
 
 /// Whether messages are HTTP, because that is asked for or by their size.
-fn messages(settings: &Settings) -> Messages {
+fn messages(settings: &Settings) -> MessageFormat {
     let large = |size: u64| size >= message::SMALLEST;
     let sized = settings.payload_file.is_none()
         && settings.packet_size.is_none_or(|size| large(size.saturating_sub(54)))
         && settings.payload_sizes.iter().copied().all(large);
     match settings.protocol {
-        Protocol::Http => Messages::Http,
-        Protocol::Tcp if sized => Messages::Unread,
-        Protocol::Tcp | Protocol::Udp => Messages::Filler,
+        Protocol::Http => MessageFormat::Http,
+        Protocol::Tcp if sized => MessageFormat::Unread,
+        Protocol::Tcp | Protocol::Udp => MessageFormat::Filler,
     }
 }
 
@@ -347,13 +347,13 @@ fn client(settings: &Settings) -> Result<Client> {
         ports: first..=last,
         server_ports: listen..=listen + (count - 1),
         load: Load { ramp: ramp(settings), hold, launch: settings.launch, ..Load::new(rate) },
-        repeat: settings.keepalive.map(|(interval, requests)| Repeat {
+        repeat: settings.keepalive.map(|(interval, requests)| RequestRepeat {
             interval: if rps.is_some() { Duration::ZERO } else { interval },
             requests,
             rate: rps,
             pipeline: pipeline.unwrap_or(1),
         }),
-        walk: if settings.client_hop { Walk::Hop } else { Walk::Ports },
+        walk: if settings.client_hop { TupleOrder::Hop } else { TupleOrder::Ports },
         flood: settings.flood.then(|| Flood { destinations: settings.destinations.iter().map(|(_, d)| *d).collect() }),
     })
 }
@@ -365,8 +365,8 @@ fn tcp_client(settings: &Settings, sizes: &Sizes<'_>) -> Result<Service> {
         client: client(settings)?,
         times,
         request: sizes.request()?,
-        response: if settings.protocol == Protocol::Http { Expect::Http } else { Expect::Segment },
-        close: if settings.fast_close { Close::Reset } else { Close::Fin },
+        response: if settings.protocol == Protocol::Http { MessageEnd::Http } else { MessageEnd::Segment },
+        close: if settings.fast_close { CloseMethod::Reset } else { CloseMethod::Fin },
         // The server sends its response again when it is not acknowledged in time.
         delayed_ack: if settings.disable_ack { interval } else { times.retransmit.saturating_sub(MARGIN) },
         mss: sizes.mss()?,
@@ -374,7 +374,7 @@ fn tcp_client(settings: &Settings, sizes: &Sizes<'_>) -> Result<Service> {
     }))
 }
 
-/// An acknowledgment that travels with the next request must come before the server loses patience.
+/// An acknowledgment that travels with the next request must come before the server loses time_limit.
 const MARGIN: Duration = Duration::from_millis(100);
 
 fn tcp_server(settings: &Settings, sizes: &Sizes<'_>, responses: &[Payload]) -> Result<Service> {
@@ -384,7 +384,7 @@ fn tcp_server(settings: &Settings, sizes: &Sizes<'_>, responses: &[Payload]) -> 
     Ok(Service::TcpServer(TcpServer {
         server: Server { ports: listen..=listen + (count - 1) },
         times,
-        request: if settings.protocol == Protocol::Http { Expect::Http } else { Expect::Segment },
+        request: if settings.protocol == Protocol::Http { MessageEnd::Http } else { MessageEnd::Segment },
         response: responses[0].clone(),
         close: settings.keepalive.is_none(),
         idle: times.retransmit * IDLE + silence,

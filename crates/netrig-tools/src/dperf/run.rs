@@ -4,10 +4,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
 use rig_packet::fleet::{
-    Fleet, FleetError, LaunchError, Launched, LaunchedPort, Outcome, ThreadTotals, Totals, launch,
+    Fleet, FleetError, FleetResult, LaunchError, LaunchedEnd, LaunchedPort, ThreadTotals, Totals, launch,
 };
 use rig_packet::plan::Packets;
 use rig_packet::{Counters, Service, Usage, device};
@@ -16,7 +16,7 @@ use rig_sys::counters::NamespaceCounters;
 use rig_sys::netlink::Netlink;
 
 use super::console::Console;
-use super::record::{LatencySummaries, PortRecord, Second, named};
+use super::record::{LatencySummaries, PortRecord, SecondRecord, named};
 use super::resolve::LoadPlan;
 use super::statistics::{Figures, Layout, Nic, heading, percentiles};
 
@@ -30,7 +30,7 @@ pub enum Gateways {
 
 impl Gateways {
     /// How long they may take to say where they are: at first as long as in dperf.
-    fn patience(self) -> Duration {
+    fn time_limit(self) -> Duration {
         match self {
             Self::Unknown => Duration::from_secs(60),
             Self::Answered => Duration::from_secs(5),
@@ -47,16 +47,16 @@ const NOTICE: Duration = Duration::from_millis(10);
 
 /// What a run leaves.
 #[derive(Debug)]
-pub struct Finished {
-    pub outcome: Outcome,
+pub struct RunResult {
+    pub outcome: FleetResult,
     pub ports: Vec<PortRecord>,
-    pub seconds: Vec<Second>,
+    pub seconds: Vec<SecondRecord>,
     pub span: Duration,
     pub nic: Nic,
     pub interrupted: bool,
 }
 
-impl Finished {
+impl RunResult {
     /// The busiest thread's share of its seconds with something to do, 0 to 1. Parts of a second at the beginning and the end, with little
     /// to do, would hide a thread that has no time left.
     pub fn busiest(&self) -> f64 {
@@ -76,9 +76,9 @@ pub fn run(
     gateways: Gateways,
     cancel: &Cancel,
     console: &mut Console,
-) -> Result<Option<Finished>, Failure> {
+) -> Result<Option<RunResult>, Failure> {
     let options = device::Options { busy_poll: plan.busy_poll, ..device::Options::default() };
-    let Launched { fleet, ports, bytes } = launch(packets, &options).map_err(refused)?;
+    let LaunchedEnd { fleet, ports, bytes } = launch(packets, &options).map_err(refused)?;
     console.debug(&format!("room for connections: {} MB, taken as they come", bytes.div_ceil(1_000_000)));
     for note in ports.iter().flat_map(|port| &port.notes) {
         console.info(note);
@@ -98,7 +98,7 @@ pub fn run(
         }
         !cancel.is_cancelled()
     };
-    let ready = fleet.wait_ready(gateways.patience(), &mut go_on).map_err(|error| match (gateways, &error) {
+    let ready = fleet.wait_ready(gateways.time_limit(), &mut go_on).map_err(|error| match (gateways, &error) {
         (Gateways::Answered, FleetError::Gateway(..)) => {
             let why = "the other end answered before and does not any more: it has ended, or the link is down";
             Failure::new(Exit::Failed, anyhow!("{why}: {error}"))
@@ -108,7 +108,7 @@ pub fn run(
     if !ready {
         return Ok(None);
     }
-    let course = Course::new(plan.layout, packets, &fleet, ports)?;
+    let course = ActiveRun::new(plan.layout, packets, &fleet, ports)?;
     course.run(fleet, packets, cancel, console).map(Some)
 }
 
@@ -122,7 +122,7 @@ fn refused(error: LaunchError) -> Failure {
 }
 
 /// A run from the moment when all gateways are known.
-struct Course {
+struct ActiveRun {
     layout: Layout,
     ports: Vec<LaunchedPort>,
     kernel: NamespaceCounters,
@@ -130,19 +130,19 @@ struct Course {
     nic_before: Nic,
     begin: u64,
     last: Totals,
-    seconds: Vec<Second>,
+    seconds: Vec<SecondRecord>,
 }
 
 /// Why a stretch of time ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum StopReason {
     Time,
     Signal,
     /// No connection is open any more.
     Empty,
 }
 
-impl Course {
+impl ActiveRun {
     fn new(layout: Layout, packets: &Packets, fleet: &Fleet, ports: Vec<LaunchedPort>) -> Result<Self, Failure> {
         let kernel = NamespaceCounters::here().or_exit(Exit::Failed)?;
         let netlink = Netlink::here().or_exit(Exit::Failed)?;
@@ -164,7 +164,7 @@ impl Course {
         packets: &Packets,
         cancel: &Cancel,
         console: &mut Console,
-    ) -> Result<Finished, Failure> {
+    ) -> Result<RunResult, Failure> {
         let course = &packets.course;
         let whole = course.wait.saturating_add(course.duration);
         let stretch = whole.as_secs_f64();
@@ -181,7 +181,7 @@ impl Course {
         };
         let ends = self.begin.saturating_add(whole.as_nanos() as u64);
         let main = self.watch(&mut fleet, ends, false, cancel, console, &progress)?;
-        let interrupted = main == End::Signal;
+        let interrupted = main == StopReason::Signal;
         if interrupted {
             fleet.wind_down();
         }
@@ -194,7 +194,7 @@ impl Course {
         let outcome = fleet.stop().or_exit(Exit::Failed)?;
         let span = Duration::from_nanos(outcome.totals.at.saturating_sub(self.begin));
         let ports = self.ports.into_iter().map(|port| PortRecord { interface: port.interface, notes: port.notes });
-        Ok(Finished { outcome, ports: ports.collect(), seconds: self.seconds, span, nic, interrupted })
+        Ok(RunResult { outcome, ports: ports.collect(), seconds: self.seconds, span, nic, interrupted })
     }
 
     /// Shows each second until `ends`; with `empty`, until no connection is open.
@@ -206,16 +206,16 @@ impl Course {
         cancel: &Cancel,
         console: &mut Console,
         progress: &dyn Fn(f64) -> String,
-    ) -> Result<End, Failure> {
+    ) -> Result<StopReason, Failure> {
         loop {
             let due = self.begin.saturating_add((self.seconds.len() as u64 + 1) * 1_000_000_000);
             let until = due.min(ends);
             while clock::monotonic_ns() < until {
                 if cancel.is_cancelled() {
-                    return Ok(End::Signal);
+                    return Ok(StopReason::Signal);
                 }
                 if empty && fleet.is_empty() {
-                    return Ok(End::Empty);
+                    return Ok(StopReason::Empty);
                 }
                 let left = Duration::from_nanos(until.saturating_sub(clock::monotonic_ns()));
                 thread::sleep(left.min(LOOK));
@@ -225,7 +225,7 @@ impl Course {
                 self.second(fleet, console, progress)?;
             }
             if clock::monotonic_ns() >= ends {
-                return Ok(End::Time);
+                return Ok(StopReason::Time);
             }
         }
     }
@@ -248,7 +248,7 @@ impl Course {
         let block = self.layout.block(&figures, console.terminal, console.columns());
         let seconds = now.at.saturating_sub(self.begin) as f64 / 1e9;
         console.second(&format!("{}{block}{}", heading(second, &busy), percentiles(&latencies)), &progress(seconds));
-        self.seconds.push(Second {
+        self.seconds.push(SecondRecord {
             second,
             span_s: now.at.saturating_sub(self.last.at) as f64 / 1e9,
             cpu_usage: busy,
@@ -314,7 +314,7 @@ fn announcement(wait: Duration, ramp: Duration, duration: Duration) -> Option<St
 }
 
 /// What went wrong in a run, in words.
-pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
+pub fn failures(service: &Service, outcome: &FleetResult) -> Vec<String> {
     let counters: &Counters = &outcome.totals.counters;
     let mut failures = Vec::new();
     let mut count = |count: u64, what: &str| {
@@ -338,7 +338,7 @@ pub fn failures(service: &Service, outcome: &Outcome) -> Vec<String> {
 }
 
 /// The end of a run, as it is printed.
-pub fn totals(layout: Layout, finished: &Finished, colour: bool, columns: Option<usize>) -> String {
+pub fn totals(layout: Layout, finished: &RunResult, colour: bool, columns: Option<usize>) -> String {
     use std::fmt::Write;
 
     let counters = &finished.outcome.totals.counters;

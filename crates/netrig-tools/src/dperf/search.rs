@@ -4,21 +4,23 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
-use rig_packet::search::{Ending, Finder, GeneratorBound, Loss, Outcome, Purpose, Search, Step, is_late_alone, losses};
+use rig_packet::search::{
+    GeneratorBound, Loss, RateSearch, Search, SearchEnding, SearchResult, Step, StepPurpose, is_late_alone, losses,
+};
 use rig_packet::{Client, Counters, Service};
 
 use super::console::Console;
 use super::record::purpose;
 use super::resolve::LoadPlan;
-use super::run::{self, Finished, Gateways};
+use super::run::{self, Gateways, RunResult};
 use super::statistics::thousands;
 
 /// How long a rate is offered before the last confirmation.
 const STEP: Duration = Duration::from_secs(2);
 /// Said once, where a step ends so for the first time.
-const LATE: &str = "         the generator was behind its own schedule, which is no loss of what it drives: give it a CPU that nobody \
+const LATE: &str = "         the generator was behind its own schedule, which is no loss of what it drives: give it a CPU that nothing \
                     else uses (`cpu` in the file)\n";
 const LATE_THROUGHOUT: &str =
     "the generator was behind its own schedule at every rate, so that nothing is known of what it drives";
@@ -27,13 +29,13 @@ const RAMP: Duration = Duration::from_millis(200);
 
 /// What a search found.
 #[derive(Debug)]
-pub struct Found {
+pub struct SearchReport {
     pub of: &'static str,
-    pub outcome: Outcome,
+    pub outcome: SearchResult,
     /// Whether the rate held is the generator's own limit.
     pub bound: Option<GeneratorBound>,
     /// The last step that was over, or the first, interrupted.
-    pub last: Finished,
+    pub last: RunResult,
 }
 
 /// What the rate is of that is searched.
@@ -56,7 +58,7 @@ pub fn search(
     hold: Duration,
     cancel: &Cancel,
     console: &mut Console,
-) -> Result<Option<Found>, Failure> {
+) -> Result<Option<SearchReport>, Failure> {
     let Some(client) = plan.packets.service.client() else {
         let why = "--search: a server offers nothing: search at the client";
         return Err(Failure::new(Exit::BadInput, anyhow!(why)));
@@ -64,9 +66,9 @@ pub fn search(
     let of = of(client)?;
     let start = client.repeat.and_then(|repeat| repeat.rate).unwrap_or(client.load.rate);
     let goal = Search { start, growth: 2.0, precision: 0.02, most: None, late: 0.01 };
-    let mut finder = Finder::new(goal).or_exit(Exit::BadInput)?;
+    let mut finder = RateSearch::new(goal).or_exit(Exit::BadInput)?;
     let (mut last, mut busy) = (None, 0.0);
-    let (mut gateways, mut silence, mut was_late) = (Gateways::Unknown, Silence::default(), false);
+    let (mut gateways, mut silence, mut was_late) = (Gateways::Unknown, UnansweredSteps::default(), false);
     while let Some(offer) = finder.next() {
         let mut packets = plan.packets.clone();
         let client = match &mut packets.service {
@@ -80,7 +82,7 @@ pub fn search(
         }
         client.load.ramp = RAMP;
         packets.course.wait = Duration::ZERO;
-        packets.course.duration = RAMP + if offer.purpose == Purpose::Confirm { hold } else { STEP };
+        packets.course.duration = RAMP + if offer.purpose == StepPurpose::Confirm { hold } else { STEP };
         let finished = match (run::run(plan, &packets, gateways, cancel, console), gateways) {
             (Err(failure), Gateways::Answered) => {
                 let found = so_far(finder.steps(), of);
@@ -111,7 +113,7 @@ pub fn search(
             was_late = true;
             console.print(LATE);
         }
-        if offer.purpose == Purpose::Confirm && lost.is_empty() {
+        if offer.purpose == StepPurpose::Confirm && lost.is_empty() {
             busy = finished.busiest();
         }
         finder.report(lost);
@@ -119,18 +121,18 @@ pub fn search(
     }
     Ok(finder.outcome().zip(last).map(|(outcome, last)| {
         let bound = outcome.generator_bound(None, busy);
-        Found { of, outcome, bound, last }
+        SearchReport { of, outcome, bound, last }
     }))
 }
 
 /// Steps without an answer, after others with answers.
 #[derive(Debug, Default)]
-struct Silence {
+struct UnansweredSteps {
     heard: bool,
     steps: u32,
 }
 
-impl Silence {
+impl UnansweredSteps {
     /// As many are no overload any more.
     const ENOUGH: u32 = 2;
 
@@ -150,10 +152,10 @@ pub fn per_second(rate: f64) -> String {
 }
 
 /// Why a search found nothing.
-pub fn failures(outcome: &Outcome, of: &str, hold_s: f64) -> Vec<String> {
+pub fn failures(outcome: &SearchResult, of: &str, hold_s: f64) -> Vec<String> {
     match (outcome.held, outcome.ending) {
         (Some(_), _) => Vec::new(),
-        (None, Ending::Stopped) => {
+        (None, SearchEnding::Stopped) => {
             let known = so_far(&outcome.steps, of);
             vec![format!("the search was stopped before a rate was held for {hold_s} s: {known}")]
         }
@@ -172,7 +174,7 @@ fn so_far(steps: &[Step], of: &str) -> String {
     }
 }
 
-fn lost(finished: &Finished, late: f64) -> Vec<Loss> {
+fn lost(finished: &RunResult, late: f64) -> Vec<Loss> {
     let counters = &finished.outcome.totals.counters;
     let count = |name: &str| counters.fields().find(|(field, _)| *field == name).map_or(0, |(_, value)| value);
     let mut all = losses("client", count, late);
@@ -200,14 +202,14 @@ mod tests {
         let (tcp, flood) = (service(""), service("flood\n"));
         let answers = |rtt_count| Counters { rtt_count, ..Counters::default() };
         let ends = |service: &Service, steps: &[u64]| {
-            let mut silence = Silence::default();
+            let mut silence = UnansweredSteps::default();
             steps.iter().map(|&count| silence.lasts(service, &answers(count))).collect::<Vec<_>>()
         };
         assert_eq!(ends(&tcp, &[9, 0, 0]), [false, false, true]);
         assert_eq!(ends(&tcp, &[9, 0, 1, 0]), [false; 4], "an overload lets some through");
         assert_eq!(ends(&tcp, &[0, 0, 0]), [false; 3], "one that never answered is for the search to find");
-        assert_eq!(ends(&flood, &[0, 0, 0]), [false; 3], "nobody answers a flood");
-        let step = |rate, lost: &[Loss]| Step { rate, purpose: Purpose::Raise, attempt: 1, losses: lost.to_vec() };
+        assert_eq!(ends(&flood, &[0, 0, 0]), [false; 3], "a flood has no answers");
+        let step = |rate, lost: &[Loss]| Step { rate, purpose: StepPurpose::Raise, attempt: 1, losses: lost.to_vec() };
         let loss = Loss { counter: "client synRt".into(), count: 1 };
         let steps = [step(1000.0, &[]), step(2000.0, &[]), step(4000.0, &[loss])];
         assert_eq!(so_far(&steps, "connections"), "until then 2,000 connections/s were carried, which is not a limit");
@@ -219,9 +221,9 @@ mod tests {
         let stopped = |steps: &[&[&str]]| {
             let loss = |counter: &&str| Loss { counter: (*counter).to_owned(), count: 9 };
             let losses = steps.iter().map(|step| step.iter().map(loss).collect());
-            let step = |losses| Step { rate: 500.0, purpose: Purpose::Raise, attempt: 1, losses };
+            let step = |losses| Step { rate: 500.0, purpose: StepPurpose::Raise, attempt: 1, losses };
             let steps = losses.map(step).collect();
-            let outcome = Outcome { ending: Ending::Stopped, held: None, lost: None, steps };
+            let outcome = SearchResult { ending: SearchEnding::Stopped, held: None, lost: None, steps };
             let [why] = failures(&outcome, "connections", 10.0).try_into().unwrap();
             why.strip_prefix("the search was stopped before a rate was held for 10 s: until then ").unwrap().to_owned()
         };

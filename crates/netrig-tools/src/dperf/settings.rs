@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rig_packet::Stride;
+use rig_packet::AddressStride;
 use rig_packet::plan::{Driver, Range, VxlanPlan};
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,7 +35,7 @@ pub struct Settings {
     pub keepalive: Option<(Duration, Option<u16>)>,
     pub pipeline: Option<u16>,
     pub flood: bool,
-    pub destinations: Vec<(usize, Stride)>,
+    pub destinations: Vec<(usize, AddressStride)>,
     pub client_hop: bool,
 
     pub protocol: Protocol,

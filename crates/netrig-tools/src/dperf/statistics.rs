@@ -11,14 +11,14 @@ use rig_stats::histogram::Histogram;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Layout {
     pub udp: bool,
-    pub messages: Messages,
+    pub messages: MessageFormat,
     /// The time from a connection's first packet to its answer is shown.
     pub rtt: bool,
 }
 
 /// What requests and responses of TCP are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Messages {
+pub enum MessageFormat {
     #[default]
     Filler,
     /// HTTP that is not parsed: what comes is taken for a whole request or a good response.
@@ -75,25 +75,27 @@ enum Kind {
 }
 use Kind::{Count, Error, Short};
 
-type Line = &'static [(&'static str, Kind)];
+type StatisticsLine = &'static [(&'static str, Kind)];
 
-const PACKETS: Line = &[("pktRx", Count), ("pktTx", Count), ("bitsRx", Count), ("bitsTx", Count), ("dropTx", Error)];
-const PROTOCOLS: [Line; 3] = [
+const PACKETS: StatisticsLine =
+    &[("pktRx", Count), ("pktTx", Count), ("bitsRx", Count), ("bitsTx", Count), ("dropTx", Error)];
+const PROTOCOLS: [StatisticsLine; 3] = [
     &[("tcpRx", Count), ("tcpTx", Count), ("udpRx", Count), ("udpTx", Count)],
     &[("arpRx", Count), ("arpTx", Count), ("icmpRx", Count), ("icmpTx", Count)],
     &[("tosRx", Count), ("otherRx", Count), ("badRx", Error)],
 ];
-const FLAGS: Line =
+const FLAGS: StatisticsLine =
     &[("synRx", Count), ("synTx", Count), ("finRx", Count), ("finTx", Count), ("rstRx", Short), ("rstTx", Short)];
-const RETRANSMITS: [Line; 2] = [
+const RETRANSMITS: [StatisticsLine; 2] = [
     &[("synRt", Error), ("finRt", Error), ("ackRt", Error), ("pushRt", Error)],
     &[("tcpDrop", Error), ("udpDrop", Error), ("ackDup", Error)],
 ];
-const UDP: Line = &[("udpRt", Error), ("udpDrop", Error), ("tcpDrop", Error), ("udpLate", Error), ("udpDup", Error)];
-const SOCKETS: Line = &[("skOpen", Count), ("skClose", Count), ("skCon", Count), ("skErr", Error)];
-const HTTP: Line = &[("httpGet", Count), ("httpPost", Count), ("http2XX", Count), ("httpErr", Error)];
-const TCP: Line = &[("tcpReq", Count), ("tcpRsp", Count)];
-const NIC: Line = &[("ierrors", Error), ("oerrors", Error), ("imissed", Error)];
+const UDP: StatisticsLine =
+    &[("udpRt", Error), ("udpDrop", Error), ("tcpDrop", Error), ("udpLate", Error), ("udpDup", Error)];
+const SOCKETS: StatisticsLine = &[("skOpen", Count), ("skClose", Count), ("skCon", Count), ("skErr", Error)];
+const HTTP: StatisticsLine = &[("httpGet", Count), ("httpPost", Count), ("http2XX", Count), ("httpErr", Error)];
+const TCP: StatisticsLine = &[("tcpReq", Count), ("tcpRsp", Count)];
+const NIC: StatisticsLine = &[("ierrors", Error), ("oerrors", Error), ("imissed", Error)];
 
 impl Layout {
     /// The lines of a block without its first one. With `colour`, errors that are not zero stand out. A block that is
@@ -103,12 +105,12 @@ impl Layout {
         values.insert("skCon", figures.open);
         let Nic { ierrors, oerrors, imissed } = figures.nic;
         values.extend([("ierrors", ierrors), ("oerrors", oerrors), ("imissed", imissed)]);
-        if self.messages == Messages::Unread {
+        if self.messages == MessageFormat::Unread {
             let [requests, responses] = ["tcpReq", "tcpRsp"].map(|name| values.get(name).copied().unwrap_or(0));
             values.extend([("httpGet", requests), ("http2XX", responses)]);
         }
         let mut lines = Vec::new();
-        let mut line = |fields: Line, more: Option<String>| {
+        let mut line = |fields: StatisticsLine, more: Option<String>| {
             let cell = |&(name, kind): &(&'static str, Kind)| {
                 let value = values.get(name).copied().unwrap_or(0);
                 Cell { name, digits: thousands(value), kind, stands_out: colour && kind != Count && value > 0 }
@@ -126,8 +128,8 @@ impl Layout {
         line(SOCKETS, self.rtt.then(|| format!("rtt(us) {}", rtt(figures.counters))));
         match self {
             Self { udp: true, .. } => {}
-            Self { messages: Messages::Filler, .. } => line(TCP, None),
-            Self { messages: Messages::Unread | Messages::Http, .. } => line(HTTP, None),
+            Self { messages: MessageFormat::Filler, .. } => line(TCP, None),
+            Self { messages: MessageFormat::Unread | MessageFormat::Http, .. } => line(HTTP, None),
         }
         line(NIC, None);
         let wide = written(&lines, |column, kind| (NAMES[column], if kind == Short { NARROW } else { WIDE }));
@@ -276,9 +278,12 @@ mod tests {
     fn blocks() {
         let tcp = Layout { rtt: true, ..Layout::default() };
         insta::assert_snapshot!("tcp", heading(17, &[0.421, 1.0]) + &block(tcp, false));
-        insta::assert_snapshot!("http", block(Layout { messages: Messages::Http, ..Layout::default() }, false));
+        insta::assert_snapshot!("http", block(Layout { messages: MessageFormat::Http, ..Layout::default() }, false));
         insta::assert_snapshot!("udp", block(Layout { udp: true, rtt: true, ..Layout::default() }, false));
-        insta::assert_snapshot!("unread", block(Layout { messages: Messages::Unread, ..Layout::default() }, false));
+        insta::assert_snapshot!(
+            "unread",
+            block(Layout { messages: MessageFormat::Unread, ..Layout::default() }, false)
+        );
         insta::assert_snapshot!("percentiles", percentiles(&latencies()));
         assert_eq!(percentiles(&Latencies::default()), "");
     }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig_packet::fleet::check_plan;
-use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan};
-use rig_packet::{Client, Close, Expect, Service, TcpClient, TcpServer, UdpClient, Walk};
+use rig_packet::plan::{AnswerScope, BURST, Driver, GatewayPlan};
+use rig_packet::{Client, CloseMethod, MessageEnd, Service, TcpClient, TcpServer, TupleOrder, UdpClient};
 
-use super::keywords::{KEYWORDS, Origin, manual};
+use super::keywords::{KEYWORDS, KeywordOrigin, manual};
 use super::language::{LineError, read};
 use super::resolve::{LoadPlan, resolve};
 use super::settings::{Device, LogLevel};
-use super::statistics::Messages;
+use super::statistics::MessageFormat;
 
 fn plan(text: &str) -> Result<LoadPlan, LineError> {
     let (settings, mut warnings) = read(text)?;
@@ -95,8 +95,11 @@ fn what_a_short_file_means() {
     let tcp = tcp(&client(""));
     assert_eq!((tcp.client.load.rate, tcp.client.load.ramp, tcp.client.load.hold), (1000.0, seconds(30), None));
     assert_eq!((tcp.client.ports, tcp.client.server_ports), (1..=65_535, 80..=80));
-    assert_eq!((tcp.mss, tcp.request.len(), tcp.response, tcp.close), (1460, 85, Expect::Segment, Close::Fin));
-    assert!(tcp.resets && plan.layout.messages == Messages::Unread && plan.layout.rtt && !plan.quiet);
+    assert_eq!(
+        (tcp.mss, tcp.request.len(), tcp.response, tcp.close),
+        (1460, 85, MessageEnd::Segment, CloseMethod::Fin)
+    );
+    assert!(tcp.resets && plan.layout.messages == MessageFormat::Unread && plan.layout.rtt && !plan.quiet);
     let served = serving(&server(""));
     assert_eq!((served.response.len(), served.close, served.idle, served.window), (99, true, seconds(8), 4));
     assert_eq!(good(&server("")).packets.course.duration, seconds(60));
@@ -116,7 +119,7 @@ fn every_keyword_is_honoured() {
     assert_eq!(load(&client("lport_range 60526-65535")).ports, 60_526..=65_535);
     assert_eq!(load(&format!("\u{feff}{}", client("lport_range 7"))).ports, 7..=65_535);
     assert_eq!(load(&client("launch_num 16")).load.launch, Some(16));
-    assert_eq!(load(&client("client_hop")).walk, Walk::Hop);
+    assert_eq!(load(&client("client_hop")).walk, TupleOrder::Hop);
     let held = load(&client("cc 2.5k\nkeepalive 20ms 7"));
     let repeat = held.repeat.unwrap();
     assert_eq!((held.load.hold, repeat.interval, repeat.requests), (Some(2500), Duration::from_millis(20), Some(7)));
@@ -136,8 +139,8 @@ fn every_keyword_is_honoured() {
         tcp(&client("protocol http\nhttp_host www.example.net\nhttp_path /a\nhttp_method POST\npayload_size 300"));
     let request = String::from_utf8(http.request.bytes().to_vec()).unwrap();
     assert!(request.starts_with("POST /a HTTP/1.1\r\n") && request.contains("Host: www.example.net\r\n"), "{request}");
-    assert_eq!((request.len(), http.response), (300, Expect::Http));
-    assert_eq!(serving(&server("protocol http")).request, Expect::Http);
+    assert_eq!((request.len(), http.response), (300, MessageEnd::Http));
+    assert_eq!(serving(&server("protocol http")).request, MessageEnd::Http);
     assert_eq!(tcp(&client("payload_size 1")).request.len(), 1);
     let random = tcp(&client("payload_size 64\npayload_random")).request.bytes();
     assert!(random.iter().all(u8::is_ascii_lowercase) && random.iter().any(|&letter| letter != b'a'));
@@ -152,7 +155,7 @@ fn every_keyword_is_honoured() {
     assert_eq!(tcp(&client("mss 536")).mss, 536);
     assert_eq!((tcp(&client("jumbo 9000")).mss, good(&client("jumbo")).packets.ports[0].mtu), (8960, 9710));
     assert_eq!(good(&client("tx_burst 1024")).packets.ports[0].burst, 1024);
-    assert_eq!(tcp(&client("fast_close")).close, Close::Reset);
+    assert_eq!(tcp(&client("fast_close")).close, CloseMethod::Reset);
     assert_eq!(tcp(&client("keepalive 60s\ndisable_ack")).delayed_ack, seconds(60));
     assert!(tcp(&client("keepalive 60s")).delayed_ack < seconds(2));
     assert_eq!(tcp(&client("retransmit_timeout 5")).times.retransmit, seconds(5));
@@ -160,7 +163,7 @@ fn every_keyword_is_honoured() {
     assert!(!tcp(&client("tcp_rst 0")).resets && tcp(&client("tcp_rst 1")).resets);
     assert_eq!(good(&client("vlan 4094")).packets.ports[0].vlan, Some(4094));
     assert_eq!(good(&client("tos 0x1f")).packets.ports[0].tos, 31);
-    assert_eq!(good(&server("neigh_ignore")).packets.ports[0].answer, Answer::Port);
+    assert_eq!(good(&server("neigh_ignore")).packets.ports[0].answer, AnswerScope::Port);
     let tunnel = "vxlan 4711 02:00:00:00:00:01 02:00:00:00:00:02 172.16.0.1 2 172.16.1.1 1";
     let vxlan = good(&client(tunnel));
     let plan = vxlan.packets.ports[0].vxlan.clone().unwrap();
@@ -188,8 +191,8 @@ fn a_payload_comes_from_a_file_whatever_its_bytes_are() {
     std::fs::write(&path, b"a\0b\xff").unwrap();
     let keyword = format!("payload_file {}", path.display());
     assert_eq!(&tcp(&client(&keyword)).request.bytes()[..], b"a\0b\xff");
-    assert_eq!(good(&client(&keyword)).layout.messages, Messages::Filler);
-    assert_eq!(good(&client("protocol http")).layout.messages, Messages::Http);
+    assert_eq!(good(&client(&keyword)).layout.messages, MessageFormat::Filler);
+    assert_eq!(good(&client("protocol http")).layout.messages, MessageFormat::Http);
     assert_eq!(serving(&server(&keyword)).response.len(), 4);
     bad(&client(&format!("{keyword}\npayload_size 4")), 7, &["payload_file", "remove one"]);
     bad(&client(&format!("{keyword}.not")), 7, &["payload_file", "payload.not"]);
@@ -406,7 +409,7 @@ fn the_study_s_files_are_read_as_written() {
     assert_eq!(plan.packets.course.duration, seconds(150));
     let tcp = tcp(client);
     assert_eq!((tcp.client.load.rate, tcp.client.load.launch, tcp.request.len()), (1.06e6, Some(10), 1));
-    assert_eq!(plan.layout.messages, Messages::Filler);
+    assert_eq!(plan.layout.messages, MessageFormat::Filler);
     let plan = good(server);
     assert_eq!(plan.packets.ports[0].remote.iter().map(|range| range.count).sum::<u32>(), 203);
     assert_eq!(plan.packets.course.duration, seconds(8_640_000));
@@ -446,7 +449,7 @@ fn the_manual_has_every_keyword() {
         assert_eq!(KEYWORDS.iter().filter(|other| other.name == keyword.name).count(), 1);
     }
     let (of_dperf, ours) = manual.split_once("\nNot in dperf:\n").unwrap();
-    assert!(KEYWORDS.iter().all(|keyword| keyword.origin == Origin::Dperf || ours.contains(keyword.name)));
+    assert!(KEYWORDS.iter().all(|keyword| keyword.origin == KeywordOrigin::Dperf || ours.contains(keyword.name)));
     assert!(!of_dperf.contains("driver auto"));
 }
 

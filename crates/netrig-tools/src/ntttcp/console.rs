@@ -10,7 +10,7 @@ use rig_cli::exit::{Exit, Failure};
 
 use super::linux_text::throughput;
 use super::test_plan::{Layout, TestPlan};
-use crate::course::Witness;
+use crate::test_run::TestObserver;
 
 /// Standard output, and the log file of `-O`.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl Console {
 #[derive(Debug)]
 pub struct Progress<'a>(pub &'a Console);
 
-impl Witness for Progress<'_> {
+impl TestObserver for Progress<'_> {
     fn tick(&mut self, bytes: u64, seconds: f64) {
         let Console { linux: true, quiet: false, rewrites, .. } = self.0 else { return };
         let line = format!("Real-time throughput: {}", throughput(bytes, seconds));

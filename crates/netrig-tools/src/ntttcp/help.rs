@@ -1,7 +1,7 @@
 //! `-h` in both dialects, and which version this is.
 
 use super::dialect::Dialect;
-use super::options::{Spec, Use, Value};
+use super::options::{OptionSpec, OptionUse, Value};
 use super::{linux, linux_text, windows};
 
 /// Columns of a terminal, and where the text after an option's name begins.
@@ -10,7 +10,7 @@ const HELP_AT: usize = 29;
 
 /// The options of a dialect: those that are honoured, then those that are not.
 pub fn text(dialect: Dialect) -> String {
-    let (options, other): (&[Spec], _) = match dialect {
+    let (options, other): (&[OptionSpec], _) = match dialect {
         Dialect::Linux => (&linux::OPTIONS, Dialect::Windows),
         Dialect::Windows => (&windows::OPTIONS, Dialect::Linux),
     };
@@ -20,9 +20,9 @@ pub fn text(dialect: Dialect) -> String {
         env!("CARGO_PKG_VERSION"),
         other.system(),
     );
-    let honoured = options.iter().filter(|spec| spec.use_of_it == Use::Honoured && spec.name != "--help");
+    let honoured = options.iter().filter(|spec| spec.use_of_it == OptionUse::Honoured && spec.name != "--help");
     honoured.for_each(|spec| text.push_str(&line(spec, spec.help)));
-    let mut refused = options.iter().filter(|spec| spec.use_of_it != Use::Honoured).peekable();
+    let mut refused = options.iter().filter(|spec| spec.use_of_it != OptionUse::Honoured).peekable();
     if refused.peek().is_some() {
         text.push_str("\nNot honoured, each with the reason when it is given:\n");
         refused.for_each(|spec| text.push_str(&line(spec, spec.help)));
@@ -52,7 +52,7 @@ pub fn version() -> String {
     format!("{}\nBeside -r or -s, -V tells details of the test.\n", linux_text::TITLE)
 }
 
-fn line(spec: &Spec, help: &str) -> String {
+fn line(spec: &OptionSpec, help: &str) -> String {
     let value = match spec.value {
         Value::None => String::new(),
         Value::Needed(what) => format!(" {what}"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rig_load::worker::embedded::Protocol;
 
 use super::Dialect;
-use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, scaled, small, source};
+use super::options::{OptionError, OptionSpec, OptionUse, Value, bad, file, mapping, number, scaled, small, source};
 use super::test_plan::{LONGEST, Layout, Length, LinuxOutput, Mapping, Role, TestPlan};
 
 const PORTS: u32 = 512;
@@ -19,12 +19,12 @@ const SOURCE_PORT: u16 = 25_001;
 const DATAGRAM: u32 = 65_507;
 const LOG: &str = "ntttcp-for-linux-log";
 
-const fn spec(name: &'static str, value: Value, help: &'static str) -> Spec {
-    Spec { name, value, use_of_it: Use::Honoured, help }
+const fn spec(name: &'static str, value: Value, help: &'static str) -> OptionSpec {
+    OptionSpec { name, value, use_of_it: OptionUse::Honoured, help }
 }
 
 /// Every option of the original.
-pub const OPTIONS: [Spec; 35] = [
+pub const OPTIONS: [OptionSpec; 35] = [
     spec("-r", Value::Optional("address"), "receive, listening on this address"),
     spec("-s", Value::Optional("address"), "send to the receiver at this address"),
     spec("-D", Value::None, "in the background: writes the files asked for"),
@@ -64,10 +64,10 @@ pub const OPTIONS: [Spec; 35] = [
 ];
 
 /// What a command line comes to.
-pub type Parsed = Option<Box<TestPlan>>;
+pub type ParsedPlan = Option<Box<TestPlan>>;
 
 /// Options and their values in order.
-fn words(arguments: &[String]) -> Result<Vec<(&'static Spec, Option<String>)>, OptionError> {
+fn words(arguments: &[String]) -> Result<Vec<(&'static OptionSpec, Option<String>)>, OptionError> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(word) = arguments.get(at) {
         at += 1;
@@ -124,11 +124,11 @@ fn unknown(option: &str) -> OptionError {
     OptionError::Unknown { option: option.into(), dialect: Dialect::Linux }
 }
 
-fn short(name: &str) -> Result<&'static Spec, OptionError> {
+fn short(name: &str) -> Result<&'static OptionSpec, OptionError> {
     OPTIONS.iter().find(|spec| spec.name == name).ok_or_else(|| unknown(name))
 }
 
-fn long(name: &str) -> Result<&'static Spec, OptionError> {
+fn long(name: &str) -> Result<&'static OptionSpec, OptionError> {
     if let Some(spec) = OPTIONS.iter().find(|spec| spec.name == name) {
         return Ok(spec);
     }
@@ -143,7 +143,7 @@ fn long(name: &str) -> Result<&'static Spec, OptionError> {
 }
 
 /// The command line as a test; `None` when it asks for help. `cpus` are those that the process may use.
-pub fn parse(arguments: &[String], cpus: &[u32]) -> Result<Parsed, OptionError> {
+pub fn parse(arguments: &[String], cpus: &[u32]) -> Result<ParsedPlan, OptionError> {
     let words = words(arguments)?;
     if words.iter().any(|(spec, _)| matches!(spec.name, "-h" | "--help")) {
         return Ok(None);
@@ -346,7 +346,7 @@ impl Reading {
             // One mapping, one CPU: the whole process has it.
             cpus: Vec::from_iter(self.cpu),
             connect_timeout: Duration::from_secs(30),
-            patience: Duration::from_secs(1),
+            time_limit: Duration::from_secs(1),
             stall_timeout: None,
             verbose: self.has("-V"),
             quiet: self.has("-Q"),

@@ -19,12 +19,12 @@ const VERSION: &str = "5.33-linux";
 
 /// XML as the originals indent it: a tab for each level.
 #[derive(Debug, Default)]
-pub struct Xml {
+pub struct XmlWriter {
     text: String,
     depth: usize,
 }
 
-impl Xml {
+impl XmlWriter {
     pub fn new() -> Self {
         Self::default()
     }
@@ -148,7 +148,7 @@ pub fn xml(results: &Results<'_>, output: &LinuxOutput) -> String {
     let Results { plan, measured, extra, mhz } = results;
     let (seconds, machine) = (measured.seconds(), &measured.machine);
     let root = if plan.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
-    let mut xml = Xml::new();
+    let mut xml = XmlWriter::new();
     xml.open(root, &[("computername", &host_name()), ("version", VERSION)]);
     xml.open("parameters", &[]);
     parameters(results).iter().for_each(|(name, _, value)| xml.leaf(name, None, value));

@@ -31,22 +31,22 @@ use rig_sys::socket::{ZonedAddress, resolve};
 use self::console::Console;
 pub use self::dialect::Dialect;
 pub use self::help::text as help;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams;
-use rig_testbed::accounting::Accountant;
+use rig_testbed::accounting::CpuAccounting;
 
 use self::options::OptionError;
 use self::sync::Cycle;
 use self::test_plan::{Layout, Length, Role, TestPlan};
-use super::counters::Chosen;
-use super::course::Times;
+use super::counters::CounterSelection;
+use super::test_run::Times;
 
 /// Set for the process that `-D` leaves in the background.
 const IN_BACKGROUND: &str = "NETRIG_NTTTCP_IN_BACKGROUND";
 
 /// The name that the program was called by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CalledAs {
+pub enum ProgramName {
     Plain,
     /// `ntttcps`: Windows' sender.
     Sender,
@@ -54,7 +54,7 @@ pub enum CalledAs {
     Receiver,
 }
 
-impl CalledAs {
+impl ProgramName {
     /// By a name in lower case without a suffix.
     pub fn of(name: &str) -> Option<Self> {
         match name {
@@ -75,7 +75,7 @@ impl CalledAs {
 }
 
 /// Does what the arguments say.
-pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure> {
+pub fn execute(called: ProgramName, arguments: &[OsString]) -> Result<Exit, Failure> {
     let text = |word: &OsString| {
         word.to_str().map(str::to_owned).ok_or_else(|| OptionError::NotText(word.to_string_lossy().into()))
     };
@@ -87,7 +87,7 @@ pub fn execute(called: CalledAs, arguments: &[OsString]) -> Result<Exit, Failure
     let allowed = CpuSet::allowed().or_exit(Exit::Failed)?;
     // A call by one of the names of the Windows program has its dialect.
     let dialect = match called {
-        CalledAs::Plain => dialect::choose(&words).or_exit(Exit::BadInput)?,
+        ProgramName::Plain => dialect::choose(&words).or_exit(Exit::BadInput)?,
         _ => Dialect::Windows,
     };
     let parsed = match dialect {
@@ -177,12 +177,14 @@ fn times(plan: &TestPlan, agreed: Cycle) -> Times {
 }
 
 /// What is counted beside the bytes; CPU time from now on.
-fn chosen(plan: &TestPlan) -> Chosen {
-    let accountant = Some(Rc::new(Accountant::start()));
+fn chosen(plan: &TestPlan) -> CounterSelection {
+    let cpu_accounting = Some(Rc::new(CpuAccounting::start()));
     match &plan.layout {
-        Layout::Linux(output) => {
-            Chosen { interface: output.interface.clone(), interrupts: output.interrupts.clone(), accountant }
-        }
-        Layout::Windows(_) => Chosen { accountant, ..Chosen::default() },
+        Layout::Linux(output) => CounterSelection {
+            interface: output.interface.clone(),
+            interrupts: output.interrupts.clone(),
+            cpu_accounting,
+        },
+        Layout::Windows(_) => CounterSelection { cpu_accounting, ..CounterSelection::default() },
     }
 }

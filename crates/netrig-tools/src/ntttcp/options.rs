@@ -9,11 +9,11 @@ use super::test_plan::Mapping;
 
 /// One option of an original.
 #[derive(Debug, Clone, Copy)]
-pub struct Spec {
+pub struct OptionSpec {
     /// With its dash or dashes.
     pub name: &'static str,
     pub value: Value,
-    pub use_of_it: Use,
+    pub use_of_it: OptionUse,
     /// One line for `-h`.
     pub help: &'static str,
 }
@@ -29,7 +29,7 @@ pub enum Value {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum OptionUse {
     Honoured,
     /// Why not, and what to use instead.
     Refused(&'static str),

@@ -7,18 +7,18 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
-use rig_load::worker::embedded::{Counts, Port, Protocol, Receiver as Load, Receiving};
+use rig_load::worker::embedded::{Counts, Port, Protocol, Receiver as Load, ReceiverSettings};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::socket::NamedAddress;
 
 use super::console::{Console, Progress};
-use super::sync::{Action, Client, Cycle, Receiver as Sync, Terms};
+use super::sync::{Action, Client, Cycle, LengthPolicy, Receiver as Sync};
 use super::test_plan::{Length, TestPlan};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
-use crate::counters::{Chosen, Snapshot};
-use crate::course::{self, End, Part, Start, read_some, wait_readable};
+use crate::counters::{CounterSelection, Snapshot};
+use crate::test_run::{self, EndReason, Start, TestEnd, read_some, wait_readable};
 
 /// Sync connections at a time. A new one beyond that takes the place of the one that has been undecided for longest.
 const PEERS: usize = 64;
@@ -39,7 +39,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
     let hosts = hosts(plan)?;
     let ports = data_ports(plan, &hosts).into_iter().map(|(at, cpu)| Port { at, cpu }).collect();
-    let receiving = Receiving {
+    let receiving = ReceiverSettings {
         protocol: plan.protocol,
         ports,
         message: plan.message,
@@ -61,14 +61,14 @@ pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, 
         let Some(cycle) = host.wait_for_start()? else { break Exit::Stopped };
         console.progressing();
         let measured =
-            course::run(&mut host, &mut Progress(console), &times(plan, cycle), &counted).or_exit(Exit::Failed)?;
+            test_run::run(&mut host, &mut Progress(console), &times(plan, cycle), &counted).or_exit(Exit::Failed)?;
         host.finish();
         let mut end = None;
         if let Some(measured) = measured {
             end = Some(measured.end);
-            report::write(plan, &measured, &report::Extra::default(), console)?;
+            report::write(plan, &measured, &report::ConnectionFigures::default(), console)?;
         }
-        if end == Some(End::Stalled) {
+        if end == Some(EndReason::Stalled) {
             let error =
                 anyhow!("nothing came for {:?} (-to): look at the sender", plan.stall_timeout.unwrap_or_default());
             return Err(Failure::new(Exit::Failed, error));
@@ -116,7 +116,7 @@ struct Host<'a> {
     console: &'a Console,
     load: Load,
     doors: Vec<TcpListener>,
-    counted: &'a Chosen,
+    counted: &'a CounterSelection,
     sync: Sync,
     peers: BTreeMap<Client, Peer>,
     next: Client,
@@ -127,7 +127,7 @@ struct Host<'a> {
     begin: Option<Cycle>,
     /// The counts at that moment.
     begun: Option<Start>,
-    over: Option<End>,
+    over: Option<EndReason>,
     deserted_ns: Option<u64>,
     /// Connections and counts before this test, for those that begin with the first of them.
     seen: (usize, Vec<Counts>),
@@ -140,12 +140,12 @@ impl<'a> Host<'a> {
         console: &'a Console,
         load: Load,
         doors: Vec<TcpListener>,
-        counted: &'a Chosen,
+        counted: &'a CounterSelection,
     ) -> Self {
         let terms = match plan.length {
-            Length::AsSender | Length::Messages { .. } => Terms::AsProposed,
+            Length::AsSender | Length::Messages { .. } => LengthPolicy::AsProposed,
             // The original leaves its own warm-up and cool-down out, and then cuts its window short.
-            Length::Seconds(_) | Length::Endless => Terms::AtLeast(plan.cycle()),
+            Length::Seconds(_) | Length::Endless => LengthPolicy::AtLeast(plan.cycle()),
         };
         let seen = (0, vec![Counts::default(); load.counts().len()]);
         Self {
@@ -236,7 +236,7 @@ impl<'a> Host<'a> {
         let ready = wait_readable(&fds, until_ns).context("wait")?;
         drop(fds);
         if ready[1] {
-            self.load.hush();
+            self.load.clear();
         }
         for door in 0..knocking {
             if ready[2 + door] {
@@ -319,7 +319,7 @@ impl<'a> Host<'a> {
                 Action::Begin(cycle) => self.begin = Some(cycle),
                 Action::Stop(_) => {
                     self.console.remark("test exited because sender side was interrupted");
-                    self.over = Some(End::Stopped);
+                    self.over = Some(EndReason::Stopped);
                 }
                 Action::Deserted => self.deserted_ns = Some(monotonic_after(GRACE)),
                 Action::Joined { waiting } => self.console.detail(&format!("{waiting} clients wait for the last one")),
@@ -366,7 +366,7 @@ impl Peer {
     }
 }
 
-impl Part for Host<'_> {
+impl TestEnd for Host<'_> {
     fn counts(&self) -> Vec<Counts> {
         self.load.counts()
     }
@@ -375,21 +375,21 @@ impl Part for Host<'_> {
         self.begun.take()
     }
 
-    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
+    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<EndReason>> {
         loop {
             let now_ns = monotonic_ns();
             if self.cancel.is_cancelled() {
-                return Ok(Some(End::Interrupted));
+                return Ok(Some(EndReason::Interrupted));
             }
             if let Some(end) = self.over {
                 return Ok(Some(end));
             }
             if self.deserted_ns.is_some_and(|at_ns| now_ns >= at_ns) {
-                return Ok(Some(End::Stopped));
+                return Ok(Some(EndReason::Stopped));
             }
             let tcp = self.plan.protocol == Protocol::Tcp;
             if !self.plan.sync && self.plan.length == Length::AsSender && tcp && self.load.is_idle()? {
-                return Ok(Some(End::Dry));
+                return Ok(Some(EndReason::Dry));
             }
             if now_ns >= until_ns {
                 return Ok(None);

@@ -1,17 +1,17 @@
 //! What is printed before and after a test, and what goes to files.
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 
 use super::console::Console;
 use super::test_plan::{Layout, TestPlan};
 use super::{linux_file, linux_text, windows_text};
 use crate::counters::cpu_mhz;
-use crate::course::Measured;
+use crate::test_run::Measurement;
 
 /// Figures that only one end has.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extra {
+pub struct ConnectionFigures {
     /// A sender's connections.
     pub connections: Option<usize>,
     /// Mean of a TCP sender's smoothed round-trip times.
@@ -22,8 +22,8 @@ pub struct Extra {
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
     pub plan: &'a TestPlan,
-    pub measured: &'a Measured,
-    pub extra: Extra,
+    pub measured: &'a Measurement,
+    pub extra: ConnectionFigures,
     pub mhz: Option<f64>,
 }
 
@@ -55,7 +55,12 @@ pub fn opening(plan: &TestPlan, console: &Console) {
 }
 
 /// The results, wherever they are asked for.
-pub fn write(plan: &TestPlan, measured: &Measured, extra: &Extra, console: &Console) -> Result<(), Failure> {
+pub fn write(
+    plan: &TestPlan,
+    measured: &Measurement,
+    extra: &ConnectionFigures,
+    console: &Console,
+) -> Result<(), Failure> {
     let results = Results { plan, measured, extra: *extra, mhz: cpu_mhz() };
     // Not in the original's layout: beside it.
     if plan.verbose {

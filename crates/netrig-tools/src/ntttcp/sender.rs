@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream as Stream};
-use rig_load::worker::embedded::{Counts, Protocol, Sender as Load, Sending, Target};
+use rig_load::worker::embedded::{Counts, Protocol, Sender as Load, SenderSettings, Target};
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::socket::{NamedAddress, ZonedAddress};
 use socket2::{Domain, Socket, Type};
@@ -19,7 +19,7 @@ use super::sync::{Cycle, Event, Sender as Sync, State};
 use super::test_plan::{Length, TestPlan};
 use super::{chosen, data_ports, hosts, report, sync_ports, times};
 use crate::counters::Snapshot;
-use crate::course::{self, End, Measured, Part, Start, read_some, wait_readable};
+use crate::test_run::{self, EndReason, Measurement, Start, TestEnd, read_some, wait_readable};
 
 /// For an answer of the receiver, where no option says how long.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, 
     }
     let mut lines = Vec::new();
     for at in sync_ports(plan, &hosts) {
-        lines.push(Line::connect(plan, at, cancel).or_exit(Exit::Failed)?);
+        lines.push(SyncConnection::connect(plan, at, cancel).or_exit(Exit::Failed)?);
     }
     let cycle = agree(plan, &mut lines, cancel, console).or_exit(Exit::Failed)?;
 
@@ -62,29 +62,29 @@ pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, 
     console.progressing();
     let begun = Some(Start { counts: load.counts(), machine: Snapshot::take(&chosen) });
     load.start();
-    let mut crew = Crew { cancel, load, lines, begun };
+    let mut crew = ActiveSender { cancel, load, lines, begun };
     let measured =
-        course::run(&mut crew, &mut Progress(console), &times(plan, cycle), &chosen).or_exit(Exit::Failed)?;
-    let end = measured.as_ref().map_or(End::Interrupted, |measured| measured.end);
+        test_run::run(&mut crew, &mut Progress(console), &times(plan, cycle), &chosen).or_exit(Exit::Failed)?;
+    let end = measured.as_ref().map_or(EndReason::Interrupted, |measured| measured.end);
     let rtt_us = (plan.protocol == Protocol::Tcp).then(|| crew.load.mean_rtt_us()).flatten();
     let ended = crew.load.ended();
     crew.part(end)?;
     let Some(measured) = measured else { return Ok(Exit::Stopped) };
     let planned = match times(plan, cycle) {
-        course::Times { warm_up, window: Some(window), total, .. } => {
+        test_run::Times { warm_up, window: Some(window), total, .. } => {
             Some((warm_up + window).min(total.unwrap_or(Duration::MAX)))
         }
         _ => None,
     };
     let verdict = judge(plan, &measured, planned, ended, console);
-    report::write(plan, &measured, &report::Extra { connections: Some(connections), rtt_us }, console)?;
+    report::write(plan, &measured, &report::ConnectionFigures { connections: Some(connections), rtt_us }, console)?;
     verdict
 }
 
 /// What is to be thought of how the test ended.
 fn judge(
     plan: &TestPlan,
-    measured: &Measured,
+    measured: &Measurement,
     planned: Option<Duration>,
     ended: usize,
     console: &Console,
@@ -92,11 +92,11 @@ fn judge(
     let early = planned.is_none_or(|planned| measured.ran + EARLY < planned);
     let counted = matches!(plan.length, Length::Messages { .. });
     match measured.end {
-        End::Dry | End::Stopped if early && !(counted && measured.end == End::Dry) => {
+        EndReason::Dry | EndReason::Stopped if early && !(counted && measured.end == EndReason::Dry) => {
             console.error(&format!("the receiver ended the test after {:.2} seconds", measured.ran.as_secs_f64()));
             Ok(Exit::Failed)
         }
-        End::Stalled => {
+        EndReason::Stalled => {
             let timeout = plan.stall_timeout.unwrap_or_default();
             console.error(&format!("nothing could be sent for {timeout:?} (-to): look at the receiver"));
             Ok(Exit::Failed)
@@ -110,10 +110,10 @@ fn judge(
     }
 }
 
-fn sending(plan: &TestPlan, hosts: &[ZonedAddress]) -> Sending {
+fn sending(plan: &TestPlan, hosts: &[ZonedAddress]) -> SenderSettings {
     let ports = data_ports(plan, hosts).into_iter();
     let targets = ports.flat_map(|(to, cpu)| (0..plan.threads_per_port).map(move |_| Target { to, cpu })).collect();
-    Sending {
+    SenderSettings {
         stream: Stream {
             flow: Flow::Forward,
             threads: plan.threads(),
@@ -138,12 +138,12 @@ fn sending(plan: &TestPlan, hosts: &[ZonedAddress]) -> Sending {
             _ => None,
         },
         timeout: plan.connect_timeout,
-        patience: plan.patience,
+        time_limit: plan.time_limit,
     }
 }
 
 /// Settles with all receivers how long the test lasts: as long as the one that wants it longest.
-fn agree(plan: &TestPlan, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
+fn agree(plan: &TestPlan, lines: &mut [SyncConnection], cancel: &Cancel, console: &Console) -> anyhow::Result<Cycle> {
     let own = plan.cycle();
     let mut longest = None;
     for line in lines.iter_mut() {
@@ -173,7 +173,7 @@ fn agree(plan: &TestPlan, lines: &mut [Line], cancel: &Cancel, console: &Console
 }
 
 /// Asks all receivers to begin.
-fn begin(plan: &TestPlan, lines: &mut [Line], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
+fn begin(plan: &TestPlan, lines: &mut [SyncConnection], cancel: &Cancel, console: &Console) -> anyhow::Result<()> {
     for line in lines {
         let message = line.sync.start(plan.last);
         line.write(message)?;
@@ -201,7 +201,7 @@ impl TestPlan {
 
 /// The sync connection to one receiver.
 #[derive(Debug)]
-struct Line {
+struct SyncConnection {
     stream: TcpStream,
     to: NamedAddress,
     sync: Sync,
@@ -210,15 +210,15 @@ struct Line {
     open: bool,
 }
 
-impl Line {
+impl SyncConnection {
     fn connect(plan: &TestPlan, at: SocketAddr, cancel: &Cancel) -> anyhow::Result<Self> {
         let to = NamedAddress::from(at);
-        let patience = Instant::now() + plan.patience;
+        let time_limit = Instant::now() + plan.time_limit;
         let stream = loop {
             match dial(plan, at) {
                 Ok(stream) => break stream,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    if Instant::now() >= patience {
+                    if Instant::now() >= time_limit {
                         bail!(
                             "no receiver listens on {to} for synchronisation: start it first, with the same base port, \
                              or give both ends the option without synchronisation"
@@ -316,14 +316,14 @@ fn dial(plan: &TestPlan, to: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// The sender at work.
-struct Crew<'a> {
+struct ActiveSender<'a> {
     cancel: &'a Cancel,
     load: Load,
-    lines: Vec<Line>,
+    lines: Vec<SyncConnection>,
     begun: Option<Start>,
 }
 
-impl Part for Crew<'_> {
+impl TestEnd for ActiveSender<'_> {
     fn counts(&self) -> Vec<Counts> {
         self.load.counts()
     }
@@ -332,16 +332,16 @@ impl Part for Crew<'_> {
         self.begun.take()
     }
 
-    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
+    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<EndReason>> {
         loop {
             if self.cancel.is_cancelled() {
-                return Ok(Some(End::Interrupted));
+                return Ok(Some(EndReason::Interrupted));
             }
             if self.load.is_ended() {
-                return Ok(Some(End::Dry));
+                return Ok(Some(EndReason::Dry));
             }
             if !self.lines.is_empty() && self.lines.iter().all(|line| !line.open) {
-                return Ok(Some(End::Stopped));
+                return Ok(Some(EndReason::Stopped));
             }
             if monotonic_ns() >= until_ns {
                 return Ok(None);
@@ -352,7 +352,7 @@ impl Part for Crew<'_> {
             let ready = wait_readable(&fds, until_ns).context("wait")?;
             drop(fds);
             if ready[1] {
-                self.load.hush();
+                self.load.clear();
             }
             for (slot, at) in open.into_iter().enumerate() {
                 if ready[2 + slot] {
@@ -363,16 +363,16 @@ impl Part for Crew<'_> {
     }
 }
 
-impl Crew<'_> {
+impl ActiveSender<'_> {
     /// Ends the test with the receivers. The load goes on meanwhile: connections that end before the receiver's clock
     /// would leave the original waiting for ever.
-    fn part(mut self, end: End) -> Result<(), Failure> {
+    fn part(mut self, end: EndReason) -> Result<(), Failure> {
         let deadline_ns = monotonic_after(OVERTIME);
-        let mut over = vec![end != End::Due; self.lines.len()];
+        let mut over = vec![end != EndReason::Due; self.lines.len()];
         let mut asked = vec![false; self.lines.len()];
         // With datagrams and no sync connection the receiver cannot say that it wants no more of them.
         let can_tell = !self.lines.is_empty() || self.load.mean_rtt_us().is_some();
-        while end == End::Due && can_tell && monotonic_ns() < deadline_ns && !self.cancel.is_cancelled() {
+        while end == EndReason::Due && can_tell && monotonic_ns() < deadline_ns && !self.cancel.is_cancelled() {
             for (at, line) in self.lines.iter_mut().enumerate().filter(|(_, line)| line.open) {
                 if !over[at] && !asked[at] {
                     let message = line.sync.ask();
@@ -393,12 +393,12 @@ impl Crew<'_> {
                 break;
             }
         }
-        if end == End::Dry {
+        if end == EndReason::Dry {
             // The message to the receiver must not overtake the data that was sent before.
             self.load.finish(monotonic_after(OVERTIME), &|| self.cancel.is_cancelled()).or_exit(Exit::Failed)?;
         }
         for (at, line) in self.lines.iter_mut().enumerate() {
-            let told = end == End::Due && (over[at] || self.load.is_ended());
+            let told = end == EndReason::Due && (over[at] || self.load.is_ended());
             let message = line.sync.exit();
             if !told && line.open && line.write(message).is_ok() {
                 // The receiver confirms. One that does not has ended.

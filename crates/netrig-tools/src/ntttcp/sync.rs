@@ -97,12 +97,12 @@ fn message(code: i32) -> [u8; 4] {
 
 /// Puts messages together that arrive in pieces.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Pieces {
+struct MessageAssembler {
     bytes: [u8; 4],
     held: usize,
 }
 
-impl Pieces {
+impl MessageAssembler {
     /// Takes one byte; a message when it is the last of one.
     fn push(&mut self, byte: u8) -> Option<i32> {
         self.bytes[self.held] = byte;
@@ -143,7 +143,7 @@ pub enum Refusal {
 
 /// How the receiver settles a test's length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Terms {
+pub enum LengthPolicy {
     /// The longer of this and what the sender proposes; endless when either is.
     AtLeast(Cycle),
     /// What the sender proposes.
@@ -161,7 +161,7 @@ enum Step {
 
 #[derive(Debug, Clone, Copy)]
 struct Peer {
-    pieces: Pieces,
+    pieces: MessageAssembler,
     step: Step,
     questions: u32,
 }
@@ -169,7 +169,7 @@ struct Peer {
 /// The receiver's side of the protocol.
 #[derive(Debug)]
 pub struct Receiver {
-    terms: Terms,
+    terms: LengthPolicy,
     many: bool,
     state: State,
     agreed: Option<Cycle>,
@@ -179,7 +179,7 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver that has not started. `many`: it waits for several clients, the last of which says so, and its own
     /// terms stand.
-    pub fn new(terms: Terms, many: bool) -> Self {
+    pub fn new(terms: LengthPolicy, many: bool) -> Self {
         Self { terms, many, state: State::NotStarted, agreed: None, peers: BTreeMap::new() }
     }
 
@@ -189,7 +189,7 @@ impl Receiver {
 
     /// A client connected.
     pub fn connected(&mut self, client: Client) {
-        self.peers.insert(client, Peer { pieces: Pieces::default(), step: Step::New, questions: 0 });
+        self.peers.insert(client, Peer { pieces: MessageAssembler::default(), step: Step::New, questions: 0 });
     }
 
     /// Whether a client waits for the test or takes part in it. Others may be sent away when they take too long.
@@ -277,10 +277,10 @@ impl Receiver {
     fn proposal(&mut self, client: Client, code: i32) -> Result<i32, Refusal> {
         let proposed = Cycle::of(code).ok_or(Refusal::Meaningless(code))?;
         let agreed = match (self.terms, proposed) {
-            (Terms::AtLeast(own), _) if self.many => own,
-            (Terms::AtLeast(Cycle::Seconds(own)), Cycle::Seconds(proposed)) => Cycle::Seconds(own.max(proposed)),
-            (Terms::AtLeast(_), _) => Cycle::Endless,
-            (Terms::AsProposed, proposed) => proposed,
+            (LengthPolicy::AtLeast(own), _) if self.many => own,
+            (LengthPolicy::AtLeast(Cycle::Seconds(own)), Cycle::Seconds(proposed)) => Cycle::Seconds(own.max(proposed)),
+            (LengthPolicy::AtLeast(_), _) => Cycle::Endless,
+            (LengthPolicy::AsProposed, proposed) => proposed,
         };
         // Another test is running: the answer stands for nothing, because its start will be refused.
         if self.state == State::NotStarted {
@@ -309,8 +309,8 @@ impl Receiver {
         actions.extend(others.into_iter().map(|other| Action::Reply(other, message(START))));
         self.state = State::Running;
         let own = match self.terms {
-            Terms::AtLeast(own) => own,
-            Terms::AsProposed => Cycle::Endless,
+            LengthPolicy::AtLeast(own) => own,
+            LengthPolicy::AsProposed => Cycle::Endless,
         };
         actions.push(Action::Begin(self.agreed.unwrap_or(own)));
         START
@@ -350,7 +350,7 @@ pub enum SenderError {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum SyncState {
     Query,
     Proposal,
     Nothing,
@@ -362,8 +362,8 @@ enum Asked {
 /// The sender's side of the protocol.
 #[derive(Debug)]
 pub struct Sender {
-    pieces: Pieces,
-    asked: Asked,
+    pieces: MessageAssembler,
+    asked: SyncState,
     proposal: Cycle,
 }
 
@@ -375,12 +375,12 @@ impl Sender {
             Cycle::Seconds(s) if [QUERY, START, START_LAST, EXIT].contains(&cycle.code()) => Cycle::Seconds(s + 1),
             cycle => cycle,
         };
-        (Self { pieces: Pieces::default(), asked: Asked::Query, proposal }, message(QUERY))
+        (Self { pieces: MessageAssembler::default(), asked: SyncState::Query, proposal }, message(QUERY))
     }
 
     /// All connections stand: the message that asks to begin. `last`: all other clients are there.
     pub fn start(&mut self, last: bool) -> [u8; 4] {
-        self.asked = Asked::Start;
+        self.asked = SyncState::Start;
         message(if last { START_LAST } else { START })
     }
 
@@ -411,38 +411,38 @@ impl Sender {
     fn answer(&mut self, code: i32) -> Result<Option<Event>, SenderError> {
         let nonsense = |asked| Err(SenderError::Nonsense { asked, answer: code });
         match (self.asked, code) {
-            (Asked::Query, code) => match State::of(code) {
+            (SyncState::Query, code) => match State::of(code) {
                 Some(State::Running) => Err(SenderError::Busy),
                 Some(_) => {
-                    self.asked = Asked::Proposal;
+                    self.asked = SyncState::Proposal;
                     Ok(Some(Event::Free { next: message(self.proposal.code()) }))
                 }
                 None => nonsense("whether it is free"),
             },
-            (Asked::Proposal, code) => match Cycle::of(code) {
+            (SyncState::Proposal, code) => match Cycle::of(code) {
                 Some(cycle) => {
-                    self.asked = Asked::Nothing;
+                    self.asked = SyncState::Nothing;
                     Ok(Some(Event::Agreed(cycle)))
                 }
                 None => nonsense("how long the test shall last"),
             },
-            (Asked::Start, WAIT) => {
-                self.asked = Asked::Waiting;
+            (SyncState::Start, WAIT) => {
+                self.asked = SyncState::Waiting;
                 Ok(Some(Event::Wait))
             }
-            (Asked::Start | Asked::Waiting, START) => {
-                self.asked = Asked::Running;
+            (SyncState::Start | SyncState::Waiting, START) => {
+                self.asked = SyncState::Running;
                 Ok(Some(Event::Run))
             }
-            (Asked::Start | Asked::Waiting, EXIT) => Err(SenderError::Refused),
-            (Asked::Start | Asked::Waiting, _) => nonsense("to begin"),
+            (SyncState::Start | SyncState::Waiting, EXIT) => Err(SenderError::Refused),
+            (SyncState::Start | SyncState::Waiting, _) => nonsense("to begin"),
             // The original tells the client that said `L` twice to run.
-            (Asked::Running, START) => Ok(None),
-            (Asked::Running, code) => match State::of(code) {
+            (SyncState::Running, START) => Ok(None),
+            (SyncState::Running, code) => match State::of(code) {
                 Some(state) => Ok(Some(Event::State(state))),
                 None => nonsense("how its test stands"),
             },
-            (Asked::Nothing, _) => nonsense("nothing"),
+            (SyncState::Nothing, _) => nonsense("nothing"),
         }
     }
 }
@@ -455,7 +455,7 @@ impl Sender {
 /// When a rule of the protocol is broken: what a fuzzer looks for.
 pub fn fuzz(data: &[u8]) {
     let Some((&first, data)) = data.split_first() else { return };
-    let terms = if first & 1 == 0 { Terms::AsProposed } else { Terms::AtLeast(Cycle::Seconds(60)) };
+    let terms = if first & 1 == 0 { LengthPolicy::AsProposed } else { LengthPolicy::AtLeast(Cycle::Seconds(60)) };
     let mut receiver = Receiver::new(terms, first & 2 != 0);
     let mut rest = data;
     while let Some((&header, after)) = rest.split_first() {

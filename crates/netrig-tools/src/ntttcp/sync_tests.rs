@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-const MINUTE: Terms = Terms::AtLeast(Cycle::Seconds(60));
+const MINUTE: LengthPolicy = LengthPolicy::AtLeast(Cycle::Seconds(60));
 
-fn receiver(terms: Terms, many: bool, clients: Client) -> Receiver {
+fn receiver(terms: LengthPolicy, many: bool, clients: Client) -> Receiver {
     let mut receiver = Receiver::new(terms, many);
     (0..clients).for_each(|client| receiver.connected(client));
     receiver
@@ -36,9 +36,9 @@ fn the_longer_time_stands_and_endless_beats_all() {
         (MINUTE, 1, 60),
         (MINUTE, 61, 61),
         (MINUTE, 0, 0),
-        (Terms::AtLeast(Cycle::Endless), 5, 0),
-        (Terms::AsProposed, 5, 5),
-        (Terms::AsProposed, 0, 0),
+        (LengthPolicy::AtLeast(Cycle::Endless), 5, 0),
+        (LengthPolicy::AsProposed, 5, 5),
+        (LengthPolicy::AsProposed, 0, 0),
     ] {
         let mut receiver = receiver(terms, false, 1);
         ask(&mut receiver, 0, QUERY);
@@ -49,7 +49,7 @@ fn the_longer_time_stands_and_endless_beats_all() {
 #[test]
 fn lengths_that_look_like_commands_are_lengths() {
     for code in [QUERY, START, START_LAST, EXIT] {
-        let mut receiver = receiver(Terms::AsProposed, false, 1);
+        let mut receiver = receiver(LengthPolicy::AsProposed, false, 1);
         ask(&mut receiver, 0, QUERY);
         assert_eq!(ask(&mut receiver, 0, code), [reply(0, code)]);
         let begin = Action::Begin(Cycle::Seconds(code as u32));
@@ -183,9 +183,9 @@ proptest! {
     #[test]
     fn messages_may_come_in_any_pieces(cuts in prop::collection::vec(1usize..5, 1..20)) {
         let script = [message(QUERY), message(7), message(START), message(QUERY)].concat();
-        let mut whole = receiver(Terms::AsProposed, false, 1);
+        let mut whole = receiver(LengthPolicy::AsProposed, false, 1);
         let expected = whole.bytes(0, &script);
-        let mut pieces = receiver(Terms::AsProposed, false, 1);
+        let mut pieces = receiver(LengthPolicy::AsProposed, false, 1);
         let (mut rest, mut actions) = (script.as_slice(), Vec::new());
         for cut in cuts.into_iter().chain(std::iter::repeat(3)) {
             let (piece, after) = rest.split_at(cut.min(rest.len()));

@@ -85,7 +85,7 @@ pub struct TestPlan {
     /// How long a connection may take to come up.
     pub connect_timeout: Duration,
     /// A sender that comes before its receiver tries again for this long.
-    pub patience: Duration,
+    pub time_limit: Duration,
     /// For the other end to begin, and between two bytes.
     pub stall_timeout: Option<Duration>,
     pub verbose: bool,

@@ -5,13 +5,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rig_load::worker::embedded::{Counts, Protocol};
 
-use super::options::{OptionError, Spec, Use, Value};
-use super::report::{Extra, Results};
+use super::options::{OptionError, OptionSpec, OptionUse, Value};
+use super::report::{ConnectionFigures, Results};
 use super::test_plan::{Layout, Length, LinuxOutput, Role, TestPlan, WindowsOutput};
 use super::{Dialect, help, linux, linux_file, linux_text, times, windows, windows_text};
 use crate::counters::{Difference, Snapshot};
-use crate::course::{End, Measured};
 use crate::ntttcp::sync::Cycle;
+use crate::test_run::{EndReason, Measurement};
 
 /// The short options of ntttcp-for-linux 1.4.3, as its call of getopt_long has them.
 const LINUX_LETTERS: &str = "r::s::DMLeHm:P:a:n:l:6up:f::b:B:W:t:C:NO::x::j::QVh";
@@ -46,7 +46,7 @@ fn plan(parsed: Result<Option<Box<TestPlan>>, OptionError>) -> TestPlan {
 /// name with a reason. `value` gives a value that is not the default.
 #[track_caller]
 fn every_option_counts(
-    options: &[Spec],
+    options: &[OptionSpec],
     parse: impl Fn(&str) -> Result<Option<Box<TestPlan>>, OptionError>,
     base: impl Fn(&str) -> &'static str,
     value: impl Fn(&str) -> &'static str,
@@ -57,14 +57,14 @@ fn every_option_counts(
         let given = if spec.value == Value::None { "" } else { value(spec.name) };
         let line = format!("{base} {} {given}", spec.name);
         match spec.use_of_it {
-            Use::Honoured if told_otherwise.contains(&spec.name) => {
+            OptionUse::Honoured if told_otherwise.contains(&spec.name) => {
                 parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
             }
-            Use::Honoured => {
+            OptionUse::Honoured => {
                 let changed = parse(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
                 assert_ne!(changed, parse(base).unwrap(), "{line}: taken, and nothing comes of it");
             }
-            Use::Refused(why) => {
+            OptionUse::Refused(why) => {
                 let error = parse(&line).unwrap_err();
                 assert_eq!(error, OptionError::Refused { option: spec.name, why }, "{line}");
                 let text = error.to_string();
@@ -131,7 +131,7 @@ fn every_option_of_windows_is_honoured_or_refused_by_name() {
     if !numa {
         rig_skip::skip(rig_skip::Lack::NumaNodes, "-na");
     }
-    let options: Vec<Spec> = windows::OPTIONS.into_iter().filter(|spec| numa || spec.name != "-na").collect();
+    let options: Vec<OptionSpec> = windows::OPTIONS.into_iter().filter(|spec| numa || spec.name != "-na").collect();
     every_option_counts(
         &options,
         windows,
@@ -278,7 +278,7 @@ fn the_help_names_every_option() {
 }
 
 /// Two threads, two seconds, round numbers.
-fn measured() -> Measured {
+fn measured() -> Measurement {
     let mut begin = Snapshot { at_ns: 1_000_000_000, cpus: 2, ..Snapshot::default() };
     let mut end = Snapshot { at_ns: 3_000_000_000, cpus: 2, process_ns: 500_000_000, ..Snapshot::default() };
     (end.cpu.user, end.cpu.system, end.cpu.softirq, end.cpu.idle) = (40, 60, 100, 200);
@@ -294,16 +294,16 @@ fn measured() -> Measured {
     end.extensions.insert("TcpExt.TCPLostRetransmit".into(), 3);
     (end.packets, end.chosen_interrupts, end.interrupts, end.receive_softirqs) = ((700, 300), 400, 500, 250);
     let thread = |bytes| Counts { bytes, operations: bytes / 100_000 };
-    Measured {
+    Measurement {
         machine: Difference { begin, end },
         threads: vec![thread(150_000_000), thread(100_000_000)],
-        end: End::Due,
+        end: EndReason::Due,
         ran: Duration::from_secs(2),
     }
 }
 
-fn results<'a>(plan: &'a TestPlan, measured: &'a Measured) -> Results<'a> {
-    let extra = Extra { connections: (plan.role == Role::Sender).then_some(2), rtt_us: Some(123) };
+fn results<'a>(plan: &'a TestPlan, measured: &'a Measurement) -> Results<'a> {
+    let extra = ConnectionFigures { connections: (plan.role == Role::Sender).then_some(2), rtt_us: Some(123) };
     Results { plan, measured, extra, mhz: Some(2500.0) }
 }
 
@@ -414,14 +414,14 @@ Packets Sent Packets Received Retransmits Errors Avg. CPU %
 
 #[test]
 fn nothing_measured_divides_by_nothing() {
-    let nothing = Measured {
+    let nothing = Measurement {
         machine: Difference { begin: Snapshot::default(), end: Snapshot::default() },
         threads: vec![Counts::default()],
-        end: End::Interrupted,
+        end: EndReason::Interrupted,
         ran: Duration::ZERO,
     };
     for test in [plan(linux("-r -V")), plan(windows("-r -m 1,*,h"))] {
-        let results = Results { plan: &test, measured: &nothing, extra: Extra::default(), mhz: None };
+        let results = Results { plan: &test, measured: &nothing, extra: ConnectionFigures::default(), mhz: None };
         let text = match &test.layout {
             Layout::Linux(output) => {
                 format!(
@@ -483,7 +483,7 @@ fn the_linux_xml_has_the_originals_elements_in_order() {
 
 #[test]
 fn what_would_break_xml_is_escaped() {
-    let mut xml = linux_file::Xml::new();
+    let mut xml = linux_file::XmlWriter::new();
     xml.open("a", &[("name", "<\"&'>\u{7}")]);
     xml.leaf("b", None, "1 < 2 & 3");
     xml.close("a");
@@ -511,7 +511,7 @@ fn the_windows_output_of_a_datagram_test_is_of_datagrams() {
 
 /// A word of a command line that names no file to be written.
 fn word() -> impl Strategy<Value = String> {
-    let option = |spec: &Spec| !["-O", "-x", "-j", "-xml"].contains(&spec.name);
+    let option = |spec: &OptionSpec| !["-O", "-x", "-j", "-xml"].contains(&spec.name);
     let names: Vec<&str> =
         linux::OPTIONS.iter().chain(&windows::OPTIONS).filter(|spec| option(spec)).map(|spec| spec.name).collect();
     prop_oneof![

@@ -9,7 +9,7 @@ use rig_load::worker::embedded::Protocol;
 use rig_sys::cpu::CpuSet;
 
 use super::Dialect;
-use super::options::{OptionError, Spec, Use, Value, bad, file, mapping, number, small, source};
+use super::options::{OptionError, OptionSpec, OptionUse, Value, bad, file, mapping, number, small, source};
 use super::test_plan::{LONGEST, Layout, Length, Role, TestPlan, WindowsOutput};
 
 /// Threads of all mappings; with synchronisation one less, as in the original.
@@ -20,16 +20,16 @@ const BUFFERS: u64 = 20 << 10;
 const AT_MOST: u32 = 3 * 3600;
 const DATAGRAM: u32 = 65_507;
 
-const fn honoured(name: &'static str, value: Value, help: &'static str) -> Spec {
-    Spec { name, value, use_of_it: Use::Honoured, help }
+const fn honoured(name: &'static str, value: Value, help: &'static str) -> OptionSpec {
+    OptionSpec { name, value, use_of_it: OptionUse::Honoured, help }
 }
 
-const fn refused(name: &'static str, value: Value, help: &'static str, why: &'static str) -> Spec {
-    Spec { name, value, use_of_it: Use::Refused(why), help }
+const fn refused(name: &'static str, value: Value, help: &'static str, why: &'static str) -> OptionSpec {
+    OptionSpec { name, value, use_of_it: OptionUse::Refused(why), help }
 }
 
 /// Every option of the original.
-pub const OPTIONS: [Spec; 46] = [
+pub const OPTIONS: [OptionSpec; 46] = [
     honoured("-s", Value::None, "send"),
     honoured("-r", Value::None, "receive"),
     honoured("-l", Value::Needed("n[K|M]"), "bytes for each send or receive [TCP 64K, UDP 128]"),
@@ -169,7 +169,7 @@ pub const OPTIONS: [Spec; 46] = [
     honoured("--dialect", Value::Needed("linux|windows"), "whose options these are"),
 ];
 
-pub fn find(word: &str) -> Option<&'static Spec> {
+pub fn find(word: &str) -> Option<&'static OptionSpec> {
     OPTIONS.iter().find(|spec| spec.name.eq_ignore_ascii_case(word))
 }
 
@@ -186,7 +186,7 @@ pub fn memory(option: &str, text: &str, least: i64, most: i64) -> Result<i64, Op
 }
 
 /// Options and their values in order.
-fn words(arguments: &[String]) -> Result<Vec<(&'static Spec, Vec<String>)>, OptionError> {
+fn words(arguments: &[String]) -> Result<Vec<(&'static OptionSpec, Vec<String>)>, OptionError> {
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(word) = arguments.get(at) {
         at += 1;
@@ -228,7 +228,7 @@ fn words(arguments: &[String]) -> Result<Vec<(&'static Spec, Vec<String>)>, Opti
 }
 
 /// The command line as a test; `None` when it asks for help. `named` is the role that the program's name gives.
-pub fn parse(arguments: &[String], named: Option<Role>, cpus: &[u32]) -> Result<super::linux::Parsed, OptionError> {
+pub fn parse(arguments: &[String], named: Option<Role>, cpus: &[u32]) -> Result<super::linux::ParsedPlan, OptionError> {
     let words = words(arguments)?;
     if words.iter().any(|(spec, _)| matches!(spec.name, "-h" | "--help")) {
         return Ok(None);
@@ -238,7 +238,7 @@ pub fn parse(arguments: &[String], named: Option<Role>, cpus: &[u32]) -> Result<
     }
     let mut reading = Reading { role: named, ..Reading::default() };
     for (spec, values) in words {
-        if let Use::Refused(why) = spec.use_of_it {
+        if let OptionUse::Refused(why) = spec.use_of_it {
             return Err(OptionError::Refused { option: spec.name, why });
         }
         reading.take(spec.name, &values, cpus)?;
@@ -403,7 +403,7 @@ impl Reading {
             daemon: false,
             cpus,
             connect_timeout: if timeout.is_zero() { Duration::from_secs(600) } else { timeout },
-            patience: Duration::from_secs(10),
+            time_limit: Duration::from_secs(10),
             stall_timeout: Some(timeout).filter(|timeout| !timeout.is_zero()),
             verbose: self.has("-v"),
             quiet: true,

@@ -171,7 +171,7 @@ pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
     let Results { plan, measured, .. } = results;
     let f = Figures::of(results);
     let root = if plan.role == Role::Sender { "ntttcps" } else { "ntttcpr" };
-    let mut xml = super::linux_file::Xml::new();
+    let mut xml = super::linux_file::XmlWriter::new();
     xml.open(root, &[("computername", &super::linux_file::host_name()), ("version", VERSION)]);
     xml.open("parameters", &[]);
     let flag = |given: bool| if given { "True" } else { "False" }.to_owned();
@@ -217,7 +217,7 @@ pub fn xml(results: &Results<'_>, output: &WindowsOutput) -> String {
     }
     xml.close("parameters");
     let three = |value: f64| format!("{value:.3}");
-    let rates = |xml: &mut super::linux_file::Xml, rate: f64| {
+    let rates = |xml: &mut super::linux_file::XmlWriter, rate: f64| {
         xml.leaf("throughput", Some("KB/s"), &three(rate / KB));
         xml.leaf("throughput", Some("MB/s"), &three(rate / MB));
         xml.leaf("throughput", Some("mbps"), &three(rate * 8.0 / 1e6));

@@ -6,8 +6,8 @@ use netrig_spread::message;
 use rig_sys::counters;
 
 use super::{busy, rise};
-use crate::reading::{Counted, Reading};
-use crate::sample::{CountedBy, Difference, Entry, Interface, InterfaceCpu, Rates, Spread};
+use crate::reading::{ProgramCounts, Reading};
+use crate::sample::{CounterSource, Difference, Entry, Interface, InterfaceCpu, Rates, Spread};
 
 pub(super) fn of(before: &Reading, now: &Reading, seconds: f64) -> Vec<Interface> {
     now.shown.iter().map(|name| one(name, before, now, seconds)).collect()
@@ -52,7 +52,7 @@ fn spread(
         let span = status.at_ns.checked_sub(before.at_ns).filter(|span| *span > 0)?;
         Some((was, span as f64 / 1e9))
     });
-    interface.counted_by = CountedBy::Spreader;
+    interface.counted_by = CounterSource::Spreader;
     // It looks for losses that the interface does not count, too, but only once a second.
     interface.received.dropped_per_s = interface.received.dropped_per_s.max(taken.received.dropped_per_s);
     let cpu = |cpu: &message::Cpu| {
@@ -125,17 +125,17 @@ fn spread(
 }
 
 /// By queue: an entry is a receive queue, and is where it was polled last.
-fn by_programs(interface: &mut Interface, before: &Reading, now: &Reading, counted: &Counted) {
-    interface.counted_by = CountedBy::Programs;
+fn by_programs(interface: &mut Interface, before: &Reading, now: &Reading, counted: &ProgramCounts) {
+    interface.counted_by = CounterSource::Programs;
     let earlier = before.counted.as_ref();
     let seconds = earlier.map_or(0, |was| counted.reading.at.saturating_sub(was.reading.at)) as f64 / 1e9;
     let mut times = vec![Duration::ZERO; counted.reading.cpus.len()];
     let mut packets_on = vec![0; counted.reading.cpus.len()];
     for queue in counted.queues.iter().filter(|queue| queue.interface == interface.name) {
-        let Some(total) = counted.reading.queues.get(queue.place as usize) else { continue };
+        let Some(total) = counted.reading.queues.get(queue.index as usize) else { continue };
         let was = earlier.and_then(|was| {
             let watched = was.queues.contains(queue);
-            was.reading.queues.get(queue.place as usize).filter(|_| watched)
+            was.reading.queues.get(queue.index as usize).filter(|_| watched)
         });
         let was = was.copied().unwrap_or_default();
         let packets = total.packets.saturating_sub(was.packets);
@@ -157,7 +157,7 @@ fn by_programs(interface: &mut Interface, before: &Reading, now: &Reading, count
     let alone = counted.queues.iter().all(|queue| queue.interface == interface.name);
     for cpu in now.ticks.keys().copied() {
         let rose = |of: fn(&rig_datapath::receive::Cpu) -> Duration| {
-            let total = |reading: &Counted| reading.reading.cpus.get(cpu as usize).map(of).unwrap_or_default();
+            let total = |reading: &ProgramCounts| reading.reading.cpus.get(cpu as usize).map(of).unwrap_or_default();
             total(counted).saturating_sub(earlier.map(total).unwrap_or_default())
         };
         let share = |time: Duration| if seconds > 0.0 { time.as_secs_f64() / seconds } else { 0.0 };

@@ -5,12 +5,12 @@ use std::time::Duration;
 use netrig_spread::actuator::Kind;
 use netrig_spread::message::{self, Status};
 use rig_datapath::receive;
-use rig_spread::{Abilities, Machine, Order, Settings, Situation, Why};
+use rig_spread::{Abilities, Machine, MoveReason, Order, Settings, Situation};
 use rig_sys::counters::{self, CpuTicks, Softnet};
 
 use super::*;
-use crate::reading::{Counted, Watched};
-use crate::sample::{CountedBy, Entry, Interface};
+use crate::reading::{CountedQueue, ProgramCounts};
+use crate::sample::{CounterSource, Entry, Interface};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -71,7 +71,7 @@ fn spreader(n: u64) -> Status {
         packets_per_s: 77.0,
         moves: n,
         last_move_ms: Some(40),
-        last_why: Some(Why::Expand),
+        last_why: Some(MoveReason::Expand),
         ..message::Entry::default()
     };
     let interface = message::Interface {
@@ -87,10 +87,10 @@ fn spreader(n: u64) -> Status {
         in_place: false,
         base: 0,
         received_by: None,
-        moves: message::Moves { total: [(Why::Expand, 2 * n)].into(), ..message::Moves::default() },
+        moves: message::Moves { total: [(MoveReason::Expand, 2 * n)].into(), ..message::Moves::default() },
         entries: vec![entry(0), entry(1)],
         cpus: vec![cpu(0), cpu(1)],
-        received: message::Received { dropped_per_s: 9.0, ..message::Received::default() },
+        received: message::ReceiveCounts { dropped_per_s: 9.0, ..message::ReceiveCounts::default() },
         past_queues: None,
     };
     Status {
@@ -99,7 +99,7 @@ fn spreader(n: u64) -> Status {
         at_ns: n * SECOND + 5,
         interfaces: vec![interface],
         cpus: vec![message::CpuLoad { cpu: 0, busy_ns: 600_000_000 * n, busy: 0.1 }],
-        own: message::Own { cpu_ns: 2_000_000 * n, ..message::Own::default() },
+        own: message::SpreaderUsage { cpu_ns: 2_000_000 * n, ..message::SpreaderUsage::default() },
         ..Status::default()
     }
 }
@@ -118,7 +118,7 @@ fn the_kernel_alone_counts_by_cpu_and_by_interface() {
     assert_eq!((one.busy, one.processed_per_s), (0.25, 0.0));
     assert_eq!((zero.processed_per_s, zero.dropped_per_s, zero.squeezed_per_s), (1000.0, 1.0, 2.0));
     let eth0 = only(&sample);
-    assert_eq!(eth0.counted_by, CountedBy::Kernel);
+    assert_eq!(eth0.counted_by, CounterSource::Kernel);
     assert_eq!((eth0.received.packets_per_s, eth0.received.bits_per_s), (5000.0, 4e6));
     assert_eq!((eth0.received.dropped_per_s, eth0.sent.packets_per_s), (3.0, 100.0));
     assert!(eth0.cpus.is_empty() && eth0.entries.is_empty());
@@ -141,7 +141,7 @@ fn a_spreader_tells_totals_and_rates_are_made_of_them() {
     let with = |n| Reading { spreader: Some(spreader(n)), ..reading(n) };
     let sample = between(&with(1), &with(3));
     let eth0 = only(&sample);
-    assert_eq!((eth0.counted_by, eth0.cpus.len(), eth0.entries.len()), (CountedBy::Spreader, 2, 2));
+    assert_eq!((eth0.counted_by, eth0.cpus.len(), eth0.entries.len()), (CounterSource::Spreader, 2, 2));
     // V02 of a validation guide: what CPUs received is what the interface did.
     assert_eq!(eth0.cpus.iter().map(|cpu| cpu.packets_per_s).sum::<f64>(), eth0.received.packets_per_s);
     let cpu = eth0.cpus[0];
@@ -171,24 +171,25 @@ fn a_spreader_that_has_not_looked_or_is_another_one_tells_its_last_second() {
 }
 
 /// Two queues, each polled by the CPU of its number; the second has never been.
-fn counted(n: u64) -> Counted {
+fn counted(n: u64) -> ProgramCounts {
     let ms = |ms: u64| Duration::from_millis(ms * n);
     let queue = receive::Queue { time: ms(200), packets: 1000 * n, polls: 10 * n, cpu: 1 };
-    let watched = |queue: u32, place: u32| Watched { interface: "eth0".to_owned(), queue, napi: 100 + queue, place };
+    let watched =
+        |queue: u32, index: u32| CountedQueue { interface: "eth0".to_owned(), queue, napi: 100 + queue, index };
     let cpu = |idle, watched| receive::Cpu {
         idle: ms(idle),
         watched: ms(watched),
         backlog: ms(50),
         ..receive::Cpu::default()
     };
-    Counted {
+    ProgramCounts {
         reading: receive::Reading {
             at: n * SECOND,
             queues: vec![receive::Queue::default(), queue],
             cpus: vec![cpu(900, 0), cpu(400, 200)],
         },
         queues: vec![watched(0, 1), watched(1, 0)],
-        ..Counted::default()
+        ..ProgramCounts::default()
     }
 }
 
@@ -197,7 +198,7 @@ fn programs_count_by_queue_and_by_cpu() {
     let with = |n| Reading { counted: Some(counted(n)), ..reading(n) };
     let sample = between(&with(1), &with(2));
     let eth0 = only(&sample);
-    assert_eq!(eth0.counted_by, CountedBy::Programs);
+    assert_eq!(eth0.counted_by, CounterSource::Programs);
     let expected = [
         Entry {
             entry: 0,

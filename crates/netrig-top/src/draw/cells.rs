@@ -5,11 +5,11 @@ use ratatui::text::Span;
 use rig_cli::visible::visible_line;
 
 use crate::history::{SECONDS, Track};
-use crate::look::Look;
+use crate::theme::Theme;
 
 /// What a terminal would take for something else, as names of interfaces may have it, and what it cannot show.
-pub fn clean(text: &str, look: Look) -> String {
-    visible_line(text).chars().map(|c| if look.ascii && !c.is_ascii() { '?' } else { c }).collect()
+pub fn clean(text: &str, theme: Theme) -> String {
+    visible_line(text).chars().map(|c| if theme.ascii && !c.is_ascii() { '?' } else { c }).collect()
 }
 
 /// Its beginning.
@@ -24,19 +24,19 @@ pub fn clip(text: &str, width: u16) -> String {
 
 const PARTS: [Color; 3] = [Color::Yellow, Color::Green, Color::Blue];
 
-fn coloured(text: String, colour: Color, look: Look) -> Span<'static> {
-    Span::styled(text, if look.colour { Style::new().fg(colour) } else { Style::new() })
+fn coloured(text: String, colour: Color, theme: Theme) -> Span<'static> {
+    Span::styled(text, if theme.colour { Style::new().fg(colour) } else { Style::new() })
 }
 
 /// Shares of a whole, one after the other.
-pub fn bar(shares: [f64; 3], look: Look, width: u16) -> Vec<Span<'static>> {
-    let (glyphs, rest) = look.bar();
+pub fn bar(shares: [f64; 3], theme: Theme, width: u16) -> Vec<Span<'static>> {
+    let (glyphs, rest) = theme.bar();
     let mut spans = Vec::new();
     let (mut sum, mut drawn) = (0.0, 0);
     for ((share, glyph), colour) in shares.into_iter().zip(glyphs).zip(PARTS) {
         sum += share.max(0.0);
         let end = ((sum.min(1.0) * f64::from(width)).round() as usize).max(drawn);
-        spans.push(coloured(glyph.to_string().repeat(end - drawn), colour, look));
+        spans.push(coloured(glyph.to_string().repeat(end - drawn), colour, theme));
         drawn = end;
     }
     spans.push(Span::raw(rest.to_string().repeat(usize::from(width) - drawn)));
@@ -44,12 +44,12 @@ pub fn bar(shares: [f64; 3], look: Look, width: u16) -> Vec<Span<'static>> {
 }
 
 /// What the parts mean, in their colours; parts without a name are left out.
-pub fn legend(names: [&'static str; 3], look: Look) -> Vec<Span<'static>> {
-    let (glyphs, _) = look.bar();
+pub fn legend(names: [&'static str; 3], theme: Theme) -> Vec<Span<'static>> {
+    let (glyphs, _) = theme.bar();
     let parts = names.into_iter().zip(glyphs).zip(PARTS).filter(|((name, _), _)| !name.is_empty());
     parts
         .flat_map(|((name, glyph), colour)| {
-            [coloured(format!("  {glyph}"), colour, look), Span::raw(format!(" {name}"))]
+            [coloured(format!("  {glyph}"), colour, theme), Span::raw(format!(" {name}"))]
         })
         .collect()
 }
@@ -60,8 +60,8 @@ fn squeezed<T: Copy>(track: &Track<T>, width: u16, of: impl Fn(&[Option<T>]) -> 
     (0..width).map(|n| of(&track[n * SECONDS / width..(n + 1) * SECONDS / width])).collect()
 }
 
-pub fn spark(track: &Track<f64>, full: f64, look: Look, width: u16) -> String {
-    let levels = look.levels();
+pub fn spark(track: &Track<f64>, full: f64, theme: Theme, width: u16) -> String {
+    let levels = theme.levels();
     let most = |values: &[Option<f64>]| values.iter().flatten().copied().reduce(f64::max);
     let glyph = |value: Option<f64>| match value {
         None => ' ',
@@ -87,7 +87,7 @@ fn digit(cpu: i64) -> char {
 const CPUS: [Color; 6] = [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Blue, Color::Red];
 
 /// Which CPU, over time.
-pub fn heat(track: &Track<i64>, look: Look, width: u16) -> Vec<Span<'static>> {
+pub fn heat(track: &Track<i64>, theme: Theme, width: u16) -> Vec<Span<'static>> {
     let last = |values: &[Option<i64>]| values.iter().rev().flatten().next().copied();
     let mut spans: Vec<(Option<i64>, String)> = Vec::new();
     for cpu in squeezed(track, width, last) {
@@ -99,7 +99,7 @@ pub fn heat(track: &Track<i64>, look: Look, width: u16) -> Vec<Span<'static>> {
     }
     let styled = |(cpu, text): (Option<i64>, String)| {
         let colour = cpu.and_then(|cpu| usize::try_from(cpu).ok()).map(|cpu| CPUS[cpu % CPUS.len()]);
-        let style = colour.filter(|_| look.colour).map(|colour| Style::new().fg(Color::Black).bg(colour));
+        let style = colour.filter(|_| theme.colour).map(|colour| Style::new().fg(Color::Black).bg(colour));
         Span::styled(text, style.unwrap_or_default())
     };
     spans.into_iter().map(styled).collect()

@@ -6,19 +6,19 @@ use textwrap::core::display_width;
 
 use super::cells::{bar, clean, clip, heat, legend, spark};
 use super::style;
-use crate::look::Look;
-use crate::view::{Cell, Table, Tone, Width};
+use crate::theme::Theme;
+use crate::view::{Cell, Table, TextStyle, Width};
 
 /// A title, heads and rows; where rows do not fit, the last line says how many.
-pub fn lines(table: &Table, scroll: usize, look: Look, width: u16, height: u16) -> Vec<Line<'static>> {
+pub fn lines(table: &Table, scroll: usize, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
     let fitted = fit(table, width);
-    let mut all = vec![title(table, look, width), heads(table, &fitted, look, width)];
+    let mut all = vec![title(table, theme, width), heads(table, &fitted, theme, width)];
     let room = usize::from(height).saturating_sub(all.len());
     let more = table.rows.len() > room;
     let shown = if more { room.saturating_sub(1) } else { room };
     let from = scroll.min(table.rows.len().saturating_sub(shown));
     for (at, row) in table.rows.iter().enumerate().skip(from).take(shown) {
-        let line = of_row(table, &fitted, row, look, width);
+        let line = of_row(table, &fitted, row, theme, width);
         let chosen = table.chosen == Some(at);
         all.push(if chosen { line.style(Style::new().add_modifier(Modifier::REVERSED)) } else { line });
     }
@@ -28,18 +28,18 @@ pub fn lines(table: &Table, scroll: usize, look: Look, width: u16, height: u16) 
             (above, 0) => format!("{above} more above"),
             (above, below) => format!("{above} more above, {below} below"),
         };
-        all.push(Line::styled(clip(&text, width), style(Tone::Faint, look)));
+        all.push(Line::styled(clip(&text, width), style(TextStyle::Faint, theme)));
     }
     all.truncate(height.into());
     all
 }
 
-fn title(table: &Table, look: Look, width: u16) -> Line<'static> {
-    let rule = look.rule();
-    let text = clip(&format!("{rule} {}", clean(&table.title, look)), width);
+fn title(table: &Table, theme: Theme, width: u16) -> Line<'static> {
+    let rule = theme.rule();
+    let text = clip(&format!("{rule} {}", clean(&table.title, theme)), width);
     let mut line = Line::from(Span::styled(text, Style::new().add_modifier(Modifier::BOLD)));
     if let Some(names) = table.legend {
-        let spans = legend(names, look);
+        let spans = legend(names, theme);
         if line.width() + spans.iter().map(Span::width).sum::<usize>() <= width.into() {
             line.spans.extend(spans);
         }
@@ -52,13 +52,13 @@ fn title(table: &Table, look: Look, width: u16) -> Line<'static> {
 }
 
 /// Columns that there is room for, and what is between two of them.
-struct Fitted {
+struct ColumnLayout {
     /// Which, and how wide.
     columns: Vec<(usize, usize)>,
     gap: usize,
 }
 
-fn fit(table: &Table, width: u16) -> Fitted {
+fn fit(table: &Table, width: u16) -> ColumnLayout {
     let width = usize::from(width);
     let texts = |at: usize| {
         let texts = table.rows.iter().filter_map(|row| match row.get(at) {
@@ -94,7 +94,7 @@ fn fit(table: &Table, width: u16) -> Fitted {
         }
         waiting -= 1;
     }
-    Fitted { columns, gap }
+    ColumnLayout { columns, gap }
 }
 
 /// A text at its side of a column.
@@ -104,7 +104,7 @@ fn padded(text: &str, wide: usize, right: bool) -> String {
     if right { pad + &text } else { text + &pad }
 }
 
-fn heads(table: &Table, fitted: &Fitted, look: Look, width: u16) -> Line<'static> {
+fn heads(table: &Table, fitted: &ColumnLayout, theme: Theme, width: u16) -> Line<'static> {
     let mut text = String::new();
     for (at, wide) in &fitted.columns {
         if !text.is_empty() {
@@ -113,10 +113,10 @@ fn heads(table: &Table, fitted: &Fitted, look: Look, width: u16) -> Line<'static
         let column = &table.columns[*at];
         text.push_str(&padded(column.head, *wide, column.width == Width::Right));
     }
-    Line::styled(clip(text.trim_end(), width), style(Tone::Faint, look))
+    Line::styled(clip(text.trim_end(), width), style(TextStyle::Faint, theme))
 }
 
-fn of_row(table: &Table, fitted: &Fitted, row: &[Cell], look: Look, width: u16) -> Line<'static> {
+fn of_row(table: &Table, fitted: &ColumnLayout, row: &[Cell], theme: Theme, width: u16) -> Line<'static> {
     let mut line = Line::default();
     for (at, wide) in &fitted.columns {
         if !line.spans.is_empty() {
@@ -127,14 +127,14 @@ fn of_row(table: &Table, fitted: &Fitted, row: &[Cell], look: Look, width: u16) 
         match row.get(*at) {
             Some(Cell::Text(text, tone)) => {
                 let right = table.columns[*at].width == Width::Right;
-                line.push_span(Span::styled(padded(&clean(text, look), wide, right), style(*tone, look)));
+                line.push_span(Span::styled(padded(&clean(text, theme), wide, right), style(*tone, theme)));
             }
-            Some(Cell::Bar(shares)) => line.spans.extend(bar(*shares, look, wide as u16)),
+            Some(Cell::Bar(shares)) => line.spans.extend(bar(*shares, theme, wide as u16)),
             Some(Cell::Spark(track, full)) => {
-                line.push_span(padded(&spark(track, *full, look, wide as u16), wide, false));
+                line.push_span(padded(&spark(track, *full, theme, wide as u16), wide, false));
             }
             Some(Cell::Heat(track)) => {
-                line.spans.extend(heat(track, look, wide as u16));
+                line.spans.extend(heat(track, theme, wide as u16));
                 line.push_span(" ".repeat(wide.saturating_sub(crate::history::SECONDS)));
             }
             None => line.push_span(" ".repeat(wide)),

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use rig_cli::packet::Protocol;
-use rig_spread::{Mode, Situation, Why};
+use rig_spread::{Mode, MoveReason, Situation};
 
 use super::*;
 use crate::history::History;
 use crate::sample::{
-    Backend, Balancer, CountedBy, Cpu, Difference, Drop, Entry, Interface, InterfaceCpu, Own, Rates, Router,
-    RouterInterface, Sample, Service, ServiceRates, Spread, Spreader,
+    Backend, Balancer, CounterSource, Cpu, Difference, Drop, Entry, Interface, InterfaceCpu, Rates, Router,
+    RouterInterface, Sample, Service, ServiceRates, Spread, Spreader, ViewUsage,
 };
-use crate::view::Chosen;
+use crate::view::ViewState;
 
-const WIDE: Look = Look { colour: false, ascii: false, plain: false };
-const ASCII: Look = Look { ascii: true, ..WIDE };
+const WIDE: Theme = Theme { colour: false, ascii: false, plain: false };
+const ASCII: Theme = Theme { ascii: true, ..WIDE };
 
 /// Seconds from 100 on; the second half of `entries` is on other CPUs from 140 on.
 fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
@@ -24,7 +24,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
     let rate = |entry: u32| 10_000.0 * load * f64::from(entry % 4);
     let interface = Interface {
         name: "eth0".to_owned(),
-        counted_by: CountedBy::Spreader,
+        counted_by: CounterSource::Spreader,
         received: Rates {
             packets_per_s: 1.234e6 * load,
             bits_per_s: 10.3e9 * load,
@@ -50,7 +50,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
                 ns_per_packet: (entry % 4 != 0).then_some(812.4),
                 moves: Some(u64::from(moved)),
                 last_move_ms: moved.then(|| (second - 140) * 1000 + 300),
-                last_why: moved.then_some(Why::Expand),
+                last_why: moved.then_some(MoveReason::Expand),
             })
             .collect(),
         spread: Some(Spread {
@@ -81,7 +81,7 @@ fn spread(second: u64, cpus: u32, entries: u32) -> Sample {
             .collect(),
         interfaces: vec![interface],
         spreader: Some(Spreader { process: 4711, uptime_ms: 92_000, cpu: 0.002, waiting: Vec::new() }),
-        own: Own { cpu: 0.0031, reading_ms: 1.2 },
+        own: ViewUsage { cpu: 0.0031, reading_ms: 1.2 },
         ..Sample::default()
     }
 }
@@ -110,7 +110,7 @@ fn kernel_only() -> History {
     history((150..=160).map(|second| {
         let mut sample = spread(second, 4, 0);
         let one = &mut sample.interfaces[0];
-        one.counted_by = CountedBy::Kernel;
+        one.counted_by = CounterSource::Kernel;
         one.cpus.clear();
         one.spread = None;
         sample.spreader = None;
@@ -202,12 +202,12 @@ fn router() -> History {
     }))
 }
 
-fn chosen() -> Chosen {
-    Chosen { interval: Duration::from_secs(1), ..Chosen::default() }
+fn chosen() -> ViewState {
+    ViewState { interval: Duration::from_secs(1), ..ViewState::default() }
 }
 
-fn text(history: &History, chosen: &Chosen, look: Look, width: u16, height: u16) -> String {
-    let lines = compose(&View::of(history, chosen), look, width, height);
+fn text(history: &History, chosen: &ViewState, theme: Theme, width: u16, height: u16) -> String {
+    let lines = compose(&View::of(history, chosen), theme, width, height);
     lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect()
 }
 
@@ -223,15 +223,15 @@ fn an_interface_that_is_spread() {
 #[test]
 fn many_cpus_and_entries_are_scrolled() {
     let history = minute(64, 128);
-    let scrolled = Chosen { scroll: 30, ..chosen() };
+    let scrolled = ViewState { scroll: 30, ..chosen() };
     insta::assert_snapshot!("many", text(&history, &scrolled, WIDE, 200, 24));
-    let end = Chosen { scroll: 1000, ..chosen() };
+    let end = ViewState { scroll: 1000, ..chosen() };
     assert!(text(&history, &end, WIDE, 80, 30).contains("more above"));
 }
 
 #[test]
 fn other_sources() {
-    insta::assert_snapshot!("interfaces", text(&two_interfaces(), &Chosen { index: 1, ..chosen() }, WIDE, 80, 24));
+    insta::assert_snapshot!("interfaces", text(&two_interfaces(), &ViewState { index: 1, ..chosen() }, WIDE, 80, 24));
     insta::assert_snapshot!("kernel", text(&kernel_only(), &chosen(), WIDE, 80, 24));
     for width in [60, 120, 200] {
         insta::assert_snapshot!(format!("balancer-{width}"), text(&balancer(), &chosen(), WIDE, width, 24));
@@ -241,15 +241,15 @@ fn other_sources() {
 
 #[test]
 fn what_keys_do_is_told_and_can_be_scrolled() {
-    let help = Chosen { help: true, frozen: true, message: Some("asked for dynamic".to_owned()), ..chosen() };
+    let help = ViewState { help: true, frozen: true, message: Some("asked for dynamic".to_owned()), ..chosen() };
     insta::assert_snapshot!("help", text(&minute(2, 8), &help, WIDE, 60, 45));
-    let low = Chosen { scroll: 1000, ..help };
+    let low = ViewState { scroll: 1000, ..help };
     assert!(text(&minute(2, 8), &low, WIDE, 60, 20).contains("+ is above 61"));
 }
 
 #[test]
 fn every_size_is_drawn_and_no_line_is_too_long() {
-    let help = Chosen { help: true, ..chosen() };
+    let help = ViewState { help: true, ..chosen() };
     for history in
         [History::default(), minute(2, 8), minute(64, 128), two_interfaces(), kernel_only(), balancer(), router()]
     {
@@ -280,12 +280,12 @@ fn ascii_is_ascii_and_names_cannot_move_the_cursor() {
 
 #[test]
 fn colours_only_where_they_are_wanted() {
-    let coloured = |look: Look| {
-        let lines = compose(&View::of(&minute(2, 8), &chosen()), look, 200, 24);
+    let coloured = |theme: Theme| {
+        let lines = compose(&View::of(&minute(2, 8), &chosen()), theme, 200, 24);
         let mut styles =
             lines.iter().flat_map(|line| std::iter::once(line.style).chain(line.spans.iter().map(|span| span.style)));
         styles.any(|style| style.fg.is_some() || style.bg.is_some())
     };
-    assert!(coloured(Look { colour: true, ..WIDE }));
+    assert!(coloured(Theme { colour: true, ..WIDE }));
     assert!(!coloured(WIDE));
 }

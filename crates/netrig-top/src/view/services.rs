@@ -1,7 +1,7 @@
 //! The balancer and the vRouter.
 
 use super::spreading::{cpus, interfaces, kernel_cpus};
-use super::{Cell, Note, Side, Table, Tone, View, Width, at, column, highest};
+use super::{Cell, Side, StatusNote, Table, TextStyle, View, Width, at, column, highest};
 use crate::history::{History, Track};
 use crate::sample::{Balancer, Drop, InterfaceCpu, Router, RouterInterface, Sample, Service, ServiceRates};
 use rig_cli::words::short;
@@ -18,10 +18,13 @@ pub(super) fn balancer(view: &mut View, history: &History, sample: &Sample, bala
         balancer.capacity,
         short(dropped)
     );
-    view.notes.push(Note::new(if dropped > 0.0 { Tone::Alarm } else { Tone::Plain }, text));
+    view.notes.push(StatusNote::new(if dropped > 0.0 { TextStyle::Alarm } else { TextStyle::Plain }, text));
     for service in &balancer.services {
         if let Some(lacks) = &service.lacks {
-            view.notes.push(Note::new(Tone::Alarm, format!("{} is not balanced: it lacks {lacks}", service.address)));
+            view.notes.push(StatusNote::new(
+                TextStyle::Alarm,
+                format!("{} is not balanced: it lacks {lacks}", service.address),
+            ));
         }
     }
     view.tables.push(services(history, balancer, chosen));
@@ -188,8 +191,9 @@ pub(super) fn router(view: &mut View, history: &History, sample: &Sample, router
         short(router.ended_per_s),
         short(router.refused_per_s)
     );
-    view.notes.push(Note::new(if router.refused_per_s > 0.0 { Tone::Alarm } else { Tone::Plain }, text));
-    view.notes.extend(router.notes.iter().map(|note| Note::new(Tone::Faint, note)));
+    view.notes
+        .push(StatusNote::new(if router.refused_per_s > 0.0 { TextStyle::Alarm } else { TextStyle::Plain }, text));
+    view.notes.extend(router.notes.iter().map(|note| StatusNote::new(TextStyle::Faint, note)));
     let tracks: Vec<Track<f64>> = router
         .interfaces
         .iter()

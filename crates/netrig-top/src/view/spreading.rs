@@ -1,8 +1,8 @@
 //! Interfaces, the CPUs that process what they receive, and entries.
 
-use super::{Cell, Column, Note, Side, Table, Tone, View, Width, at, column, highest};
+use super::{Cell, Column, Side, StatusNote, Table, TextStyle, View, Width, at, column, highest};
 use crate::history::{History, Track};
-use crate::sample::{CountedBy, Cpu, Interface, InterfaceCpu, Sample, Spread};
+use crate::sample::{CounterSource, Cpu, Interface, InterfaceCpu, Sample, Spread};
 use netrig_spread::message::PastQueues;
 use rig_cli::words::{ago, short};
 use rig_stats::units::counted;
@@ -17,13 +17,13 @@ pub(super) fn fill(view: &mut View, history: &History, sample: &Sample, chosen: 
     let interface = sample.interfaces.get(chosen);
     match interface {
         Some(interface) => about(view, interface),
-        None => view.notes.push(Note::new(Tone::Plain, "no interface here but lo")),
+        None => view.notes.push(StatusNote::new(TextStyle::Plain, "no interface here but lo")),
     }
     let spreader = sample.spreader.iter();
     view.notes.extend(
         spreader
             .flat_map(|spreader| &spreader.waiting)
-            .map(|waiting| Note::new(Tone::Alarm, format!("not taken: {waiting}"))),
+            .map(|waiting| StatusNote::new(TextStyle::Alarm, format!("not taken: {waiting}"))),
     );
     let detail = interface.filter(|interface| !interface.cpus.is_empty());
     match detail {
@@ -38,7 +38,7 @@ pub(super) fn fill(view: &mut View, history: &History, sample: &Sample, chosen: 
 
 fn about(view: &mut View, interface: &Interface) {
     let Interface { name, received, sent, .. } = interface;
-    let tone = if received.dropped_per_s > 0.0 { Tone::Alarm } else { Tone::Plain };
+    let tone = if received.dropped_per_s > 0.0 { TextStyle::Alarm } else { TextStyle::Plain };
     let text = format!(
         "{name}: in {} packets/s, {} bit/s, {} dropped/s; out {} packets/s, {} bit/s",
         short(received.packets_per_s),
@@ -47,7 +47,7 @@ fn about(view: &mut View, interface: &Interface) {
         short(sent.packets_per_s),
         short(sent.bits_per_s)
     );
-    view.notes.push(Note::new(tone, text));
+    view.notes.push(StatusNote::new(tone, text));
     let Some(spread) = &interface.spread else { return };
     let Spread { actuator, situation, mode_requested, mode_effective, base, cpus_in_use, moves, moves_now, .. } =
         spread;
@@ -68,14 +68,14 @@ fn about(view: &mut View, interface: &Interface) {
             text.push_str(&format!(", {count} {what}"));
         }
     }
-    view.notes.push(Note::new(Tone::Plain, text));
+    view.notes.push(StatusNote::new(TextStyle::Plain, text));
     if let Some(PastQueues { packets_per_s, why }) = &spread.past_queues {
         let text = format!("{} packets/s come past its receive queues: {why}", short(*packets_per_s));
-        view.notes.push(Note::new(Tone::Alarm, text));
+        view.notes.push(StatusNote::new(TextStyle::Alarm, text));
     }
     for difference in &spread.differences {
-        let tone = if difference.of_default { Tone::Faint } else { Tone::Alarm };
-        view.notes.push(Note::new(tone, format!("{} (for {})", difference.words, ago(difference.since_ms))));
+        let tone = if difference.of_default { TextStyle::Faint } else { TextStyle::Alarm };
+        view.notes.push(StatusNote::new(tone, format!("{} (for {})", difference.words, ago(difference.since_ms))));
     }
 }
 
@@ -219,7 +219,7 @@ pub(super) fn kernel_cpus(history: &History, sample: &Sample) -> Table {
 
 fn entries(history: &History, interface: &Interface) -> Table {
     let name = &interface.name;
-    let spread = interface.counted_by == CountedBy::Spreader;
+    let spread = interface.counted_by == CounterSource::Spreader;
     let row = |(place, one): (usize, &crate::sample::Entry)| {
         let heat = history.track(|sample| {
             let interface = sample.interfaces.iter().find(|interface| interface.name == *name)?;

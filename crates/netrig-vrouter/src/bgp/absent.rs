@@ -4,7 +4,7 @@ use std::io;
 use std::iter::Empty;
 use std::time::Duration;
 
-use super::{Heard, Order};
+use super::{Order, SpeakerEvent};
 
 #[derive(Debug)]
 pub enum Speaker {}
@@ -20,11 +20,11 @@ impl Speaker {
         match *self {}
     }
 
-    pub fn heard(&self) -> Empty<Heard> {
+    pub fn heard(&self) -> Empty<SpeakerEvent> {
         match *self {}
     }
 
-    pub fn wait(&self, _patience: Duration) -> Option<Heard> {
+    pub fn wait(&self, _time_limit: Duration) -> Option<SpeakerEvent> {
         match *self {}
     }
 

@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 
 use rig_datapath::vrouter::Encapsulation;
 
-use super::route::{Says, Subject};
+use super::route::{RouteAttributes, RouteSubject};
 use crate::routes::{Destination, announced};
 use crate::settings::{Assigned, Settings};
 
 /// By what each is about.
-pub type Routes = BTreeMap<Subject, Says>;
+pub type Routes = BTreeMap<RouteSubject, RouteAttributes>;
 
 /// Whether a route distinguisher is of those that a node with this address gives out. With it as next hop, too, a route at its
 /// speaker is its own.
@@ -33,7 +33,7 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
         let distinguisher = Assigned::ByAddress(route.node, interface.distinguisher);
         let groups = route.security_groups.iter().filter_map(|group| settings.security_groups.get(group));
         let groups = groups.map(|group| (autonomous_system, group.id));
-        let says = |label: u32, encapsulations: BTreeSet<Encapsulation>| Says {
+        let says = |label: u32, encapsulations: BTreeSet<Encapsulation>| RouteAttributes {
             next_hop: route.node,
             label,
             targets: network.export.clone(),
@@ -43,11 +43,11 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
         };
         let (vxlan, mpls): (BTreeSet<_>, BTreeSet<_>) =
             route.encapsulations.keys().partition(|one| **one == Encapsulation::Vxlan);
-        let of_mac = |address| Subject::Mac { distinguisher, tag: 0, mac: interface.mac, address };
+        let of_mac = |address| RouteSubject::Mac { distinguisher, tag: 0, mac: interface.mac, address };
         match route.key.destination {
             Destination::Prefix(prefix) => {
                 if !mpls.is_empty() {
-                    routes.insert(Subject::Vpn { distinguisher, prefix }, says(interface.label, mpls));
+                    routes.insert(RouteSubject::Vpn { distinguisher, prefix }, says(interface.label, mpls));
                 }
                 if vxlan.is_empty() {
                     continue;
@@ -57,8 +57,8 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
                     Some(address) => routes.insert(of_mac(Some(address)), says),
                     // Frames are for the interface itself, as those to its addresses are.
                     None => routes.insert(
-                        Subject::Behind { distinguisher, tag: 0, prefix },
-                        Says { mac: Some(interface.mac), ..says },
+                        RouteSubject::Behind { distinguisher, tag: 0, prefix },
+                        RouteAttributes { mac: Some(interface.mac), ..says },
                     ),
                 };
             }
@@ -74,7 +74,7 @@ pub fn routes(settings: &Settings, name: &str) -> Routes {
                     [(distinguisher, network.vni, vxlan), (of_network, named.label, mpls)]
                 {
                     if !ways.is_empty() {
-                        let subject = Subject::Multicast { distinguisher, tag: 0, originator: route.node.into() };
+                        let subject = RouteSubject::Multicast { distinguisher, tag: 0, originator: route.node.into() };
                         routes.insert(subject, says(label, ways));
                     }
                 }

@@ -15,7 +15,7 @@ use super::message::{
 };
 
 /// An answer that has not come by then does not come.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(2);
 /// All routes that there are come as one message; GoBGP sends and takes none that is larger.
 const LARGEST: usize = 256 << 20;
@@ -32,9 +32,9 @@ impl Client {
     pub(super) async fn connect(address: &str) -> Result<Self> {
         let uri = if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") };
         let endpoint = Endpoint::from_shared(uri).map_err(|error| root(&error))?;
-        let endpoint = endpoint.connect_timeout(CONNECT).tcp_keepalive(Some(PATIENCE));
+        let endpoint = endpoint.connect_timeout(CONNECT).tcp_keepalive(Some(TIMEOUT));
         let channel =
-            timeout(PATIENCE, endpoint.connect()).await.map_err(|_| silent())?.map_err(|error| root(&error))?;
+            timeout(TIMEOUT, endpoint.connect()).await.map_err(|_| silent())?.map_err(|error| root(&error))?;
         Ok(Self(Grpc::new(channel).max_decoding_message_size(LARGEST).max_encoding_message_size(LARGEST)))
     }
 
@@ -43,7 +43,7 @@ impl Client {
         self.ready().await?;
         let codec = ProstCodec::<Empty, GetBgpResponse>::default();
         let call = self.0.unary(Request::new(Empty {}), path("GetBgp"), codec);
-        let answer = timeout(PATIENCE, call).await.map_err(|_| silent())?.map_err(|status| in_words(&status))?;
+        let answer = timeout(TIMEOUT, call).await.map_err(|_| silent())?.map_err(|status| in_words(&status))?;
         let global = answer.into_inner().global.unwrap_or_default();
         if global.asn == 0 {
             return Err("it has no AS yet: give it 'as' and 'router-id' in [global.config]".to_owned());
@@ -61,7 +61,7 @@ impl Client {
         let table = Some(WatchTable { filters: vec![WatchFilter { kind: 0, init: true }] });
         let codec = ProstCodec::<WatchEventRequest, WatchEventResponse>::default();
         let call = self.0.server_streaming(Request::new(WatchEventRequest { table }), path("WatchEvent"), codec);
-        let answer = timeout(PATIENCE, call).await.map_err(|_| silent())?.map_err(|status| in_words(&status))?;
+        let answer = timeout(TIMEOUT, call).await.map_err(|_| silent())?.map_err(|status| in_words(&status))?;
         Ok(Events(answer.into_inner()))
     }
 
@@ -74,14 +74,14 @@ impl Client {
             let request = AddPathStreamRequest { table_type: 0, paths: batch };
             let codec = ProstCodec::<AddPathStreamRequest, Empty>::default();
             let call = self.0.client_streaming(Request::new(tokio_stream::once(request)), path("AddPathStream"), codec);
-            let answer = timeout(PATIENCE, call).await.map_err(|_| silent())?;
+            let answer = timeout(TIMEOUT, call).await.map_err(|_| silent())?;
             answer.map_err(|status| format!("it does not take routes: {}", in_words(&status)))?;
         }
         Ok(())
     }
 
     async fn ready(&mut self) -> Result<()> {
-        timeout(PATIENCE, self.0.ready()).await.map_err(|_| silent())?.map_err(|error| root(&error))
+        timeout(TIMEOUT, self.0.ready()).await.map_err(|_| silent())?.map_err(|error| root(&error))
     }
 }
 
@@ -101,7 +101,7 @@ impl Events {
 
     /// All that there is at the beginning.
     pub(super) async fn first(&mut self) -> Result<Vec<Path>> {
-        timeout(PATIENCE, self.next()).await.map_err(|_| silent())?
+        timeout(TIMEOUT, self.next()).await.map_err(|_| silent())?
     }
 }
 
@@ -112,7 +112,7 @@ fn path(method: &'static str) -> PathAndQuery {
 }
 
 fn silent() -> String {
-    format!("it does not answer within {} s", PATIENCE.as_secs())
+    format!("it does not answer within {} s", TIMEOUT.as_secs())
 }
 
 fn in_words(status: &Status) -> String {

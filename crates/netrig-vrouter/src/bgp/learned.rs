@@ -8,25 +8,25 @@ use ipnet::IpNet;
 use rig_datapath::vrouter::Encapsulation;
 use rig_wire::ethernet::Mac;
 
-use super::route::{Says, Subject, Told};
+use super::route::{RouteAttributes, RouteChange, RouteSubject};
 use crate::routes::{Destination, Route, RouteKey, RouteTable};
 use crate::settings::{Assigned, Network, Settings};
 
 #[derive(Debug, Clone, Default)]
-pub struct Learned {
-    routes: BTreeMap<Subject, Known>,
+pub struct LearnedRoutes {
+    routes: BTreeMap<RouteSubject, LearnedRoute>,
     /// Since when the speaker is there.
     connected: Option<Instant>,
 }
 
 #[derive(Debug, Clone)]
-struct Known {
-    says: Says,
-    /// Since when it is only remembered, and nobody has told it again.
+struct LearnedRoute {
+    says: RouteAttributes,
+    /// Since when it is only remembered, and the speaker has not told it again.
     stale: Option<Instant>,
 }
 
-impl Learned {
+impl LearnedRoutes {
     pub fn connected(&mut self, now: Instant) {
         self.connected = Some(now);
     }
@@ -39,16 +39,18 @@ impl Learned {
         }
     }
 
-    pub fn told(&mut self, told: Told) {
+    pub fn told(&mut self, told: RouteChange) {
         match told {
-            Told::Announced { subject, says, .. } => drop(self.routes.insert(subject, Known { says, stale: None })),
-            Told::Withdrawn(subject) => drop(self.routes.remove(&subject)),
+            RouteChange::Announced { subject, says, .. } => {
+                drop(self.routes.insert(subject, LearnedRoute { says, stale: None }));
+            }
+            RouteChange::Withdrawn(subject) => drop(self.routes.remove(&subject)),
         }
     }
 
-    /// What nobody has told again is forgotten `keep` after its speaker was lost, or after it came back, if it did; after twice
+    /// A route that the speaker has not told again is forgotten `keep` after its speaker was lost, or after it came back, if it did; after twice
     /// that in any case. A speaker that begins anew has to hear from its neighbours first.
-    fn holds(&self, known: &Known, now: Instant, keep: Duration) -> bool {
+    fn holds(&self, known: &LearnedRoute, now: Instant, keep: Duration) -> bool {
         let Some(stale) = known.stale else { return true };
         let since = self.connected.map_or(stale, |connected| connected.max(stale));
         now < (since + keep).min(stale + 2 * keep)
@@ -83,7 +85,7 @@ impl Learned {
             }
         }
         let groups = settings.security_groups.iter().map(|(name, group)| (group.id, name.as_str()));
-        let mut collected = Collected { groups: groups.collect(), ..Collected::default() };
+        let mut collected = CollectedRoutes { groups: groups.collect(), ..CollectedRoutes::default() };
         for (subject, known) in &self.routes {
             if known.says.next_hop == node.address {
                 continue;
@@ -97,28 +99,28 @@ impl Learned {
 }
 
 /// A host's routes of both kinds have a route distinguisher and a next hop in common.
-type Origin = (Assigned, Ipv4Addr);
+type RouteOrigin = (Assigned, Ipv4Addr);
 
 /// Routes while they are put together: those of a VPN know labels, those of EVPN network identifiers and MAC addresses.
 #[derive(Default)]
-struct Collected<'a> {
-    routes: BTreeMap<(&'a str, Destination, Origin), Route>,
+struct CollectedRoutes<'a> {
+    routes: BTreeMap<(&'a str, Destination, RouteOrigin), Route>,
     /// Addresses of MAC addresses.
-    addresses: BTreeMap<(&'a str, Mac, Origin), BTreeSet<IpAddr>>,
+    addresses: BTreeMap<(&'a str, Mac, RouteOrigin), BTreeSet<IpAddr>>,
     /// Names of security groups; of one that is not in the settings no rule speaks.
     groups: BTreeMap<u32, &'a str>,
 }
 
-impl<'a> Collected<'a> {
-    fn add(&mut self, network: &'a str, subject: &Subject, says: &Says) {
+impl<'a> CollectedRoutes<'a> {
+    fn add(&mut self, network: &'a str, subject: &RouteSubject, says: &RouteAttributes) {
         let origin = (subject.distinguisher(), says.next_hop);
         match *subject {
-            Subject::Vpn { prefix, .. } => drop(self.extend(network, Destination::Prefix(prefix), origin, says)),
-            Subject::Behind { prefix, .. } => {
+            RouteSubject::Vpn { prefix, .. } => drop(self.extend(network, Destination::Prefix(prefix), origin, says)),
+            RouteSubject::Behind { prefix, .. } => {
                 self.extend(network, Destination::Prefix(prefix), origin, says).mac = says.mac.unwrap_or_default();
             }
-            Subject::Multicast { .. } => drop(self.extend(network, Destination::All, origin, says)),
-            Subject::Mac { mac, address, .. } => {
+            RouteSubject::Multicast { .. } => drop(self.extend(network, Destination::All, origin, says)),
+            RouteSubject::Mac { mac, address, .. } => {
                 self.extend(network, Destination::Mac(mac), origin, says).mac = mac;
                 if let Some(address) = address {
                     let host = Destination::Prefix(IpNet::from(address));
@@ -129,7 +131,13 @@ impl<'a> Collected<'a> {
         }
     }
 
-    fn extend(&mut self, network: &'a str, destination: Destination, origin: Origin, says: &Says) -> &mut Route {
+    fn extend(
+        &mut self,
+        network: &'a str,
+        destination: Destination,
+        origin: RouteOrigin,
+        says: &RouteAttributes,
+    ) -> &mut Route {
         let key = || RouteKey {
             network: network.to_owned(),
             destination,

@@ -13,24 +13,24 @@ pub struct Any {
 }
 
 /// One that stands in an [`Any`].
-pub trait Named: Message + Default {
+pub trait TypeName: Message + Default {
     const NAME: &'static str;
 }
 
 impl Any {
-    pub fn of<T: Named>(message: &T) -> Self {
+    pub fn of<T: TypeName>(message: &T) -> Self {
         Self { type_url: format!("type.googleapis.com/apipb.{}", T::NAME), value: message.encode_to_vec() }
     }
 
     /// `None` where it is of another type, or broken.
-    pub fn read<T: Named>(&self) -> Option<T> {
+    pub fn read<T: TypeName>(&self) -> Option<T> {
         let (_, name) = self.type_url.rsplit_once('/')?;
         (name.strip_prefix("apipb.") == Some(T::NAME)).then(|| T::decode(&self.value[..]).ok())?
     }
 }
 
 macro_rules! named {
-    ($($type:ident),*) => { $(impl Named for $type { const NAME: &'static str = stringify!($type); })* };
+    ($($type:ident),*) => { $(impl TypeName for $type { const NAME: &'static str = stringify!($type); })* };
 }
 
 named!(

@@ -34,8 +34,8 @@ pub use client::probe;
 pub use speaker::Speaker;
 
 use self::announced::Routes;
-use self::learned::Learned;
-use self::route::Told;
+use self::learned::LearnedRoutes;
+use self::route::RouteChange;
 use crate::routes::{RouteSource, RouteSourceError, RouteTable, RouteUpdate};
 use crate::settings::Settings;
 
@@ -51,13 +51,13 @@ pub struct Order {
 
 /// What comes from the speaker.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum SpeakerEvent {
     Connected {
         autonomous_system: u32,
         identifier: String,
     },
-    /// All that there is right behind [`Heard::Connected`], then what changes.
-    Told(Vec<Told>),
+    /// All that there is right behind [`SpeakerEvent::Connected`], then what changes.
+    Changes(Vec<RouteChange>),
     /// So many routes of this node it has now.
     Announced(usize),
     /// It is tried again. Told once until it is connected, or there is another reason.
@@ -67,7 +67,7 @@ pub enum Heard {
 /// What other nodes' speakers have told this one's, as a source of routes.
 #[derive(Debug, Clone, Default)]
 pub struct BgpRoutes {
-    learned: Arc<Learned>,
+    learned: Arc<LearnedRoutes>,
     says: RouteTable,
     told: RouteTable,
     pub state: SpeakerState,
@@ -86,19 +86,19 @@ pub struct SpeakerState {
 
 impl BgpRoutes {
     /// What the settings make of it is said by [`BgpRoutes::reload`].
-    pub fn hear(&mut self, heard: Heard, now: Instant) {
+    pub fn hear(&mut self, heard: SpeakerEvent, now: Instant) {
         match heard {
-            Heard::Connected { autonomous_system, identifier } => {
+            SpeakerEvent::Connected { autonomous_system, identifier } => {
                 Arc::make_mut(&mut self.learned).connected(now);
                 self.state.connected = Some((autonomous_system, identifier));
                 self.state.trouble = None;
             }
-            Heard::Told(all) => {
+            SpeakerEvent::Changes(all) => {
                 let learned = Arc::make_mut(&mut self.learned);
                 all.into_iter().for_each(|told| learned.told(told));
             }
-            Heard::Announced(count) => self.state.announced = count,
-            Heard::Lost(why) => {
+            SpeakerEvent::Announced(count) => self.state.announced = count,
+            SpeakerEvent::Lost(why) => {
                 Arc::make_mut(&mut self.learned).lost(now);
                 self.state = SpeakerState { trouble: Some(why), ..SpeakerState::default() };
             }
@@ -120,7 +120,7 @@ impl BgpRoutes {
         self.says = self.learned.table(settings, node);
     }
 
-    /// Whether there is something that nobody has been told.
+    /// Whether there is something that the daemon has not been told.
     pub fn has_news(&self) -> bool {
         self.says != self.told
     }
@@ -139,7 +139,7 @@ impl BgpRoutes {
 /// What a node would learn if the other nodes of its settings had speakers that told its own of them.
 #[cfg(feature = "fuzz")]
 pub(crate) fn exchanged(settings: &Settings, node: &str) -> RouteTable {
-    let mut learned = Learned::default();
+    let mut learned = LearnedRoutes::default();
     for other in settings.nodes.keys().filter(|other| *other != node) {
         let messages = announced::routes(settings, other);
         let messages = messages.iter().map(|(subject, says)| path::to_message(subject, Some(says)));

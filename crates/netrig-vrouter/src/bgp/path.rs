@@ -15,7 +15,7 @@ use rig_datapath::vrouter::Encapsulation;
 use rig_wire::ethernet::Mac;
 
 use super::message as m;
-use super::route::{Says, Subject, Told};
+use super::route::{RouteAttributes, RouteChange, RouteSubject};
 use crate::settings::Assigned;
 
 const VPN4: m::Family = m::Family { afi: 1, safi: 128 };
@@ -35,7 +35,7 @@ const MPLS_IN_UDP: u32 = 13;
 /// four.
 const GROUP: (u32, u8) = (0x80, 0x04);
 
-impl Subject {
+impl RouteSubject {
     fn family(&self) -> m::Family {
         match self {
             Self::Vpn { prefix: IpNet::V4(_), .. } => VPN4,
@@ -134,14 +134,14 @@ fn unspecified(prefix: &IpNet) -> IpAddr {
 }
 
 /// What is to be sent to have a route announced, or to have it withdrawn, where there is nothing to say of it.
-pub fn to_message(subject: &Subject, says: Option<&Says>) -> m::Path {
+pub fn to_message(subject: &RouteSubject, says: Option<&RouteAttributes>) -> m::Path {
     let family = Some(subject.family());
     let nlri = subject.nlri(says.map_or(0, |says| says.label));
     let attributes = says.map(|says| attributes(subject, &nlri, says)).unwrap_or_default();
     m::Path { nlri: Some(nlri), attributes, is_withdraw: says.is_none(), family, ..m::Path::default() }
 }
 
-fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
+fn attributes(subject: &RouteSubject, nlri: &m::Any, says: &RouteAttributes) -> Vec<m::Any> {
     let reach = m::MpReachNLRIAttribute {
         family: Some(subject.family()),
         // For VPN-IPv6 it goes onto the wire as an IPv6 address that IPv4 is mapped into (RFC 4659, 3.2.1.2).
@@ -168,7 +168,7 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
         m::Any::of(&reach),
         m::Any::of(&m::ExtendedCommunitiesAttribute { communities }),
     ];
-    if let Subject::Multicast { .. } = subject {
+    if let RouteSubject::Multicast { .. } = subject {
         // A label of MPLS is in the upper 20 bits of the field (RFC 6514, 5), a network identifier in all 24 (RFC 8365, 5.1.3).
         let is_vxlan = says.encapsulations.contains(&Encapsulation::Vxlan);
         let label = if is_vxlan { says.label } else { says.label << 4 };
@@ -179,21 +179,21 @@ fn attributes(subject: &Subject, nlri: &m::Any, says: &Says) -> Vec<m::Any> {
 }
 
 /// `None` for what is of no interest here. What cannot be used is as good as withdrawn (RFC 7606).
-pub fn of_message(path: &m::Path) -> Option<Told> {
-    let (subject, label) = Subject::of_nlri(path.family?, path.nlri.as_ref()?)?;
+pub fn of_message(path: &m::Path) -> Option<RouteChange> {
+    let (subject, label) = RouteSubject::of_nlri(path.family?, path.nlri.as_ref()?)?;
     let is_local = path.neighbor_ip.parse::<IpAddr>().is_err();
     let says = (!path.is_withdraw && !path.is_nexthop_invalid).then(|| says(&subject, label?, &path.attributes));
     Some(match says.flatten() {
-        Some(says) => Told::Announced { subject, says, is_local },
-        None => Told::Withdrawn(subject),
+        Some(says) => RouteChange::Announced { subject, says, is_local },
+        None => RouteChange::Withdrawn(subject),
     })
 }
 
-fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
+fn says(subject: &RouteSubject, label: u32, attributes: &[m::Any]) -> Option<RouteAttributes> {
     let reach = attributes.iter().find_map(m::Any::read::<m::MpReachNLRIAttribute>)?;
     let IpAddr::V4(next_hop) = reach.next_hops.first()?.parse::<IpAddr>().ok()?.to_canonical() else { return None };
     let label = match subject {
-        Subject::Multicast { .. } => {
+        RouteSubject::Multicast { .. } => {
             let tunnel = attributes.iter().find_map(m::Any::read::<m::PmsiTunnelAttribute>)?;
             // Trees are not built, and copies go where all else of the node does.
             let is_copied = tunnel.kind == INGRESS_REPLICATION && tunnel.id == next_hop.octets();
@@ -201,7 +201,7 @@ fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
         }
         _ => label,
     };
-    let mut says = Says {
+    let mut says = RouteAttributes {
         next_hop,
         label,
         targets: BTreeSet::new(),
@@ -215,30 +215,35 @@ fn says(subject: &Subject, label: u32, attributes: &[m::Any]) -> Option<Says> {
             says.targets.insert(target);
         } else if let Some(tunnel) = community.read::<m::EncapExtended>() {
             says.encapsulations.extend(encapsulation(subject, tunnel.tunnel_type));
-        } else if let (Some(router), Subject::Behind { .. }) = (community.read::<m::RouterMacExtended>(), subject) {
+        } else if let (Some(router), RouteSubject::Behind { .. }) = (community.read::<m::RouterMacExtended>(), subject)
+        {
             says.mac = mac(&router.mac);
         } else if let Some(other) = community.read::<m::UnknownExtended>() {
             says.groups.extend(group(&other));
         }
     }
-    if let Subject::Multicast { .. } = subject {
+    if let RouteSubject::Multicast { .. } = subject {
         // What it has is an identifier or a label, and is no good as the other.
         match says.encapsulations.contains(&Encapsulation::Vxlan) {
             true => says.encapsulations.retain(|one| *one == Encapsulation::Vxlan),
             false => says.label >>= 4,
         }
     }
-    // Nobody would take a frame for nobody.
-    let is_for_somebody = says.mac.is_some() || !matches!(subject, Subject::Behind { .. });
+    // No interface has the MAC address of zeros.
+    let is_for_somebody = says.mac.is_some() || !matches!(subject, RouteSubject::Behind { .. });
     is_for_somebody.then_some(says)
 }
 
 /// Where it fits to the label.
-fn encapsulation(subject: &Subject, tunnel_type: u32) -> Option<Encapsulation> {
+fn encapsulation(subject: &RouteSubject, tunnel_type: u32) -> Option<Encapsulation> {
     match (subject, tunnel_type) {
-        (Subject::Vpn { .. } | Subject::Multicast { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
-        (Subject::Vpn { .. } | Subject::Multicast { .. }, GRE | MPLS_IN_GRE) => Some(Encapsulation::MplsOverGre),
-        (Subject::Mac { .. } | Subject::Multicast { .. } | Subject::Behind { .. }, VXLAN) => Some(Encapsulation::Vxlan),
+        (RouteSubject::Vpn { .. } | RouteSubject::Multicast { .. }, MPLS_IN_UDP) => Some(Encapsulation::MplsOverUdp),
+        (RouteSubject::Vpn { .. } | RouteSubject::Multicast { .. }, GRE | MPLS_IN_GRE) => {
+            Some(Encapsulation::MplsOverGre)
+        }
+        (RouteSubject::Mac { .. } | RouteSubject::Multicast { .. } | RouteSubject::Behind { .. }, VXLAN) => {
+            Some(Encapsulation::Vxlan)
+        }
         _ => None,
     }
 }

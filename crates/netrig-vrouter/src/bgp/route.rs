@@ -11,7 +11,7 @@ use crate::settings::Assigned;
 
 /// What a route is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Subject {
+pub enum RouteSubject {
     Vpn {
         distinguisher: Assigned,
         prefix: IpNet,
@@ -38,7 +38,7 @@ pub enum Subject {
 
 /// What is said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Says {
+pub struct RouteAttributes {
     pub next_hop: Ipv4Addr,
     /// MPLS label, or VXLAN network identifier.
     pub label: u32,
@@ -52,17 +52,17 @@ pub struct Says {
 
 /// What a speaker tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum RouteChange {
     Announced {
-        subject: Subject,
-        says: Says,
-        /// By somebody at this very speaker.
+        subject: RouteSubject,
+        says: RouteAttributes,
+        /// By another client of this speaker.
         is_local: bool,
     },
-    Withdrawn(Subject),
+    Withdrawn(RouteSubject),
 }
 
-impl Subject {
+impl RouteSubject {
     pub fn distinguisher(&self) -> Assigned {
         match self {
             Self::Vpn { distinguisher, .. }

@@ -13,8 +13,8 @@ use tokio::time::{Instant, interval_at, sleep};
 use super::announced::{Routes, is_own};
 use super::client::{Client, Result};
 use super::path::{of_message, to_message};
-use super::route::{Says, Subject, Told};
-use super::{Heard, Order};
+use super::route::{RouteAttributes, RouteChange, RouteSubject};
+use super::{Order, SpeakerEvent};
 
 /// Before it is tried again; twice as long each time. A speaker that restarts shall have its routes before its neighbours are
 /// there again, which GoBGP gives 5 s: they drop then what it has not told them.
@@ -24,7 +24,7 @@ const LONGEST_REST: Duration = Duration::from_millis(250);
 const BEAT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
-enum Wanted {
+enum SpeakerCommand {
     Order(Order),
     Stop { withdraw: bool },
 }
@@ -32,8 +32,8 @@ enum Wanted {
 /// It ends when this is dropped; what was announced then stays announced.
 #[derive(Debug)]
 pub struct Speaker {
-    wanted: watch::Sender<Wanted>,
-    heard: Receiver<Heard>,
+    wanted: watch::Sender<SpeakerCommand>,
+    heard: Receiver<SpeakerEvent>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,44 +43,44 @@ impl Speaker {
     /// # Errors
     /// When there is no thread to be had.
     pub fn start(order: Order, wake: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        let (wanted, order) = watch::channel(Wanted::Order(order));
+        let (wanted, order) = watch::channel(SpeakerCommand::Order(order));
         let (sender, heard) = channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let body = move || runtime.block_on(work(order, &Teller { sender, wake: Box::new(wake) }));
+        let body = move || runtime.block_on(work(order, &EventSender { sender, wake: Box::new(wake) }));
         let thread = Some(std::thread::Builder::new().name("bgp".into()).spawn(body)?);
         Ok(Self { wanted, heard, thread })
     }
 
     pub fn order(&self, order: Order) {
         self.wanted.send_if_modified(|wanted| {
-            let is_new = !matches!(wanted, Wanted::Order(old) if *old == order);
-            *wanted = Wanted::Order(order);
+            let is_new = !matches!(wanted, SpeakerCommand::Order(old) if *old == order);
+            *wanted = SpeakerCommand::Order(order);
             is_new
         });
     }
 
     /// What has come since it was asked last.
-    pub fn heard(&self) -> impl Iterator<Item = Heard> {
+    pub fn heard(&self) -> impl Iterator<Item = SpeakerEvent> {
         self.heard.try_iter()
     }
 
     /// Waits so long for something to come.
-    pub fn wait(&self, patience: Duration) -> Option<Heard> {
-        self.heard.recv_timeout(patience).ok()
+    pub fn wait(&self, time_limit: Duration) -> Option<SpeakerEvent> {
+        self.heard.recv_timeout(time_limit).ok()
     }
 
     /// Has all that it announced withdrawn and ends.
     pub fn withdraw(self) {
-        self.wanted.send_replace(Wanted::Stop { withdraw: true });
+        self.wanted.send_replace(SpeakerCommand::Stop { withdraw: true });
     }
 }
 
 impl Drop for Speaker {
     fn drop(&mut self) {
         self.wanted.send_if_modified(|wanted| {
-            let goes_on = matches!(wanted, Wanted::Order(_));
+            let goes_on = matches!(wanted, SpeakerCommand::Order(_));
             if goes_on {
-                *wanted = Wanted::Stop { withdraw: false };
+                *wanted = SpeakerCommand::Stop { withdraw: false };
             }
             goes_on
         });
@@ -90,28 +90,28 @@ impl Drop for Speaker {
     }
 }
 
-struct Teller {
-    sender: Sender<Heard>,
+struct EventSender {
+    sender: Sender<SpeakerEvent>,
     wake: Box<dyn Fn() + Send>,
 }
 
-impl Teller {
-    fn tell(&self, heard: Heard) {
-        // Nobody may be left to hear it.
+impl EventSender {
+    fn tell(&self, heard: SpeakerEvent) {
+        // The daemon may have ended.
         let _ = self.sender.send(heard);
         (self.wake)();
     }
 }
 
-type Orders = watch::Receiver<Wanted>;
+type Orders = watch::Receiver<SpeakerCommand>;
 
-async fn work(mut orders: Orders, teller: &Teller) {
+async fn work(mut orders: Orders, teller: &EventSender) {
     let mut rest = SHORTEST_REST;
     let mut trouble = None;
     loop {
         let order = match &*orders.borrow_and_update() {
-            Wanted::Order(order) => order.clone(),
-            Wanted::Stop { .. } => return,
+            SpeakerCommand::Order(order) => order.clone(),
+            SpeakerCommand::Stop { .. } => return,
         };
         let mut was_connected = false;
         let ended = converse(order, &mut orders, teller, &mut was_connected).await;
@@ -120,7 +120,7 @@ async fn work(mut orders: Orders, teller: &Teller) {
         }
         let Err(why) = ended else { continue };
         if trouble.as_ref() != Some(&why) {
-            teller.tell(Heard::Lost(why.clone()));
+            teller.tell(SpeakerEvent::Lost(why.clone()));
             trouble = Some(why);
         }
         tokio::select! {
@@ -131,50 +131,50 @@ async fn work(mut orders: Orders, teller: &Teller) {
 }
 
 /// Ends well when another speaker is wanted, or none.
-async fn converse(mut order: Order, orders: &mut Orders, teller: &Teller, is_connected: &mut bool) -> Result<()> {
+async fn converse(mut order: Order, orders: &mut Orders, teller: &EventSender, is_connected: &mut bool) -> Result<()> {
     let mut client = Client::connect(&order.address).await?;
     let global = client.global().await?;
     let mut events = client.watch().await?;
-    let first: Vec<Told> = events.first().await?.iter().filter_map(of_message).collect();
+    let first: Vec<RouteChange> = events.first().await?.iter().filter_map(of_message).collect();
     // It may have some of a router that ran here before.
     let mut has: Routes = first.iter().filter_map(|told| own(told, order.node)).collect();
     send(&mut client, &mut has, &order).await?;
     *is_connected = true;
     let (autonomous_system, identifier) = (global.asn, global.router_id);
-    teller.tell(Heard::Connected { autonomous_system, identifier });
-    teller.tell(Heard::Told(first));
-    teller.tell(Heard::Announced(has.len()));
+    teller.tell(SpeakerEvent::Connected { autonomous_system, identifier });
+    teller.tell(SpeakerEvent::Changes(first));
+    teller.tell(SpeakerEvent::Announced(has.len()));
     let mut beat = interval_at(Instant::now() + BEAT, BEAT);
     loop {
         tokio::select! {
             paths = events.next() => {
-                let told: Vec<Told> = paths?.iter().filter_map(of_message).collect();
+                let told: Vec<RouteChange> = paths?.iter().filter_map(of_message).collect();
                 if !told.is_empty() {
-                    teller.tell(Heard::Told(told));
+                    teller.tell(SpeakerEvent::Changes(told));
                 }
             }
             _ = beat.tick() => drop(client.global().await?),
             _ = orders.changed() => {
                 let wanted = orders.borrow_and_update().clone();
                 match wanted {
-                    Wanted::Order(new) if (&new.address, new.node) == (&order.address, order.node) => order = new,
-                    Wanted::Stop { withdraw: false } => return Ok(()),
-                    Wanted::Order(_) | Wanted::Stop { withdraw: true } => {
-                        teller.tell(Heard::Lost("it is not asked any more".to_owned()));
+                    SpeakerCommand::Order(new) if (&new.address, new.node) == (&order.address, order.node) => order = new,
+                    SpeakerCommand::Stop { withdraw: false } => return Ok(()),
+                    SpeakerCommand::Order(_) | SpeakerCommand::Stop { withdraw: true } => {
+                        teller.tell(SpeakerEvent::Lost("it is not asked any more".to_owned()));
                         order.routes = Arc::default();
                         return send(&mut client, &mut has, &order).await;
                     }
                 }
                 send(&mut client, &mut has, &order).await?;
-                teller.tell(Heard::Announced(has.len()));
+                teller.tell(SpeakerEvent::Announced(has.len()));
             }
         }
     }
 }
 
 /// A route that the speaker has from a router of this node.
-fn own(told: &Told, node: Ipv4Addr) -> Option<(Subject, Says)> {
-    let Told::Announced { subject, says, is_local: true } = told else { return None };
+fn own(told: &RouteChange, node: Ipv4Addr) -> Option<(RouteSubject, RouteAttributes)> {
+    let RouteChange::Announced { subject, says, is_local: true } = told else { return None };
     (is_own(subject.distinguisher(), node) && says.next_hop == node).then(|| (subject.clone(), says.clone()))
 }
 

@@ -9,7 +9,7 @@ use rig_wire::ethernet::Mac;
 
 use super::message as m;
 use super::path::{of_message, to_message};
-use super::route::{Says, Subject, Told};
+use super::route::{RouteAttributes, RouteChange, RouteSubject};
 use super::*;
 use crate::routes::{Destination, Route};
 use crate::settings::Assigned;
@@ -67,13 +67,13 @@ fn parse(text: &str) -> Settings {
 }
 
 /// As a speaker of another node tells them.
-fn told(settings: &Settings, node: &str) -> Vec<Told> {
+fn told(settings: &Settings, node: &str) -> Vec<RouteChange> {
     let routes = announced::routes(settings, node);
-    let there_and_back = |(subject, says): (&Subject, &Says)| {
+    let there_and_back = |(subject, says): (&RouteSubject, &RouteAttributes)| {
         let message = m::Path { neighbor_ip: "192.0.2.2".to_owned(), ..to_message(subject, Some(says)) };
         // Through the letter of the messages.
         let told = of_message(&m::Path::decode(&message.encode_to_vec()[..]).unwrap()).unwrap();
-        let same = Told::Announced { subject: subject.clone(), says: says.clone(), is_local: false };
+        let same = RouteChange::Announced { subject: subject.clone(), says: says.clone(), is_local: false };
         assert_eq!(told, same);
         told
     };
@@ -89,8 +89,8 @@ fn updates(routes: &mut BgpRoutes, settings: &Settings) -> RouteTable {
     table
 }
 
-fn connected() -> Heard {
-    Heard::Connected { autonomous_system: 64512, identifier: "192.0.2.1".to_owned() }
+fn connected() -> SpeakerEvent {
+    SpeakerEvent::Connected { autonomous_system: 64512, identifier: "192.0.2.1".to_owned() }
 }
 
 #[test]
@@ -103,11 +103,11 @@ fn a_node_announces_what_others_need_to_get_there() {
     let of_network = settings.network_on("b", "red").unwrap().distinguisher;
     assert!(of_network > 0 && of_network != number);
     let of_network = Assigned::ByAddress("192.0.2.2".parse().unwrap(), of_network);
-    let vpn = |prefix: &str| Subject::Vpn { distinguisher, prefix: prefix.parse().unwrap() };
+    let vpn = |prefix: &str| RouteSubject::Vpn { distinguisher, prefix: prefix.parse().unwrap() };
     let mac = Mac([2, 0, 0, 0, 0, 0xb]);
     let of_mac = |address: Option<&str>| {
         let address = address.map(|address| address.parse().unwrap());
-        Subject::Mac { distinguisher, tag: 0, mac, address }
+        RouteSubject::Mac { distinguisher, tag: 0, mac, address }
     };
     let subjects = [
         vpn("10.1.0.12/32"),
@@ -116,10 +116,10 @@ fn a_node_announces_what_others_need_to_get_there() {
         of_mac(None),
         of_mac(Some("10.1.0.12")),
         of_mac(Some("fd00:1::12")),
-        Subject::Multicast { distinguisher, tag: 0, originator: "192.0.2.2".parse().unwrap() },
-        Subject::Behind { distinguisher, tag: 0, prefix: "10.9.0.0/16".parse().unwrap() },
+        RouteSubject::Multicast { distinguisher, tag: 0, originator: "192.0.2.2".parse().unwrap() },
+        RouteSubject::Behind { distinguisher, tag: 0, prefix: "10.9.0.0/16".parse().unwrap() },
         // Of labels, which no route of identifiers has.
-        Subject::Multicast { distinguisher: of_network, tag: 0, originator: "192.0.2.2".parse().unwrap() },
+        RouteSubject::Multicast { distinguisher: of_network, tag: 0, originator: "192.0.2.2".parse().unwrap() },
     ];
     assert_eq!(routes.keys().collect::<BTreeSet<_>>(), subjects.iter().collect());
     let host = &routes[&vpn("10.1.0.12/32")];
@@ -134,18 +134,18 @@ fn a_node_announces_what_others_need_to_get_there() {
     assert_eq!(behind.encapsulations, BTreeSet::from([Encapsulation::Vxlan]));
 
     let vxlan = parse(&B.replace("vni = 100", "vni = 100\nencapsulation = ['vxlan']"));
-    assert!(announced::routes(&vxlan, "b").keys().all(|subject| !matches!(subject, Subject::Vpn { .. })));
+    assert!(announced::routes(&vxlan, "b").keys().all(|subject| !matches!(subject, RouteSubject::Vpn { .. })));
     let to_all = &announced::routes(&vxlan, "b")[&subjects[6]];
     assert_eq!((to_all.label, &to_all.encapsulations), (100, &BTreeSet::from([Encapsulation::Vxlan])));
     assert!(!announced::routes(&vxlan, "b").contains_key(&subjects[8]));
     assert_eq!((routes[&subjects[8]].label, &routes[&subjects[8]].encapsulations), (199, &mpls));
     let quiet = parse(&B.replace("vni = 100\nlabel = 199", "vni = 100\nbroadcast = false"));
-    let is_multicast = |subject: &Subject| matches!(subject, Subject::Multicast { .. });
+    let is_multicast = |subject: &RouteSubject| matches!(subject, RouteSubject::Multicast { .. });
     assert!(!announced::routes(&quiet, "b").keys().any(is_multicast));
     assert_eq!(announced::routes(&vxlan, "b")[&subjects[7]], *behind);
     let mpls = parse(&B.replace("vni = 100", "vni = 100\nencapsulation = ['mplsoudp']"));
     let mpls = announced::routes(&mpls, "b");
-    assert!(mpls.keys().all(|subject| matches!(subject, Subject::Vpn { .. }) || *subject == subjects[8]));
+    assert!(mpls.keys().all(|subject| matches!(subject, RouteSubject::Vpn { .. }) || *subject == subjects[8]));
     assert_eq!(mpls[&subjects[8]].encapsulations, BTreeSet::from([Encapsulation::MplsOverUdp]));
     let silent = parse(&B.replace("address = \"192.0.2.2\"", "address = \"192.0.2.2\"\nbgp = false"));
     assert_eq!(announced::routes(&silent, "b"), BTreeMap::new());
@@ -157,7 +157,7 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
     let mut routes = BgpRoutes::default();
     let now = Instant::now();
     routes.hear(connected(), now);
-    routes.hear(Heard::Told(told(&b, "b")), now);
+    routes.hear(SpeakerEvent::Changes(told(&b, "b")), now);
     let table = updates(&mut routes, &a);
     assert!(!routes.has_news());
     // The same as the file of both would say, but for names that are each node's own.
@@ -200,14 +200,14 @@ fn what_one_node_announces_is_what_the_other_one_would_read_of_it() {
     routes.reload(&export, "a");
     assert_eq!(routes.next_hops(), BTreeSet::new());
     let mut own = BgpRoutes::default();
-    own.hear(Heard::Told(told(&a, "a")), now);
+    own.hear(SpeakerEvent::Changes(told(&a, "a")), now);
     assert_eq!((updates(&mut own, &a), own.count(&a, "a")), (RouteTable::default(), (0, 0)));
 
     let all = told(&b, "b");
-    let [Told::Announced { subject, .. }, ..] = &all[..] else { panic!("{all:?}") };
+    let [RouteChange::Announced { subject, .. }, ..] = &all[..] else { panic!("{all:?}") };
     routes.reload(&a, "a");
     routes.updates().unwrap();
-    routes.hear(Heard::Told(vec![Told::Withdrawn(subject.clone())]), now);
+    routes.hear(SpeakerEvent::Changes(vec![RouteChange::Withdrawn(subject.clone())]), now);
     routes.reload(&a, "a");
     assert!(routes.has_news());
     assert_eq!(routes.updates().unwrap().len(), 1, "{subject:?}");
@@ -221,7 +221,7 @@ fn interfaces_that_share_an_address_are_several_ways_to_it() {
         "[[interface]]\nname = 'red-c'\nnode = 'b'\nnetwork = 'red'\ndevice = 'v2'\naddresses = ['10.1.0.13']\n";
     let b = parse(&format!("{one}{other}{shared}3\n"));
     let mut routes = BgpRoutes::default();
-    routes.hear(Heard::Told(told(&b, "b")), Instant::now());
+    routes.hear(SpeakerEvent::Changes(told(&b, "b")), Instant::now());
     let table = updates(&mut routes, &parse(A));
     let to_shared = Destination::Prefix("10.1.0.100/32".parse().unwrap());
     let labels = table.iter().filter(|route| route.key.destination == to_shared);
@@ -237,13 +237,13 @@ fn what_was_learned_stays_for_a_while_when_the_speaker_goes() {
     let at = |seconds: u64| begin + Duration::from_secs(seconds);
     let mut routes = BgpRoutes::default();
     routes.hear(connected(), begin);
-    routes.hear(Heard::Told(all.clone()), begin);
+    routes.hear(SpeakerEvent::Changes(all.clone()), begin);
     assert!(!routes.expire(at(1000), keep));
 
     // It does not come back.
     let mut gone = routes.clone();
-    gone.hear(Heard::Lost("gone".to_owned()), at(0));
-    gone.hear(Heard::Lost("still gone".to_owned()), at(50));
+    gone.hear(SpeakerEvent::Lost("gone".to_owned()), at(0));
+    gone.hear(SpeakerEvent::Lost("still gone".to_owned()), at(50));
     assert_eq!((gone.count(&a, "a"), gone.state.trouble.as_deref()), ((9, 9), Some("still gone")));
     assert!(!gone.expire(at(99), keep));
     assert!(gone.expire(at(100), keep));
@@ -251,20 +251,20 @@ fn what_was_learned_stays_for_a_while_when_the_speaker_goes() {
     assert_eq!(routes.count(&a, "a"), (9, 0), "a copy is another one");
 
     // It comes back, and some of it is told again.
-    routes.hear(Heard::Lost("gone".to_owned()), at(0));
+    routes.hear(SpeakerEvent::Lost("gone".to_owned()), at(0));
     routes.hear(connected(), at(60));
-    routes.hear(Heard::Told(all[..2].to_vec()), at(61));
+    routes.hear(SpeakerEvent::Changes(all[..2].to_vec()), at(61));
     assert_eq!(routes.count(&a, "a"), (9, 7));
     assert!(!routes.expire(at(159), keep));
     assert!(routes.expire(at(160), keep));
     assert_eq!(routes.count(&a, "a"), (2, 0));
 
     // One that comes and goes does not keep them for ever.
-    routes.hear(Heard::Lost("gone".to_owned()), at(200));
+    routes.hear(SpeakerEvent::Lost("gone".to_owned()), at(200));
     for turn in 1..20 {
         routes.hear(connected(), at(200 + 10 * turn));
         assert!(!routes.expire(at(200 + 10 * turn), keep));
-        routes.hear(Heard::Lost("gone".to_owned()), at(201 + 10 * turn));
+        routes.hear(SpeakerEvent::Lost("gone".to_owned()), at(201 + 10 * turn));
     }
     routes.hear(connected(), at(399));
     assert!(!routes.expire(at(399), keep));
@@ -277,7 +277,7 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
     let routes = announced::routes(&settings, "b");
     for (subject, says) in &routes {
         let good = to_message(subject, Some(says));
-        let withdrawn = Some(Told::Withdrawn(subject.clone()));
+        let withdrawn = Some(RouteChange::Withdrawn(subject.clone()));
         assert_eq!(of_message(&to_message(subject, None)), withdrawn);
         let mut bad = good.clone();
         bad.attributes.remove(1);
@@ -292,17 +292,17 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
         };
         assert_eq!(next_hop("fd00::1"), withdrawn, "tunnels go over IPv4");
         // Copies of frames go where their route says, which is the same address.
-        let mapped = matches!(next_hop("::ffff:192.0.2.9"), Some(Told::Announced { .. }));
-        assert_eq!(mapped, !matches!(subject, Subject::Multicast { .. }));
-        assert!(matches!(next_hop("::ffff:192.0.2.2"), Some(Told::Announced { .. })));
+        let mapped = matches!(next_hop("::ffff:192.0.2.9"), Some(RouteChange::Announced { .. }));
+        assert_eq!(mapped, !matches!(subject, RouteSubject::Multicast { .. }));
+        assert!(matches!(next_hop("::ffff:192.0.2.2"), Some(RouteChange::Announced { .. })));
         for family in [None, Some(m::Family { afi: 1, safi: 1 })] {
             assert_eq!(of_message(&m::Path { family, ..good.clone() }), None);
         }
-        if let Subject::Behind { .. } = subject {
+        if let RouteSubject::Behind { .. } = subject {
             let nlri = good.nlri.as_ref().unwrap().read::<m::EVPNIPPrefixRoute>().unwrap();
             let with =
                 |route: m::EVPNIPPrefixRoute| of_message(&m::Path { nlri: Some(m::Any::of(&route)), ..good.clone() });
-            assert!(matches!(with(nlri.clone()), Some(Told::Announced { .. })));
+            assert!(matches!(with(nlri.clone()), Some(RouteChange::Announced { .. })));
             // It leads where a route to its gateway does, or one to its segment.
             assert_eq!(with(m::EVPNIPPrefixRoute { gateway: "10.1.0.12".to_owned(), ..nlri.clone() }), withdrawn);
             assert_eq!(with(m::EVPNIPPrefixRoute { gateway: "<nil>".to_owned(), ..nlri.clone() }), withdrawn);
@@ -320,7 +320,7 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
                 assert_eq!(of_message(&path), withdrawn);
             }
         }
-        if let Subject::Multicast { .. } = subject {
+        if let RouteSubject::Multicast { .. } = subject {
             let tunnel = m::PmsiTunnelAttribute { flags: 0, kind: 6, label: 100, id: vec![192, 0, 2, 2] };
             for other in [
                 m::PmsiTunnelAttribute { kind: 3, ..tunnel.clone() },
@@ -341,7 +341,7 @@ fn what_makes_no_sense_is_as_good_as_withdrawn() {
                 let tunnels = tunnel_types.map(|tunnel_type| m::Any::of(&m::EncapExtended { tunnel_type }));
                 communities.communities.extend(tunnels);
                 path.attributes[2] = m::Any::of(&communities);
-                let Some(Told::Announced { says, .. }) = of_message(&path) else { panic!() };
+                let Some(RouteChange::Announced { says, .. }) = of_message(&path) else { panic!() };
                 (says.label, says.encapsulations.into_iter().collect::<Vec<_>>())
             };
             // What has an identifier has no label.
@@ -383,7 +383,7 @@ proptest! {
         let paths = [m::Path { nlri: Some(nlri), attributes, family, ..m::Path::default() }];
         let decoded = m::WatchEventResponse::decode(&bytes[..]).unwrap_or_default().table.unwrap_or_default();
         let told = paths.iter().chain(&decoded.paths).filter_map(of_message);
-        routes.hear(Heard::Told(told.collect()), Instant::now());
+        routes.hear(SpeakerEvent::Changes(told.collect()), Instant::now());
         updates(&mut routes, &parse(A));
     }
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use rig_datapath::vrouter::{Action, Also, List, Rule};
+use rig_datapath::vrouter::{Action, FlowActions, List, Rule};
 
-use super::Allotted;
+use super::NameNumbers;
 use crate::routes::{Destination, RouteTable};
-use crate::settings::{End, GroupRule, Interface, Network, Packets, Remote, SecurityGroup, Settings};
+use crate::settings::{GroupRule, Interface, Network, Packets, Remote, RuleEnd, SecurityGroup, Settings};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Direction {
@@ -45,7 +45,7 @@ pub(super) struct Remotes<'a> {
     own_ends: BTreeMap<&'a str, BTreeSet<IpNet>>,
     /// Security groups with rules for members of groups.
     by_group: BTreeSet<(&'a str, Direction)>,
-    analysers: Allotted,
+    analysers: NameNumbers,
 }
 
 /// What a list is made of.
@@ -63,7 +63,7 @@ enum Rules<'a> {
 }
 
 impl<'a> Remotes<'a> {
-    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable, analysers: Allotted) -> Self {
+    pub(super) fn of(settings: &'a Settings, node: &'a str, routes: &'a RouteTable, analysers: NameNumbers) -> Self {
         let mut remotes = Self {
             settings,
             members: BTreeMap::new(),
@@ -76,7 +76,7 @@ impl<'a> Remotes<'a> {
             remotes.prefixes.insert(name, network.prefixes());
             let policies = network.policies.iter().filter_map(|policy| settings.policies.get(policy));
             let ends = policies.flat_map(|policy| &policy.rules).flat_map(|rule| [&rule.source, &rule.destination]);
-            let prefix = |end: &End| if let End::Prefix(prefix) = end { Some(*prefix) } else { None };
+            let prefix = |end: &RuleEnd| if let RuleEnd::Prefix(prefix) = end { Some(*prefix) } else { None };
             remotes.own_ends.insert(name, ends.filter_map(prefix).collect());
         }
         for (name, group) in &settings.security_groups {
@@ -155,13 +155,13 @@ impl<'a> Remotes<'a> {
                 Remote::Any => BTreeSet::new(),
                 Remote::Prefix(prefix) => BTreeSet::from([*prefix]),
                 Remote::Group(group) => match self.members(group, network) {
-                    // Without addresses it would be a rule for everybody.
-                    nobody if nobody.is_empty() => continue,
+                    // Without addresses it would be a rule for all.
+                    none if none.is_empty() => continue,
                     members => members,
                 },
             };
-            let also = Also { log: rule.log, mirror: None };
-            rules.extend(each(&rule.packets, &remote, Action::Allow, also));
+            let flow_actions = FlowActions { log: rule.log, mirror: None };
+            rules.extend(each(&rule.packets, &remote, Action::Allow, flow_actions));
         }
         rules
     }
@@ -176,16 +176,17 @@ impl<'a> Remotes<'a> {
                     Direction::Inward => (to, from),
                 };
                 let like = match own {
-                    End::Any => None,
-                    End::Network(own) if *own == interface.network => None,
-                    End::Prefix(prefix) if interface.all_addresses().any(|address| prefix.contains(&address)) => {
+                    RuleEnd::Any => None,
+                    RuleEnd::Network(own) if *own == interface.network => None,
+                    RuleEnd::Prefix(prefix) if interface.all_addresses().any(|address| prefix.contains(&address)) => {
                         Some(*prefix)
                     }
-                    End::Network(_) | End::Prefix(_) => continue,
+                    RuleEnd::Network(_) | RuleEnd::Prefix(_) => continue,
                 };
                 let Some(remote) = self.far(far, like) else { continue };
-                let also = Also { log: rule.log, mirror: rule.mirror.as_ref().and_then(|name| self.analyser(name)) };
-                rules.extend(each(&rule.packets, &remote, rule.action, also));
+                let flow_actions =
+                    FlowActions { log: rule.log, mirror: rule.mirror.as_ref().and_then(|name| self.analyser(name)) };
+                rules.extend(each(&rule.packets, &remote, rule.action, flow_actions));
             }
         }
         let mut own = self.prefixes.get(interface.network.as_str()).cloned().unwrap_or_default();
@@ -193,7 +194,7 @@ impl<'a> Remotes<'a> {
             own.extend(of_all(direction));
         }
         let all = Packets { protocol: None, ports: vec![0..=u16::MAX] };
-        rules.extend(each(&all, &own, Action::Allow, Also::default()));
+        rules.extend(each(&all, &own, Action::Allow, FlowActions::default()));
         rules
     }
 
@@ -201,22 +202,22 @@ impl<'a> Remotes<'a> {
         self.analysers.get(name).and_then(|number| number.try_into().ok())
     }
 
-    /// Who can be reached from a network: elsewhere the same addresses may be somebody else's.
+    /// Who can be reached from a network: elsewhere the same addresses may be another container's.
     fn members(&self, group: &str, network: &str) -> BTreeSet<IpNet> {
         let connected = self.settings.networks.get(network).into_iter().flat_map(|network| &network.connected);
         let networks = connected.map(String::as_str).chain([network]);
         networks.filter_map(|network| self.members.get(&(group, network))).flatten().copied().collect()
     }
 
-    /// Addresses of an end, all for none; `None` for an end that nobody is. Who talks from an IPv4 address talks to IPv4
+    /// Addresses of an end, all for none; `None` for an end without members. Who talks from an IPv4 address talks to IPv4
     /// addresses.
-    fn far(&self, end: &End, like: Option<IpNet>) -> Option<BTreeSet<IpNet>> {
+    fn far(&self, end: &RuleEnd, like: Option<IpNet>) -> Option<BTreeSet<IpNet>> {
         let all = match end {
-            End::Any => {
+            RuleEnd::Any => {
                 return Some(like.map(everything).into_iter().collect());
             }
-            End::Prefix(prefix) => BTreeSet::from([*prefix]),
-            End::Network(network) => self.prefixes.get(network.as_str()).cloned().unwrap_or_default(),
+            RuleEnd::Prefix(prefix) => BTreeSet::from([*prefix]),
+            RuleEnd::Network(network) => self.prefixes.get(network.as_str()).cloned().unwrap_or_default(),
         };
         let same = |prefix: &IpNet| like.is_none_or(|like| like.addr().is_ipv4() == prefix.addr().is_ipv4());
         let all: BTreeSet<IpNet> = all.into_iter().filter(same).collect();
@@ -249,7 +250,18 @@ fn everything(like: IpNet) -> IpNet {
     }
 }
 
-fn each(packets: &Packets, remote: &BTreeSet<IpNet>, action: Action, also: Also) -> impl Iterator<Item = Rule> {
+fn each(
+    packets: &Packets,
+    remote: &BTreeSet<IpNet>,
+    action: Action,
+    flow_actions: FlowActions,
+) -> impl Iterator<Item = Rule> {
     let protocol = packets.protocol;
-    packets.ports.iter().map(move |ports| Rule { protocol, ports: ports.clone(), remote: remote.clone(), action, also })
+    packets.ports.iter().map(move |ports| Rule {
+        protocol,
+        ports: ports.clone(),
+        remote: remote.clone(),
+        action,
+        flow_actions,
+    })
 }

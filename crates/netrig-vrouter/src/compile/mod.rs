@@ -16,13 +16,13 @@ use rig_datapath::vrouter::{
 };
 use rig_wire::ethernet::Mac;
 
-pub use numbers::{Allotted, Numbers};
+pub use numbers::{NameNumbers, Numbers};
 
 use crate::routes::{Route, RouteTable, RouteUpdate, announced};
 use crate::settings::{Interface, Network, Node, Settings, UnknownNode};
 use lists::{Direction, Remotes};
 
-/// What the kernel of the node has, found out by somebody else.
+/// What the kernel of the node has, as the daemon's finder or a test gives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     /// Interfaces of the settings that are there, by their names in the settings.
@@ -47,7 +47,7 @@ pub struct KernelInterface {
 
 /// What one node's datapath does, and what of the settings it does not do, for people to read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Compiled {
+pub struct CompiledConfig {
     pub config: Config,
     pub notes: BTreeSet<String>,
 }
@@ -60,7 +60,7 @@ pub fn compile(
     site: &Site,
     routes: &RouteTable,
     numbers: &mut Numbers,
-) -> Result<Compiled, UnknownNode> {
+) -> Result<CompiledConfig, UnknownNode> {
     let node = settings.node(name)?;
     let networks = settings.networks_of(name);
     numbers.vrfs.allot(networks.keys().map(|network| network.as_str()));
@@ -73,7 +73,7 @@ pub fn compile(
         routes,
         numbers,
         present: BTreeMap::new(),
-        compiled: Compiled::default(),
+        compiled: CompiledConfig::default(),
     };
     compiler.compiled.config.mac = settings.router.mac;
     compiler.compiled.notes.clone_from(&site.notes);
@@ -120,7 +120,7 @@ struct Compiler<'a> {
     numbers: &'a mut Numbers,
     /// Interfaces of this node that the kernel has, with their numbers.
     present: BTreeMap<&'a str, (u32, &'a Interface)>,
-    compiled: Compiled,
+    compiled: CompiledConfig,
 }
 
 impl<'a> Compiler<'a> {
@@ -164,13 +164,13 @@ impl<'a> Compiler<'a> {
             let Some(number) = self.numbers.analysers.get(name).and_then(|number| number.try_into().ok()) else {
                 continue;
             };
-            let way = site.peers.get(&address).copied();
-            if way.is_none() {
+            let peer = site.peers.get(&address).copied();
+            if peer.is_none() {
                 let why = site.unreached.get(&address).map(|why| format!(": {why}")).unwrap_or_default();
                 self.note(format!("analyser '{name}': there is no way to {address}, and so no copies{why}"));
             }
             let source = self.node.address;
-            let compiled = datapath::Analyser { source, address, port: analyser.port, vni: analyser.vni, way };
+            let compiled = datapath::Analyser { source, address, port: analyser.port, vni: analyser.vni, peer };
             self.compiled.config.analysers.insert(number, compiled);
         }
     }
@@ -284,11 +284,11 @@ impl<'a> Compiler<'a> {
         // Where it is not reached a note says so.
         let peers = self.compiled.config.underlay.as_ref().map(|underlay| &underlay.peers);
         let mtu = peers.and_then(|peers| peers.get(&route.node))?.mtu;
-        let way = network.encapsulation.iter().find_map(|way| {
-            let label = route.encapsulations.get(way)?;
-            self.node.encapsulations.contains(way).then_some((*way, *label))
+        let chosen = network.encapsulation.iter().find_map(|encapsulation| {
+            let label = route.encapsulations.get(encapsulation)?;
+            self.node.encapsulations.contains(encapsulation).then_some((*encapsulation, *label))
         });
-        let Some((encapsulation, label)) = way else {
+        let Some((encapsulation, label)) = chosen else {
             let (at, name) = (route.node, &route.key.network);
             self.note(format!("{at} has routes of network '{name}' in no encapsulation that this node can do"));
             return None;

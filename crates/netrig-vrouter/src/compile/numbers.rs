@@ -10,22 +10,22 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Numbers {
     /// By names of networks.
-    pub vrfs: Allotted,
+    pub vrfs: NameNumbers,
     /// By names of interfaces.
-    pub interfaces: Allotted,
+    pub interfaces: NameNumbers,
     /// By what they are made of.
-    pub lists: Allotted,
+    pub lists: NameNumbers,
     /// By names of analysers.
     #[serde(default)]
-    pub analysers: Allotted,
+    pub analysers: NameNumbers,
 }
 
 /// Numbers from 1, each given to one name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Allotted(BTreeMap<String, u32>);
+pub struct NameNumbers(BTreeMap<String, u32>);
 
-impl Allotted {
+impl NameNumbers {
     pub fn get(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_number_stays_and_rests_once_before_it_is_anothers() {
-        let mut allotted = Allotted::default();
+        let mut allotted = NameNumbers::default();
         let mut allot = |names: &[&str]| {
             allotted.allot(names.iter().copied());
             names.iter().map(|name| allotted.get(name)).collect::<Vec<_>>()

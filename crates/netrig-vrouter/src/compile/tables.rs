@@ -14,7 +14,7 @@ use crate::settings::{Network, is_mapped};
 
 /// Ways to things of one network.
 #[derive(Default)]
-struct Ways {
+struct NetworkRoutes {
     prefixes: BTreeMap<IpNet, BTreeSet<NextHop>>,
     macs: BTreeMap<Mac, BTreeSet<NextHop>>,
     /// Interfaces of this node that frames to all go to.
@@ -45,8 +45,8 @@ impl<'a> Compiler<'a> {
         self.close_subnets();
     }
 
-    fn local(&self) -> BTreeMap<&'a str, Ways> {
-        let mut ways: BTreeMap<&str, Ways> = BTreeMap::new();
+    fn local(&self) -> BTreeMap<&'a str, NetworkRoutes> {
+        let mut ways: BTreeMap<&str, NetworkRoutes> = BTreeMap::new();
         for (name, (number, interface)) in &self.present {
             let of_network = ways.entry(&interface.network).or_default();
             let way = NextHop::Interface(*number);
@@ -62,7 +62,7 @@ impl<'a> Compiler<'a> {
         ways
     }
 
-    fn of_others(&mut self, ways: &mut BTreeMap<&'a str, Ways>) {
+    fn of_others(&mut self, ways: &mut BTreeMap<&'a str, NetworkRoutes>) {
         // What the file says is one interface's alone; other nodes may have another file.
         let own = self.settings.interfaces_of(self.name).flat_map(|(name, interface)| {
             interface.addresses.iter().map(move |address| ((&interface.network, IpNet::from(*address)), name))
@@ -138,7 +138,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn flood(&mut self, name: &str, network: &Network, ways: &Ways) -> Option<Flood> {
+    fn flood(&mut self, name: &str, network: &Network, ways: &NetworkRoutes) -> Option<Flood> {
         if !network.broadcast {
             return None;
         }
@@ -155,7 +155,7 @@ impl<'a> Compiler<'a> {
         Some(Flood { members, label, peers, unknown_unicast: network.flood_unknown_unicast })
     }
 
-    fn vrf(&mut self, name: &str, network: &Network, ways: Ways, is_local: bool) -> Vrf {
+    fn vrf(&mut self, name: &str, network: &Network, ways: NetworkRoutes, is_local: bool) -> Vrf {
         let flood = if is_local { self.flood(name, network, &ways) } else { None };
         let mut vrf = Vrf { flood, ..Vrf::default() };
         for (prefix, ways) in ways.prefixes {
@@ -170,10 +170,10 @@ impl<'a> Compiler<'a> {
         // Whatever others say, the gateway is this router.
         vrf.routes.extend(network.subnets.iter().map(|subnet| (subnet.gateway.into(), NextHop::Gateway)));
         if !is_local {
-            // Nobody here sends it frames.
+            // No interface here sends it frames.
             return vrf;
         }
-        // A MAC address is at one place: here, rather than where somebody else says.
+        // A MAC address is at one place: here, rather than where another node says.
         let macs = ways.macs.into_iter().filter_map(|(mac, ways)| Some((mac, ways.into_iter().next()?)));
         vrf.macs = macs.collect();
         vrf
@@ -205,7 +205,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Nobody's addresses of a subnet are nobody's, and not of who has a route to everything: else two connected tables could
+    /// Addresses of a subnet that no container has are discarded, and not of the node with a route to everything: else two connected tables could
     /// send a packet back and forth.
     fn close_subnets(&mut self) {
         for name in self.networks.keys() {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use ipnet::IpNet;
-use rig_datapath::vrouter::{Action, Also, Flood, List, MOST_MEMBERS, MOST_RULES, Peer, Rule, Tunnel, Underlay};
+use rig_datapath::vrouter::{Action, Flood, FlowActions, List, MOST_MEMBERS, MOST_RULES, Peer, Rule, Tunnel, Underlay};
 
 use super::*;
 use crate::routes::{Destination, FileRoutes, RouteKey, RouteSource, RouteUpdate};
@@ -185,7 +185,7 @@ fn another_nodes_container_is_behind_a_tunnel_of_each_encapsulation() {
                 strict: true,
             };
             assert_eq!(config.underlay, Some(underlay));
-            // Nobody of blue is here.
+            // No container of blue is here.
             assert_eq!(config.vrfs.len(), 1);
         }
     }
@@ -220,7 +220,7 @@ fn a_policy_connects_networks_and_says_what_they_may_send() {
         ports,
         remote: remote.iter().map(|remote| net(remote)).collect(),
         action,
-        also: Also::default(),
+        flow_actions: FlowActions::default(),
     };
     let (reds, blues) = (["10.1.0.0/24", "fd00:1::/64"], ["10.2.0.0/24"]);
     let list_of = |rules| List { rules, otherwise: Action::Deny };
@@ -254,24 +254,24 @@ fn frames_to_all_go_to_members_here_and_to_nodes_as_the_network_prefers() {
     let [a, b] = ["192.0.2.1", "192.0.2.2"].map(|address| address.parse::<Ipv4Addr>().unwrap());
     let (udp, gre, vxlan) = (Encapsulation::MplsOverUdp, Encapsulation::MplsOverGre, Encapsulation::Vxlan);
     let two = &TWO.replace("vni = 100", "vni = 100\nlabel = 199");
-    let expected = |label, way: (Encapsulation, u32), unknown_unicast| {
-        Some(Flood { members: [1].into(), label, peers: [(b, way)].into(), unknown_unicast })
+    let expected = |label, peer: (Encapsulation, u32), unknown_unicast| {
+        Some(Flood { members: [1].into(), label, peers: [(b, peer)].into(), unknown_unicast })
     };
     assert_eq!(flood(two, "a", "red"), expected(Some(199), (udp, 199), false));
     assert_eq!(flood(two, "b", "red").map(|flood| flood.peers), Some([(a, (udp, 199))].into()));
     // What is left out both nodes draw alike.
     let drawn = parse(TWO).network_on("b", "red").unwrap().label;
     assert_eq!(flood(TWO, "a", "red").map(|flood| flood.peers), Some([(b, (udp, drawn))].into()));
-    // Nobody else has a container of it.
+    // No other node has a container of it.
     assert_eq!(flood(TWO, "b", "blue").map(|flood| flood.peers), Some(BTreeMap::new()));
-    for (prefers, label, way) in [
+    for (prefers, label, peer) in [
         ("'mplsoudp'", Some(199), (udp, 199)),
         ("'mplsogre', 'mplsoudp'", Some(199), (gre, 199)),
         ("'vxlan', 'mplsoudp'", Some(199), (vxlan, 100)),
         ("'vxlan'", None, (vxlan, 100)),
     ] {
         let with = two.replace("vni = 100", &format!("vni = 100\nencapsulation = [{prefers}]"));
-        assert_eq!(flood(&with, "a", "red"), expected(label, way, false), "{prefers}");
+        assert_eq!(flood(&with, "a", "red"), expected(label, peer, false), "{prefers}");
     }
     // As the other node can, and as this one can.
     let without = two.replace("mtu = 1400", "encapsulations = ['vxlan', 'mplsogre']");
@@ -373,7 +373,7 @@ fn a_group_as_remote_is_the_addresses_of_its_members_on_all_nodes() {
         [[security_group]]\nname = 'nobody'\nout = [{ protocol = 'udp', ports = 53 }]\n";
     let text = TWO.replace("label = 101", "label = 101\nsecurity_groups = ['web']\nallowed_addresses = ['10.1.0.100']");
     let text = text.replace("label = 102", "label = 102\nsecurity_groups = ['web']");
-    // Not connected: its address may be somebody else's.
+    // Not connected: its address may be another container's.
     let text = text.replace("label = 103", "label = 103\nsecurity_groups = ['web']") + groups;
     let settings = parse(&text);
     let mut numbers = Numbers::default();
@@ -411,7 +411,7 @@ fn rules_that_log_do_so_in_both_kinds_of_lists() {
     let (settings, mut numbers) = (parse(&text), Numbers::default());
     let config = compiled(&settings, "b", &mut numbers);
     let policy = config.interfaces[&numbers.interfaces.get("blue-b").unwrap()].policy.clone().unwrap();
-    let logs = |list: &u32| config.lists[list].rules.iter().map(|rule| rule.also.log).collect::<Vec<_>>();
+    let logs = |list: &u32| config.lists[list].rules.iter().map(|rule| rule.flow_actions.log).collect::<Vec<_>>();
     let inward: Vec<_> = policy.inward.iter().map(logs).collect();
     assert_eq!(inward, [vec![true, true, false], vec![false, true, false]]);
     assert_eq!(policy.outward.iter().map(logs).collect::<Vec<_>>(), [[true, false]]);
@@ -426,20 +426,20 @@ fn analysers_are_named_by_rules_and_interfaces() {
         text.replace("{ action = 'allow', protocol = 'tcp'", "{ mirror = 'one', action = 'allow', protocol = 'tcp'");
     let (settings, mut numbers) = (parse(&text), Numbers::default());
     let mut site = site(&settings, "b");
-    let way = Peer { interface: 3, gateway: "192.0.2.254".parse().unwrap(), mtu: 1400 };
-    site.peers.insert("198.51.100.3".parse().unwrap(), way);
+    let peer = Peer { interface: 3, gateway: "192.0.2.254".parse().unwrap(), mtu: 1400 };
+    site.peers.insert("198.51.100.3".parse().unwrap(), peer);
     let compiled = compile(&settings, "b", &site, &table(&settings, "b"), &mut numbers).unwrap();
     compiled.config.validate().unwrap();
     let notes: Vec<&String> = compiled.notes.iter().collect();
     assert_eq!(notes, ["analyser 'one': there is no way to 198.51.100.2, and so no copies"]);
     let config = compiled.config;
-    let ways: Vec<_> = config.analysers.values().map(|one| (one.port, one.vni, one.way)).collect();
-    assert_eq!(ways, [(4789, 0, None), (9, 7, Some(way))]);
+    let ways: Vec<_> = config.analysers.values().map(|one| (one.port, one.vni, one.peer)).collect();
+    assert_eq!(ways, [(4789, 0, None), (9, 7, Some(peer))]);
     assert!(config.analysers.values().all(|one| one.source == settings.nodes["b"].address));
     let interface = &config.interfaces[&numbers.interfaces.get("blue-b").unwrap()];
     assert_eq!(interface.mirror, Some(2));
     let inward = &config.lists[&interface.policy.as_ref().unwrap().inward[0]];
-    let mirrors: Vec<_> = inward.rules.iter().map(|rule| rule.also.mirror).collect();
+    let mirrors: Vec<_> = inward.rules.iter().map(|rule| rule.flow_actions.mirror).collect();
     assert_eq!(mirrors[..2], [Some(1), None]);
     // Who is mirrored has flows, with rules or without.
     let alone = parse(&(TWO.replace("label = 103", "label = 103\nmirror = 'two'") + analysers));
@@ -500,7 +500,7 @@ fn several_ways_to_one_address_or_prefix_are_all_taken() {
     let ways = NextHop::Ecmp(vec![NextHop::Interface(1), to_b(Encapsulation::MplsOverUdp, 102, 0xb)]);
     assert_eq!(config.vrfs[&1].routes[&net("10.1.0.100/32")], ways);
     assert_eq!(config.vrfs[&1].routes[&net("0.0.0.0/0")], ways);
-    // Addresses that nobody has are not behind the route to everything.
+    // Addresses that no container has are not behind the route to everything.
     assert_eq!(config.vrfs[&1].routes[&net("10.1.0.0/24")], NextHop::Discard);
     assert_eq!(config.vrfs[&1].routes.get(&net("fd00:1::/64")), None);
 }

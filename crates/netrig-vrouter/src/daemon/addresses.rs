@@ -14,11 +14,11 @@ const REST: Duration = Duration::from_secs(10);
 /// What has been told.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
-    told: BTreeMap<u32, Told>,
+    told: BTreeMap<u32, AddressSource>,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct AddressSource {
     source: Source,
     /// None where it was only noted.
     at: Option<Instant>,
@@ -40,7 +40,7 @@ impl Addresses {
             if !is_new {
                 told.source = source;
             } else if told.at.is_none_or(|at| time.saturating_duration_since(at) >= REST) {
-                *told = Told { source, at: Some(time) };
+                *told = AddressSource { source, at: Some(time) };
                 news.push((*number, before, source));
             }
         }

@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_datapath::vrouter::Router;
-use rig_service::{Counters, End, Refusal, Replies, Service, Watched};
+use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service};
 use rig_sys::netlink::Event as Change;
 use tracing::{info, warn};
 
 use super::addresses::Addresses;
-use super::finder::{Finder, Found};
+use super::finder::{Finder, FoundDevices};
 use super::logging::Logging;
-use super::persistence::{self, Begun};
-use super::sources::{Sources, Speaking};
-use super::sweeping::Sweeping;
-use super::{After, REST, TEXT, addresses, refused};
-use crate::compile::{Compiled, Numbers, compile};
+use super::persistence::{self, RestoredRouter};
+use super::sources::{Sources, SpeakerSession};
+use super::sweeping::SweepThread;
+use super::{ExitPolicy, REST, TEXT, addresses, refused};
+use crate::compile::{CompiledConfig, Numbers, compile};
 use crate::instance::files;
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
@@ -38,17 +38,17 @@ pub(super) struct Engine {
     pub(super) node: String,
     pub(super) settings: Settings,
     pub(super) sources: Sources,
-    speaking: Speaking,
+    speaking: SpeakerSession,
     /// Routers that routes lead to.
     pub(super) others: BTreeSet<Ipv4Addr>,
     table: RouteTable,
     pub(super) numbers: Numbers,
     /// Where they are kept, by a router that persists.
     kept: Option<PathBuf>,
-    pub(super) found: Found,
-    pub(super) compiled: Compiled,
+    pub(super) found: FoundDevices,
+    pub(super) compiled: CompiledConfig,
     pub(super) router: Router,
-    pub(super) sweeping: Sweeping,
+    pub(super) sweeping: SweepThread,
     pub(super) logging: Logging,
     /// Connections that the table was made for.
     pub(super) room: u32,
@@ -61,7 +61,7 @@ pub(super) struct Engine {
     next_look: Instant,
     /// When the speaker's routes are.
     learn_at: Instant,
-    after: After,
+    after: ExitPolicy,
 }
 
 impl Engine {
@@ -69,12 +69,12 @@ impl Engine {
         file: Option<PathBuf>,
         node: &str,
         settings: Settings,
-        begun: Begun,
-        speaking: Speaking,
-        after: After,
+        begun: RestoredRouter,
+        speaking: SpeakerSession,
+        after: ExitPolicy,
     ) -> Result<Self, Failure> {
-        let Begun { router, numbers, kept } = begun;
-        let sweeping = Sweeping::start(router.sweeper(), settings.router.timeouts, settings.router.flows);
+        let RestoredRouter { router, numbers, kept } = begun;
+        let sweeping = SweepThread::start(router.sweeper(), settings.router.timeouts, settings.router.flows);
         let logging = Logging::start(router.log().map_err(refused)?);
         let mut engine = Self {
             sources: Sources::new(&settings, node),
@@ -83,8 +83,8 @@ impl Engine {
             table: RouteTable::default(),
             numbers,
             kept,
-            found: Found::default(),
-            compiled: Compiled::default(),
+            found: FoundDevices::default(),
+            compiled: CompiledConfig::default(),
             room: settings.router.flows,
             router,
             sweeping: sweeping.context("start a thread").or_exit(Exit::Failed)?,
@@ -136,7 +136,7 @@ impl Engine {
     ///
     /// # Errors
     /// All is as it was.
-    fn put_in_force(&mut self, settings: Settings, mut sources: Sources, found: Found) -> anyhow::Result<()> {
+    fn put_in_force(&mut self, settings: Settings, mut sources: Sources, found: FoundDevices) -> anyhow::Result<()> {
         let mut table = self.table.clone();
         for update in sources.updates()? {
             table.apply(update);
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Interfaces here that new settings have no more. What they have and is not found stays closed.
-    fn given_back(&self, settings: &Settings, found: &Found) -> Vec<u32> {
+    fn given_back(&self, settings: &Settings, found: &FoundDevices) -> Vec<u32> {
         let before = self.found.site.interfaces.iter();
         let gone = before.filter(|(name, _)| settings.interfaces_of(&self.node).all(|(kept, _)| kept != *name));
         let is_other = |index: &u32| found.site.interfaces.values().all(|other| other.index != *index);
@@ -215,7 +215,7 @@ impl Engine {
     }
 
     /// Puts in force what is known now, and tells what is new.
-    fn take(&mut self, sources: Sources, found: Found) {
+    fn take(&mut self, sources: Sources, found: FoundDevices) {
         let (notes, devices) = (self.compiled.notes.clone(), self.found.devices.clone());
         if let Err(error) = self.put_in_force(self.settings.clone(), sources, found) {
             return self.say_trouble(Some(in_words(&error)));
@@ -269,7 +269,7 @@ impl Service for Engine {
     type Request = Request;
     type Reply = Reply;
 
-    const WATCHES: Option<Watched> = Some(Watched {
+    const WATCHES: Option<KernelEventFilter> = Some(KernelEventFilter {
         what: "links and routes",
         concerns: |change| !matches!(change, Change::Neighbor { .. } | Change::Interface),
     });
@@ -363,7 +363,7 @@ impl Service for Engine {
     }
 
     fn stop(self, _end: End<Reply>) -> Result<Exit, Failure> {
-        let After { persist, fail_open } = self.after;
+        let ExitPolicy { persist, fail_open } = self.after;
         if persist {
             info!(
                 "the router has ended, and its last configuration stays in force: run it again with --persist, or end it with \

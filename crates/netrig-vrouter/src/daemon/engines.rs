@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Those that are asked, in turn. Both have the same words for it.
 const ENGINES: [&str; 2] = ["docker", "podman"];
 /// An engine that has not answered by then is left.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The first process of a running container.
 pub(super) fn process_of(container: &str) -> Result<u32, String> {
@@ -35,7 +35,7 @@ fn ask(engine: &str, container: &str) -> std::io::Result<Option<u32>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
         match child.try_wait()? {
             Some(status) => break status,

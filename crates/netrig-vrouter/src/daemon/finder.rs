@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::Peer;
-use rig_sys::netlink::{Far, Link, Netlink};
+use rig_sys::netlink::{Link, Netlink, PeerLink};
 use rig_sys::netns::NetNs;
 use rig_wire::ethernet::Mac;
 
 use super::engines;
 use crate::compile::{KernelInterface, Site};
-use crate::settings::{Interface, Place, Settings};
+use crate::settings::{Interface, InterfaceLocation, Settings};
 
 /// Where ip-netns(8) has its namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -25,23 +25,23 @@ pub(crate) struct Finder {
     netlink: Netlink,
     own: NetNs,
     /// Node's ends of interfaces that are inside of something, by their names in the settings.
-    inside: BTreeMap<String, Near>,
+    inside: BTreeMap<String, VethEnd>,
     /// When a container engine was asked in vain, and why it was.
     asked: BTreeMap<String, (Instant, String)>,
 }
 
 /// The node's end of a veth pair, and what was found at the other one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Near {
-    place: Place,
+struct VethEnd {
+    place: InterfaceLocation,
     index: u32,
-    far: Option<Far>,
+    far: Option<PeerLink>,
     mac: Option<Mac>,
 }
 
 /// What there is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundDevices {
     pub(crate) site: Site,
     /// Names of the node's ends, by the names of interfaces in the settings.
     pub(crate) devices: BTreeMap<String, String>,
@@ -49,7 +49,7 @@ pub(crate) struct Found {
     pub(crate) ways: BTreeMap<Ipv4Addr, String>,
 }
 
-impl Found {
+impl FoundDevices {
     /// Whether it is worthwhile to look again although nothing has happened in this namespace.
     pub(crate) fn lacks_something(&self) -> bool {
         !self.site.missing.is_empty() || !self.site.unreached.is_empty()
@@ -69,8 +69,8 @@ impl Finder {
     }
 
     /// All that the settings name of a node, which this machine is taken for, and the ways to its own and `more` routers.
-    pub(crate) fn look(&mut self, settings: &Settings, name: &str, more: &BTreeSet<Ipv4Addr>) -> Found {
-        let mut found = Found::default();
+    pub(crate) fn look(&mut self, settings: &Settings, name: &str, more: &BTreeSet<Ipv4Addr>) -> FoundDevices {
+        let mut found = FoundDevices::default();
         let Some(node) = settings.nodes.get(name) else { return found };
         for (interface_name, interface) in settings.interfaces_of(name) {
             match self.interface(interface_name, interface) {
@@ -119,7 +119,7 @@ impl Finder {
 
     /// The node's end, and the container's MAC address where it is known.
     fn interface(&mut self, name: &str, interface: &Interface) -> Result<(Link, Option<Mac>), String> {
-        if let Place::Node { device } = &interface.place {
+        if let InterfaceLocation::Node { device } = &interface.place {
             let link = self.netlink.link(device).map_err(|_| format!("there is no device {device}"))?;
             return Ok((link, None));
         }
@@ -135,22 +135,22 @@ impl Finder {
             return Err(why.clone());
         }
         let (link, mac) = self.peer_of(&interface.place).inspect_err(|why| {
-            if matches!(interface.place, Place::Container { .. }) {
+            if matches!(interface.place, InterfaceLocation::Container { .. }) {
                 self.asked.insert(name.to_owned(), (Instant::now(), why.clone()));
             }
         })?;
         self.asked.remove(name);
-        let near = Near { place: interface.place.clone(), index: link.index, far: link.far, mac };
+        let near = VethEnd { place: interface.place.clone(), index: link.index, far: link.far, mac };
         self.inside.insert(name.to_owned(), near);
         Ok((link, mac))
     }
 
     /// The end in this namespace of a pair whose other end is somewhere else.
-    fn peer_of(&self, place: &Place) -> Result<(Link, Option<Mac>), String> {
+    fn peer_of(&self, place: &InterfaceLocation) -> Result<(Link, Option<Mac>), String> {
         let (what, namespace, device) = match place {
             // Looked up by name.
-            Place::Node { device } => return Err(format!("there is no device {device}")),
-            Place::Namespace { name, device } => {
+            InterfaceLocation::Node { device } => return Err(format!("there is no device {device}")),
+            InterfaceLocation::Namespace { name, device } => {
                 let namespace = NetNs::open(Path::new(NAMESPACES).join(name));
                 (
                     format!("namespace '{name}'"),
@@ -158,7 +158,7 @@ impl Finder {
                     device,
                 )
             }
-            Place::Container { name, device } => {
+            InterfaceLocation::Container { name, device } => {
                 let process = engines::process_of(name)?;
                 let namespace = NetNs::open(format!("/proc/{process}/ns/net"));
                 let namespace = namespace.map_err(|_| format!("container '{name}' has just ended"))?;

@@ -22,13 +22,13 @@ const KEPT: usize = 4096;
 /// Goes on as long as it lives.
 #[derive(Debug)]
 pub(super) struct Logging {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<FlowLogBuffer>>,
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 /// The latest, and what numbers in it stand for.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct FlowLogBuffer {
     names: Names,
     entries: VecDeque<LogEntry>,
     /// How many there have been.
@@ -50,7 +50,7 @@ struct Rules {
     words: BTreeMap<u16, String>,
 }
 
-impl Kept {
+impl FlowLogBuffer {
     /// To be called when a configuration has been applied, before anything that it logs is taken.
     pub(super) fn learn(&mut self, router: &Router, config: &Config, numbers: &Numbers) {
         let names = &mut self.names;
@@ -68,7 +68,7 @@ impl Kept {
                 continue;
             }
             let rules = config.lists.get(&number).map_or(&[][..], |list| &list.rules);
-            let logging = (0..).zip(rules).filter(|(_, rule)| rule.also.log);
+            let logging = (0..).zip(rules).filter(|(_, rule)| rule.flow_actions.log);
             let words: BTreeMap<u16, String> = logging.map(|(place, rule)| (place, words(rule))).collect();
             if !words.is_empty() {
                 names.rules.insert((number, since), Rules { now: true, words });
@@ -133,7 +133,7 @@ impl Clock {
 
 impl Logging {
     pub(super) fn start(mut log: Log) -> std::io::Result<Self> {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let kept = Arc::new(Mutex::new(FlowLogBuffer::default()));
         let (stop, stopped) = channel();
         let to = Arc::clone(&kept);
         let body = move || {
@@ -157,7 +157,7 @@ impl Logging {
     }
 
     /// Nothing is taken from the datapath meanwhile.
-    pub(super) fn hold(&self) -> MutexGuard<'_, Kept> {
+    pub(super) fn hold(&self) -> MutexGuard<'_, FlowLogBuffer> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_last_are_kept_and_the_others_counted() {
-        let mut kept = Kept::default();
+        let mut kept = FlowLogBuffer::default();
         kept.names.interfaces.insert(1, "client".to_owned());
         kept.names.rules.insert((2, 7), Rules { now: true, words: BTreeMap::from([(3, "tcp".to_owned())]) });
         let clock = Clock { monotonic: Duration::from_secs(3), wall: Duration::from_secs(1000) };

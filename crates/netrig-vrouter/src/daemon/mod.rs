@@ -19,15 +19,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::print;
 use rig_datapath::vrouter::Sizes;
 use rig_service::{Started, http, serve, serve_on_stdio};
 use tracing::info;
 
 use self::engine::Engine;
-use self::persistence::Begun;
-use self::sources::Speaking;
+use self::persistence::RestoredRouter;
+use self::sources::SpeakerSession;
 use crate::instance::ROUTER;
 use crate::settings::Settings;
 use crate::{compile, instance};
@@ -50,7 +50,7 @@ fn sizes(settings: &Settings, node: &str) -> anyhow::Result<Sizes> {
 
 /// What is left when the process has ended.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct After {
+pub(crate) struct ExitPolicy {
     /// The router goes on by its last configuration.
     pub(crate) persist: bool,
     /// Containers' interfaces are as open to the node as without a router.
@@ -58,12 +58,12 @@ pub(crate) struct After {
 }
 
 /// Runs the router of a node until it is told to stop.
-pub(crate) fn run(file: &Path, node: &str, after: After, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
+pub(crate) fn run(file: &Path, node: &str, after: ExitPolicy, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
     let settings = Settings::load(file)?;
     settings.node(node).or_exit(Exit::BadInput)?;
     let metrics = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let files = instance::files(node);
-    let After { persist, fail_open } = after;
+    let ExitPolicy { persist, fail_open } = after;
     let start = |waker| {
         let sizes = sizes(&settings, node).or_exit(Exit::BadInput)?;
         let mut begun =
@@ -72,7 +72,7 @@ pub(crate) fn run(file: &Path, node: &str, after: After, metrics: Option<SocketA
             true => persistence::open(node)?.iter().for_each(|line| info!("{line}")),
             false => begun.router.close_behind(node),
         }
-        let speaking = Speaking::new(node, persist, waker);
+        let speaking = SpeakerSession::new(node, persist, waker);
         let service = Engine::start(Some(absolute(file)), node, settings, begun, speaking, after)?;
         Ok(Started { service, metrics })
     };
@@ -85,9 +85,9 @@ pub(crate) fn run_on_stdio(node: &str, metrics: Option<SocketAddr>) -> Result<Ex
         let settings = Settings::parse(TEXT, text)?;
         settings.node(node).or_exit(Exit::BadInput)?;
         let metrics = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-        let begun = Begun::new(sizes(&settings, node).or_exit(Exit::BadInput)?)?;
-        let speaking = Speaking::new(node, false, waker);
-        let after = After { persist: false, fail_open: true };
+        let begun = RestoredRouter::new(sizes(&settings, node).or_exit(Exit::BadInput)?)?;
+        let speaking = SpeakerSession::new(node, false, waker);
+        let after = ExitPolicy { persist: false, fail_open: true };
         Ok(Started { service: Engine::start(None, node, settings, begun, speaking, after)?, metrics })
     })
 }

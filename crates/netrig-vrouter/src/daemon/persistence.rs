@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::{fs, io};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_datapath::Error;
 use rig_datapath::vrouter::{Router, Sizes, keep, open_all};
 use rig_service::bpf_file_system;
@@ -19,7 +19,7 @@ use crate::compile::Numbers;
 use crate::instance::NUMBERS;
 
 /// What a router begins with.
-pub(super) struct Begun {
+pub(super) struct RestoredRouter {
     pub(super) router: Router,
     pub(super) numbers: Numbers,
     /// Where the numbers are kept.
@@ -27,7 +27,7 @@ pub(super) struct Begun {
 }
 
 /// One that ends with its process.
-pub(super) fn begin_without(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure> {
+pub(super) fn begin_without(files: &ServiceFiles, sizes: Sizes) -> Result<RestoredRouter, Failure> {
     if keep::is_kept(&files.pins()) {
         let node = files.instance();
         let error = anyhow!(
@@ -37,10 +37,10 @@ pub(super) fn begin_without(files: &ServiceFiles, sizes: Sizes) -> Result<Begun,
         let next = format!("go on with it by --persist, or end it by `netrig vrouter release --node {node}`");
         return Err(Failure::new(Exit::BadInput, error).with_next(next));
     }
-    Begun::new(sizes)
+    RestoredRouter::new(sizes)
 }
 
-impl Begun {
+impl RestoredRouter {
     /// Of which nothing is kept.
     pub(super) fn new(sizes: Sizes) -> Result<Self, Failure> {
         Ok(Self { router: Router::load(sizes).map_err(refused)?, numbers: Numbers::default(), kept: None })
@@ -48,7 +48,7 @@ impl Begun {
 }
 
 /// One that goes on with what was kept, where there is something that it can go on with, and is kept itself.
-pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure> {
+pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<RestoredRouter, Failure> {
     bpf_file_system::have("netrig vrouter run --persist")?.into_iter().for_each(|line| info!("{line}"));
     let pins = files.pins();
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins);
@@ -56,13 +56,13 @@ pub(super) fn begin(files: &ServiceFiles, sizes: Sizes) -> Result<Begun, Failure
     let kept = Some(files.file(NUMBERS));
     if keep::is_kept(&pins) {
         match resume(files, sizes) {
-            Ok((router, numbers)) => return Ok(Begun { router, numbers, kept }),
+            Ok((router, numbers)) => return Ok(RestoredRouter { router, numbers, kept }),
             Err(why) => warn!("flows of the router before are forgotten: {why}"),
         }
     }
     let mut router = Router::load(sizes).map_err(refused)?;
     router.keep(&pins).map_err(refused)?;
-    Ok(Begun { router, numbers: Numbers::default(), kept })
+    Ok(RestoredRouter { router, numbers: Numbers::default(), kept })
 }
 
 fn resume(files: &ServiceFiles, sizes: Sizes) -> Result<(Router, Numbers), String> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rig_service::Waker;
 use tracing::{info, warn};
 
-use crate::bgp::{BgpRoutes, Heard, Order, Speaker, announced};
+use crate::bgp::{BgpRoutes, Order, Speaker, SpeakerEvent, announced};
 use crate::routes::{FileRoutes, RouteSource, RouteSourceError, RouteUpdate};
 use crate::settings::Settings;
 
@@ -45,10 +45,10 @@ impl RouteSource for Sources {
 }
 
 /// Who begins has to hear what there is before it decides what is no more; a speaker that is there tells at once.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The conversation with the speaker that the settings name.
-pub(super) struct Speaking {
+pub(super) struct SpeakerSession {
     node: String,
     speaker: Option<Speaker>,
     /// What is announced is withdrawn when it ends.
@@ -56,7 +56,7 @@ pub(super) struct Speaking {
     wake: Arc<Waker>,
 }
 
-impl Speaking {
+impl SpeakerSession {
     pub(super) fn new(node: &str, persist: bool, wake: Waker) -> Self {
         Self { node: node.to_owned(), speaker: None, withdraws: !persist, wake: Arc::new(wake) }
     }
@@ -84,11 +84,11 @@ impl Speaking {
 
     /// Waits until the speaker has told what there is, or is known not to be there.
     pub(super) fn begin(&self, settings: &Settings, routes: &mut BgpRoutes) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while let Some(heard) =
             self.speaker.as_ref().and_then(|speaker| speaker.wait(deadline.saturating_duration_since(Instant::now())))
         {
-            let is_last = matches!(heard, Heard::Told(_) | Heard::Lost(_));
+            let is_last = matches!(heard, SpeakerEvent::Changes(_) | SpeakerEvent::Lost(_));
             take(heard, settings, routes);
             if is_last {
                 return;
@@ -112,23 +112,23 @@ impl Speaking {
     }
 }
 
-fn take(heard: Heard, settings: &Settings, routes: &mut BgpRoutes) {
+fn take(heard: SpeakerEvent, settings: &Settings, routes: &mut BgpRoutes) {
     if let Some(bgp) = &settings.router.bgp {
         match &heard {
-            Heard::Connected { autonomous_system, identifier } => {
+            SpeakerEvent::Connected { autonomous_system, identifier } => {
                 info!("speaker {}: AS {autonomous_system}, identifier {identifier}", bgp.gobgp);
             }
-            Heard::Lost(why) => {
+            SpeakerEvent::Lost(why) => {
                 let keep = bgp.keep.as_secs_f64();
                 warn!("speaker {}: {why}; its routes stay for {keep} s, and it is tried again", bgp.gobgp);
             }
-            Heard::Told(_) | Heard::Announced(_) => {}
+            SpeakerEvent::Changes(_) | SpeakerEvent::Announced(_) => {}
         }
     }
     routes.hear(heard, Instant::now());
 }
 
-impl Drop for Speaking {
+impl Drop for SpeakerSession {
     fn drop(&mut self) {
         if let Some(speaker) = self.speaker.take().filter(|_| self.withdraws) {
             speaker.withdraw();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::vrouter::{self as datapath, Reason, Source, Taken, Traffic};
+use rig_datapath::vrouter::{self as datapath, ForwardingCounters, Reason, Source, Traffic};
 use rig_wire::ethernet::Mac;
 
 use super::TEXT;
@@ -12,25 +12,25 @@ use super::engine::Engine;
 use crate::bgp::SpeakerState;
 use crate::filter::protocol_name;
 use crate::message::{
-    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, InterfaceEntry, LabelEntry, Leads, LogCounts, MacEntry,
-    NetworkEntry, NextHopEntry, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry, Status, Table, TakenCounts, TcpSeen,
-    VniEntry, Way,
+    AnalyserEntry, DroppedEntry, FlowEntry, FlowTable, ForwardingCounts, InterfaceEntry, LabelEntry, LabeledNextHop,
+    LogCounts, MacEntry, NetworkEntry, NextHopEntry, NextHopTarget, PeerEntry, ReasonCount, RouteEntry, SpeakerEntry,
+    Status, Table, TcpProgress, VniEntry,
 };
 
 /// Bits of `enum tcp_seen` of the datapath, the lowest first.
-const TCP: [TcpSeen; 7] = [
-    TcpSeen::Syn,
-    TcpSeen::SynReverse,
-    TcpSeen::Established,
-    TcpSeen::EstablishedReverse,
-    TcpSeen::Fin,
-    TcpSeen::FinReverse,
-    TcpSeen::Rst,
+const TCP: [TcpProgress; 7] = [
+    TcpProgress::Syn,
+    TcpProgress::SynReverse,
+    TcpProgress::Established,
+    TcpProgress::EstablishedReverse,
+    TcpProgress::Fin,
+    TcpProgress::FinReverse,
+    TcpProgress::Rst,
 ];
 
-impl From<datapath::Way> for Way {
-    fn from(way: datapath::Way) -> Self {
-        Self { next_hop: way.next_hop, label: way.label }
+impl From<datapath::LabeledNextHop> for LabeledNextHop {
+    fn from(next_hop: datapath::LabeledNextHop) -> Self {
+        Self { next_hop: next_hop.next_hop, label: next_hop.label }
     }
 }
 
@@ -193,7 +193,7 @@ impl Engine {
         all.into_iter().map(entry).collect()
     }
 
-    fn networks(&self, taken: &BTreeMap<u32, Taken>, discards: &BTreeMap<u32, u64>) -> Vec<NetworkEntry> {
+    fn networks(&self, taken: &BTreeMap<u32, ForwardingCounters>, discards: &BTreeMap<u32, u64>) -> Vec<NetworkEntry> {
         let known = self.numbers.vrfs.iter();
         let routes = self.router.routes_of_vrfs();
         let entry = |(name, vrf): (&str, u32)| {
@@ -201,7 +201,7 @@ impl Engine {
             let encapsulation = network.encapsulation.iter().map(|one| one.name().to_owned()).collect();
             let routes = routes.get(&vrf).copied().unwrap_or(0);
             let taken = taken.get(&vrf).copied().unwrap_or_default();
-            let taken = TakenCounts {
+            let taken = ForwardingCounts {
                 discards: discards.get(&vrf).copied().unwrap_or(0),
                 receives: taken.receives,
                 vrf_translates: taken.translates,
@@ -220,37 +220,37 @@ impl Engine {
     fn next_hops(&self) -> Vec<NextHopEntry> {
         let all = self.router.next_hops();
         let mut references: BTreeMap<u32, u32> = BTreeMap::new();
-        let of_ways = all.iter().flat_map(|(_, leads)| match leads {
-            datapath::Leads::Ecmp(ways) | datapath::Leads::Flood { ways, .. } => {
-                ways.iter().map(|way| way.next_hop).collect()
+        let of_ways = all.iter().flat_map(|(_, target)| match target {
+            datapath::NextHopTarget::Ecmp(next_hops) | datapath::NextHopTarget::Flood { next_hops, .. } => {
+                next_hops.iter().map(|via| via.next_hop).collect()
             }
             _ => Vec::new(),
         });
-        let routes = self.router.routes().into_iter().map(|(_, _, way)| way.next_hop);
-        let macs = self.router.macs().into_iter().map(|(_, _, way)| way.next_hop);
+        let routes = self.router.routes().into_iter().map(|(_, _, via)| via.next_hop);
+        let macs = self.router.macs().into_iter().map(|(_, _, via)| via.next_hop);
         let labels = self.router.labels().into_iter().chain(self.router.vnis()).map(|(_, next_hop)| next_hop);
         for next_hop in of_ways.chain(routes).chain(macs).chain(labels) {
             *references.entry(next_hop).or_default() += 1;
         }
-        let entry = |(number, leads): &(u32, datapath::Leads)| NextHopEntry {
+        let entry = |(number, target): &(u32, datapath::NextHopTarget)| NextHopEntry {
             number: *number,
             references: references.get(number).copied().unwrap_or(0),
-            leads: self.leads(leads),
+            target: self.target(target),
         };
         let nowhere = references.get(&0).copied().unwrap_or(0);
-        let nowhere = NextHopEntry { number: 0, references: nowhere, leads: Leads::Discard };
+        let nowhere = NextHopEntry { number: 0, references: nowhere, target: NextHopTarget::Discard };
         std::iter::once(nowhere).chain(all.iter().map(entry)).collect()
     }
 
-    fn leads(&self, leads: &datapath::Leads) -> Leads {
-        match leads {
-            datapath::Leads::Interface(number) => {
+    fn target(&self, target: &datapath::NextHopTarget) -> NextHopTarget {
+        match target {
+            datapath::NextHopTarget::Interface(number) => {
                 let interface = self.compiled.config.interfaces.get(number);
                 let mac = interface.map_or(Mac::default(), |interface| interface.mac).to_string();
-                Leads::Interface { number: *number, vrf: interface.map_or(0, |interface| interface.vrf), mac }
+                NextHopTarget::Interface { number: *number, vrf: interface.map_or(0, |interface| interface.vrf), mac }
             }
-            datapath::Leads::Tunnel { encapsulation, source, destination, gateway, interface, mtu, mac } => {
-                Leads::Tunnel {
+            datapath::NextHopTarget::Tunnel { encapsulation, source, destination, gateway, interface, mtu, mac } => {
+                NextHopTarget::Tunnel {
                     encapsulation: encapsulation.name().to_owned(),
                     source: *source,
                     destination: *destination,
@@ -260,11 +260,13 @@ impl Engine {
                     mac: (*mac != Mac::default()).then(|| mac.to_string()),
                 }
             }
-            datapath::Leads::Gateway => Leads::Gateway,
-            datapath::Leads::Vrf(vrf) => Leads::Vrf(*vrf),
-            datapath::Leads::Ecmp(ways) => Leads::Ecmp(ways.iter().map(|way| Way::from(*way)).collect()),
-            datapath::Leads::Flood { ways, unknown_unicast } => Leads::Flood {
-                ways: ways.iter().map(|way| Way::from(*way)).collect(),
+            datapath::NextHopTarget::Gateway => NextHopTarget::Gateway,
+            datapath::NextHopTarget::Vrf(vrf) => NextHopTarget::Vrf(*vrf),
+            datapath::NextHopTarget::Ecmp(next_hops) => {
+                NextHopTarget::Ecmp(next_hops.iter().map(|next_hop| LabeledNextHop::from(*next_hop)).collect())
+            }
+            datapath::NextHopTarget::Flood { next_hops, unknown_unicast } => NextHopTarget::Flood {
+                next_hops: next_hops.iter().map(|next_hop| LabeledNextHop::from(*next_hop)).collect(),
                 unknown_unicast: *unknown_unicast,
             },
         }
@@ -280,15 +282,15 @@ impl Engine {
         let interfaces = self.compiled.config.interfaces.iter();
         let macs: BTreeMap<u32, Mac> =
             interfaces.filter_map(|(number, one)| Some((self.router.next_hop_of(*number)?, one.mac))).collect();
-        for (vrf, prefix, way) in self.router.routes() {
+        for (vrf, prefix, via) in self.router.routes() {
             let Some(table) = tables.get_mut(&vrf) else { continue };
             let is_host = prefix.prefix_len() == prefix.max_prefix_len();
-            let mac = macs.get(&way.next_hop).filter(|_| is_host).map(Mac::to_string);
-            table.routes.push(RouteEntry { prefix, way: way.into(), mac });
+            let mac = macs.get(&via.next_hop).filter(|_| is_host).map(Mac::to_string);
+            table.routes.push(RouteEntry { prefix, via: via.into(), mac });
         }
-        for (vrf, mac, way) in self.router.macs() {
+        for (vrf, mac, via) in self.router.macs() {
             let Some(table) = tables.get_mut(&vrf) else { continue };
-            table.macs.push(MacEntry { mac: mac.to_string(), way: way.into() });
+            table.macs.push(MacEntry { mac: mac.to_string(), via: via.into() });
         }
         tables.into_values().collect()
     }
@@ -305,7 +307,7 @@ impl Engine {
             destination: flow.destination,
             packets: flow.packets,
             bytes: flow.bytes,
-            way: Way { next_hop: flow.next_hop, label: flow.label },
+            via: LabeledNextHop { next_hop: flow.next_hop, label: flow.label },
             forward: flow.forward,
             denied: flow.denied,
             fat: flow.fat,
@@ -322,15 +324,15 @@ impl Engine {
         for (name, number) in self.numbers.analysers.iter() {
             let known = self.settings.analysers.get(name).zip(u8::try_from(number).ok());
             let Some((analyser, number)) = known else { continue };
-            let way = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.way);
+            let peer = self.compiled.config.analysers.get(&number).and_then(|analyser| analyser.peer);
             let datapath::MirrorCount { packets, bytes, cut, failed } = self.router.mirrored(number)?;
             all.push(AnalyserEntry {
                 name: name.to_owned(),
                 address: analyser.address,
                 port: analyser.port,
                 vni: analyser.vni,
-                device: way.and_then(|_| self.found.ways.get(&analyser.address).cloned()),
-                mtu: way.map(|way| way.mtu),
+                device: peer.and_then(|_| self.found.ways.get(&analyser.address).cloned()),
+                mtu: peer.map(|peer| peer.mtu),
                 packets,
                 bytes,
                 cut,

@@ -14,13 +14,13 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Goes on as long as it lives.
 #[derive(Debug)]
-pub(super) struct Sweeping {
+pub(super) struct SweepThread {
     timeouts: Arc<Mutex<Timeouts>>,
     ended: Arc<AtomicU64>,
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl Sweeping {
+impl SweepThread {
     /// The table has `room` for so many connections.
     pub(super) fn start(sweeper: Sweeper, timeouts: Timeouts, room: u32) -> std::io::Result<Self> {
         let timeouts = Arc::new(Mutex::new(timeouts));
@@ -55,7 +55,7 @@ impl Sweeping {
     }
 }
 
-impl Drop for Sweeping {
+impl Drop for SweepThread {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, anyhow, bail};
 use ipnet::IpNet;
 use rig_cli::packet::{self, PacketOut};
-use rig_datapath::vrouter::model::{Egress, FlowEntry, Model, Outcome, Step};
+use rig_datapath::vrouter::model::{Egress, FlowEntry, Model, PacketResult, Step};
 use rig_datapath::vrouter::{
     Action, Config, Decision, Encapsulation, Interface, NextHop, Peer, Reason, Rule, Side, Tunnel, Underlay, Verdict,
     Vrf,
@@ -15,11 +15,11 @@ use rig_datapath::vrouter::{
 
 use super::engine::Engine;
 use crate::filter::protocol_name;
-use crate::message::{ReasonCount, Trace, Traced};
+use crate::message::{ReasonCount, Trace, TraceRequest};
 
 impl Engine {
     /// Nothing of the router changes: neither flows nor counters.
-    pub(super) fn trace(&self, asked: &Traced) -> Result<Trace> {
+    pub(super) fn trace(&self, asked: &TraceRequest) -> Result<Trace> {
         let config = &self.compiled.config;
         let (name, number) = self.interface_of(asked)?;
         let peer = asked.peer.as_ref().map(|peer| self.address_of(peer)).transpose()?;
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// The interface that is asked for, or that has the address of the packet's near end.
-    fn interface_of<'a>(&'a self, asked: &'a Traced) -> Result<(&'a str, u32)> {
+    fn interface_of<'a>(&'a self, asked: &'a TraceRequest) -> Result<(&'a str, u32)> {
         let near = if asked.peer.is_some() { asked.flow.destination } else { asked.flow.source }.ip();
         let own = || self.settings.interfaces_of(&self.node);
         let name = match &asked.interface {
@@ -95,7 +95,7 @@ impl Engine {
 
     /// The packet as another router sends it to the one of this node: in the encapsulation that nodes of the settings would
     /// choose, for the interface.
-    fn in_tunnel(&self, asked: &Traced, peer: Ipv4Addr, name: &str, plain: &[u8]) -> Result<Vec<u8>> {
+    fn in_tunnel(&self, asked: &TraceRequest, peer: Ipv4Addr, name: &str, plain: &[u8]) -> Result<Vec<u8>> {
         let config = &self.compiled.config;
         let own = config.underlay.as_ref().map(|underlay| underlay.address);
         let own = own.context("this router knows of no other node, and takes nothing out of tunnels")?;
@@ -144,7 +144,7 @@ impl Engine {
         Ok(model.packet(Side::Container, 1, plain, 0).frame)
     }
 
-    fn packet_out(&self, outcome: &Outcome, decision: &Decision) -> Option<PacketOut> {
+    fn packet_out(&self, outcome: &PacketResult, decision: &Decision) -> Option<PacketOut> {
         if decision.verdict != Verdict::Redirect {
             return None;
         }
@@ -201,7 +201,7 @@ impl Engine {
                 let rules = self.compiled.config.lists.get(list).map_or(&[][..], |list| &list.rules);
                 let decides = match rule.and_then(|at| Some((at, rules.get(at)?))) {
                     Some((at, rule)) => {
-                        let logs = if rule.also.log { ", and logs it" } else { "" };
+                        let logs = if rule.flow_actions.log { ", and logs it" } else { "" };
                         format!("rule {} of {} {}{logs}: {}", at + 1, rules.len(), does(*action), words(rule))
                     }
                     None => format!("none of {} rules matches, which {}", rules.len(), does(*action)),
@@ -241,9 +241,9 @@ impl Engine {
             }
             NextHop::Gateway => "the router itself".to_owned(),
             NextHop::Vrf(vrf) => self.vrf(*vrf),
-            NextHop::Ecmp(ways) => {
-                let ways: Vec<String> = ways.iter().map(|way| self.hop(way)).collect();
-                format!("one of {}: {}", ways.len(), ways.join("; "))
+            NextHop::Ecmp(next_hops) => {
+                let next_hops: Vec<String> = next_hops.iter().map(|way| self.hop(way)).collect();
+                format!("one of {}: {}", next_hops.len(), next_hops.join("; "))
             }
         }
     }
@@ -258,7 +258,7 @@ fn verdict(verdict: Verdict, reason: Option<Reason>) -> &'static str {
 }
 
 /// The program does what it does, whatever the steps lead to: then one of the two is wrong.
-fn disagreement(model: &Outcome, program: &Decision) -> Option<String> {
+fn disagreement(model: &PacketResult, program: &Decision) -> Option<String> {
     let comes_to = |what: Verdict, reason: Option<Reason>| match reason {
         Some(reason) => format!("{} ({})", verdict(what, Some(reason)), reason.key()),
         None => verdict(what, None).to_owned(),
@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn where_program_and_model_differ_the_trace_says_so() {
-        let outcome = |verdict, reason| Outcome { verdict, reason, out: None, frame: Vec::new(), copies: Vec::new() };
+        let outcome =
+            |verdict, reason| PacketResult { verdict, reason, out: None, frame: Vec::new(), copies: Vec::new() };
         let decision = |verdict, reason| Decision { verdict, reason, frame: Vec::new() };
         let told = (Verdict::Redirect, Some(Reason::TtlTold));
         for (verdict, reason) in [(Verdict::Redirect, None), (Verdict::Drop, Some(Reason::Policy)), told] {

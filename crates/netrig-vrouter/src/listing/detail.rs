@@ -7,7 +7,7 @@ use rig_datapath::vrouter::Reason;
 
 use super::kind_of;
 use crate::filter::protocol_name;
-use crate::message::{FlowEntry, Leads, Status, Table, TcpSeen};
+use crate::message::{FlowEntry, NextHopTarget, Status, Table, TcpProgress};
 
 /// `flow --get`, of one direction. `tables` have the routes that its source and its destination take, where there are some.
 pub fn flow(status: &Status, flow: &FlowEntry, reverse: Option<&FlowEntry>, tables: [Option<&Table>; 2]) -> String {
@@ -24,17 +24,17 @@ pub fn flow(status: &Status, flow: &FlowEntry, reverse: Option<&FlowEntry>, tabl
     fields.add("Flow Action", if flow.denied { "DROP" } else { "FORWARD" });
     if let Some(reverse) = reverse {
         fields.name("Expected Source");
-        next_hop(&mut fields, status, reverse.way.next_hop, 0, "Ingress");
+        next_hop(&mut fields, status, reverse.via.next_hop, 0, "Ingress");
     }
     fields.name("Flow NextHop");
-    next_hop(&mut fields, status, flow.way.next_hop, flow.way.label, "Egress");
+    next_hop(&mut fields, status, flow.via.next_hop, flow.via.label, "Egress");
     let names = [("Source Information", "Ingress"), ("Destination Information", "Egress")];
     for ((name, side), table) in names.into_iter().zip(tables) {
         let Some((table, route)) = table.and_then(|table| Some((table, table.routes.first()?))) else { continue };
         fields.add(name, format!("VRF: {}", table.vrf));
         fields.more("Layer 3 Route Information");
         fields.more(format!("Matching Route: {}", route.prefix));
-        next_hop(&mut fields, status, route.way.next_hop, route.way.label, side);
+        next_hop(&mut fields, status, route.via.next_hop, route.via.label, side);
     }
     if !flow.tcp.is_empty() {
         let seen: Vec<&str> = flow.tcp.iter().map(|seen| tcp_name(*seen)).collect();
@@ -65,14 +65,14 @@ fn next_hop(fields: &mut Fields, status: &Status, number: u32, label: u32, side:
     let Some(hop) = status.next_hops.iter().find(|hop| hop.number == number) else {
         return fields.more(format!("NextHop(Index): {number}"));
     };
-    let (kind, vrf) = kind_of(&hop.leads);
+    let (kind, vrf) = kind_of(&hop.target);
     let vrf = vrf.map_or_else(|| "-".to_owned(), |vrf| vrf.to_string());
     fields.more(format!("NextHop(Index, VRF, Type): {number}, {vrf}, {kind}"));
     if label != 0 {
         fields.more(format!("Label: {label}"));
     }
-    match &hop.leads {
-        Leads::Interface { number, .. } => {
+    match &hop.target {
+        NextHopTarget::Interface { number, .. } => {
             let Some(interface) = status.interfaces.iter().find(|one| one.number == *number) else { return };
             let device = interface.device.as_deref().unwrap_or("(not there)");
             fields.more(format!("{side} Interface(Index, VRF, OS): vif0/{number}, {}, {device}", interface.vrf));
@@ -80,26 +80,26 @@ fn next_hop(fields: &mut Fields, status: &Status, number: u32, label: u32, side:
             let (out, into) = (interface.out_packets, interface.in_packets);
             fields.more(format!("Interface Statistics(Out, In, Drops): {out}, {into}, {drops}"));
         }
-        Leads::Tunnel { encapsulation, source, destination, .. } => {
+        NextHopTarget::Tunnel { encapsulation, source, destination, .. } => {
             fields.more(format!("Tunnel({encapsulation}) Source: {source} Destination: {destination}"));
         }
-        Leads::Ecmp(ways) => {
-            let ways: Vec<String> = ways.iter().map(|way| way.next_hop.to_string()).collect();
+        NextHopTarget::Ecmp(ways) => {
+            let ways: Vec<String> = ways.iter().map(|via| via.next_hop.to_string()).collect();
             fields.more(format!("ECMP: {}", ways.join(", ")));
         }
-        Leads::Discard | Leads::Gateway | Leads::Vrf(_) | Leads::Flood { .. } => {}
+        NextHopTarget::Discard | NextHopTarget::Gateway | NextHopTarget::Vrf(_) | NextHopTarget::Flood { .. } => {}
     }
 }
 
-fn tcp_name(seen: TcpSeen) -> &'static str {
+fn tcp_name(seen: TcpProgress) -> &'static str {
     match seen {
-        TcpSeen::Syn => "SYN",
-        TcpSeen::SynReverse => "SYN(REVERSE)",
-        TcpSeen::Established => "ESTABLISHED",
-        TcpSeen::EstablishedReverse => "ESTABLISHED(REVERSE)",
-        TcpSeen::Fin => "FIN",
-        TcpSeen::FinReverse => "FIN(REVERSE)",
-        TcpSeen::Rst => "RESET",
+        TcpProgress::Syn => "SYN",
+        TcpProgress::SynReverse => "SYN(REVERSE)",
+        TcpProgress::Established => "ESTABLISHED",
+        TcpProgress::EstablishedReverse => "ESTABLISHED(REVERSE)",
+        TcpProgress::Fin => "FIN",
+        TcpProgress::FinReverse => "FIN(REVERSE)",
+        TcpProgress::Rst => "RESET",
     }
 }
 

@@ -1,7 +1,7 @@
-//! Numbers for those who ask for none: the same on every node that reads the file, and theirs whoever comes or goes.
+//! Numbers for those who ask for none: the same on every node that reads the file, and theirs whichever others come or go.
 //!
-//! A number is drawn from the name. If somebody further up in the file has it, the next free one is taken: who is added
-//! at the end of the file changes nobody's number. Those who ask for a number have it before.
+//! A number is drawn from the name. If a name further up in the file has it, the next free one is taken: who is added
+//! at the end of the file changes no other's number. Those who ask for a number have it before.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
@@ -10,14 +10,14 @@ use std::ops::{Range, RangeInclusive};
 use rig_wire::ethernet::Mac;
 use sha2::{Digest, Sha256};
 
-pub(super) struct Asked<T> {
+pub(super) struct NumberRequest<T> {
     pub(super) name: String,
     /// What is asked for, and where.
     pub(super) number: Option<(Range<usize>, T)>,
 }
 
 /// Two ask for one number.
-pub(super) struct Twice<T> {
+pub(super) struct NumberConflict<T> {
     pub(super) first: String,
     pub(super) second: String,
     pub(super) number: T,
@@ -27,9 +27,9 @@ pub(super) struct Twice<T> {
 /// 64 bits for a name.
 pub(super) type Draw<'a> = &'a dyn Fn(&str) -> u64;
 
-type Allotted<T> = Result<Vec<(String, T)>, Twice<T>>;
+type Allocation<T> = Result<Vec<(String, T)>, NumberConflict<T>>;
 
-pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allotted<u32> {
+pub(super) fn numbers(asked: &[NumberRequest<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allocation<u32> {
     let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
     // There are more numbers than names: 2^20 labels and interfaces of one node.
     let candidates = |drawn: u64| (0..size).map(move |n| first + ((drawn % size + n) % size) as u32);
@@ -37,17 +37,17 @@ pub(super) fn numbers(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Dr
 }
 
 /// As [`numbers`], where others who do not know all these names have to come to the same: two names that come to one number
-/// are told. Where nobody has asked for it, the span is empty.
-pub(super) fn agreed(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allotted<u32> {
+/// are told. Where no name has asked for it, the span is empty.
+pub(super) fn agreed(asked: &[NumberRequest<u32>], range: RangeInclusive<u32>, draw: Draw) -> Allocation<u32> {
     let (first, size) = (*range.start(), u64::from(range.end() - range.start()) + 1);
-    let mut names: HashMap<u32, &Asked<u32>> = HashMap::new();
+    let mut names: HashMap<u32, &NumberRequest<u32>> = HashMap::new();
     let mut allotted = Vec::new();
     for one in asked {
         let said = one.number.as_ref();
         let number = said.map_or_else(|| first + (draw(&one.name) % size) as u32, |(_, number)| *number);
         if let Some(other) = names.insert(number, one) {
             let span = said.or(other.number.as_ref()).map_or(0..0, |(span, _)| span.clone());
-            return Err(Twice { first: other.name.clone(), second: one.name.clone(), number, span });
+            return Err(NumberConflict { first: other.name.clone(), second: one.name.clone(), number, span });
         }
         allotted.push((one.name.clone(), number));
     }
@@ -55,7 +55,7 @@ pub(super) fn agreed(asked: &[Asked<u32>], range: RangeInclusive<u32>, draw: Dra
 }
 
 /// Locally administered, as Contrail's.
-pub(super) fn macs(asked: &[Asked<Mac>], router: Mac) -> Allotted<Mac> {
+pub(super) fn macs(asked: &[NumberRequest<Mac>], router: Mac) -> Allocation<Mac> {
     let of = |bits: u64| {
         let [_, _, _, a, b, c, d, e] = bits.to_be_bytes();
         Mac([0x02, a, b, c, d, e])
@@ -65,17 +65,18 @@ pub(super) fn macs(asked: &[Asked<Mac>], router: Mac) -> Allotted<Mac> {
 }
 
 fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(
-    asked: &[Asked<T>],
+    asked: &[NumberRequest<T>],
     draw: Draw,
     candidates: impl Fn(u64) -> I,
-) -> Allotted<T> {
+) -> Allocation<T> {
     let mut taken = HashSet::new();
     for one in asked {
         let Some((span, number)) = &one.number else { continue };
         if !taken.insert(*number) {
-            let has_it = |other: &&Asked<T>| other.number.as_ref().is_some_and(|(_, of_other)| of_other == number);
+            let has_it =
+                |other: &&NumberRequest<T>| other.number.as_ref().is_some_and(|(_, of_other)| of_other == number);
             let first = asked.iter().find(has_it).map_or_else(String::new, |other| other.name.clone());
-            return Err(Twice { first, second: one.name.clone(), number: *number, span: span.clone() });
+            return Err(NumberConflict { first, second: one.name.clone(), number: *number, span: span.clone() });
         }
     }
     let mut allotted = Vec::new();
@@ -89,7 +90,7 @@ fn allot<T: Copy + Eq + Hash, I: Iterator<Item = T>>(
     Ok(allotted)
 }
 
-/// What follows from the name alone, which everybody who knows the name knows.
+/// What follows from the name alone, which every node computes alike.
 pub(super) fn by_name(name: &str) -> u64 {
     let digest = Sha256::digest(name.as_bytes());
     digest.iter().take(8).fold(0, |bits, byte| bits << 8 | u64::from(*byte))
@@ -100,12 +101,12 @@ pub(super) fn by_name(name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn asked(names: &[&str]) -> Vec<Asked<u32>> {
-        names.iter().map(|name| Asked { name: (*name).to_owned(), number: None }).collect()
+    fn asked(names: &[&str]) -> Vec<NumberRequest<u32>> {
+        names.iter().map(|name| NumberRequest { name: (*name).to_owned(), number: None }).collect()
     }
 
-    fn allotted(asked: &[Asked<u32>], range: RangeInclusive<u32>) -> Vec<u32> {
-        let Ok(allotted) = numbers(asked, range, &by_name) else { panic!("nobody asks for anything") };
+    fn allotted(asked: &[NumberRequest<u32>], range: RangeInclusive<u32>) -> Vec<u32> {
+        let Ok(allotted) = numbers(asked, range, &by_name) else { panic!("no name asks for a number") };
         allotted.into_iter().map(|(_, number)| number).collect()
     }
 
@@ -148,7 +149,9 @@ mod tests {
     fn what_is_drawn_from_a_name_stays() {
         assert_eq!(by_name("web-1"), 0xc4719afa76fa448b);
         assert_eq!(allotted(&asked(&["web-1"]), 16..=LAST), [465659]);
-        let Ok(macs) = macs(&[Asked { name: "web-1".to_owned(), number: None }], Mac::default()) else { panic!() };
+        let Ok(macs) = macs(&[NumberRequest { name: "web-1".to_owned(), number: None }], Mac::default()) else {
+            panic!()
+        };
         assert_eq!(macs[0].1.to_string(), "02:fa:76:fa:44:8b");
     }
 }

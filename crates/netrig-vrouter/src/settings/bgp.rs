@@ -10,7 +10,7 @@ use std::time::Duration;
 use rig_stats::units::Span;
 use toml::Spanned;
 
-use super::allot::{self, Asked};
+use super::allot::{self, NumberRequest};
 use super::file::{BgpFile, File, Targets};
 use super::interfaces::OF_NETWORK;
 use super::networks::asked_number;
@@ -22,7 +22,7 @@ use super::{Router, Settings};
 pub struct Bgp {
     /// The API of GoBGP: `HOST:PORT`, or `unix:` and a path.
     pub gobgp: String,
-    /// In route targets that nobody has said, and with security groups.
+    /// In route targets that the file does not give, and with security groups.
     pub autonomous_system: u16,
     /// How long routes stay whose speaker is gone.
     pub keep: Duration,
@@ -36,7 +36,7 @@ const AUTONOMOUS_SYSTEM: u16 = 64512;
 const KEEP: Duration = Duration::from_secs(120);
 const LONGEST_KEEP: Duration = Duration::from_secs(3600);
 
-/// What somebody who has a number of their own has given out under it: a route target (RFC 4360, 4; RFC 5668) or a route
+/// What the owner of a number has given out under it: a route target (RFC 4360, 4; RFC 5668) or a route
 /// distinguisher (RFC 4364, 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Assigned {
@@ -166,7 +166,7 @@ impl Reader<'_> {
             if let Some(id) = &group.id {
                 self.range(id, "number of a security group", 1, u32::MAX)?;
             }
-            asked.push(Asked { name: group.name.get_ref().clone(), number: asked_number(group.id.as_ref()) });
+            asked.push(NumberRequest { name: group.name.get_ref().clone(), number: asked_number(group.id.as_ref()) });
         }
         if router.bgp.is_none() {
             return Ok(BTreeMap::new());
@@ -181,7 +181,12 @@ impl Reader<'_> {
     }
 
     /// Numbers by which route distinguishers tell a node's interfaces and networks apart.
-    pub(super) fn distinguish(&self, node: &str, of_node: &[Asked<u32>], settings: &mut Settings) -> Result<()> {
+    pub(super) fn distinguish(
+        &self,
+        node: &str,
+        of_node: &[NumberRequest<u32>],
+        settings: &mut Settings,
+    ) -> Result<()> {
         if settings.router.bgp.is_none() {
             return Ok(());
         }
@@ -191,8 +196,9 @@ impl Reader<'_> {
             let span = self.names.nodes.get(node).cloned().unwrap_or_default();
             return Err(self.error(span, what, format!("with BGP {most} are the most")));
         }
-        let all: Vec<Asked<u32>> = of_node.iter().map(|one| Asked { name: one.name.clone(), number: None }).collect();
-        // Nobody asks for one, so no two do.
+        let all: Vec<NumberRequest<u32>> =
+            of_node.iter().map(|one| NumberRequest { name: one.name.clone(), number: None }).collect();
+        // No network asks for one, so no two do.
         for (name, number) in allot::numbers(&all, 1..=most, &allot::by_name).unwrap_or_default() {
             if let Some(network) = name.strip_prefix(OF_NETWORK) {
                 settings.on_node(node, network).distinguisher = number as u16;

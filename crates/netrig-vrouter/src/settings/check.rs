@@ -9,7 +9,7 @@ use rig_datapath::vrouter::{Action, Encapsulation, MOST_MEMBERS, MOST_RULES};
 
 use super::networks::overlap;
 use super::read::{Reader, Result};
-use super::{End, GroupRule, Network, Node, Settings};
+use super::{GroupRule, Network, Node, RuleEnd, Settings};
 
 /// Finds out which networks are connected: those whose policies allow it, both of them.
 pub(super) fn connect(settings: &mut Settings, reader: &Reader) -> Result<()> {
@@ -19,11 +19,11 @@ pub(super) fn connect(settings: &mut Settings, reader: &Reader) -> Result<()> {
             let rules = settings.policies.get(policy_name).map_or(&[][..], |policy| &policy.rules);
             for rule in rules.iter().filter(|rule| rule.action == Action::Allow) {
                 for (own, remote) in [(&rule.source, &rule.destination), (&rule.destination, &rule.source)] {
-                    let named = matches!(own, End::Network(own) if own == name);
+                    let named = matches!(own, RuleEnd::Network(own) if own == name);
                     match remote {
-                        End::Network(other) if other != name && (named || *own == End::Any) => {
+                        RuleEnd::Network(other) if other != name && (named || *own == RuleEnd::Any) => {
                             if !allows(settings, other, name) {
-                                // Said by name it has to be so; `any` is whoever wants to.
+                                // Said by name it has to be so; `any` is each network that wants to.
                                 if named {
                                     return Err(one_sided(reader, policy_name, name, other));
                                 }
@@ -31,7 +31,7 @@ pub(super) fn connect(settings: &mut Settings, reader: &Reader) -> Result<()> {
                             }
                             connected.entry(name.clone()).or_default().insert(other.clone());
                         }
-                        End::Any if named || *own == End::Any => {
+                        RuleEnd::Any if named || *own == RuleEnd::Any => {
                             let others = settings.networks.keys().filter(|other| *other != name);
                             let others = others.filter(|other| allows(settings, other, name));
                             connected.entry(name.clone()).or_default().extend(others.cloned());
@@ -50,7 +50,8 @@ pub(super) fn connect(settings: &mut Settings, reader: &Reader) -> Result<()> {
 
 /// Whether a policy of network `of` has a rule that allows something between it and `other`.
 fn allows(settings: &Settings, of: &str, other: &str) -> bool {
-    let matches = |end: &End, name: &str| *end == End::Any || matches!(end, End::Network(network) if network == name);
+    let matches =
+        |end: &RuleEnd, name: &str| *end == RuleEnd::Any || matches!(end, RuleEnd::Network(network) if network == name);
     let policies = settings.networks.get(of).into_iter().flat_map(|network| &network.policies);
     policies.filter_map(|policy| settings.policies.get(policy)).flat_map(|policy| &policy.rules).any(|rule| {
         let ends = [(&rule.source, &rule.destination), (&rule.destination, &rule.source)];
@@ -109,7 +110,7 @@ fn flood(settings: &Settings, reader: &Reader, name: &str, nodes: &BTreeMap<&str
     Err(reader.error(span, what, "set broadcast = false for it"))
 }
 
-/// An address is of one network only, for everybody who can reach it. With those that others reach through it, a network has
+/// An address is of one network only, for all that can reach it. With those that others reach through it, a network has
 /// nothing to do.
 fn overlaps(settings: &Settings, reader: &Reader, name: &str) -> Result<()> {
     let Some(network) = settings.networks.get(name) else { return Ok(()) };
@@ -221,9 +222,9 @@ fn rules(settings: &Settings, reader: &Reader, name: &str) -> Result<()> {
             for (from, to) in rule.orientations() {
                 for (own, count) in [(from, &mut outward), (to, &mut inward)] {
                     match own {
-                        End::Network(own) if *own != interface.network => {}
-                        End::Any | End::Network(_) => *count += rule.packets.ports.len(),
-                        End::Prefix(prefix) => {
+                        RuleEnd::Network(own) if *own != interface.network => {}
+                        RuleEnd::Any | RuleEnd::Network(_) => *count += rule.packets.ports.len(),
+                        RuleEnd::Prefix(prefix) => {
                             let family = |address: &IpAddr| address.is_ipv4() == prefix.addr().is_ipv4();
                             let inside: BTreeSet<bool> = interface
                                 .all_addresses()

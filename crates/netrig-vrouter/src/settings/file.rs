@@ -1,6 +1,6 @@
 //! The letter of `vrouter.toml`: what serde reads, nothing decided. [`super::read`] turns it into [`super::Settings`].
 
-use rig_cli::forms::TextOr;
+use rig_cli::forms::TextOrTable;
 use rig_stats::units::Span;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -93,7 +93,7 @@ pub(super) struct NodeFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct NetworkFile {
     pub name: Spanned<String>,
-    pub subnets: Spanned<Vec<Spanned<TextOr<SubnetFile>>>>,
+    pub subnets: Spanned<Vec<Spanned<TextOrTable<SubnetFile>>>>,
     pub vni: Option<Spanned<u32>>,
     pub label: Option<Spanned<u32>>,
     pub encapsulation: Option<Spanned<Vec<Spanned<String>>>>,

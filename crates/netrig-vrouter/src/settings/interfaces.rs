@@ -7,11 +7,11 @@ use rig_datapath::vrouter::{Encapsulation, FIRST_LABEL, LAST_LABEL, LAST_VNI};
 use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
-use super::allot::{self, Asked};
+use super::allot::{self, NumberRequest};
 use super::file::{File, InterfaceFile, NetworkFile};
 use super::networks::{asked_number, is_host};
 use super::read::{Reader, Result};
-use super::{Interface, Network, OnNode, Place, Settings};
+use super::{Interface, InterfaceLocation, Network, NodeNetworkIds, Settings};
 
 /// In front of a network's name where it gets a number as interfaces of a node do; theirs have no blank in them.
 pub(super) const OF_NETWORK: &str = "network ";
@@ -19,10 +19,10 @@ pub(super) const OF_NETWORK: &str = "network ";
 impl Reader<'_> {
     pub(super) fn interfaces(&mut self, file: &File, settings: &mut Settings) -> Result<()> {
         // Of each node, in the file's order: who comes later takes no label from who is there.
-        let mut labels: BTreeMap<String, Vec<Asked<u32>>> = BTreeMap::new();
-        let mut macs: BTreeMap<String, Vec<Asked<Mac>>> = BTreeMap::new();
+        let mut labels: BTreeMap<String, Vec<NumberRequest<u32>>> = BTreeMap::new();
+        let mut macs: BTreeMap<String, Vec<NumberRequest<Mac>>> = BTreeMap::new();
         let mut addresses: BTreeMap<(String, IpAddr), (String, bool)> = BTreeMap::new();
-        let mut places: BTreeMap<(String, Place), String> = BTreeMap::new();
+        let mut places: BTreeMap<(String, InterfaceLocation), String> = BTreeMap::new();
         for entry in &file.interface {
             let said = entry.get_ref();
             let name = said.name.get_ref().clone();
@@ -55,7 +55,7 @@ impl Reader<'_> {
             if let Some(vni) = &said.vni {
                 interface.vni = Some(self.own_vni(vni, &name, &interface, settings)?);
             }
-            let asked = Asked { name: name.clone(), number: asked_number(said.label.as_ref()) };
+            let asked = NumberRequest { name: name.clone(), number: asked_number(said.label.as_ref()) };
             labels.entry(interface.node.clone()).or_default().push(asked);
             let mac = said.mac.as_ref().filter(|text| text.get_ref() != "any");
             interface.any_mac = mac.is_none();
@@ -66,7 +66,7 @@ impl Reader<'_> {
                     return Err(self.error(text.span(), what, "choose another one, or leave it out"));
                 }
             }
-            let asked = Asked { name: name.clone(), number: mac.map(|text| (text.span(), interface.mac)) };
+            let asked = NumberRequest { name: name.clone(), number: mac.map(|text| (text.span(), interface.mac)) };
             macs.entry(interface.network.clone()).or_default().push(asked);
             settings.interfaces.insert(name, interface);
         }
@@ -104,7 +104,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// It is nobody else's on its node, and no network's.
+    /// It is no other interface's on its node, and no network's.
     fn own_vni(&self, vni: &Spanned<u32>, name: &str, interface: &Interface, settings: &Settings) -> Result<u32> {
         self.range(vni, "VXLAN network identifier", 1, LAST_VNI)?;
         let number = *vni.get_ref();
@@ -143,9 +143,13 @@ impl Reader<'_> {
                 let hint = "give its place once: 'namespace' or 'container'";
                 return Err(self.error(container.span(), format!("'{name}' is at two places"), hint));
             }
-            (Some(namespace), None, _) => Place::Namespace { name: self.place(namespace)?, device: inside() },
-            (None, Some(container), _) => Place::Container { name: self.place(container)?, device: inside() },
-            (None, None, Some(device)) => Place::Node { device: device.clone() },
+            (Some(namespace), None, _) => {
+                InterfaceLocation::Namespace { name: self.place(namespace)?, device: inside() }
+            }
+            (None, Some(container), _) => {
+                InterfaceLocation::Container { name: self.place(container)?, device: inside() }
+            }
+            (None, None, Some(device)) => InterfaceLocation::Node { device: device.clone() },
             (None, None, None) => {
                 let what = format!("where is interface '{name}'?");
                 let hint = "set device = \"...\", the node's end of its veth pair; or namespace = \"...\" or container = \"...\"";
@@ -204,19 +208,19 @@ impl Reader<'_> {
 }
 
 impl Settings {
-    pub(super) fn on_node(&mut self, node: &str, network: &str) -> &mut OnNode {
+    pub(super) fn on_node(&mut self, node: &str, network: &str) -> &mut NodeNetworkIds {
         self.on_nodes.entry(node.to_owned()).or_default().entry(network.to_owned()).or_default()
     }
 }
 
 /// Networks that a node has interfaces of and takes frames to all of, behind these: so what is drawn for an interface is no network's
 /// to take.
-fn networks_of(node: &str, file: &File, settings: &Settings) -> Vec<Asked<u32>> {
+fn networks_of(node: &str, file: &File, settings: &Settings) -> Vec<NumberRequest<u32>> {
     let here: BTreeSet<&String> = settings.interfaces_of(node).map(|(_, interface)| &interface.network).collect();
     let floods = |name: &String| settings.networks.get(name).is_some_and(|network| network.broadcast);
     let is_asked = |network: &&NetworkFile| here.contains(network.name.get_ref()) && floods(network.name.get_ref());
     let networks = file.network.iter().map(Spanned::get_ref).filter(is_asked);
-    let asked = |network: &NetworkFile| Asked {
+    let asked = |network: &NetworkFile| NumberRequest {
         name: format!("{OF_NETWORK}{}", network.name.get_ref()),
         number: asked_number(network.label.as_ref()),
     };

@@ -47,7 +47,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("it is not a file"));
     }
     if found.permissions().mode() & OTHERS != 0 {
-        return Err(io::Error::other("everybody may read or write it: take that away with `chmod o= FILE`"));
+        return Err(io::Error::other("all users may read or write it: take that away with `chmod o= FILE`"));
     }
     let mut bytes = Vec::new();
     // One byte more than a key may have, blanks behind it included, is too many.

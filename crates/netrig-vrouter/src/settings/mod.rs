@@ -40,13 +40,13 @@ pub struct Settings {
     pub security_groups: BTreeMap<String, SecurityGroup>,
     pub policies: BTreeMap<String, NetworkPolicy>,
     pub analysers: BTreeMap<String, Analyser>,
-    /// By nodes' names, what names each network that they have interfaces of. It follows from the rest: nobody changes it alone.
-    pub on_nodes: BTreeMap<String, BTreeMap<String, OnNode>>,
+    /// By nodes' names, what names each network that they have interfaces of. It follows from the rest and is never changed alone.
+    pub on_nodes: BTreeMap<String, BTreeMap<String, NodeNetworkIds>>,
 }
 
 /// What names a network on a node that has interfaces of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct OnNode {
+pub struct NodeNetworkIds {
     /// MPLS label of its frames to all.
     pub label: u32,
     /// In route distinguishers of BGP.
@@ -137,7 +137,7 @@ pub struct Network {
     pub policies: Vec<String>,
     /// Whether frames to all and to groups reach all of its containers.
     pub broadcast: bool,
-    /// Whether frames to MAC addresses that nobody has do.
+    /// Whether frames to MAC addresses that no container has do.
     pub flood_unknown_unicast: bool,
     /// Networks that its containers can reach, and whose containers can reach it.
     pub connected: BTreeSet<String>,
@@ -195,7 +195,7 @@ pub struct Subnet {
 pub struct Interface {
     pub node: String,
     pub network: String,
-    pub place: Place,
+    pub place: InterfaceLocation,
     pub addresses: BTreeSet<IpAddr>,
     /// That it may have, too, and may share with other interfaces.
     pub allowed_addresses: BTreeSet<IpAddr>,
@@ -238,7 +238,7 @@ impl Interface {
 
 /// Where the kernel has an interface.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum InterfaceLocation {
     /// The node's end of the veth pair, by its name.
     Node { device: String },
     /// The container's end, in a namespace of ip-netns(8).
@@ -295,8 +295,8 @@ pub struct NetworkPolicy {
 pub struct PolicyRule {
     pub action: Action,
     pub packets: Packets,
-    pub source: End,
-    pub destination: End,
+    pub source: RuleEnd,
+    pub destination: RuleEnd,
     /// Whether it is a rule for connections from the destination to the source, too.
     pub both_ways: bool,
     pub log: bool,
@@ -306,7 +306,7 @@ pub struct PolicyRule {
 
 impl PolicyRule {
     /// Who opens connections to whom.
-    pub fn orientations(&self) -> impl Iterator<Item = (&End, &End)> {
+    pub fn orientations(&self) -> impl Iterator<Item = (&RuleEnd, &RuleEnd)> {
         let back = self.both_ways && self.source != self.destination;
         std::iter::once((&self.source, &self.destination)).chain(back.then_some((&self.destination, &self.source)))
     }
@@ -314,7 +314,7 @@ impl PolicyRule {
 
 /// One end of what a policy's rule is for.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub enum RuleEnd {
     Any,
     Network(String),
     Prefix(IpNet),
@@ -325,7 +325,7 @@ pub fn is_mapped(prefix: IpNet) -> bool {
     matches!(prefix, IpNet::V6(v6) if v6.prefix_len() >= 96 && v6.addr().to_ipv4_mapped().is_some())
 }
 
-/// There is nothing to do for a node that nobody has said anything of.
+/// There is nothing to do for a node that the file does not name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no node '{name}' in the settings: choose from {known}")]
 pub struct UnknownNode {
@@ -356,7 +356,7 @@ impl Settings {
     }
 
     /// What names a network on a node; nothing where the node has no interface of it.
-    pub fn network_on(&self, node: &str, network: &str) -> Option<OnNode> {
+    pub fn network_on(&self, node: &str, network: &str) -> Option<NodeNetworkIds> {
         self.on_nodes.get(node)?.get(network).copied()
     }
 

@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
 use ipnet::IpNet;
-use rig_cli::forms::TextOr;
+use rig_cli::forms::TextOrTable;
 use rig_datapath::vrouter::{FIRST_LABEL, LAST_LABEL, LAST_VNI, MOST_WAYS};
 use toml::Spanned;
 
-use super::allot::{self, Asked};
+use super::allot::{self, NumberRequest};
 use super::file::{File, NetworkFile, SubnetFile};
 use super::read::{Reader, Result};
 use super::{Interface, Network, Router, Settings, Subnet};
@@ -25,7 +25,7 @@ impl Reader<'_> {
                 self.range(label, "label", FIRST_LABEL, LAST_LABEL)?;
             }
             let name = network.name.get_ref().clone();
-            asked.push(Asked { name: name.clone(), number: asked_number(network.vni.as_ref()) });
+            asked.push(NumberRequest { name: name.clone(), number: asked_number(network.vni.as_ref()) });
             settings.networks.insert(name, self.network(network, &settings.router)?);
         }
         // Route targets are made of them, and other nodes' files may have other networks.
@@ -101,10 +101,10 @@ impl Reader<'_> {
         })
     }
 
-    fn subnet(&self, entry: &Spanned<TextOr<SubnetFile>>) -> Result<Subnet> {
+    fn subnet(&self, entry: &Spanned<TextOrTable<SubnetFile>>) -> Result<Subnet> {
         let (text, gateway) = match entry.get_ref() {
-            TextOr::Text(text) => (text, None),
-            TextOr::Table(table) => (&table.prefix, table.gateway.as_ref()),
+            TextOrTable::Text(text) => (text, None),
+            TextOrTable::Table(table) => (&table.prefix, table.gateway.as_ref()),
         };
         let prefix = self.prefix(text, entry.span())?;
         let room = prefix.max_prefix_len() - prefix.prefix_len();
@@ -193,7 +193,7 @@ fn unicast(address: IpAddr) -> bool {
     }
 }
 
-/// The network's own address, and IPv4's broadcast address, are nobody's.
+/// The network's own address, and IPv4's broadcast address, are no container's.
 pub(super) fn is_host(prefix: IpNet, address: IpAddr) -> bool {
     prefix.contains(&address) && address != prefix.network() && (address.is_ipv6() || address != prefix.broadcast())
 }

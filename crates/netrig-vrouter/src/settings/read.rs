@@ -25,9 +25,9 @@ const SMALLEST_MTU: u16 = 576;
 const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
 
 /// The bytes of a file that is named, from the directory of the one that names it.
-pub(super) type Beside<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
+pub(super) type FileReader<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
-pub(super) fn settings(file: &str, text: &str, beside: Beside) -> Result<Settings> {
+pub(super) fn settings(file: &str, text: &str, beside: FileReader) -> Result<Settings> {
     let source = Source { file, text };
     let letter: File = source.read()?;
     let names = Names::of(source, &letter)?;
@@ -49,7 +49,7 @@ pub(super) fn settings(file: &str, text: &str, beside: Beside) -> Result<Setting
     Ok(settings)
 }
 
-fn drawn_from(source: Source, router: &RouterFile, beside: Beside) -> Result<key::Source> {
+fn drawn_from(source: Source, router: &RouterFile, beside: FileReader) -> Result<key::Source> {
     let Some(said) = &router.key_file else { return Ok(key::Source::Name) };
     let read = beside(said.get_ref()).map_err(|error| error.to_string());
     read.and_then(|bytes| key::Key::of(&bytes)).map(key::Source::Key).map_err(|why| {
@@ -61,7 +61,7 @@ fn drawn_from(source: Source, router: &RouterFile, beside: Beside) -> Result<key
 /// Names of one kind, and where they are given.
 pub(super) type Named = BTreeMap<String, Range<usize>>;
 
-/// Who there is, before anybody is read: things name each other in circles.
+/// The names that there are, before anything is read: things name each other in circles.
 pub(super) struct Names {
     pub(super) nodes: Named,
     pub(super) networks: Named,

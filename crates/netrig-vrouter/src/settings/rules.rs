@@ -10,7 +10,7 @@ use super::file::{
     ActionFile, DirectionFile, FatFlowFile, File, GroupRuleFile, NumberOrText, PolicyRuleFile, Ports, SecurityGroupFile,
 };
 use super::read::{Reader, Result};
-use super::{End, GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, SecurityGroup};
+use super::{GroupRule, NetworkPolicy, Packets, PolicyRule, Remote, Router, RuleEnd, SecurityGroup};
 
 /// IP protocols by name (IANA, Assigned Internet Protocol Numbers).
 pub(crate) const PROTOCOLS: [(&str, u8); 10] = [
@@ -99,12 +99,12 @@ impl Reader<'_> {
         })
     }
 
-    fn end(&self, said: &Spanned<String>) -> Result<End> {
+    fn end(&self, said: &Spanned<String>) -> Result<RuleEnd> {
         match said.get_ref().as_str() {
-            "any" => Ok(End::Any),
+            "any" => Ok(RuleEnd::Any),
             // No name has a slash.
-            text if text.contains('/') => Ok(End::Prefix(self.prefix(text, said.span())?)),
-            _ => Ok(End::Network(self.known("network", said, &self.names.networks)?)),
+            text if text.contains('/') => Ok(RuleEnd::Prefix(self.prefix(text, said.span())?)),
+            _ => Ok(RuleEnd::Network(self.known("network", said, &self.names.networks)?)),
         }
     }
 

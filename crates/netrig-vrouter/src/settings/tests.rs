@@ -146,8 +146,8 @@ via = ["blue-1"]
     assert_eq!(red.connected, BTreeSet::from(["blue".to_owned()]));
     assert_eq!(blue.routes["0.0.0.0/0".parse::<IpNet>().as_ref().unwrap()], ["blue-1"]);
     let (one, other) = (&settings.interfaces["red-1"], &settings.interfaces["blue-1"]);
-    assert_eq!(one.place, Place::Container { name: "web".to_owned(), device: "eth0".to_owned() });
-    assert_eq!(other.place, Place::Namespace { name: "blue1".to_owned(), device: "veth0".to_owned() });
+    assert_eq!(one.place, InterfaceLocation::Container { name: "web".to_owned(), device: "eth0".to_owned() });
+    assert_eq!(other.place, InterfaceLocation::Namespace { name: "blue1".to_owned(), device: "veth0".to_owned() });
     assert_eq!((one.label, one.mac.to_string(), one.most_flows), (1000, "02:00:00:00:00:01".to_owned(), Some(0)));
     assert_eq!((one.addresses.len(), one.all_addresses().count(), other.most_flows), (2, 3, Some(5000)));
     assert_eq!((one.any_mac, other.any_mac, other.mac.0[0]), (false, true, 2));

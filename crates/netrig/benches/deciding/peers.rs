@@ -68,12 +68,12 @@ pub fn measure(bench: &Bench, numbers: &[f64]) -> Result<()> {
 }
 
 /// What a peer took, and whether it came that far.
-struct Took {
+struct PeerTime {
     time: Duration,
     narrow: bool,
 }
 
-fn report(what: &str, [plain, more]: [Took; 2]) {
+fn report(what: &str, [plain, more]: [PeerTime; 2]) {
     let more_than = if plain.narrow && more.narrow { "" } else { "> " };
     line(what, "", &format!("{more_than}{:.0} s", (plain.time + more.time).as_secs_f64()));
 }
@@ -100,7 +100,7 @@ impl Paths {
         Ok(Self { from, to: to.0.to_owned(), server })
     }
 
-    fn netperf(&self, percent: f64) -> Result<Took> {
+    fn netperf(&self, percent: f64) -> Result<PeerTime> {
         // netperf wants the whole interval's width, in whole percent.
         let width = format!("95,{:.0}", (2.0 * percent).max(1.0));
         let (runs, run) = (format!("{RUNS},3"), RUN.to_string());
@@ -113,11 +113,11 @@ impl Paths {
             bail!("netperf: {}", String::from_utf8_lossy(&output.stderr));
         }
         let said = String::from_utf8_lossy(&output.stdout);
-        Ok(Took { time, narrow: !said.contains("Desired confidence was not achieved") })
+        Ok(PeerTime { time, narrow: !said.contains("Desired confidence was not achieved") })
     }
 
     /// CPU time of netperf's process for so many transactions, until two standard errors of the mean are narrow.
-    fn perf(&self, wanted: f64) -> Result<Took> {
+    fn perf(&self, wanted: f64) -> Result<PeerTime> {
         let words = [
             "perf",
             "stat",
@@ -146,10 +146,10 @@ impl Paths {
             sample.push(counted.context("find the CPU time that perf counted")?);
             let half = sample.standard_error().zip(sample.mean()).map(|(error, mean)| 2.0 * error / mean);
             if done >= *REPEATS.start() && half.is_some_and(|half| half <= wanted) {
-                return Ok(Took { time: begun.elapsed(), narrow: true });
+                return Ok(PeerTime { time: begun.elapsed(), narrow: true });
             }
         }
-        Ok(Took { time: begun.elapsed(), narrow: false })
+        Ok(PeerTime { time: begun.elapsed(), narrow: false })
     }
 }
 

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
-use rig_load::driver::{Cancel, Driver, Pair, Running, Worker};
+use rig_load::driver::{Cancel, Driver, RunningLoad, Worker, WorkerPair};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_stats::sample::Sample;
 use rig_sys::counters::{CpuTicks, cpu_ticks};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::process::{die_with_parent, in_namespace};
 use rig_testbed::topology::{Endpoint, Topology, WireOptions};
-use rig_testbed::{Place, Testbed, UPLINK, partition_cpus};
+use rig_testbed::{Namespace, Testbed, UPLINK, partition_cpus};
 
 /// Of bulk streams.
 const MESSAGE: u32 = 128 * 1024;
@@ -30,7 +30,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Two nodes with a wire between them, each with its share of the CPUs.
-pub struct Field {
+pub struct TwoNodeTestbed {
     pub testbed: Testbed<'static>,
     pub sender: Endpoint,
     pub receiver: Endpoint,
@@ -40,7 +40,7 @@ pub struct Field {
     litter: tempfile::TempDir,
 }
 
-impl Field {
+impl TwoNodeTestbed {
     pub fn new(congestion_control: &str) -> Result<Self> {
         let (sender, receiver): (Endpoint, Endpoint) = ("a".parse()?, "b".parse()?);
         let names = ["a".to_owned(), "b".to_owned()];
@@ -49,15 +49,15 @@ impl Field {
         let allowed = CpuSet::allowed()?;
         let testbed = Testbed::build(&topology, &partition_cpus(&allowed, &shared_cores(), 2)?)?;
         for node in 0..2 {
-            for place in testbed.places(node) {
+            for namespace in testbed.namespaces(node) {
                 // For tools that cannot choose. Only the first network namespace may make others its default.
-                place.ns.sysctl("net.ipv4.tcp_congestion_control", congestion_control)?;
+                namespace.ns.sysctl("net.ipv4.tcp_congestion_control", congestion_control)?;
             }
         }
         Ok(Self { testbed, sender, receiver, cancel: Cancel::new()?, allowed, litter: tempfile::tempdir()? })
     }
 
-    pub fn place(&self, endpoint: &Endpoint) -> Result<(&Place, &CpuSet)> {
+    pub fn place(&self, endpoint: &Endpoint) -> Result<(&Namespace, &CpuSet)> {
         self.testbed.endpoint(endpoint).with_context(|| format!("no endpoint {endpoint}"))
     }
 
@@ -80,7 +80,7 @@ impl Field {
     }
 
     /// Starts netrig's own load from the sender to the receiver.
-    pub fn start_netrig(&self, load: &Load, phases: Phases) -> Result<Running<'_>> {
+    pub fn start_netrig(&self, load: &Load, phases: Phases) -> Result<RunningLoad<'_>> {
         let address = SocketAddr::from((self.address()?, PORT));
         let worker = |endpoint: &Endpoint, role| -> Result<Worker<'_>> {
             let (place, cpus) = self.place(endpoint)?;
@@ -93,7 +93,7 @@ impl Field {
             };
             Ok(Worker::here(plan, spawn))
         };
-        let pair = Pair {
+        let pair = WorkerPair {
             listen: worker(&self.receiver, Role::Listen { address, only_from: None })?,
             connect: worker(&self.sender, Role::Connect { to: address })?,
         };
@@ -188,7 +188,7 @@ pub fn progress(round: usize, rounds: usize, name: &str) {
 
 /// A tool's figures of all rounds.
 #[derive(Default)]
-pub struct Outcome {
+pub struct ToolFigures {
     pub gbit: Sample,
     /// CPU seconds for each 10^9 bytes.
     pub cost: Sample,
@@ -204,7 +204,7 @@ pub fn median(sample: &Sample) -> f64 {
 }
 
 /// Tools with their figures, and how those of the first compare.
-pub fn table(tools: &[(&str, &Outcome)]) -> Table {
+pub fn table(tools: &[(&str, &ToolFigures)]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "tool",
@@ -214,7 +214,7 @@ pub fn table(tools: &[(&str, &Outcome)]) -> Table {
         "netrig's CPU to its",
     ]);
     for (name, outcome) in tools {
-        let ratio = |of: fn(&Outcome) -> &Sample| median(of(tools[0].1)) / median(of(outcome));
+        let ratio = |of: fn(&ToolFigures) -> &Sample| median(of(tools[0].1)) / median(of(outcome));
         let (least, most) = (outcome.gbit.min().unwrap_or(f64::NAN), outcome.gbit.max().unwrap_or(f64::NAN));
         let cells = [
             format!("{:.2} ({least:.2} .. {most:.2})", median(&outcome.gbit)),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
@@ -16,10 +16,10 @@ use rig_stats::confidence::Level;
 use rig_stats::units::{Span, minutes};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
-use rig_verdict::calibrate::Pair;
+use rig_verdict::calibrate::PairedSeries;
 
 use super::{cancel_on_signal, gain_privilege, refuse_if_lacking, usable_cpus};
-use crate::doctor::Purpose;
+use crate::doctor::SuitePurpose;
 
 const SUITE: &str = include_str!("calibrate.toml");
 /// Fewer blocks show no scatter that anything could be drawn from.
@@ -70,7 +70,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<Exit, Failure> {
     let suite = Suite::parse("calibrate.toml", SUITE)?.only(&names)?.again(&again)?;
     let cpus = usable_cpus(args.cpus.as_ref())?;
     gain_privilege()?;
-    refuse_if_lacking(&suite, Purpose::Run)?;
+    refuse_if_lacking(&suite, SuitePurpose::Run)?;
     let cancel = cancel_on_signal()?;
     let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
     let mut rig = Rig::new(program, &cpus, suite.nodes, cancel, rig_datapaths::ALL).or_exit(Exit::Lacking)?;
@@ -173,11 +173,11 @@ fn values(trials: &[TrialRecord], id: &str, side: Side, metric: Metric, blocks: 
 
 fn rows(table: &mut Table, seed: u64, load: &str, figure: &str, [own, again, other]: &[Vec<f64>; 3]) {
     let level = Level::default();
-    let told = |pair: &Pair| {
+    let told = |pair: &PairedSeries| {
         let interval = pair.interval(level).map_or_else(String::new, |i| format!(" ({:.3} to {:.3})", i.low, i.high));
         format!("{:.3}{interval}", pair.ratio())
     };
-    let (Some(same), Some(change)) = (Pair::of(own, again), Pair::of(own, other)) else {
+    let (Some(same), Some(change)) = (PairedSeries::of(own, again), PairedSeries::of(own, other)) else {
         table.add_row([load, figure, "not measured"]);
         return;
     };

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use clap::Args;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::store::{RunName, RunState};
 use rig_report::Format;
 use rig_stats::compare::Verdict;
@@ -78,13 +78,13 @@ pub(super) fn stored(
 }
 
 /// What a run is to be held against, known before the run begins.
-pub(super) struct Against {
+pub(super) struct ReferenceRun {
     old: Input,
     options: Options,
     fail_on_undecided: bool,
 }
 
-impl Against {
+impl ReferenceRun {
     /// The run that the user named, or `None` where none was; refuses what could not be compared in the end.
     pub fn choose(
         against: Option<&OsStr>,

@@ -1,85 +1,85 @@
 //! `netrig stream`, `rr` and `udp` between two machines, and `netrig serve`.
 
 mod iperf3;
-mod kept;
 mod live;
 mod options;
+mod recorder;
 
 use std::io::{stdin, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_cli::streams::{note, print};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_run::run;
-use rig_run::run::turns::{Said, Starter};
+use rig_run::run::turns::{Starter, TurnMessage};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{self, NamedAddress};
 
 pub use self::iperf3::of_iperf3;
-use self::kept::Kept;
-pub(super) use self::kept::document_of;
-use self::live::Live;
+use self::live::IntervalDisplay;
 pub use self::options::{RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
+use self::recorder::TrialRecorder;
+pub(super) use self::recorder::document_of;
 use netrig_ends::client::{self, Target};
 use netrig_ends::client_session::{NAME, Test};
 use netrig_ends::limits::Limits;
 use netrig_ends::report;
 use netrig_ends::seal::Key;
-use netrig_ends::server::{Reach, Server, listen};
-use rig_cli::exit::{Exit, Failure, OrExit, in_words};
+use netrig_ends::server::{ListenScope, Server, listen};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_report::Format;
 
-use self::options::{Common, Keeping, Place, Serving};
+use self::options::{AddressOptions, CommonOptions, ServerOptions, StoreOptions};
 use super::arguments::OutputArgs;
-use super::compare::Against;
+use super::compare::ReferenceRun;
 use super::output::Output;
 use super::{cancel_on_signal, usable_cpus};
 use crate::BUILD;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
-    let StreamArgs { which, place, direction, load, common, output, keeping, serving } = args;
-    match which.client {
-        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output, &keeping),
-        None => server(&place, &serving),
+    let StreamArgs { role, address, direction, load, common, output, keeping, serving } = args;
+    match role.client {
+        Some(host) => client(host, &address, &common, load.load(&direction, &common), &output, &keeping),
+        None => server(&address, &serving),
     }
 }
 
 pub fn rr(args: RrArgs) -> Result<Exit, Failure> {
-    let RrArgs { which, place, load, common, output, keeping, serving } = args;
-    match which.client {
-        Some(host) => client(host, &place, &common, load.load(&common), &output, &keeping),
-        None => server(&place, &serving),
+    let RrArgs { role, address, load, common, output, keeping, serving } = args;
+    match role.client {
+        Some(host) => client(host, &address, &common, load.load(&common), &output, &keeping),
+        None => server(&address, &serving),
     }
 }
 
 pub fn udp(args: UdpArgs) -> Result<Exit, Failure> {
-    let UdpArgs { which, place, direction, load, common, output, keeping, serving } = args;
-    match which.client {
-        Some(host) => client(host, &place, &common, load.load(&direction, &common), &output, &keeping),
-        None => server(&place, &serving),
+    let UdpArgs { role, address, direction, load, common, output, keeping, serving } = args;
+    match role.client {
+        Some(host) => client(host, &address, &common, load.load(&direction, &common), &output, &keeping),
+        None => server(&address, &serving),
     }
 }
 
 pub fn serve(args: &ServeArgs) -> Result<Exit, Failure> {
-    server(&args.place, &args.serving)
+    server(&args.address, &args.serving)
 }
 
-fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
+fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Failure> {
     let limits = Limits {
-        cpus: usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
+        cpus: usable_cpus(address.cpus.as_ref())?.as_slice().to_vec(),
         congestion_controls: socket::congestion_controls().unwrap_or_default(),
         ..serving.limits()
     };
-    if let Some(cpus) = &place.cpus {
+    if let Some(cpus) = &address.cpus {
         // The workers inherit it.
         cpus.apply().or_exit(Exit::Failed)?;
     }
-    let key = key(place)?;
-    let reach = if key.is_some() { Reach::Everybody } else { Reach::OwnMachine };
-    let listeners = listen(serving.listen, place.port, place.family(), reach).or_exit(Exit::Failed)?;
+    let key = key(address)?;
+    let reach = if key.is_some() { ListenScope::AnyMachine } else { ListenScope::OwnMachine };
+    let listeners = listen(serving.listen, address.port, address.family(), reach).or_exit(Exit::Failed)?;
     let stop = cancel_on_signal()?;
     for listener in &listeners {
         let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
@@ -89,12 +89,12 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
     match (&key, serving.listen) {
         (Some(_), _) => note("only clients with the key of --key-file are served"),
         (None, None) => note(
-            "only this machine can reach it: --key-file FILE serves everybody who has the key, --listen ADDRESS (`::` for \
-             all) everybody who reaches that address",
+            "only this machine can reach it: --key-file FILE serves all clients that have the key, --listen ADDRESS (`::` for \
+             all) all clients that reach that address",
         ),
         (None, Some(address)) if address.ip().is_loopback() => {}
         (None, Some(_)) => note(
-            "without --key-file whoever reaches it can make this machine send and receive as much as the limits allow",
+            "without --key-file any client that reaches it can make this machine send and receive as much as the limits allow",
         ),
     }
     let environment = run::environment(false, BUILD);
@@ -105,14 +105,14 @@ fn server(place: &Place, serving: &Serving) -> Result<Exit, Failure> {
 
 fn client(
     host: String,
-    place: &Place,
-    common: &Common,
+    address: &AddressOptions,
+    common: &CommonOptions,
     load: Load,
     output_args: &OutputArgs,
-    keeping: &Keeping,
+    keeping: &StoreOptions,
 ) -> Result<Exit, Failure> {
-    let own_cpus = match &place.cpus {
-        Some(_) => usable_cpus(place.cpus.as_ref())?.as_slice().to_vec(),
+    let own_cpus = match &address.cpus {
+        Some(_) => usable_cpus(address.cpus.as_ref())?.as_slice().to_vec(),
         None => Vec::new(),
     };
     let test = Test {
@@ -126,46 +126,46 @@ fn client(
     let output = Output::choose(output_args.output.as_deref())?;
     let (suite, scenario) = (rig_suite::ends::suite(&test.client), test.client.name());
     let against = keeping.against.as_deref();
-    let against = Against::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
+    let against = ReferenceRun::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
     let cancel = cancel_on_signal()?;
-    let target = Target { host, port: place.port, family: place.family(), key: key(place)? };
-    let live = Live::new(&test, common.trials, common.quiet);
-    let mut kept = Kept::new(&target.host, &test, common.trials, live, keeping)?;
+    let target = Target { host, port: address.port, family: address.family(), key: key(address)? };
+    let live = IntervalDisplay::new(&test, common.trials, common.quiet);
+    let mut recorder = TrialRecorder::new(&target.host, &test, common.trials, live, keeping)?;
     let program = program()?;
     let result = match keeping.in_turn {
-        None => client::run(&target, &test, common.trials, &program, &cancel, &mut kept),
-        Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut kept),
+        None => client::run(&target, &test, common.trials, &program, &cancel, &mut recorder),
+        Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut recorder),
     };
-    kept.finish(&result)?;
-    let stopped = result.as_ref().is_err_and(anyhow::Error::is::<Stopped>);
+    recorder.finish(&result)?;
+    let stopped = result.as_ref().is_err_and(anyhow::Error::is::<StoppedByUser>);
     if keeping.in_turn.is_some() {
         // The process that started both runs compares and reports.
         return match result {
             Ok(()) => {
-                print(&format!("{}\n", Said::Over))?;
+                print(&format!("{}\n", TurnMessage::Over))?;
                 Ok(Exit::Done)
             }
             Err(_) if stopped => Ok(Exit::Stopped),
             Err(error) => Err(error.into()),
         };
     }
-    let partial = Some(kept.live.partial()).filter(|partial| stopped && !partial.is_empty());
-    if stopped && kept.trials.is_empty() && partial.is_none() {
+    let partial = Some(recorder.live.partial()).filter(|partial| stopped && !partial.is_empty());
+    if stopped && recorder.trials.is_empty() && partial.is_none() {
         note("netrig: stopped before an interval of the window was over: nothing was measured");
     }
     let mut exit = Exit::Done;
-    if !kept.trials.is_empty() || partial.is_some() {
-        let number = kept.number();
-        let outcome = report::Outcome {
+    if !recorder.trials.is_empty() || partial.is_some() {
+        let number = recorder.number();
+        let outcome = report::TestResult {
             host: &target.host,
             run: number.as_deref(),
             test: &test,
-            trials: &kept.trials,
+            trials: &recorder.trials,
             partial,
             planned: common.trials,
-            started_unix_ms: kept.started_unix_ms,
-            server: kept.live.server(),
-            client: &kept.environment,
+            started_unix_ms: recorder.started_unix_ms,
+            server: recorder.live.server(),
+            client: &recorder.environment,
             turns: None,
         };
         let mut document = report::document(&outcome);
@@ -185,9 +185,9 @@ fn client(
     match result {
         Ok(()) => Ok(exit),
         Err(_) if stopped => Ok(Exit::Stopped),
-        Err(error) if kept.trials.is_empty() => Err(error.into()),
+        Err(error) if recorder.trials.is_empty() => Err(error.into()),
         Err(error) => {
-            let done = kept.trials.len();
+            let done = recorder.trials.len();
             Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
         }
     }
@@ -201,17 +201,17 @@ fn in_turn(
     trials: u32,
     program: &Path,
     cancel: &Cancel,
-    kept: &mut Kept<'_>,
+    recorder: &mut TrialRecorder<'_>,
 ) -> anyhow::Result<()> {
     let mut starter = Starter { from: stdin().lock(), to: stdout().lock(), cancel: cancel.clone() };
-    client::run(target, test, 0, program, cancel, kept)?;
-    let number = kept.number().context("a run that takes turns has to be stored")?;
-    starter.say(&Said::Run(number))?;
+    client::run(target, test, 0, program, cancel, recorder)?;
+    let number = recorder.number().context("a run that takes turns has to be stored")?;
+    starter.say(&TurnMessage::Run(number))?;
     for _ in 0..trials {
         if !starter.turn()? {
             break;
         }
-        client::run(target, test, 1, program, cancel, kept)?;
+        client::run(target, test, 1, program, cancel, recorder)?;
     }
     Ok(())
 }
@@ -232,8 +232,8 @@ fn check(test: &Test) -> Result<(), Failure> {
     Ok(())
 }
 
-fn key(place: &Place) -> Result<Option<Key>, Failure> {
-    let Some(path) = &place.key_file else { return Ok(None) };
+fn key(address: &AddressOptions) -> Result<Option<Key>, Failure> {
+    let Some(path) = &address.key_file else { return Ok(None) };
     Key::read(path).with_context(|| format!("--key-file {}", path.display())).or_exit(Exit::BadInput).map(Some)
 }
 

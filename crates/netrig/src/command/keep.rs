@@ -12,20 +12,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print};
 use rig_run::run::agents::Agents;
-use rig_run::run::{Lack, not_here};
+use rig_run::run::{MissingResource, not_here};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::{process, signal};
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::Local;
-use rig_testbed::kept::{Kept, NameTaken, Registry};
+use rig_testbed::registry::{HeldTestbed, NameTaken, TestbedRegistry};
 use rig_testbed::{Placement, Testbed};
 
 use super::{gain_privilege, refuse_if_lacking, usable_cpus};
-use crate::doctor::Purpose;
+use crate::doctor::SuitePurpose;
 
 /// What the holder says when the testbed stands.
 const READY: &[u8] = b"ready\n";
@@ -36,7 +36,7 @@ pub fn up(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     // Mistakes are found here, where the user sees them.
     find(scenario)?;
     usable_cpus(cpus)?;
-    let registry = Registry::open_to_write().or_exit(Exit::Lacking)?;
+    let registry = TestbedRegistry::open_to_write().or_exit(Exit::Lacking)?;
     if registry.find(name).or_exit(Exit::BadInput)?.is_some() {
         return Err(Failure::new(Exit::BadInput, NameTaken(name.to_owned())));
     }
@@ -84,11 +84,11 @@ pub fn up(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, F
     }
     let kept = registry.find(name)?.with_context(|| format!("testbed '{name}' went away at once"))?;
     let mut text = format!("Testbed '{name}' is up: {}\n", kept.origin);
-    for place in &kept.places {
+    for place in &kept.namespaces {
         let address = place.address.as_deref().unwrap_or("no address");
         let _ = writeln!(text, "  {:<16} {address:<16} CPUs {}", place.name, place.cpus);
     }
-    let first = kept.places.last().map_or("a", |place| &place.name);
+    let first = kept.namespaces.last().map_or("a", |place| &place.name);
     let _ = writeln!(text, "Try: netrig shell {first} ip address\nEnd: netrig down {name}");
     print(&text)?;
     Ok(Exit::Done)
@@ -118,7 +118,7 @@ fn stop_building(building: &Mutex<Building>, holder: u32) {
 
 /// Ends this process, and with it all that it has built, at a stop signal, or when `up` goes away before it has taken the
 /// testbed over. The value is true once the testbed is in the registry; the lock is held while it is written there.
-fn end_with_up(registry: &Arc<Registry>, name: &str) -> io::Result<Arc<Mutex<bool>>> {
+fn end_with_up(registry: &Arc<TestbedRegistry>, name: &str) -> io::Result<Arc<Mutex<bool>>> {
     let written = Arc::new(Mutex::new(false));
     let (seen, registry, name) = (written.clone(), registry.clone(), name.to_owned());
     let end = move || {
@@ -143,7 +143,7 @@ fn end_with_up(registry: &Arc<Registry>, name: &str) -> io::Result<Arc<Mutex<boo
 
 /// Builds the testbed and stays until killed.
 pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit, Failure> {
-    let registry = Arc::new(Registry::open().or_exit(Exit::Lacking)?);
+    let registry = Arc::new(TestbedRegistry::open().or_exit(Exit::Lacking)?);
     let (suite, scenario_found) = find(scenario)?;
     let placement = Placement::new(&usable_cpus(cpus)?, &shared_cores(), suite.nodes).or_exit(Exit::Lacking)?;
     let scenario_found = scenario_found.on(&placement).or_exit(Exit::BadInput)?;
@@ -151,12 +151,12 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
     let rootless = gain_privilege()?;
     // From here on, because a user namespace is entered before there are threads.
     let written = end_with_up(&registry, name).context("watch over the building").or_exit(Exit::Failed)?;
-    let here = Local::uncounted().or_exit(Exit::Failed)?.with_datapaths(rig_datapaths::ALL, Machine { rootless });
+    let here = Local::uncounted().or_exit(Exit::Failed)?.with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
     let lack = not_here(&scenario_found, &placement, rig_datapaths::ALL, &here).or_exit(Exit::Failed)?;
-    if let Some(Lack { found, remedy, .. }) = lack {
+    if let Some(MissingResource { found, remedy, .. }) = lack {
         return Err(Failure::new(Exit::Lacking, anyhow!("{found}: {remedy}")));
     }
-    refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, Purpose::Build)?;
+    refuse_if_lacking(&suite.only(std::slice::from_ref(&scenario_found.id))?, SuitePurpose::Build)?;
     let mut testbed = Testbed::build(&scenario_found.topology, &of_nodes).or_exit(Exit::Failed)?;
     if testbed.topology().dut().is_some() {
         // The DUT has nothing else to carry packets to.
@@ -185,8 +185,8 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
 
 pub fn shell(place: &str, name: Option<&str>, command: &[OsString]) -> Result<Exit, Failure> {
     let kept = choose(name)?;
-    let Some(found) = kept.place(place) else {
-        let names: Vec<&str> = kept.places.iter().map(|p| p.name.as_str()).collect();
+    let Some(found) = kept.namespace(place) else {
+        let names: Vec<&str> = kept.namespaces.iter().map(|p| p.name.as_str()).collect();
         let error = anyhow!("testbed '{}' has no '{place}': choose from {}", kept.name, names.join(", "));
         return Err(Failure::new(Exit::BadInput, error));
     };
@@ -199,7 +199,7 @@ pub fn shell(place: &str, name: Option<&str>, command: &[OsString]) -> Result<Ex
 }
 
 pub fn down(name: Option<&str>) -> Result<Exit, Failure> {
-    let registry = Registry::open().or_exit(Exit::Lacking)?;
+    let registry = TestbedRegistry::open().or_exit(Exit::Lacking)?;
     let chosen = match name {
         None => registry.list()?,
         Some(name) => vec![known(&registry, name)?],
@@ -217,8 +217,8 @@ pub fn down(name: Option<&str>) -> Result<Exit, Failure> {
 }
 
 /// The testbed named, or the only one.
-fn choose(name: Option<&str>) -> Result<Kept, Failure> {
-    let registry = Registry::open().or_exit(Exit::Lacking)?;
+fn choose(name: Option<&str>) -> Result<HeldTestbed, Failure> {
+    let registry = TestbedRegistry::open().or_exit(Exit::Lacking)?;
     if let Some(name) = name {
         return known(&registry, name);
     }
@@ -234,7 +234,7 @@ fn choose(name: Option<&str>) -> Result<Kept, Failure> {
     }
 }
 
-fn known(registry: &Registry, name: &str) -> Result<Kept, Failure> {
+fn known(registry: &TestbedRegistry, name: &str) -> Result<HeldTestbed, Failure> {
     registry.find(name).or_exit(Exit::BadInput)?.ok_or_else(|| {
         let names: Vec<String> = registry.list().unwrap_or_default().into_iter().map(|kept| kept.name).collect();
         let hint = if names.is_empty() { "none is up".into() } else { format!("up are: {}", names.join(", ")) };

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
 use rig_sys::{advice, netns, process};
@@ -27,7 +27,7 @@ use rig_testbed::datapath::{self, Machine};
 use rig_testbed::host::{self, Local};
 
 use crate::BUILD;
-use crate::doctor::{Obstacles, Purpose};
+use crate::doctor::{MachineSupport, SuitePurpose};
 
 /// The body of the hidden `worker` subcommand.
 pub fn worker() -> Result<Exit, Failure> {
@@ -39,7 +39,7 @@ pub fn worker() -> Result<Exit, Failure> {
 pub fn host() -> Result<Exit, Failure> {
     let rootless = gain_privilege()?;
     let host = Local::new().or_exit(Exit::Failed)?;
-    let mut host = host.with_datapaths(rig_datapaths::ALL, Machine { rootless });
+    let mut host = host.with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
@@ -96,8 +96,8 @@ pub(crate) fn cancel_on_signal() -> Result<Cancel, Failure> {
 }
 
 /// Refuses a suite that this machine lacks something for, before a testbed of it is built. Privileges have to be there already.
-pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: Purpose) -> Result<(), Failure> {
-    let lacks = Obstacles::look_for(&suite.scenarios, purpose).of(&suite.scenarios);
+pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: SuitePurpose) -> Result<(), Failure> {
+    let lacks = MachineSupport::look_for(&suite.scenarios, purpose).of(&suite.scenarios);
     if lacks.is_empty() {
         return Ok(());
     }

@@ -6,11 +6,11 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::look;
 use rig_cli::streams::{note, print};
 use rig_facts::record::TrialRecord;
-use rig_facts::store::{Run, RunId, RunState, Store, UnreadRuns};
+use rig_facts::store::{Run, RunId, RunState, Store, UnreadableRuns};
 use rig_report::document::Document;
 use rig_report::{Format, Shape, build};
 use rig_stats::units::counted;
@@ -147,7 +147,7 @@ pub fn history(args: &HistoryArgs) -> Result<Exit, Failure> {
     let calibrated = store.calibrated().or_exit(Exit::Failed)?;
     let unread = store.unread();
     // What shows in its trials only.
-    runs.retain(|run| !unread.iter().any(|unread| unread.what == UnreadRuns::One(run.id)));
+    runs.retain(|run| !unread.iter().any(|unread| unread.what == UnreadableRuns::One(run.id)));
     let data = HistoryData::of(&runs, &calibrated).with_unread(&unread);
     if args.json {
         let text = serde_json::to_string_pretty(&data).context("write the history").or_exit(Exit::Failed)?;

@@ -1,7 +1,7 @@
 //! `netrig schema`.
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes;
 use rig_cli::streams::print;
 

@@ -8,13 +8,13 @@ use rig_sys::advice::{self, Capability};
 use rig_sys::counters::idle_is_clocked;
 use rig_testbed::accounting::exact_words;
 
-use super::{Area, Finding, Lack, State};
+use super::{Finding, FindingArea, MissingResource, State};
 
 /// What came of trying it.
 pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {
     let state = match tried {
         Ok(counting) => State::Ok { found: exact_words(counting.missing()) },
-        Err(error) => State::Doubtful(Lack {
+        Err(error) => State::Doubtful(MissingResource {
             found: in_words(error),
             effect: format!(
                 "CPU figures are by {}; what a node used by itself is not known",
@@ -26,7 +26,7 @@ pub(super) fn finding(tried: &Result<CpuTime>) -> Finding {
             ),
         }),
     };
-    Finding { area: Area::Cpus, name: "CPU time", state }
+    Finding { area: FindingArea::Cpus, name: "CPU time", state }
 }
 
 #[cfg(test)]

@@ -5,30 +5,30 @@ use rig_cli::exit::in_words;
 use rig_datapath::Error;
 use rig_sys::advice;
 
-use super::{Area, Finding, Lack, State};
+use super::{Finding, FindingArea, MissingResource, State};
 
 /// A datapath that is made of programs which the kernel has to take.
-struct Tried {
+struct DatapathProbe {
     /// Its name in the registry of datapaths.
     datapath: &'static str,
-    area: Area,
+    area: FindingArea,
     name: &'static str,
     /// What came of it, and what does not work without.
     works: &'static str,
     effect: &'static str,
 }
 
-const TRIED: [Tried; 2] = [
-    Tried {
+const TRIED: [DatapathProbe; 2] = [
+    DatapathProbe {
         datapath: "balancer",
-        area: Area::Balancer,
+        area: FindingArea::Balancer,
         name: "XDP programs",
         works: "programs load and attach to a veth interface",
         effect: "no `netrig lb run`, and `netrig run balancer` leaves its rows out",
     },
-    Tried {
+    DatapathProbe {
         datapath: "vrouter",
-        area: Area::Vrouter,
+        area: FindingArea::Vrouter,
         name: "tc programs",
         works: "programs load",
         effect: "no `netrig vrouter run`, and suites leave out scenarios with a vRouter, such as D and F of layers",
@@ -37,15 +37,15 @@ const TRIED: [Tried; 2] = [
 
 /// Has each of them tried out, as a run does before it begins.
 pub(super) fn findings() -> Vec<Finding> {
-    let of = |tried: &Tried| Some(finding(tried, &rig_datapaths::ALL.find(tried.datapath)?.try_out()));
+    let of = |tried: &DatapathProbe| Some(finding(tried, &rig_datapaths::ALL.find(tried.datapath)?.try_out()));
     TRIED.iter().filter_map(of).collect()
 }
 
 /// What came of it.
-fn finding(tried: &Tried, outcome: &Result<()>) -> Finding {
+fn finding(tried: &DatapathProbe, outcome: &Result<()>) -> Finding {
     let state = match outcome {
         Ok(()) => State::Ok { found: tried.works.to_owned() },
-        Err(error) => State::Lacking(Lack {
+        Err(error) => State::Lacking(MissingResource {
             found: in_words(error),
             effect: tried.effect.to_owned(),
             remedy: match error.downcast_ref() {

@@ -8,14 +8,15 @@ use rig_stats::units::Bytes;
 use rig_suite::suite::Scenario;
 use rig_sys::advice::{Capability, NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi::{self, NotPlaceable};
+use rig_sys::napi::{self, PlacementError};
 use rig_sys::probe::{
-    Access, Activity, Facts, Feature, Machine, Namespaces, Outcome, Owner, Privileges, Refusal, Sockets,
+    Access, Facts, Feature, Machine, MachineActivity, Namespaces, Privileges, ProbeResult, ProcessOwner, Refusal,
+    Sockets,
 };
 use rig_testbed::topology::{Path, Topology};
 use rig_testbed::{partition_cpus, split_cores};
 
-use super::{Area, Finding, Lack, Purpose, State, congestion_controls_of};
+use super::{Finding, FindingArea, MissingResource, State, SuitePurpose, congestion_controls_of};
 
 /// What `facts` mean to a user of netrig. `store` is where runs are kept, or why they cannot be.
 pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> {
@@ -25,13 +26,13 @@ pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> 
     };
     let pieces = PIECES.iter().map(|piece| (piece.name, piece.state(namespaces, privileges)));
     [
-        in_area(Area::Privileges, vec![("network namespaces", access(&namespaces.access, privileges))]),
-        in_area(Area::Testbed, std::iter::once(("kernel", ok(&machine.kernel))).chain(pieces).collect()),
-        in_area(Area::Cpus, cpus(machine)),
-        in_area(Area::Clock, vec![("clock source", clock(machine))]),
-        in_area(Area::LoadGenerator, load_generator(machine, sockets, privileges)),
-        in_area(Area::Store, vec![("runs", self::store(store))]),
-        in_area(Area::OtherLoad, other_load(activity)),
+        in_area(FindingArea::Privileges, vec![("network namespaces", access(&namespaces.access, privileges))]),
+        in_area(FindingArea::Testbed, std::iter::once(("kernel", ok(&machine.kernel))).chain(pieces).collect()),
+        in_area(FindingArea::Cpus, cpus(machine)),
+        in_area(FindingArea::Clock, vec![("clock source", clock(machine))]),
+        in_area(FindingArea::LoadGenerator, load_generator(machine, sockets, privileges)),
+        in_area(FindingArea::Store, vec![("runs", self::store(store))]),
+        in_area(FindingArea::OtherLoad, other_load(activity)),
     ]
     .into_iter()
     .flatten()
@@ -39,7 +40,7 @@ pub fn findings(facts: &Facts, store: &Result<PathBuf, String>) -> Vec<Finding> 
 }
 
 /// What scenarios are made of and these facts say is not to be had: the lacks of [`findings`] that are in their way.
-pub fn in_the_way_of(scenarios: &[Scenario], purpose: Purpose, facts: &Facts) -> Vec<Lack> {
+pub fn in_the_way_of(scenarios: &[Scenario], purpose: SuitePurpose, facts: &Facts) -> Vec<MissingResource> {
     let Facts { privileges, namespaces, .. } = facts;
     let mut states: Vec<State> = pieces_of(scenarios)
         .into_iter()
@@ -50,8 +51,8 @@ pub fn in_the_way_of(scenarios: &[Scenario], purpose: Purpose, facts: &Facts) ->
         states.push(placing());
     }
     match purpose {
-        Purpose::Build => {}
-        Purpose::Run => states.extend(loads_of(scenarios, facts)),
+        SuitePurpose::Build => {}
+        SuitePurpose::Run => states.extend(loads_of(scenarios, facts)),
     }
     let lack = |state| match state {
         State::Lacking(lack) | State::Missing(lack) => Some(lack),
@@ -94,9 +95,9 @@ fn pieces_of(scenarios: &[Scenario]) -> BTreeSet<Feature> {
 pub(super) fn placing() -> State {
     let remedy = match napi::may_place() {
         Ok(()) => return ok("receiving threads can be put onto CPUs"),
-        Err(NotPlaceable::UserNamespace) => "run as root of the machine, outside of user namespaces".to_owned(),
-        Err(NotPlaceable::Capability) => rights(&[Capability::SysNice]),
-        Err(NotPlaceable::ProcessNamespace) => {
+        Err(PlacementError::UserNamespace) => "run as root of the machine, outside of user namespaces".to_owned(),
+        Err(PlacementError::Capability) => rights(&[Capability::SysNice]),
+        Err(PlacementError::ProcessNamespace) => {
             "start the container with the machine's processes: `docker run --pid=host`".to_owned()
         }
     };
@@ -109,8 +110,8 @@ fn ok(found: impl Into<String>) -> State {
     State::Ok { found: found.into() }
 }
 
-fn lack(found: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> Lack {
-    Lack { found: found.into(), effect: effect.into(), remedy: remedy.into() }
+fn lack(found: impl Into<String>, effect: impl Into<String>, remedy: impl Into<String>) -> MissingResource {
+    MissingResource { found: found.into(), effect: effect.into(), remedy: remedy.into() }
 }
 
 fn unknown(why: impl Into<String>) -> State {
@@ -153,7 +154,7 @@ const CONTAINER: &str = "run netrig outside the container, or give the container
                          (`docker run --privileged`, or podman's `--privileged`)";
 
 /// A part that testbeds are made of.
-struct Piece {
+struct TestbedFeature {
     feature: Feature,
     name: &'static str,
     /// What does not work without it.
@@ -174,30 +175,30 @@ enum Effect {
 }
 
 #[rustfmt::skip]
-const PIECES: &[Piece] = &[
-    Piece { feature: Feature::Veth, name: "veth", spare: false, module: Some("veth"), option: "CONFIG_VETH",
+const PIECES: &[TestbedFeature] = &[
+    TestbedFeature { feature: Feature::Veth, name: "veth", spare: false, module: Some("veth"), option: "CONFIG_VETH",
             effect: Effect::Words("nodes and containers cannot be joined") },
-    Piece { feature: Feature::Bridge, name: "bridge", spare: false, module: Some("bridge"), option: "CONFIG_BRIDGE",
+    TestbedFeature { feature: Feature::Bridge, name: "bridge", spare: false, module: Some("bridge"), option: "CONFIG_BRIDGE",
             effect: Effect::Paths { of: None } },
-    Piece { feature: Feature::Macvlan, name: "macvlan", spare: true, module: Some("macvlan"), option: "CONFIG_MACVLAN",
+    TestbedFeature { feature: Feature::Macvlan, name: "macvlan", spare: true, module: Some("macvlan"), option: "CONFIG_MACVLAN",
             effect: Effect::Paths { of: Some("namespaces") } },
-    Piece { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
+    TestbedFeature { feature: Feature::Vxlan, name: "vxlan", spare: false, module: Some("vxlan"), option: "CONFIG_VXLAN",
             effect: Effect::Paths { of: None } },
-    Piece { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
+    TestbedFeature { feature: Feature::TokenBucket, name: "rate limit (tbf)", spare: true, module: Some("sch_tbf"),
             option: "CONFIG_NET_SCH_TBF", effect: Effect::Words("no wires with a rate, such as that of the suite namespaces") },
-    Piece { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
+    TestbedFeature { feature: Feature::Forwarding, name: "forwarding", spare: true, module: None, option: "CONFIG_INET",
             effect: Effect::Paths { of: Some("namespaces") } },
-    Piece { feature: Feature::Ipv6, name: "IPv6", spare: true, module: None, option: "CONFIG_IPV6",
+    TestbedFeature { feature: Feature::Ipv6, name: "IPv6", spare: true, module: None, option: "CONFIG_IPV6",
             effect: Effect::Words("no testbeds of family ipv6") },
-    Piece { feature: Feature::Offloads, name: "offload switches", spare: false, module: None, option: "CONFIG_NET",
+    TestbedFeature { feature: Feature::Offloads, name: "offload switches", spare: false, module: None, option: "CONFIG_NET",
             effect: Effect::Words("no wires without segmentation offload") },
-    Piece { feature: Feature::Sysfs, name: "sysfs of a namespace", spare: false, module: None, option: "CONFIG_SYSFS",
+    TestbedFeature { feature: Feature::Sysfs, name: "sysfs of a namespace", spare: false, module: None, option: "CONFIG_SYSFS",
             effect: Effect::Words("a node's receive processing cannot be kept on its CPUs: no wires") },
-    Piece { feature: Feature::ReceiveSteering, name: "receive steering (RPS)", spare: false, module: None,
+    TestbedFeature { feature: Feature::ReceiveSteering, name: "receive steering (RPS)", spare: false, module: None,
             option: "CONFIG_RPS", effect: Effect::Words("a node's receive processing cannot be kept on its CPUs: no wires") },
 ];
 
-impl Piece {
+impl TestbedFeature {
     fn state(&self, namespaces: &Namespaces, privileges: &Privileges) -> State {
         let refusal = match namespaces.features.get(&self.feature) {
             Some(Ok(())) => return ok("works"),
@@ -379,7 +380,7 @@ fn load_generator(machine: &Machine, sockets: &Sockets, privileges: &Privileges)
             State::Lacking(lack(refusal.to_string(), "no copy mode zero-copy", remedy))
         }
     };
-    let udp = |outcome: &Outcome, effect, release| match outcome {
+    let udp = |outcome: &ProbeResult, effect, release| match outcome {
         Ok(()) => ok("works"),
         Err(refusal) => State::Lacking(lack(refusal.to_string(), effect, format!("use Linux {release} or newer"))),
     };
@@ -454,7 +455,7 @@ const BUSY: f64 = 5.0;
 const STOLEN: f64 = 0.5;
 
 /// What to do about a busy machine, by what keeps it busy: the user's programs, netrig's own work, or the kernel's.
-fn quieten(activity: &Activity) -> String {
+fn quieten(activity: &MachineActivity) -> String {
     let of = |owner| {
         let named = activity.busiest.iter().filter(|busy| busy.owner == owner).take(3);
         let named =
@@ -462,9 +463,9 @@ fn quieten(activity: &Activity) -> String {
         named.collect::<Vec<_>>().join(", ")
     };
     let ways = [
-        (Owner::User, "stop: "),
-        (Owner::Own, "wait until netrig's other work is done: "),
-        (Owner::Kernel, "find what keeps the kernel busy: "),
+        (ProcessOwner::User, "stop: "),
+        (ProcessOwner::Own, "wait until netrig's other work is done: "),
+        (ProcessOwner::Kernel, "find what keeps the kernel busy: "),
     ];
     let ways = ways.map(|(owner, way)| (way, of(owner)));
     let said: Vec<_> = ways.iter().filter(|(_, who)| !who.is_empty()).map(|(way, who)| format!("{way}{who}")).collect();
@@ -474,7 +475,7 @@ fn quieten(activity: &Activity) -> String {
     }
 }
 
-fn other_load(activity: &Activity) -> Vec<(&'static str, State)> {
+fn other_load(activity: &MachineActivity) -> Vec<(&'static str, State)> {
     let found = format!("{:.0} % busy, load average {:.2}", activity.busy_percent, activity.load_average);
     let programs = if activity.busy_percent < BUSY {
         ok(found)

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use rig_facts::store::{Store, StoreError};
 use rig_load::plan::{Load, TcpStream, Transactions};
-use rig_run::run::Lack;
+use rig_run::run::MissingResource;
 use rig_suite::suite::Scenario;
 use rig_sys::probe::{Facts, Packets, try_congestion_control};
 use rig_testbed::datapath::Machine;
@@ -28,7 +28,7 @@ pub use findings::findings;
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    pub area: Area,
+    pub area: FindingArea,
     pub name: &'static str,
     #[serde(flatten)]
     pub state: State,
@@ -37,7 +37,7 @@ pub struct Finding {
 /// The parts of netrig that a finding matters to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Area {
+pub enum FindingArea {
     Privileges,
     Testbed,
     Cpus,
@@ -58,11 +58,11 @@ pub enum State {
         found: String,
     },
     /// Everything works, but figures are less certain or less comparable.
-    Doubtful(Lack),
+    Doubtful(MissingResource),
     /// A part of netrig does not work; `netrig run layers` does.
-    Lacking(Lack),
+    Lacking(MissingResource),
     /// `netrig run layers` does not work.
-    Missing(Lack),
+    Missing(MissingResource),
     Unknown {
         why: String,
     },
@@ -122,14 +122,14 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     let ipvs = rig_datapaths::ALL.find("ipvs");
     all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }))));
     // What belongs together stands together, in the order in which it was first spoken of.
-    let order: Vec<Area> = all.iter().map(|finding| finding.area).collect();
+    let order: Vec<FindingArea> = all.iter().map(|finding| finding.area).collect();
     all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));
     all
 }
 
 /// What a suite is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub enum SuitePurpose {
     /// To build its testbeds and run its loads in them.
     Run,
     /// To build its testbeds.
@@ -138,15 +138,15 @@ pub enum Purpose {
 
 /// What there is of that which scenarios are made of.
 #[derive(Debug)]
-pub struct Obstacles {
-    purpose: Purpose,
+pub struct MachineSupport {
+    purpose: SuitePurpose,
     facts: Facts,
 }
 
-impl Obstacles {
+impl MachineSupport {
     /// As [`examine`], to be called with one thread; a process that may create network namespaces does not enter a user namespace.
-    pub fn look_for(scenarios: &[Scenario], purpose: Purpose) -> Self {
-        if purpose == Purpose::Run {
+    pub fn look_for(scenarios: &[Scenario], purpose: SuitePurpose) -> Self {
+        if purpose == SuitePurpose::Run {
             for name in congestion_controls_of(scenarios) {
                 // The list that is read next tells what came of it.
                 let _ = try_congestion_control(name);
@@ -156,7 +156,7 @@ impl Obstacles {
     }
 
     /// What the machine lacks of that which these are made of.
-    pub fn of(&self, scenarios: &[Scenario]) -> Vec<Lack> {
+    pub fn of(&self, scenarios: &[Scenario]) -> Vec<MissingResource> {
         findings::in_the_way_of(scenarios, self.purpose, &self.facts)
     }
 

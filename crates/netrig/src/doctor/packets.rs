@@ -1,14 +1,14 @@
 //! By which ways packets can go here that no socket makes.
 
 use rig_sys::advice::{self, Capability, XDP};
-use rig_sys::probe::{Outcome, Packets, Refusal};
+use rig_sys::probe::{Packets, ProbeResult, Refusal};
 
-use super::{Area, Finding, Lack, State};
+use super::{Finding, FindingArea, MissingResource, State};
 
 /// One of the ways to send and receive packets, as it was tried out.
-struct Way<'a> {
+struct PacketMethod<'a> {
     name: &'static str,
-    outcome: &'a Outcome,
+    outcome: &'a ProbeResult,
     effect: &'static str,
     /// The trial makes namespaces, too.
     rights: &'static [Capability],
@@ -23,7 +23,7 @@ const NEW_ENOUGH: &str = "look at the reason found: the kernel is new enough";
 pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
     let Packets { xdp, xdp_generic, live_frames, packet_sockets } = packets;
     let ways = [
-        Way {
+        PacketMethod {
             name: "AF_XDP",
             outcome: xdp,
             effect: "packet load goes through packet sockets, which are slower",
@@ -31,7 +31,7 @@ pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
             since: (5, 9),
             otherwise: NEW_ENOUGH,
         },
-        Way {
+        PacketMethod {
             name: "AF_XDP, generic",
             outcome: xdp_generic,
             effect: "interfaces whose driver has no XDP are driven through packet sockets",
@@ -39,7 +39,7 @@ pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
             since: (5, 9),
             otherwise: NEW_ENOUGH,
         },
-        Way {
+        PacketMethod {
             name: "AF_XDP, live frames",
             outcome: live_frames,
             effect: "packet load over veth pairs makes a socket buffer for each frame: about a third of the rate",
@@ -47,7 +47,7 @@ pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
             since: (6, 7),
             otherwise: NEW_ENOUGH,
         },
-        Way {
+        PacketMethod {
             name: "packet sockets",
             outcome: packet_sockets,
             effect: "no packet load where AF_XDP is not possible",
@@ -56,14 +56,14 @@ pub fn findings(kernel: &str, packets: &Packets) -> Vec<Finding> {
             otherwise: "use a kernel with CONFIG_PACKET",
         },
     ];
-    ways.map(|way| Finding { area: Area::PacketLoad, name: way.name, state: way.state(kernel) }).into()
+    ways.map(|way| Finding { area: FindingArea::PacketLoad, name: way.name, state: way.state(kernel) }).into()
 }
 
-impl Way<'_> {
+impl PacketMethod<'_> {
     fn state(&self, kernel: &str) -> State {
         match self.outcome {
             Ok(()) => State::Ok { found: "works".to_owned() },
-            Err(refusal) => State::Lacking(Lack {
+            Err(refusal) => State::Lacking(MissingResource {
                 found: refusal.to_string(),
                 effect: self.effect.to_owned(),
                 remedy: self.remedy(kernel, refusal),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use rig_cli::look::wrapped;
 use rig_cli::visible::visible;
 
-use super::{Area, Finding, Readiness, State};
+use super::{Finding, FindingArea, Readiness, State};
 
 /// Columns of the longest of the words that a finding begins with.
 const LABEL: usize = 8;
@@ -28,7 +28,7 @@ impl Palette {
         Self { good: "\x1b[32m", doubt: "\x1b[33m", bad: "\x1b[31m", heading: "\x1b[1m", plain: "\x1b[0m" };
 }
 
-impl Area {
+impl FindingArea {
     fn title(self) -> &'static str {
         match self {
             Self::Privileges => "Privileges",
@@ -106,7 +106,7 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
 
 /// What else keeps the machine busy, which is another a minute later.
 fn doubtful_now(findings: &[Finding]) -> Vec<String> {
-    let now = findings.iter().filter(|finding| finding.area == Area::OtherLoad);
+    let now = findings.iter().filter(|finding| finding.area == FindingArea::OtherLoad);
     let doubtful = |finding: &Finding| match &finding.state {
         State::Doubtful(lack) => Some(format!("{} ({})", finding.name, lack.found)),
         _ => None,

@@ -2,7 +2,7 @@
 
 use rig_sys::advice::{Capability, rights};
 
-use super::{Area, Finding, Lack, State};
+use super::{Finding, FindingArea, MissingResource, State};
 
 /// What came of attempts to sample stacks, and to count cycles.
 pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Finding {
@@ -13,7 +13,7 @@ pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Fin
                 Err(error) => format!("by the kernel's timer: it cannot {error}"),
             },
         },
-        Err(error) => State::Lacking(Lack {
+        Err(error) => State::Lacking(MissingResource {
             found: error.to_string(),
             effect: "reports have no flame graphs and no costs by layer".to_owned(),
             remedy: format!(
@@ -22,7 +22,7 @@ pub fn finding(tried: &rig_sys::Result<()>, cycles: &rig_sys::Result<()>) -> Fin
             ),
         }),
     };
-    Finding { area: Area::Cpus, name: "sampled stacks", state }
+    Finding { area: FindingArea::Cpus, name: "sampled stacks", state }
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use rig_suite::suite::Suite;
 use rig_sys::advice::{NAMESPACES, XDP, rights};
 use rig_sys::cpu::CpuSet;
-use rig_sys::probe::{Access, Activity, Busy, Feature, Machine, Namespaces, Owner, Privileges, Refusal, Sockets};
+use rig_sys::probe::{
+    Access, BusyProcess, Feature, Machine, MachineActivity, Namespaces, Privileges, ProcessOwner, Refusal, Sockets,
+};
 
 use super::*;
 
@@ -40,7 +42,7 @@ fn good() -> Facts {
             ..Machine::default()
         },
         privileges: Privileges::default(),
-        activity: Activity { load_average: 0.04, busy_percent: 0.6, ..Activity::default() },
+        activity: MachineActivity { load_average: 0.04, busy_percent: 0.6, ..MachineActivity::default() },
         sockets: Sockets {
             io_uring: Ok(()),
             io_uring_disabled: Some(0),
@@ -76,12 +78,12 @@ fn after(name: &str, change: impl FnOnce(&mut Facts)) -> State {
     found.unwrap_or_else(|| panic!("nothing is said of {name}")).state
 }
 
-fn missing(state: State) -> Lack {
+fn missing(state: State) -> MissingResource {
     let State::Missing(lack) = state else { panic!("not missing: {state:?}") };
     lack
 }
 
-fn doubtful(state: State) -> Lack {
+fn doubtful(state: State) -> MissingResource {
     let State::Doubtful(lack) = state else { panic!("not doubtful: {state:?}") };
     lack
 }
@@ -106,8 +108,8 @@ fn bad() -> Facts {
     facts.machine.receive_buffer_max = Some(212_992);
     facts.machine.hypervisor = Some("KVMKVMKVM".to_owned());
     facts.privileges = Privileges { filtered: true, ..Privileges::default() };
-    let busy = Busy { pid: 4711, command: "cc1plus".to_owned(), percent: 98.0, owner: Owner::User };
-    facts.activity = Activity { load_average: 3.5, busy_percent: 61.0, steal_percent: 2.5, busiest: vec![busy] };
+    let busy = BusyProcess { pid: 4711, command: "cc1plus".to_owned(), percent: 98.0, owner: ProcessOwner::User };
+    facts.activity = MachineActivity { load_average: 3.5, busy_percent: 61.0, steal_percent: 2.5, busiest: vec![busy] };
     facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
     facts.sockets.zero_copy = Err(refusal("set SO_ZEROCOPY on a TCP socket", EOPNOTSUPP));
     facts.namespaces.features = BTreeMap::from([
@@ -282,14 +284,14 @@ fn a_congestion_control_that_a_scenario_names_has_to_be_there() {
     let layers = Suite::load("layers").unwrap();
     let mut facts = good();
     facts.machine.congestion_controls = vec!["reno".to_owned(), "bbr".to_owned()];
-    let found = findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts);
+    let found = findings::in_the_way_of(&layers.scenarios, SuitePurpose::Run, &facts);
     let [lack] = &found[..] else { panic!("named once, however many scenarios name it: {found:?}") };
     assert!(lack.found.contains("'cubic'"), "{lack:?}");
     assert!(lack.remedy.contains("modprobe tcp_cubic") && lack.remedy.contains("reno, bbr"), "{lack:?}");
-    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Build, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, SuitePurpose::Build, &facts), []);
     // Where the kernel does not tell, the attempt will.
     facts.machine.congestion_controls.clear();
-    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, SuitePurpose::Run, &facts), []);
 }
 
 #[test]
@@ -303,21 +305,22 @@ fn colour_changes_nothing_but_the_colour() {
 #[test]
 fn who_keeps_the_machine_busy_decides_what_to_do_about_it() {
     let mut facts = good();
-    let mut remedy = |busiest: &[(&str, Owner)]| {
-        let busy = busiest.iter().zip(1..).map(|((command, owner), pid)| Busy {
+    let mut remedy = |busiest: &[(&str, ProcessOwner)]| {
+        let busy = busiest.iter().zip(1..).map(|((command, owner), pid)| BusyProcess {
             pid,
             command: (*command).to_owned(),
             percent: 98.0,
             owner: *owner,
         });
         facts.activity =
-            Activity { load_average: 3.5, busy_percent: 61.0, steal_percent: 0.0, busiest: busy.collect() };
+            MachineActivity { load_average: 3.5, busy_percent: 61.0, steal_percent: 0.0, busiest: busy.collect() };
         let found = findings(&facts, &Ok("/x".into())).into_iter().find(|finding| finding.name == "programs").unwrap();
         let State::Doubtful(lack) = found.state else { panic!("{found:?}") };
         lack.remedy
     };
     assert_eq!(remedy(&[]), "see with `top` what runs, and end it");
-    let said = remedy(&[("netrig", Owner::Own), ("cc1", Owner::User), ("kworker/0:1", Owner::Kernel)]);
+    let said =
+        remedy(&[("netrig", ProcessOwner::Own), ("cc1", ProcessOwner::User), ("kworker/0:1", ProcessOwner::Kernel)]);
     let expected = "stop: cc1 (process 2, 98 % of a CPU); wait until netrig's other work is done: \
                     netrig (process 1, 98 % of a CPU); find what keeps the kernel busy: kworker/0:1 (process 3, 98 % of \
                     a CPU)";
@@ -351,20 +354,20 @@ fn only_what_a_suite_is_made_of_is_in_its_way() {
     // Neither is in any scenario of `layers`.
     lacking(Feature::Macvlan, &mut facts);
     lacking(Feature::TokenBucket, &mut facts);
-    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, SuitePurpose::Run, &facts), []);
 
     lacking(Feature::Vxlan, &mut facts);
     facts.sockets.io_uring = Err(refusal("create an io_uring", EPERM));
-    let found = findings::in_the_way_of(&layers.scenarios, Purpose::Run, &facts);
+    let found = findings::in_the_way_of(&layers.scenarios, SuitePurpose::Run, &facts);
     let effects: Vec<&str> = found.iter().map(|lack| lack.effect.as_str()).collect();
     assert_eq!(effects, ["no path vxlan", "no load with several operations outstanding"]);
     assert!(found[0].remedy.contains("modprobe vxlan"), "{found:?}");
     // A testbed alone does without its loads.
-    assert_eq!(findings::in_the_way_of(&layers.scenarios, Purpose::Build, &facts), found[..1]);
+    assert_eq!(findings::in_the_way_of(&layers.scenarios, SuitePurpose::Build, &facts), found[..1]);
 
     // Scenario A is neither an overlay nor asynchronous.
     let raw = layers.only(&["A".into()]).unwrap();
-    assert_eq!(findings::in_the_way_of(&raw.scenarios, Purpose::Run, &facts), []);
+    assert_eq!(findings::in_the_way_of(&raw.scenarios, SuitePurpose::Run, &facts), []);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rig_testbed::datapath::Missing;
 
-use super::{Area, Finding, Lack, State};
+use super::{Finding, FindingArea, MissingResource, State};
 
 /// A tool by the programs that have to be on PATH, and where it comes from.
 struct Tool {
@@ -47,9 +47,9 @@ pub(super) fn tools(path: Option<&OsStr>) -> Vec<Finding> {
 pub(super) fn ipvs(missing: Option<Missing>) -> Finding {
     let state = match missing {
         None => State::Ok { found: "works".into() },
-        Some(Missing { found, remedy }) => State::Lacking(Lack { found, effect: BALANCERS.into(), remedy }),
+        Some(Missing { found, remedy }) => State::Lacking(MissingResource { found, effect: BALANCERS.into(), remedy }),
     };
-    Finding { area: Area::Tools, name: "IPVS", state }
+    Finding { area: FindingArea::Tools, name: "IPVS", state }
 }
 
 fn within(folders: &[PathBuf]) -> Vec<Finding> {
@@ -58,11 +58,13 @@ fn within(folders: &[PathBuf]) -> Vec<Finding> {
     };
     let state = |tool: &Tool| match tool.programs.iter().map(find).collect::<Option<Vec<_>>>() {
         Some(files) => State::Ok { found: files[0].display().to_string() },
-        None => {
-            State::Lacking(Lack { found: "not on PATH".into(), effect: tool.effect.into(), remedy: tool.remedy.into() })
-        }
+        None => State::Lacking(MissingResource {
+            found: "not on PATH".into(),
+            effect: tool.effect.into(),
+            remedy: tool.remedy.into(),
+        }),
     };
-    TOOLS.iter().map(|tool| Finding { area: Area::Tools, name: tool.name, state: state(tool) }).collect()
+    TOOLS.iter().map(|tool| Finding { area: FindingArea::Tools, name: tool.name, state: state(tool) }).collect()
 }
 
 /// netrig does the work of some tools under their names; nothing can be compared with such a link.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use rig_facts::record::Environment;
-use rig_facts::store::{Ending, NewRun, Store};
+use rig_facts::store::{NewRun, RunEnd, Store};
 use rig_suite::suite::{Scenario, Suite};
 
 /// netrig with a store and a runtime directory of its own; no command of these tests may take long.
@@ -257,7 +257,7 @@ fn stored(home: &Path) -> PathBuf {
         store.add_trial(run, &trial).unwrap();
     }
     let goals = serde_json::json!([{ "scenario": "B", "trials": 2, "outcome": "fixed" }]);
-    store.finish_run(run, &Ending::Complete, Some(&goals), 1_700_000_100_000).unwrap();
+    store.finish_run(run, &RunEnd::Complete, Some(&goals), 1_700_000_100_000).unwrap();
     path
 }
 

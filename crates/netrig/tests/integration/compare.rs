@@ -8,7 +8,7 @@ use std::time::Duration;
 use assert_cmd::Command;
 use netrig::schemas;
 use rig_facts::record::{Environment, TrialRecord};
-use rig_facts::store::{Ending, NewRun, Store};
+use rig_facts::store::{NewRun, RunEnd, Store};
 use rig_suite::suite::Suite;
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ fn store(home: &Path, percent: &[u64]) {
         store.add_trial(run, &trial).unwrap();
     }
     let goals = serde_json::json!([{ "scenario": "B", "trials": percent.len(), "outcome": "fixed" }]);
-    store.finish_run(run, &Ending::Complete, Some(&goals), 1_700_000_100_000).unwrap();
+    store.finish_run(run, &RunEnd::Complete, Some(&goals), 1_700_000_100_000).unwrap();
 }
 
 /// Run 1 as ever, 2 the same, 3 slower by a fifth, 4 scattered, 5 of two trials.

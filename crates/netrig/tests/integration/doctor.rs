@@ -71,7 +71,7 @@ fn without_root_a_user_namespace_serves_where_it_may() {
     let allowed = as_nobody(Path::new("unshare"), &["-Urn", "true"]).status.success();
     assert_eq!(state(&findings, "network namespaces"), if allowed { "ok" } else { "missing" });
     assert_eq!(state(&findings, "veth"), if allowed { "ok" } else { "unknown" });
-    assert_eq!(state(&findings, "runs"), "missing", "nobody can keep a store there");
+    assert_eq!(state(&findings, "runs"), "missing", "no store can be kept there");
     assert_eq!(state(&findings, "XDP programs"), "lacking", "in a user namespace none can be loaded");
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than anything here takes, even on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Workers spin, and several pairs of them on few CPUs keep each other waiting.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -56,18 +56,18 @@ impl Wire {
     }
 
     /// `netrig dperf` at an end.
-    fn start(&self, end: usize, arguments: &[&str], file: &Path) -> Running {
+    fn start(&self, end: usize, arguments: &[&str], file: &Path) -> RunningProcess {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
         command.arg("dperf").args(arguments).arg("-c").arg(file).current_dir(self.home.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running::of(self.ends[end].run(|| command.spawn()).unwrap().unwrap())
+        RunningProcess::of(self.ends[end].run(|| command.spawn()).unwrap().unwrap())
     }
 
-    fn client(&self, arguments: &[&str], more: &str) -> Running {
+    fn client(&self, arguments: &[&str], more: &str) -> RunningProcess {
         self.start(0, arguments, &self.file("client.conf", &place(&merged(CLIENT, more))))
     }
 
-    fn server(&self, arguments: &[&str], more: &str) -> Running {
+    fn server(&self, arguments: &[&str], more: &str) -> RunningProcess {
         self.start(1, arguments, &self.file("server.conf", &place(&merged(SERVER, more))))
     }
 
@@ -99,7 +99,7 @@ impl Wire {
 fn wait_until(mut so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !so() {
-        assert!(begin.elapsed() < PATIENCE, "it never happens");
+        assert!(begin.elapsed() < TIMEOUT, "it never happens");
         thread::sleep(Duration::from_millis(10));
     }
 }
@@ -128,20 +128,20 @@ fn place(text: &str) -> String {
 }
 
 /// A process whose output is collected; killed when the test fails.
-struct Running {
+struct RunningProcess {
     child: Child,
     /// Standard output and standard error, so far.
     texts: [Arc<Mutex<Vec<u8>>>; 2],
     collectors: [thread::JoinHandle<()>; 2],
 }
 
-struct Ended {
+struct ProcessOutput {
     status: ExitStatus,
     out: String,
     said: String,
 }
 
-impl Running {
+impl RunningProcess {
     fn of(mut child: Child) -> Self {
         fn collect(mut from: impl Read + Send + 'static, to: &Arc<Mutex<Vec<u8>>>) -> thread::JoinHandle<()> {
             let to = Arc::clone(to);
@@ -173,39 +173,39 @@ impl Running {
     }
 
     #[track_caller]
-    fn ends(mut self) -> Ended {
+    fn ends(mut self) -> ProcessOutput {
         let begin = Instant::now();
         let status = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            assert!(begin.elapsed() < TIMEOUT, "it does not end");
             thread::sleep(Duration::from_millis(10));
         };
         while !self.collectors.iter().all(thread::JoinHandle::is_finished) {
-            assert!(begin.elapsed() < PATIENCE, "its output does not end");
+            assert!(begin.elapsed() < TIMEOUT, "its output does not end");
             thread::sleep(Duration::from_millis(1));
         }
         let [out, said] = self.texts.each_ref().map(|text| String::from_utf8(text.lock().unwrap().clone()).unwrap());
-        Ended { status, out, said }
+        ProcessOutput { status, out, said }
     }
 
     #[track_caller]
-    fn ends_with(self, status: i32) -> Ended {
+    fn ends_with(self, status: i32) -> ProcessOutput {
         let ended = self.ends();
         assert_eq!(ended.status.code(), Some(status), "{}\n{}", ended.out, ended.said);
         ended
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Ended {
+impl ProcessOutput {
     /// A field of the totals.
     #[track_caller]
     fn total(&self, field: &str) -> u64 {
@@ -228,8 +228,9 @@ fn a_thousand_connections(driver: &str) {
         assert_eq!(server.total(field), value, "{field} of the server:\n{}", server.out);
     }
     // What a slow machine sent again comes on top.
-    let again =
-        |ended: &Ended| ["synRt", "finRt", "ackRt", "pushRt"].iter().map(|field| ended.total(field)).sum::<u64>();
+    let again = |ended: &ProcessOutput| {
+        ["synRt", "finRt", "ackRt", "pushRt"].iter().map(|field| ended.total(field)).sum::<u64>()
+    };
     if again(&client) + again(&server) == 0 {
         for (ended, rx, tx) in [(&client, "tcpRx", "tcpTx"), (&server, "tcpTx", "tcpRx")] {
             assert_eq!((ended.total(rx), ended.total(tx)), (3000, 3000), "{}", ended.out);
@@ -368,7 +369,7 @@ fn one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface() {
     let server = wire.server(&[], "duration 1h\ndriver xdp");
     let begin = Instant::now();
     while !wire.has_program(1) {
-        assert!(begin.elapsed() < PATIENCE, "no program is attached");
+        assert!(begin.elapsed() < TIMEOUT, "no program is attached");
         thread::sleep(Duration::from_millis(10));
     }
     let second = wire.server(&[], "duration 1h\ndriver xdp").ends_with(3);
@@ -377,7 +378,7 @@ fn one_that_is_killed_leaves_nothing_and_two_do_not_share_an_interface() {
     assert_eq!(server.ends().status.code(), None);
     let begin = Instant::now();
     while wire.has_program(1) {
-        assert!(begin.elapsed() < PATIENCE, "the program stays");
+        assert!(begin.elapsed() < TIMEOUT, "the program stays");
         thread::sleep(Duration::from_millis(10));
     }
     let server = wire.server(&[], "duration 1h\ndriver xdp");
@@ -476,7 +477,7 @@ fn a_search_whose_server_ends_before_says_so() {
 }
 
 /// Both ends with more lines, the client's for a second; they end well, and each leaves its JSON.
-fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(Ended, Value); 2] {
+fn both(wire: &Wire, shape: &str, client: &str, server: &str) -> [(ProcessOutput, Value); 2] {
     let server = wire.server(&["--json", "server.json"], &format!("{server}\nduration 1h"));
     let client = wire.client(&["--json", "client.json"], client).ends();
     server.signal(Signal::INT);
@@ -580,7 +581,7 @@ fn files_are_checked_without_a_network() {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        Running::of(command.spawn().unwrap()).ends_with(status)
+        RunningProcess::of(command.spawn().unwrap()).ends_with(status)
     };
     let good = place(&format!("{CLIENT}cps 1k\n")).replace("dp0", "lo");
     let fine = check(&good, 0);
@@ -597,7 +598,7 @@ fn files_are_checked_without_a_network() {
     for (option, words) in [("-m", "keepalive Interval [N]"), ("-v", "language of dperf"), ("-h", "--search")] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
         command.args(["dperf", option]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let told = Running::of(command.spawn().unwrap()).ends_with(0);
+        let told = RunningProcess::of(command.spawn().unwrap()).ends_with(0);
         assert!(told.out.contains(words), "{option}: {}", told.out);
     }
 }

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use assert_cmd::Command;
-use netrig_lb::message::{ConnectionEntry, Edit, Flow, Protocol, Reply, Request, Trace, Traced};
+use netrig_lb::message::{ConnectionEntry, Flow, Protocol, Reply, Request, RuleChange, Trace, TraceRequest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -96,7 +96,7 @@ fn edits_are_silent_when_all_is_well() {
         (output.status.code(), text(&output.stdout), text(&output.stderr)),
         (Some(0), String::new(), String::new())
     );
-    assert!(matches!(asked, Request::Edit(Edit::DeleteService { .. })), "{asked:?}");
+    assert!(matches!(asked, Request::Edit(RuleChange::DeleteService { .. })), "{asked:?}");
 }
 
 #[test]
@@ -122,7 +122,10 @@ fn rules_are_restored_in_one_request() {
     let (output, asked) = Fake::new("edge", [answer(&Reply::Done(Vec::new()))]).run("lb -R --name edge", rules);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let Request::Edits(edits) = asked else { panic!("{asked:?}") };
-    assert!(matches!(edits[..], [Edit::Clear, Edit::AddService { .. }, Edit::AddBackend { .. }]), "{edits:?}");
+    assert!(
+        matches!(edits[..], [RuleChange::Clear, RuleChange::AddService { .. }, RuleChange::AddBackend { .. }]),
+        "{edits:?}"
+    );
     // A mistake is found before anything is asked: there is no balancer here at all.
     let home = TempDir::new().unwrap();
     let output = netrig(home.path(), "lb -R").write_stdin("-C\n-A -t 192.0.2.1:80 -p\n").output().unwrap();
@@ -175,7 +178,7 @@ fn a_flow_is_traced() {
     let reply = || [answer(&Reply::Trace(Box::new(trace.clone())))];
     let line = "lb trace tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack]";
     let (output, asked) = Fake::new("lb", reply()).run(line, "");
-    let Request::Trace(Traced { flow: Flow { tcp_flags, length, .. }, device: None }) = asked else {
+    let Request::Trace(TraceRequest { flow: Flow { tcp_flags, length, .. }, device: None }) = asked else {
         panic!("{asked:?}")
     };
     assert_eq!((tcp_flags, length), (0x12, 40));
@@ -186,7 +189,8 @@ fn a_flow_is_traced() {
     let (output, asked) =
         Fake::new("lb", reply()).run("lb trace --device eth0 tcp 198.51.100.9:40000 192.0.2.1:80", "");
     assert!(
-        output.status.success() && matches!(asked, Request::Trace(Traced { device: Some(name), .. }) if name == "eth0")
+        output.status.success()
+            && matches!(asked, Request::Trace(TraceRequest { device: Some(name), .. }) if name == "eth0")
     );
     let (output, _) = Fake::new("lb", reply()).run("lb trace --device eth1 tcp 198.51.100.9:40000 192.0.2.1:80", "");
     let said = text(&output.stderr);

@@ -18,20 +18,20 @@ use lab::{Plan, Wires, until};
 use rig_sys::netns::NetNs;
 use rig_sys::process;
 use serde_json::Value;
-use talk::{Arrivals, Echo, Talk, again};
+use talk::{Conversations, Echo, NewConnections, again};
 
 const V4: &str = "10.9.0.1:80";
 const V6: &str = "[fd09::1]:80";
 const LINES: usize = 60;
 
 /// A balancer's files, its namespace and its name; all that it may leave goes with this.
-struct Home {
+struct BalancerDirectory {
     directory: tempfile::TempDir,
     here: NetNs,
     name: String,
 }
 
-impl Drop for Home {
+impl Drop for BalancerDirectory {
     fn drop(&mut self) {
         if self.pins().exists() {
             let ended = self.lb(&["stop", "--detach"]);
@@ -44,7 +44,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-impl Home {
+impl BalancerDirectory {
     fn new(wires: &Wires) -> Self {
         let name = format!("e2e-{}", std::process::id());
         Self { directory: tempfile::tempdir().unwrap(), here: again(&wires.here), name }
@@ -114,18 +114,18 @@ impl Home {
 }
 
 /// The control plane.
-struct Running(Child);
+struct Daemon(Child);
 
-impl Drop for Running {
+impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Running {
+impl Daemon {
     /// `None`, said aloud, where the machine lacks something.
-    fn start(home: &Home, arguments: &[&str]) -> Option<Self> {
+    fn start(home: &BalancerDirectory, arguments: &[&str]) -> Option<Self> {
         const LACKING: i32 = 3;
         let mut command = home.command(&[&["run", "--persist"], arguments].concat());
         let remarks = home.directory.path().join("remarks");
@@ -159,16 +159,16 @@ impl Running {
 #[test]
 fn nothing_that_an_operator_does_breaks_a_connection() {
     let Some(wires) = Wires::new(Plan::default()) else { return };
-    let home = Home::new(&wires);
+    let home = BalancerDirectory::new(&wires);
     let ports = [7000, 7001];
     let echoes: Vec<Echo> = wires.servers.iter().flat_map(|ns| ports.map(|port| Echo::start(ns, port))).collect();
     let services = [V4, V6].map(|service| service.parse::<SocketAddr>().unwrap());
     let file = home.file().display().to_string();
     home.write(&[(0, 7000, 1), (1, 7000, 1)]);
-    let Some(running) = Running::start(&home, &[&file]) else { return };
-    let talk = Talk::start(&wires.client, &services, LINES);
+    let Some(running) = Daemon::start(&home, &[&file]) else { return };
+    let talk = Conversations::start(&wires.client, &services, LINES);
     talk.goes_on(1, || {});
-    let arrivals = Arrivals::start(&wires.client, &services);
+    let arrivals = NewConnections::start(&wires.client, &services);
     let all_go_on = || {
         talk.goes_on(2, || {});
         arrivals.go_on(|| {});
@@ -207,7 +207,7 @@ fn nothing_that_an_operator_does_breaks_a_connection() {
     running.kill();
     all_go_on();
     assert!(!home.lb(&["-L", "-n"]).status.success());
-    let running = Running::start(&home, &[]).unwrap();
+    let running = Daemon::start(&home, &[]).unwrap();
     all_go_on();
     // It has what was in force and not what is in the file.
     let drained = lab::server(0, false, 7001).to_string();
@@ -217,7 +217,7 @@ fn nothing_that_an_operator_does_breaks_a_connection() {
     home.does(&["stop"]);
     running.end();
     all_go_on();
-    let running = Running::start(&home, &[&file]).unwrap();
+    let running = Daemon::start(&home, &[&file]).unwrap();
     all_go_on();
     assert!(!home.does(&["-L", "-n"]).contains(&drained), "the file is not in force");
 

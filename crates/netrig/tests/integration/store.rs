@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{env, fs, io};
 
 use rig_facts::record::{Environment, TrialRecord};
-use rig_facts::store::{Ending, NewRun, RunId, RunState, Store, StoreError};
+use rig_facts::store::{NewRun, RunEnd, RunId, RunState, Store, StoreError};
 use rusqlite::{Connection, OpenFlags};
 use serde_json::json;
 
@@ -66,7 +66,7 @@ fn write_trials(path: &Path, count: u32) -> Result<usize, StoreError> {
     for ordinal in 1..=count {
         store.add_trial(run, &trial(ordinal))?;
     }
-    store.finish_run(run, &Ending::Complete, None, 1_700_000_100_000)?;
+    store.finish_run(run, &RunEnd::Complete, None, 1_700_000_100_000)?;
     Ok(count as usize)
 }
 

@@ -20,7 +20,7 @@ use serde_json::Value;
 use self::world::{expect, is_root, own, own_among_processes, until};
 use crate::world;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const QUEUES: u32 = 4;
 
 /// A sender and a receiver with a wire of several queues between them.
@@ -103,9 +103,9 @@ impl Drop for Traffic {
     }
 }
 
-struct Running(Child);
+struct Daemon(Child);
 
-impl Drop for Running {
+impl Drop for Daemon {
     fn drop(&mut self) {
         let _ended = self.0.kill();
         let _ended = self.0.wait();
@@ -127,13 +127,13 @@ fn sum(list: &Value, field: &str) -> f64 {
 }
 
 /// Starts a spreader on r0.
-fn spreader(lab: &Lab, mode: &str) -> Running {
+fn spreader(lab: &Lab, mode: &str) -> Daemon {
     let log = lab.directory.path().join("log");
     let out = fs::File::create(&log).unwrap();
     let mut command = lab.netrig(&["spread", "run", "r0", "--mode", mode]);
     command.stdout(out.try_clone().unwrap()).stderr(out);
-    let spreader = Running(command.spawn().unwrap());
-    let ready = until(PATIENCE, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
+    let spreader = Daemon(command.spawn().unwrap());
+    let ready = until(TIMEOUT, || fs::read_to_string(&log).unwrap().contains("ready").then_some(()));
     assert!(ready.is_some(), "{}", fs::read_to_string(&log).unwrap());
     spreader
 }
@@ -148,7 +148,7 @@ fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
         let mut spreader = spreader(&lab, "static-vrss");
 
         let traffic = lab.traffic();
-        let seen = until(PATIENCE, || {
+        let seen = until(TIMEOUT, || {
             let sample = lab.sample(&[]);
             (sum(&sample["interfaces"][0]["entries"], "packets_per_s") > 0.0).then_some(sample)
         });
@@ -168,7 +168,7 @@ fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
 
         // An idle interface is one within two seconds, as far as the view goes: the next sample.
         drop(traffic);
-        let idle = until(PATIENCE, || {
+        let idle = until(TIMEOUT, || {
             let sample = lab.sample(&["r0"]);
             (sum(&sample["interfaces"][0]["entries"], "packets_per_s") == 0.0).then_some(())
         });
@@ -179,7 +179,7 @@ fn a_running_spreader_is_shown_by_cpu_and_by_entry() {
         spreader.0.wait().unwrap();
         ethtool::set(&lab.receiver, "r0", Offload::Gro, true).unwrap();
         let _traffic = lab.traffic();
-        let seen = until(PATIENCE, || {
+        let seen = until(TIMEOUT, || {
             let sample = lab.sample(&["r0"]);
             let eth = &sample["interfaces"][0];
             assert_eq!((&sample["spreader"], eth["counted_by"].as_str()), (&Value::Null, Some("programs")));
@@ -210,19 +210,19 @@ fn keys_freeze_explain_and_switch_the_mode_of_a_running_spreader() {
         let script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         let mut script = match script {
             Err(error) => return skip(Lack::Program("script"), error),
-            Ok(script) => Running(script),
+            Ok(script) => Daemon(script),
         };
         let mut keys = script.0.stdin.take().unwrap();
         let mut press = |key: &str| keys.write_all(key.as_bytes()).unwrap();
         let shown = || String::from_utf8_lossy(&fs::read(&typescript).unwrap_or_default()).into_owned();
         let shows = |from: usize, what: &str| {
-            let seen = until(PATIENCE, || shown().get(from..).is_some_and(|text| text.contains(what)).then_some(()));
+            let seen = until(TIMEOUT, || shown().get(from..).is_some_and(|text| text.contains(what)).then_some(()));
             assert!(seen.is_some(), "no '{what}' in {:?}", shown());
         };
         shows(0, ENTER);
         shows(0, "r0");
         // Until its first sample is there it knows of no spreader, and says so.
-        let other = until(PATIENCE, || {
+        let other = until(TIMEOUT, || {
             press("m");
             until(Duration::from_secs(2), || (mode() == "static-vrss").then_some(()))
         });
@@ -236,7 +236,7 @@ fn keys_freeze_explain_and_switch_the_mode_of_a_running_spreader() {
         shows(so_far, "Ctrl-Z");
         press("?");
         press("q");
-        let ended = until(PATIENCE, || script.0.try_wait().unwrap());
+        let ended = until(TIMEOUT, || script.0.try_wait().unwrap());
         assert_eq!(ended.and_then(|status| status.code()), Some(0), "{:?}", shown());
         assert!(shown().contains(LEAVE));
     });

@@ -69,13 +69,13 @@ fn no_file_names_a_place_on_somebodys_machine() {
         return rig_skip::skip(rig_skip::Lack::Repository, "not a git repository, no list of files");
     };
     // Put together here, or this file would be the first to be found.
-    let places = ["/work", "/root", "/home/runner", "/Users"].map(|place| format!("{place}/"));
+    let namespaces = ["/work", "/root", "/home/runner", "/Users"].map(|place| format!("{place}/"));
     let mut found = Vec::new();
     for file in files {
         // A file that git knows and that has been removed, or one that is no text, has no lines to look at.
         let Ok(text) = fs::read_to_string(&file) else { continue };
         for (number, line) in text.lines().enumerate() {
-            let here = places.iter().filter(|place| line.contains(place.as_str()));
+            let here = namespaces.iter().filter(|place| line.contains(place.as_str()));
             found.extend(here.map(|place| format!("{}:{}: {place}", file.display(), number + 1)));
         }
     }

@@ -28,7 +28,7 @@ pub const NETRIG: &str = env!("CARGO_BIN_EXE_netrig");
 /// Set inside a world.
 const INSIDE: &str = "NETRIG_TEST_WORLD";
 /// Longer than any test takes on a machine that is busy with other things.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// One test at a time: several look at a node's CPUs, and all want the CPUs for themselves.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -91,7 +91,7 @@ fn inside(namespaces: &[&str], body: impl FnOnce()) {
     let mut again = Command::new("unshare");
     again.args(&namespaces).arg(env::current_exe().expect("the test binary has a path"));
     again.args(["--exact", &test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1").stdin(Stdio::null());
-    let (status, said) = finish(&mut again, PATIENCE);
+    let (status, said) = finish(&mut again, TIMEOUT);
     for line in said.lines() {
         // The test runner may have begun the line.
         match line.find(rig_skip::MARK) {
@@ -104,21 +104,21 @@ fn inside(namespaces: &[&str], body: impl FnOnce()) {
 }
 
 /// Runs a command to its end and tells whether it succeeded and what it said on both outputs.
-fn finish(command: &mut Command, patience: Duration) -> (bool, String) {
+fn finish(command: &mut Command, time_limit: Duration) -> (bool, String) {
     let (reader, writer) = io::pipe().expect("make a pipe");
     command.stdout(writer.try_clone().expect("copy a descriptor")).stderr(writer);
     let mut child = command.spawn().expect("start the test's world");
     // The command holds the pipe's other end as long as it lives.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let listener = thread::spawn(move || io::read_to_string(reader).unwrap_or_else(|error| error.to_string()));
-    let ended = until(patience, || child.try_wait().expect("wait for the test's world"));
+    let ended = until(time_limit, || child.try_wait().expect("wait for the test's world"));
     if ended.is_none() {
         child.kill().expect("end the test's world");
     }
     let status = child.wait().expect("wait for the test's world");
     let mut said = listener.join().expect("hear from the test's world");
     if ended.is_none() {
-        said.push_str(&format!("\nit was stopped after {patience:?}"));
+        said.push_str(&format!("\nit was stopped after {time_limit:?}"));
     }
     (status.success(), said)
 }
@@ -129,8 +129,8 @@ fn bring_up_loopback() {
 }
 
 /// What `look` finds, looked for until it is there or the time is over.
-pub fn until<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + patience;
+pub fn until<T>(time_limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + time_limit;
     loop {
         let found = look();
         if found.is_some() || Instant::now() > deadline {
@@ -204,9 +204,9 @@ pub fn assert_nothing_left(after: &str) {
 
 /// A source of numbers for choosing moments. The seed is printed, and can be given again in NETRIG_TEST_SEED.
 #[derive(Debug)]
-pub struct Dice(u64);
+pub struct RandomSource(u64);
 
-impl Dice {
+impl RandomSource {
     pub fn new() -> Self {
         let given = env::var("NETRIG_TEST_SEED").ok().map(|seed| seed.parse().expect("NETRIG_TEST_SEED is a number"));
         let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64);

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, anyhow};
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::{ipv4, ipv6, protocol, tcp, udp};
 
@@ -12,7 +12,7 @@ use super::{Flow, PacketOut, Protocol};
 /// Of a packet that has come one hop.
 const TTL: u8 = 63;
 
-/// The packet with an Ethernet header: from nobody in particular to `to`. What it carries is zeros.
+/// The packet with an Ethernet header: from a MAC address of zeros to `to`. What it carries is zeros.
 ///
 /// # Errors
 /// When its ends are of different address families.
@@ -38,12 +38,12 @@ pub fn frame(flow: &Flow, to: Mac) -> Result<Vec<u8>> {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let header = ipv4::Header { source, destination, protocol: number, ttl: TTL, tos: 0 };
             let written = header.write(&mut bytes[begin..], transport + payload)?;
-            (Sum::pseudo_v4(source, destination, number, transport + payload), begin + written)
+            (PartialChecksum::pseudo_v4(source, destination, number, transport + payload), begin + written)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             let header = ipv6::Header { source, destination, protocol: number, hop_limit: TTL, traffic_class: 0 };
             let written = header.write(&mut bytes[begin..], transport + payload)?;
-            (Sum::pseudo_v6(source, destination, number, transport + payload), begin + written)
+            (PartialChecksum::pseudo_v6(source, destination, number, transport + payload), begin + written)
         }
         _ => return Err(anyhow!("an address of each family")),
     };

@@ -3,7 +3,7 @@
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
-use rig_wire::checksum::{Checksum, Sum};
+use rig_wire::checksum::{Checksum, PartialChecksum};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::ipv4::Ipv4;
 use rig_wire::ipv6::Ipv6;
@@ -140,7 +140,7 @@ fn read_ip(bytes: &[u8], lines: &mut Vec<String>) -> Result<(), Malformed> {
     }
 }
 
-fn read_udp(payload: &[u8], pseudo: Sum, packet: &[u8], lines: &mut Vec<String>) -> Result<(), Malformed> {
+fn read_udp(payload: &[u8], pseudo: PartialChecksum, packet: &[u8], lines: &mut Vec<String>) -> Result<(), Malformed> {
     let udp = Udp::parse(payload)?;
     // Over IPv4 there may be no checksum.
     let optional = packet.first().is_some_and(|byte| byte >> 4 == 4);

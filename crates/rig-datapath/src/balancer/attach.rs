@@ -22,14 +22,14 @@ pub enum Mode {
 
 /// What to do where the driver cannot run XDP programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Generic {
+pub enum GenericXdp {
     Refused,
     Allowed,
 }
 
 /// How packets leave by the interface that they came in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Back {
+pub enum TransmitMethod {
     /// The driver turns the buffer round (`XDP_TX`).
     #[default]
     Transmit,
@@ -82,7 +82,7 @@ pub fn release(path: &Path) -> Result<(), Error> {
 impl Balancer {
     /// Attaches the program to an interface of the calling thread's network namespace. To be done when the configuration
     /// is in place. Once one interface is in generic mode, packets with partial checksums stay as they are for all.
-    pub fn attach(&mut self, interface: u32, generic: Generic) -> Result<Attachment, Error> {
+    pub fn attach(&mut self, interface: u32, generic: GenericXdp) -> Result<Attachment, Error> {
         let attach = |reason: &str| {
             let reason = reason.to_owned();
             move |source| Error::Attach { interface, reason, source }
@@ -96,7 +96,7 @@ impl Balancer {
             _ => Mode::Native,
         };
         if mode == Mode::Generic {
-            if generic == Generic::Refused {
+            if generic == GenericXdp::Refused {
                 let source = libbpf_rs::Error::from_raw_os_error(95);
                 return Err(attach("its driver has no XDP, and generic mode was not allowed")(source));
             }

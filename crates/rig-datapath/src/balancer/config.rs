@@ -20,9 +20,9 @@ pub struct Config {
 /// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    pub fragments: Unhandled,
+    pub fragments: UnhandledPolicy,
     /// IPv4 options, and IPv6's hop-by-hop, routing and destination options.
-    pub options: Unhandled,
+    pub options: UnhandledPolicy,
     /// Packets of no connection that each CPU leaves to the kernel in a second: TCP for services, what comes for other ports, and
     /// ICMP errors, as many of each. `None`: no limit.
     pub strays: Option<NonZeroU32>,
@@ -33,7 +33,11 @@ const STRAYS: u32 = 10_000;
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { fragments: Unhandled::default(), options: Unhandled::default(), strays: NonZeroU32::new(STRAYS) }
+        Self {
+            fragments: UnhandledPolicy::default(),
+            options: UnhandledPolicy::default(),
+            strays: NonZeroU32::new(STRAYS),
+        }
     }
 }
 
@@ -46,7 +50,7 @@ impl Policy {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Unhandled {
+pub enum UnhandledPolicy {
     #[default]
     Drop,
     /// Leave it to the kernel.
@@ -75,22 +79,22 @@ pub struct Service {
     pub protocol: Protocol,
     pub address: SocketAddr,
     pub scheduler: Scheduler,
-    pub forward: Forward,
+    pub forward: ForwardingMethod,
     pub backends: Vec<Backend>,
     /// Connections, of all its backends, at which it gets no more.
     pub limit: Option<NonZeroU32>,
     pub timeouts: Timeouts,
-    pub expire: Expire,
+    pub expire: ExpiryPolicy,
     /// Whether packets from the middle of a TCP connection that is not known begin one, as IPVS's `sloppy_tcp` has it:
     /// where other balancers may have had its first.
     pub sloppy_tcp: bool,
-    pub reuse: Reuse,
+    pub reuse: PortReuse,
 }
 
 /// Where a client's connection goes that begins with the address and port of one that is over, as long as that one is remembered.
 /// It is counted and limited like any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Reuse {
+pub enum PortReuse {
     /// Where the scheduler sends it, as with IPVS's `conn_reuse_mode=1`.
     #[default]
     Reschedule,
@@ -98,7 +102,7 @@ pub enum Reuse {
     Keep,
 }
 
-impl Reuse {
+impl PortReuse {
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Reschedule => 0,
@@ -109,7 +113,7 @@ impl Reuse {
 
 /// When connections end with their backend, also while packets still come for them: within a round of sweeping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Expire {
+pub enum ExpiryPolicy {
     /// They go on until they are silent, as with IPVS's defaults.
     #[default]
     Never,
@@ -119,7 +123,7 @@ pub enum Expire {
     Quiescent,
 }
 
-impl Expire {
+impl ExpiryPolicy {
     pub(crate) fn number(self) -> u8 {
         match self {
             Self::Never => 0,
@@ -166,7 +170,7 @@ pub enum Scheduler {
 
 /// How packets get to backends and back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Forward {
+pub enum ForwardingMethod {
     /// Source and destination are translated: answers come back to a local address.
     FullNat { local: Vec<IpAddr> },
     /// The destination is translated: backends route their answers through the balancer.
@@ -178,7 +182,7 @@ pub enum Forward {
     Tunnel { local: Vec<IpAddr> },
 }
 
-impl Forward {
+impl ForwardingMethod {
     pub fn name(&self) -> &'static str {
         match self {
             Self::FullNat { .. } => "fullnat",
@@ -340,7 +344,9 @@ impl Service {
         }
         let forward = self.forward.name();
         let local = self.forward.local();
-        if local.is_empty() && matches!(self.forward, Forward::FullNat { .. } | Forward::Tunnel { .. }) {
+        if local.is_empty()
+            && matches!(self.forward, ForwardingMethod::FullNat { .. } | ForwardingMethod::Tunnel { .. })
+        {
             return Err(ConfigError::NoLocalAddress { service, forward });
         }
         if self.backends.len() > MAX_BACKENDS {
@@ -393,13 +399,13 @@ mod tests {
             protocol: Protocol::Tcp,
             address: "192.0.2.1:80".parse().unwrap(),
             scheduler: Scheduler::RoundRobin,
-            forward: Forward::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
+            forward: ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
             backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None }],
             limit: None,
             timeouts: Timeouts::default(),
-            expire: Expire::Never,
+            expire: ExpiryPolicy::Never,
             sloppy_tcp: false,
-            reuse: Reuse::Reschedule,
+            reuse: PortReuse::Reschedule,
         }
     }
 
@@ -414,9 +420,9 @@ mod tests {
         assert_eq!(Config { services: vec![service()], ..Config::default() }.validate(), Ok(()));
         let twice = Config { services: vec![service(), service()], ..Config::default() };
         assert!(matches!(twice.validate(), Err(ConfigError::DuplicateService { .. })));
-        let none = |s: &mut Service| s.forward = Forward::FullNat { local: vec![] };
+        let none = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![] };
         assert!(matches!(refused(none), ConfigError::NoLocalAddress { forward: "fullnat", .. }));
-        let port = |s: &mut Service| s.forward = Forward::Route;
+        let port = |s: &mut Service| s.forward = ForwardingMethod::Route;
         assert!(matches!(refused(port), ConfigError::BackendPort { forward: "route", .. }));
         let family = |s: &mut Service| s.backends[0].address = "[2001:db8::1]:8080".parse().unwrap();
         assert!(matches!(refused(family), ConfigError::Family { .. }));
@@ -425,7 +431,7 @@ mod tests {
         assert!(matches!(refused(|s| s.backends.push(s.backends[0])), ConfigError::DuplicateBackend { .. }));
         assert!(matches!(refused(|s| s.backends[0].weight = 65_536), ConfigError::Weight { .. }));
         assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
-        let local = |s: &mut Service| s.forward = Forward::FullNat { local: vec![s.address.ip()] };
+        let local = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.address.ip()] };
         assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));

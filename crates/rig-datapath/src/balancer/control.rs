@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crate::Error;
 
-use super::attach::Back;
-use super::config::{Config, Forward, Policy, Protocol, Service, Unhandled};
-use super::handle::Handle;
+use super::attach::TransmitMethod;
+use super::config::{Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
+use super::handle::BalancerHandle;
 use super::reason::{Drop, Pass};
-use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, Registry, ServiceEntry};
+use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
 use super::schedule;
 use super::shape::{
@@ -35,10 +35,10 @@ pub enum Clock {
 }
 
 /// A loaded balancer. Dropping it and its handles removes its programs and connections, unless they are kept (see
-/// [`Balancer::keep`]). It is configured here; what any thread may do, and it too, is on its [`Handle`].
+/// [`Balancer::keep`]). It is configured here; what any thread may do, and it too, is on its [`BalancerHandle`].
 pub struct Balancer {
-    pub(super) handle: Handle,
-    pub(super) known: Registry,
+    pub(super) handle: BalancerHandle,
+    pub(super) known: ServiceRegistry,
     /// Of this control plane.
     pub(super) gone: RemovedCounters,
     pub(super) control: Control,
@@ -50,9 +50,9 @@ pub struct Balancer {
 }
 
 impl Deref for Balancer {
-    type Target = Handle;
+    type Target = BalancerHandle;
 
-    fn deref(&self) -> &Handle {
+    fn deref(&self) -> &BalancerHandle {
         &self.handle
     }
 }
@@ -75,7 +75,7 @@ impl std::ops::Drop for Balancer {
 }
 
 impl Balancer {
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> BalancerHandle {
         self.handle.clone()
     }
 
@@ -319,7 +319,7 @@ impl Balancer {
         for service in &config.services {
             let to = [service.address.ip()].into_iter().chain(service.forward.local().iter().copied());
             to.for_each(|address| *wanted.entry(address).or_default() |= ownership::TO);
-            if service.forward == Forward::Nat {
+            if service.forward == ForwardingMethod::Nat {
                 let from = service.backends.iter().map(|backend| backend.address.ip());
                 from.for_each(|address| *wanted.entry(address).or_default() |= ownership::FROM);
             }
@@ -338,8 +338,8 @@ impl Balancer {
 
     fn apply_policy(&mut self, policy: Policy) -> Result<(), Error> {
         let number = |unhandled| match unhandled {
-            Unhandled::Drop => 0,
-            Unhandled::Pass => 1,
+            UnhandledPolicy::Drop => 0,
+            UnhandledPolicy::Pass => 1,
         };
         self.control.fragments = number(policy.fragments);
         self.control.options = number(policy.options);
@@ -356,10 +356,10 @@ impl Balancer {
     }
 
     /// How packets leave by the interface that they came in by, for all interfaces.
-    pub fn set_back(&mut self, back: Back) -> Result<(), Error> {
+    pub fn set_back(&mut self, back: TransmitMethod) -> Result<(), Error> {
         self.control.redirects_back = match back {
-            Back::Transmit => 0,
-            Back::Redirect => 1,
+            TransmitMethod::Transmit => 0,
+            TransmitMethod::Redirect => 1,
         };
         self.handle.tables.controls.set(&0_u32, &self.control)
     }

@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
 use crate::object::program;
-use crate::test_run::{self, Outcome};
+use crate::test_run::{self, TestRunResult};
 
 use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
@@ -19,7 +19,7 @@ use super::hash::Hasher;
 use super::load::Tables;
 use super::neighbors::Neighbors;
 use super::next_hops::NextHops;
-use super::registry::{Identity, Registry};
+use super::registry::{Identity, ServiceRegistry};
 use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, route_key};
 use super::shortage::ShortageMonitor;
 use super::sizes::{Memory, Sizes};
@@ -41,14 +41,14 @@ pub struct SweepReport {
 /// A balancer as all threads see it, while one of them configures it; clones are cheap. It is of use for as
 /// long as there is a clone of it, also when the [`Balancer`](super::Balancer) has been dropped.
 #[derive(Clone)]
-pub struct Handle {
+pub struct BalancerHandle {
     pub(super) object: Arc<Object>,
     pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) tuning: Tuning,
     slots: Range<u32>,
     /// As the last change of the configuration has left it.
-    known: Arc<RwLock<Arc<Registry>>>,
+    known: Arc<RwLock<Arc<ServiceRegistry>>>,
     neighbors: Arc<Mutex<Neighbors>>,
     /// Held while sweeping.
     sweeping: Arc<Mutex<SweepState>>,
@@ -61,29 +61,32 @@ pub struct Handle {
 struct SweepState {
     /// Where the next partial sweep begins.
     next: u32,
-    rounds: Rounds,
+    rounds: SweepRounds,
     shortage: ShortageMonitor,
 }
 
 /// Rounds of sweeping, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rounds {
+pub(super) struct SweepRounds {
     /// The one that goes on, or is next.
     pub(super) now: u32,
     /// The last one that has been through all of the table.
     pub(super) done: u32,
 }
 
-impl fmt::Debug for Handle {
+impl fmt::Debug for BalancerHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle").field("sizes", &self.sizes).field("known", &self.known()).finish_non_exhaustive()
     }
 }
 
-impl Handle {
+impl BalancerHandle {
     pub(super) fn new(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, slots: Range<u32>) -> Self {
-        let sweeping =
-            SweepState { next: slots.start, rounds: Rounds { now: 1, done: 0 }, shortage: ShortageMonitor::default() };
+        let sweeping = SweepState {
+            next: slots.start,
+            rounds: SweepRounds { now: 1, done: 0 },
+            shortage: ShortageMonitor::default(),
+        };
         let (object, tables) = (Arc::new(object), Arc::new(tables));
         Self {
             object,
@@ -98,11 +101,11 @@ impl Handle {
         }
     }
 
-    pub(super) fn known(&self) -> Arc<Registry> {
+    pub(super) fn known(&self) -> Arc<ServiceRegistry> {
         Arc::clone(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(super) fn publish(&self, known: &Registry) {
+    pub(super) fn publish(&self, known: &ServiceRegistry) {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(known.clone());
     }
 
@@ -170,7 +173,7 @@ impl Handle {
     /// become free. While more than three quarters of the table, or of the local ports for a backend, are taken, connections
     /// (to that backend) without an answer end after 3 s and those that are closing after 7 s, even with longer timeouts; while a
     /// service or a backend has more than three quarters of its limit, its own unanswered ones. Those of backends that were removed
-    /// or drained end, too, where their service says so, see [`Expire`](super::Expire). To be called so that a round takes about a second, by one process at a
+    /// or drained end, too, where their service says so, see [`ExpiryPolicy`](super::ExpiryPolicy). To be called so that a round takes about a second, by one process at a
     /// time; threads wait for each other.
     pub fn sweep(&self, slots: u32) -> Result<SweepReport, Error> {
         self.sweep_on(slots, &mut self.sweeping())
@@ -195,7 +198,7 @@ impl Handle {
         self.sweeping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn rounds(&self) -> Rounds {
+    pub(super) fn rounds(&self) -> SweepRounds {
         self.sweeping().rounds
     }
 
@@ -216,7 +219,7 @@ impl Handle {
             *next += count;
             if *next == self.slots.end {
                 *next = self.slots.start;
-                *rounds = Rounds { now: rounds.now + 1, done: rounds.now };
+                *rounds = SweepRounds { now: rounds.now + 1, done: rounds.now };
             }
         }
         Ok(swept)
@@ -278,7 +281,7 @@ impl Handle {
     }
 
     /// Runs the program on one frame, see [`test_run::run`]. Connections and counters change as with any packet.
-    pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<Outcome, Error> {
+    pub fn test_run(&self, frame: &[u8], interface: Option<u32>) -> Result<TestRunResult, Error> {
         test_run::run(&self.object, PROGRAM, frame, interface, 1)
     }
 

@@ -12,11 +12,11 @@ use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_load;
 
-use super::config::Expire;
+use super::config::ExpiryPolicy;
 use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
-use super::handle::Handle;
+use super::handle::BalancerHandle;
 use super::reason::{Drop, Pass};
-use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, Registry, ServiceEntry};
+use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
 use super::shape::{
     self, Address, CachedRoute, Control, Load, PORT_BLOCK, SHAPE_VERSION, TrafficCount, Tuning, socket,
@@ -245,8 +245,8 @@ impl Balancer {
         let unsent = UnsentCounter::attach(&tables, &tuning)?;
         unsent.set_entry(0, &program(&object, PROGRAM)?)?;
         let mut balancer = Self {
-            handle: Handle::new(object, tables, sizes, tuning, layout.slots()),
-            known: Registry::default(),
+            handle: BalancerHandle::new(object, tables, sizes, tuning, layout.slots()),
+            known: ServiceRegistry::default(),
             gone: RemovedCounters::default(),
             control,
             spreader: None,
@@ -283,8 +283,8 @@ impl Balancer {
     }
 
     /// What the tables say, for a control plane that has been started anew.
-    fn recall(&self) -> Result<Registry, Error> {
-        let mut known = Registry::default();
+    fn recall(&self) -> Result<ServiceRegistry, Error> {
+        let mut known = ServiceRegistry::default();
         for number in 1..=self.sizes.services {
             let service: shape::Service = self.tables.services.at(number)?;
             if service.port == 0 {
@@ -299,7 +299,7 @@ impl Balancer {
                 schedule: ListSpan::of_word(service.schedule),
                 locals: ListSpan::of_word(service.locals),
                 pool: self.pool(ListSpan::of_word(service.locals))?,
-                expire: Expire::of_number(service.expire),
+                expire: ExpiryPolicy::of_number(service.expire),
                 scheduler: None,
             };
             known.services.insert(Identity { protocol, address, forward: service.forward }, entry);

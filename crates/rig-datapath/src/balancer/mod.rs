@@ -35,15 +35,15 @@ mod unsent;
 mod watch;
 mod workers;
 
-pub use attach::{Attachment, Back, Generic, Mode, release};
+pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    Backend, Config, Expire, Forward, MAX_BACKENDS, MAX_WEIGHT, Policy, Protocol, Reuse, Scheduler, Service, Timeouts,
-    Unhandled,
+    Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse, Protocol, Scheduler,
+    Service, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
-pub use handle::{Handle, SweepReport};
+pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;
-pub use next_hops::{Hop, NextHopState, NextHops};
+pub use next_hops::{NextHopState, NextHopStatus, NextHops};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, Sizes};

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{MapCore, MapHandle};
-use rig_sys::netlink::{Netlink, NextHop, RuleInput, Upkeep};
+use rig_sys::netlink::{NeighborRefresh, Netlink, NextHop, RuleInput};
 use zerocopy::FromBytes;
 
 use crate::Error;
 
-use super::handle::Handle;
+use super::handle::BalancerHandle;
 use super::next_hops::{self, NextHops};
 use super::shape::{self, Address, route_key};
 use super::watch::{Routes, Watch};
@@ -67,8 +67,8 @@ fn failed(address: IpAddr) -> impl FnOnce(rig_sys::Error) -> Error {
 }
 
 impl Neighbors {
-    /// See [`Handle::ask_for_neighbors`].
-    pub(super) fn tend(&mut self, handle: &Handle) -> Result<usize, Error> {
+    /// See [`BalancerHandle::ask_for_neighbors`].
+    pub(super) fn tend(&mut self, handle: &BalancerHandle) -> Result<usize, Error> {
         let unknown: IpAddr = Ipv4Addr::UNSPECIFIED.into();
         if self.netlink.is_none() {
             self.netlink = Some(Netlink::here().map_err(failed(unknown))?);
@@ -93,7 +93,7 @@ impl Neighbors {
         watched.and(tended)
     }
 
-    fn tend_by(&mut self, netlink: &Netlink, handle: &Handle, routes: &Routes) -> Result<usize, Error> {
+    fn tend_by(&mut self, netlink: &Netlink, handle: &BalancerHandle, routes: &Routes) -> Result<usize, Error> {
         let (mut asked, mut trouble, now) = (0, None, Instant::now());
         let known = handle.known();
         let addresses: BTreeMap<u32, IpAddr> =
@@ -143,16 +143,16 @@ impl Neighbors {
 
         let checked = check.clone();
         for hop in check {
-            let upkeep = if self.unmanaged { Ok(Upkeep::Nobody) } else { netlink.manage_neighbor(hop) };
+            let upkeep = if self.unmanaged { Ok(NeighborRefresh::None) } else { netlink.manage_neighbor(hop) };
             match upkeep {
-                Ok(Upkeep::Kernel) => {
+                Ok(NeighborRefresh::Kernel) => {
                     if self.managed.insert(hop) {
                         handle.tables.next_hops.set(&key_of(hop), &MANAGED)?;
                         asked += 1;
                     }
                 }
                 Ok(upkeep) => {
-                    if self.introduced.insert(hop) || upkeep == Upkeep::Nobody {
+                    if self.introduced.insert(hop) || upkeep == NeighborRefresh::None {
                         match ask(hop) {
                             Ok(()) => asked += 1,
                             Err(source) => trouble = trouble.or(Some(Error::Neighbor { address: hop.address, source })),
@@ -175,7 +175,7 @@ impl Neighbors {
     /// What programs have seen: next hops that they had packets for, and those that were not known.
     fn take_notes(
         &mut self,
-        handle: &Handle,
+        handle: &BalancerHandle,
         (addresses, by_flows, now): (&BTreeMap<u32, IpAddr>, bool, Instant),
         check: &mut BTreeSet<NextHop>,
         mut ask: impl FnMut(NextHop),
@@ -207,7 +207,7 @@ impl Neighbors {
     }
 
     /// What no backend needs any more.
-    fn let_go(&mut self, netlink: &Netlink, handle: &Handle) -> Result<(), Error> {
+    fn let_go(&mut self, netlink: &Netlink, handle: &BalancerHandle) -> Result<(), Error> {
         let routed = self.backends.values().flat_map(|routed| &routed.hops);
         let needed: BTreeSet<NextHop> = routed.chain(self.noted.keys().map(|(_, hop)| hop)).copied().collect();
         self.introduced.retain(|hop| needed.contains(hop));

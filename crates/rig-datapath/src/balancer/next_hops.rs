@@ -30,12 +30,12 @@ pub struct NextHops {
     /// From when on the state is that, as far as known.
     pub since: Instant,
     /// Several where the route has several. Where the route went with its device, those that it had.
-    pub hops: Vec<Hop>,
+    pub hops: Vec<NextHopStatus>,
 }
 
 /// One next hop of a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hop {
+pub struct NextHopStatus {
     pub address: IpAddr,
     /// Its name, also when it has gone.
     pub device: Arc<str>,
@@ -111,7 +111,7 @@ impl Table {
     fn conclude(&mut self, routes: &[Route<'_>], now: Instant) {
         let mut backends = BTreeMap::new();
         for Route { to, there, hops } in routes {
-            let mut hops: Vec<Hop> = hops.iter().filter_map(|hop| self.hop(hop)).collect();
+            let mut hops: Vec<NextHopStatus> = hops.iter().filter_map(|hop| self.hop(hop)).collect();
             let worst = hops.iter().map(|hop| hop.state).max();
             let state = match (there, worst) {
                 (true, worst) => worst.unwrap_or(NextHopState::Local),
@@ -128,14 +128,14 @@ impl Table {
         self.backends = backends;
     }
 
-    fn hop(&self, hop: &NextHop) -> Option<Hop> {
+    fn hop(&self, hop: &NextHop) -> Option<NextHopStatus> {
         let device = self.devices.get(&hop.interface)?;
         let state = match device.up {
             false => NextHopState::DeviceDown,
             true if device.without_neighbors || self.resolved.get(hop) == Some(&true) => NextHopState::Ok,
             true => NextHopState::NoNeighbor,
         };
-        Some(Hop { address: hop.address, device: Arc::clone(&device.name), state })
+        Some(NextHopStatus { address: hop.address, device: Arc::clone(&device.name), state })
     }
 }
 

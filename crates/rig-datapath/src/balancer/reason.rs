@@ -59,8 +59,8 @@ reasons! {
         Malformed = 2, "malformed", "an impossible header or length", "find out who sends them";
         Protocol = 3, "protocol", "neither TCP nor UDP nor an ICMP error", "nothing: neighbor discovery is among them";
         NoService = 4, "no_service", "neither of a known connection nor for a service", "nothing: the host's own traffic";
-        Fragment = 5, "fragment", "a fragment for somebody else, or let pass by policy", "nothing";
-        IpOptions = 6, "ip_options", "IP options for somebody else, or let pass by policy", "nothing";
+        Fragment = 5, "fragment", "a fragment for another host, or let pass by policy", "nothing";
+        IpOptions = 6, "ip_options", "IP options for another host, or let pass by policy", "nothing";
         IcmpUnknown = 7, "icmp_unknown", "an ICMP error about a packet of no known connection", "nothing";
         OtherMac = 8, "other_mac", "IP in a frame that is for another device, or for all on the link", "nothing: multicast is among them";
         NoConnection = 9, "no_connection", "a TCP packet of no known connection to a service at one of this machine's own addresses, which answers with a reset",

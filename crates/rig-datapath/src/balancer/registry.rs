@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 
-use super::config::{Expire, Protocol, Scheduler};
+use super::config::{ExpiryPolicy, Protocol, Scheduler};
 use super::workers::Spreading;
 
 /// A service under another forwarding method is another one: connections keep theirs.
@@ -46,14 +46,14 @@ pub(crate) struct ServiceEntry {
     pub(crate) locals: ListSpan,
     /// The numbers in it.
     pub(crate) pool: BTreeSet<u32>,
-    pub(crate) expire: Expire,
+    pub(crate) expire: ExpiryPolicy,
     /// As it was configured; not known of one that another control plane has left.
     pub(crate) scheduler: Option<Scheduler>,
 }
 
 impl ServiceEntry {
     /// One that has its number, and takes no connection yet.
-    pub(crate) fn new(number: u32, expire: Expire) -> Self {
+    pub(crate) fn new(number: u32, expire: ExpiryPolicy) -> Self {
         Self {
             number,
             open: false,
@@ -81,7 +81,7 @@ pub(crate) struct LocalEntry {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Registry {
+pub(crate) struct ServiceRegistry {
     pub(crate) services: BTreeMap<Identity, ServiceEntry>,
     /// By service's number and address.
     pub(crate) backends: BTreeMap<(u32, SocketAddr), BackendEntry>,
@@ -104,7 +104,7 @@ pub(crate) fn within(number: u32, room: u32, what: &'static str) -> Result<u32, 
     if number <= room { Ok(number) } else { Err(Error::NoRoom { what, room, wanted: number as usize }) }
 }
 
-impl Registry {
+impl ServiceRegistry {
     /// The backends of one service, by their addresses.
     pub(crate) fn backends_of(&self, service: u32) -> impl Iterator<Item = (&SocketAddr, &BackendEntry)> {
         // No address is less.
@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn lists_take_the_first_gap_that_fits() {
-        let mut known = Registry { resting: vec![ListSpan { offset: 4, length: 4 }], ..Registry::default() };
+        let mut known =
+            ServiceRegistry { resting: vec![ListSpan { offset: 4, length: 4 }], ..ServiceRegistry::default() };
         assert_eq!(known.new_list(4, 100).unwrap().offset, 0);
         assert_eq!(known.new_list(5, 100).unwrap().offset, 8);
         known.resting.push(ListSpan { offset: 0, length: 4 });

@@ -4,7 +4,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::Error;
 use crate::maps::Map;
-use crate::test_run::{self, Outcome};
+use crate::test_run::{self, TestRunResult};
 
 use super::control::Balancer;
 use super::shape;
@@ -52,7 +52,7 @@ pub fn run(
     packet: Packet<'_>,
     interface: Option<u32>,
     repeat: u32,
-) -> Result<Outcome, Error> {
+) -> Result<TestRunResult, Error> {
     let mut replay = shape::Replay::new_zeroed();
     let words = replay.frame.as_mut_bytes();
     let written = packet.frame.len().min(words.len());

@@ -7,7 +7,7 @@ use crate::Error;
 
 use super::config::Config;
 use super::control::{Balancer, identity};
-use super::registry::{Identity, Registry, ServiceEntry, within};
+use super::registry::{Identity, ServiceEntry, ServiceRegistry, within};
 use super::schedule;
 
 impl Balancer {
@@ -32,7 +32,7 @@ impl Balancer {
     }
 
     fn check_lists(&self, config: &Config) -> Result<(), Error> {
-        let mut known = Registry { resting: Vec::new(), ..self.known.clone() };
+        let mut known = ServiceRegistry { resting: Vec::new(), ..self.known.clone() };
         for (at, service) in config.services.iter().enumerate() {
             let schedule = schedule::list(service.scheduler, &service.backends);
             // The number of a new one is not asked for.

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use crate::Error;
 
 use super::config::Protocol;
-use super::handle::Handle;
+use super::handle::BalancerHandle;
 use super::shape::{self, Load, PORT_BLOCK};
 
 /// Which connections end early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Early {
+pub(super) enum EarlyExpiry {
     #[default]
     None,
     /// Unanswered ones, which is all that a flood comes to.
@@ -21,7 +21,7 @@ pub(super) enum Early {
     Closing,
 }
 
-impl Early {
+impl EarlyExpiry {
     /// `enum early` of shape.h.
     pub(super) fn bits(self) -> u32 {
         match self {
@@ -40,18 +40,18 @@ impl Early {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Shortage {
     /// Of all connections.
-    pub(super) table: Early,
+    pub(super) table: EarlyExpiry,
     /// Of those to a backend, by its number; the others have what they need.
-    backends: BTreeMap<u32, Early>,
+    backends: BTreeMap<u32, EarlyExpiry>,
 }
 
 impl Shortage {
     /// Whether it is of room that no setting limits: the table, or the local ports of a backend.
     pub(super) fn is_of_all(&self) -> bool {
-        self.backends.values().chain([&self.table]).any(|early| *early == Early::Closing)
+        self.backends.values().chain([&self.table]).any(|early| *early == EarlyExpiry::Closing)
     }
 
-    fn of(&self, backend: u32) -> Early {
+    fn of(&self, backend: u32) -> EarlyExpiry {
         self.backends.get(&backend).copied().unwrap_or_default()
     }
 }
@@ -64,7 +64,7 @@ struct PortUse {
     numbers: Vec<u32>,
 }
 
-impl Handle {
+impl BalancerHandle {
     /// How short each resource is that connections take. A limit that is reached is meant to be, and perhaps always reached:
     /// then connections that are closing have their time.
     fn shortage(&self) -> Result<Shortage, Error> {
@@ -88,10 +88,10 @@ impl Handle {
         let mut ports: BTreeMap<(Protocol, SocketAddr), BTreeMap<&BTreeSet<u32>, PortUse>> = BTreeMap::new();
         for (identity, service) in &known.services {
             let number = service.number;
-            let of_service = Early::Unanswered.once_short(of(&held, number), limit(&service_limits, number));
+            let of_service = EarlyExpiry::Unanswered.once_short(of(&held, number), limit(&service_limits, number));
             for (address, backend) in known.backends_of(number) {
                 let load = of(&loads, backend.number);
-                let of_backend = Early::Unanswered.once_short(load, limit(&backend_limits, backend.number));
+                let of_backend = EarlyExpiry::Unanswered.once_short(load, limit(&backend_limits, backend.number));
                 shortage.backends.insert(backend.number, of_service.max(of_backend));
                 if identity.forward == shape::forward::FULL_NAT {
                     let pools = ports.entry((identity.protocol, *address)).or_default();
@@ -104,8 +104,8 @@ impl Handle {
         for pools in ports.values() {
             self.note_ports(pools, &mut shortage);
         }
-        shortage.backends.retain(|_, early| *early != Early::None);
-        shortage.table = Early::Closing.once_short(self.occupancy()?, self.sizes.connections.into());
+        shortage.backends.retain(|_, early| *early != EarlyExpiry::None);
+        shortage.table = EarlyExpiry::Closing.once_short(self.occupancy()?, self.sizes.connections.into());
         Ok(shortage)
     }
 
@@ -117,13 +117,13 @@ impl Handle {
         for (pool, PortUse { numbers, .. }) in pools {
             let room = pool.len() as u64 * ports;
             // Most often; and then none of the pools has to be compared.
-            if Early::Closing.once_short(all, room) == Early::None {
+            if EarlyExpiry::Closing.once_short(all, room) == EarlyExpiry::None {
                 continue;
             }
             let part = |(other, taken): (&&BTreeSet<u32>, &PortUse)| {
                 taken.connections * pool.intersection(other).count() as u64 / (other.len() as u64).max(1)
             };
-            let early = Early::Closing.once_short(pools.iter().map(part).sum(), room);
+            let early = EarlyExpiry::Closing.once_short(pools.iter().map(part).sum(), room);
             for number in numbers {
                 let of = shortage.backends.entry(*number).or_default();
                 *of = early.max(*of);
@@ -143,7 +143,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 impl ShortageMonitor {
     /// As it is, or was a moment ago, unless it is to be looked at now.
-    pub(super) fn look(&mut self, handle: &Handle, now: bool) -> Result<Shortage, Error> {
+    pub(super) fn look(&mut self, handle: &BalancerHandle, now: bool) -> Result<Shortage, Error> {
         if let Some((at, shortage)) = &self.last
             && !now
             && at.elapsed() < LOOK

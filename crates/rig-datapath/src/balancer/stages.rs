@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::maps::Map;
-use crate::test_run::{self, Outcome};
+use crate::test_run::{self, TestRunResult};
 
 use super::control::Balancer;
 use super::shape;
@@ -14,7 +14,7 @@ use super::sizes::Sizes;
 
 /// How far packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum ProcessingStage {
     /// A program that does nothing.
     Empty,
     /// The headers are written, as by all that follow: what these cost beyond it is the balancer's.
@@ -26,7 +26,7 @@ pub enum Stage {
     Forward,
 }
 
-impl Stage {
+impl ProcessingStage {
     pub const ALL: [Self; 5] = [Self::Empty, Self::Headers, Self::Parse, Self::Lookup, Self::Forward];
 
     pub(super) fn program(self) -> &'static str {
@@ -61,7 +61,7 @@ const HEADERS: usize = 54;
 
 /// A balancer with the programs that measure.
 pub fn load(sizes: Sizes) -> Result<Balancer, Error> {
-    Balancer::open_bench(sizes, &Stage::ALL.map(Stage::program))
+    Balancer::open_bench(sizes, &ProcessingStage::ALL.map(ProcessingStage::program))
 }
 
 /// Prepares backends' packets to the connections that there are, with FullNAT over IPv4, in an order that jumps about. Gives how
@@ -91,12 +91,12 @@ pub fn collect_replies(balancer: &Balancer) -> Result<u64, Error> {
 /// `frame` is a TCP packet over IPv4 without VLAN tag and options, at least 54 bytes; `balancer` was made by [`load`].
 pub fn run(
     balancer: &Balancer,
-    stage: Stage,
+    stage: ProcessingStage,
     frame: &[u8],
     interface: Option<u32>,
     flows: Flows,
     repeat: u32,
-) -> Result<Outcome, Error> {
+) -> Result<TestRunResult, Error> {
     let mut input = shape::StageInput::default();
     input.headers.as_mut_bytes()[..HEADERS].copy_from_slice(&frame[..HEADERS]);
     match flows {

@@ -10,7 +10,7 @@ use crate::Error;
 
 use super::config::{Protocol, Scheduler};
 use super::control::{duration, protocol};
-use super::handle::Handle;
+use super::handle::BalancerHandle;
 use super::reason::{Drop, Pass};
 use super::registry::Identity;
 use super::shape::{self, Load, State, TrafficCount, forward, socket};
@@ -57,7 +57,7 @@ impl TrafficCount {
 pub struct ServiceStatus {
     pub protocol: Protocol,
     pub address: SocketAddr,
-    /// See [`Forward::name`](super::Forward::name).
+    /// See [`ForwardingMethod::name`](super::ForwardingMethod::name).
     pub forward: &'static str,
     /// As it was configured. Not known of one that was taken over from another control plane, until it is configured.
     pub scheduler: Option<Scheduler>,
@@ -121,7 +121,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub(super) fn of(handle: &Handle) -> Result<Self, Error> {
+    pub(super) fn of(handle: &BalancerHandle) -> Result<Self, Error> {
         let (now, known) = (handle.tick()?, handle.known());
         let service = |number| Ok((number, handle.tables.services.at(number)?));
         let backend = |number| Ok((number, handle.tables.backends.at(number)?));
@@ -166,7 +166,7 @@ fn forward_name(number: u8) -> &'static str {
     }
 }
 
-impl Handle {
+impl BalancerHandle {
     /// Services and backends with their counters; one that was removed as long as it has connections.
     pub fn services(&self) -> Result<Vec<ServiceStatus>, Error> {
         let all = self.known();

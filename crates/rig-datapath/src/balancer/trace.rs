@@ -11,7 +11,7 @@ use crate::test_run::{self, Verdict};
 
 use super::config::{Protocol, Scheduler};
 use super::control::protocol;
-use super::handle::Handle;
+use super::handle::BalancerHandle;
 use super::load::load_object;
 use super::reason::{Drop, Pass};
 use super::shape::{self, RateLimit, State, WAYS, forward, socket};
@@ -112,7 +112,7 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    fn load(handle: &Handle) -> Result<Self, Error> {
+    fn load(handle: &BalancerHandle) -> Result<Self, Error> {
         let object = load_object(OBJECT, &[PROGRAM], &handle.tuning, |name, map| match name {
             "hops" | "traffic" => {
                 let refused = |source| Error::Map { map: "traces", operation: "size", source };
@@ -146,7 +146,7 @@ impl Tracer {
     }
 }
 
-impl Handle {
+impl BalancerHandle {
     /// What would happen to `frame`, an Ethernet frame that comes in by `interface` (one that has a program, see
     /// [`test_run::run`]; none for the loopback interface), now and on the calling thread's CPU: the program itself runs
     /// upon the tables as they are, and changes nothing in them. How often senders have been told of late that packets

@@ -33,7 +33,7 @@ pub enum Spreading {
     AsReceived,
     /// Where there are fewer queues than workers: the CPU that takes packets from the interface gives each flow to a
     /// worker, by its hash, over a queue in memory (a CPU map). What is not for the balancer stays where it came in. In
-    /// place of `XDP_TX`, which there is not behind such a queue, packets are redirected; see [`Back`](super::Back) for
+    /// place of `XDP_TX`, which there is not behind such a queue, packets are redirected; see [`TransmitMethod`](super::TransmitMethod) for
     /// what veth wants then.
     Queues {
         /// 1 to 128, each once.

@@ -42,7 +42,7 @@ pub struct Options {
     pub queues: u32,
     /// Length of each CPU's queue, 1 to 16,384 packets. What finds it full is dropped and counted.
     pub packets: u32,
-    /// A bucket waits for its old CPU as long as it takes. Else for [`Steer::PATIENCE`], and then its packets may overtake each
+    /// A bucket waits for its old CPU as long as it takes. Else for [`Steer::TIMEOUT`], and then its packets may overtake each
     /// other.
     pub strict: bool,
     /// Packets may come with checksums that their senders have left to a device, as from a veth interface: they are
@@ -88,7 +88,7 @@ pub struct Bucket {
 
 /// A CPU that packets are given to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Processing {
+pub struct CpuCounters {
     /// CPU time of the kernel's thread that processes them, without softirqs that interrupted it.
     pub time: Duration,
     pub packets: u64,
@@ -101,14 +101,14 @@ pub struct Processing {
 pub struct SteerReading {
     pub buckets: Vec<Bucket>,
     /// By the CPU's number.
-    pub cpus: Vec<Processing>,
+    pub cpus: Vec<CpuCounters>,
 }
 
 impl Steer {
     pub const BUCKETS: u32 = 128;
     /// Beyond these reading what was counted takes longer than moving is worth.
     pub const MOST_QUEUES: u32 = 64;
-    pub const PATIENCE: Duration = Duration::from_millis(5);
+    pub const TIMEOUT: Duration = Duration::from_millis(5);
 
     /// Whether this process may load the programs.
     ///
@@ -254,7 +254,7 @@ impl Steer {
         self.processors.first(self.processors.entries(), |processor: Processor| {
             let until = if processor.softirq > 0 { processor.softirq } else { now };
             let running = if processor.since > 0 { until.saturating_sub(processor.since) } else { 0 };
-            cpus.push(Processing {
+            cpus.push(CpuCounters {
                 time: Duration::from_nanos(processor.time + running),
                 packets: processor.packets,
                 refused: processor.refused,
@@ -272,7 +272,7 @@ impl Steer {
     ///
     /// # Errors
     /// When the kernel refuses the frame.
-    pub fn try_on(&self, frame: &[u8]) -> Result<test_run::Outcome, Error> {
+    pub fn try_on(&self, frame: &[u8]) -> Result<test_run::TestRunResult, Error> {
         test_run::run(&self.object, STEER, frame, None, 1)
     }
 }

@@ -25,13 +25,13 @@ const PREFERENCE: u32 = 2;
 
 /// Filters of one node's router: by their handle alone they are known to be its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Closing {
+pub(super) struct ClosedFilters {
     handle: u32,
     /// Interfaces that have one.
     closed: BTreeSet<u32>,
 }
 
-impl Closing {
+impl ClosedFilters {
     fn of(node: &str) -> Self {
         Self { handle: handle_of(node), closed: BTreeSet::new() }
     }
@@ -114,7 +114,7 @@ fn handle_of(node: &str) -> u32 {
 /// When one stays closed. All others are open.
 pub fn open_all(node: &str) -> Result<Vec<String>, Error> {
     libbpf_log::listen();
-    let mut closing = Closing::of(node);
+    let mut closing = ClosedFilters::of(node);
     let path = Path::new("/proc/thread-self/net/dev");
     let failed = |source: io::Error| Error::Interfaces { source };
     let text = fs::read_to_string(path).map_err(failed)?;
@@ -136,7 +136,7 @@ impl Router {
     /// From the next [`attach`](Self::attach) on containers' interfaces are closed before the programs are put on them, and
     /// stay so even if this process dies, until they are [given back](Self::give_back), or [all](open_all) of the node's are.
     pub fn close_behind(&mut self, node: &str) {
-        self.closing = Some(Closing::of(node));
+        self.closing = Some(ClosedFilters::of(node));
     }
 
     /// Gives an interface back that was closed. It must not be of the configuration any more, whose interfaces are closed again.

@@ -67,7 +67,7 @@ pub struct Analyser {
     /// VXLAN network identifier.
     pub vni: u32,
     /// How it is reached; without a way no copies are made, which is counted.
-    pub way: Option<Peer>,
+    pub peer: Option<Peer>,
 }
 
 impl Default for Config {
@@ -279,12 +279,12 @@ pub struct Rule {
     /// Where the other end is: any address, where there are none.
     pub remote: BTreeSet<IpNet>,
     pub action: Action,
-    pub also: Also,
+    pub flow_actions: FlowActions,
 }
 
 /// What else a rule has done with the flows that it decides about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Also {
+pub struct FlowActions {
     /// Each is logged once, and again when another verdict comes over it: see [`Log`](super::Log).
     pub log: bool,
     /// The analyser that gets copies of all their packets. Of several rules that let a flow through, the first names it, those of
@@ -366,7 +366,7 @@ impl Config {
         }
         let mirrors = self.lists.iter().flat_map(|(list, said)| said.rules.iter().map(move |rule| (list, rule)));
         for (list, rule) in mirrors {
-            if rule.also.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
+            if rule.flow_actions.mirror.is_some_and(|number| !self.analysers.contains_key(&number)) {
                 return wrong(format!("list {list} names an analyser that does not exist"));
             }
         }
@@ -386,7 +386,7 @@ impl Config {
             }
             for (mac, next_hop) in &vrf.macs {
                 if mac.is_multicast() {
-                    return wrong(format!("VRF {number}: {mac} is a group's, and is nobody's alone"));
+                    return wrong(format!("VRF {number}: {mac} is a group's, and no single interface's"));
                 }
                 self.check(next_hop, || format!("VRF {number}, {mac}"))?;
             }
@@ -453,11 +453,11 @@ impl Config {
                 }
                 Ok(())
             }
-            NextHop::Ecmp(ways) => {
-                if ways.is_empty() || ways.len() > MOST_WAYS {
-                    return wrong(format!("{} ways: choose from 1 to {MOST_WAYS}", ways.len()));
+            NextHop::Ecmp(next_hops) => {
+                if next_hops.is_empty() || next_hops.len() > MOST_WAYS {
+                    return wrong(format!("{} ways: choose from 1 to {MOST_WAYS}", next_hops.len()));
                 }
-                ways.iter().try_for_each(|way| match way {
+                next_hops.iter().try_for_each(|way| match way {
                     NextHop::Interface(_) | NextHop::Tunnel(_) => self.check(way, of),
                     _ => wrong("ways lead to interfaces and through tunnels".to_owned()),
                 })

@@ -16,21 +16,21 @@ use zerocopy::{Immutable, IntoBytes};
 use crate::Error;
 use crate::maps::Map;
 
-use super::closed::Closing;
+use super::closed::ClosedFilters;
 use super::config::{
     Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
 };
 use super::keep::Links;
 use super::load::{self, OBJECT, Tables};
 use super::numbers::Numbers;
-use super::rules::Compiled;
+use super::rules::CompiledRules;
 use super::shape::{
     self, ANY_MAC, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route,
     SERVES_DHCP, kind, v4,
 };
 use super::sizes::Sizes;
-use super::spans::{Span, Spans};
-use super::status::Taken;
+use super::spans::{ElementRange, Spans};
+use super::status::ForwardingCounters;
 
 /// A vRouter: its programs, its tables, and what they have been told.
 pub struct Router {
@@ -38,7 +38,7 @@ pub struct Router {
     pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) control: Control,
-    pub(super) known: Contents,
+    pub(super) known: MapContents,
     /// What was applied last, whole.
     applied: Config,
     pub(super) left: MovedCounts,
@@ -50,7 +50,7 @@ pub struct Router {
     /// Where these are kept.
     pub(super) links: Option<Links>,
     /// What closes interfaces for when there is no router.
-    pub(super) closing: Option<Closing>,
+    pub(super) closing: Option<ClosedFilters>,
 }
 
 impl fmt::Debug for Router {
@@ -63,14 +63,14 @@ impl fmt::Debug for Router {
 #[derive(Debug, Default)]
 pub(super) struct MovedCounts {
     /// By the VRFs where they were.
-    pub(super) gone: BTreeMap<u32, Taken>,
+    pub(super) gone: BTreeMap<u32, ForwardingCounters>,
     /// By the interfaces' numbers.
-    pub(super) before: BTreeMap<u32, Taken>,
+    pub(super) before: BTreeMap<u32, ForwardingCounters>,
 }
 
 /// What the eBPF maps contain.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Contents {
+pub(super) struct MapContents {
     pub(super) vrfs: BTreeMap<u32, Arc<Table>>,
     pub(super) labels: BTreeMap<u32, u32>,
     pub(super) vnis: BTreeMap<u32, u32>,
@@ -97,15 +97,15 @@ pub(super) struct Table {
 
 /// A next hop in a table: itself, or the ways that it leads to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Hop {
+pub(super) enum NextHopKey {
     Itself(Vec<u8>),
     Several(Vec<(u32, u32)>),
-    All(Members),
+    All(FloodMembers),
 }
 
 /// Members that get frames to all: those of this node, of which there are `here`, come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Members {
+pub(super) struct FloodMembers {
     pub(super) ways: Vec<(u32, u32)>,
     pub(super) here: u32,
     pub(super) unknown_unicast: bool,
@@ -114,16 +114,16 @@ pub(super) struct Members {
 /// Which numbers stand for what.
 #[derive(Debug)]
 pub(super) struct Allocations {
-    pub(super) hops: Numbers<Hop>,
+    pub(super) hops: Numbers<NextHopKey>,
     ways: Numbers<Vec<(u32, u32)>>,
-    floods: Numbers<Members>,
+    floods: Numbers<FloodMembers>,
     /// By the number that the configuration has for a list and what it says.
     lists: BTreeMap<u32, ListPlacement>,
     list_numbers: Spans,
     cuts: Spans,
     bounds: Spans,
     rows: Spans,
-    alsos: Spans,
+    flow_actions: Spans,
 }
 
 /// A list in the tables.
@@ -132,11 +132,11 @@ struct ListPlacement {
     list: super::config::List,
     /// The epoch that it came with.
     since: u32,
-    number: Span,
-    cuts: Span,
-    bounds: Span,
-    rows: Span,
-    alsos: Span,
+    number: ElementRange,
+    cuts: ElementRange,
+    bounds: ElementRange,
+    rows: ElementRange,
+    flow_actions: ElementRange,
 }
 
 impl Router {
@@ -160,14 +160,14 @@ impl Router {
             cuts: Spans::new("ranges of addresses", sizes.cuts),
             bounds: Spans::new("ranges of ports", sizes.bounds),
             rows: Spans::new("rows of rules", sizes.rows),
-            alsos: Spans::new("rules that log", sizes.alsos),
+            flow_actions: Spans::new("rules that log", sizes.alsos),
         };
         let mut router = Self {
             object: Arc::new(object),
             tables: Arc::new(tables),
             sizes,
             control: Control { epoch: 1, ..Control::default() },
-            known: Contents::default(),
+            known: MapContents::default(),
             applied: Config::default(),
             left: MovedCounts::default(),
             numbers,
@@ -279,7 +279,7 @@ impl Router {
     }
 
     /// Puts down what has taken packets of interfaces that have left their VRF.
-    fn leave(&mut self, before: &Contents) -> Result<(), Error> {
+    fn leave(&mut self, before: &MapContents) -> Result<(), Error> {
         for (number, was) in &before.interfaces {
             if self.known.interfaces.get(number).is_some_and(|is| is.vrf == was.vrf) {
                 continue;
@@ -305,7 +305,7 @@ impl Router {
             if self.numbers.lists.get(number).is_some_and(|placed| placed.list == *list) {
                 continue;
             }
-            let compiled = Compiled::new(list);
+            let compiled = CompiledRules::new(list);
             let since = self.control.epoch.checked_add(1).unwrap_or(1);
             let written = self.numbers.take(list, since, &compiled).and_then(|placed| {
                 self.write_list(*number, &placed, &compiled)?;
@@ -322,7 +322,7 @@ impl Router {
         Ok(new)
     }
 
-    fn write_list(&self, number: u32, placed: &ListPlacement, compiled: &Compiled) -> Result<(), Error> {
+    fn write_list(&self, number: u32, placed: &ListPlacement, compiled: &CompiledRules) -> Result<(), Error> {
         let base = placed.rows.first;
         self.tables.rows.set_range(base, &compiled.rows)?;
         let cuts: Vec<shape::Cut> = compiled
@@ -334,7 +334,7 @@ impl Router {
         let bounds: Vec<shape::Bound> =
             compiled.bounds.iter().map(|(from, row)| shape::Bound { from: *from, row: base + row }).collect();
         self.tables.bounds.set_range(placed.bounds.first, &bounds)?;
-        self.tables.alsos.set_range(placed.alsos.first, &compiled.alsos)?;
+        self.tables.alsos.set_range(placed.flow_actions.first, &compiled.flow_actions)?;
         let list = shape::List {
             cuts_first: placed.cuts.first,
             cuts_count: placed.cuts.count,
@@ -342,8 +342,8 @@ impl Router {
             bounds_count: placed.bounds.count,
             allow_row: base + compiled.allowing,
             allow_otherwise: compiled.otherwise.into(),
-            also_first: placed.alsos.first,
-            also_count: placed.alsos.count,
+            also_first: placed.flow_actions.first,
+            also_count: placed.flow_actions.count,
             number,
             since: placed.since,
         };
@@ -356,8 +356,8 @@ impl Router {
         config: &Config,
         lists: &BTreeMap<u32, u32>,
         unchanged: &BTreeSet<u32>,
-    ) -> Result<Contents, Error> {
-        let mut known = Contents::default();
+    ) -> Result<MapContents, Error> {
+        let mut known = MapContents::default();
         for (number, interface) in &config.interfaces {
             let next_hop = self.route(config, &NextHop::Interface(*number))?.next_hop;
             known.interfaces.insert(*number, describe(interface, next_hop, lists, config.most_flows));
@@ -468,7 +468,7 @@ impl Router {
             }
             NextHop::Ecmp(all) => return self.several(config, all),
         }
-        let (number, is_new) = self.numbers.hops.want(&Hop::Itself(hop.as_bytes().to_vec()))?;
+        let (number, is_new) = self.numbers.hops.want(&NextHopKey::Itself(hop.as_bytes().to_vec()))?;
         if is_new {
             self.tables.next_hops.set(&number, &hop)?;
         }
@@ -481,14 +481,14 @@ impl Router {
         let routes = all.map(|member| self.route(config, &member)).collect::<Result<Vec<_>, _>>()?;
         let (here, count) = (flood.members.len() as u32, routes.len() as u16);
         let ways = routes.iter().map(|route| (route.next_hop, route.label)).collect();
-        let members = Members { ways, here, unknown_unicast: flood.unknown_unicast };
+        let members = FloodMembers { ways, here, unknown_unicast: flood.unknown_unicast };
         let (place, is_new) = self.numbers.floods.want(&members)?;
         if is_new {
             let mut value = [Route::default(); MAX_MEMBERS];
             value.iter_mut().zip(&routes).for_each(|(to, from)| *to = *from);
             self.tables.members.set(&place, &value)?;
         }
-        let (number, is_new) = self.numbers.hops.want(&Hop::All(members))?;
+        let (number, is_new) = self.numbers.hops.want(&NextHopKey::All(members))?;
         if is_new {
             let unknown = u32::from(flood.unknown_unicast);
             let hop = shape::NextHop { kind: kind::TO_ALL, mtu: count, number: place, ..shape::NextHop::default() };
@@ -507,7 +507,7 @@ impl Router {
             self.tables.ways.set(&place, &value)?;
         }
         let count = ways.len() as u16;
-        let (number, is_new) = self.numbers.hops.want(&Hop::Several(ways))?;
+        let (number, is_new) = self.numbers.hops.want(&NextHopKey::Several(ways))?;
         if is_new {
             let hop = shape::NextHop { kind: kind::TO_ONE, mtu: count, number: place, ..shape::NextHop::default() };
             self.tables.next_hops.set(&number, &hop)?;
@@ -517,22 +517,27 @@ impl Router {
 }
 
 impl Allocations {
-    fn take(&mut self, list: &super::config::List, since: u32, compiled: &Compiled) -> Result<ListPlacement, Error> {
+    fn take(
+        &mut self,
+        list: &super::config::List,
+        since: u32,
+        compiled: &CompiledRules,
+    ) -> Result<ListPlacement, Error> {
         let mut placed = ListPlacement {
             list: list.clone(),
             since,
-            number: Span::default(),
-            cuts: Span::default(),
-            bounds: Span::default(),
-            rows: Span::default(),
-            alsos: Span::default(),
+            number: ElementRange::default(),
+            cuts: ElementRange::default(),
+            bounds: ElementRange::default(),
+            rows: ElementRange::default(),
+            flow_actions: ElementRange::default(),
         };
         let taken = (|| {
             placed.number = self.list_numbers.take(1)?;
             placed.cuts = self.cuts.take(compiled.cuts.len() as u32)?;
             placed.bounds = self.bounds.take(compiled.bounds.len() as u32)?;
             placed.rows = self.rows.take(compiled.rows.len() as u32)?;
-            placed.alsos = self.alsos.take(compiled.alsos.len() as u32)?;
+            placed.flow_actions = self.flow_actions.take(compiled.flow_actions.len() as u32)?;
             Ok(())
         })();
         if let Err(error) = taken {
@@ -547,7 +552,7 @@ impl Allocations {
         self.cuts.give(placed.cuts);
         self.bounds.give(placed.bounds);
         self.rows.give(placed.rows);
-        self.alsos.give(placed.alsos);
+        self.flow_actions.give(placed.flow_actions);
     }
 }
 
@@ -605,7 +610,7 @@ fn with_macs(
 
 /// An analyser as the table has it; one without a way is none.
 fn described(analyser: &Analyser) -> shape::Analyser {
-    let Some(peer) = &analyser.way else { return shape::Analyser::default() };
+    let Some(peer) = &analyser.peer else { return shape::Analyser::default() };
     let next_hop = shape::NextHop {
         mtu: peer.mtu.min(LARGEST),
         ifindex: peer.interface,

@@ -72,7 +72,7 @@ impl Tables {
             interface_of: map("interface_of", number)?,
             interfaces: map("interfaces", size_of::<shape::Interface>())?,
             next_hops: map("next_hops", size_of::<shape::NextHop>())?,
-            ways: map("ways", size_of::<shape::Ways>())?,
+            ways: map("ways", size_of::<shape::EcmpRoutes>())?,
             members: map("members", size_of::<shape::Members>())?,
             hosts: map("hosts", size_of::<shape::Route>())?,
             prefixes: map("prefixes", size_of::<shape::Route>())?,

@@ -31,16 +31,16 @@ mod trial;
 
 pub use closed::open_all;
 pub use config::{
-    Action, Also, Analyser, Config, Encapsulation, FIRST_LABEL, Flood, Interface, LAST_ANALYSER, LAST_LABEL, LAST_VNI,
-    LAST_VRF, List, MOST_LISTS, MOST_MEMBERS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule, Service,
-    Tunnel, Underlay, Vni, Vrf,
+    Action, Analyser, Config, Encapsulation, FIRST_LABEL, Flood, FlowActions, Interface, LAST_ANALYSER, LAST_LABEL,
+    LAST_VNI, LAST_VRF, List, MOST_LISTS, MOST_MEMBERS, MOST_RULES, MOST_WAYS, NextHop, Peer, Policy, ROUTER_MAC, Rule,
+    Service, Tunnel, Underlay, Vni, Vrf,
 };
 pub use control::Router;
 pub use log::{Log, LogCounts, LogRecord};
 pub use reason::Reason;
 pub use sizes::Sizes;
-pub use status::{CopyCount, DroppedPacket, Flow, MirrorCount, Source, Taken, Traffic};
+pub use status::{CopyCount, DroppedPacket, Flow, ForwardingCounters, MirrorCount, Source, Traffic};
 pub use sweep::{Sweeper, Timeouts};
-pub use tables::{Leads, Way};
+pub use tables::{LabeledNextHop, NextHopTarget};
 pub use trace::Decision;
-pub use trial::{Outcome, Side, Verdict};
+pub use trial::{Side, TestRunResult, Verdict};

@@ -16,14 +16,14 @@ reasons! {
         Push = 17, "push", "a packet that had no room for an outer header, or that a tunnel device of its container has wrapped already", "give the containers routes in place of a tunnel of their own kernel; where they have none, report it: this should not happen";
         TtlExceeded = 18, "ttl_exceeded", "the packet's time to live has run out, and its sender was not told, or not once more", "look for a routing loop";
         InvalidNh = 19, "invalid_nh", "a next hop that cannot take such a packet", "see the route: `rt --dump`, `nh --get`";
-        InvalidLabel = 20, "invalid_label", "an MPLS label that nobody has", "check that both routers agree: `mpls --dump`";
+        InvalidLabel = 20, "invalid_label", "an unknown MPLS label", "check that both routers agree: `mpls --dump`";
         InvalidProtocol = 21, "invalid_protocol", "neither IPv4 nor IPv6 nor ARP", "nothing, or find out who sends them";
         Clone = 27, "clone", "a copy of a frame to all that could not be made", "less load, or a longer net.core.netdev_max_backlog";
         InvalidPacket = 31, "invalid_packet", "an impossible header or length, or a VLAN tag", "find out who sends them";
         InvalidVnid = 35, "invalid_vnid", "a VXLAN network identifier that no network has", "check that both routers agree: `vxlan --dump`";
         Fragments = 36, "fragments", "a fragment whose first one has not come, or of a tunnel's packet", "raise the underlay's MTU, or lower the containers'";
         InvalidSource = 37, "invalid_source", "from an address that is not behind the interface it came by", "give the interface the address, or find out who forges it";
-        L2NoRoute = 38, "l2_no_route", "a frame for a MAC address that nobody has, or to all of a network where nobody gets it", "nothing; see `broadcast` of the network";
+        L2NoRoute = 38, "l2_no_route", "a frame for an unknown MAC address, or to all of a network where no container gets it", "nothing; see `broadcast` of the network";
         NewFlows = 42, "new_flows", "a new flow of an interface that has as many as it may have", "raise its limit, or see who begins so many";
         NoRoute = 64, "no_route", "no route to the destination", "add a route, or let the networks talk";
         TooBig = 65, "too_big", "larger than the tunnel takes, and the sender was not told: it goes to many, or cannot be cut into pieces, there is no gateway to tell it, or it was told 1,000 times in a second", "lower the containers' MTU";

@@ -12,7 +12,7 @@ use super::control::Router;
 use super::load::BENCH_OBJECT;
 use super::shape;
 use super::sizes::Sizes;
-use super::trial::{Outcome, Side, Verdict};
+use super::trial::{Side, TestRunResult, Verdict};
 
 /// The program that restores a packet before it calls the measured one; and one that only makes room in front of it and takes it away.
 const REPLAY: &str = "replay";
@@ -66,7 +66,7 @@ pub fn cost(
         replayed.set(&0_u32, &whom)?;
         router.run(by, frame, interface, repeat)
     };
-    let nanoseconds = |outcome: &Outcome| outcome.each.as_nanos() as f64;
+    let nanoseconds = |outcome: &TestRunResult| outcome.each.as_nanos() as f64;
     let nothing = nanoseconds(&run(REPLAY, NOTHING, 0)?);
     let room = nanoseconds(&run(REPLAY_ROOM, NOTHING, replay.grows)?);
     let through = run(REPLAY, side.program(), replay.grows)?;

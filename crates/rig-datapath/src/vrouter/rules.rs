@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::config::{Action, Also, List, Rule};
+use super::config::{Action, FlowActions, List, Rule};
 use super::shape::{ALSO_LOG, ANALYSER_SHIFT, RULE_WORDS, Row, mapped_length};
 
 /// A list, with rows by their places in `rows`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Compiled {
+pub(super) struct CompiledRules {
     /// First addresses of ranges in which the same rules match, with the row of these.
     pub(super) cuts: Vec<(u128, u32)>,
     /// As `cuts`: protocol << 16 | destination port.
@@ -20,17 +20,17 @@ pub(super) struct Compiled {
     pub(super) allowing: u32,
     pub(super) otherwise: bool,
     /// What else is done, rule by rule; none, where no rule has more done.
-    pub(super) alsos: Vec<u32>,
+    pub(super) flow_actions: Vec<u32>,
 }
 
 /// Rows, each once.
 #[derive(Default)]
-struct Rows {
+struct UniqueRows {
     all: Vec<Row>,
     places: HashMap<Row, u32>,
 }
 
-impl Rows {
+impl UniqueRows {
     fn place(&mut self, row: Row) -> u32 {
         *self.places.entry(row).or_insert_with(|| {
             self.all.push(row);
@@ -91,13 +91,13 @@ fn ranges(prefix: &IpNet) -> impl Iterator<Item = (u128, Option<u128>)> {
     all.into_iter().flatten().filter(|(first, behind)| Some(*first) != *behind)
 }
 
-fn also(Also { log, mirror }: &Also) -> u32 {
+fn flow_actions(FlowActions { log, mirror }: &FlowActions) -> u32 {
     u32::from(mirror.unwrap_or(0)) << ANALYSER_SHIFT | if *log { ALSO_LOG } else { 0 }
 }
 
-impl Compiled {
+impl CompiledRules {
     pub(super) fn new(list: &List) -> Self {
-        let mut rows = Rows::default();
+        let mut rows = UniqueRows::default();
         let rules = list.rules.iter().enumerate();
         let addresses = rules.clone().flat_map(|(rule, Rule { remote, .. })| {
             let any = remote.is_empty().then_some((rule, 0, None));
@@ -122,11 +122,11 @@ impl Compiled {
             set(&mut allowing, rule, of.action == Action::Allow);
         }
         let allowing = rows.place(allowing);
-        let mut alsos: Vec<u32> = list.rules.iter().map(|rule| also(&rule.also)).collect();
-        if alsos.iter().all(|also| *also == 0) {
-            alsos.clear();
+        let mut flow_actions: Vec<u32> = list.rules.iter().map(|rule| flow_actions(&rule.flow_actions)).collect();
+        if flow_actions.iter().all(|flow_actions| *flow_actions == 0) {
+            flow_actions.clear();
         }
-        Self { cuts, bounds, rows: rows.all, allowing, otherwise: list.otherwise == Action::Allow, alsos }
+        Self { cuts, bounds, rows: rows.all, allowing, otherwise: list.otherwise == Action::Allow, flow_actions }
     }
 
     /// What the program finds.
@@ -184,7 +184,7 @@ mod tests {
             ports,
             remote,
             action: if allow { Action::Allow } else { Action::Deny },
-            also: Also::default(),
+            flow_actions: FlowActions::default(),
         })
     }
 
@@ -205,7 +205,7 @@ mod tests {
             packets in prop::collection::vec((address(), prop_oneof![Just(0_u8), Just(6), Just(17), Just(255), any::<u8>()], prop_oneof![0_u16..45, any::<u16>()]), 50),
         ) {
             let list = List { rules, otherwise: if otherwise { Action::Allow } else { Action::Deny } };
-            let compiled = Compiled::new(&list);
+            let compiled = CompiledRules::new(&list);
             for (remote, protocol, port) in packets {
                 prop_assert_eq!(compiled.allows(remote, protocol, port), allows(&list, remote, protocol, port));
             }

@@ -266,7 +266,7 @@ plain! {
 
 /// Rules that match, the first in the lowest bit of the first word.
 pub(crate) type Row = [u64; RULE_WORDS];
-pub(crate) type Ways = [Route; MAX_WAYS];
+pub(crate) type EcmpRoutes = [Route; MAX_WAYS];
 pub(crate) type Members = [Route; MAX_MEMBERS];
 
 /// An IPv4 address as it stands in a packet.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::config::{Config, NextHop, Tunnel, flood_tunnel};
-use super::rules::Compiled;
+use super::rules::CompiledRules;
 use crate::Error;
 
 /// Elements of the vRouter's tables, which are made when it is loaded.
@@ -75,7 +75,7 @@ impl Sizes {
         let is_host = |prefix: &&ipnet::IpNet| prefix.prefix_len() == prefix.max_prefix_len();
         let hosts: usize = vrfs().map(|vrf| vrf.routes.keys().filter(is_host).count()).sum();
         let routes: usize = vrfs().map(|vrf| vrf.routes.len()).sum();
-        let mut hops = Hops::default();
+        let mut hops = NextHopSet::default();
         vrfs().flat_map(|vrf| vrf.routes.values().chain(vrf.macs.values())).for_each(|hop| hops.add(hop));
         config.labels.values().for_each(|hop| hops.add(hop));
         let floods: Vec<_> = vrfs().filter_map(|vrf| vrf.flood.as_ref()).collect();
@@ -87,8 +87,8 @@ impl Sizes {
         }
         // One next hop for each interface, table and network with frames to all, however many routes use it; one for the gateway, and number 0.
         let others = config.interfaces.len() + config.vrfs.len() + floods.len() + 2;
-        let lists: Vec<Compiled> = config.lists.values().map(Compiled::new).collect();
-        let all = |count: fn(&Compiled) -> usize| lists.iter().map(count).sum();
+        let lists: Vec<CompiledRules> = config.lists.values().map(CompiledRules::new).collect();
+        let all = |count: fn(&CompiledRules) -> usize| lists.iter().map(count).sum();
         Self {
             interfaces: room(least.interfaces, config.interfaces.keys().max().map_or(0, |most| *most as usize)),
             next_hops: room(least.next_hops, hops.single.len() + hops.several.len() + others),
@@ -103,7 +103,7 @@ impl Sizes {
             cuts: room(least.cuts, all(|list| list.cuts.len())),
             bounds: room(least.bounds, all(|list| list.bounds.len())),
             rows: room(least.rows, all(|list| list.rows.len())),
-            alsos: room(least.alsos, all(|list| list.alsos.len())),
+            alsos: room(least.alsos, all(|list| list.flow_actions.len())),
             fat: room(least.fat, config.interfaces.values().map(|interface| interface.fat.len()).sum()),
             flows: least.flows,
         }
@@ -140,12 +140,12 @@ impl Sizes {
 
 /// Next hops as the table has them: labels are the routes'.
 #[derive(Default)]
-struct Hops<'a> {
+struct NextHopSet<'a> {
     single: BTreeSet<Tunnel>,
     several: BTreeSet<&'a [NextHop]>,
 }
 
-impl<'a> Hops<'a> {
+impl<'a> NextHopSet<'a> {
     fn add(&mut self, hop: &'a NextHop) {
         match hop {
             NextHop::Tunnel(tunnel) => {

@@ -6,7 +6,7 @@ use crate::Error;
 
 /// Some consecutive elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Span {
+pub(super) struct ElementRange {
     pub(super) first: u32,
     pub(super) count: u32,
 }
@@ -27,7 +27,7 @@ impl Spans {
     }
 
     /// The first gap that is large enough.
-    pub(super) fn take(&mut self, count: u32) -> Result<Span, Error> {
+    pub(super) fn take(&mut self, count: u32) -> Result<ElementRange, Error> {
         let mut first = 0;
         for (&taken, &length) in &self.taken {
             if taken - first >= count {
@@ -42,10 +42,10 @@ impl Spans {
         if count > 0 {
             self.taken.insert(first, count);
         }
-        Ok(Span { first, count })
+        Ok(ElementRange { first, count })
     }
 
-    pub(super) fn give(&mut self, span: Span) {
+    pub(super) fn give(&mut self, span: ElementRange) {
         if span.count > 0 {
             self.taken.remove(&span.first);
         }

@@ -28,7 +28,7 @@ pub struct Traffic {
     pub out_bytes: u64,
     /// Dropped, for any reason.
     pub drops: u64,
-    pub taken: Taken,
+    pub taken: ForwardingCounters,
     /// Of `in_packets`, those from another MAC address than the one that was known: see [`Source`].
     pub foreign: u64,
 }
@@ -46,7 +46,7 @@ pub struct Source {
 /// What has taken packets from containers, and those that came by tunnels: an interface's are those that it has sent, and those
 /// that came to it by tunnels. A packet of a known flow is taken by what its flow remembers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct ForwardingCounters {
     /// The gateway.
     pub receives: u64,
     /// Containers here: routed, and bridged.
@@ -62,7 +62,7 @@ pub struct Taken {
     pub vxlan: u64,
 }
 
-impl Taken {
+impl ForwardingCounters {
     /// The sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -89,7 +89,7 @@ impl Taken {
     }
 }
 
-impl From<[u64; HOPS]> for Taken {
+impl From<[u64; HOPS]> for ForwardingCounters {
     /// In the order of `enum hop` of bpf/vrouter/shape.h.
     fn from(hops: [u64; HOPS]) -> Self {
         let [receives, encaps, l2_encaps, translates, ecmps, mpls_over_udp, mpls_over_gre, vxlan] = hops;
@@ -210,8 +210,9 @@ impl Router {
 
     /// How many packets of each VRF took which path, by its number: of its present interfaces, for which `of` gives the counts, and of
     /// former ones.
-    pub fn taken(&self, of: impl Fn(u32) -> Taken) -> BTreeMap<u32, Taken> {
-        let mut all: BTreeMap<u32, Taken> = self.known.vrfs.keys().map(|vrf| (*vrf, Taken::default())).collect();
+    pub fn taken(&self, of: impl Fn(u32) -> ForwardingCounters) -> BTreeMap<u32, ForwardingCounters> {
+        let mut all: BTreeMap<u32, ForwardingCounters> =
+            self.known.vrfs.keys().map(|vrf| (*vrf, ForwardingCounters::default())).collect();
         for (vrf, taken) in &mut all {
             *taken = self.left.gone.get(vrf).copied().unwrap_or_default();
         }

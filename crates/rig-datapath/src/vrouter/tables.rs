@@ -9,20 +9,20 @@ use rig_wire::ethernet::Mac;
 use zerocopy::FromBytes;
 
 use super::config::Encapsulation;
-use super::control::{Hop, Router, Table};
+use super::control::{NextHopKey, Router, Table};
 use super::shape::{self, kind};
 use super::sizes::Sizes;
 
 /// A next hop, and the label that goes with it; none of both are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Way {
+pub struct LabeledNextHop {
     pub next_hop: u32,
     pub label: u32,
 }
 
 /// Where packets of a next hop go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Leads {
+pub enum NextHopTarget {
     /// To an interface, by its number.
     Interface(u32),
     Tunnel {
@@ -41,17 +41,17 @@ pub enum Leads {
     Gateway,
     Vrf(u32),
     /// One of several, each flow always the same.
-    Ecmp(Vec<Way>),
+    Ecmp(Vec<LabeledNextHop>),
     /// All members of a network.
     Flood {
         /// Interfaces of this node first.
-        ways: Vec<Way>,
+        next_hops: Vec<LabeledNextHop>,
         /// Whether frames to unknown addresses go there, too.
         unknown_unicast: bool,
     },
 }
 
-impl From<shape::Route> for Way {
+impl From<shape::Route> for LabeledNextHop {
     fn from(route: shape::Route) -> Self {
         Self { next_hop: route.next_hop, label: route.label }
     }
@@ -64,19 +64,21 @@ impl Router {
     }
 
     /// Next hops by their numbers; 0, which leads nowhere, is not among them.
-    pub fn next_hops(&self) -> Vec<(u32, Leads)> {
-        let mut all: Vec<(u32, Leads)> =
-            self.numbers.hops.iter().filter_map(|(hop, number)| Some((number, leads(hop)?))).collect();
+    pub fn next_hops(&self) -> Vec<(u32, NextHopTarget)> {
+        let mut all: Vec<(u32, NextHopTarget)> =
+            self.numbers.hops.iter().filter_map(|(hop, number)| Some((number, target(hop)?))).collect();
         all.sort_by_key(|(number, _)| *number);
         all
     }
 
     /// Routes, each with the number of its VRF.
-    pub fn routes(&self) -> Vec<(u32, IpNet, Way)> {
+    pub fn routes(&self) -> Vec<(u32, IpNet, LabeledNextHop)> {
         let mut all = Vec::new();
         for (vrf, table) in &self.known.vrfs {
-            all.extend(table.hosts.iter().map(|(host, route)| (*vrf, IpNet::from(*host), Way::from(*route))));
-            all.extend(table.prefixes.iter().map(|(prefix, route)| (*vrf, *prefix, Way::from(*route))));
+            all.extend(
+                table.hosts.iter().map(|(host, route)| (*vrf, IpNet::from(*host), LabeledNextHop::from(*route))),
+            );
+            all.extend(table.prefixes.iter().map(|(prefix, route)| (*vrf, *prefix, LabeledNextHop::from(*route))));
         }
         all.sort_by_key(|(vrf, prefix, _)| (*vrf, *prefix));
         all
@@ -89,9 +91,9 @@ impl Router {
     }
 
     /// MAC addresses, each with the number of its VRF.
-    pub fn macs(&self) -> Vec<(u32, Mac, Way)> {
+    pub fn macs(&self) -> Vec<(u32, Mac, LabeledNextHop)> {
         let of = |(vrf, table): (&u32, &Arc<Table>)| -> Vec<_> {
-            table.macs.iter().map(|(mac, route)| (*vrf, *mac, Way::from(*route))).collect()
+            table.macs.iter().map(|(mac, route)| (*vrf, *mac, LabeledNextHop::from(*route))).collect()
         };
         self.known.vrfs.iter().flat_map(of).collect()
     }
@@ -112,23 +114,27 @@ impl Router {
     }
 }
 
-fn leads(hop: &Hop) -> Option<Leads> {
-    let all =
-        |ways: &[(u32, u32)]| ways.iter().map(|(next_hop, label)| Way { next_hop: *next_hop, label: *label }).collect();
+fn target(hop: &NextHopKey) -> Option<NextHopTarget> {
+    let all = |ways: &[(u32, u32)]| {
+        ways.iter().map(|(next_hop, label)| LabeledNextHop { next_hop: *next_hop, label: *label }).collect()
+    };
     let bytes = match hop {
-        Hop::Itself(bytes) => bytes,
-        Hop::Several(ways) => return Some(Leads::Ecmp(all(ways))),
-        Hop::All(members) => {
-            return Some(Leads::Flood { ways: all(&members.ways), unknown_unicast: members.unknown_unicast });
+        NextHopKey::Itself(bytes) => bytes,
+        NextHopKey::Several(ways) => return Some(NextHopTarget::Ecmp(all(ways))),
+        NextHopKey::All(members) => {
+            return Some(NextHopTarget::Flood {
+                next_hops: all(&members.ways),
+                unknown_unicast: members.unknown_unicast,
+            });
         }
     };
     let hop = shape::NextHop::read_from_bytes(bytes).ok()?;
     let v4 = |address: u32| Ipv4Addr::from(address.to_ne_bytes());
     Some(match hop.kind {
-        kind::TO_INTERFACE => Leads::Interface(hop.number),
-        kind::TO_GATEWAY => Leads::Gateway,
-        kind::TO_VRF => Leads::Vrf(hop.number),
-        kind::TO_TUNNEL => Leads::Tunnel {
+        kind::TO_INTERFACE => NextHopTarget::Interface(hop.number),
+        kind::TO_GATEWAY => NextHopTarget::Gateway,
+        kind::TO_VRF => NextHopTarget::Vrf(hop.number),
+        kind::TO_TUNNEL => NextHopTarget::Tunnel {
             encapsulation: Encapsulation::ALL.into_iter().find(|one| *one as u8 == hop.encapsulation)?,
             source: v4(hop.source),
             destination: v4(hop.destination),

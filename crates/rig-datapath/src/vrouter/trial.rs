@@ -51,7 +51,7 @@ impl From<u32> for Verdict {
 
 /// What came of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TestRunResult {
     pub verdict: Verdict,
     /// The whole frame, as the last repetition left it.
     pub frame: Vec<u8>,
@@ -76,7 +76,7 @@ impl Router {
     ///
     /// # Errors
     /// When there is no such interface.
-    pub fn test_run(&self, side: Side, frame: &[u8], interface: u32) -> Result<Outcome, Error> {
+    pub fn test_run(&self, side: Side, frame: &[u8], interface: u32) -> Result<TestRunResult, Error> {
         self.run(side.program(), frame, interface, 1)
     }
 
@@ -85,7 +85,7 @@ impl Router {
     ///
     /// # Errors
     /// When there is no such interface.
-    pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<Outcome, Error> {
+    pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<TestRunResult, Error> {
         run(&self.object, FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
     }
 
@@ -94,7 +94,7 @@ impl Router {
     ///
     /// # Errors
     /// When there is no such interface.
-    pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<Outcome, Error> {
+    pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<TestRunResult, Error> {
         let mark = PIECE | u32::from(place) << 16 | u32::from(eights);
         run(&self.object, FROM_CONTAINER, frame, (interface, mark), 1)
     }
@@ -106,7 +106,7 @@ impl Router {
         frame: &[u8],
         interface: u32,
         repeat: u32,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<TestRunResult, Error> {
         run(&self.object, program, frame, (interface, 0), repeat)
     }
 }
@@ -118,7 +118,7 @@ pub(super) fn run(
     frame: &[u8],
     (interface, mark): (u32, u32),
     repeat: u32,
-) -> Result<Outcome, Error> {
+) -> Result<TestRunResult, Error> {
     let mut out = vec![0; frame.len() + GROWTH];
     let mut context = [0_u8; CONTEXT];
     context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());
@@ -131,7 +131,7 @@ pub(super) fn run(
         ..ProgramInput::default()
     };
     let output = all_repetitions(object, program, input)?;
-    Ok(Outcome {
+    Ok(TestRunResult {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
         each: output.duration,

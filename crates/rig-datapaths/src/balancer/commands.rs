@@ -4,13 +4,13 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail};
-use netrig_lb::message::{BackendOptions, Edit, Reply, Request, ServiceKey, ServiceOptions, Status};
+use netrig_lb::message::{BackendOptions, Reply, Request, RuleChange, ServiceKey, ServiceOptions, Status};
 use rig_testbed::datapath::{Command, Mistake, ServiceProcess, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Balancer, status};
-use crate::arguments::{Nothing, Weight, Which, is_meant, read};
+use crate::arguments::{NoArguments, NumberOrAddress, Weight, is_meant, read};
 
 pub(super) const ALL: &[Command] = &[
     Command {
@@ -26,15 +26,15 @@ pub(super) const ALL: &[Command] = &[
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SetScheduler {
-    service: Option<Which>,
+    service: Option<NumberOrAddress>,
     scheduler: String,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Flush {
-    service: Option<Which>,
-    backend: Option<Which>,
+    service: Option<NumberOrAddress>,
+    backend: Option<NumberOrAddress>,
 }
 
 /// What is wrong with arguments whatever services and backends there are.
@@ -43,7 +43,7 @@ pub(super) fn check(name: &str, arguments: &Settings) -> Result<(), Mistake> {
         "weight" => read_settings::<Weight>(arguments).map(drop),
         "scheduler" => read_settings::<SetScheduler>(arguments).map(drop),
         "flush" => read_settings::<Flush>(arguments).map(drop),
-        "counters" | "status" => read_settings::<Nothing>(arguments).map(drop),
+        "counters" | "status" => read_settings::<NoArguments>(arguments).map(drop),
         // That there is none is told where it is to be executed.
         _ => Ok(()),
     }
@@ -56,7 +56,7 @@ pub(super) fn execute(process: &mut ServiceProcess, name: &str, arguments: &Valu
             let meant = meant(&status(process)?, service.as_ref(), Some(&backend))?;
             let options = BackendOptions { weight: Some(weight), ..BackendOptions::default() };
             let edit = |(service, backend): &(ServiceKey, Option<SocketAddr>)| {
-                backend.map(|backend| Edit::EditBackend { service: *service, backend, options: options.clone() })
+                backend.map(|backend| RuleChange::EditBackend { service: *service, backend, options: options.clone() })
             };
             edited(process, meant.iter().filter_map(edit).collect())
         }
@@ -64,8 +64,10 @@ pub(super) fn execute(process: &mut ServiceProcess, name: &str, arguments: &Valu
             let SetScheduler { service, scheduler } = read(arguments)?;
             let meant = meant(&status(process)?, service.as_ref(), None)?;
             let options = ServiceOptions { scheduler: Some(scheduler), ..ServiceOptions::default() };
-            let edit =
-                |(service, _): &(ServiceKey, _)| Edit::EditService { service: *service, options: options.clone() };
+            let edit = |(service, _): &(ServiceKey, _)| RuleChange::EditService {
+                service: *service,
+                options: options.clone(),
+            };
             edited(process, meant.iter().map(edit).collect())
         }
         "flush" => {
@@ -80,18 +82,18 @@ pub(super) fn execute(process: &mut ServiceProcess, name: &str, arguments: &Valu
             Ok(json!({ "ended": ended }))
         }
         "counters" => {
-            let Nothing {} = read(arguments)?;
+            let NoArguments {} = read(arguments)?;
             Ok(serde_json::to_value(&status(process)?.services)?)
         }
         "status" => {
-            let Nothing {} = read(arguments)?;
+            let NoArguments {} = read(arguments)?;
             Ok(serde_json::to_value(status(process)?)?)
         }
         _ => Err(UnknownCommand::of(&Balancer, name).into()),
     }
 }
 
-fn edited(process: &mut ServiceProcess, edits: Vec<Edit>) -> Result<Value> {
+fn edited(process: &mut ServiceProcess, edits: Vec<RuleChange>) -> Result<Value> {
     let changed = edits.len();
     match process.ask(Request::Edits(edits))? {
         Reply::Done(said) => Ok(json!({ "changed": changed, "said": said })),
@@ -102,8 +104,8 @@ fn edited(process: &mut ServiceProcess, edits: Vec<Edit>) -> Result<Value> {
 /// The services that are meant, each with each of its backends that is meant; with none where none is named.
 fn meant(
     status: &Status,
-    service: Option<&Which>,
-    backend: Option<&Which>,
+    service: Option<&NumberOrAddress>,
+    backend: Option<&NumberOrAddress>,
 ) -> Result<Vec<(ServiceKey, Option<SocketAddr>)>> {
     let mut found = Vec::new();
     let open = status.services.iter().filter(|service| service.open).enumerate();
@@ -117,9 +119,9 @@ fn meant(
         found.extend(of.map(|(_, one)| (entry.key, Some(one.address))));
     }
     if found.is_empty() {
-        let shown = |what: &str, which: Option<&Which>| match which {
-            Some(Which::Number(number)) => format!(" {what} {number}"),
-            Some(Which::Address(address)) => format!(" {what} {address}"),
+        let shown = |what: &str, which: Option<&NumberOrAddress>| match which {
+            Some(NumberOrAddress::Number(number)) => format!(" {what} {number}"),
+            Some(NumberOrAddress::Address(address)) => format!(" {what} {address}"),
             None => String::new(),
         };
         bail!("there is no{}{}: see command counters", shown("service", service), shown("backend", backend));

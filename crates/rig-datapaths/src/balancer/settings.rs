@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netrig_lb::settings::{Completeness, FORWARDS};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{Asked, Mistake, Services, ServicesAsked, Settings};
+use rig_testbed::datapath::{DatapathRequest, Mistake, RequestedServices, Services, Settings};
 use serde_json::{Value, json};
 use toml::Table;
 
@@ -98,8 +98,8 @@ fn file(
 }
 
 /// What is wrong with what a suite asks, found with addresses for those that a testbed would have.
-pub(super) fn validate(asked: &Asked<'_>) -> Result<(), Mistake> {
-    let Some(ServicesAsked { protocol, addresses, local }) = asked.services else { return Ok(()) };
+pub(super) fn validate(asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
+    let Some(RequestedServices { protocol, addresses, local }) = asked.services else { return Ok(()) };
     let from = |first: [u8; 4], count: u32| {
         let first = Ipv4Addr::from(first).to_bits();
         (first + 1..=first + count).map(|address| IpAddr::from(Ipv4Addr::from_bits(address)))
@@ -136,7 +136,10 @@ mod tests {
 
     fn check_for(protocol: Protocol, value: Value, local: Option<u32>) -> Result<(), Mistake> {
         let settings = settings(value);
-        validate(&Asked { settings: &settings, services: Some(ServicesAsked { protocol, addresses: 8, local }) })
+        validate(&DatapathRequest {
+            settings: &settings,
+            services: Some(RequestedServices { protocol, addresses: 8, local }),
+        })
     }
 
     fn check(value: Value, local: Option<u32>) -> Result<(), Mistake> {

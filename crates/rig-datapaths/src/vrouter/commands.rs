@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use anyhow::{Result, bail};
 use ipnet::IpNet;
-use netrig_vrouter::message::Leads;
+use netrig_vrouter::message::NextHopTarget;
 use rig_testbed::datapath::{Command, Mistake, ServiceProcess, Settings, UnknownCommand, read_settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::settings::{Policy, TestbedSettings};
 use super::{Routing, Vrouter, check_rules, listed, status, tables};
-use crate::arguments::{Nothing, read};
+use crate::arguments::{NoArguments, read};
 
 pub(super) const ALL: &[Command] = &[
     Command {
@@ -53,7 +53,7 @@ pub(super) fn check(name: &str, arguments: &Settings) -> Result<(), Mistake> {
     match name {
         "policy" => read_settings::<SetPolicy>(arguments).and_then(|told| check_rules(told.rules)),
         "withdraw" | "advertise" => read_settings::<Routes>(arguments).map(drop),
-        "status" => read_settings::<Nothing>(arguments).map(drop),
+        "status" => read_settings::<NoArguments>(arguments).map(drop),
         // That there is none is told where it is to be executed.
         _ => Ok(()),
     }
@@ -85,7 +85,7 @@ pub(super) fn execute(
             routing.reload(service, testbed)?;
         }
         "status" => {
-            let Nothing {} = read(arguments)?;
+            let NoArguments {} = read(arguments)?;
         }
         _ => return Err(UnknownCommand::of(&Vrouter, name).into()),
     }
@@ -109,8 +109,8 @@ fn meant(testbed: &TestbedSettings, own: &str, node: Option<String>) -> Result<B
 fn told(testbed: &TestbedSettings, service: &mut ServiceProcess) -> Result<Value> {
     let (status, tables) = (status(service)?, tables(service)?);
     let carries = |next_hop: u32| {
-        let leads = status.next_hops.iter().find(|hop| hop.number == next_hop).map(|hop| &hop.leads);
-        matches!(leads, Some(Leads::Interface { .. } | Leads::Tunnel { .. } | Leads::Ecmp(_)))
+        let target = status.next_hops.iter().find(|hop| hop.number == next_hop).map(|hop| &hop.target);
+        matches!(target, Some(NextHopTarget::Interface { .. } | NextHopTarget::Tunnel { .. } | NextHopTarget::Ecmp(_)))
     };
     let several = testbed.has_several_networks();
     // By what they are about: a way to each that there are several to.
@@ -123,7 +123,7 @@ fn told(testbed: &TestbedSettings, service: &mut ServiceProcess) -> Result<Value
         routes.into_iter().map(shown).collect()
     };
     let routes = tables.iter().flat_map(|table| {
-        let there = table.routes.iter().filter(|route| carries(route.way.next_hop));
+        let there = table.routes.iter().filter(|route| carries(route.via.next_hop));
         there.map(|route| (table.network.as_str(), route.prefix))
     });
     Ok(json!({

@@ -9,7 +9,7 @@ use netrig_vrouter::settings::Router;
 use rig_datapath::vrouter::Encapsulation;
 use rig_testbed::UPLINK;
 use rig_testbed::datapath::Site;
-use rig_testbed::plan::{Link, Node, Space};
+use rig_testbed::plan::{Link, NamespacePlan, Node};
 use rig_testbed::topology::container_of_network;
 use serde::Serialize;
 
@@ -146,7 +146,13 @@ impl TestbedSettings {
         Ok(new)
     }
 
-    fn add(&mut self, site: &Site, (node, own): (&Node, &Space), space: &Space, label: u32) -> Result<()> {
+    fn add(
+        &mut self,
+        site: &Site,
+        (node, own): (&Node, &NamespacePlan),
+        space: &NamespacePlan,
+        label: u32,
+    ) -> Result<()> {
         let container = site.container(&space.name)?;
         let network = container_of_network(container.network);
         let leads = |link: &Link| matches!(link, Link::Veth { far } if far.space == space.name);

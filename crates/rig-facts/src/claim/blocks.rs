@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rig_stats::blocks::covariate::{Adjusted, Covariate, adjust};
+use rig_stats::blocks::covariate::{AdjustedValues, Covariate, adjust};
 use rig_stats::blocks::modes::Modes;
 use rig_stats::blocks::{Contrast, least_p, plan, sequential};
 use rig_stats::compare::{Resampling, TRIALS_MIN};
@@ -13,7 +13,7 @@ use super::{Claim, Effect, EffectUnit, Judgement, Metric, Threshold, Verdict};
 
 /// A claim with its effect in each block.
 #[derive(Debug, Clone)]
-pub struct ByBlock {
+pub struct ClaimBlocks {
     effect_is: String,
     unit: EffectUnit,
     threshold: Threshold,
@@ -29,7 +29,7 @@ pub struct ByBlock {
 
 /// What blocks tell of other runs of the same, on the scale of their values: logarithms, of ratios.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outlook {
+pub struct BlockSpread {
     /// What the value of one block scatters by, as a standard deviation.
     pub deviation: f64,
     /// Of so many blocks.
@@ -55,14 +55,14 @@ const STEP: f64 = 1e-4;
 
 /// How much blocks speak against each answer, as one-sided p.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Against {
+pub struct OneSidedP {
     /// Small where the claim holds.
     pub not_holding: f64,
     /// Small where it is refuted.
     pub holding: f64,
 }
 
-impl Against {
+impl OneSidedP {
     /// The p of the answer that the blocks lean to.
     pub fn least(self) -> f64 {
         self.not_holding.min(self.holding)
@@ -126,7 +126,7 @@ impl Claim {
 
     /// The claim's effect in each block; `blocks` has the claim's figures in each, and `disturbances` what was done to them. `None` where
     /// it cannot be computed in one.
-    pub fn by_block(&self, blocks: &[Vec<f64>], disturbances: &[Disturbance]) -> Option<ByBlock> {
+    pub fn by_block(&self, blocks: &[Vec<f64>], disturbances: &[Disturbance]) -> Option<ClaimBlocks> {
         let Effect { expr, threshold, scale, unit } = self.effect(blocks.iter().flatten().all(|value| *value > 0.0));
         let value = |figures: &Vec<f64>| {
             let value = expr.value(figures);
@@ -151,7 +151,10 @@ impl Claim {
             if scale == Scale::Logarithmic { disturbances.iter().map(covariate).collect() } else { Vec::new() };
         let effect_is = expr.written(&self.figures).to_string();
         let measured = contrast.clone();
-        Some(ByBlock { effect_is, unit, threshold, scale, measured, covariates, contrast, adjusted: None }.adjusted())
+        Some(
+            ClaimBlocks { effect_is, unit, threshold, scale, measured, covariates, contrast, adjusted: None }
+                .adjusted(),
+        )
     }
 }
 
@@ -166,7 +169,7 @@ impl Threshold {
     }
 }
 
-impl ByBlock {
+impl ClaimBlocks {
     pub fn blocks(&self) -> usize {
         self.contrast.blocks()
     }
@@ -189,7 +192,7 @@ impl ByBlock {
     fn adjusted(self) -> Self {
         let covariates: Vec<Covariate> = self.covariates.iter().map(|(_, covariate)| covariate.clone()).collect();
         match adjust(&self.measured, &covariates) {
-            Some(Adjusted { contrast, covariate, left, .. }) => {
+            Some(AdjustedValues { contrast, covariate, left, .. }) => {
                 Self { contrast, adjusted: Some((self.covariates[covariate].0, left)), ..self }
             }
             None => Self { adjusted: None, ..self },
@@ -212,19 +215,19 @@ impl ByBlock {
         (scaled(low), scaled(high))
     }
 
-    pub fn against(&self) -> Against {
+    pub fn against(&self) -> OneSidedP {
         match self.borders() {
             (Some(low), Some(high)) => {
                 let equality = self.contrast.equality(low, high);
-                Against { not_holding: equality.same, holding: equality.differs }
+                OneSidedP { not_holding: equality.same, holding: equality.differs }
             }
             (Some(low), None) => {
-                Against { not_holding: self.contrast.p_above(low), holding: self.contrast.p_below(low) }
+                OneSidedP { not_holding: self.contrast.p_above(low), holding: self.contrast.p_below(low) }
             }
             (None, Some(high)) => {
-                Against { not_holding: self.contrast.p_below(high), holding: self.contrast.p_above(high) }
+                OneSidedP { not_holding: self.contrast.p_below(high), holding: self.contrast.p_above(high) }
             }
-            (None, None) => Against { not_holding: 1.0, holding: 1.0 },
+            (None, None) => OneSidedP { not_holding: 1.0, holding: 1.0 },
         }
     }
 
@@ -292,12 +295,12 @@ impl ByBlock {
     }
 
     /// What a run like this one can expect; `None` of a single block.
-    pub fn outlook(&self) -> Option<Outlook> {
+    pub fn outlook(&self) -> Option<BlockSpread> {
         let deviation = self.contrast.error()? * (self.blocks() as f64).sqrt();
         let centre = self.contrast.trimmed_mean();
         let (low, high) = self.borders();
         let distances = [low, high].into_iter().flatten().map(|border| (centre - border).abs());
-        Some(Outlook {
+        Some(BlockSpread {
             deviation,
             blocks: self.blocks(),
             distance: distances.filter(|distance| distance.is_finite()).reduce(f64::min),
@@ -306,7 +309,7 @@ impl ByBlock {
     }
 
     /// The claim as these blocks show it. `needed` is how many blocks would decide it, where it is undecided and that is known.
-    pub fn judgement(&self, level: Level, verdict: Verdict, why: Why, needed: Option<u32>) -> Judgement {
+    pub fn judgement(&self, level: Level, verdict: Verdict, why: VerdictReason, needed: Option<u32>) -> Judgement {
         let value = match self.scale {
             Scale::Linear => self.contrast.centre(),
             Scale::Logarithmic => self.contrast.centre().exp(),
@@ -329,10 +332,10 @@ impl ByBlock {
         }
         words += &why.words(blocks);
         match (why, needed) {
-            (Why::Among(_) | Why::Wide, Some(needed)) => {
+            (VerdictReason::Among(_) | VerdictReason::Wide, Some(needed)) => {
                 let _ = write!(words, ", about {needed} blocks in all should decide it");
             }
-            (Why::Wide, None) => words += ", and too close to the effect for more blocks to decide it",
+            (VerdictReason::Wide, None) => words += ", and too close to the effect for more blocks to decide it",
             _ => {}
         }
         if verdict != Verdict::Undecided && blocks < sequential::LEAST as usize {
@@ -357,7 +360,7 @@ impl ByBlock {
 
 /// Why a verdict is what it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum VerdictReason {
     /// After so many blocks.
     Decided { after: usize },
     /// There is one block only.
@@ -374,7 +377,7 @@ pub enum Why {
     NotOver,
 }
 
-impl Why {
+impl VerdictReason {
     /// What the reader is told of it, of a claim with so many blocks; begins with what parts it from the words before.
     pub fn words(self, blocks: usize) -> String {
         match self {

@@ -18,7 +18,7 @@ pub(super) enum Expr {
     Negate(Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
     /// `min` or `max` of one or more.
-    Extreme(Extreme, Vec<Expr>),
+    Extreme(Extremum, Vec<Expr>),
 }
 
 /// The unit of a value, as powers of bit/s and of microseconds; both are 0 for a plain number.
@@ -79,7 +79,7 @@ pub(super) enum Operator {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extreme {
+pub(super) enum Extremum {
     Min,
     Max,
 }
@@ -130,8 +130,8 @@ impl Expr {
             Self::Extreme(extreme, terms) => {
                 let values = terms.iter().map(|term| term.value(figures));
                 match extreme {
-                    Extreme::Min => values.fold(f64::INFINITY, f64::min),
-                    Extreme::Max => values.fold(f64::NEG_INFINITY, f64::max),
+                    Extremum::Min => values.fold(f64::INFINITY, f64::min),
+                    Extremum::Max => values.fold(f64::NEG_INFINITY, f64::max),
                 }
             }
         }
@@ -196,20 +196,20 @@ impl Expr {
     }
 
     /// How the expression is written, with no more parentheses than needed.
-    pub fn written<'a>(&'a self, figures: &'a [FigureRef]) -> Written<'a> {
-        Written { expr: self, figures }
+    pub fn written<'a>(&'a self, figures: &'a [FigureRef]) -> ExpressionText<'a> {
+        ExpressionText { expr: self, figures }
     }
 }
 
-pub(super) struct Written<'a> {
+pub(super) struct ExpressionText<'a> {
     expr: &'a Expr,
     figures: &'a [FigureRef],
 }
 
-impl Written<'_> {
+impl ExpressionText<'_> {
     /// Writes an operand of something that binds with the strength of `around`.
     fn operand(&self, f: &mut fmt::Formatter<'_>, expr: &Expr, around: u8) -> fmt::Result {
-        let inner = Written { expr, figures: self.figures };
+        let inner = ExpressionText { expr, figures: self.figures };
         match expr {
             Expr::Binary(operator, ..) if operator.precedence() < around => write!(f, "({inner})"),
             Expr::Negate(_) if around == UNARY => write!(f, "({inner})"),
@@ -218,7 +218,7 @@ impl Written<'_> {
     }
 }
 
-impl fmt::Display for Written<'_> {
+impl fmt::Display for ExpressionText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.expr {
             Expr::Number(number) => write!(f, "{number}"),
@@ -236,8 +236,8 @@ impl fmt::Display for Written<'_> {
             }
             Expr::Extreme(extreme, terms) => {
                 f.write_str(match extreme {
-                    Extreme::Min => "min(",
-                    Extreme::Max => "max(",
+                    Extremum::Min => "min(",
+                    Extremum::Max => "max(",
                 })?;
                 for (index, term) in terms.iter().enumerate() {
                     if index > 0 {

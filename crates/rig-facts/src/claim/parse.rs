@@ -17,7 +17,7 @@
 
 use rig_stats::units::{BitRate, Span, UnitError};
 
-use super::expression::{Dimension, Expr, Extreme, Operator};
+use super::expression::{Dimension, Expr, Extremum, Operator};
 use super::{ClaimError, Threshold};
 use crate::figures::{FigureRef, Metric};
 
@@ -26,7 +26,7 @@ const MAX_LENGTH: usize = 1000;
 const MAX_DEPTH: u32 = 32;
 
 /// The parts of a claim's expression.
-pub(super) struct Parsed {
+pub(super) struct ParsedClaim {
     pub left: Expr,
     pub test: Test,
     /// The unit of both sides.
@@ -79,7 +79,7 @@ impl Relation {
     }
 }
 
-pub(super) fn parse(text: &str) -> Result<Parsed, ClaimError> {
+pub(super) fn parse(text: &str) -> Result<ParsedClaim, ClaimError> {
     if text.chars().count() > MAX_LENGTH {
         let what = format!("the expression is longer than {MAX_LENGTH} characters");
         return Err(error(MAX_LENGTH + 1, what, "split it into several claims"));
@@ -88,7 +88,7 @@ pub(super) fn parse(text: &str) -> Result<Parsed, ClaimError> {
 }
 
 /// Reads an expression of figures that is compared with nothing.
-pub(super) fn parse_value(text: &str) -> Result<Parsed, ClaimError> {
+pub(super) fn parse_value(text: &str) -> Result<ParsedClaim, ClaimError> {
     if text.chars().count() > MAX_LENGTH {
         let what = format!("the expression is longer than {MAX_LENGTH} characters");
         return Err(error(MAX_LENGTH + 1, what, "write a shorter one"));
@@ -217,13 +217,13 @@ fn number(text: &str, column: usize) -> Result<(Kind, usize), ClaimError> {
 }
 
 /// An expression with its unit.
-struct Typed {
+struct TypedExpr {
     expr: Expr,
     dimension: Dimension,
 }
 
 /// Refuses two values that cannot be added or compared.
-fn same_unit(left: &Typed, right: &Typed, column: usize, what: &str) -> Result<(), ClaimError> {
+fn same_unit(left: &TypedExpr, right: &TypedExpr, column: usize, what: &str) -> Result<(), ClaimError> {
     if left.dimension == right.dimension {
         return Ok(());
     }
@@ -282,7 +282,7 @@ impl Parser {
         Err(error(self.column(), format!("`{symbol}` is expected, {} found", self.peek().kind.describe()), hint))
     }
 
-    fn claim(mut self) -> Result<Parsed, ClaimError> {
+    fn claim(mut self) -> Result<ParsedClaim, ClaimError> {
         let left = self.sum(0)?;
         let Token { kind, column } = self.advance();
         let (test, dimension) = match kind {
@@ -318,11 +318,11 @@ impl Parser {
         if self.figures.is_empty() {
             return Err(error(1, "the expression names no figure", "name one, for example `D.throughput`"));
         }
-        Ok(Parsed { left: left.expr, test, dimension, figures: self.figures })
+        Ok(ParsedClaim { left: left.expr, test, dimension, figures: self.figures })
     }
 
     /// As a claim that compares it with 0, of which only the value is asked.
-    fn value(mut self) -> Result<Parsed, ClaimError> {
+    fn value(mut self) -> Result<ParsedClaim, ClaimError> {
         let left = self.sum(0)?;
         finite(&left.expr, 1)?;
         let Token { kind, column } = self.advance();
@@ -334,10 +334,10 @@ impl Parser {
             return Err(error(1, "the expression names no figure", "name one, for example `D.throughput`"));
         }
         let test = Test::Compare(Relation::AtLeast, Expr::Number(0.0));
-        Ok(Parsed { left: left.expr, test, dimension: left.dimension, figures: self.figures })
+        Ok(ParsedClaim { left: left.expr, test, dimension: left.dimension, figures: self.figures })
     }
 
-    fn within(&mut self, left: &Typed) -> Result<(Test, Dimension), ClaimError> {
+    fn within(&mut self, left: &TypedExpr) -> Result<(Test, Dimension), ClaimError> {
         let bound = |parser: &mut Self| {
             let column = parser.column();
             let bound = parser.sum(0)?;
@@ -359,7 +359,7 @@ impl Parser {
         Ok((Test::Within { low, high }, left.dimension))
     }
 
-    fn sum(&mut self, depth: u32) -> Result<Typed, ClaimError> {
+    fn sum(&mut self, depth: u32) -> Result<TypedExpr, ClaimError> {
         let mut left = self.product(depth)?;
         loop {
             let column = self.column();
@@ -371,11 +371,11 @@ impl Parser {
             self.next += 1;
             let right = self.product(depth)?;
             same_unit(&left, &right, column, if operator == Operator::Add { "added" } else { "subtracted" })?;
-            left = Typed { dimension: left.dimension, expr: Expr::binary(operator, left.expr, right.expr) };
+            left = TypedExpr { dimension: left.dimension, expr: Expr::binary(operator, left.expr, right.expr) };
         }
     }
 
-    fn product(&mut self, depth: u32) -> Result<Typed, ClaimError> {
+    fn product(&mut self, depth: u32) -> Result<TypedExpr, ClaimError> {
         let mut left = self.unary(depth)?;
         loop {
             let operator = match self.peek().kind {
@@ -393,36 +393,36 @@ impl Parser {
             if operator == Operator::Divide && right.expr.constant() == Some(0.0) {
                 return Err(error(column, "division by zero", "divide by a figure or another number"));
             }
-            left = Typed { dimension, expr: Expr::binary(operator, left.expr, right.expr) };
+            left = TypedExpr { dimension, expr: Expr::binary(operator, left.expr, right.expr) };
         }
     }
 
-    fn unary(&mut self, depth: u32) -> Result<Typed, ClaimError> {
+    fn unary(&mut self, depth: u32) -> Result<TypedExpr, ClaimError> {
         if !self.take("-") {
             return self.atom(depth);
         }
-        let Typed { expr, dimension } = self.atom(depth)?;
-        Ok(Typed { expr: Expr::Negate(Box::new(expr)), dimension })
+        let TypedExpr { expr, dimension } = self.atom(depth)?;
+        Ok(TypedExpr { expr: Expr::Negate(Box::new(expr)), dimension })
     }
 
-    fn atom(&mut self, depth: u32) -> Result<Typed, ClaimError> {
+    fn atom(&mut self, depth: u32) -> Result<TypedExpr, ClaimError> {
         let Token { kind, column } = self.advance();
         let inner = depth + 1;
         if inner > MAX_DEPTH {
             return Err(error(column, format!("more than {MAX_DEPTH} levels of parentheses"), "remove some of them"));
         }
         match kind {
-            Kind::Number(number) => Ok(Typed { expr: Expr::Number(number), dimension: Dimension::NUMBER }),
-            Kind::Rate(rate) => Ok(Typed { expr: Expr::Rate(rate), dimension: Dimension::RATE }),
-            Kind::Time(time) => Ok(Typed { expr: Expr::Time(time), dimension: Dimension::TIME }),
+            Kind::Number(number) => Ok(TypedExpr { expr: Expr::Number(number), dimension: Dimension::NUMBER }),
+            Kind::Rate(rate) => Ok(TypedExpr { expr: Expr::Rate(rate), dimension: Dimension::RATE }),
+            Kind::Time(time) => Ok(TypedExpr { expr: Expr::Time(time), dimension: Dimension::TIME }),
             Kind::Symbol("(") => {
                 let sum = self.sum(inner)?;
                 self.expect(")", "close the parenthesis or remove it; a comparison stands outside of parentheses")?;
                 Ok(sum)
             }
             Kind::Name(name) => match (name.as_str(), &self.peek().kind) {
-                ("min", Kind::Symbol("(")) => self.extreme(Extreme::Min, inner),
-                ("max", Kind::Symbol("(")) => self.extreme(Extreme::Max, inner),
+                ("min", Kind::Symbol("(")) => self.extreme(Extremum::Min, inner),
+                ("max", Kind::Symbol("(")) => self.extreme(Extremum::Max, inner),
                 ("t95", Kind::Symbol("(")) => self.settling(column),
                 (other, Kind::Symbol("(")) => {
                     Err(error(column, format!("unknown function `{other}`"), "the functions are min, max and t95"))
@@ -440,7 +440,7 @@ impl Parser {
     }
 
     /// After the function's name.
-    fn extreme(&mut self, extreme: Extreme, depth: u32) -> Result<Typed, ClaimError> {
+    fn extreme(&mut self, extreme: Extremum, depth: u32) -> Result<TypedExpr, ClaimError> {
         self.expect("(", "the arguments follow in parentheses")?;
         let first = self.sum(depth)?;
         let dimension = first.dimension;
@@ -455,11 +455,11 @@ impl Parser {
             terms.push(term);
         }
         self.expect(")", "separate the arguments by commas and close the parenthesis")?;
-        Ok(Typed { expr: Expr::Extreme(extreme, terms.into_iter().map(|term| term.expr).collect()), dimension })
+        Ok(TypedExpr { expr: Expr::Extreme(extreme, terms.into_iter().map(|term| term.expr).collect()), dimension })
     }
 
     /// After `t95`: another way to write a phase's figure of that name.
-    fn settling(&mut self, at: usize) -> Result<Typed, ClaimError> {
+    fn settling(&mut self, at: usize) -> Result<TypedExpr, ClaimError> {
         self.expect("(", "a phase follows in parentheses")?;
         let Token { kind, column } = self.advance();
         let Kind::Name(scenario) = kind else {
@@ -489,7 +489,7 @@ impl Parser {
         Ok(parts)
     }
 
-    fn figure(&mut self, parts: &[(String, usize)]) -> Result<Typed, ClaimError> {
+    fn figure(&mut self, parts: &[(String, usize)]) -> Result<TypedExpr, ClaimError> {
         let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
         let figure = FigureRef::from_parts(&names).map_err(|(part, e)| error(parts[part].1, e.what, e.hint))?;
         let dimension = Dimension::of(figure.metric.quantity());
@@ -497,6 +497,6 @@ impl Parser {
             self.figures.push(figure);
             self.figures.len() - 1
         });
-        Ok(Typed { expr: Expr::Figure(index), dimension })
+        Ok(TypedExpr { expr: Expr::Figure(index), dimension })
     }
 }

@@ -3,13 +3,13 @@
 use rig_load::plan::{Datagrams, Flow, TcpStream};
 
 use super::reference::{FigureError, FigureRef, Side};
-use super::table::Owner;
-use crate::asked_load::{AskedLoad, PacketLoad};
+use super::table::FigureOwner;
+use crate::requested_load::{PacketLoad, RequestedLoad};
 
 /// A figure that is asked of trials of a load.
 #[derive(Debug)]
 pub struct Case<'a> {
-    load: &'a AskedLoad,
+    load: &'a RequestedLoad,
     figure: &'a FigureRef,
 }
 
@@ -17,10 +17,10 @@ pub struct Case<'a> {
 ///
 /// # Errors
 /// Why not, and what to write instead.
-pub fn check(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
+pub fn check(load: &RequestedLoad, figure: &FigureRef) -> Result<(), FigureError> {
     let (case, row) = (Case { load, figure }, figure.metric.row());
     match (row.owner, case.packets()) {
-        (Owner::Packets, None) => case.lacks("only packets has it"),
+        (FigureOwner::Packets, None) => case.lacks("only packets has it"),
         _ => (row.check)(&case),
     }
 }
@@ -34,20 +34,22 @@ impl Case<'_> {
     /// Of loads whose payload is a stream or datagrams, the way that it goes.
     fn flow(&self) -> Option<Flow> {
         match self.load {
-            AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. }) => Some(*flow),
+            RequestedLoad::TcpStream(TcpStream { flow, .. }) | RequestedLoad::UdpStream(Datagrams { flow, .. }) => {
+                Some(*flow)
+            }
             _ => None,
         }
     }
 
     fn packets(&self) -> Option<&PacketLoad> {
         match self.load {
-            AskedLoad::Packets(packets) => Some(packets),
+            RequestedLoad::Packets(packets) => Some(packets),
             _ => None,
         }
     }
 
     fn is_udp_stream(&self) -> bool {
-        matches!(self.load, AskedLoad::UdpStream(_))
+        matches!(self.load, RequestedLoad::UdpStream(_))
     }
 
     fn refuse(&self, what: impl FnOnce(&str, Side) -> String, hint: &str) -> Result<(), FigureError> {
@@ -127,10 +129,10 @@ pub fn cost_of_answers(case: &Case<'_>) -> Result<(), FigureError> {
 /// Segments of TCP.
 pub fn segments(case: &Case<'_>) -> Result<(), FigureError> {
     match case.load {
-        AskedLoad::UdpStream(_) | AskedLoad::UdpRr(_) => {
+        RequestedLoad::UdpStream(_) | RequestedLoad::UdpRr(_) => {
             case.lacks("UDP sends nothing again: loss says what did not arrive")
         }
-        AskedLoad::Packets(packets) if !packets.is_tcp() => {
+        RequestedLoad::Packets(packets) if !packets.is_tcp() => {
             case.lacks("UDP sends nothing again: loss says what was not answered")
         }
         _ => any(case),
@@ -140,8 +142,8 @@ pub fn segments(case: &Case<'_>) -> Result<(), FigureError> {
 /// Datagrams at either end.
 pub fn datagrams(case: &Case<'_>) -> Result<(), FigureError> {
     match case.load {
-        AskedLoad::UdpStream(_) => any(case),
-        AskedLoad::Packets(_) => case.lacks("packets_out and packets_in are its frames"),
+        RequestedLoad::UdpStream(_) => any(case),
+        RequestedLoad::Packets(_) => case.lacks("packets_out and packets_in are its frames"),
         _ => case.lacks(ONLY_DATAGRAMS),
     }
 }
@@ -168,14 +170,14 @@ pub fn arrivals(case: &Case<'_>) -> Result<(), FigureError> {
 /// Datagrams that did not arrive, and requests over UDP that were not answered.
 pub fn loss(case: &Case<'_>) -> Result<(), FigureError> {
     match case.load {
-        AskedLoad::UdpStream(_) => return arrivals(case),
-        AskedLoad::Packets(packets) if packets.is_tcp() || packets.client.flood.is_some() => {
+        RequestedLoad::UdpStream(_) => return arrivals(case),
+        RequestedLoad::Packets(packets) if packets.is_tcp() || packets.client.flood.is_some() => {
             return case.lacks(
                 "TCP sends again what is lost: retransmits counts it; of a flood compare local.packets_out \
                  with remote.packets_in",
             );
         }
-        AskedLoad::Packets(_) | AskedLoad::UdpRr(_) => {}
+        RequestedLoad::Packets(_) | RequestedLoad::UdpRr(_) => {}
         _ => return case.lacks("only udp-stream and udp-rr have it"),
     }
     if case.figure.side == Side::Local { any(case) } else { case.lost_elsewhere() }

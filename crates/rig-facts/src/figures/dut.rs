@@ -1,6 +1,6 @@
 //! The figures of the node between the ends. They are written with the client's side, as the trial's own are.
 
-use super::{FigureError, FigureRef, Owner};
+use super::{FigureError, FigureOwner, FigureRef};
 use crate::record::{CpuUse, DutRecord, TrialRecord};
 
 /// A count per second of the whole trial.
@@ -24,7 +24,7 @@ pub(super) fn cpu(record: &TrialRecord) -> Option<f64> {
 /// Whether trials of a scenario have the figure: only with a device under test, of which `has_dut` tells.
 pub fn check(has_dut: bool, figure: &FigureRef) -> Result<(), FigureError> {
     let FigureRef { scenario, metric, .. } = figure;
-    if has_dut || metric.row().owner != Owner::Dut {
+    if has_dut || metric.row().owner != FigureOwner::Dut {
         return Ok(());
     }
     Err(FigureError {
@@ -94,23 +94,23 @@ mod tests {
         assert!(
             Metric::ALL
                 .into_iter()
-                .filter(|metric| metric.row().owner == Owner::Dut)
+                .filter(|metric| metric.row().owner == FigureOwner::Dut)
                 .all(|metric| { crate::figures::figure(&without, Side::Local, metric).is_none() })
         );
     }
 
     #[test]
     fn limits_are_of_what_was_searched() {
-        use crate::record::Searched;
+        use crate::record::SearchedRate;
         let value = |of, metric| {
             let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
             let mut record: TrialRecord = serde_json::from_str(text).unwrap();
             record.search.as_mut().unwrap().of = of;
             crate::figures::figure(&record, Side::Local, metric).is_some()
         };
-        for of in [Searched::Connections, Searched::Requests] {
+        for of in [SearchedRate::Connections, SearchedRate::Requests] {
             assert!(value(of, Metric::Limit) && !value(of, Metric::LimitHeld));
         }
-        assert!(!value(Searched::Held, Metric::Limit) && value(Searched::Held, Metric::LimitHeld));
+        assert!(!value(SearchedRate::Held, Metric::Limit) && value(SearchedRate::Held, Metric::LimitHeld));
     }
 }

@@ -5,9 +5,9 @@ use std::ops::Range;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::sample::Reading;
 
-use super::{ByPhase, Column, FigureError, FigureRef, Kind, Metric, Side, is_on, reading, workers};
-use crate::asked_load::AskedLoad;
+use super::{Column, FigureError, FigureRef, Kind, Metric, PhaseCounting, Side, is_on, reading, workers};
 use crate::record::{Series, TrialRecord};
+use crate::requested_load::RequestedLoad;
 
 /// The share of what a rate settles at that it has to reach.
 const REACHED: f64 = 0.95;
@@ -173,21 +173,21 @@ fn middle(interval: &Range<f64>) -> f64 {
 }
 
 /// Whether a figure is counted by phase; where not, what to do.
-pub fn check_phase(load: &AskedLoad, figure: &FigureRef) -> Result<(), FigureError> {
+pub fn check_phase(load: &RequestedLoad, figure: &FigureRef) -> Result<(), FigureError> {
     let by_phase = figure.metric.row().by_phase;
     let Some(phase) = &figure.phase else {
         return match by_phase {
-            ByPhase::Needed => Err(FigureError {
+            PhaseCounting::Needed => Err(FigureError {
                 what: format!("{} is of a phase, and `{figure}` names none", figure.metric),
                 hint: format!("write {}({}.PHASE)", figure.metric, figure.scenario),
             }),
-            ByPhase::Counted | ByPhase::OverSockets | ByPhase::NotCounted => Ok(()),
+            PhaseCounting::Counted | PhaseCounting::OverSockets | PhaseCounting::NotCounted => Ok(()),
         };
     };
     let is_counted = match by_phase {
-        ByPhase::Counted | ByPhase::Needed => true,
-        ByPhase::OverSockets => !matches!(load, AskedLoad::Packets(_)),
-        ByPhase::NotCounted => false,
+        PhaseCounting::Counted | PhaseCounting::Needed => true,
+        PhaseCounting::OverSockets => !matches!(load, RequestedLoad::Packets(_)),
+        PhaseCounting::NotCounted => false,
     };
     if is_counted {
         return Ok(());

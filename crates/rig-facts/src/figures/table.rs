@@ -7,11 +7,11 @@ use super::check::{self, Case};
 use super::metric::{Quantity, Statistic};
 use super::reference::{FigureError, Side};
 use super::{dut, packets, phases};
-use crate::record::{Searched, TrialRecord};
+use crate::record::{SearchedRate, TrialRecord};
 
 /// What is known of a figure without a trial.
 #[derive(Debug)]
-pub struct Row {
+pub struct FigureDefinition {
     /// Its names and what reports call it: one, or one for each statistic.
     pub names: &'static [(Metric, &'static str, &'static str)],
     /// What tables call it that have room for a word; empty where that is the same.
@@ -32,8 +32,8 @@ pub struct Row {
     /// failed.
     pub is_primary: bool,
     /// Whose figure it is.
-    pub owner: Owner,
-    pub by_phase: ByPhase,
+    pub owner: FigureOwner,
+    pub by_phase: PhaseCounting,
     /// The column of a worker's samples that is its rate over time; `None` of what is no rate.
     pub over_time: Option<Column>,
     /// Whether trials of a load have it.
@@ -59,7 +59,7 @@ pub struct Policy {
 
 /// Whose figure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum FigureOwner {
     /// Of an end, under any kind of load.
     End,
     /// Of loads that make their packets themselves.
@@ -70,7 +70,7 @@ pub enum Owner {
 
 /// Whether it is counted for each phase of a programme, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ByPhase {
+pub enum PhaseCounting {
     Counted,
     /// Of loads over sockets.
     OverSockets,
@@ -88,7 +88,7 @@ pub enum Column {
     Units,
 }
 
-impl Row {
+impl FigureDefinition {
     pub fn quantity(&self) -> Quantity {
         match self.unit {
             BITS => Quantity::Rate,
@@ -127,15 +127,15 @@ const TEN_THOUSANDTH: Policy = less_by(0.01);
 const HANDFUL: Policy = less_by(10.0);
 
 /// Of an end, and of both: what most figures are.
-const END: Row = Row {
+const END: FigureDefinition = FigureDefinition {
     names: &[],
     unit: PER_SECOND,
     sides: &Side::ALL,
     default_side: Some(Side::Receiver),
     policy: MORE,
     is_primary: false,
-    owner: Owner::End,
-    by_phase: ByPhase::Counted,
+    owner: FigureOwner::End,
+    by_phase: PhaseCounting::Counted,
     over_time: None,
     check: check::any,
     formula: |_, _, _| None,
@@ -148,14 +148,15 @@ const END: Row = Row {
 };
 
 /// Figures that the local end alone knows.
-const ASKED: Row = Row { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, decimals: 1, ..END };
+const ASKED: FigureDefinition =
+    FigureDefinition { unit: US, sides: LOCAL, default_side: Some(Side::Local), policy: LESS, decimals: 1, ..END };
 
 /// Figures of what arrives at an end.
-const ARRIVED: Row = Row {
+const ARRIVED: FigureDefinition = FigureDefinition {
     unit: PERCENT,
     sides: ARRIVALS,
     policy: TEN_THOUSANDTH,
-    by_phase: ByPhase::NotCounted,
+    by_phase: PhaseCounting::NotCounted,
     check: check::arrivals,
     decimals: 3,
     is_optional: true,
@@ -163,11 +164,17 @@ const ARRIVED: Row = Row {
 };
 
 /// Figures of packet loads.
-const PACKETS: Row = Row { sides: BOTH_ENDS, default_side: Some(Side::Local), owner: Owner::Packets, ..END };
+const PACKETS: FigureDefinition =
+    FigureDefinition { sides: BOTH_ENDS, default_side: Some(Side::Local), owner: FigureOwner::Packets, ..END };
 
 /// Figures of the device under test. It is neither end, but each figure has a side: they are told as the local one's.
-const DUT: Row =
-    Row { sides: LOCAL, default_side: Some(Side::Local), owner: Owner::Dut, by_phase: ByPhase::NotCounted, ..END };
+const DUT: FigureDefinition = FigureDefinition {
+    sides: LOCAL,
+    default_side: Some(Side::Local),
+    owner: FigureOwner::Dut,
+    by_phase: PhaseCounting::NotCounted,
+    ..END
+};
 
 macro_rules! names {
     ($variant:ident $name:literal $label:literal) => {
@@ -202,12 +209,12 @@ macro_rules! figures {
         }
 
         /// All figures, in the order in which they are shown.
-        pub static TABLE: &[Row] = ROWS;
+        pub static TABLE: &[FigureDefinition] = ROWS;
 
-        const ROWS: &[Row] = &[$(Row { names: names!($variant $name $label $($statistics)?), ..$row },)*];
+        const ROWS: &[FigureDefinition] = &[$(FigureDefinition { names: names!($variant $name $label $($statistics)?), ..$row },)*];
 
         impl Metric {
-            pub fn row(self) -> &'static Row {
+            pub fn row(self) -> &'static FigureDefinition {
                 let index = match self {
                     $(Self::$variant { .. } => Index::$variant,)*
                 };
@@ -219,7 +226,7 @@ macro_rules! figures {
 
 figures! {
     /// Payload, bits per second.
-    Throughput "throughput", "Throughput" => Row {
+    Throughput "throughput", "Throughput" => FigureDefinition {
         unit: BITS,
         over_time: Some(Column::Payload),
         check: check::payload,
@@ -230,7 +237,7 @@ figures! {
         ..END
     };
     /// Share of the node's CPU time that was not idle, percent of all its CPUs.
-    Cpu "cpu", "Avg. CPU" => Row {
+    Cpu "cpu", "Avg. CPU" => FigureDefinition {
         unit: PERCENT,
         default_side: None,
         policy: POINT,
@@ -241,7 +248,7 @@ figures! {
         ..END
     };
     /// CPU time of the node for each KB (1024 bytes) of payload, microseconds.
-    ServiceDemand "service_demand", "Service demand" => Row {
+    ServiceDemand "service_demand", "Service demand" => FigureDefinition {
         unit: "us/KB",
         default_side: None,
         policy: LESS,
@@ -255,7 +262,7 @@ figures! {
         ..END
     };
     /// Segments sent again inside the window.
-    Retransmits "retransmits", "Retransmits" => Row {
+    Retransmits "retransmits", "Retransmits" => FigureDefinition {
         unit: "segments",
         default_side: Some(Side::Sender),
         policy: HANDFUL,
@@ -265,7 +272,7 @@ figures! {
         ..END
     };
     /// Requests answered, per second.
-    Transactions "transactions", "Transactions" => Row {
+    Transactions "transactions", "Transactions" => FigureDefinition {
         sides: BOTH_ENDS,
         default_side: Some(Side::Local),
         over_time: Some(Column::Units),
@@ -275,7 +282,7 @@ figures! {
         ..END
     };
     /// CPU time of the node for each transaction, microseconds.
-    TransactionDemand "transaction_demand", "Service demand" => Row {
+    TransactionDemand "transaction_demand", "Service demand" => FigureDefinition {
         unit: "us/Tr",
         sides: BOTH_ENDS,
         default_side: None,
@@ -294,8 +301,8 @@ figures! {
         ..END
     };
     /// Time from a request's sending, or from when it was due, to the end of its response, microseconds.
-    Latency(Statistic) "latency", "Latency" => Row {
-        by_phase: ByPhase::OverSockets,
+    Latency(Statistic) "latency", "Latency" => FigureDefinition {
+        by_phase: PhaseCounting::OverSockets,
         check: check::answers,
         formula: |trial, _, of| super::statistic(&super::latency([trial]), of),
         meaning: "from sending a request (at a fixed rate, from when it was due) to the end of its response; for tcp-crr including \
@@ -303,7 +310,7 @@ figures! {
         ..ASKED
     };
     /// Datagrams sent or received, per second.
-    Datagrams "datagrams", "Datagrams" => Row {
+    Datagrams "datagrams", "Datagrams" => FigureDefinition {
         over_time: Some(Column::Units),
         check: check::datagrams,
         formula: |trial, side, _| super::datagrams(trial, side),
@@ -311,8 +318,8 @@ figures! {
         ..END
     };
     /// Share of datagrams, or of requests over UDP, that were lost, percent.
-    Loss "loss", "Loss" => Row {
-        by_phase: ByPhase::Counted,
+    Loss "loss", "Loss" => FigureDefinition {
+        by_phase: PhaseCounting::Counted,
         check: check::loss,
         formula: |trial, side, _| super::loss(trial, side).filter(|_| !packets::have(trial, "tcpTx")),
         meaning: "sequence numbers that never arrived while later ones did, of all expected; 100 if something was sent and nothing \
@@ -320,19 +327,19 @@ figures! {
         ..ARRIVED
     };
     /// Share of the received datagrams that came after one with a higher sequence number, percent.
-    Reordered "reordered", "Reordered" => Row {
+    Reordered "reordered", "Reordered" => FigureDefinition {
         formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.reordered),
         meaning: "received datagrams that came after one with a higher number",
         ..ARRIVED
     };
     /// Share of the received datagrams that had come before, percent.
-    Duplicated "duplicated", "Duplicated" => Row {
+    Duplicated "duplicated", "Duplicated" => FigureDefinition {
         formula: |trial, side, _| super::share_of_received(trial, side, |arrived| arrived.duplicated),
         meaning: "received datagrams that had arrived before",
         ..ARRIVED
     };
     /// Interarrival jitter of RFC 3550 (6.4.1), microseconds.
-    Jitter "jitter", "Jitter" => Row {
+    Jitter "jitter", "Jitter" => FigureDefinition {
         unit: US,
         policy: MICROSECOND,
         formula: |trial, side, _| super::jitter(trial, side),
@@ -342,7 +349,7 @@ figures! {
         ..ARRIVED
     };
     /// Time of a datagram from sending to receiving, microseconds.
-    Delay(Statistic) "delay", "Delay" => Row {
+    Delay(Statistic) "delay", "Delay" => FigureDefinition {
         unit: US,
         policy: LESS,
         formula: |trial, side, of| super::statistic(&super::delay([trial], side), of),
@@ -351,7 +358,7 @@ figures! {
         ..ARRIVED
     };
     /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.
-    BackgroundThroughput "background_throughput", "Background load" => Row {
+    BackgroundThroughput "background_throughput", "Background load" => FigureDefinition {
         unit: BITS,
         sides: &[Side::Receiver],
         check: check::none,
@@ -362,7 +369,7 @@ figures! {
         ..END
     };
     /// Of packet loads, as all that follow: connections opened, per second.
-    Connections "connections", "Connections" => Row {
+    Connections "connections", "Connections" => FigureDefinition {
         over_time: Some(Column::Units),
         check: check::connections,
         formula: |trial, side, _| packets::rate(trial, side, "skOpen"),
@@ -370,7 +377,7 @@ figures! {
         ..PACKETS
     };
     /// Connections open at the window's end.
-    Concurrent "concurrent", "Concurrent connections" => Row {
+    Concurrent "concurrent", "Concurrent connections" => FigureDefinition {
         unit: CONNECTIONS,
         check: check::connections,
         formula: |trial, side, _| packets::sum(trial, side, |one| one.open),
@@ -380,11 +387,11 @@ figures! {
         ..PACKETS
     };
     /// Connections of the window that were given up, reset or cut short, or could not be opened.
-    Failed "failed", "Failed connections" => Row {
+    Failed "failed", "Failed connections" => FigureDefinition {
         unit: CONNECTIONS,
         policy: Policy { is_fact: true, ..ONE },
         is_primary: true,
-        by_phase: ByPhase::NotCounted,
+        by_phase: PhaseCounting::NotCounted,
         check: check::connections,
         formula: |trial, side, _| packets::sum(trial, side, packets::failed),
         short: "Failed",
@@ -393,26 +400,26 @@ figures! {
         ..PACKETS
     };
     /// Frames sent, per second.
-    PacketsOut "packets_out", "Packets out" => Row {
+    PacketsOut "packets_out", "Packets out" => FigureDefinition {
         formula: |trial, side, _| packets::rate(trial, side, "pktTx"),
         meaning: "frames sent",
         ..PACKETS
     };
     /// Frames received, per second.
-    PacketsIn "packets_in", "Packets in" => Row {
+    PacketsIn "packets_in", "Packets in" => FigureDefinition {
         formula: |trial, side, _| packets::rate(trial, side, "pktRx"),
         meaning: "frames received",
         ..PACKETS
     };
     /// Their bits without frame check sequence and preamble, per second.
-    BitsOut "bits_out", "Bits out" => Row {
+    BitsOut "bits_out", "Bits out" => FigureDefinition {
         unit: BITS,
         formula: |trial, side, _| packets::rate(trial, side, "bitsTx"),
         decimals: 1,
         meaning: "bits of the frames sent, without frame check sequence and preamble",
         ..PACKETS
     };
-    BitsIn "bits_in", "Bits in" => Row {
+    BitsIn "bits_in", "Bits in" => FigureDefinition {
         unit: BITS,
         formula: |trial, side, _| packets::rate(trial, side, "bitsRx"),
         decimals: 1,
@@ -420,16 +427,16 @@ figures! {
         ..PACKETS
     };
     /// Frames that found no room at the end's own port, sent or received.
-    Drops "drops", "Drops at the port" => Row {
+    Drops "drops", "Drops at the port" => FigureDefinition {
         unit: "packets",
         policy: ONE,
-        by_phase: ByPhase::NotCounted,
+        by_phase: PhaseCounting::NotCounted,
         formula: |trial, side, _| packets::sum(trial, side, packets::dropped),
         meaning: "frames for which the end's own port had no room: sent in the window, or received during the whole load",
         ..PACKETS
     };
     /// Connections and requests that began more than a millisecond after their time.
-    Late "late", "Late starts" => Row {
+    Late "late", "Late starts" => FigureDefinition {
         unit: "starts",
         sides: LOCAL,
         policy: HANDFUL,
@@ -439,7 +446,7 @@ figures! {
         ..PACKETS
     };
     /// Share of the window in which the end's busiest worker had something to do, percent.
-    Busy "busy", "Busiest worker" => Row {
+    Busy "busy", "Busiest worker" => FigureDefinition {
         unit: PERCENT,
         policy: POINT,
         formula: |trial, side, _| packets::busy(trial, side),
@@ -448,18 +455,18 @@ figures! {
         ..PACKETS
     };
     /// Frames of the window that found no room to be sent, per second.
-    DropsOut "drops_out", "Drops when sending" => Row {
+    DropsOut "drops_out", "Drops when sending" => FigureDefinition {
         policy: ONE,
         formula: |trial, side, _| packets::rate(trial, side, "dropTx"),
         meaning: "outgoing frames for which the end's own port had no room, over the window",
         ..PACKETS
     };
     /// The highest rate that a search found to be carried without loss, per second.
-    Limit "limit", "Limit without loss" => Row {
+    Limit "limit", "Limit without loss" => FigureDefinition {
         sides: LOCAL,
-        by_phase: ByPhase::NotCounted,
+        by_phase: PhaseCounting::NotCounted,
         formula: |trial, _, _| {
-            let found = super::found(trial, |of| of != Searched::Held);
+            let found = super::found(trial, |of| of != SearchedRate::Held);
             found.or(trial.limit.as_ref().map(|limit| limit.rate))
         },
         reading: super::limit,
@@ -469,20 +476,20 @@ figures! {
         ..PACKETS
     };
     /// The most connections that a search found to be held open without loss.
-    LimitHeld "limit_held", "Connections held without loss" => Row {
+    LimitHeld "limit_held", "Connections held without loss" => FigureDefinition {
         unit: CONNECTIONS,
         sides: LOCAL,
-        by_phase: ByPhase::NotCounted,
-        formula: |trial, _, _| super::found(trial, |of| of == Searched::Held),
+        by_phase: PhaseCounting::NotCounted,
+        formula: |trial, _, _| super::found(trial, |of| of == SearchedRate::Held),
         reading: super::limit,
         is_optional: true,
         meaning: "the most open connections without loss that a search found",
         ..PACKETS
     };
     /// Time from when a connection was due until its SYN was acknowledged, microseconds.
-    Handshake(Statistic) "handshake", "Handshake" => Row {
-        owner: Owner::Packets,
-        by_phase: ByPhase::NotCounted,
+    Handshake(Statistic) "handshake", "Handshake" => FigureDefinition {
+        owner: FigureOwner::Packets,
+        by_phase: PhaseCounting::NotCounted,
         check: check::handshake,
         formula: |trial, side, of| packets::times(trial, side, &super::handshake([trial]), of),
         is_optional: true,
@@ -490,9 +497,9 @@ figures! {
         ..ASKED
     };
     /// Time from when a request was due to the first byte of its response, microseconds.
-    FirstByte(Statistic) "first_byte", "First byte" => Row {
-        owner: Owner::Packets,
-        by_phase: ByPhase::NotCounted,
+    FirstByte(Statistic) "first_byte", "FirstPacket byte" => FigureDefinition {
+        owner: FigureOwner::Packets,
+        by_phase: PhaseCounting::NotCounted,
         check: check::first_byte,
         formula: |trial, side, of| packets::times(trial, side, &super::first_byte([trial]), of),
         is_optional: true,
@@ -500,25 +507,25 @@ figures! {
         ..ASKED
     };
     /// Of the device under test, as all that follow: packets that its interfaces received, per second.
-    DutPacketsIn "dut_packets_in", "DUT, packets in" => Row {
+    DutPacketsIn "dut_packets_in", "DUT, packets in" => FigureDefinition {
         formula: |trial, _, _| dut::rate(trial, |dut| dut.in_packets),
         meaning: "packets that all interfaces of the device under test (DUT) together received",
         ..DUT
     };
-    DutPacketsOut "dut_packets_out", "DUT, packets out" => Row {
+    DutPacketsOut "dut_packets_out", "DUT, packets out" => FigureDefinition {
         formula: |trial, _, _| dut::rate(trial, |dut| dut.out_packets),
         meaning: "packets that they sent",
         ..DUT
     };
     /// Their bits, per second.
-    DutBitsIn "dut_bits_in", "DUT, bits in" => Row {
+    DutBitsIn "dut_bits_in", "DUT, bits in" => FigureDefinition {
         unit: BITS,
         formula: |trial, _, _| dut::rate(trial, |dut| dut.in_bytes.saturating_mul(8)),
         decimals: 1,
         meaning: "bits of the packets that they received",
         ..DUT
     };
-    DutBitsOut "dut_bits_out", "DUT, bits out" => Row {
+    DutBitsOut "dut_bits_out", "DUT, bits out" => FigureDefinition {
         unit: BITS,
         formula: |trial, _, _| dut::rate(trial, |dut| dut.out_bytes.saturating_mul(8)),
         decimals: 1,
@@ -526,14 +533,14 @@ figures! {
         ..DUT
     };
     /// Connections that it knew of at the window's end.
-    DutConnections "dut_connections", "DUT, connections" => Row {
+    DutConnections "dut_connections", "DUT, connections" => FigureDefinition {
         unit: CONNECTIONS,
         formula: |trial, _, _| trial.dut.as_ref()?.connections.map(|count| count as f64),
         meaning: "in its table at the window's end, including expiring ones; missing if the system does not report them",
         ..DUT
     };
     /// Share of the time of the CPUs that carried its packets that was not idle, percent.
-    DutCpu "dut_cpu", "DUT, CPU" => Row {
+    DutCpu "dut_cpu", "DUT, CPU" => FigureDefinition {
         unit: PERCENT,
         policy: POINT,
         formula: |trial, _, _| dut::cpu(trial),
@@ -543,7 +550,7 @@ figures! {
         ..DUT
     };
     /// Packets that it dropped inside the window.
-    DutDrops "dut_drops", "DUT, drops" => Row {
+    DutDrops "dut_drops", "DUT, drops" => FigureDefinition {
         unit: "packets",
         policy: ONE,
         formula: |trial, _, _| Some(trial.dut.as_ref()?.drops.iter().map(|(_, count)| count).sum::<u64>() as f64),
@@ -552,7 +559,7 @@ figures! {
     };
     /// CPUs of the side's nodes that received packets: each that took at least a hundredth of all that they processed
     /// (softnet_stat, proc(5)).
-    CpusUsed "cpus_used", "CPUs with receive work" => Row {
+    CpusUsed "cpus_used", "CPUs with receive work" => FigureDefinition {
         unit: "CPUs",
         policy: ONE,
         formula: |trial, side, _| phases::cpus_used(trial, side),
@@ -562,8 +569,8 @@ figures! {
         ..END
     };
     /// Time from a phase's begin until the rate has reached 95 % of what it settles at, microseconds.
-    T95 "t95", "Time to 95 %" => Row {
-        by_phase: ByPhase::Needed,
+    T95 "t95", "Time to 95 %" => FigureDefinition {
+        by_phase: PhaseCounting::Needed,
         check: check::none,
         formula: |trial, _, _| phases::t95(trial),
         // It lies somewhere in the interval whose end is given.

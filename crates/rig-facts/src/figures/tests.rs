@@ -234,7 +234,7 @@ fn figures_that_a_load_does_not_have_are_refused_with_those_that_it_has() {
     let (tcp_rr, udp_rr) = (request_response("tcp-rr"), request_response("udp-rr"));
     let stream = |flow| tcp_stream(flow, 1400);
     let udp_stream = |flow| udp_stream(flow, 1400);
-    let cases: [(&AskedLoad, &str, &str); 14] = [
+    let cases: [(&RequestedLoad, &str, &str); 14] = [
         (&stream("forward"), "A.throughput", ""),
         (&stream("reverse"), "A.local.service_demand", ""),
         (&stream("forward"), "A.transactions", "scenario `A` is tcp-stream and has no transactions"),

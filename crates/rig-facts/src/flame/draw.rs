@@ -13,7 +13,7 @@ use rig_sys::perf::Clock;
 
 /// Why there is no picture of a profile.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum FlameError {
     #[error("CPUs {cpus:?} were idle in all of {samples} samples")]
     Idle { cpus: Vec<u32>, samples: u64 },
     #[error("draw a flame graph: {0}")]
@@ -31,10 +31,10 @@ const SEARCH: &str = include_str!("search.svg");
 ///
 /// # Errors
 /// When there is no sample but of idle CPUs, or a stack is not in the folded form.
-pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
+pub fn svg(profile: &Profile, title: &str) -> Result<String, FlameError> {
     let busy = || profile.stacks.iter().filter(|(stack, _)| stack != IDLE);
     if busy().all(|(_, count)| *count == 0) {
-        return Err(Unusable::Idle { cpus: profile.cpus.clone(), samples: profile.samples });
+        return Err(FlameError::Idle { cpus: profile.cpus.clone(), samples: profile.samples });
     }
     let mut options = options(title);
     options.subtitle = Some(subtitle(profile));
@@ -46,7 +46,7 @@ pub fn svg(profile: &Profile, title: &str) -> Result<String, Unusable> {
 
 /// Two profiles of the same, with the CPU time that all busy samples of each stand for.
 #[derive(Debug, Clone, Copy)]
-pub struct Change<'a> {
+pub struct ProfilePair<'a> {
     pub old: &'a Profile,
     pub new: &'a Profile,
     /// Old and new, microseconds for a unit of what was carried.
@@ -58,13 +58,13 @@ pub struct Change<'a> {
 ///
 /// # Errors
 /// As [`svg`], of either.
-pub fn svg_of_change(change: &Change<'_>, unit: &str, title: &str) -> Result<String, Unusable> {
+pub fn svg_of_change(change: &ProfilePair<'_>, unit: &str, title: &str) -> Result<String, FlameError> {
     /// Picoseconds, so that rare stacks do not vanish in rounding.
     const PER_US: f64 = 1e6;
     let mut stacks = BTreeMap::<&str, (u64, u64)>::new();
-    let scaled = |profile: &'_ Profile, total: f64| -> Result<f64, Unusable> {
+    let scaled = |profile: &'_ Profile, total: f64| -> Result<f64, FlameError> {
         let busy: u64 = profile.stacks.iter().filter(|(stack, _)| stack != IDLE).map(|(_, count)| count).sum();
-        let idle = || Unusable::Idle { cpus: profile.cpus.clone(), samples: profile.samples };
+        let idle = || FlameError::Idle { cpus: profile.cpus.clone(), samples: profile.samples };
         if busy == 0 { Err(idle()) } else { Ok(total * PER_US / busy as f64) }
     };
     let (old, new) = (scaled(change.old, change.totals.0)?, scaled(change.new, change.totals.1)?);
@@ -95,7 +95,7 @@ fn options(title: &str) -> Options<'_> {
     options
 }
 
-fn draw(mut options: Options<'_>, lines: &[String]) -> Result<String, Unusable> {
+fn draw(mut options: Options<'_>, lines: &[String]) -> Result<String, FlameError> {
     let mut svg = Vec::new();
     // Functions have the names that processes gave them.
     let lines: Vec<_> = lines.iter().map(|line| visible(line)).collect();

@@ -27,7 +27,7 @@ const BYTES: usize = 256 * 1024;
 
 /// All stacks with names.
 #[derive(Debug, Default)]
-pub struct Folded {
+pub struct FoldedStacks {
     pub hertz: u32,
     /// `None` where nothing could be sampled.
     pub clock: Option<Clock>,
@@ -39,7 +39,7 @@ pub struct Folded {
     pub notes: Vec<String>,
 }
 
-impl Folded {
+impl FoldedStacks {
     pub(super) fn new(
         samples: &Samples,
         addresses: Addresses,

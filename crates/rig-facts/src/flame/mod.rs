@@ -13,9 +13,9 @@ use rig_sys::perf::{self, Clock, Samples, Sampling};
 use self::symbols::Addresses;
 use crate::record::Profile;
 
-pub use draw::{Change, Unusable, height, svg, svg_of_change};
+pub use draw::{FlameError, ProfilePair, height, svg, svg_of_change};
 pub(crate) use fold::SOFTIRQS;
-pub use fold::{Folded, IDLE, KERNEL, OTHER, OTHER_PROGRAMS, PROGRAM};
+pub use fold::{FoldedStacks, IDLE, KERNEL, OTHER, OTHER_PROGRAMS, PROGRAM};
 
 /// Samples a second on each CPU: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 499;
@@ -60,31 +60,31 @@ impl Profiler {
     ///
     /// # Errors
     /// When the samples could not be read.
-    pub fn stop(self) -> rig_sys::Result<Sampled> {
+    pub fn stop(self) -> rig_sys::Result<ProfileRecording> {
         let taken = match self.sampling {
             Ok(sampling) => {
                 let clock = sampling.clock();
                 let samples = sampling.finish()?;
                 let addresses = Addresses::of(samples.stacks.keys());
                 let others = whose::others(samples.stacks.keys());
-                Ok(Taken { clock, samples, addresses, others })
+                Ok(ProfileSamples { clock, samples, addresses, others })
             }
             Err(why) => Err(why),
         };
-        Ok(Sampled { cpus: self.cpus, hertz: self.hertz, taken })
+        Ok(ProfileRecording { cpus: self.cpus, hertz: self.hertz, taken })
     }
 }
 
 /// What was sampled, without names yet.
 #[derive(Debug)]
-pub struct Sampled {
+pub struct ProfileRecording {
     cpus: CpuSet,
     hertz: u32,
-    taken: Result<Taken, String>,
+    taken: Result<ProfileSamples, String>,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct ProfileSamples {
     clock: Clock,
     samples: Samples,
     addresses: Addresses,
@@ -92,7 +92,7 @@ struct Taken {
     others: HashSet<u32>,
 }
 
-impl Sampled {
+impl ProfileRecording {
     /// Gives addresses their names. That takes some tenths of a second of CPU time, which a load that still runs may have
     /// to go without: call it when there is none, but before the BPF programs go whose names matter.
     pub fn profile(self) -> Profile {
@@ -101,10 +101,10 @@ impl Sampled {
     }
 
     /// [`Self::profile`] of each CPU, with all its stacks.
-    pub fn folded(self) -> Folded {
+    pub fn folded(self) -> FoldedStacks {
         match self.taken {
-            Ok(taken) => Folded::new(&taken.samples, taken.addresses, &taken.others, (taken.clock, self.hertz)),
-            Err(why) => Folded::nothing(self.hertz, format!("No stacks could be sampled: {why}.")),
+            Ok(taken) => FoldedStacks::new(&taken.samples, taken.addresses, &taken.others, (taken.clock, self.hertz)),
+            Err(why) => FoldedStacks::nothing(self.hertz, format!("No stacks could be sampled: {why}.")),
         }
     }
 }

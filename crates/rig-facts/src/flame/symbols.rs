@@ -25,7 +25,7 @@ const UNKNOWN_OF_KERNEL: &str = "[unknown]_[k]";
 const LONGEST: usize = 160;
 
 /// Whose address it is; `None` is the kernel.
-type Owner = Option<u32>;
+type ProcessId = Option<u32>;
 
 /// All addresses of some stacks. Files that they are in are held open: the processes may end, and others may take the
 /// files' places.
@@ -35,7 +35,7 @@ pub(super) struct Addresses {
     /// By device and inode.
     files: HashMap<(u64, u64), Mapped>,
     /// What the kernel itself maps into processes has its names at once (vdso(7)).
-    names: HashMap<(Owner, u64), String>,
+    names: HashMap<(ProcessId, u64), String>,
 }
 
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Addresses {
         let Self { kernel, files, mut names } = self;
         let modules = modules();
         let symbolizer = Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
-        let mut enter = |source: &Source<'_>, input: Input<&[u64]>, whose: &[(Owner, u64)]| {
+        let mut enter = |source: &Source<'_>, input: Input<&[u64]>, whose: &[(ProcessId, u64)]| {
             // Without the file's or the kernel's symbols there is nothing to say but that they are unknown.
             let symbols = symbolizer.symbolize(source, input).unwrap_or_default();
             for (&(owner, address), symbol) in whose.iter().zip(&symbols) {
@@ -131,7 +131,7 @@ impl Addresses {
 
 /// The names of all functions that some stacks pass through.
 pub(super) struct Names {
-    names: HashMap<(Owner, u64), String>,
+    names: HashMap<(ProcessId, u64), String>,
     pub notes: Vec<String>,
 }
 
@@ -146,7 +146,7 @@ impl Names {
         self.all(Some(stack.process), &stack.user)
     }
 
-    fn all(&self, owner: Owner, addresses: &[u64]) -> Vec<&str> {
+    fn all(&self, owner: ProcessId, addresses: &[u64]) -> Vec<&str> {
         let unknown = if owner.is_none() { UNKNOWN_OF_KERNEL } else { UNKNOWN };
         let name = |address| self.names.get(&(owner, address)).map_or(unknown, String::as_str);
         let mut names: Vec<&str> = inside(addresses).map(name).collect();
@@ -161,7 +161,7 @@ fn inside(addresses: &[u64]) -> impl Iterator<Item = u64> {
 }
 
 /// As the folded form has it: without `;`, and with what flame graphs tell kernel functions and BPF programs by.
-fn written(owner: Owner, name: &str) -> String {
+fn written(owner: ProcessId, name: &str) -> String {
     let mut name = name.replace(';', ":");
     if name.chars().count() > LONGEST {
         name = name.chars().take(LONGEST).chain(['…']).collect();

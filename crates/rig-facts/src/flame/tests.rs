@@ -129,7 +129,7 @@ fn a_machine_that_does_not_let_stacks_be_sampled_gives_a_profile_that_says_so() 
 fn a_change_is_told_by_colours() {
     let old = profile(&[("load;send_[k]", 50), ("load;gone_[k]", 50), (IDLE, 300)]);
     let new = profile(&[("load;send_[k]", 10), ("load;came_[k]", 10), (IDLE, 1)]);
-    let change = Change { old: &old, new: &new, totals: (2.0, 4.0) };
+    let change = ProfilePair { old: &old, new: &new, totals: (2.0, 4.0) };
     let drawn = svg_of_change(&change, "us/KB", "New against old").unwrap();
     for text in ["2.000 us/KB before, 4.000 after; 400 and 21 samples", "ps/KB", "came"] {
         assert!(drawn.contains(text), "no {text} in {drawn}");
@@ -137,6 +137,6 @@ fn a_change_is_told_by_colours() {
     // Half of 4 us against half of 2: it doubled, though there are far fewer samples.
     let told = drawn.lines().find(|line| line.contains("<title>send_[k]") || line.contains("<title>send ")).unwrap();
     assert!(told.contains("2,000,000 ps/KB") && told.contains("+25.00%"), "{told}");
-    let idle = Change { old: &profile(&[(IDLE, 3)]), ..change };
-    assert!(matches!(svg_of_change(&idle, "us/KB", "x"), Err(Unusable::Idle { samples: 3, .. })));
+    let idle = ProfilePair { old: &profile(&[(IDLE, 3)]), ..change };
+    assert!(matches!(svg_of_change(&idle, "us/KB", "x"), Err(FlameError::Idle { samples: 3, .. })));
 }

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::map::UNKNOWN_NUMBER;
-use super::{End, Kind, LayersRecord, UNKNOWN, total};
+use super::{CpuTimeOwner, Kind, LayersRecord, UNKNOWN, total};
 use crate::record::{Accounting, CpuUse, TrialRecord};
 
 /// The layer of the kernel's way into interrupts.
@@ -21,7 +21,7 @@ const APART_SHARE: f64 = 0.15;
 /// What an end of a scenario spent, by layer. The parts add up to the total.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayersData {
-    pub end: End,
+    pub end: CpuTimeOwner,
     /// Of all values: `us/KB`, `us/Tr`, `us/connection` or `us/packet`.
     pub unit: String,
     /// Tells the map from functions to layers.
@@ -95,7 +95,7 @@ pub enum Pairing {
 /// What one set of trials spent more than another, by layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LayerDifferences {
-    pub end: End,
+    pub end: CpuTimeOwner,
     pub unit: String,
     /// Whether both were divided by the same map from functions to layers.
     pub same_map: bool,
@@ -141,17 +141,17 @@ impl LayerDifference {
 
 /// Both ends, and the device under test where there is one, as far as trials have samples.
 pub fn of_scenario(trials: &[TrialRecord], level: Level) -> Vec<LayersData> {
-    let all = End::ALL.into_iter().filter_map(|end| of_end(trials, end, level));
+    let all = CpuTimeOwner::ALL.into_iter().filter_map(|end| of_end(trials, end, level));
     let mut found: Vec<LayersData> = all.collect();
     // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
-    if found.iter().any(|data| matches!(data.end, End::Sender | End::Receiver)) {
-        found.retain(|data| !matches!(data.end, End::Local | End::Remote));
+    if found.iter().any(|data| matches!(data.end, CpuTimeOwner::Sender | CpuTimeOwner::Receiver)) {
+        found.retain(|data| !matches!(data.end, CpuTimeOwner::Local | CpuTimeOwner::Remote));
     }
     found
 }
 
 /// The samples of one trial's end.
-struct Taken {
+struct TrialSamples {
     ordinal: u32,
     block: Option<u32>,
     /// As it was counted.
@@ -166,8 +166,8 @@ struct Taken {
     misplaced: bool,
 }
 
-impl Taken {
-    fn of(trial: &TrialRecord, layers: &LayersRecord, end: End) -> Option<Self> {
+impl TrialSamples {
+    fn of(trial: &TrialRecord, layers: &LayersRecord, end: CpuTimeOwner) -> Option<Self> {
         let (total, _) = total(trial, end, layers.by_connection)?;
         let nodes = || trial.nodes.iter().filter(|node| end.is_of(trial, node));
         let sampled = || layers.nodes.iter().filter(|sampled| nodes().any(|node| node.name == sampled.node));
@@ -209,8 +209,12 @@ impl Taken {
 }
 
 /// The busy time of an end's CPUs by kind, as shares of it; one share of all where it is not known exactly.
-fn shares<'a>(cpus: impl Iterator<Item = &'a CpuUse>, trial: &TrialRecord, end: End) -> Vec<(Option<Kind>, f64)> {
-    let workers = trial.dut.as_ref().filter(|_| end == End::Dut).map(|dut| &dut.workers);
+fn shares<'a>(
+    cpus: impl Iterator<Item = &'a CpuUse>,
+    trial: &TrialRecord,
+    end: CpuTimeOwner,
+) -> Vec<(Option<Kind>, f64)> {
+    let workers = trial.dut.as_ref().filter(|_| end == CpuTimeOwner::Dut).map(|dut| &dut.workers);
     let cpus: Vec<&CpuUse> = cpus.filter(|cpu| workers.is_none_or(|workers| workers.contains(&cpu.cpu))).collect();
     let of = |kind: Kind| -> f64 {
         let part = |cpu: &CpuUse| match kind {
@@ -226,16 +230,16 @@ fn shares<'a>(cpus: impl Iterator<Item = &'a CpuUse>, trial: &TrialRecord, end: 
     if is_exact { Kind::ALL.into_iter().map(|kind| (Some(kind), of(kind) / all)).collect() } else { vec![(None, 1.0)] }
 }
 
-fn of_end(trials: &[TrialRecord], end: End, level: Level) -> Option<LayersData> {
+fn of_end(trials: &[TrialRecord], end: CpuTimeOwner, level: Level) -> Option<LayersData> {
     // Trials of one run have one map.
     let sampled = || trials.iter().filter_map(|trial| Some((trial, trial.layers.as_ref()?)));
     let (first, layers) = sampled().next()?;
     let (_, per) = total(first, end, layers.by_connection)?;
-    let taken: Vec<Taken> = sampled()
+    let taken: Vec<TrialSamples> = sampled()
         .filter(|(_, own)| own.map == layers.map)
-        .filter_map(|(trial, layers)| Taken::of(trial, layers, end))
+        .filter_map(|(trial, layers)| TrialSamples::of(trial, layers, end))
         .collect();
-    let mean = |value: &dyn Fn(&Taken) -> f64| taken.iter().map(value).sum::<f64>() / taken.len() as f64;
+    let mean = |value: &dyn Fn(&TrialSamples) -> f64| taken.iter().map(value).sum::<f64>() / taken.len() as f64;
     let samples: u64 = taken.iter().flat_map(|one| &one.samples).sum();
     if samples == 0 {
         return None;
@@ -313,7 +317,7 @@ fn positive(values: impl IntoIterator<Item = f64>) -> Sample {
 
 /// The trials' shares by layer, put together such that a trial which something else disturbed moves them little: Hodges and
 /// Lehmann's estimate of each, of which all together are made 1.
-fn shares_of(taken: &[Taken], layers: usize, parts: impl Fn(&Taken) -> &[f64]) -> Vec<f64> {
+fn shares_of(taken: &[TrialSamples], layers: usize, parts: impl Fn(&TrialSamples) -> &[f64]) -> Vec<f64> {
     let centre = |layer: usize| {
         let shares = taken.iter().map(|one| parts(one)[layer] / one.total).collect();
         Contrast::of(shares).map_or(0.0, |shares| shares.centre())

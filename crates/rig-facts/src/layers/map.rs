@@ -51,14 +51,14 @@ pub struct MapError {
 /// What a frame has to be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern {
-    of: Of,
+    of: PatternScope,
     name: String,
     /// Whether more may stand before and behind the name.
     open: (bool, bool),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum PatternScope {
     Kernel,
     Program,
     Module,
@@ -67,7 +67,7 @@ enum Of {
 
 /// Where a sample belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct SampleLayers {
     /// By its innermost function that has a layer.
     pub own: Number,
     /// Its layer when shared work counts to the layer that called for it: equal to `own` where that layer is not shared, or no
@@ -144,7 +144,7 @@ impl Map {
     fn rule(&self, frame: &str) -> Option<Option<Number>> {
         if let Some(program) = frame.strip_suffix(PROGRAM) {
             let name = program.trim_start_matches("bpf:");
-            return self.first(|pattern| pattern.of == Of::Program && pattern.matches(name));
+            return self.first(|pattern| pattern.of == PatternScope::Program && pattern.matches(name));
         }
         let Some(function) = frame.strip_suffix(KERNEL) else { return Some(Some(APPLICATION_NUMBER)) };
         let (name, module) = match function.split_once([' ', '\t']) {
@@ -152,9 +152,10 @@ impl Map {
             None => (function, None),
         };
         let name = plain(name);
-        let of_kernel = self.first(|pattern| pattern.of == Of::Kernel && pattern.matches(&name));
-        let is_of =
-            |pattern: &Pattern| module.is_some_and(|module| pattern.of == Of::Module && pattern.matches(module));
+        let of_kernel = self.first(|pattern| pattern.of == PatternScope::Kernel && pattern.matches(&name));
+        let is_of = |pattern: &Pattern| {
+            module.is_some_and(|module| pattern.of == PatternScope::Module && pattern.matches(module))
+        };
         of_kernel.or_else(|| self.first(is_of))
     }
 
@@ -210,16 +211,16 @@ fn head(line: &str, layers: &mut Vec<Layer>) -> Result<Option<Number>, String> {
 impl Pattern {
     fn read(word: &str) -> Result<Self, String> {
         let (of, name) = match word.split_once(':') {
-            None => (Of::Kernel, word),
-            Some(("bpf", name)) => (Of::Program, name),
-            Some(("module", name)) => (Of::Module, name),
-            Some(("thread", name)) => (Of::Thread, name),
+            None => (PatternScope::Kernel, word),
+            Some(("bpf", name)) => (PatternScope::Program, name),
+            Some(("module", name)) => (PatternScope::Module, name),
+            Some(("thread", name)) => (PatternScope::Thread, name),
             Some((other, _)) => return Err(format!("'{other}:' in '{word}': there are bpf:, module: and thread:")),
         };
         let open = (name.starts_with('*'), name.len() > 1 && name.ends_with('*'));
         let name = name.strip_prefix('*').unwrap_or(name);
         let name = if open.1 { &name[..name.len() - 1] } else { name };
-        let in_threads = |c: char| of == Of::Thread && matches!(c, '/' | ':' | '+');
+        let in_threads = |c: char| of == PatternScope::Thread && matches!(c, '/' | ':' | '+');
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') || in_threads(c);
         match name {
             "" => Err(format!("'{word}' matches everything: give a name, or the beginning or the end of one")),
@@ -250,13 +251,13 @@ fn plain(symbol: &str) -> Cow<'_, str> {
 
 /// Places stacks, and remembers what it found of each frame.
 #[derive(Debug)]
-pub struct Placing<'m> {
+pub struct LayerMatcher<'m> {
     map: &'m Map,
     known: HashMap<String, Option<Option<Number>>>,
     threads: HashMap<String, Option<Number>>,
 }
 
-impl<'m> Placing<'m> {
+impl<'m> LayerMatcher<'m> {
     pub fn new(map: &'m Map) -> Self {
         Self { map, known: HashMap::new(), threads: HashMap::new() }
     }
@@ -275,13 +276,13 @@ impl<'m> Placing<'m> {
         if let Some(known) = self.threads.get(name) {
             return *known;
         }
-        let found = self.map.first(|pattern| pattern.of == Of::Thread && pattern.matches(name)).flatten();
+        let found = self.map.first(|pattern| pattern.of == PatternScope::Thread && pattern.matches(name)).flatten();
         self.threads.insert(name.to_owned(), found);
         found
     }
 
     /// Where a folded stack of a kind belongs: a thread's name, then its functions from the outermost to the innermost.
-    pub fn place(&mut self, stack: &str, kind: Kind) -> Place {
+    pub fn place(&mut self, stack: &str, kind: Kind) -> SampleLayers {
         let (is_others, stack) = match stack.strip_prefix(OTHER_PROGRAMS) {
             Some(rest) => (true, rest.trim_start_matches(';')),
             None => (false, stack),
@@ -290,18 +291,18 @@ impl<'m> Placing<'m> {
         if kind == Kind::Task
             && let Some(all) = if is_others { Some(self.map.others) } else { self.thread(thread) }
         {
-            return Place { own: all, caller: all };
+            return SampleLayers { own: all, caller: all };
         }
         let mut own = None;
         for frame in frames.rsplit(';').filter(|frame| !frame.is_empty()) {
             let Some(Some(layer)) = self.rule(frame) else { continue };
             let first = *own.get_or_insert(layer);
             if !self.map.layers[layer].shared {
-                return Place { own: first, caller: layer };
+                return SampleLayers { own: first, caller: layer };
             }
         }
         let own = own.unwrap_or(UNKNOWN_NUMBER);
-        Place { own, caller: own }
+        SampleLayers { own, caller: own }
     }
 }
 
@@ -317,7 +318,7 @@ pub fn exercise(text: &str) -> usize {
     assert_eq!(ids.len(), map.layers.len());
     assert!(built_in.layers.iter().all(|layer| ids.contains(layer.id.as_str())));
     let own = map.rules.len() - built_in.rules.len();
-    let mut placing = Placing::new(&map);
+    let mut placing = LayerMatcher::new(&map);
     for word in text.split_whitespace() {
         for kind in [Kind::Task, Kind::Softirq, Kind::Interrupt] {
             let stacks = [
@@ -331,8 +332,9 @@ pub fn exercise(text: &str) -> usize {
         }
     }
     if let Some((pattern, layer)) = map.rules.first().filter(|_| own > 0) {
-        let suffix = if pattern.of == Of::Program { PROGRAM } else { KERNEL };
-        let is_a_frame = pattern.of == Of::Program || pattern.of == Of::Kernel && plain(&pattern.name) == pattern.name;
+        let suffix = if pattern.of == PatternScope::Program { PROGRAM } else { KERNEL };
+        let is_a_frame = pattern.of == PatternScope::Program
+            || pattern.of == PatternScope::Kernel && plain(&pattern.name) == pattern.name;
         if is_a_frame {
             assert_eq!(map.rule(&format!("{}{suffix}", pattern.name)), Some(*layer), "{pattern:?}");
         }

@@ -7,14 +7,14 @@ mod record;
 
 use std::fmt;
 
-use crate::asked_load::AskedLoad;
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind as LoadKind, cpu_time_per, figure, is_on};
+pub use crate::record::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};
 use crate::record::{CpuUse, NodeRecord, TrialRecord};
-pub use crate::record::{End, Kind, LayerSamples, LayersRecord, NodeLayers};
+use crate::requested_load::RequestedLoad;
 
 pub use estimate::{LayerDifference, LayerDifferences, LayerPart, LayersData, Pairing, differences, of_scenario};
-pub use map::{APPLICATION, Layer, Map, MapError, OTHERS, Place, Placing, UNKNOWN, exercise};
+pub use map::{APPLICATION, Layer, LayerMatcher, Map, MapError, OTHERS, SampleLayers, UNKNOWN, exercise};
 
 /// Samples a second on each CPU, in a window of their own: odd, so that they do not keep step with the kernel's ticks.
 pub const HERTZ: u32 = 997;
@@ -22,7 +22,7 @@ pub const HERTZ: u32 = 997;
 /// More than this share without a layer is said aloud, percent.
 pub const MUCH_UNKNOWN: f64 = 5.0;
 
-impl End {
+impl CpuTimeOwner {
     pub const ALL: [Self; 5] = [Self::Sender, Self::Receiver, Self::Local, Self::Remote, Self::Dut];
 
     /// `None` of the device under test, which is no end of the load.
@@ -52,7 +52,7 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for CpuTimeOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
@@ -60,7 +60,7 @@ impl fmt::Display for End {
 
 /// What CPU time is divided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Per {
+pub enum CostUnit {
     /// 1024 bytes of payload.
     Kilobyte,
     Transaction,
@@ -70,7 +70,7 @@ pub enum Per {
     Packet,
 }
 
-impl Per {
+impl CostUnit {
     pub fn unit(self) -> &'static str {
         match self {
             Self::Kilobyte => "us/KB",
@@ -82,39 +82,39 @@ impl Per {
 }
 
 /// Whether connections are what a load carries: each is opened for one request.
-pub fn is_by_connection(load: &AskedLoad) -> bool {
+pub fn is_by_connection(load: &RequestedLoad) -> bool {
     match load {
-        AskedLoad::TcpCrr(_) => true,
-        AskedLoad::Packets(packets) => packets.is_tcp() && LoadKind::of(load) == Some(LoadKind::Connections),
+        RequestedLoad::TcpCrr(_) => true,
+        RequestedLoad::Packets(packets) => packets.is_tcp() && LoadKind::of(load) == Some(LoadKind::Connections),
         _ => false,
     }
 }
 
 /// CPU time of an end for each unit of what it carried, microseconds, as it was counted; `None` where the load has no such end
 /// or carried nothing. `by_connection` has it for each connection where those of the load were counted.
-pub fn total(record: &TrialRecord, end: End, by_connection: bool) -> Option<(f64, Per)> {
+pub fn total(record: &TrialRecord, end: CpuTimeOwner, by_connection: bool) -> Option<(f64, CostUnit)> {
     let opened = |side| figure(record, side, Metric::Connections);
     let Some(side) = end.side() else {
         let dut = record.dut.as_ref()?;
         let node = record.nodes.iter().find(|node| end.is_of(record, node))?;
         let own = node.cpus.iter().filter(|cpu| dut.workers.contains(&cpu.cpu));
         let (rate, per) = match opened(Side::Local).filter(|_| by_connection) {
-            Some(connections) => (connections, Per::Connection),
-            None => (dut.in_packets as f64 / record.seconds(), Per::Packet),
+            Some(connections) => (connections, CostUnit::Connection),
+            None => (dut.in_packets as f64 / record.seconds(), CostUnit::Packet),
         };
         let spent = own.map(CpuUse::busy).sum::<f64>() * 10_000.0 / rate;
         return spent.is_finite().then_some((spent, per));
     };
     // A transaction of a load that connects for each is a connection.
-    let transaction = if by_connection { Per::Connection } else { Per::Transaction };
-    let known = [(Metric::ServiceDemand, Per::Kilobyte), (Metric::TransactionDemand, transaction)];
+    let transaction = if by_connection { CostUnit::Connection } else { CostUnit::Transaction };
+    let known = [(Metric::ServiceDemand, CostUnit::Kilobyte), (Metric::TransactionDemand, transaction)];
     let found = known.into_iter().find_map(|(metric, per)| Some((figure(record, side, metric)?, per)));
     let connection = || {
         let rate = opened(side).or_else(|| opened(Side::Local)).filter(|_| by_connection)?;
-        Some((cpu_time_per(record, side, rate)?, Per::Connection))
+        Some((cpu_time_per(record, side, rate)?, CostUnit::Connection))
     };
     found.or_else(connection).or_else(|| {
         let packets = [Metric::PacketsIn, Metric::PacketsOut].map(|metric| figure(record, side, metric));
-        Some((cpu_time_per(record, side, packets[0]? + packets[1]?)?, Per::Packet))
+        Some((cpu_time_per(record, side, packets[0]? + packets[1]?)?, CostUnit::Packet))
     })
 }

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use rig_sys::cpu::CpuSet;
 
-use super::map::{Map, Place, Placing, UNKNOWN};
+use super::map::{LayerMatcher, Map, SampleLayers, UNKNOWN};
 use super::total;
-use crate::flame::{Folded, IDLE, KERNEL, SOFTIRQS};
-use crate::record::{CpuUse, End, Kind, LayerSamples, LayersRecord, NodeLayers, NodeRecord, TrialRecord};
+use crate::flame::{FoldedStacks, IDLE, KERNEL, SOFTIRQS};
+use crate::record::{CpuTimeOwner, CpuUse, Kind, LayerSamples, LayersRecord, NodeLayers, NodeRecord, TrialRecord};
 
 /// The thread that takes the samples, which the measured window goes without.
 const SAMPLER: &str = "netrig-stacks";
@@ -47,10 +47,10 @@ impl Kind {
 impl LayersRecord {
     /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it; `by_connection` where its load
     /// carries connections.
-    pub fn new(map: &Map, stacks: &Folded, sampled: &TrialRecord, by_connection: bool) -> Self {
+    pub fn new(map: &Map, stacks: &FoldedStacks, sampled: &TrialRecord, by_connection: bool) -> Self {
         let cpus = |node: &NodeRecord| {
             let all = node.cpus.iter().map(|cpu| cpu.cpu);
-            match sampled.dut.as_ref().filter(|_| End::Dut.is_of(sampled, node)) {
+            match sampled.dut.as_ref().filter(|_| CpuTimeOwner::Dut.is_of(sampled, node)) {
                 Some(dut) => CpuSet::new(all.filter(|cpu| dut.workers.contains(cpu))),
                 None => CpuSet::new(all),
             }
@@ -74,7 +74,10 @@ impl LayersRecord {
             window_begin_ns: sampled.window_begin_ns,
             window_end_ns: sampled.window_end_ns,
             nodes: nodes.collect(),
-            totals: End::ALL.into_iter().filter_map(|end| Some((end, total(sampled, end, by_connection)?.0))).collect(),
+            totals: CpuTimeOwner::ALL
+                .into_iter()
+                .filter_map(|end| Some((end, total(sampled, end, by_connection)?.0)))
+                .collect(),
             by_connection,
             notes,
         }
@@ -82,9 +85,9 @@ impl LayersRecord {
 }
 
 impl NodeLayers {
-    fn new(map: &Map, stacks: &Folded, node: &str, cpus: &CpuSet) -> Self {
+    fn new(map: &Map, stacks: &FoldedStacks, node: &str, cpus: &CpuSet) -> Self {
         let mut new = Self { node: node.to_owned(), cpus: cpus.as_slice().to_vec(), ..Self::default() };
-        let mut placing = Placing::new(map);
+        let mut placing = LayerMatcher::new(map);
         let mut parts = BTreeMap::<_, u64>::new();
         let mut unknown = HashMap::<&str, u64>::new();
         for (stack, count) in stacks.of(cpus) {
@@ -104,7 +107,7 @@ impl NodeLayers {
             }
         }
         new.awake = stacks.awake(cpus);
-        let part = |((place, kind), samples): ((Place, Kind), u64)| LayerSamples {
+        let part = |((place, kind), samples): ((SampleLayers, Kind), u64)| LayerSamples {
             kind,
             layer: place.own,
             caller: place.caller,

@@ -2,7 +2,7 @@
 
 use rig_stats::sample::Sample;
 
-use super::{Calibration, Gauge};
+use super::{Calibration, CalibrationTimes};
 
 impl Calibration {
     /// The time of the arithmetic on a CPU, nanoseconds: the mean over the CPUs, before and after the trial.
@@ -13,7 +13,7 @@ impl Calibration {
 
     /// By what factor the work takes longer with all CPUs at it, mean over the CPUs, before and after.
     pub fn sharing(&self) -> Option<f64> {
-        let of_one = |gauge: &Gauge| {
+        let of_one = |gauge: &CalibrationTimes| {
             let mean = |times: &[(u32, u64)]| times.iter().map(|(_, ns)| *ns as f64).collect::<Sample>().mean();
             Some(mean(&gauge.together_ns)? / mean(&gauge.work_ns).filter(|alone| *alone > 0.0)?)
         };
@@ -28,7 +28,7 @@ impl Calibration {
         self.of_both(|gauge| gauge.wake_ns)
     }
 
-    fn of_both(&self, of: impl Fn(&Gauge) -> Option<u64>) -> Option<f64> {
+    fn of_both(&self, of: impl Fn(&CalibrationTimes) -> Option<u64>) -> Option<f64> {
         [&self.before, &self.after].into_iter().filter_map(of).map(|ns| ns as f64).collect::<Sample>().mean()
     }
 }

@@ -83,9 +83,9 @@ impl fmt::Display for Flag {
 
 /// A flag of a test between two machines, in words: nodes and workers are `the client` and `the server`.
 #[derive(Debug, Clone, Copy)]
-pub struct OfEnds<'a>(pub &'a Flag);
+pub struct TwoMachineFlag<'a>(pub &'a Flag);
 
-impl fmt::Display for OfEnds<'_> {
+impl fmt::Display for TwoMachineFlag<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.write(f, "the ", "the ")
     }

@@ -21,8 +21,8 @@ pub struct LayersRecord {
     pub window_begin_ns: u64,
     pub window_end_ns: u64,
     pub nodes: Vec<NodeLayers>,
-    /// CPU time of each end for what it carried in this window, in the unit of [`End`]: sampling is in it.
-    pub totals: Vec<(End, f64)>,
+    /// CPU time of each end for what it carried in this window, in the unit of [`CpuTimeOwner`]: sampling is in it.
+    pub totals: Vec<(CpuTimeOwner, f64)>,
     /// Whether CPU time is that of a connection, because the load opens one for each request. Older records have that of a transaction
     /// or of a packet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -78,7 +78,7 @@ pub enum Kind {
 /// Whose CPU time it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum CpuTimeOwner {
     Sender,
     Receiver,
     Local,

@@ -2,19 +2,19 @@
 
 use std::fmt;
 
-use rig_packet::search::{GeneratorBound, Outcome, Search};
+use rig_packet::search::{GeneratorBound, Search, SearchResult};
 use serde::{Deserialize, Serialize};
 
 /// A search for the highest rate that is carried without loss, made before the window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
     /// What was raised.
-    pub of: Searched,
+    pub of: SearchedRate,
     pub options: Search,
     /// How long a rate was offered in each step, and to be confirmed, microseconds.
     pub step_us: u64,
     pub confirmed_us: u64,
-    pub outcome: Outcome,
+    pub outcome: SearchResult,
     /// The generator's own limit, per second, found by this search with nothing between its ends. `None` when none was found.
     pub generator: Option<f64>,
     /// Why the limit is the generator's own.
@@ -26,7 +26,7 @@ pub struct SearchRecord {
 /// What a search raises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Searched {
+pub enum SearchedRate {
     /// Opened per second.
     Connections,
     /// Of all connections together, per second.
@@ -35,7 +35,7 @@ pub enum Searched {
     Held,
 }
 
-impl Searched {
+impl SearchedRate {
     /// The unit of what is raised, e.g. of [`Step::rate`](rig_packet::search::Step::rate).
     pub fn unit(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Searched {
     }
 }
 
-impl fmt::Display for Searched {
+impl fmt::Display for SearchedRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connections => "connections",

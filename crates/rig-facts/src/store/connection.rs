@@ -16,14 +16,14 @@ pub(super) const APPLICATION_ID: u32 = u32::from_be_bytes(*b"nrig");
 pub(super) const STEPS: &[&str] = &[include_str!("schema-1.sql")];
 
 /// How long a program may hold the store before the others give up on it.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Opens for writing; makes the file and brings it up to date as needed.
 pub(super) fn open_to_write(path: &Path, steps: &[&str]) -> Result<Connection, StoreError> {
     let fail = |e| StoreError::from_sqlite(path, e);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
-    connection.busy_timeout(PATIENCE).map_err(fail)?;
+    connection.busy_timeout(TIMEOUT).map_err(fail)?;
     // Before anything is written: a database of another program must stay as it is.
     let version = identify(&connection, path, steps)?;
     if connection.is_readonly("main").map_err(fail)? {
@@ -45,7 +45,7 @@ pub(super) fn open_to_read(path: &Path, steps: &[&str]) -> Result<Connection, St
     let fail = |e| StoreError::from_sqlite(path, e);
     let open = || -> Result<(Connection, u32), StoreError> {
         let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
-        connection.busy_timeout(PATIENCE).map_err(fail)?;
+        connection.busy_timeout(TIMEOUT).map_err(fail)?;
         let version = identify(&connection, path, steps)?;
         Ok((connection, version))
     };
@@ -80,7 +80,7 @@ fn open_damaged(path: &Path, steps: &[&str]) -> Result<(Connection, u32), StoreE
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let fail = |e| StoreError::from_sqlite(path, e);
     let connection = Connection::open_with_flags(path, flags).map_err(fail)?;
-    connection.busy_timeout(PATIENCE).map_err(fail)?;
+    connection.busy_timeout(TIMEOUT).map_err(fail)?;
     // Has SQLite go on where the number of pages is wrong; nothing is written by this connection.
     connection.pragma_update(None, "writable_schema", true).map_err(fail)?;
     let version = identify(&connection, path, steps)?;
@@ -151,7 +151,7 @@ fn identify_within(connection: &Connection, path: &Path, steps: &[&str]) -> Resu
 /// Readers and one writer at a time do not wait for each other in this mode, which the file keeps.
 fn use_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
     // SQLite does not call its busy handler when two programs turn a new file over at the same moment.
-    let give_up = Instant::now() + PATIENCE;
+    let give_up = Instant::now() + TIMEOUT;
     loop {
         match connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
             Err(e) if e.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < give_up => {

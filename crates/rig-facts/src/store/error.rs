@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::{ErrorCode, ffi};
 
-use super::{Label, RunId, connection::PATIENCE};
+use super::{Label, RunId, connection::TIMEOUT};
 
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -55,7 +55,7 @@ pub enum StoreError {
     #[error(
         "the store {} was locked by another program for more than {} s: end what holds it (`fuser '{}'` tells) \
          and try again",
-        path.display(), PATIENCE.as_secs(), path.display()
+        path.display(), TIMEOUT.as_secs(), path.display()
     )]
     Locked { path: PathBuf },
     #[error("cannot tell which process this is ({0}): netrig needs /proc mounted")]

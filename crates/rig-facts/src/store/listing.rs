@@ -15,7 +15,7 @@ use crate::record::Calibration;
 
 /// What the calibration around a run's trials says of its machine.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Calibrated {
+pub struct RunCalibration {
     /// The median over the trials, nanoseconds.
     pub work_ns: f64,
     /// How netrig was built, without from which sources.
@@ -24,13 +24,13 @@ pub struct Calibrated {
 
 /// What of a store cannot be read, and why.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Unread {
-    pub what: UnreadRuns,
+pub struct UnreadablePart {
+    pub what: UnreadableRuns,
     pub why: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum UnreadRuns {
+pub enum UnreadableRuns {
     One(RunId),
     /// Trials of a run that is not there.
     TrialsOf(RunId),
@@ -39,13 +39,13 @@ pub enum UnreadRuns {
     First,
 }
 
-impl fmt::Display for Unread {
+impl fmt::Display for UnreadablePart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.what {
-            UnreadRuns::One(run) => write!(f, "run {run}")?,
-            UnreadRuns::TrialsOf(run) => write!(f, "trials of run {run}")?,
-            UnreadRuns::After(run) => write!(f, "runs after run {run}")?,
-            UnreadRuns::First => f.write_str("the first runs")?,
+            UnreadableRuns::One(run) => write!(f, "run {run}")?,
+            UnreadableRuns::TrialsOf(run) => write!(f, "trials of run {run}")?,
+            UnreadableRuns::After(run) => write!(f, "runs after run {run}")?,
+            UnreadableRuns::First => f.write_str("the first runs")?,
         }
         write!(f, ": {}", self.why)
     }
@@ -93,7 +93,7 @@ const HEAD: &str =
 
 /// The text columns of a run's row.
 #[derive(Debug)]
-pub(super) struct Texts {
+pub(super) struct RunTexts {
     pub suite_file: String,
     pub suite_text: String,
     pub options: String,
@@ -103,11 +103,11 @@ pub(super) struct Texts {
 }
 
 /// What a run's row says; `None` without such a run.
-pub(super) fn head(connection: &Connection, id: RunId) -> std::result::Result<Option<(RunSummary, Texts)>, Fault> {
+pub(super) fn head(connection: &Connection, id: RunId) -> std::result::Result<Option<(RunSummary, RunTexts)>, Fault> {
     let mut statement = connection.prepare_cached(HEAD)?;
     let mut rows = statement.query([id.0])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let texts = Texts {
+    let texts = RunTexts {
         suite_file: column(row, "suite_file")?,
         suite_text: column(row, "suite_text")?,
         options: must(json(row, "options")?, "options")?,
@@ -170,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// When nothing of the store can be read.
-    pub fn calibrated(&self) -> Result<BTreeMap<RunId, Calibrated>> {
+    pub fn calibrated(&self) -> Result<BTreeMap<RunId, RunCalibration>> {
         let mut runs = BTreeMap::new();
         for id in self.ids()? {
             match self.calibration_of(id) {
@@ -181,7 +181,7 @@ impl Store {
         Ok(runs)
     }
 
-    fn calibration_of(&self, id: RunId) -> Result<Option<Calibrated>> {
+    fn calibration_of(&self, id: RunId) -> Result<Option<RunCalibration>> {
         let sql = "SELECT record -> '$.calibration' AS calibration FROM trial \
                    WHERE run = ?1 AND record ->> '$.calibration' IS NOT NULL";
         let texts = || -> std::result::Result<Vec<String>, Fault> {
@@ -211,19 +211,19 @@ impl Store {
         let environment = environment.map_err(|fault| self.fault(id, fault))?;
         let build = environment.get("netrig_build").and_then(Value::as_str);
         let kind = build.and_then(|build| build.split_once(", ")).map_or("", |(_, kind)| kind);
-        Ok(Some(Calibrated { work_ns, build_kind: kind.to_owned() }))
+        Ok(Some(RunCalibration { work_ns, build_kind: kind.to_owned() }))
     }
 
     /// What could not be read of the store up to now.
-    pub fn unread(&self) -> Vec<Unread> {
+    pub fn unread(&self) -> Vec<UnreadablePart> {
         let unread = self.unread.borrow();
-        unread.iter().map(|(what, why)| Unread { what: *what, why: why.clone() }).collect()
+        unread.iter().map(|(what, why)| UnreadablePart { what: *what, why: why.clone() }).collect()
     }
 
     /// Remembers that a run is not read, where it is damaged; other errors are given back.
     fn go_without(&self, id: RunId, error: StoreError) -> Result<()> {
         let why = error.damage()?;
-        self.unread.borrow_mut().entry(UnreadRuns::One(id)).or_insert(why);
+        self.unread.borrow_mut().entry(UnreadableRuns::One(id)).or_insert(why);
         Ok(())
     }
 
@@ -238,7 +238,7 @@ impl Store {
             return Err(StoreError::from_sqlite(&self.path, error));
         }
         let why = StoreError::from_sqlite(&self.path, error).damage()?;
-        self.unread.borrow_mut().entry(last.map_or(UnreadRuns::First, UnreadRuns::After)).or_insert(why);
+        self.unread.borrow_mut().entry(last.map_or(UnreadableRuns::First, UnreadableRuns::After)).or_insert(why);
         ids.extend(behind);
         Ok(ids)
     }

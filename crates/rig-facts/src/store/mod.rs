@@ -34,9 +34,9 @@ use serde_json::Value;
 use serde_json::error::Category;
 
 pub use self::error::StoreError;
-pub use self::listing::{Calibrated, Unread, UnreadRuns};
 use self::listing::{Fault, column};
-pub use self::repair::Checked;
+pub use self::listing::{RunCalibration, UnreadablePart, UnreadableRuns};
+pub use self::repair::StoreCheck;
 use self::runner::Runner;
 use crate::record::{Environment, RigCost, TrialRecord};
 
@@ -155,7 +155,7 @@ pub struct NewRun {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum RunEnd {
     Complete,
     /// The user stopped it.
     Interrupted,
@@ -228,7 +228,7 @@ pub struct Store {
     connection: Connection,
     path: PathBuf,
     /// What could not be read up to now.
-    unread: RefCell<BTreeMap<UnreadRuns, String>>,
+    unread: RefCell<BTreeMap<UnreadableRuns, String>>,
 }
 
 impl Store {
@@ -332,12 +332,12 @@ impl Store {
     }
 
     /// Closes a run: `goals` is what each scenario reached of the confidence asked for.
-    pub fn finish_run(&mut self, run: RunId, ending: &Ending, goals: Option<&Value>, unix_ms: i64) -> Result<()> {
+    pub fn finish_run(&mut self, run: RunId, ending: &RunEnd, goals: Option<&Value>, unix_ms: i64) -> Result<()> {
         let goals = goals.map(|goals| storable("the scenarios' goals", goals)).transpose()?;
         let (ending, failure) = match ending {
-            Ending::Complete => ("complete", None),
-            Ending::Interrupted => ("interrupted", None),
-            Ending::Failed { reason } => ("failed", Some(reason)),
+            RunEnd::Complete => ("complete", None),
+            RunEnd::Interrupted => ("interrupted", None),
+            RunEnd::Failed { reason } => ("failed", Some(reason)),
         };
         self.update_open(
             run,

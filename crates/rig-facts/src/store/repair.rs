@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
-use super::listing::{Unread, UnreadRuns};
+use super::listing::{UnreadablePart, UnreadableRuns};
 use super::{Result, RunId, RunState, Store, StoreError};
 
 /// What a store consists of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checked {
+pub struct StoreCheck {
     /// Runs that can be read, or were written by another version of netrig, which can.
     pub whole: Vec<RunId>,
-    pub damaged: Vec<Unread>,
+    pub damaged: Vec<UnreadablePart>,
 }
 
 impl Store {
@@ -23,7 +23,7 @@ impl Store {
     ///
     /// # Errors
     /// When nothing of the store can be read, or when it is locked.
-    pub fn check(&self) -> Result<Checked> {
+    pub fn check(&self) -> Result<StoreCheck> {
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
         let ids = self.ids()?;
         for id in &ids {
@@ -31,20 +31,21 @@ impl Store {
                 Ok(_) => whole.push(*id),
                 Err(StoreError::NoSuchRun { .. }) => {}
                 Err(error @ StoreError::Unreadable { .. }) => match self.is_of_this_version(*id) {
-                    true => damaged.push(Unread { what: UnreadRuns::One(*id), why: error.damage()? }),
+                    true => damaged.push(UnreadablePart { what: UnreadableRuns::One(*id), why: error.damage()? }),
                     false => whole.push(*id),
                 },
-                Err(error) => damaged.push(Unread { what: UnreadRuns::One(*id), why: error.damage()? }),
+                Err(error) => damaged.push(UnreadablePart { what: UnreadableRuns::One(*id), why: error.damage()? }),
             }
         }
-        let gaps = self.unread().into_iter().filter(|unread| !matches!(unread.what, UnreadRuns::One(_)));
+        let gaps = self.unread().into_iter().filter(|unread| !matches!(unread.what, UnreadableRuns::One(_)));
         damaged.extend(gaps);
         // Where the table of trials cannot be read, their runs have said so.
         let without_head = self.trials_of(&self.connection).unwrap_or_default();
         let without_head = without_head.into_iter().filter(|id| !ids.contains(id));
         let why = "the run itself is missing";
-        damaged.extend(without_head.map(|id| Unread { what: UnreadRuns::TrialsOf(id), why: why.to_owned() }));
-        Ok(Checked { whole, damaged })
+        damaged
+            .extend(without_head.map(|id| UnreadablePart { what: UnreadableRuns::TrialsOf(id), why: why.to_owned() }));
+        Ok(StoreCheck { whole, damaged })
     }
 
     fn trials_of(&self, connection: &Connection) -> rusqlite::Result<Vec<RunId>> {
@@ -62,7 +63,7 @@ impl Store {
     ///
     /// # Errors
     /// When a run is going on, when nothing of the store can be read, and when there is no room for another.
-    pub fn repair(path: &Path) -> Result<Option<(Checked, PathBuf)>> {
+    pub fn repair(path: &Path) -> Result<Option<(StoreCheck, PathBuf)>> {
         let old = Self::open_to_read(path)?;
         let checked = old.check()?;
         if checked.damaged.is_empty() {

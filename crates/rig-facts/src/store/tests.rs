@@ -4,7 +4,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
-use crate::record::{Calibration, CpuUse, Flag, Gauge, InterfaceDelta, NodeRecord, ProtocolDelta};
+use crate::record::{Calibration, CalibrationTimes, CpuUse, Flag, InterfaceDelta, NodeRecord, ProtocolDelta};
 
 mod damaged;
 
@@ -23,13 +23,14 @@ fn a_run_is_calibrated_by_the_median_of_its_trials() {
     let run = store.begin_run(&NewRun { environment, ..new_run("layers") }).unwrap();
     let older = store.begin_run(&new_run("layers")).unwrap();
     for (ordinal, ns) in [(1, Some(300)), (2, Some(100)), (3, None), (4, Some(200))] {
-        let gauge = |ns| Gauge { work_ns: vec![(0, ns)], together_ns: Vec::new(), memory_ns: None, wake_ns: None };
+        let gauge =
+            |ns| CalibrationTimes { work_ns: vec![(0, ns)], together_ns: Vec::new(), memory_ns: None, wake_ns: None };
         let calibration = ns.map(|ns| Calibration { before: gauge(ns), after: gauge(ns) });
         store.add_trial(run, &TrialRecord { calibration, ..trial("A", ordinal) }).unwrap();
     }
     store.add_trial(older, &trial("A", 1)).unwrap();
     let calibrated = store.calibrated().unwrap();
-    let expected = Calibrated { work_ns: 200.0, build_kind: "release, rustc 1.90.0".into() };
+    let expected = RunCalibration { work_ns: 200.0, build_kind: "release, rustc 1.90.0".into() };
     assert_eq!(calibrated.into_iter().collect::<Vec<_>>(), [(run, expected)]);
 }
 
@@ -100,7 +101,7 @@ fn a_run_comes_back_as_it_was_stored() {
     assert_eq!((running.summary.ended_unix_ms, &running.goals), (None, &None));
 
     let goals = json!({"A": {"throughput": "met"}});
-    store.finish_run(id, &Ending::Complete, Some(&goals), 1_700_000_100_000).unwrap();
+    store.finish_run(id, &RunEnd::Complete, Some(&goals), 1_700_000_100_000).unwrap();
     let run = Store::open_to_read(store.path()).unwrap().run(id).unwrap();
     let new = new_run("layers");
     assert_eq!(run.trials, trials);
@@ -117,7 +118,7 @@ fn history_lists_what_became_of_each_run() {
     let (_dir, mut store) = store();
     assert!(matches!(store.latest(), Err(StoreError::NoRuns { .. })));
     let endings =
-        [Ending::Complete, Ending::Interrupted, Ending::Failed { reason: "node b: veth is not there".to_owned() }];
+        [RunEnd::Complete, RunEnd::Interrupted, RunEnd::Failed { reason: "node b: veth is not there".to_owned() }];
     for ending in &endings {
         let id = store.begin_run(&new_run("layers")).unwrap();
         store.finish_run(id, ending, None, 5).unwrap();
@@ -173,9 +174,9 @@ fn what_has_ended_or_was_never_begun_takes_no_more() {
     store.add_trial(id, &trial("A", 1)).unwrap();
     let twice = store.add_trial(id, &trial("A", 1)).unwrap_err();
     assert!(matches!(twice, StoreError::DuplicateTrial { ordinal: 1, .. }), "{twice}");
-    store.finish_run(id, &Ending::Complete, None, 5).unwrap();
+    store.finish_run(id, &RunEnd::Complete, None, 5).unwrap();
     assert!(matches!(store.add_trial(id, &trial("A", 2)), Err(StoreError::Ended { .. })));
-    assert!(matches!(store.finish_run(id, &Ending::Interrupted, None, 6), Err(StoreError::Ended { .. })));
+    assert!(matches!(store.finish_run(id, &RunEnd::Interrupted, None, 6), Err(StoreError::Ended { .. })));
     assert!(matches!(store.add_trial(RunId(9), &trial("A", 2)), Err(StoreError::NoSuchRun { .. })));
     assert_eq!(store.run(id).unwrap().trials.len(), 1);
 }
@@ -334,7 +335,7 @@ fn a_run_is_deleted_with_its_trials_unless_it_is_going_on() {
     }
     assert!(matches!(store.delete(gone), Err(StoreError::GoingOn { run }) if run == gone));
     assert_eq!(store.run(gone).unwrap().trials.len(), 1);
-    store.finish_run(gone, &Ending::Interrupted, None, 1_700_000_002_000).unwrap();
+    store.finish_run(gone, &RunEnd::Interrupted, None, 1_700_000_002_000).unwrap();
     let was = store.delete(gone).unwrap();
     assert_eq!((was.id, was.suite.as_str(), was.stored_trials), (gone, "latency", 1));
     assert!(matches!(store.delete(gone), Err(StoreError::NoSuchRun { .. })));

@@ -7,11 +7,11 @@ use rig_sys::clock::monotonic_after;
 use rustix::event::{PollFd, PollFlags};
 
 use super::process::Process;
-use super::{Cancel, DriverError, OnSample, Pair, Worker, WorkerFailure};
+use super::{Cancel, DriverError, SampleCallback, Worker, WorkerFailure, WorkerPair};
 use crate::plan::{Load, Phases, Role, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::WorkerRecord;
-use crate::wait::{Waiter, is_ready};
+use crate::wait::{DeadlinePoll, is_ready};
 
 /// How long a worker may take to send its record once the load is over, and then to end.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,7 +21,7 @@ const AFTERMATH: Duration = Duration::from_millis(20);
 
 /// How far a worker has come.
 #[derive(Debug)]
-enum Stage {
+enum WorkerStage {
     /// Its plan waits for the port of the listener before it in the list.
     Waiting(Box<WorkerPlan>),
     Opening,
@@ -30,12 +30,12 @@ enum Stage {
 }
 
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct GroupMember {
     pub(super) process: Process,
     /// See [`super::Worker::clock_ns`].
     pub(super) clock_ns: i64,
     background: bool,
-    stage: Stage,
+    stage: WorkerStage,
     failure: Option<Failure>,
 }
 
@@ -45,33 +45,37 @@ enum Failure {
     Died,
 }
 
-impl Member {
+impl GroupMember {
     fn is_connected(&self) -> bool {
-        matches!(self.stage, Stage::Connected | Stage::Done(_))
+        matches!(self.stage, WorkerStage::Connected | WorkerStage::Done(_))
     }
 
     fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done(_))
+        matches!(self.stage, WorkerStage::Done(_))
     }
 }
 
 /// Listeners at even places, each followed by its connecting peer.
-pub(super) struct Group<'a> {
-    pub(super) members: Vec<Member>,
-    waiter: Waiter,
+pub(super) struct WorkerGroup<'a> {
+    pub(super) members: Vec<GroupMember>,
+    waiter: DeadlinePoll,
     cancel: Cancel,
-    on_sample: OnSample<'a>,
+    on_sample: SampleCallback<'a>,
 }
 
-impl fmt::Debug for Group<'_> {
+impl fmt::Debug for WorkerGroup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group").field("members", &self.members).finish_non_exhaustive()
     }
 }
 
-impl<'a> Group<'a> {
-    pub(super) fn spawn(pairs: Vec<Pair<'_>>, cancel: Cancel, on_sample: OnSample<'a>) -> Result<Self, DriverError> {
-        let waiter = Waiter::new().map_err(|source| DriverError::System { what: "create a timer", source })?;
+impl<'a> WorkerGroup<'a> {
+    pub(super) fn spawn(
+        pairs: Vec<WorkerPair<'_>>,
+        cancel: Cancel,
+        on_sample: SampleCallback<'a>,
+    ) -> Result<Self, DriverError> {
+        let waiter = DeadlinePoll::new().map_err(|source| DriverError::System { what: "create a timer", source })?;
         let mut group = Self { members: Vec::with_capacity(2 * pairs.len()), waiter, cancel, on_sample };
         for worker in pairs.into_iter().flat_map(|pair| [pair.listen, pair.connect]) {
             let name = worker.label();
@@ -80,8 +84,8 @@ impl<'a> Group<'a> {
                 Ok(process) => Process::new(name, process),
                 Err(source) => return Err(DriverError::Spawn { name, source }),
             };
-            let stage = Stage::Waiting(Box::new(plan));
-            group.members.push(Member { process, clock_ns, background, stage, failure: None });
+            let stage = WorkerStage::Waiting(Box::new(plan));
+            group.members.push(GroupMember { process, clock_ns, background, stage, failure: None });
         }
         Ok(group)
     }
@@ -90,18 +94,20 @@ impl<'a> Group<'a> {
     pub(super) fn connect(&mut self, timeout: Duration) -> Result<(), DriverError> {
         let deadline_ns = monotonic_after(timeout);
         for index in 0..self.members.len() {
-            let Stage::Waiting(plan) = &self.members[index].stage else { continue };
+            let WorkerStage::Waiting(plan) = &self.members[index].stage else { continue };
             // Only a worker that carries load has to know its peer's port.
             if matches!(plan.role, Role::Listen { .. }) || plan.load == Load::Idle {
                 self.hand_plan(index, None)?;
             }
         }
-        self.until(Some((deadline_ns, timeout, "connect")), Member::is_connected)
+        self.until(Some((deadline_ns, timeout, "connect")), GroupMember::is_connected)
     }
 
     fn hand_plan(&mut self, index: usize, port: Option<u16>) -> Result<(), DriverError> {
         let member = &mut self.members[index];
-        let Stage::Waiting(mut plan) = std::mem::replace(&mut member.stage, Stage::Opening) else { return Ok(()) };
+        let WorkerStage::Waiting(mut plan) = std::mem::replace(&mut member.stage, WorkerStage::Opening) else {
+            return Ok(());
+        };
         if let (Some(port), Role::Connect { to }) = (port, &mut plan.role)
             && to.port() == 0
         {
@@ -115,7 +121,7 @@ impl<'a> Group<'a> {
         lead: Duration,
         phases: Option<Phases>,
         drain: Duration,
-    ) -> Result<Running<'a>, DriverError> {
+    ) -> Result<RunningLoad<'a>, DriverError> {
         let start_ns = monotonic_after(lead);
         for member in &mut self.members {
             let start_ns = start_ns.saturating_add_signed(member.clock_ns);
@@ -125,7 +131,7 @@ impl<'a> Group<'a> {
             Some(phases) => phases.starting_at(start_ns),
             None => Times { start_ns, begin_ns: start_ns, end_ns: start_ns, stop_ns: start_ns },
         };
-        Ok(Running { group: self, begin_ns, end_ns, stop_ns, drain })
+        Ok(RunningLoad { group: self, begin_ns, end_ns, stop_ns, drain })
     }
 
     /// Lets events come until `done` holds for every worker. `limit` is the deadline, what it was made of, and what
@@ -133,7 +139,7 @@ impl<'a> Group<'a> {
     fn until(
         &mut self,
         limit: Option<(u64, Duration, &'static str)>,
-        done: impl Fn(&Member) -> bool,
+        done: impl Fn(&GroupMember) -> bool,
     ) -> Result<(), DriverError> {
         while let Some(laggard) = self.members.iter().position(|member| !done(member)) {
             if !self.pump(limit.map(|(deadline_ns, ..)| deadline_ns))?
@@ -160,9 +166,9 @@ impl<'a> Group<'a> {
 
     fn turn(&mut self, deadline_ns: Option<u64>) -> Result<bool, DriverError> {
         let system = |source| DriverError::System { what: "wait for the workers", source };
-        let mut fds = vec![self.cancel.bell().entry()];
+        let mut fds = vec![self.cancel.event_fd().entry()];
         let mut whose = Vec::new();
-        for (index, Member { process, .. }) in self.members.iter().enumerate() {
+        for (index, GroupMember { process, .. }) in self.members.iter().enumerate() {
             if let Some(stdout) = &process.stdout {
                 fds.push(PollFd::new(stdout, PollFlags::IN));
                 whose.push((index, true));
@@ -206,16 +212,16 @@ impl<'a> Group<'a> {
     fn take(&mut self, index: usize, event: Event) -> Result<(), DriverError> {
         let member = &mut self.members[index];
         match (event, &member.stage) {
-            (Event::Listening { port }, Stage::Opening) if index.is_multiple_of(2) => {
+            (Event::Listening { port }, WorkerStage::Opening) if index.is_multiple_of(2) => {
                 return self.hand_plan(index + 1, Some(port));
             }
-            (Event::Connected, Stage::Opening) => member.stage = Stage::Connected,
-            (Event::Sample(sample), Stage::Connected) => (self.on_sample)(&member.process.name, &sample),
-            (Event::Done(mut record), Stage::Connected) => {
+            (Event::Connected, WorkerStage::Opening) => member.stage = WorkerStage::Connected,
+            (Event::Sample(sample), WorkerStage::Connected) => (self.on_sample)(&member.process.name, &sample),
+            (Event::Done(mut record), WorkerStage::Connected) => {
                 record.background = member.background;
                 record.add_to_clock(member.clock_ns.saturating_neg());
                 let is_packets = record.packets.is_some();
-                member.stage = Stage::Done(record);
+                member.stage = WorkerStage::Done(record);
                 // The listening end serves until the other one is done.
                 if is_packets && !index.is_multiple_of(2) {
                     return send(&mut self.members[index - 1].process, &Order::Done);
@@ -234,10 +240,10 @@ impl<'a> Group<'a> {
 
     /// The failure to report: a worker that died is the cause of what its peer complains about.
     fn blame(&mut self) -> WorkerFailure {
-        let died = |member: &Member| matches!(member.failure, Some(Failure::Died));
-        let failed = |member: &Member| member.failure.is_some();
+        let died = |member: &GroupMember| matches!(member.failure, Some(Failure::Died));
+        let failed = |member: &GroupMember| member.failure.is_some();
         let index = self.members.iter().position(died).or_else(|| self.members.iter().position(failed));
-        let Member { process, failure, .. } = &mut self.members[index.unwrap_or_default()];
+        let GroupMember { process, failure, .. } = &mut self.members[index.unwrap_or_default()];
         let reason = match failure.take() {
             Some(Failure::Said(words)) => words,
             Some(Failure::Died) | None => match process.end() {
@@ -255,8 +261,8 @@ fn send(process: &mut Process, order: &Order) -> Result<(), DriverError> {
 
 /// Workers under load. Dropping it kills them.
 #[derive(Debug)]
-pub struct Running<'a> {
-    pub(super) group: Group<'a>,
+pub struct RunningLoad<'a> {
+    pub(super) group: WorkerGroup<'a>,
     begin_ns: u64,
     pub(super) end_ns: u64,
     pub(super) stop_ns: u64,
@@ -264,7 +270,7 @@ pub struct Running<'a> {
     drain: Duration,
 }
 
-impl Running<'_> {
+impl RunningLoad<'_> {
     /// The window's edges as planned or as told since, nanoseconds of CLOCK_MONOTONIC.
     pub fn window(&self) -> (u64, u64) {
         (self.begin_ns, self.end_ns)
@@ -286,11 +292,11 @@ impl Running<'_> {
     pub fn finish(mut self) -> Result<Vec<WorkerRecord>, DriverError> {
         let timeout = FINISH_TIMEOUT + self.drain;
         let deadline_ns = self.stop_ns.saturating_add(timeout.as_nanos() as u64);
-        self.group.until(Some((deadline_ns, timeout, "report its record")), Member::is_done)?;
-        let ended = |member: &Member| member.process.stdout.is_none();
+        self.group.until(Some((deadline_ns, timeout, "report its record")), GroupMember::is_done)?;
+        let ended = |member: &GroupMember| member.process.stdout.is_none();
         self.group.until(Some((deadline_ns, timeout, "end")), ended)?;
         let mut records = Vec::with_capacity(self.group.members.len());
-        for Member { process, stage, .. } in &mut self.group.members {
+        for GroupMember { process, stage, .. } in &mut self.group.members {
             let status =
                 process.wait().map_err(|source| DriverError::System { what: "wait for a worker to end", source })?;
             if !status.success() {
@@ -298,7 +304,7 @@ impl Running<'_> {
                 let (name, stderr) = (process.name.clone(), process.stderr_tail());
                 return Err(DriverError::Worker(WorkerFailure { name, reason, stderr }));
             }
-            if let Stage::Done(record) = std::mem::replace(stage, Stage::Opening) {
+            if let WorkerStage::Done(record) = std::mem::replace(stage, WorkerStage::Opening) {
                 records.push(*record);
             }
         }

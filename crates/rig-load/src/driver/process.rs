@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitStatus;
 
 use rig_lines::{decode, encode};
-use rig_sys::piped::{Life, Piped};
+use rig_sys::piped::{PipedProcess, ProcessHandle};
 
 use crate::protocol::{Event, LONGEST_EVENT, LONGEST_ORDER, Lines, Order, PROTOCOL};
 
@@ -16,7 +16,7 @@ const STDERR_TAIL: usize = 4096;
 /// A worker process. Killed when dropped.
 pub struct Process {
     pub(super) name: String,
-    life: Box<dyn Life>,
+    life: Box<dyn ProcessHandle>,
     stdin: Option<Box<dyn Write + Send>>,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
@@ -27,8 +27,8 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(name: String, process: Piped) -> Self {
-        let Piped { stdin, stdout, stderr, life } = process;
+    pub fn new(name: String, process: PipedProcess) -> Self {
+        let PipedProcess { stdin, stdout, stderr, life } = process;
         let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
         let (lines, tail) = (Lines::new(LONGEST_EVENT), Vec::new());
         Self { name, life, stdin, stdout, stderr, lines, has_greeted: false, is_greeted: false, tail }

@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 
-use super::modes::{Pull, Push};
+use super::modes::{ReceiveMethod, SendMethod};
 use super::pace::Pace;
-use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
+use super::{Connection, Engine, LoadProgress, ThreadFailure, receive_ended, send_ended};
 
 #[derive(Debug)]
 pub(super) struct Sender<P> {
@@ -19,13 +19,13 @@ pub(super) struct Receiver<P> {
     pub(super) pull: P,
 }
 
-impl<P: Push> Engine for Sender<P> {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+impl<P: SendMethod> Engine for Sender<P> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let connection = connections[0];
-        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
-        while !course.is_ending() {
+        let mut pace = Pace::following(self.throttle, progress.ceiling(), self.message);
+        while !progress.is_ending() {
             if let Some(pace) = &mut pace
-                && !pace.wait(course)
+                && !pace.wait(progress)
             {
                 break;
             }
@@ -38,25 +38,25 @@ impl<P: Push> Engine for Sender<P> {
                 }
                 // A zero-copy send asks to be repeated when too many wait for their completion.
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return send_ended(connection, course, errno),
+                Err(errno) => return send_ended(connection, progress, errno),
             }
         }
         Ok(())
     }
 }
 
-impl<P: Pull> Engine for Receiver<P> {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+impl<P: ReceiveMethod> Engine for Receiver<P> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let connection = connections[0];
-        let mut pace = Pace::new(course.intake());
-        while !course.is_stopped() {
+        let mut pace = Pace::new(progress.intake());
+        while !progress.is_stopped() {
             if let Some(pace) = &mut pace
-                && !pace.wait_unless(course, || course.is_stopped())
+                && !pace.wait_unless(progress, || progress.is_stopped())
             {
                 break;
             }
             match self.pull.pull(connection) {
-                Ok(0) => return receive_ended(connection, course, Ok(())),
+                Ok(0) => return receive_ended(connection, progress, Ok(())),
                 Ok(bytes) => {
                     connection.inbound.add(bytes);
                     if let Some(pace) = &mut pace {
@@ -64,7 +64,7 @@ impl<P: Pull> Engine for Receiver<P> {
                     }
                 }
                 Err(Errno::INTR) => {}
-                Err(errno) => return receive_ended(connection, course, Err(errno)),
+                Err(errno) => return receive_ended(connection, progress, Err(errno)),
             }
         }
         Ok(())

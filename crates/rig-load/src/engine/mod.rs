@@ -22,21 +22,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
-pub(crate) use self::modes::{CopyIn, Pull};
-use self::modes::{CopyOut, Counted, Datagrams, Discard, FileOut, Push, ZeroCopyOut};
-pub(crate) use self::recent::{Recent, Snapshot};
+pub(crate) use self::modes::{CopyIn, ReceiveMethod};
+use self::modes::{CopyOut, Datagrams, DiscardIn, FileOut, QuotaSend, SendMethod, ZeroCopyOut};
+pub(crate) use self::recent::{RecentLatencies, Snapshot};
 use self::splice::SpliceOut;
-use crate::command::{Command, What};
+use crate::command::{Command, CommandAction};
 pub(crate) use crate::plan::Times;
 use crate::plan::{Engine as EngineKind, ReceiveMode, SendMode, TcpStream};
 use crate::record::{Direction, TransactionRecord};
-use crate::wait::Bell;
+use crate::wait::EventFd;
 
 /// What one connection has moved since it was opened. Written by its load thread alone, read by the control thread;
 /// alone on its cache lines (two, because CPUs fetch lines in pairs), so that reading disturbs no other thread.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Tally {
+pub(crate) struct ConnectionCounters {
     bytes: AtomicU64,
     operations: AtomicU64,
     copied: AtomicU64,
@@ -44,9 +44,9 @@ pub(crate) struct Tally {
     lost: AtomicU64,
 }
 
-/// The values of a [`Tally`] at some moment.
+/// The values of a [`ConnectionCounters`] at some moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Count {
+pub(crate) struct CounterValues {
     pub(crate) bytes: u64,
     pub(crate) operations: u64,
     /// Zero-copy sends that the kernel copied after all.
@@ -57,7 +57,7 @@ pub(crate) struct Count {
     pub(crate) lost: u64,
 }
 
-impl Tally {
+impl ConnectionCounters {
     /// Counts one operation that moved `bytes`. A plain addition suffices, there is only one writer.
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
@@ -79,7 +79,7 @@ impl Tally {
 
     /// Values of one moment, exact to one operation: a reader may lose its CPU between two of the values while the writer goes on. With
     /// a writer that is faster than this, of about one moment.
-    pub(crate) fn read(&self) -> Count {
+    pub(crate) fn read(&self) -> CounterValues {
         const ATTEMPTS: usize = 100;
         let mut count = self.load();
         for _ in 1..ATTEMPTS {
@@ -92,8 +92,8 @@ impl Tally {
         count
     }
 
-    fn load(&self) -> Count {
-        Count {
+    fn load(&self) -> CounterValues {
+        CounterValues {
             operations: self.operations.load(Ordering::Acquire),
             bytes: self.bytes.load(Ordering::Acquire),
             copied: self.copied.load(Ordering::Relaxed),
@@ -112,16 +112,17 @@ pub(crate) struct Connection {
     pub(crate) local: String,
     pub(crate) remote: String,
     /// What was sent, or exchanged.
-    pub(crate) tally: Tally,
+    pub(crate) tally: ConnectionCounters,
     /// What a thread that only receives has received.
-    pub(crate) inbound: Tally,
+    pub(crate) inbound: ConnectionCounters,
     /// Of datagrams: the peer knows what was sent.
     pub(crate) taken: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(socket: OwnedFd, thread: u32, local: String, remote: String) -> Self {
-        let (tally, inbound, taken) = (Tally::default(), Tally::default(), AtomicBool::new(false));
+        let (tally, inbound, taken) =
+            (ConnectionCounters::default(), ConnectionCounters::default(), AtomicBool::new(false));
         Self { socket, thread, local, remote, tally, inbound, taken }
     }
 }
@@ -130,11 +131,11 @@ impl Times {
     /// These times as a command changes them.
     pub(crate) fn after(self, command: Command) -> Self {
         match command.what {
-            What::End => {
+            CommandAction::End => {
                 let cool_down_ns = self.stop_ns.saturating_sub(self.end_ns);
                 Self { end_ns: command.at_ns, stop_ns: command.at_ns.saturating_add(cool_down_ns), ..self }
             }
-            What::Rate(_) | What::Mark => self,
+            CommandAction::Rate(_) | CommandAction::Mark => self,
         }
     }
 
@@ -144,20 +145,20 @@ impl Times {
 
 /// Where the load stands, as the load threads see it.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct LoadProgress {
     phase: AtomicU8,
     times: OnceLock<Times>,
     /// Payload bytes per second that each load thread may move.
     ceiling: Option<u64>,
     /// Rung when the load stops, for threads that wait for more than a socket.
-    pub(crate) stop: Bell,
+    pub(crate) stop: EventFd,
     /// Commands that have come, so that a thread reads one word that is written with each of them only.
     heard: AtomicUsize,
     commands: Mutex<Vec<Command>>,
     /// Rung with each command.
-    pub(crate) news: Bell,
+    pub(crate) news: EventFd,
     /// Latencies of the load threads that measure any.
-    recent: Mutex<Vec<Arc<Recent>>>,
+    recent: Mutex<Vec<Arc<RecentLatencies>>>,
 }
 
 /// A thread that panicked while it held the lock left nothing half-done.
@@ -170,17 +171,17 @@ const RUNNING: u8 = 1;
 const ENDING: u8 = 2;
 const STOPPED: u8 = 3;
 
-impl Course {
+impl LoadProgress {
     /// With a ceiling for each load thread, payload bytes per second.
     pub(crate) fn new(ceiling: Option<u64>) -> io::Result<Self> {
         Ok(Self {
             phase: AtomicU8::new(WAITING),
             times: OnceLock::new(),
             ceiling,
-            stop: Bell::new()?,
+            stop: EventFd::new()?,
             heard: AtomicUsize::new(0),
             commands: Mutex::default(),
-            news: Bell::new()?,
+            news: EventFd::new()?,
             recent: Mutex::default(),
         })
     }
@@ -191,7 +192,7 @@ impl Course {
         commands.push(command);
         self.heard.store(commands.len(), Ordering::Release);
         drop(commands);
-        self.news.ring();
+        self.news.notify();
     }
 
     /// The commands since the last look, of which `seen` keeps how many they were.
@@ -213,8 +214,8 @@ impl Course {
     }
 
     /// A load thread's latencies, for the control thread to look at.
-    pub(crate) fn measures(&self) -> Arc<Recent> {
-        let recent = Arc::<Recent>::default();
+    pub(crate) fn measures(&self) -> Arc<RecentLatencies> {
+        let recent = Arc::<RecentLatencies>::default();
         lock(&self.recent).push(recent.clone());
         recent
     }
@@ -266,13 +267,13 @@ impl Course {
     /// be woken.
     pub(crate) fn end(&self) {
         self.phase.store(ENDING, Ordering::Release);
-        self.stop.ring();
+        self.stop.notify();
     }
 
     /// Ends the load. Threads that are blocked in a socket or parked have to be woken.
     pub(crate) fn stop(&self) {
         self.phase.store(STOPPED, Ordering::Release);
-        self.stop.ring();
+        self.stop.notify();
     }
 
     #[inline]
@@ -306,19 +307,19 @@ impl Course {
 
 /// Why a load thread could not go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct ThreadFailure {
     pub(crate) what: String,
     pub(crate) why: String,
 }
 
 /// An error about a connection: `what` was done with the peer, and why it failed.
-fn trouble(what: &str, connection: &Connection, why: &dyn Display) -> Trouble {
-    Trouble { what: format!("{what} {} (from {})", connection.remote, connection.local), why: why.to_string() }
+fn failure(what: &str, connection: &Connection, why: &dyn Display) -> ThreadFailure {
+    ThreadFailure { what: format!("{what} {} (from {})", connection.remote, connection.local), why: why.to_string() }
 }
 
 /// Ends a connection's load: quietly when it may end, else as trouble.
-fn send_ended(connection: &Connection, course: &Course, errno: Errno) -> Result<(), Trouble> {
-    if course.may_end() {
+fn send_ended(connection: &Connection, progress: &LoadProgress, errno: Errno) -> Result<(), ThreadFailure> {
+    if progress.may_end() {
         return Ok(());
     }
     let why = match errno {
@@ -327,24 +328,28 @@ fn send_ended(connection: &Connection, course: &Course, errno: Errno) -> Result<
         }
         _ => io::Error::from(errno).to_string(),
     };
-    Err(trouble("send to", connection, &why))
+    Err(failure("send to", connection, &why))
 }
 
-fn receive_ended(connection: &Connection, course: &Course, end: Result<(), Errno>) -> Result<(), Trouble> {
-    if course.may_end() {
+fn receive_ended(
+    connection: &Connection,
+    progress: &LoadProgress,
+    end: Result<(), Errno>,
+) -> Result<(), ThreadFailure> {
+    if progress.may_end() {
         return Ok(());
     }
     let why = match end {
         Ok(()) => "the peer closed the connection".to_owned(),
         Err(errno) => io::Error::from(errno).to_string(),
     };
-    Err(trouble("receive from", connection, &format_args!("{why} before the window was over")))
+    Err(failure("receive from", connection, &format_args!("{why} before the window was over")))
 }
 
 /// The load of one thread, ready to start.
 pub(crate) trait Engine: Debug {
-    /// Moves bytes over `connections` until `course` stops or every connection has ended.
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble>;
+    /// Moves bytes over `connections` until the load stops or every connection has ended.
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure>;
 
     /// What cannot be told from the tallies. Asked for once, after [`Self::run`].
     fn report(&mut self) -> Report {
@@ -352,7 +357,7 @@ pub(crate) trait Engine: Debug {
     }
 }
 
-/// What a load thread knows in the end that is in no [`Tally`].
+/// What a load thread knows in the end that is in no [`ConnectionCounters`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Report {
     pub(crate) transactions: Option<TransactionRecord>,
@@ -395,7 +400,7 @@ pub(crate) fn stream(
     stream: &TcpStream,
     direction: Direction,
     connections: &[&Connection],
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     let message = stream.message as usize;
     match (stream.engine, direction) {
         (EngineKind::Uring { outstanding }, _) => uring::build(stream, outstanding, direction, connections, None),
@@ -407,7 +412,7 @@ pub(crate) fn stream(
         }),
         (EngineKind::Blocking, _) => Ok(match stream.receive_mode {
             ReceiveMode::Copy => receiver(stream, CopyIn::new(message)),
-            ReceiveMode::Discard => receiver(stream, Discard::new(message)),
+            ReceiveMode::Discard => receiver(stream, DiscardIn::new(message)),
         }),
     }
 }
@@ -419,15 +424,15 @@ pub(crate) fn counted(
     connections: &[&Connection],
     quota: Option<u64>,
     datagrams: bool,
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     if let EngineKind::Uring { outstanding } = stream.engine {
         return uring::build(stream, outstanding, Direction::Send, connections, quota);
     }
     let (copy, quota) = (CopyOut::new(stream.message as usize), quota.unwrap_or(u64::MAX));
     Ok(if datagrams {
-        sender(stream, Counted { push: Datagrams(copy), quota })
+        sender(stream, QuotaSend { push: Datagrams(copy), quota })
     } else {
-        sender(stream, Counted { push: copy, quota })
+        sender(stream, QuotaSend { push: copy, quota })
     })
 }
 
@@ -436,11 +441,11 @@ pub(crate) fn deep_receiver(
     stream: &TcpStream,
     outstanding: u32,
     connection: &Connection,
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     uring::build(stream, outstanding, Direction::Receive, &[connection], None)
 }
 
-fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {
+fn sender(stream: &TcpStream, push: impl SendMethod + 'static) -> Box<dyn Engine> {
     let (message, throttle) = (stream.message as usize, stream.throttle);
     match stream.connections {
         1 => Box::new(blocking::Sender { push, message, throttle }),
@@ -448,7 +453,7 @@ fn sender(stream: &TcpStream, push: impl Push + 'static) -> Box<dyn Engine> {
     }
 }
 
-fn receiver(stream: &TcpStream, pull: impl Pull + 'static) -> Box<dyn Engine> {
+fn receiver(stream: &TcpStream, pull: impl ReceiveMethod + 'static) -> Box<dyn Engine> {
     match stream.connections {
         1 => Box::new(blocking::Receiver { pull }),
         _ => Box::new(ready::Receiver { pull }),

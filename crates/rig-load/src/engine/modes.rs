@@ -8,7 +8,7 @@ use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use super::{Connection, Trouble};
+use super::{Connection, ThreadFailure};
 
 /// The page size that buffers are aligned to.
 const PAGE: usize = 4096;
@@ -47,7 +47,7 @@ fn fill(bytes: &mut [u8]) {
 }
 
 /// One way to send a message.
-pub(crate) trait Push: Debug {
+pub(crate) trait SendMethod: Debug {
     /// Hands one message to the kernel. Returns the bytes that it took.
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno>;
 
@@ -65,7 +65,7 @@ impl CopyOut {
     }
 }
 
-impl Push for CopyOut {
+impl SendMethod for CopyOut {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         send(&connection.socket, self.0.get(), SendFlags::NOSIGNAL)
@@ -74,13 +74,13 @@ impl Push for CopyOut {
 
 /// A number of messages, after which the connection counts as ended.
 #[derive(Debug)]
-pub(crate) struct Counted<P> {
+pub(crate) struct QuotaSend<P> {
     pub(crate) push: P,
     /// Messages left.
     pub(crate) quota: u64,
 }
 
-impl<P: Push> Push for Counted<P> {
+impl<P: SendMethod> SendMethod for QuotaSend<P> {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         self.quota = self.quota.checked_sub(1).ok_or(Errno::PIPE)?;
@@ -100,7 +100,7 @@ impl<P: Push> Push for Counted<P> {
 #[derive(Debug)]
 pub(crate) struct Datagrams<P>(pub(crate) P);
 
-impl<P: Push> Push for Datagrams<P> {
+impl<P: SendMethod> SendMethod for Datagrams<P> {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         self.0.push(connection).map_err(|errno| match errno {
@@ -118,7 +118,7 @@ pub(crate) struct FileOut {
 }
 
 impl FileOut {
-    pub(crate) fn new(message: usize) -> Result<Self, Trouble> {
+    pub(crate) fn new(message: usize) -> Result<Self, ThreadFailure> {
         let make = || {
             let file = memfd_create("netrig payload", MemfdFlags::CLOEXEC)?;
             let (buffer, mut written) = (Buffer::new(message), 0);
@@ -127,14 +127,14 @@ impl FileOut {
             }
             Ok(Self { file, message })
         };
-        make().map_err(|errno: Errno| Trouble {
+        make().map_err(|errno: Errno| ThreadFailure {
             what: format!("fill a memory file with {message} bytes"),
             why: std::io::Error::from(errno).to_string(),
         })
     }
 }
 
-impl Push for FileOut {
+impl SendMethod for FileOut {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         sendfile(&connection.socket, &self.file, Some(&mut 0), self.message)
@@ -146,10 +146,10 @@ impl Push for FileOut {
 pub(crate) struct ZeroCopyOut(socket::ZeroCopy);
 
 impl ZeroCopyOut {
-    pub(crate) fn new(message: usize, connections: &[&Connection]) -> Result<Self, Trouble> {
+    pub(crate) fn new(message: usize, connections: &[&Connection]) -> Result<Self, ThreadFailure> {
         for connection in connections {
             socket::ZeroCopy::enable(&connection.socket)
-                .map_err(|error| super::trouble("turn on MSG_ZEROCOPY towards", connection, &error))?;
+                .map_err(|error| super::failure("turn on MSG_ZEROCOPY towards", connection, &error))?;
         }
         let Buffer { mut bytes, start, length } = Buffer::new(message);
         bytes.truncate(start + length);
@@ -164,7 +164,7 @@ impl ZeroCopyOut {
     }
 }
 
-impl Push for ZeroCopyOut {
+impl SendMethod for ZeroCopyOut {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         let result = self.0.send(&connection.socket);
@@ -180,7 +180,7 @@ impl Push for ZeroCopyOut {
 }
 
 /// One way to receive.
-pub(crate) trait Pull: Debug {
+pub(crate) trait ReceiveMethod: Debug {
     /// Takes up to one message from the kernel; 0 at the end of the stream.
     fn pull(&mut self, connection: &Connection) -> Result<usize, Errno>;
 }
@@ -195,7 +195,7 @@ impl CopyIn {
     }
 }
 
-impl Pull for CopyIn {
+impl ReceiveMethod for CopyIn {
     #[inline]
     fn pull(&mut self, connection: &Connection) -> Result<usize, Errno> {
         recv(&connection.socket, self.0.get_mut(), RecvFlags::empty()).map(|(_, received)| received)
@@ -204,16 +204,16 @@ impl Pull for CopyIn {
 
 /// recv(2) with MSG_TRUNC, which on TCP drops the bytes instead of copying them (tcp(7))
 #[derive(Debug)]
-pub(crate) struct Discard(Vec<u8>);
+pub(crate) struct DiscardIn(Vec<u8>);
 
-impl Discard {
+impl DiscardIn {
     pub(crate) fn new(message: usize) -> Self {
         // Never written to, so it takes no memory.
         Self(vec![0; message])
     }
 }
 
-impl Pull for Discard {
+impl ReceiveMethod for DiscardIn {
     #[inline]
     fn pull(&mut self, connection: &Connection) -> Result<usize, Errno> {
         recv(&connection.socket, self.0.as_mut_slice(), RecvFlags::TRUNC).map(|(_, received)| received)

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rig_sys::clock::monotonic_ns;
 
-use super::Course;
-use crate::command::What;
+use super::LoadProgress;
+use crate::command::CommandAction;
 use crate::plan::batch::batch;
 
 /// A sender that was kept from sending may make up for at most this much; what is older is lost. One percent of a window
@@ -72,19 +72,19 @@ impl Pace {
 
     /// `None` when the next send is due, else the time to wait for, in nanoseconds of CLOCK_MONOTONIC.
     #[inline]
-    pub(crate) fn due(&mut self, course: &Course) -> Option<u64> {
-        if !self.coming.is_empty() || self.heard.is_some_and(|heard| course.has_news(heard)) {
-            self.hear(course, monotonic_ns());
+    pub(crate) fn due(&mut self, progress: &LoadProgress) -> Option<u64> {
+        if !self.coming.is_empty() || self.heard.is_some_and(|heard| progress.has_news(heard)) {
+            self.hear(progress, monotonic_ns());
         }
         if self.due_ns <= self.seen_ns { None } else { self.look(monotonic_ns()) }
     }
 
     /// Takes the rate that holds at `now_ns`.
     #[cold]
-    fn hear(&mut self, course: &Course, now_ns: u64) {
-        let news = self.heard.as_mut().map_or_else(Vec::new, |heard| course.news(heard));
+    fn hear(&mut self, progress: &LoadProgress, now_ns: u64) {
+        let news = self.heard.as_mut().map_or_else(Vec::new, |heard| progress.news(heard));
         for command in news {
-            if let What::Rate(rate) = command.what {
+            if let CommandAction::Rate(rate) = command.what {
                 self.coming.push_back((command.at_ns, rate));
             }
         }
@@ -109,14 +109,14 @@ impl Pace {
 
     /// Sleeps until the next send is due. False when the load ended meanwhile.
     #[inline]
-    pub(crate) fn wait(&mut self, course: &Course) -> bool {
-        self.wait_unless(course, || course.is_ending())
+    pub(crate) fn wait(&mut self, progress: &LoadProgress) -> bool {
+        self.wait_unless(progress, || progress.is_ending())
     }
 
     /// As [`Self::wait`], for a thread that goes on until the load is `over` in its own way.
     #[inline]
-    pub(crate) fn wait_unless(&mut self, course: &Course, over: impl Fn() -> bool) -> bool {
-        while let Some(due_ns) = self.due(course) {
+    pub(crate) fn wait_unless(&mut self, progress: &LoadProgress, over: impl Fn() -> bool) -> bool {
+        while let Some(due_ns) = self.due(progress) {
             if over() {
                 return false;
             }
@@ -129,7 +129,7 @@ impl Pace {
 
 /// Bytes from a peer that cannot be slowed down here, held against its limit.
 #[derive(Debug)]
-pub(crate) struct Intake {
+pub(crate) struct ReceiveLimit {
     rate: u64,
     since_ns: u64,
     /// Bytes that may come at once.
@@ -137,7 +137,7 @@ pub(crate) struct Intake {
     taken: u64,
 }
 
-impl Intake {
+impl ReceiveLimit {
     /// From now on at most `rate` bytes per second, with a second's worth and `burst` bytes to spare; `None` for no
     /// limit.
     pub(crate) fn new(rate: Option<u64>, burst: usize) -> Option<Self> {
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn a_rate_that_is_told_holds_from_its_moment_on() {
-        let course = Course::new(None).unwrap();
-        let tell = |at_ns, rate| course.tell(crate::command::Command { at_ns, what: What::Rate(rate) });
+        let progress = LoadProgress::new(None).unwrap();
+        let tell = |at_ns, rate| progress.tell(crate::command::Command { at_ns, what: CommandAction::Rate(rate) });
         let mut pace = Pace { origin_ns: 0, ..Pace::following(Some(1_000_000), None, 0).unwrap() };
         let sent_until = |pace: &mut Pace, from_ns: u64, to_ns: u64| {
             let (mut now_ns, mut sent) = (from_ns, 0);
             while now_ns < to_ns {
-                pace.hear(&course, now_ns);
+                pace.hear(&progress, now_ns);
                 match pace.look(now_ns) {
                     None => {
                         pace.spend(100);
@@ -249,10 +249,10 @@ mod tests {
 
     #[test]
     fn an_intake_has_a_second_to_spare() {
-        let mut intake = Intake { since_ns: 0, ..Intake::new(Some(1_000), 500).unwrap() };
+        let mut intake = ReceiveLimit { since_ns: 0, ..ReceiveLimit::new(Some(1_000), 500).unwrap() };
         assert!(intake.take(1_500, 0) && !intake.take(1, 0));
         assert!(intake.take(999, 1_000_000_000) && !intake.take(1, 1_000_000_000));
-        assert!(Intake::new(None, 1).is_none());
+        assert!(ReceiveLimit::new(None, 1).is_none());
     }
 
     proptest! {
@@ -321,15 +321,15 @@ mod tests {
 
     #[test]
     fn stopping_ends_the_wait_at_once() {
-        let course = std::sync::Arc::new(Course::new(None).unwrap());
-        course.start(Times::NEVER);
-        let waiting = course.clone();
+        let progress = std::sync::Arc::new(LoadProgress::new(None).unwrap());
+        progress.start(Times::NEVER);
+        let waiting = progress.clone();
         let sender = std::thread::spawn(move || {
             let mut pace = Pace::new(Some(1)).unwrap();
             pace.spend(1_000_000);
             pace.wait(&waiting)
         });
-        course.stop();
+        progress.stop();
         sender.thread().unpark();
         assert!(!sender.join().unwrap());
     }

@@ -6,9 +6,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::modes::{Pull, Push};
+use super::modes::{ReceiveMethod, SendMethod};
 use super::pace::Pace;
-use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
+use super::{Connection, Engine, LoadProgress, ThreadFailure, receive_ended, send_ended};
 
 /// Connections served between two looks at what is ready.
 const BATCH: usize = 256;
@@ -26,21 +26,21 @@ pub(super) struct Receiver<P> {
     pub(super) pull: P,
 }
 
-impl<P: Push> Engine for Sender<P> {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
+impl<P: SendMethod> Engine for Sender<P> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut pace = Pace::following(self.throttle, progress.ceiling(), self.message);
         serve(
             connections,
-            || course.is_ending(),
+            || progress.is_ending(),
             EventFlags::OUT,
             |_, connection, flags| {
                 if flags.contains(EventFlags::ERR) {
                     self.push.settle(connection);
                 }
                 if let Some(pace) = &mut pace
-                    && !pace.wait(course)
+                    && !pace.wait(progress)
                 {
-                    return Ok(Turn::Next);
+                    return Ok(TurnResult::Next);
                 }
                 match self.push.push(connection) {
                     Ok(bytes) => {
@@ -48,37 +48,37 @@ impl<P: Push> Engine for Sender<P> {
                         if let Some(pace) = &mut pace {
                             pace.spend(bytes);
                         }
-                        Ok(Turn::Next)
+                        Ok(TurnResult::Next)
                     }
-                    Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
-                    Err(errno) => send_ended(connection, course, errno).map(|()| Turn::Ended),
+                    Err(Errno::INTR | Errno::AGAIN) => Ok(TurnResult::Next),
+                    Err(errno) => send_ended(connection, progress, errno).map(|()| TurnResult::Ended),
                 }
             },
         )
     }
 }
 
-impl<P: Pull> Engine for Receiver<P> {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let over = || course.is_stopped();
-        let mut pace = Pace::new(course.intake());
+impl<P: ReceiveMethod> Engine for Receiver<P> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let over = || progress.is_stopped();
+        let mut pace = Pace::new(progress.intake());
         serve(connections, over, EventFlags::IN, |_, connection, _| {
             if let Some(pace) = &mut pace
-                && !pace.wait_unless(course, over)
+                && !pace.wait_unless(progress, over)
             {
-                return Ok(Turn::Next);
+                return Ok(TurnResult::Next);
             }
             match self.pull.pull(connection) {
-                Ok(0) => receive_ended(connection, course, Ok(())).map(|()| Turn::Ended),
+                Ok(0) => receive_ended(connection, progress, Ok(())).map(|()| TurnResult::Ended),
                 Ok(bytes) => {
                     connection.inbound.add(bytes);
                     if let Some(pace) = &mut pace {
                         pace.spend(bytes);
                     }
-                    Ok(Turn::Next)
+                    Ok(TurnResult::Next)
                 }
-                Err(Errno::INTR | Errno::AGAIN) => Ok(Turn::Next),
-                Err(errno) => receive_ended(connection, course, Err(errno)).map(|()| Turn::Ended),
+                Err(Errno::INTR | Errno::AGAIN) => Ok(TurnResult::Next),
+                Err(errno) => receive_ended(connection, progress, Err(errno)).map(|()| TurnResult::Ended),
             }
         })
     }
@@ -86,7 +86,7 @@ impl<P: Pull> Engine for Receiver<P> {
 
 /// What became of a connection's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum TurnResult {
     Next,
     Ended,
 }
@@ -96,9 +96,9 @@ pub(super) fn serve(
     connections: &[&Connection],
     over: impl Fn() -> bool,
     flags: EventFlags,
-    mut turn: impl FnMut(usize, &Connection, EventFlags) -> Result<Turn, Trouble>,
-) -> Result<(), Trouble> {
-    let (watch, mut events) = watch(connections, flags).map_err(|errno| Trouble {
+    mut turn: impl FnMut(usize, &Connection, EventFlags) -> Result<TurnResult, ThreadFailure>,
+) -> Result<(), ThreadFailure> {
+    let (watch, mut events) = watch(connections, flags).map_err(|errno| ThreadFailure {
         what: "watch the connections with epoll".into(),
         why: std::io::Error::from(errno).to_string(),
     })?;
@@ -108,7 +108,7 @@ pub(super) fn serve(
         match epoll::wait(&watch, spare_capacity(&mut events), None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => {
-                return Err(Trouble { what: "epoll_wait".into(), why: std::io::Error::from(errno).to_string() });
+                return Err(ThreadFailure { what: "epoll_wait".into(), why: std::io::Error::from(errno).to_string() });
             }
         }
         for event in &events {
@@ -117,7 +117,7 @@ pub(super) fn serve(
             }
             let index = event.data.u64() as usize;
             let connection = connections[index];
-            if let Turn::Ended = turn(index, connection, event.flags)? {
+            if let TurnResult::Ended = turn(index, connection, event.flags)? {
                 // The descriptor is open and registered, so taking it out cannot fail.
                 let _ = epoll::delete(&watch, &connection.socket);
                 open -= 1;

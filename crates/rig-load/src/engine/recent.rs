@@ -16,15 +16,15 @@ const BUCKETS: usize = ((OCTAVES - PARTS.ilog2() + 1) * PARTS) as usize;
 /// The histograms that figures are made of are exact to a thousandth and thirty times as large; these say what one
 /// interval was like.
 #[derive(Debug)]
-pub(crate) struct Recent(Box<[AtomicU64; BUCKETS]>);
+pub(crate) struct RecentLatencies(Box<[AtomicU64; BUCKETS]>);
 
-impl Default for Recent {
+impl Default for RecentLatencies {
     fn default() -> Self {
         Self(Box::new([const { AtomicU64::new(0) }; BUCKETS]))
     }
 }
 
-impl Recent {
+impl RecentLatencies {
     /// Counts one. A plain addition suffices, there is only one writer.
     #[inline]
     pub(crate) fn record(&self, ns: u64) {
@@ -45,7 +45,7 @@ impl Default for Snapshot {
 
 impl Snapshot {
     /// Adds what a thread has counted.
-    pub(crate) fn add(&mut self, recent: &Recent) {
+    pub(crate) fn add(&mut self, recent: &RecentLatencies) {
         for (sum, count) in self.0.iter_mut().zip(recent.0.iter()) {
             *sum += count.load(Ordering::Relaxed);
         }
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn an_interval_is_what_came_between_two_looks() {
-        let (one, other) = (Recent::default(), Recent::default());
+        let (one, other) = (RecentLatencies::default(), RecentLatencies::default());
         let look = || {
             let mut sum = Snapshot::default();
             sum.add(&one);

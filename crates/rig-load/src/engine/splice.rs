@@ -6,8 +6,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 
-use super::modes::{Buffer, Push};
-use super::{Connection, Trouble};
+use super::modes::{Buffer, SendMethod};
+use super::{Connection, ThreadFailure};
 
 /// What is asked for as the pipes' size: the most that an unprivileged process gets (pipe(7)).
 const PIPE: usize = 1 << 20;
@@ -46,13 +46,13 @@ impl Pipe {
 }
 
 impl SpliceOut {
-    pub(super) fn new(message: usize) -> Result<Self, Trouble> {
+    pub(super) fn new(message: usize) -> Result<Self, ThreadFailure> {
         let make = || {
             let (store, feed) = (Pipe::new()?, Pipe::new()?);
             let stored = fill(&store, Buffer::new(message.min(STORE)).get())?;
             Ok(Self { store, stored, feed, fed: 0, message })
         };
-        make().map_err(|errno: Errno| Trouble {
+        make().map_err(|errno: Errno| ThreadFailure {
             what: "fill a pipe with the payload".into(),
             why: std::io::Error::from(errno).to_string(),
         })
@@ -80,7 +80,7 @@ fn fill(pipe: &Pipe, payload: &[u8]) -> Result<usize, Errno> {
     Ok(stored)
 }
 
-impl Push for SpliceOut {
+impl SendMethod for SpliceOut {
     #[inline]
     fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
         let mut sent = 0;

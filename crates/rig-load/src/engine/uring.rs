@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rig_sys::clock::monotonic_ns;
-use rig_sys::uring::{Completion, Ring, Work};
+use rig_sys::uring::{Completion, Operation, Ring};
 use rustix::io::Errno;
 
 use super::modes::Buffer;
 use super::pace::Pace;
-use super::{Connection, Course, Engine, Trouble, receive_ended, send_ended};
+use super::{Connection, Engine, LoadProgress, ThreadFailure, receive_ended, send_ended};
 use crate::plan::{ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
 
@@ -42,21 +42,21 @@ pub(super) fn build(
     direction: Direction,
     connections: &[&Connection],
     quota: Option<u64>,
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     let what = || format!("prepare the io_uring engine for {} connections", connections.len());
     let work = match (direction, stream.send_mode, stream.receive_mode) {
-        (Direction::Send, SendMode::Copy, _) => Work::Send,
-        (Direction::Send, SendMode::ZeroCopy, _) => Work::SendZeroCopy,
+        (Direction::Send, SendMode::Copy, _) => Operation::Send,
+        (Direction::Send, SendMode::ZeroCopy, _) => Operation::SendZeroCopy,
         (Direction::Send, SendMode::Sendfile | SendMode::Splice, _) => {
-            return Err(Trouble { what: what(), why: format!("it cannot send in mode {:?}", stream.send_mode) });
+            return Err(ThreadFailure { what: what(), why: format!("it cannot send in mode {:?}", stream.send_mode) });
         }
-        (_, _, ReceiveMode::Copy) => Work::Receive,
-        (_, _, ReceiveMode::Discard) => Work::Discard,
+        (_, _, ReceiveMode::Copy) => Operation::Receive,
+        (_, _, ReceiveMode::Discard) => Operation::Discard,
     };
     let sockets: Vec<_> = connections.iter().map(|connection| connection.socket.as_fd()).collect();
     let (message, depth) = (stream.message as usize, outstanding as usize);
     let mut ring = Ring::new(&sockets, outstanding, work, Buffer::new(message).get())
-        .map_err(|error| Trouble { what: what(), why: error.to_string() })?;
+        .map_err(|error| ThreadFailure { what: what(), why: error.to_string() })?;
     Ok(if direction == Direction::Send {
         let turns = (0..depth).flat_map(|_| 0..connections.len()).collect();
         Box::new(Sender { ring, message, throttle: stream.throttle, turns, quota: quota.unwrap_or(u64::MAX) })
@@ -69,18 +69,18 @@ pub(super) fn build(
 }
 
 impl Engine for Sender {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut pace = Pace::following(self.throttle, course.ceiling(), self.message);
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut pace = Pace::following(self.throttle, progress.ceiling(), self.message);
         // Shutting the sockets down ends no zero-copy send that waits for the peer to acknowledge its pages.
-        self.ring.wake_on(course.stop.as_fd()).map_err(|error| refused(&error))?;
-        while !course.is_ending() {
-            let held_until_ns = self.fill(pace.as_mut(), course);
+        self.ring.wake_on(progress.stop.as_fd()).map_err(|error| refused(&error))?;
+        while !progress.is_ending() {
+            let held_until_ns = self.fill(pace.as_mut(), progress);
             if self.ring.total_in_flight() > 0 {
                 let timeout = held_until_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(monotonic_ns())));
                 wait(&mut self.ring, timeout)?;
-                self.collect(connections, course)?;
+                self.collect(connections, progress)?;
             } else if let (Some(pace), Some(_)) = (&mut pace, held_until_ns) {
-                pace.wait(course);
+                pace.wait(progress);
             } else {
                 // Every connection has ended, or every message is sent.
                 return Ok(());
@@ -90,7 +90,7 @@ impl Engine for Sender {
         // the peer has not acknowledged are not waited for.
         while self.ring.total_unfinished() > 0 {
             wait(&mut self.ring, None)?;
-            self.collect(connections, course)?;
+            self.collect(connections, progress)?;
         }
         Ok(())
     }
@@ -98,13 +98,13 @@ impl Engine for Sender {
 
 impl Sender {
     /// Queues a send for each free turn. Returns the time at which the next is due when there is one too many.
-    fn fill(&mut self, mut pace: Option<&mut Pace>, course: &Course) -> Option<u64> {
+    fn fill(&mut self, mut pace: Option<&mut Pace>, progress: &LoadProgress) -> Option<u64> {
         while let Some(&connection) = self.turns.front() {
             if self.quota == 0 {
                 return None;
             }
             if let Some(pace) = &mut pace {
-                if let Some(due_ns) = pace.due(course) {
+                if let Some(due_ns) = pace.due(progress) {
                     return Some(due_ns);
                 }
                 pace.spend(self.message);
@@ -116,7 +116,7 @@ impl Sender {
         None
     }
 
-    fn collect(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn collect(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         while let Some(completion) = self.ring.completion() {
             match completion {
                 Completion::Result { socket, result, holds } => {
@@ -125,7 +125,7 @@ impl Sender {
                         Err(error) => match errno(&error) {
                             Errno::INTR | Errno::AGAIN => {}
                             errno => {
-                                send_ended(connections[socket], course, errno)?;
+                                send_ended(connections[socket], progress, errno)?;
                                 continue;
                             }
                         },
@@ -147,15 +147,15 @@ impl Sender {
 }
 
 impl Engine for Receiver {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let mut ended = vec![false; connections.len()];
-        let mut pace = Pace::new(course.intake());
+        let mut pace = Pace::new(progress.intake());
         for socket in 0..connections.len() {
             self.ring.queue(socket, self.depth);
         }
         while self.ring.total_in_flight() > 0 {
             if let Some(pace) = &mut pace {
-                pace.wait_unless(course, || course.is_stopped());
+                pace.wait_unless(progress, || progress.is_stopped());
             }
             wait(&mut self.ring, None)?;
             while let Some(completion) = self.ring.completion() {
@@ -172,20 +172,20 @@ impl Engine for Receiver {
                     // The rest of the chain follows with the same verdict.
                     _ if ended[socket] => {}
                     Ok(_) => {
-                        receive_ended(connection, course, Ok(()))?;
+                        receive_ended(connection, progress, Ok(()))?;
                         ended[socket] = true;
                     }
                     Err(error) => match errno(&error) {
                         Errno::INTR | Errno::AGAIN | Errno::CANCELED | Errno::NOBUFS => {}
                         errno => {
-                            receive_ended(connection, course, Err(errno))?;
+                            receive_ended(connection, progress, Err(errno))?;
                             ended[socket] = true;
                         }
                     },
                 }
                 // A chain is only followed by the next when it is through: two at a time would race for the bytes. A
                 // receive that stays is through when it found no buffer.
-                if self.ring.in_flight(socket) == 0 && !ended[socket] && !course.is_stopped() {
+                if self.ring.in_flight(socket) == 0 && !ended[socket] && !progress.is_stopped() {
                     self.ring.queue(socket, self.depth);
                 }
             }
@@ -194,12 +194,12 @@ impl Engine for Receiver {
     }
 }
 
-fn wait(ring: &mut Ring, timeout: Option<Duration>) -> Result<(), Trouble> {
+fn wait(ring: &mut Ring, timeout: Option<Duration>) -> Result<(), ThreadFailure> {
     ring.wait(timeout).map_err(|error| refused(&error))
 }
 
-fn refused(error: &std::io::Error) -> Trouble {
-    Trouble { what: "hand operations to io_uring".into(), why: error.to_string() }
+fn refused(error: &std::io::Error) -> ThreadFailure {
+    ThreadFailure { what: "hand operations to io_uring".into(), why: error.to_string() }
 }
 
 fn errno(error: &std::io::Error) -> Errno {

@@ -250,7 +250,7 @@ pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most:
 
 #[cfg(test)]
 mod tests {
-    use rig_packet::{Payload, Repeat, Service, UdpClient, Walk};
+    use rig_packet::{Payload, RequestRepeat, Service, TupleOrder, UdpClient};
 
     use super::super::{Flow, Role};
     use super::*;
@@ -353,11 +353,17 @@ mod tests {
         refused(&datagrams(|l| l.throttle = Some(249)), "a datagram leaves each 1.004s");
         refused(&datagrams(|l| (l.throttle, l.segments) = (Some(999), 4)), "lower the segments");
         datagrams(|l| (l.throttle, l.threads) = (Some(125), 2)).validate().unwrap();
-        let every = |seconds| Repeat::every(Duration::from_millis((seconds * 1e3) as u64));
+        let every = |seconds| RequestRepeat::every(Duration::from_millis((seconds * 1e3) as u64));
         let packets = |change: &dyn Fn(&mut Client)| {
             let load = rig_packet::Load::new(1000.0);
-            let mut client =
-                Client { ports: 1..=2000, server_ports: 80..=80, load, repeat: None, walk: Walk::Ports, flood: None };
+            let mut client = Client {
+                ports: 1..=2000,
+                server_ports: 80..=80,
+                load,
+                repeat: None,
+                walk: TupleOrder::Ports,
+                flood: None,
+            };
             change(&mut client);
             let request = Payload::Filler(8);
             let service = Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) });
@@ -371,12 +377,18 @@ mod tests {
             // Connections that stay ask again, however seldom others are opened.
             (&|c| (c.load.rate, c.repeat) = (0.1, Some(every(1.0))), None),
             (&|c| (c.load.rate, c.repeat) = (0.8, Some(every(2.0))), Some("a connection leaves each 1.250s")),
-            (&|c| (c.load.rate, c.repeat) = (0.1, Some(Repeat { requests: Some(3), ..every(0.1) })), Some("10.000s")),
+            (
+                &|c| (c.load.rate, c.repeat) = (0.1, Some(RequestRepeat { requests: Some(3), ..every(0.1) })),
+                Some("10.000s"),
+            ),
             (&|c| (c.load.rate, c.repeat) = (0.1, Some(every(0.0))), None),
             // What is held opens no more, but asks.
             (&|c| (c.load.hold, c.repeat) = (Some(4), Some(every(4.0))), None),
             (&|c| (c.load.hold, c.repeat) = (Some(4), Some(every(6.0))), Some("a request leaves each 1.500s")),
-            (&|c| (c.load.hold, c.repeat) = (Some(4), Some(Repeat { rate: Some(0.5), ..every(0.0) })), Some("2.000s")),
+            (
+                &|c| (c.load.hold, c.repeat) = (Some(4), Some(RequestRepeat { rate: Some(0.5), ..every(0.0) })),
+                Some("2.000s"),
+            ),
         ];
         for (change, word) in cases {
             match word {

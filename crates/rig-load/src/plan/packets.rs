@@ -89,7 +89,7 @@ pub(super) fn every(client: &Client) -> Option<(&'static str, f64, &'static str)
 pub(crate) fn with_one_port(service: rig_packet::Service) -> Packets {
     use std::time::Duration;
 
-    use rig_packet::plan::{Answer, Driver, GatewayPlan, Place, PortPlan, Range, Take, Timeline};
+    use rig_packet::plan::{AnswerScope, Capture, Driver, GatewayPlan, PortPlan, Range, ThreadPlan, Timeline};
 
     let range = |last| vec![Range { first: IpAddr::from([192, 0, 2, last]), count: 1 }];
     let port = PortPlan {
@@ -101,12 +101,12 @@ pub(crate) fn with_one_port(service: rig_packet::Service) -> Packets {
         vxlan: None,
         local: range(1),
         remote: range(2),
-        threads: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![ThreadPlan { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: 64,
-        take: Take::Own,
-        answer: Answer::All,
+        take: Capture::Own,
+        answer: AnswerScope::All,
         hop_limit: 64,
         tos: 0,
     };

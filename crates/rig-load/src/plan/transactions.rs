@@ -43,13 +43,13 @@ pub enum Schedule {
     Closed,
     /// At its own time, even if those before it are not done: `rate` transactions per second of the whole worker.
     /// Latency counts from that time, so that a stall shows in every transaction that it delayed.
-    Open { rate: f64, arrivals: Arrivals },
+    Open { rate: f64, arrivals: ArrivalSpacing },
 }
 
 /// The distances between scheduled transactions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Arrivals {
+pub enum ArrivalSpacing {
     /// All the same.
     #[default]
     Uniform,
@@ -105,7 +105,7 @@ mod tests {
             request: 1,
             response: 64 << 10,
             in_flight: 1,
-            schedule: Schedule::Open { rate: 1000.0, arrivals: Arrivals::Poisson },
+            schedule: Schedule::Open { rate: 1000.0, arrivals: ArrivalSpacing::Poisson },
             timeout: Duration::from_secs(1),
             send_buffer: None,
             receive_buffer: None,
@@ -132,7 +132,7 @@ mod tests {
         checked(|l| (l.request, l.response) = (65_507, 65_507), Load::UdpRr).unwrap();
         checked(|l| l.congestion_control = Some("reno".into()), Load::TcpCrr).unwrap();
         for rate in [1.0, 1e8] {
-            checked(|l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform }, Load::TcpCrr).unwrap();
+            checked(|l| l.schedule = Schedule::Open { rate, arrivals: ArrivalSpacing::Uniform }, Load::TcpCrr).unwrap();
         }
     }
 
@@ -151,10 +151,12 @@ mod tests {
             (l.response, l.congestion_control) = (1, Some("reno".into()));
         });
         refused("a transaction leaves each 1000.000s", Load::TcpRr, |l| {
-            l.schedule = Schedule::Open { rate: 0.001, arrivals: Arrivals::Uniform };
+            l.schedule = Schedule::Open { rate: 0.001, arrivals: ArrivalSpacing::Uniform };
         });
         for rate in [0.0, -1.0, 1.1e8, f64::NAN, f64::INFINITY] {
-            refused("the rate", Load::TcpRr, |l| l.schedule = Schedule::Open { rate, arrivals: Arrivals::Uniform });
+            refused("the rate", Load::TcpRr, |l| {
+                l.schedule = Schedule::Open { rate, arrivals: ArrivalSpacing::Uniform }
+            });
         }
     }
 }

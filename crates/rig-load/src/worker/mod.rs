@@ -4,12 +4,12 @@
 //! time at which something is due) and never polls. The load threads do nothing but move bytes and count them.
 
 pub mod embedded;
+mod load_threads;
 mod observe;
 mod open;
 mod orders;
 mod packets;
 mod reading_times;
-mod team;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -23,24 +23,24 @@ use rig_sys::{cpu, socket};
 use rustix::event::{PollFd, PollFlags};
 use serde::Serialize;
 
+use self::load_threads::LoadThreads;
 use self::observe::Observer;
-use self::open::datagram::Doorman;
-use self::open::{Opened, Sockets};
+use self::open::datagram::HelloResponder;
+use self::open::{OpenedConnections, Sockets};
 use self::orders::Orders;
 use self::reading_times::ReadingTimes;
-use self::team::Team;
 use crate::command::Command;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, LONGEST_EVENT, Order, PROTOCOL};
 use crate::record::{Direction, WorkerRecord};
-use crate::wait::{Waiter, is_ready};
+use crate::wait::{DeadlinePoll, is_ready};
 
 /// How long is waited after the cool-down for what is still under way: a receiver for the end of the stream, a
 /// requester for the responses that are owed to it. What a slow wire has not delivered by then is given up.
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// How long a responder waits for its requester to be done with that.
-const DISMISSAL: Duration = Duration::from_secs(2);
+const RESPONDER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a worker ended before its load was carried.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,11 @@ pub enum WorkerError {
 }
 
 /// Names what was being done when something failed.
-pub(crate) trait Failing<T> {
+pub(crate) trait ErrorContext<T> {
     fn failing(self, what: impl FnOnce() -> String) -> Result<T, WorkerError>;
 }
 
-impl<T, E: Display> Failing<T> for Result<T, E> {
+impl<T, E: Display> ErrorContext<T> for Result<T, E> {
     fn failing(self, what: impl FnOnce() -> String) -> Result<T, WorkerError> {
         self.map_err(|why| WorkerError::Failed { what: what(), why: why.to_string() })
     }
@@ -75,9 +75,9 @@ impl<T, E: Display> Failing<T> for Result<T, E> {
 /// Everything that keeps the load from being carried as planned, a peer that goes away inside the window included. All but a
 /// lost driver have been reported as [`Event::Failed`].
 pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
-    let waiter = Waiter::new().failing(|| "create a timer".into())?;
+    let waiter = DeadlinePoll::new().failing(|| "create a timer".into())?;
     let (orders, commands) = (Orders::new(stdin.as_fd()), Vec::new());
-    let mut control = Control { orders, commands, takes_commands: false, out: stdout, waiter: &waiter };
+    let mut control = ControlThread { orders, commands, takes_commands: false, out: stdout, waiter: &waiter };
     control.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
     let result = control.serve();
     if let Err(WorkerError::Failed { what, why }) = &result {
@@ -87,17 +87,17 @@ pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
 }
 
 /// The control thread's view of the world.
-pub(crate) struct Control<'a, W> {
+pub(crate) struct ControlThread<'a, W> {
     orders: Orders<'a>,
     /// Those that came and were not looked at.
     commands: Vec<Command>,
     /// Whether there is a load under way that can be told something.
     takes_commands: bool,
     out: W,
-    waiter: &'a Waiter,
+    waiter: &'a DeadlinePoll,
 }
 
-impl<W: Write> Control<'_, W> {
+impl<W: Write> ControlThread<'_, W> {
     fn serve(&mut self) -> Result<(), WorkerError> {
         socket::ignore_sigpipe();
         rig_sys::process::raise_file_limit();
@@ -119,37 +119,42 @@ impl<W: Write> Control<'_, W> {
                 open::datagram::open(self, &plan.role, &Sockets::of_transactions(load, plan.direction(), false))?
             }
             Load::UdpStream(datagrams) => open::datagram::open(self, &plan.role, &datagrams.into())?,
-            Load::Packets(_) | Load::Idle => Opened::default(),
+            Load::Packets(_) | Load::Idle => OpenedConnections::default(),
         };
         let connections = Arc::from(opened.connections);
-        let mut team = Team::assemble(&plan, &connections, opened.listener)?;
+        let mut load_threads = LoadThreads::assemble(&plan, &connections, opened.listener)?;
         // Else the load threads, which fill the CPU, would delay the window's edges by a time slice. Where it is refused,
         // the recorded moments tell.
         clock::be_punctual();
-        self.until(&team, None, Team::is_ready)?;
+        self.until(&load_threads, None, LoadThreads::is_ready)?;
         self.report(&Event::Connected)?;
-        let start_ns = match self.order(opened.doorman.as_ref())? {
+        let start_ns = match self.order(opened.hello_responder.as_ref())? {
             Order::Go { start_ns } => start_ns,
             order => return Err(refuse(&order)),
         };
-        let mut record = self.measure(&plan, &mut team, start_ns)?;
+        let mut record = self.measure(&plan, &mut load_threads, start_ns)?;
         record.notes.splice(0..0, opened.notes);
         self.report(&Event::Done(Box::new(record)))
     }
 
-    fn measure(&mut self, plan: &WorkerPlan, team: &mut Team, start_ns: u64) -> Result<WorkerRecord, WorkerError> {
+    fn measure(
+        &mut self,
+        plan: &WorkerPlan,
+        load_threads: &mut LoadThreads,
+        start_ns: u64,
+    ) -> Result<WorkerRecord, WorkerError> {
         let phases = &plan.phases;
         let planned = phases.starting_at(start_ns);
         let mut times = ReadingTimes::new(planned, phases.interval);
         self.takes_commands = true;
-        self.rest_until(team, &mut times, |_| start_ns)?;
-        team.go(planned);
-        self.rest_until(team, &mut times, |_| planned.begin_ns)?;
-        let mut observer = Observer::begin(team);
+        self.rest_until(load_threads, &mut times, |_| start_ns)?;
+        load_threads.go(planned);
+        self.rest_until(load_threads, &mut times, |_| planned.begin_ns)?;
+        let mut observer = Observer::begin(load_threads);
         loop {
-            self.rest_until(team, &mut times, ReadingTimes::next_ns)?;
+            self.rest_until(load_threads, &mut times, ReadingTimes::next_ns)?;
             let due = times.take();
-            let sample = observer.look(team, due);
+            let sample = observer.look(load_threads, due);
             if let Some(sample) = sample {
                 self.report(&Event::Sample(sample))?;
             }
@@ -157,40 +162,40 @@ impl<W: Write> Control<'_, W> {
                 break;
             }
         }
-        self.rest_until(team, &mut times, ReadingTimes::stop_ns)?;
+        self.rest_until(load_threads, &mut times, ReadingTimes::stop_ns)?;
         self.takes_commands = false;
-        let patience = match team.direction() {
+        let time_limit = match load_threads.direction() {
             Direction::Receive | Direction::Request | Direction::Both => Some(DRAIN),
             // It tells the receiver how much it has sent.
-            Direction::Send if team.is_udp() => Some(DRAIN),
-            Direction::Respond => Some(DISMISSAL),
+            Direction::Send if load_threads.is_udp() => Some(DRAIN),
+            Direction::Respond => Some(RESPONDER_TIMEOUT),
             Direction::Send | Direction::Idle => None,
         };
-        if team.direction() == Direction::Both && !team.is_udp() {
-            team.end_sending();
+        if load_threads.direction() == Direction::Both && !load_threads.is_udp() {
+            load_threads.end_sending();
         }
-        if let Some(patience) = patience {
-            self.until(team, Some(monotonic_after(patience)), Team::is_finished)?;
+        if let Some(time_limit) = time_limit {
+            self.until(load_threads, Some(monotonic_after(time_limit)), LoadThreads::is_finished)?;
         }
-        team.stop()?;
-        observer.record(plan, team)
+        load_threads.stop()?;
+        observer.record(plan, load_threads)
     }
 
     /// Waits until the moment that `times` gives, which a command may move, and hands commands on to the load threads.
     fn rest_until(
         &mut self,
-        team: &Team,
+        load_threads: &LoadThreads,
         times: &mut ReadingTimes,
         moment: impl Fn(&ReadingTimes) -> u64,
     ) -> Result<(), WorkerError> {
         loop {
-            self.until(team, Some(moment(times)), |_| false)?;
+            self.until(load_threads, Some(moment(times)), |_| false)?;
             if self.commands.is_empty() {
                 return Ok(());
             }
             for command in self.commands.drain(..) {
                 times.hear(command);
-                team.tell(command);
+                load_threads.tell(command);
             }
         }
     }
@@ -199,26 +204,27 @@ impl<W: Write> Control<'_, W> {
     /// load thread fails, the driver goes away, or it sends an order out of turn.
     fn until(
         &mut self,
-        team: &Team,
+        load_threads: &LoadThreads,
         deadline_ns: Option<u64>,
-        done: impl Fn(&Team) -> bool,
+        done: impl Fn(&LoadThreads) -> bool,
     ) -> Result<(), WorkerError> {
         loop {
             self.refuse_read_order()?;
-            team.check()?;
-            if done(team) || !self.commands.is_empty() {
+            load_threads.check()?;
+            if done(load_threads) || !self.commands.is_empty() {
                 return Ok(());
             }
-            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), team.bell().entry()];
+            let mut fds =
+                vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN), load_threads.event_fd().entry()];
             self.waiter.wait(&mut fds, deadline_ns).failing(|| "wait".into())?;
-            let (order, bell) = (is_ready(&fds[0]), is_ready(&fds[1]));
-            if bell {
-                team.bell().hush();
+            let (order, event_fd) = (is_ready(&fds[0]), is_ready(&fds[1]));
+            if event_fd {
+                load_threads.event_fd().clear();
             }
             if order {
                 self.refuse_order()?;
             }
-            if !order && !bell {
+            if !order && !event_fd {
                 return Ok(());
             }
         }
@@ -259,10 +265,12 @@ impl<W: Write> Control<'_, W> {
     }
 
     /// The next order, however long it takes. Meanwhile the doorman answers.
-    fn order(&mut self, mut doorman: Option<&Doorman>) -> Result<Order, WorkerError> {
+    fn order(&mut self, mut hello_responder: Option<&HelloResponder>) -> Result<Order, WorkerError> {
         loop {
             let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
-            fds.extend(doorman.map(|doorman| PollFd::from_borrowed_fd(doorman.fd(), PollFlags::IN)));
+            fds.extend(
+                hello_responder.map(|hello_responder| PollFd::from_borrowed_fd(hello_responder.fd(), PollFlags::IN)),
+            );
             // An order that came in one piece with the one before it makes no descriptor ready.
             if let Some(order) = self.orders.take()? {
                 return Ok(order);
@@ -270,7 +278,7 @@ impl<W: Write> Control<'_, W> {
             self.waiter.wait(&mut fds, None).failing(|| "wait".into())?;
             let (order, greeted) = (is_ready(&fds[0]), fds.get(1).is_some_and(is_ready));
             if greeted {
-                doorman = doorman.filter(|doorman| doorman.answer());
+                hello_responder = hello_responder.filter(|hello_responder| hello_responder.answer());
             }
             if order && let Some(order) = self.orders.read()? {
                 return Ok(order);

@@ -3,11 +3,11 @@
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::socket::{self, Buffer, TcpInfo};
 
-use super::reading_times::Due;
-use super::team::Team;
-use super::{Failing, WorkerError};
+use super::load_threads::LoadThreads;
+use super::reading_times::DueReadings;
+use super::{ErrorContext, WorkerError};
 use crate::engine::datagrams::Findings;
-use crate::engine::{Connection, Count, Snapshot};
+use crate::engine::{Connection, CounterValues, Snapshot};
 use crate::plan::{Engine, Load, ReceiveMode, SendMode, WorkerPlan};
 use crate::record::{
     ConnectionRecord, CpuTime, Direction, Sample, TcpState, ThreadRecord, TransactionRecord, WorkerPhase, WorkerRecord,
@@ -18,9 +18,9 @@ use crate::record::{
 struct Reading {
     at_ns: u64,
     /// What was sent, or received where nothing is sent, or exchanged.
-    counts: Vec<Count>,
+    counts: Vec<CounterValues>,
     /// What was received, where something is sent too.
-    inbound: Vec<Count>,
+    inbound: Vec<CounterValues>,
     thread_cpu_ns: Vec<u64>,
     process_cpu_ns: (u64, u64),
     tcp: Vec<TcpState>,
@@ -29,21 +29,21 @@ struct Reading {
 
 impl Reading {
     /// The clock and the byte counts come first and together: throughput is made of them.
-    fn take(team: &Team) -> Self {
+    fn take(load_threads: &LoadThreads) -> Self {
         let at_ns = monotonic_ns();
-        let counts = match team.direction() {
-            Direction::Receive => team.connections().iter().map(|c| c.inbound.read()).collect(),
-            _ => team.connections().iter().map(|c| c.tally.read()).collect(),
+        let counts = match load_threads.direction() {
+            Direction::Receive => load_threads.connections().iter().map(|c| c.inbound.read()).collect(),
+            _ => load_threads.connections().iter().map(|c| c.tally.read()).collect(),
         };
-        let inbound = match team.direction() {
-            Direction::Both => team.connections().iter().map(|c| c.inbound.read()).collect(),
-            _ => vec![Count::default(); team.connections().len()],
+        let inbound = match load_threads.direction() {
+            Direction::Both => load_threads.connections().iter().map(|c| c.inbound.read()).collect(),
+            _ => vec![CounterValues::default(); load_threads.connections().len()],
         };
         let process_cpu_ns = process_cpu_ns();
-        let thread_cpu_ns = team.cpu_ns();
-        let tcp_state = if team.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
-        let tcp = team.connections().iter().map(tcp_state).collect();
-        Self { at_ns, counts, inbound, thread_cpu_ns, process_cpu_ns, tcp, latencies: team.latencies() }
+        let thread_cpu_ns = load_threads.cpu_ns();
+        let tcp_state = if load_threads.is_udp() { |_: &Connection| TcpState::default() } else { tcp_state };
+        let tcp = load_threads.connections().iter().map(tcp_state).collect();
+        Self { at_ns, counts, inbound, thread_cpu_ns, process_cpu_ns, tcp, latencies: load_threads.latencies() }
     }
 
     fn bytes(&self) -> u64 {
@@ -89,28 +89,28 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn begin(team: &Team) -> Self {
-        let begin = Reading::take(team);
+    pub(super) fn begin(load_threads: &LoadThreads) -> Self {
+        let begin = Reading::take(load_threads);
         Self { last: begin.clone(), begin, samples: Vec::new(), marks: Vec::new() }
     }
 
     /// Reads what is due. Gives the sample, if one is.
-    pub(super) fn look(&mut self, team: &Team, due: Due) -> Option<Sample> {
-        let now = Reading::take(team);
+    pub(super) fn look(&mut self, load_threads: &LoadThreads, due: DueReadings) -> Option<Sample> {
+        let now = Reading::take(load_threads);
         if due.mark {
             self.marks.push(now.clone());
         }
-        due.sample.then(|| self.sample(team, now))
+        due.sample.then(|| self.sample(load_threads, now))
     }
 
-    fn sample(&mut self, team: &Team, now: Reading) -> Sample {
+    fn sample(&mut self, load_threads: &LoadThreads, now: Reading) -> Sample {
         let connections = now.tcp.len().max(1) as u64;
         let sample = Sample {
             at_ns: now.at_ns - self.begin.at_ns,
             span_ns: now.at_ns - self.last.at_ns,
             bytes: now.bytes() - self.last.bytes(),
             bytes_in: now.bytes_in() - self.last.bytes_in(),
-            units: match team.direction() {
+            units: match load_threads.direction() {
                 Direction::Request | Direction::Respond => now.operations() - self.last.operations(),
                 _ => now.units() - self.last.units(),
             },
@@ -126,23 +126,23 @@ impl Observer {
     }
 
     /// The record of the window that ended with the last sample. The threads have stopped.
-    pub(super) fn record(self, plan: &WorkerPlan, team: &Team) -> Result<WorkerRecord, WorkerError> {
+    pub(super) fn record(self, plan: &WorkerPlan, load_threads: &LoadThreads) -> Result<WorkerRecord, WorkerError> {
         let Self { begin, last: end, samples, marks } = self;
-        let connections = team
+        let connections = load_threads
             .connections()
             .iter()
             .enumerate()
-            .map(|(i, connection)| connection_record(connection, &begin, &end, i, team))
+            .map(|(i, connection)| connection_record(connection, &begin, &end, i, load_threads))
             .collect::<Result<Vec<_>, _>>()?;
         // In a two-way load the second half of the threads receives over the connections of the first half.
-        let groups = match team.direction() {
+        let groups = match load_threads.direction() {
             Direction::Both => begin.thread_cpu_ns.len() / 2,
             _ => begin.thread_cpu_ns.len(),
         };
         let threads = begin.thread_cpu_ns.iter().zip(&end.thread_cpu_ns).enumerate().map(|(i, (before, after))| {
             let (before_in, after_in) =
                 if i < groups { (&begin.counts, &end.counts) } else { (&begin.inbound, &end.inbound) };
-            let moved = |of: fn(&Count) -> u64| {
+            let moved = |of: fn(&CounterValues) -> u64| {
                 let mine = connections.iter().zip(before_in.iter().zip(after_in));
                 mine.filter(|(c, _)| c.thread as usize == i % groups).map(|(_, (b, a))| of(a) - of(b)).sum()
             };
@@ -152,15 +152,15 @@ impl Observer {
                 cpu_ns: after.saturating_sub(*before),
             }
         });
-        let report = team.report();
-        let transactions = match team.direction() {
+        let report = load_threads.report();
+        let transactions = match load_threads.direction() {
             Direction::Respond => Some(answered(&begin, &end)),
             _ => report.transactions,
         };
         let edges: Vec<&Reading> = std::iter::once(&begin).chain(&marks).chain([&end]).collect();
         let mut measured = report.phases.into_iter();
         let mut phases: Vec<WorkerPhase> =
-            edges.windows(2).map(|edge| phase(team, edge[0], edge[1], measured.next())).collect();
+            edges.windows(2).map(|edge| phase(load_threads, edge[0], edge[1], measured.next())).collect();
         if marks.is_empty() {
             // The window says the same.
             phases.clear();
@@ -172,7 +172,7 @@ impl Observer {
         };
         Ok(WorkerRecord {
             name: plan.name.clone(),
-            direction: team.direction(),
+            direction: load_threads.direction(),
             end: Some(plan.end()),
             background: false,
             engine,
@@ -195,8 +195,13 @@ impl Observer {
 }
 
 /// The result of a phase between two readings; `measured` has the load threads' transactions.
-fn phase(team: &Team, begin: &Reading, end: &Reading, measured: Option<TransactionRecord>) -> WorkerPhase {
-    let transactions = match team.direction() {
+fn phase(
+    load_threads: &LoadThreads,
+    begin: &Reading,
+    end: &Reading,
+    measured: Option<TransactionRecord>,
+) -> WorkerPhase {
+    let transactions = match load_threads.direction() {
         Direction::Respond => Some(answered(begin, end)),
         _ => measured,
     };
@@ -226,15 +231,15 @@ fn connection_record(
     begin: &Reading,
     end: &Reading,
     index: usize,
-    team: &Team,
+    load_threads: &LoadThreads,
 ) -> Result<ConnectionRecord, WorkerError> {
     let socket = &connection.socket;
     let what = || format!("read the state of the connection to {}", connection.remote);
     let (before, after) = (begin.counts[index], end.counts[index]);
     let (sent, received) = (connection.tally.read().bytes, connection.inbound.read().bytes);
     let (total_bytes, total_bytes_in) =
-        if team.direction() == Direction::Receive { (received, 0) } else { (sent, received) };
-    let (congestion_control, mss) = if team.is_udp() {
+        if load_threads.direction() == Direction::Receive { (received, 0) } else { (sent, received) };
+    let (congestion_control, mss) = if load_threads.is_udp() {
         (String::new(), 0)
     } else {
         (socket::congestion_control(socket).failing(what)?, socket::tcp_info(socket).failing(what)?.send_mss)

@@ -13,10 +13,10 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use self::datagram::Doorman;
-use super::{Control, Failing, WorkerError};
-use crate::door::{Door, is_welcome};
+use self::datagram::HelloResponder;
+use super::{ControlThread, ErrorContext, WorkerError};
 use crate::engine::{Connection, needs_nonblocking, transactions};
+use crate::listener::{Listener, is_allowed};
 use crate::plan::{Datagrams, Role, TcpStream, Transactions};
 use crate::protocol::Event;
 use crate::record::Direction;
@@ -85,20 +85,20 @@ impl Sockets {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Opened {
+pub(super) struct OpenedConnections {
     pub(super) connections: Vec<Connection>,
     pub(super) notes: Vec<String>,
     /// Of TCP loads, at the listening end: for loads that go on accepting.
-    pub(super) listener: Option<Door>,
+    pub(super) listener: Option<Listener>,
     /// Of datagram loads, at the listening end: goes on answering while the load has not started.
-    pub(super) doorman: Option<Doorman>,
+    pub(super) hello_responder: Option<HelloResponder>,
 }
 
 pub(super) fn open<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     role: &Role,
     sockets: &Sockets,
-) -> Result<Opened, WorkerError> {
+) -> Result<OpenedConnections, WorkerError> {
     match role {
         Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
         Role::Connect { to } => connect(control, *to, sockets),
@@ -106,12 +106,12 @@ pub(super) fn open<W: Write>(
 }
 
 fn accept<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     address: SocketAddr,
     only_from: Option<ZonedAddress>,
     sockets: &Sockets,
-) -> Result<Opened, WorkerError> {
-    let mut opened = Opened::default();
+) -> Result<OpenedConnections, WorkerError> {
+    let mut opened = OpenedConnections::default();
     // What the listening socket is told, the connections that it accepts inherit: buffers set after the handshake
     // would come too late for the window scale (tcp(7)).
     let listener = new_socket(address, Type::STREAM, sockets, &mut opened.notes)?;
@@ -133,7 +133,7 @@ fn accept<W: Write>(
     for n in 0..sockets.total {
         let (socket, remote) = loop {
             match listener.accept() {
-                Ok((socket, remote)) if is_welcome(remote.as_socket(), only_from) => {
+                Ok((socket, remote)) if is_allowed(remote.as_socket(), only_from) => {
                     break (socket, remote);
                 }
                 Ok(_) => {}
@@ -151,15 +151,19 @@ fn accept<W: Write>(
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
-    opened.listener = Some(Door::new(listener.into(), only_from));
+    opened.listener = Some(Listener::new(listener.into(), only_from));
     Ok(opened)
 }
 
-fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {
+fn connect<W: Write>(
+    control: &mut ControlThread<'_, W>,
+    to: SocketAddr,
+    sockets: &Sockets,
+) -> Result<OpenedConnections, WorkerError> {
     if to.port() == 0 {
         return Err("a listener's port is needed").failing(|| format!("connect to {}", NamedAddress::from(to)));
     }
-    let mut opened = Opened::default();
+    let mut opened = OpenedConnections::default();
     let deadline_ns = monotonic_after(OPEN_TIMEOUT);
     let refused_deadline_ns = monotonic_after(REFUSED_TIMEOUT);
     for n in 0..sockets.total {
@@ -183,7 +187,7 @@ fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Soc
 
 /// One attempt to connect. The outer error ends the worker, the inner one is the kernel's verdict.
 fn attempt<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     socket: &Socket,
     to: SocketAddr,
     deadline_ns: u64,

@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use rig_lines::decode;
 
-use super::{Failing, WorkerError};
+use super::{ErrorContext, WorkerError};
 use crate::protocol::{LONGEST_ORDER, Lines, Order, PROTOCOL};
 
 #[derive(Debug)]

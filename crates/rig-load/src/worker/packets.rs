@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig_packet::device::{Losses, Options};
-use rig_packet::fleet::{self, Fleet, Launched, LaunchedPort, Outcome, ThreadTotals, Totals};
+use rig_packet::fleet::{self, Fleet, FleetResult, LaunchedEnd, LaunchedPort, ThreadTotals, Totals};
 use rig_packet::plan::{Driver, Packets};
-use rig_packet::{Client, Counters, Latencies, Row, Service};
+use rig_packet::{Client, Counters, Latencies, ServerCounters, Service};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rustix::event::{PollFd, PollFlags};
 
 use super::reading_times::ReadingTimes;
-use super::{Control, DISMISSAL, Failing, WorkerError, refuse};
-use crate::command::{Command, What};
+use super::{ControlThread, ErrorContext, RESPONDER_TIMEOUT, WorkerError, refuse};
+use crate::command::{Command, CommandAction};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
 use crate::record::{
@@ -54,10 +54,10 @@ impl Reading {
     }
 }
 
-impl<W: Write> Control<'_, W> {
+impl<W: Write> ControlThread<'_, W> {
     pub(super) fn serve_packets(&mut self, plan: &WorkerPlan, packets: &Packets) -> Result<(), WorkerError> {
         let launched = fleet::launch(packets, &Options::default());
-        let Launched { fleet, ports, .. } = launched.failing(|| format!("open the ports of {}", plan.name))?;
+        let LaunchedEnd { fleet, ports, .. } = launched.failing(|| format!("open the ports of {}", plan.name))?;
         if let Role::Listen { address, .. } = &plan.role {
             self.report(&Event::Listening { port: address.port() })?;
         }
@@ -90,7 +90,7 @@ impl<W: Write> Control<'_, W> {
         packets: &Packets,
         fleet: &Fleet,
         start_ns: u64,
-    ) -> Result<Measured, WorkerError> {
+    ) -> Result<WindowReadings, WorkerError> {
         let ns = |time: Duration| time.as_nanos() as u64;
         let phases = &plan.phases;
         let planned = phases.starting_at(start_ns);
@@ -136,7 +136,7 @@ impl<W: Write> Control<'_, W> {
             End::Connect => self.drain(fleet, deadline_ns)?,
             End::Listen => self.dismissed(fleet, deadline_ns)?,
         }
-        Ok(Measured { begin, end, samples, marks })
+        Ok(WindowReadings { begin, end, samples, marks })
     }
 
     /// Waits until the moment that the edges give, which a command may move, and hands commands on to the fleet.
@@ -177,7 +177,7 @@ impl<W: Write> Control<'_, W> {
     /// Waits until the other end is done.
     fn dismissed(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
         // The other end's time-outs and its own way to say so come on top.
-        let deadline_ns = deadline_ns.saturating_add(DISMISSAL.as_nanos() as u64);
+        let deadline_ns = deadline_ns.saturating_add(RESPONDER_TIMEOUT.as_nanos() as u64);
         while monotonic_ns() < deadline_ns {
             let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
             let order = match self.orders.take()? {
@@ -223,20 +223,20 @@ impl Ordered {
     fn obey(&mut self, command: Command, fleet: &Fleet) {
         self.times.hear(command);
         match (command.what, self.rate) {
-            (What::Rate(rate), Some(planned)) => fleet.set_rate_at(command.at_ns, rate / planned),
-            (What::End, _) => {
+            (CommandAction::Rate(rate), Some(planned)) => fleet.set_rate_at(command.at_ns, rate / planned),
+            (CommandAction::End, _) => {
                 fleet.measure(self.begin_ns, self.times.end_ns());
                 if self.winds_down {
                     fleet.wind_down_at(self.times.stop_ns());
                 }
             }
-            (What::Rate(_), None) | (What::Mark, _) => {}
+            (CommandAction::Rate(_), None) | (CommandAction::Mark, _) => {}
         }
     }
 }
 
 /// The window as the control thread saw it.
-struct Measured {
+struct WindowReadings {
     begin: Reading,
     end: Reading,
     samples: Vec<Sample>,
@@ -244,12 +244,12 @@ struct Measured {
     marks: Vec<Reading>,
 }
 
-impl Measured {
+impl WindowReadings {
     fn into_record(
         self,
         plan: &WorkerPlan,
         service: &Service,
-        last: &Outcome,
+        last: &FleetResult,
         ports: Vec<(PacketPort, Vec<String>)>,
     ) -> WorkerRecord {
         let Self { begin, end, samples, marks } = self;
@@ -381,12 +381,12 @@ fn record_of(port: LaunchedPort, packets: &Packets) -> Result<(PacketPort, Vec<S
     let drops = drops.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count));
     let is_asked = packets.ports.iter().any(|plan| plan.interface == port.interface && plan.driver != Driver::Auto);
     // A slow driver that the user has not asked for.
-    let doubts = if port.way.is_slow() && !is_asked { port.notes.clone() } else { Vec::new() };
-    let LaunchedPort { interface, way, notes, .. } = port;
-    Ok((PacketPort { interface, driver: way.name().to_owned(), notes, drops: drops.collect() }, doubts))
+    let doubts = if port.driver.is_slow() && !is_asked { port.notes.clone() } else { Vec::new() };
+    let LaunchedPort { interface, driver, notes, .. } = port;
+    Ok((PacketPort { interface, driver: driver.name().to_owned(), notes, drops: drops.collect() }, doubts))
 }
 
-fn server((address, row): (&SocketAddr, &Row)) -> PacketServer {
-    let Row { opened, requests, responses, errors } = *row;
+fn server((address, row): (&SocketAddr, &ServerCounters)) -> PacketServer {
+    let ServerCounters { opened, requests, responses, errors } = *row;
     PacketServer { address: *address, opened, requests, responses, errors }
 }

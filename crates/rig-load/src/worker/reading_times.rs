@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::command::{Command, What};
+use crate::command::{Command, CommandAction};
 use crate::plan::Times;
 
 /// The moments to come inside the window: samples, edges of phases, the end. Nanoseconds of CLOCK_MONOTONIC.
@@ -19,7 +19,7 @@ pub(super) struct ReadingTimes {
 
 /// What is to be read now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Due {
+pub(super) struct DueReadings {
     /// An interval has passed.
     pub sample: bool,
     /// A phase ends and another one begins.
@@ -37,12 +37,12 @@ impl ReadingTimes {
 
     pub(super) fn hear(&mut self, command: Command) {
         match command.what {
-            What::Rate(_) => {}
-            What::Mark => {
+            CommandAction::Rate(_) => {}
+            CommandAction::Mark => {
                 let at = self.marks.partition_point(|mark| *mark <= command.at_ns);
                 self.marks.insert(at, command.at_ns);
             }
-            What::End => {
+            CommandAction::End => {
                 let cool_down_ns = self.stop_ns.saturating_sub(self.end_ns);
                 (self.end_ns, self.stop_ns) = (command.at_ns, command.at_ns.saturating_add(cool_down_ns));
             }
@@ -56,7 +56,7 @@ impl ReadingTimes {
     }
 
     /// What is due at [`Self::next_ns`], which has come. The window ends with a sample, however short.
-    pub(super) fn take(&mut self) -> Due {
+    pub(super) fn take(&mut self) -> DueReadings {
         let now_ns = self.next_ns();
         let end = now_ns >= self.end_ns;
         let mark = !end && self.marks.front().is_some_and(|mark| *mark <= now_ns);
@@ -67,7 +67,7 @@ impl ReadingTimes {
         if sample {
             self.sample_ns = self.sample_ns.saturating_add(self.step_ns);
         }
-        Due { sample, mark, end }
+        DueReadings { sample, mark, end }
     }
 
     pub(super) fn end_ns(&self) -> u64 {
@@ -84,11 +84,11 @@ impl ReadingTimes {
 mod tests {
     use super::*;
 
-    const SAMPLE: Due = Due { sample: true, mark: false, end: false };
-    const MARK: Due = Due { sample: false, mark: true, end: false };
-    const END: Due = Due { sample: true, mark: false, end: true };
+    const SAMPLE: DueReadings = DueReadings { sample: true, mark: false, end: false };
+    const MARK: DueReadings = DueReadings { sample: false, mark: true, end: false };
+    const END: DueReadings = DueReadings { sample: true, mark: false, end: true };
 
-    fn all(times: &mut ReadingTimes) -> Vec<(u64, Due)> {
+    fn all(times: &mut ReadingTimes) -> Vec<(u64, DueReadings)> {
         let mut moments = Vec::new();
         loop {
             let at = times.next_ns();
@@ -116,16 +116,16 @@ mod tests {
     fn marks_are_read_at_their_moment_and_none_after_the_end() {
         let mut times = times(50);
         for at_ns in [170, 120, 150, 250] {
-            times.hear(Command { at_ns, what: What::Mark });
+            times.hear(Command { at_ns, what: CommandAction::Mark });
         }
-        let both = Due { mark: true, ..SAMPLE };
+        let both = DueReadings { mark: true, ..SAMPLE };
         assert_eq!(all(&mut times), [(120, MARK), (150, both), (170, MARK), (200, END)]);
     }
 
     #[test]
     fn the_end_can_be_moved_and_takes_the_cool_down_along() {
         let mut times = times(50);
-        times.hear(Command { at_ns: 140, what: What::End });
+        times.hear(Command { at_ns: 140, what: CommandAction::End });
         assert_eq!((times.end_ns(), times.stop_ns()), (140, 170));
         assert_eq!(all(&mut times), [(140, END)]);
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use crate::common::*;
-use rig_load::driver::{Cancel, Driver, LEAD_OF_COMMANDS, Running};
-use rig_load::plan::{Arrivals, Datagrams, Flow, Load, Pacing, Phases, Role, Schedule, Transactions, WorkerPlan};
+use rig_load::driver::{Cancel, Driver, LEAD_OF_COMMANDS, RunningLoad};
+use rig_load::plan::{ArrivalSpacing, Datagrams, Flow, Load, Pacing, Phases, Role, Schedule, Transactions, WorkerPlan};
 use rig_load::record::{WorkerPhase, WorkerRecord};
 
 const MS: u64 = 1_000_000;
@@ -20,7 +20,7 @@ fn plans(load: &Load, phases: Phases) -> (WorkerPlan, WorkerPlan) {
 
 /// The listening and the connecting end's record of a load to which `say` says something, given the window's begin. Nothing
 /// is said later than its lead before it is to hold.
-fn told(load: &Load, say: impl FnOnce(&mut Running<'_>, u64)) -> [WorkerRecord; 2] {
+fn told(load: &Load, say: impl FnOnce(&mut RunningLoad<'_>, u64)) -> [WorkerRecord; 2] {
     let (listen, connect) = plans(load, LONG);
     let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair(listen, connect)]).unwrap();
     assert_eq!(running.workers(), 2);
@@ -29,7 +29,7 @@ fn told(load: &Load, say: impl FnOnce(&mut Running<'_>, u64)) -> [WorkerRecord; 
     running.finish().unwrap().try_into().unwrap()
 }
 
-fn transactions(arrivals: Arrivals) -> Transactions {
+fn transactions(arrivals: ArrivalSpacing) -> Transactions {
     Transactions {
         threads: 2,
         connections: 2,
@@ -82,7 +82,7 @@ fn check_sums(record: &WorkerRecord) {
 #[test]
 fn a_schedule_changes_its_rate_on_time_whatever_is_late() {
     for load in [Load::TcpRr, Load::UdpRr, Load::TcpCrr] {
-        let mut open = transactions(Arrivals::Uniform);
+        let mut open = transactions(ArrivalSpacing::Uniform);
         let load = match load(open.clone()) {
             Load::TcpCrr(_) => {
                 open.in_flight = 1;
@@ -114,7 +114,7 @@ fn a_schedule_changes_its_rate_on_time_whatever_is_late() {
 
 #[test]
 fn random_times_keep_their_law_across_a_change() {
-    let [_, asks] = told(&Load::TcpRr(transactions(Arrivals::Poisson)), |running, begin_ns| {
+    let [_, asks] = told(&Load::TcpRr(transactions(ArrivalSpacing::Poisson)), |running, begin_ns| {
         running.set_rate(1, 4000.0, begin_ns + 100 * MS);
         running.mark(begin_ns + 100 * MS);
     });
@@ -166,7 +166,7 @@ fn a_load_is_stopped_and_started_again() {
 
 #[test]
 fn the_window_ends_when_it_is_told_to() {
-    for load in [Load::TcpRr(transactions(Arrivals::Uniform)), Load::TcpStream(stream())] {
+    for load in [Load::TcpRr(transactions(ArrivalSpacing::Uniform)), Load::TcpStream(stream())] {
         let (listen, connect) = plans(&load, ENDLESS);
         let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair(listen, connect)]).unwrap();
         let (begin_ns, planned_ns) = running.window();
@@ -189,8 +189,8 @@ fn the_window_ends_when_it_is_told_to() {
 #[test]
 fn before_the_load_there_is_nothing_to_tell() {
     let (listen, _) = plans(&Load::TcpStream(stream()), LONG);
-    let mut worker = Bare::with_plan(listen);
-    let command = rig_load::command::Command { at_ns: 0, what: rig_load::command::What::Mark };
+    let mut worker = BareWorker::with_plan(listen);
+    let command = rig_load::command::Command { at_ns: 0, what: rig_load::command::CommandAction::Mark };
     worker.order(&rig_load::protocol::Order::Command(command));
     assert!(worker.failure().contains("obey the order 'command'"));
 }

@@ -28,8 +28,8 @@ fn datagrams() -> Datagrams {
     }
 }
 
-fn listening(load: &Datagrams, address: SocketAddr) -> Bare {
-    Bare::with_plan(plan(
+fn listening(load: &Datagrams, address: SocketAddr) -> BareWorker {
+    BareWorker::with_plan(plan(
         "b/receiver",
         Role::Listen { address, only_from: None },
         Load::UdpStream(load.clone()),
@@ -37,8 +37,8 @@ fn listening(load: &Datagrams, address: SocketAddr) -> Bare {
     ))
 }
 
-fn connecting(load: &Datagrams, to: SocketAddr) -> Bare {
-    Bare::with_plan(plan("a/sender", Role::Connect { to }, Load::UdpStream(load.clone()), PHASES))
+fn connecting(load: &Datagrams, to: SocketAddr) -> BareWorker {
+    BareWorker::with_plan(plan("a/sender", Role::Connect { to }, Load::UdpStream(load.clone()), PHASES))
 }
 
 fn loopbacks() -> Vec<SocketAddr> {
@@ -319,7 +319,7 @@ fn hostile_datagrams_are_counted_and_do_no_harm() {
         let phases = Phases { warm_up: Duration::ZERO, window: Duration::from_millis(1500), ..PHASES };
         let load = Datagrams { message: 100, coalesce, ..datagrams() };
         let role = Role::Listen { address: address(), only_from: None };
-        let mut listen = Bare::with_plan(plan("b", role, Load::UdpStream(load), phases));
+        let mut listen = BareWorker::with_plan(plan("b", role, Load::UdpStream(load), phases));
         let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
         let peer = UdpSocket::bind(address()).unwrap();
         peer.connect(SocketAddr::new(address().ip(), port)).unwrap();
@@ -399,11 +399,15 @@ fn a_sender_that_goes_without_a_word_is_noted() {
 fn a_receiver_that_dies_in_the_window_is_a_failure() {
     for connections in [1, 2] {
         let load = Load::UdpStream(Datagrams { connections, throttle: Some(1_000_000), ..datagrams() });
-        let mut listen =
-            Bare::with_plan(plan("b", Role::Listen { address: address(), only_from: None }, load.clone(), ENDLESS));
+        let mut listen = BareWorker::with_plan(plan(
+            "b",
+            Role::Listen { address: address(), only_from: None },
+            load.clone(),
+            ENDLESS,
+        ));
         let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
         let to = SocketAddr::new(address().ip(), port);
-        let mut connect = Bare::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
+        let mut connect = BareWorker::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
         assert_eq!(connect.event(), Some(Event::Connected));
         assert_eq!(listen.event(), Some(Event::Connected));
         connect.order(&Order::Go { start_ns: rig_sys::clock::monotonic_ns() });
@@ -418,11 +422,15 @@ fn an_end_of_orders_stops_a_worker_at_any_point() {
     for flow in [Flow::Forward, Flow::Reverse, Flow::Both] {
         for connections in [1, 3] {
             let load = Load::UdpStream(Datagrams { flow, connections, ..datagrams() });
-            let mut listen =
-                Bare::with_plan(plan("b", Role::Listen { address: address(), only_from: None }, load.clone(), ENDLESS));
+            let mut listen = BareWorker::with_plan(plan(
+                "b",
+                Role::Listen { address: address(), only_from: None },
+                load.clone(),
+                ENDLESS,
+            ));
             let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
             let to = SocketAddr::new(address().ip(), port);
-            let mut connect = Bare::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
+            let mut connect = BareWorker::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
             assert_eq!(connect.event(), Some(Event::Connected));
             // One end runs, the other waits for the order.
             connect.order(&Order::Go { start_ns: rig_sys::clock::monotonic_ns() });

@@ -1,4 +1,4 @@
-//! What goes wrong: bad orders, ports that are taken, peers that die, drivers that lose patience.
+//! What goes wrong: bad orders, ports that are taken, peers that die, drivers that lose time_limit.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has to panic")]
 
 use std::cell::Cell;
@@ -7,16 +7,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::*;
-use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
+use rig_load::driver::{Cancel, Driver, DriverError, Worker, WorkerPair};
 use rig_load::plan::{Engine, Load, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_skip::{Lack, skip};
 
 /// A listening and a connecting worker whose connections stand.
-fn connected(stream: &TcpStream) -> (Bare, Bare) {
-    let mut receiver = Bare::with_plan(listener(stream, ENDLESS));
+fn connected(stream: &TcpStream) -> (BareWorker, BareWorker) {
+    let mut receiver = BareWorker::with_plan(listener(stream, ENDLESS));
     let Some(Event::Listening { port }) = receiver.event() else { panic!("it does not listen") };
-    let mut sender = Bare::with_plan(connect_to(port, stream));
+    let mut sender = BareWorker::with_plan(connect_to(port, stream));
     assert_eq!(sender.event(), Some(Event::Connected));
     assert_eq!(receiver.event(), Some(Event::Connected));
     (receiver, sender)
@@ -34,7 +34,7 @@ fn go() -> Order {
 
 #[test]
 fn garbage_instead_of_a_plan() {
-    let mut worker = Bare::new();
+    let mut worker = BareWorker::new();
     worker.text("hello\n");
     worker.fails_with(&["line 2", "driver's orders"]);
 }
@@ -43,23 +43,23 @@ fn garbage_instead_of_a_plan() {
 fn an_unknown_key_in_a_plan() {
     let mut text = serde_json::to_value(Order::Plan(listener(&stream(), PHASES).into())).unwrap();
     text["plan"]["colour"] = "blue".into();
-    let mut worker = Bare::new();
+    let mut worker = BareWorker::new();
     worker.text(&format!("{text}\n"));
     worker.fails_with(&["line 2", "colour"]);
 }
 
 #[test]
 fn a_plan_out_of_range() {
-    Bare::with_plan(listener(&TcpStream { threads: 0, ..stream() }, PHASES))
+    BareWorker::with_plan(listener(&TcpStream { threads: 0, ..stream() }, PHASES))
         .fails_with(&["b/receiver", "threads is 0"]);
 }
 
 #[test]
 fn orders_out_of_turn() {
-    let mut worker = Bare::new();
+    let mut worker = BareWorker::new();
     worker.order(&go());
     worker.fails_with(&["'go'", "connections have to stand first"]);
-    let mut worker = Bare::with_plan(listener(&stream(), PHASES));
+    let mut worker = BareWorker::with_plan(listener(&stream(), PHASES));
     worker.order(&Order::Plan(listener(&stream(), PHASES).into()));
     worker.fails_with(&["'plan'", "one already"]);
     let (mut receiver, _sender) = connected(&stream());
@@ -70,13 +70,13 @@ fn orders_out_of_turn() {
 #[test]
 fn an_end_of_orders_stops_a_worker_at_any_point() {
     // In the middle of a plan.
-    let mut worker = Bare::new();
+    let mut worker = BareWorker::new();
     worker.text("{\"plan\":{");
     assert!(!worker.status().success());
     assert_eq!(worker.event(), None);
 
     // While it listens.
-    let mut worker = Bare::with_plan(listener(&stream(), PHASES));
+    let mut worker = BareWorker::with_plan(listener(&stream(), PHASES));
     assert!(matches!(worker.event(), Some(Event::Listening { .. })));
     assert!(!worker.status().success());
     assert_eq!(worker.event(), None);
@@ -116,12 +116,12 @@ fn an_end_of_orders_stops_a_sender_whose_peer_does_not_read() {
 #[test]
 fn nobody_listens() {
     let free = std::net::TcpListener::bind(address()).unwrap().local_addr().unwrap().port();
-    Bare::with_plan(connect_to(free, &stream())).fails_with(&[
+    BareWorker::with_plan(connect_to(free, &stream())).fails_with(&[
         "connection 1 of 1",
         &free.to_string(),
         "connection refused",
     ]);
-    Bare::with_plan(connector(&stream(), PHASES)).fails_with(&["127.0.0.1:0", "port"]);
+    BareWorker::with_plan(connector(&stream(), PHASES)).fails_with(&["127.0.0.1:0", "port"]);
 }
 
 #[test]
@@ -129,19 +129,19 @@ fn the_port_is_in_use() {
     let taken = std::net::TcpListener::bind(address()).unwrap();
     let address = taken.local_addr().unwrap();
     let plan = WorkerPlan { role: Role::Listen { address, only_from: None }, ..listener(&stream(), PHASES) };
-    Bare::with_plan(plan).fails_with(&[&address.to_string(), "in use"]);
+    BareWorker::with_plan(plan).fails_with(&[&address.to_string(), "in use"]);
 }
 
 #[test]
 fn a_congestion_control_that_is_not_there() {
     let stream = TcpStream { congestion_control: Some("no-such".into()), ..stream() };
-    Bare::with_plan(listener(&stream, PHASES)).fails_with(&["no-such", "available", "reno"]);
+    BareWorker::with_plan(listener(&stream, PHASES)).fails_with(&["no-such", "available", "reno"]);
 }
 
 #[test]
 fn a_cpu_that_is_not_there() {
     let plan = WorkerPlan { cpus: vec![1023], ..listener(&stream(), PHASES) };
-    Bare::with_plan(plan).fails_with(&["b/receiver", "1023"]);
+    BareWorker::with_plan(plan).fails_with(&["b/receiver", "1023"]);
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn the_driver_tells_a_killed_worker_from_its_complaining_peer() {
             Worker::here(plan, spawn)
         };
         let pair =
-            Pair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
+            WorkerPair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
         let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap();
         let (begin_ns, end_ns) = running.window();
         running.wait_until(begin_ns).unwrap();
@@ -247,7 +247,8 @@ fn cancelling_from_another_thread_ends_everything() {
         };
         Worker::here(plan, spawn)
     };
-    let pair = Pair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
+    let pair =
+        WorkerPair { listen: worker(listener(&stream(), ENDLESS)), connect: worker(connector(&stream(), ENDLESS)) };
     let cancel = Cancel::new().unwrap();
     let mut running = Driver::new(&cancel).start(vec![pair]).unwrap();
     let (begin_ns, end_ns) = running.window();
@@ -271,7 +272,7 @@ fn cancelling_from_another_thread_ends_everything() {
 fn plans_are_checked_before_anything_is_started() {
     let never = |plan| Worker::here(plan, || panic!("started"));
     let start = |listen, connect| {
-        let pair = Pair { listen: never(listen), connect: never(connect) };
+        let pair = WorkerPair { listen: never(listen), connect: never(connect) };
         Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap_err().to_string()
     };
     let error = start(listener(&TcpStream { message: 0, ..stream() }, PHASES), connector(&stream(), PHASES));

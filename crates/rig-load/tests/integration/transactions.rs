@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use rig_load::driver::{Cancel, Driver, Worker};
-use rig_load::plan::{Arrivals, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
+use rig_load::plan::{ArrivalSpacing, Load, Phases, Role, Schedule, Transactions, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 use rig_skip::{Lack, skip};
@@ -80,7 +80,7 @@ fn check(record: &WorkerRecord, load: &Transactions, direction: Direction) {
                 Some(service) => assert_eq!(latency, service.count() + transactions.censored),
                 None => assert_eq!((latency, transactions.censored), (transactions.completed, 0)),
             }
-            if let Schedule::Open { rate, arrivals: Arrivals::Uniform } = load.schedule {
+            if let Schedule::Open { rate, arrivals: ArrivalSpacing::Uniform } = load.schedule {
                 assert_eq!(latency as f64, rate * PHASES.window.as_secs_f64(), "all that was due");
             }
         }
@@ -178,22 +178,22 @@ fn transactions_work_over_ipv6() {
 
 #[test]
 fn an_open_loop_keeps_its_schedule() {
-    for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
+    for arrivals in [ArrivalSpacing::Uniform, ArrivalSpacing::Poisson] {
         for (threads, connections, in_flight) in [(1, 1, 1), (2, 2, 2)] {
             let schedule = Schedule::Open { rate: 2000.0, arrivals };
             let load = Transactions { threads, connections, in_flight, schedule, ..transactions() };
             let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
             check_both(&responder, &requester, &load);
             let transactions = seen(&requester);
-            assert_eq!(transactions.seed.is_some(), arrivals == Arrivals::Poisson);
+            assert_eq!(transactions.seed.is_some(), arrivals == ArrivalSpacing::Poisson);
             // 280 are due in the 140 ms of the load and 200 in the window. None is begun ahead of its time, and what is
             // due in the window is begun or said to be overdue, however slow this machine is.
             let begun = total_bytes(&requester) / 2;
             let of_window = begun + transactions.overdue;
             match arrivals {
-                Arrivals::Uniform => assert!(begun <= 280 && of_window >= 200, "{begun} {transactions:?}"),
+                ArrivalSpacing::Uniform => assert!(begun <= 280 && of_window >= 200, "{begun} {transactions:?}"),
                 // Six standard deviations.
-                Arrivals::Poisson => assert!(begun <= 380 && of_window >= 115, "{begun} {transactions:?}"),
+                ArrivalSpacing::Poisson => assert!(begun <= 380 && of_window >= 115, "{begun} {transactions:?}"),
             }
             let latency = transactions.latency.as_ref().unwrap();
             let service = transactions.service.as_ref().unwrap();
@@ -204,7 +204,7 @@ fn an_open_loop_keeps_its_schedule() {
 
 #[test]
 fn what_an_overloaded_open_loop_does_not_begin_is_overdue() {
-    let schedule = Schedule::Open { rate: 1e8, arrivals: Arrivals::Uniform };
+    let schedule = Schedule::Open { rate: 1e8, arrivals: ArrivalSpacing::Uniform };
     let load = Transactions { schedule, ..transactions() };
     let (responder, requester) = run_load(&Load::TcpRr(load.clone()));
     check_both(&responder, &requester, &load);
@@ -267,7 +267,7 @@ fn connections_carry_large_requests_and_responses() {
 
 #[test]
 fn connections_are_made_over_ipv6_and_on_schedule() {
-    let schedule = Schedule::Open { rate: 500.0, arrivals: Arrivals::Poisson };
+    let schedule = Schedule::Open { rate: 500.0, arrivals: ArrivalSpacing::Poisson };
     for (connections, schedule) in [(1, Schedule::Closed), (3, Schedule::Closed), (1, schedule), (3, schedule)] {
         if schedule == Schedule::Closed && !has_ipv6() {
             continue;
@@ -324,7 +324,7 @@ fn datagrams_go_and_come() {
 
 #[test]
 fn datagrams_have_their_schedule_and_ipv6() {
-    let schedule = Schedule::Open { rate: 2000.0, arrivals: Arrivals::Uniform };
+    let schedule = Schedule::Open { rate: 2000.0, arrivals: ArrivalSpacing::Uniform };
     for (connections, schedule) in [(1, Schedule::Closed), (1, schedule), (3, schedule)] {
         if !has_ipv6() {
             return;
@@ -347,19 +347,19 @@ fn kinds(load: &Transactions) -> [Load; 3] {
 }
 
 /// Workers whose plans need not agree, connected: the responder and the requester.
-fn connected(listening: &Load, connecting: &Load) -> (Bare, Bare) {
-    let mut responder = Bare::with_plan(plans(listening, ENDLESS).0);
+fn connected(listening: &Load, connecting: &Load) -> (BareWorker, BareWorker) {
+    let mut responder = BareWorker::with_plan(plans(listening, ENDLESS).0);
     let Some(Event::Listening { port }) = responder.event() else { panic!("it does not listen") };
     let mut to = address();
     to.set_port(port);
     let plan = plans(connecting, ENDLESS).1;
-    let mut requester = Bare::with_plan(WorkerPlan { role: Role::Connect { to }, ..plan });
+    let mut requester = BareWorker::with_plan(WorkerPlan { role: Role::Connect { to }, ..plan });
     assert_eq!(requester.event(), Some(Event::Connected));
     assert_eq!(responder.event(), Some(Event::Connected));
     (responder, requester)
 }
 
-fn go(workers: [&mut Bare; 2]) {
+fn go(workers: [&mut BareWorker; 2]) {
     let start_ns = rig_sys::clock::monotonic_ns();
     for worker in workers {
         worker.order(&Order::Go { start_ns });
@@ -394,7 +394,7 @@ fn an_end_of_orders_stops_either_end() {
         (1, Schedule::Closed),
         (2, Schedule::Closed),
         // The next is due after minutes.
-        (1, Schedule::Open { rate: 0.002, arrivals: Arrivals::Uniform }),
+        (1, Schedule::Open { rate: 0.002, arrivals: ArrivalSpacing::Uniform }),
     ] {
         for load in kinds(&Transactions { connections, schedule, ..transactions() }) {
             for first in ["requester", "responder"] {
@@ -433,7 +433,7 @@ fn ends_that_do_not_agree_about_sizes_find_out() {
     let large = Transactions { response: 11, ..small.clone() };
     let listen = never(plans(&Load::TcpRr(small), PHASES).0);
     let connect = never(plans(&Load::TcpRr(large), PHASES).1);
-    let error = Driver::new(&Cancel::new().unwrap()).start(vec![rig_load::driver::Pair { listen, connect }]);
+    let error = Driver::new(&Cancel::new().unwrap()).start(vec![rig_load::driver::WorkerPair { listen, connect }]);
     assert!(error.unwrap_err().to_string().contains("sizes"));
 }
 
@@ -451,7 +451,7 @@ fn run_stalled_from(load: &Load, window: Duration, after: Duration, stall: Durat
     let spawn_responder = || spawn().inspect(|child| pid.set(child.id()));
     let listen = Worker::here(listen, spawn_responder);
     let connect = Worker::here(connect, spawn);
-    let pair = rig_load::driver::Pair { listen, connect };
+    let pair = rig_load::driver::WorkerPair { listen, connect };
     let mut running = Driver::new(&Cancel::new().unwrap()).start(vec![pair]).unwrap();
     running.wait_until(running.window().0 + after.as_nanos() as u64).unwrap();
     let responder = Pid::from_raw(pid.get() as i32).unwrap();
@@ -468,7 +468,7 @@ fn slower_than(histogram: &rig_stats::histogram::Histogram, limit: Duration) -> 
 #[test]
 fn a_stall_shows_in_every_transaction_that_it_delayed() {
     let stall = Duration::from_millis(160);
-    let schedule = Schedule::Open { rate: 1000.0, arrivals: Arrivals::Uniform };
+    let schedule = Schedule::Open { rate: 1000.0, arrivals: ArrivalSpacing::Uniform };
     for load in kinds(&Transactions { schedule, ..transactions() }) {
         let requester = run_stalled(&load, stall);
         let transactions = seen(&requester);
@@ -486,7 +486,7 @@ fn a_stall_shows_in_every_transaction_that_it_delayed() {
 fn datagrams_without_an_answer_in_time_are_lost_and_the_load_goes_on() {
     // Slow, and with the stall inside the window: each that is lost takes the timeout, and those that a busy machine has left over from before the
     // window are not the window's.
-    let schedule = Schedule::Open { rate: 200.0, arrivals: Arrivals::Uniform };
+    let schedule = Schedule::Open { rate: 200.0, arrivals: ArrivalSpacing::Uniform };
     let timeout = Duration::from_millis(20);
     let (begin, stall) = (Duration::from_millis(50), Duration::from_millis(100));
     for (connections, schedule) in [(1, Schedule::Closed), (3, Schedule::Closed), (1, schedule)] {
@@ -518,7 +518,7 @@ fn datagrams_without_an_answer_in_time_are_lost_and_the_load_goes_on() {
 fn a_stall_at_the_windows_end_shows_in_the_percentiles() {
     let window = Duration::from_millis(600);
     let third = window / 3;
-    for arrivals in [Arrivals::Uniform, Arrivals::Poisson] {
+    for arrivals in [ArrivalSpacing::Uniform, ArrivalSpacing::Poisson] {
         let schedule = Schedule::Open { rate: 1000.0, arrivals };
         // The second stall outlasts all waiting: those without an answer are entered with their age.
         for stall in [third + Duration::from_millis(100), third + Duration::from_millis(1800)] {
@@ -530,7 +530,7 @@ fn a_stall_at_the_windows_end_shows_in_the_percentiles() {
                     let requester = run_stalled_from(&load, window, 2 * third, stall);
                     let transactions = seen(&requester);
                     let latency = transactions.latency.as_ref().unwrap();
-                    if arrivals == Arrivals::Uniform {
+                    if arrivals == ArrivalSpacing::Uniform {
                         assert_eq!(latency.count(), 600, "each that was due: {load:?} {transactions:?}");
                     }
                     let slow = |percent: f64| latency.percentile(percent).unwrap();

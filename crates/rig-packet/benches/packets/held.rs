@@ -6,9 +6,9 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use rig_packet::{Clock, Config, Engine, Load, Monotonic, Repeat, Service, V4, memory};
+use rig_packet::{Clock, Config, Engine, Load, Monotonic, RequestRepeat, Service, V4, memory};
 
-use super::{BATCHES, Close, config, tcp};
+use super::{BATCHES, CloseMethod, config, tcp};
 
 pub const NAME: &str = "held";
 const CONNECTIONS: u32 = 10_000_000;
@@ -34,7 +34,7 @@ fn wide(mut config: Config<V4>, connections: u32) -> Config<V4> {
 pub fn measure(connections: Option<u32>) -> Result<(), Box<dyn Error>> {
     let connections = connections.unwrap_or(CONNECTIONS);
     let (Service::TcpClient(mut client), mut server) =
-        tcp(connections, Some(Repeat::every(Duration::from_secs(3600))), Close::Fin, true, false)
+        tcp(connections, Some(RequestRepeat::every(Duration::from_secs(3600))), CloseMethod::Fin, true, false)
     else {
         return Err("a TCP load has a TCP client".into());
     };

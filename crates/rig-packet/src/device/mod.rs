@@ -3,14 +3,14 @@
 mod packet;
 mod xdp;
 
-use rig_sys::xdp::{Filter, Mode, OpenError, Own, Place, Sending};
+use rig_sys::xdp::{Filter, Mode, OpenError, PortAddresses, QueueCpu, SendPath};
 use rig_wire::ethernet::{HEADER, Mac, TAG};
 
-use super::plan::{Driver, PortPlan, Take};
+use super::plan::{Capture, Driver, PortPlan};
 use super::port::{Port, Receive, Transmit};
 
 pub use packet::Packet;
-pub use xdp::{Live, Xdp};
+pub use xdp::{LiveXdp, Xdp};
 
 /// How ports are opened, beyond their plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,24 +19,24 @@ pub struct Options {
     /// 5.11), in place of interrupts. AF_XDP only.
     pub busy_poll: Option<u16>,
     /// By which way frames leave an AF_XDP port.
-    pub sending: Sending,
+    pub sending: SendPath,
 }
 
 /// An open port.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenPort {
     /// One for each thread, in the plan's order.
     pub devices: Vec<Device>,
     /// The interface's.
     pub mac: Mac,
-    pub way: Way,
+    pub driver: PortDriver,
     /// By which way frames go, and why not by a better one: sentences for the user.
     pub notes: Vec<String>,
 }
 
 /// By which way a port's frames leave and enter the kernel when it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum PortDriver {
     Xdp,
     /// In the kernel's generic hook.
     XdpGeneric,
@@ -45,7 +45,7 @@ pub enum Way {
     Packet,
 }
 
-impl Way {
+impl PortDriver {
     pub fn name(self) -> &'static str {
         match self {
             Self::Xdp => "AF_XDP",
@@ -68,7 +68,7 @@ pub enum Device {
     /// AF_XDP both ways.
     Xdp(Xdp),
     /// AF_XDP to receive; frames leave without socket buffers where they can.
-    Live(Live),
+    Live(LiveXdp),
     /// AF_PACKET.
     Packet(Packet),
 }
@@ -136,7 +136,7 @@ pub struct PortError {
 }
 
 /// Opens the port of `plan` in the calling thread's network namespace. Its devices may go to threads elsewhere.
-pub fn open(plan: &PortPlan, options: &Options) -> Result<Opened, PortError> {
+pub fn open(plan: &PortPlan, options: &Options) -> Result<OpenPort, PortError> {
     let opened = match plan.driver {
         Driver::Xdp => xdp::open(plan, options, Mode::Driver),
         Driver::XdpGeneric => xdp::open(plan, options, Mode::Generic),
@@ -181,19 +181,19 @@ fn frame(plan: &PortPlan) -> usize {
     HEADER + TAG + usize::from(plan.mtu)
 }
 
-fn places(plan: &PortPlan) -> Vec<Place> {
-    plan.threads.iter().map(|place| Place { queue: place.queue, cpu: place.cpu }).collect()
+fn places(plan: &PortPlan) -> Vec<QueueCpu> {
+    plan.threads.iter().map(|place| QueueCpu { queue: place.queue, cpu: place.cpu }).collect()
 }
 
 fn filter(plan: &PortPlan) -> Filter {
-    if plan.take == Take::All {
+    if plan.take == Capture::All {
         return Filter::All;
     }
-    let mut own = Own { addresses: vec![(plan.address, 1)], tunnels: Vec::new() };
+    let mut own = PortAddresses { addresses: vec![(plan.address, 1)], tunnels: Vec::new() };
     match &plan.vxlan {
         // What is inside the tunnel is not seen from outside.
         Some(vxlan) => own.tunnels.push((vxlan.local, vxlan.local_count)),
         None => own.addresses.extend(plan.local.iter().map(|range| (range.first, range.count))),
     }
-    Filter::Own(own)
+    Filter::Addresses(own)
 }

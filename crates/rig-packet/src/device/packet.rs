@@ -4,7 +4,7 @@ use rig_sys::packet_socket::{self, Meter, Receiver, Sender};
 use rig_sys::xdp::OpenError;
 use rig_wire::ethernet::Mac;
 
-use super::{Device, Opened, Port, Receive, Transmit, Way, filter, frame, places};
+use super::{Device, OpenPort, Port, PortDriver, Receive, Transmit, filter, frame, places};
 use crate::plan::PortPlan;
 
 /// A packet socket.
@@ -54,10 +54,10 @@ impl Port for Packet {
     }
 }
 
-pub(super) fn open(plan: &PortPlan) -> Result<Opened, OpenError> {
+pub(super) fn open(plan: &PortPlan) -> Result<OpenPort, OpenError> {
     let options = packet_socket::Options { filter: filter(plan), frame: frame(plan), burst: plan.burst.into() };
     let port = packet_socket::Port::open(&plan.interface, &places(plan), &options)?;
     let devices =
         port.queues.into_iter().map(|(receiver, sender)| Device::Packet(Packet { receiver, sender })).collect();
-    Ok(Opened { devices, mac: Mac(port.mac), way: Way::Packet, notes: Vec::new() })
+    Ok(OpenPort { devices, mac: Mac(port.mac), driver: PortDriver::Packet, notes: Vec::new() })
 }

@@ -1,9 +1,9 @@
 //! AF_XDP.
 
-use rig_sys::xdp::{self, LiveSender, Meter, Mode, Queue, Receiver, Sender, Sending, Transmitter};
+use rig_sys::xdp::{self, LiveFrameSender, Meter, Mode, Queue, Receiver, SendPath, Sender, Transmitter};
 use rig_wire::ethernet::Mac;
 
-use super::{Device, Opened, Options, Port, Receive, Transmit, Way, filter, frame, places};
+use super::{Device, OpenPort, Options, Port, PortDriver, Receive, Transmit, filter, frame, places};
 use crate::plan::PortPlan;
 
 /// An AF_XDP socket at a queue.
@@ -15,12 +15,12 @@ pub struct Xdp {
 
 /// An AF_XDP socket to receive and the port's program to send.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveXdp {
     receiver: Receiver,
-    sender: LiveSender,
+    sender: LiveFrameSender,
 }
 
-impl Transmit for LiveSender {
+impl Transmit for LiveFrameSender {
     #[inline]
     fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
         self.claim(length)
@@ -32,12 +32,12 @@ impl Transmit for LiveSender {
     }
 }
 
-impl Port for Live {
+impl Port for LiveXdp {
     type Receive = Receiver;
-    type Transmit = LiveSender;
+    type Transmit = LiveFrameSender;
 
     #[inline]
-    fn halves(&mut self) -> (&mut Receiver, &mut LiveSender) {
+    fn halves(&mut self) -> (&mut Receiver, &mut LiveFrameSender) {
         (&mut self.receiver, &mut self.sender)
     }
 }
@@ -72,7 +72,7 @@ impl Xdp {
     }
 }
 
-impl Live {
+impl LiveXdp {
     pub(super) fn meter(&self) -> Meter {
         self.receiver.meter().with(&self.sender)
     }
@@ -88,10 +88,10 @@ impl Port for Xdp {
     }
 }
 
-pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<Opened, xdp::OpenError> {
+pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<OpenPort, xdp::OpenError> {
     let asked = xdp::Options {
         mode,
-        sending: if plan.live { options.sending } else { Sending::Socket },
+        sending: if plan.live { options.sending } else { SendPath::Socket },
         filter: filter(plan),
         frame: frame(plan),
         burst: plan.burst.into(),
@@ -101,13 +101,13 @@ pub(super) fn open(plan: &PortPlan, options: &Options, mode: Mode) -> Result<Ope
     let port = xdp::Port::open(&plan.interface, &places(plan), &asked)?;
     let device = |queue: Queue| match queue.transmitter {
         Transmitter::Socket(sender) => Device::Xdp(Xdp { receiver: queue.receiver, sender }),
-        Transmitter::Live(sender) => Device::Live(Live { receiver: queue.receiver, sender: *sender }),
+        Transmitter::Live(sender) => Device::Live(LiveXdp { receiver: queue.receiver, sender: *sender }),
     };
     let devices: Vec<Device> = port.queues.into_iter().map(device).collect();
-    let way = match devices.first() {
-        _ if port.is_generic => Way::XdpGeneric,
-        Some(Device::Live(_)) => Way::Live,
-        _ => Way::Xdp,
+    let driver = match devices.first() {
+        _ if port.is_generic => PortDriver::XdpGeneric,
+        Some(Device::Live(_)) => PortDriver::Live,
+        _ => PortDriver::Xdp,
     };
-    Ok(Opened { devices, mac: Mac(port.mac), way, notes: port.notes })
+    Ok(OpenPort { devices, mac: Mac(port.mac), driver, notes: port.notes })
 }

@@ -15,8 +15,8 @@ use super::config::{AnyConfig, Client, Config, Service};
 use super::family::link::{Gateway, Link, Tunnel};
 use super::family::{Family, V4, V6};
 use super::numbers::Numbers;
-use super::plan::{GatewayPlan, Packets, Place, PortPlan, Range, VxlanPlan};
-use super::schedule::Resting;
+use super::plan::{GatewayPlan, Packets, PortPlan, Range, ThreadPlan, VxlanPlan};
+use super::schedule::IdleConnections;
 use super::steering::{Rss, Steer, Steering};
 use super::table::Table;
 pub use error::DivideError;
@@ -46,7 +46,7 @@ pub enum Spread {
 #[derive(Debug, Clone)]
 pub struct Division {
     /// In the order of the plan: port by port.
-    pub parts: Vec<Part>,
+    pub threads: Vec<ThreadAssignment>,
     /// Memory that all of them reserve. It is taken as connections come to use it.
     pub bytes: u64,
     /// What the user must know to make use of the division, and of which of the plan's ports.
@@ -55,10 +55,10 @@ pub struct Division {
 
 /// A thread of an end.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct ThreadAssignment {
     /// Which of the plan's ports it is on.
     pub port: usize,
-    pub place: Place,
+    pub thread_plan: ThreadPlan,
     pub config: AnyConfig,
     /// Memory that it reserves.
     pub bytes: u64,
@@ -66,7 +66,7 @@ pub struct Part {
 
 /// A thread's number and how many there are: of the end, and of its port.
 #[derive(Debug, Clone, Copy)]
-struct Among {
+struct ThreadPosition {
     all: (usize, usize),
     port: (usize, usize),
 }
@@ -77,11 +77,11 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
         return Err(DivideError::Ports { ports: plan.ports.len(), hardware: hardware.len() });
     }
     let count = plan.ports.iter().map(|port| port.threads.len()).sum();
-    let mut division = Division { parts: Vec::new(), bytes: 0, notes: Vec::new() };
+    let mut division = Division { threads: Vec::new(), bytes: 0, notes: Vec::new() };
     for (n, (port, hardware)) in plan.ports.iter().zip(hardware).enumerate() {
-        let queues = |queue| port.threads.iter().filter(|place| place.queue == queue).count();
-        if let Some(place) = port.threads.iter().find(|place| queues(place.queue) > 1) {
-            return Err(DivideError::Queue { port: port.interface.clone(), queue: place.queue });
+        let queues = |queue| port.threads.iter().filter(|thread_plan| thread_plan.queue == queue).count();
+        if let Some(thread_plan) = port.threads.iter().find(|thread_plan| queues(thread_plan.queue) > 1) {
+            return Err(DivideError::Queue { port: port.interface.clone(), queue: thread_plan.queue });
         }
         if port.threads.is_empty() {
             return Err(DivideError::Idle(port.interface.clone()));
@@ -91,18 +91,18 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
                 return Err(DivideError::Shared(other.interface.clone(), port.interface.clone()));
             }
         }
-        for (at, place) in port.threads.iter().enumerate() {
-            let among = Among { all: (division.parts.len(), count), port: (at, port.threads.len()) };
+        for (at, thread_plan) in port.threads.iter().enumerate() {
+            let position = ThreadPosition { all: (division.threads.len(), count), port: (at, port.threads.len()) };
             let is_v4 = port.local.first().is_none_or(|range| range.first.is_ipv4());
             let (config, bytes) = if is_v4 {
-                let (config, bytes) = Part::config::<V4>(plan, port, hardware, place, among)?;
+                let (config, bytes) = ThreadAssignment::config::<V4>(plan, port, hardware, thread_plan, position)?;
                 (AnyConfig::V4(config), bytes)
             } else {
-                let (config, bytes) = Part::config::<V6>(plan, port, hardware, place, among)?;
+                let (config, bytes) = ThreadAssignment::config::<V6>(plan, port, hardware, thread_plan, position)?;
                 (AnyConfig::V6(config), bytes)
             };
             division.bytes += bytes;
-            division.parts.push(Part { port: n, place: place.clone(), config, bytes });
+            division.threads.push(ThreadAssignment { port: n, thread_plan: thread_plan.clone(), config, bytes });
         }
         division.notes.extend(notes(plan, port, hardware).into_iter().map(|note| (n, note)));
     }
@@ -111,13 +111,13 @@ pub fn divide(plan: &Packets, hardware: &[Hardware]) -> Result<Division, DivideE
     Ok(division)
 }
 
-impl Part {
+impl ThreadAssignment {
     fn config<F: Family>(
         plan: &Packets,
         port: &PortPlan,
         hardware: &Hardware,
-        place: &Place,
-        among: Among,
+        thread_plan: &ThreadPlan,
+        position: ThreadPosition,
     ) -> Result<(Config<F>, u64), DivideError> {
         let local = ranges::<F>(port, "local", &port.local)?;
         let mut remote = ranges::<F>(port, "remote", &port.remote)?;
@@ -125,10 +125,10 @@ impl Part {
             return Err(DivideError::Itself(port.interface.clone()));
         }
         let mut service = plan.service.clone();
-        set_response(&mut service, place)?;
+        set_response(&mut service, thread_plan)?;
         let mut steering = None;
         if let Some(client) = service.client_mut() {
-            let (n, of) = among.all;
+            let (n, of) = position.all;
             client.load.rate = share_of_rate(client.load.rate, of, n);
             client.load.phase = phase(of, n);
             client.load.hold = client.load.hold.map(|hold| share(hold.into(), of, n) as u32);
@@ -137,17 +137,17 @@ impl Part {
             }
             match partition(port, hardware, client) {
                 Partition::None => {}
-                Partition::Ports => client.ports = share_ports(port, &client.ports, among.port)?,
-                Partition::Servers => remote = share_servers::<F>(port, &remote, among.port)?,
+                Partition::Ports => client.ports = share_ports(port, &client.ports, position.port)?,
+                Partition::Servers => remote = share_servers::<F>(port, &remote, position.port)?,
                 Partition::Rss(rss) => {
-                    if !rss.table.contains(&place.queue) {
-                        return Err(DivideError::Unreached { port: port.interface.clone(), queue: place.queue });
+                    if !rss.table.contains(&thread_plan.queue) {
+                        return Err(DivideError::Unreached { port: port.interface.clone(), queue: thread_plan.queue });
                     }
-                    steering = Some(Steering { rss: rss.clone(), queue: place.queue });
+                    steering = Some(Steering { rss: rss.clone(), queue: thread_plan.queue });
                 }
             }
         }
-        let link = link::<F>(port, hardware, among.port)?;
+        let link = link::<F>(port, hardware, position.port)?;
         fits::<F>(port, &service)?;
         let combinations = combinations::<F>(&service, &local, &remote);
         // Of all combinations about the part of the table's entries that name the queue.
@@ -158,7 +158,7 @@ impl Part {
             }
             None => combinations,
         };
-        let capacity = capacity(plan, &service, available, among)?;
+        let capacity = capacity(plan, &service, available, position)?;
         let mut bytes = Table::bytes(capacity) + service_bytes(&service, capacity) + ENGINE;
         if steering.is_some() {
             bytes += Steer::bytes(count(&local) + count(&remote));
@@ -170,7 +170,7 @@ impl Part {
                     port: port.interface.clone(),
                     hold,
                     all: client,
-                    threads: among.all.1,
+                    threads: position.all.1,
                     available,
                     local: count(&local),
                     ports: service.client().map_or(0, |client| client.ports.len() as u64),
@@ -182,7 +182,7 @@ impl Part {
         let config = Config { link, local, remote, capacity, service, steering };
         config.check().map_err(|error| DivideError::Thread {
             port: port.interface.clone(),
-            thread: among.port.0,
+            thread: position.port.0,
             error,
         })?;
         Ok((config, bytes))
@@ -224,9 +224,9 @@ fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
         return Vec::new();
     }
     if let Some(vxlan) = &port.vxlan {
-        let note = |(n, place): (usize, &Place)| {
+        let note = |(n, thread_plan): (usize, &ThreadPlan)| {
             let local = V4::after(vxlan.local, n as u32);
-            let queue = place.queue;
+            let queue = thread_plan.queue;
             format!(
                 "{interface}: packets to {local} must come to queue {queue}: ethtool -N {interface} flow-type udp4 \
                 dst-ip {local} action {queue}"
@@ -328,12 +328,12 @@ fn meets(a: &[Range], b: &[Range]) -> bool {
     })
 }
 
-fn set_response(service: &mut Service, place: &Place) -> Result<(), DivideError> {
-    let Some(response) = &place.response else { return Ok(()) };
+fn set_response(service: &mut Service, thread_plan: &ThreadPlan) -> Result<(), DivideError> {
+    let Some(response) = &thread_plan.response else { return Ok(()) };
     match service {
         Service::TcpServer(tcp) => tcp.response = response.clone(),
         Service::UdpServer(udp) => udp.response = response.clone(),
-        Service::TcpClient(_) | Service::UdpClient(_) => return Err(DivideError::Response(place.queue)),
+        Service::TcpClient(_) | Service::UdpClient(_) => return Err(DivideError::Response(thread_plan.queue)),
     }
     Ok(())
 }
@@ -431,8 +431,8 @@ fn combinations<F: Family>(service: &Service, local: &[(F::Address, u32)], remot
 const SERVED: u64 = 1 << 20;
 
 /// A thread's part of the connections that can be open.
-fn capacity(plan: &Packets, service: &Service, available: u64, among: Among) -> Result<u32, DivideError> {
-    let (n, of) = among.all;
+fn capacity(plan: &Packets, service: &Service, available: u64, position: ThreadPosition) -> Result<u32, DivideError> {
+    let (n, of) = position.all;
     let stateless = match service {
         Service::UdpServer(_) => true,
         other => other.client().is_some_and(|client| client.flood.is_some() && client.repeat.is_none()),
@@ -483,7 +483,7 @@ fn service_bytes(service: &Service, capacity: u32) -> u64 {
     };
     let rests = service.client().and_then(|client| client.repeat).is_some_and(|repeat| repeat.rate.is_some());
     let numbers = if matches!(service, Service::UdpClient(_)) { Numbers::MEMORY } else { 0 };
-    message + numbers + if rests { Resting::bytes(capacity) } else { 0 }
+    message + numbers + if rests { IdleConnections::bytes(capacity) } else { 0 }
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use rig_wire::{FlowKey, MICROSOFT_KEY, Toeplitz, protocol};
 
-use super::super::config::{Load, Repeat, Server, UdpClient, UdpServer, Walk};
+use super::super::config::{Load, RequestRepeat, Server, TupleOrder, UdpClient, UdpServer};
 use super::super::memory;
 use super::super::payload::Payload;
-use super::super::plan::{Answer, Driver, Take, Timeline};
+use super::super::plan::{AnswerScope, Capture, Driver, Timeline};
 use super::super::port::{Port as _, Receive as _};
 use super::super::{Engine, Flood};
 use super::*;
@@ -19,7 +19,7 @@ fn client() -> UdpClient {
         server_ports: 80..=81,
         load: Load::new(1e9),
         repeat: None,
-        walk: Walk::Ports,
+        walk: TupleOrder::Ports,
         flood: None,
     };
     UdpClient { client, request: Payload::Filler(4), timeout: Duration::from_secs(1) }
@@ -39,12 +39,12 @@ fn port(n: u8, threads: u32, servers: u32) -> PortPlan {
         vxlan: None,
         local: vec![range(&format!("10.{n}.1.1"), 3)],
         remote: vec![range(&format!("10.{n}.2.1"), servers - 1), range(&format!("10.{n}.3.1"), 1)],
-        threads: (0..threads).map(|queue| Place { cpu: None, queue, response: None }).collect(),
+        threads: (0..threads).map(|queue| ThreadPlan { cpu: None, queue, response: None }).collect(),
         mtu: 1500,
         live: true,
         burst: 64,
-        take: Take::Own,
-        answer: Answer::All,
+        take: Capture::Own,
+        answer: AnswerScope::All,
         hop_limit: 64,
         tos: 0,
     }
@@ -64,7 +64,7 @@ fn hardware(spread: Spread, ports: usize) -> Vec<Hardware> {
 }
 
 /// The ends of the first `count` datagrams that a thread sends when it keeps nothing of them.
-fn sent(thread: &Part, count: usize) -> Vec<FlowKey> {
+fn sent(thread: &ThreadAssignment, count: usize) -> Vec<FlowKey> {
     let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
     let mut config = config.clone();
     config.link.announce = false;
@@ -90,9 +90,9 @@ fn answers_come_to_the_thread_that_asked() {
     let plan = plan(vec![port(0, 3, 4)], Service::UdpClient(client()));
     let rss = rss(3);
     let division = divide(&plan, &hardware(Spread::Rss(rss.clone()), 1)).unwrap();
-    for thread in &division.parts {
+    for thread in &division.threads {
         for flow in sent(thread, 1500) {
-            assert_eq!(rss.queue(&flow.reversed()), Some(thread.place.queue), "{flow:?}");
+            assert_eq!(rss.queue(&flow.reversed()), Some(thread.thread_plan.queue), "{flow:?}");
         }
     }
     assert_eq!(division.notes.len(), 1);
@@ -102,7 +102,7 @@ fn answers_come_to_the_thread_that_asked() {
 fn every_combination_is_somebodys() {
     let mut service = client();
     (service.client.ports, service.client.server_ports) = (1000..=1049, 80..=81);
-    for walk in [Walk::Ports, Walk::Hop] {
+    for walk in [TupleOrder::Ports, TupleOrder::Hop] {
         service.client.walk = walk;
         let plan = plan(vec![port(0, 3, 4)], Service::UdpClient(service.clone()));
         for spread in [Spread::Mirrored, Spread::ByServer, Spread::Unknown, Spread::Rss(rss(3))] {
@@ -110,7 +110,7 @@ fn every_combination_is_somebodys() {
             let division = divide(&plan, &hardware(spread, 1)).unwrap();
             let mut seen = HashSet::new();
             let all = 3 * 50 * 4 * 2;
-            for (n, thread) in division.parts.iter().enumerate() {
+            for (n, thread) in division.threads.iter().enumerate() {
                 let ours = match &thread.config {
                     AnyConfig::V4(config) if !by_rss => {
                         combinations::<V4>(&config.service, &config.local, &config.remote)
@@ -134,9 +134,9 @@ fn every_combination_is_somebodys() {
 #[test]
 fn both_hop() {
     let mut service = client();
-    (service.client.ports, service.client.walk) = (1000..=1005, Walk::Hop);
+    (service.client.ports, service.client.walk) = (1000..=1005, TupleOrder::Hop);
     let plan = plan(vec![port(0, 1, 2)], Service::UdpClient(service));
-    let flows = sent(&divide(&plan, &hardware(Spread::Unknown, 1)).unwrap().parts[0], 18);
+    let flows = sent(&divide(&plan, &hardware(Spread::Unknown, 1)).unwrap().threads[0], 18);
     for pair in flows.windows(2) {
         assert_ne!(pair[0].source.ip(), pair[1].source.ip());
         assert_ne!(pair[0].source.port(), pair[1].source.port());
@@ -159,13 +159,13 @@ fn each_thread_has_a_tunnel_of_its_own() {
     });
     let mut plan = plan(vec![port], Service::UdpClient(client()));
     let division = divide(&plan, &hardware(Spread::Unknown, 1)).unwrap();
-    let ends = |thread: &Part| {
+    let ends = |thread: &ThreadAssignment| {
         let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
         let tunnel = config.link.tunnel.as_ref().unwrap();
         let Service::UdpClient(udp) = &config.service else { panic!("a client") };
         (tunnel.local.octets()[3], tunnel.remote.octets()[3], udp.client.ports.clone())
     };
-    assert_eq!(division.parts.iter().map(ends).collect::<Vec<_>>(), [(10, 20, 1000..=1499), (11, 20, 1500..=1999)]);
+    assert_eq!(division.threads.iter().map(ends).collect::<Vec<_>>(), [(10, 20, 1000..=1499), (11, 20, 1500..=1999)]);
     assert_eq!(division.notes.len(), 2);
     assert!(division.notes[1].1.contains("dst-ip 172.16.0.11 action 1"), "{:?}", division.notes[1]);
     // Headers of the tunnel count.
@@ -187,13 +187,13 @@ fn servers_have_all_addresses_and_responses_of_their_own() {
     port.threads[1].response = Some(Payload::Filler(900));
     let server = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(10) };
     let division = divide(&plan(vec![port], Service::UdpServer(server)), &hardware(Spread::Unknown, 1)).unwrap();
-    let response = |thread: &Part| {
+    let response = |thread: &ThreadAssignment| {
         let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
         assert_eq!((count(&config.local), count(&config.remote), config.capacity), (3, 4, 1));
         let Service::UdpServer(udp) = &config.service else { panic!("a server") };
         (udp.response.len(), config.link.announce)
     };
-    assert_eq!(division.parts.iter().map(response).collect::<Vec<_>>(), [(10, true), (900, false)]);
+    assert_eq!(division.threads.iter().map(response).collect::<Vec<_>>(), [(10, true), (900, false)]);
     assert!(division.notes.is_empty());
 }
 
@@ -256,7 +256,9 @@ fn each_refusal_says_why_and_what_to_do() {
             "thread 0 would need room for 274877906944 connections",
         ),
         (
-            said(one, |plan| service(plan).repeat = Some(Repeat { pipeline: 0, ..Repeat::every(Duration::ZERO) })),
+            said(one, |plan| {
+                service(plan).repeat = Some(RequestRepeat { pipeline: 0, ..RequestRepeat::every(Duration::ZERO) });
+            }),
             "eth0, thread 0: datagrams back to back of 0: give 1 to 100",
         ),
     ];
@@ -272,7 +274,7 @@ fn capacity_follows_from_what_is_asked_for() {
         service(&mut plan).load.rate = 1001.0;
         change(&mut plan);
         let division = divide(&plan, &hardware(Spread::Mirrored, 1)).unwrap();
-        let capacities: Vec<_> = division.parts.iter().map(|thread| thread.config.capacity()).collect();
+        let capacities: Vec<_> = division.threads.iter().map(|thread| thread.config.capacity()).collect();
         (capacities, division.bytes)
     };
     // As many as are opened until one is given up, a second later.
@@ -281,7 +283,7 @@ fn capacity_follows_from_what_is_asked_for() {
     assert_eq!(of(&|plan| plan.capacity = Some(2_000_001)).0, [1_000_001, 1_000_000]);
     assert_eq!(of(&|plan| service(plan).flood = Some(Flood::default())).0, [1, 1]);
     // Endless ones stay as long as the run is, and no more than there are combinations.
-    let endless = Some(Repeat::every(Duration::from_millis(1)));
+    let endless = Some(RequestRepeat::every(Duration::from_millis(1)));
     assert_eq!(of(&|plan| service(plan).repeat = endless).0, [5511, 5500]);
     let (_, bytes) = of(&|plan| plan.capacity = Some(2_000_000));
     assert!((2 * 48_000_000..2 * 70_000_000).contains(&bytes), "{bytes}");
@@ -291,7 +293,7 @@ fn capacity_follows_from_what_is_asked_for() {
 fn threads_take_turns() {
     let phases = |ports: Vec<PortPlan>| -> Vec<f64> {
         let hardware = hardware(Spread::Mirrored, ports.len());
-        let threads = divide(&plan(ports, Service::UdpClient(client())), &hardware).unwrap().parts;
+        let threads = divide(&plan(ports, Service::UdpClient(client())), &hardware).unwrap().threads;
         threads.iter().map(|thread| thread.config.service().client().unwrap().load.phase).collect()
     };
     assert_eq!(phases(vec![port(1, 1, 4)]), [0.0], "one that is alone begins at once");
@@ -342,10 +344,10 @@ proptest! {
     ) {
         let mut udp = client();
         udp.client.ports = first_port..=first_port + count - 1;
-        udp.client.walk = if hops { Walk::Hop } else { Walk::Ports };
+        udp.client.walk = if hops { TupleOrder::Hop } else { TupleOrder::Ports };
         udp.client.load.rate = rate.into();
         udp.client.load.hold = hold;
-        udp.client.repeat = requests.map(|rate| Repeat { rate: Some(rate.into()), ..Repeat::every(Duration::ZERO) });
+        udp.client.repeat = requests.map(|rate| RequestRepeat { rate: Some(rate.into()), ..RequestRepeat::every(Duration::ZERO) });
         let ports = (0..=more_ports).map(|n| port(n, threads, servers)).collect();
         let plan = plan(ports, Service::UdpClient(udp.clone()));
         let spread = [Spread::Mirrored, Spread::ByServer, Spread::Unknown, Spread::Rss(rss(threads))][spread].clone();
@@ -356,7 +358,7 @@ proptest! {
             prop_assert!(u64::from(hold) > available);
             return Ok(());
         };
-        let clients: Vec<_> = division.parts.iter().filter_map(|thread| thread.config.service().client()).collect();
+        let clients: Vec<_> = division.threads.iter().filter_map(|thread| thread.config.service().client()).collect();
         prop_assert_eq!(clients.len() as u32, threads * (u32::from(more_ports) + 1));
         let sum = |of: fn(&Client) -> f64| clients.iter().map(|client| of(client)).sum::<f64>();
         if f64::from(rate) >= clients.len() as f64 {
@@ -368,7 +370,7 @@ proptest! {
         prop_assert!((requested - f64::from(requests.unwrap_or(0))).abs() < 1e-9);
         // What the threads really send.
         let mut owner: BTreeMap<(SocketAddr, SocketAddr), usize> = BTreeMap::new();
-        for (n, thread) in division.parts.iter().enumerate() {
+        for (n, thread) in division.threads.iter().enumerate() {
             let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };
             let of = combinations::<V4>(&config.service, &config.local, &config.remote);
             for flow in sent(thread, (of / u64::from(threads) / 4).clamp(1, 300) as usize) {

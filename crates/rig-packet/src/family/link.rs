@@ -15,7 +15,7 @@ pub struct Link<F: Family> {
     /// The port's own address, beside the local ones: it is answered for and asks for the gateway.
     pub address: F::Address,
     /// For whose addresses questions for our MAC address are answered.
-    pub answer: Answer,
+    pub answer: AnswerScope,
     /// Whether our addresses are made known at the start, by gratuitous ARP (RFC 5227, 3) or unsolicited neighbor
     /// advertisements (RFC 4861, 7.2.6), so that switches learn where they are.
     pub announce: bool,
@@ -55,7 +55,7 @@ pub enum Gateway<A> {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum AnswerScope {
     /// Of all local addresses.
     #[default]
     All,

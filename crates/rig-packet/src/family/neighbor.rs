@@ -4,7 +4,7 @@ use rig_wire::Malformed;
 use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 
 use super::Family;
-use super::link::{Answer, Gateway, Link};
+use super::link::{AnswerScope, Gateway, Link};
 use crate::Nanos;
 use crate::counters::Counters;
 
@@ -17,35 +17,37 @@ pub(crate) const ANNOUNCEMENTS: usize = 8;
 
 /// What a frame that is neither TCP nor UDP says.
 #[derive(Debug)]
-pub enum Heard<'a, F: Family> {
+pub enum NeighborMessage<'a, F: Family> {
     /// A neighbour, with `mac` if it says so, looks for the MAC address of one of ours.
-    Wanted { target: F::Address, by: F::Address, mac: Option<Mac> },
+    Solicitation { target: F::Address, by: F::Address, mac: Option<Mac> },
     /// Where an address is.
-    Found { address: F::Address, mac: Mac },
+    Advertisement { address: F::Address, mac: Mac },
     /// An echo request to one of our addresses.
     Echo { source: F::Address, destination: F::Address, echo: (u16, u16), data: &'a [u8] },
     /// Anything else.
-    Nothing,
+    Other,
 }
 
-impl<F: Family> Heard<'_, F> {
+impl<F: Family> NeighborMessage<'_, F> {
     /// Where a neighbour is: the one that was found, or the one that asks (RFC 826; RFC 4861, 7.2.3), which may send at once
     /// and shall be answered.
     pub fn location(&self) -> Option<(F::Address, Mac)> {
         match *self {
-            Self::Wanted { by: address, mac: Some(mac), .. } | Self::Found { address, mac } => Some((address, mac)),
+            Self::Solicitation { by: address, mac: Some(mac), .. } | Self::Advertisement { address, mac } => {
+                Some((address, mac))
+            }
             _ => None,
         }
     }
 }
 
 /// Takes in a frame that is neither TCP nor UDP.
-pub(crate) fn hear<'a, F: Family>(
+pub(crate) fn receive<'a, F: Family>(
     link: &Link<F>,
     ethernet: &Ethernet<'a>,
     is_local: impl Fn(F::Address) -> bool,
     counters: &mut Counters,
-) -> Result<Heard<'a, F>, Malformed> {
+) -> Result<NeighborMessage<'a, F>, Malformed> {
     let arp = ethernet.ethertype() == ethertype::ARP;
     let icmp = ethernet.ethertype() == F::ETHERTYPE && F::parse(ethernet.payload())?.protocol == F::ICMP;
     match (arp, icmp) {
@@ -53,11 +55,13 @@ pub(crate) fn hear<'a, F: Family>(
         (_, true) => counters.icmp_rx += 1,
         _ => counters.other_rx += 1,
     }
-    let all = link.answer == Answer::All;
-    let heard = F::heard(ethernet, |address, wanted| address == link.address || (all || !wanted) && is_local(address))?;
-    Ok(match heard {
-        Heard::Echo { data, .. } if data.len() > ECHO => Heard::Nothing,
-        heard => heard,
+    let all = link.answer == AnswerScope::All;
+    let message = F::parse_neighbor(ethernet, |address, wanted| {
+        address == link.address || (all || !wanted) && is_local(address)
+    })?;
+    Ok(match message {
+        NeighborMessage::Echo { data, .. } if data.len() > ECHO => NeighborMessage::Other,
+        message => message,
     })
 }
 
@@ -119,7 +123,7 @@ pub(crate) mod v4 {
 
     use super::super::link::Link;
     use super::super::{Family, V4};
-    use super::Heard;
+    use super::NeighborMessage;
 
     const ROOM: &str = "the buffer has room for an answer";
 
@@ -129,31 +133,36 @@ pub(crate) mod v4 {
         at + arp.write(&mut buffer[at..]).expect(ROOM)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv4Addr, bool) -> bool) -> Result<Heard<'a, V4>, Malformed> {
+    pub fn parse<'a>(
+        frame: &Ethernet<'a>,
+        mine: impl Fn(Ipv4Addr, bool) -> bool,
+    ) -> Result<NeighborMessage<'a, V4>, Malformed> {
         if frame.ethertype() == ethertype::ARP {
             let Arp { operation, sender: (mac, by), target: (_, target) } = Arp::parse(frame.payload())?;
             return Ok(match operation {
-                Operation::Request if mine(target, true) => Heard::Wanted { target, by, mac: Some(mac) },
+                Operation::Request if mine(target, true) => {
+                    NeighborMessage::Solicitation { target, by, mac: Some(mac) }
+                }
                 // A request tells where its sender is, a gratuitous one nothing else (RFC 826; RFC 5227, 3).
-                Operation::Reply | Operation::Request => Heard::Found { address: by, mac },
-                Operation::Other(_) => Heard::Nothing,
+                Operation::Reply | Operation::Request => NeighborMessage::Advertisement { address: by, mac },
+                Operation::Other(_) => NeighborMessage::Other,
             });
         }
         if frame.ethertype() != ethertype::IPV4 {
-            return Ok(Heard::Nothing);
+            return Ok(NeighborMessage::Other);
         }
         let packet = V4::parse(frame.payload())?;
         if packet.protocol != protocol::ICMP {
-            return Ok(Heard::Nothing);
+            return Ok(NeighborMessage::Other);
         }
         let icmp = Icmp::parse(packet.payload)?;
         icmp.verify()?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.kind() {
             kind::ECHO_REQUEST if mine(destination, false) => {
-                Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+                NeighborMessage::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
-            _ => Heard::Nothing,
+            _ => NeighborMessage::Other,
         })
     }
 
@@ -162,15 +171,15 @@ pub(crate) mod v4 {
         ask(buffer, link, address, address)
     }
 
-    pub fn answer(buffer: &mut [u8], link: &Link<V4>, to: Mac, heard: &Heard<'_, V4>) -> usize {
-        match *heard {
-            Heard::Wanted { target, by, mac } => {
+    pub fn answer(buffer: &mut [u8], link: &Link<V4>, to: Mac, message: &NeighborMessage<'_, V4>) -> usize {
+        match *message {
+            NeighborMessage::Solicitation { target, by, mac } => {
                 let mac = mac.unwrap_or(to);
                 let at = link.header(mac, ethertype::ARP).write(buffer).expect(ROOM);
                 let arp = Arp { operation: Operation::Reply, sender: (link.mac, target), target: (mac, by) };
                 at + arp.write(&mut buffer[at..]).expect(ROOM)
             }
-            Heard::Echo { source, destination, echo, data } => {
+            NeighborMessage::Echo { source, destination, echo, data } => {
                 let at = link.header(to, ethertype::IPV4).write(buffer).expect(ROOM);
                 let ip = at + ipv4::HEADER;
                 let length = icmp::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data).expect(ROOM);
@@ -178,7 +187,7 @@ pub(crate) mod v4 {
                 V4::write(&mut buffer[at..], (destination, source), protocol::ICMP, hops, length);
                 ip + length
             }
-            Heard::Found { .. } | Heard::Nothing => 0,
+            NeighborMessage::Advertisement { .. } | NeighborMessage::Other => 0,
         }
     }
 }
@@ -186,14 +195,14 @@ pub(crate) mod v4 {
 pub(crate) mod v6 {
     use std::net::Ipv6Addr;
 
-    use rig_wire::checksum::Sum;
+    use rig_wire::checksum::PartialChecksum;
     use rig_wire::ethernet::{Ethernet, Mac, ethertype};
     use rig_wire::icmpv6::{self, Icmpv6, Neighbor, kind, solicited_node};
     use rig_wire::{Malformed, ipv6, protocol};
 
     use super::super::link::Link;
     use super::super::{Family, V6};
-    use super::Heard;
+    use super::NeighborMessage;
 
     const ROOM: &str = "the buffer has room for an answer";
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -206,7 +215,7 @@ pub(crate) mod v6 {
         let at = link.header(to, ethertype::IPV6).write(buffer).expect(ROOM);
         let length = message.len();
         V6::write(&mut buffer[at..], ends, protocol::ICMPV6, (ON_LINK, 0), length);
-        let pseudo = Sum::pseudo_v6(ends.0, ends.1, protocol::ICMPV6, length);
+        let pseudo = PartialChecksum::pseudo_v6(ends.0, ends.1, protocol::ICMPV6, length);
         let ip = at + ipv6::HEADER;
         ip + message.write(&mut buffer[ip..], pseudo).expect(ROOM)
     }
@@ -217,26 +226,31 @@ pub(crate) mod v6 {
         neighbor(buffer, link, mac, (local, group), message)
     }
 
-    pub fn heard<'a>(frame: &Ethernet<'a>, mine: impl Fn(Ipv6Addr, bool) -> bool) -> Result<Heard<'a, V6>, Malformed> {
+    pub fn parse<'a>(
+        frame: &Ethernet<'a>,
+        mine: impl Fn(Ipv6Addr, bool) -> bool,
+    ) -> Result<NeighborMessage<'a, V6>, Malformed> {
         if frame.ethertype() != ethertype::IPV6 {
-            return Ok(Heard::Nothing);
+            return Ok(NeighborMessage::Other);
         }
         let packet = V6::parse(frame.payload())?;
         if packet.protocol != protocol::ICMPV6 {
-            return Ok(Heard::Nothing);
+            return Ok(NeighborMessage::Other);
         }
         let icmp = Icmpv6::parse(packet.payload)?;
         icmp.verify(packet.pseudo)?;
         let (source, destination) = (packet.source, packet.destination);
         Ok(match icmp.neighbor(packet.hop_limit)? {
             Some(Neighbor::Solicitation { target, source: mac }) if mine(target, true) => {
-                Heard::Wanted { target, by: source, mac }
+                NeighborMessage::Solicitation { target, by: source, mac }
             }
-            Some(Neighbor::Advertisement { target: address, mac: Some(mac), .. }) => Heard::Found { address, mac },
+            Some(Neighbor::Advertisement { target: address, mac: Some(mac), .. }) => {
+                NeighborMessage::Advertisement { address, mac }
+            }
             None if icmp.kind() == kind::ECHO_REQUEST && mine(destination, false) => {
-                Heard::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
+                NeighborMessage::Echo { source, destination, echo: icmp.echo(), data: icmp.payload() }
             }
-            _ => Heard::Nothing,
+            _ => NeighborMessage::Other,
         })
     }
 
@@ -246,25 +260,25 @@ pub(crate) mod v6 {
         neighbor(buffer, link, ALL_NODES_MAC, (address, ALL_NODES), message)
     }
 
-    pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, heard: &Heard<'_, V6>) -> usize {
-        match *heard {
-            Heard::Wanted { target, by, mac } => {
+    pub fn answer(buffer: &mut [u8], link: &Link<V6>, to: Mac, message: &NeighborMessage<'_, V6>) -> usize {
+        match *message {
+            NeighborMessage::Solicitation { target, by, mac } => {
                 // A neighbour without an address yet is answered by a multicast to all nodes (RFC 4861, 7.2.4).
                 let solicited = !by.is_unspecified();
                 let by = if solicited { by } else { ALL_NODES };
                 let message = Neighbor::Advertisement { target, mac: Some(link.mac), solicited };
                 neighbor(buffer, link, mac.unwrap_or(to), (target, by), message)
             }
-            Heard::Echo { source, destination, echo, data } => {
+            NeighborMessage::Echo { source, destination, echo, data } => {
                 let at = link.header(to, ethertype::IPV6).write(buffer).expect(ROOM);
                 let length = icmpv6::HEADER + data.len();
                 let hops = (link.hop_limit, link.tos);
                 V6::write(&mut buffer[at..], (destination, source), protocol::ICMPV6, hops, length);
-                let pseudo = Sum::pseudo_v6(destination, source, protocol::ICMPV6, length);
+                let pseudo = PartialChecksum::pseudo_v6(destination, source, protocol::ICMPV6, length);
                 let ip = at + ipv6::HEADER;
                 ip + icmpv6::write_echo(&mut buffer[ip..], kind::ECHO_REPLY, echo, data, pseudo).expect(ROOM)
             }
-            Heard::Found { .. } | Heard::Nothing => 0,
+            NeighborMessage::Advertisement { .. } | NeighborMessage::Other => 0,
         }
     }
 }

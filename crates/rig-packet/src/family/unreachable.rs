@@ -4,14 +4,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use rig_wire::icmp::{self, Icmp};
 use rig_wire::icmpv6::{self, Icmpv6};
-use rig_wire::{Malformed, Quoted};
+use rig_wire::{Malformed, QuotedPacket};
 
 use super::Packet;
 
 /// A packet of ours has not arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreachable<A> {
-    pub quoted: Quoted<A>,
+    pub quoted: QuotedPacket<A>,
     /// Whether it is only too large, and a smaller one would have come through.
     pub too_big: bool,
 }
@@ -26,7 +26,7 @@ pub(crate) fn v4(packet: &Packet<'_, Ipv4Addr>) -> Result<Option<Unreachable<Ipv
         return Ok(None);
     }
     let too_big = icmp.code() == FRAGMENTATION;
-    Ok(Some(Unreachable { quoted: Quoted::v4(icmp.payload())?, too_big }))
+    Ok(Some(Unreachable { quoted: QuotedPacket::v4(icmp.payload())?, too_big }))
 }
 
 pub(crate) fn v6(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv6Addr>>, Malformed> {
@@ -36,5 +36,5 @@ pub(crate) fn v6(packet: &Packet<'_, Ipv6Addr>) -> Result<Option<Unreachable<Ipv
     if !too_big && icmp.kind() != icmpv6::kind::UNREACHABLE {
         return Ok(None);
     }
-    Ok(Some(Unreachable { quoted: Quoted::v6(icmp.payload())?, too_big }))
+    Ok(Some(Unreachable { quoted: QuotedPacket::v6(icmp.payload())?, too_big }))
 }

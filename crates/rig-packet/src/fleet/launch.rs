@@ -5,15 +5,15 @@ use rig_wire::Toeplitz;
 use rig_wire::ethernet::Mac;
 
 use super::super::config::Service;
-use super::super::device::{self, Device, Losses, Meter, PortError, Way};
+use super::super::device::{self, Device, Losses, Meter, PortDriver, PortError};
 use super::super::divide::{DivideError, Division, Hardware, Spread, divide};
 use super::super::plan::{Packets, PortPlan};
 use super::super::steering::Rss;
-use super::{AnyPort, Fleet, FleetError, Take, ThreadSpec};
+use super::{AnyPort, Fleet, FleetError, PortVisitor, ThreadSpec};
 
 /// An end at work.
 #[derive(Debug)]
-pub struct Launched {
+pub struct LaunchedEnd {
     pub fleet: Fleet,
     /// In the order of the plan.
     pub ports: Vec<LaunchedPort>,
@@ -25,7 +25,7 @@ pub struct Launched {
 pub struct LaunchedPort {
     pub interface: String,
     /// By which way its frames leave and enter the kernel.
-    pub way: Way,
+    pub driver: PortDriver,
     /// By which way its frames go, and what the user must know of it: sentences.
     pub notes: Vec<String>,
     meters: Vec<Meter>,
@@ -58,7 +58,7 @@ pub fn check(plan: &Packets) -> Result<Division, DivideError> {
 }
 
 /// Opens the ports of a plan in the calling thread's network namespace, and starts a thread on each of their queues.
-pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, LaunchError> {
+pub fn launch(plan: &Packets, options: &device::Options) -> Result<LaunchedEnd, LaunchError> {
     check(plan)?;
     let mut ports = Vec::new();
     let mut hardware = Vec::new();
@@ -69,20 +69,20 @@ pub fn launch(plan: &Packets, options: &device::Options) -> Result<Launched, Lau
         let meters = opened.devices.iter().map(Device::meter).collect();
         hardware.push(Hardware { mac: opened.mac, spread: spread(port, &plan.service) });
         devices.push(opened.devices.into_iter());
-        ports.push(LaunchedPort { interface, way: opened.way, notes: opened.notes, meters });
+        ports.push(LaunchedPort { interface, driver: opened.driver, notes: opened.notes, meters });
     }
     let division = divide(plan, &hardware)?;
-    let threads = division.parts.into_iter().filter_map(|part| {
-        // There is a device for each place of the plan.
-        let port = devices[part.port].next()?;
-        let interface = plan.ports[part.port].interface.clone();
-        Some(ThreadSpec { config: part.config, port, cpu: part.place.cpu, interface })
+    let threads = division.threads.into_iter().filter_map(|thread| {
+        // There is a device for each thread of the plan.
+        let port = devices[thread.port].next()?;
+        let interface = plan.ports[thread.port].interface.clone();
+        Some(ThreadSpec { config: thread.config, port, cpu: thread.thread_plan.cpu, interface })
     });
     let fleet = Fleet::start(threads.collect())?;
     for (port, note) in division.notes {
         ports[port].notes.push(note);
     }
-    Ok(Launched { fleet, ports, bytes: division.bytes })
+    Ok(LaunchedEnd { fleet, ports, bytes: division.bytes })
 }
 
 /// Frames keep their queue on the way to a veth interface's peer; network cards tell how they hash.
@@ -108,7 +108,7 @@ fn rss(hash: &ReceiveHash) -> Option<Rss> {
 }
 
 impl AnyPort for Device {
-    fn hand_to<T: Take>(self, to: T) -> T::Output {
+    fn hand_to<T: PortVisitor>(self, to: T) -> T::Output {
         match self {
             Self::Xdp(port) => to.take(port),
             Self::Live(port) => to.take(port),

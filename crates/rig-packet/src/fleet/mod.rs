@@ -19,15 +19,15 @@ use std::time::Duration;
 use rig_sys::clock;
 use rig_sys::cpu::{self, CpuSet};
 
-pub use self::launch::{LaunchError, Launched, LaunchedPort, check as check_plan, launch};
+pub use self::launch::{LaunchError, LaunchedEnd, LaunchedPort, check as check_plan, launch};
 use self::orders::{Order, Orders, lock};
-use self::queue_thread::{Done, Exchange, GatewayMac, Published, TURN, Work};
+use self::queue_thread::{GatewayMac, LatencyHandover, PublishedCounters, TURN, ThreadContext, ThreadResult};
 use super::Nanos;
 pub use super::config::AnyConfig;
 use super::config::ConfigError;
 use super::counters::{Counters, Latencies};
 use super::port::Port;
-use super::rows::Row;
+use super::rows::ServerCounters;
 use super::run::Usage;
 
 /// A thread before it runs.
@@ -44,18 +44,18 @@ pub struct ThreadSpec<P> {
 /// What a thread can be built around: a port, or one of several kinds that is known when the thread begins. Each kind has
 /// code of its own, so that nothing is chosen per packet.
 pub trait AnyPort: Send + 'static {
-    fn hand_to<T: Take>(self, to: T) -> T::Output;
+    fn hand_to<T: PortVisitor>(self, to: T) -> T::Output;
 }
 
 /// Code that is generic over the kind of port.
-pub trait Take {
+pub trait PortVisitor {
     type Output;
 
     fn take<P: Port>(self, port: P) -> Self::Output;
 }
 
 impl<P: Port + Send + 'static> AnyPort for P {
-    fn hand_to<T: Take>(self, to: T) -> T::Output {
+    fn hand_to<T: PortVisitor>(self, to: T) -> T::Output {
         to.take(self)
     }
 }
@@ -64,7 +64,7 @@ impl<P: Port + Send + 'static> AnyPort for P {
 #[derive(Debug)]
 pub struct Fleet {
     orders: Arc<Orders>,
-    threads: Vec<Running>,
+    threads: Vec<RunningThread>,
     /// What was taken from the threads since they began.
     latencies: Latencies,
     /// Empty ones, for the next exchange.
@@ -72,12 +72,12 @@ pub struct Fleet {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningThread {
     interface: String,
     gateway: Option<IpAddr>,
     cpu: Option<u32>,
-    published: Arc<Mutex<Published>>,
-    thread: Option<JoinHandle<Result<Done, ConfigError>>>,
+    published: Arc<Mutex<PublishedCounters>>,
+    thread: Option<JoinHandle<Result<ThreadResult, ConfigError>>>,
 }
 
 /// What has been counted so far.
@@ -100,17 +100,17 @@ pub struct ThreadTotals {
 
 /// What a run leaves.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome {
+pub struct FleetResult {
     pub totals: Totals,
     /// Of all threads and the whole run.
     pub latencies: Latencies,
     /// What each server's address and port had, where there are at least 2, and at most 4096 of each thread.
-    pub servers: BTreeMap<SocketAddr, Row>,
+    pub servers: BTreeMap<SocketAddr, ServerCounters>,
 }
 
 /// A port whose gateway was not found, and what was seen on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unresolved {
+pub struct UnresolvedGateway {
     pub interface: String,
     pub gateway: IpAddr,
     /// ARP requests or neighbor solicitations.
@@ -125,7 +125,7 @@ pub struct Unresolved {
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
     #[error("no thread: there must be at least one")]
-    Nobody,
+    NoThreads,
     #[error(transparent)]
     Config(#[from] ConfigError),
     #[error("thread {number} of {interface}: {error}")]
@@ -135,15 +135,15 @@ pub enum FleetError {
     #[error("thread {number} of {interface} broke down; what it said is on standard error")]
     Panicked { number: usize, interface: String },
     #[error("{}", unresolved(.0, *.1))]
-    Gateway(Vec<Unresolved>, Duration),
+    Gateway(Vec<UnresolvedGateway>, Duration),
 }
 
-fn unresolved(ports: &[Unresolved], waited: Duration) -> String {
+fn unresolved(ports: &[UnresolvedGateway], waited: Duration) -> String {
     let words: Vec<_> = ports.iter().map(ToString::to_string).collect();
     format!("no gateway within {} s: {}", waited.as_secs(), words.join("; "))
 }
 
-impl fmt::Display for Unresolved {
+impl fmt::Display for UnresolvedGateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { interface, gateway, asked, refused, received, heard } = self;
         let questions = if gateway.is_ipv4() { "ARP requests" } else { "neighbor solicitations" };
@@ -164,7 +164,7 @@ impl Fleet {
     /// [`open_from`](Self::open_from) says when. The threads live in the caller's network namespace.
     pub fn start<P: AnyPort>(threads: Vec<ThreadSpec<P>>) -> Result<Self, FleetError> {
         if threads.is_empty() {
-            return Err(FleetError::Nobody);
+            return Err(FleetError::NoThreads);
         }
         threads.iter().try_for_each(|thread| thread.config.check())?;
         let mut fleet =
@@ -201,9 +201,9 @@ impl Fleet {
         thread: ThreadSpec<P>,
         number: usize,
         gateway_mac: Arc<GatewayMac>,
-    ) -> Result<(Running, Receiver<rig_sys::Result<()>>), FleetError> {
+    ) -> Result<(RunningThread, Receiver<rig_sys::Result<()>>), FleetError> {
         let ThreadSpec { config, port, cpu, interface } = thread;
-        let (published, orders) = (Arc::<Mutex<Published>>::default(), Arc::clone(&self.orders));
+        let (published, orders) = (Arc::<Mutex<PublishedCounters>>::default(), Arc::clone(&self.orders));
         let (tell_started, started) = sync_channel(1);
         let gateway = config.gateway();
         let body = {
@@ -213,19 +213,19 @@ impl Fleet {
                     config,
                     port,
                     cpu,
-                    &Work { orders: &orders, published: &published, gateway_mac: &gateway_mac },
+                    &ThreadContext { orders: &orders, published: &published, gateway_mac: &gateway_mac },
                     &tell_started,
                 )
             }
         };
         let thread = thread::Builder::new().name(format!("packets-{number}")).spawn(body);
         let thread = thread.map_err(|error| FleetError::Thread { number, interface: interface.clone(), error })?;
-        Ok((Running { interface, gateway, cpu, published, thread: Some(thread) }, started))
+        Ok((RunningThread { interface, gateway, cpu, published, thread: Some(thread) }, started))
     }
 
     /// The ports whose gateway is not known yet.
-    pub fn unresolved(&self) -> Vec<Unresolved> {
-        let mut ports: Vec<Unresolved> = Vec::new();
+    pub fn unresolved(&self) -> Vec<UnresolvedGateway> {
+        let mut ports: Vec<UnresolvedGateway> = Vec::new();
         for running in &self.threads {
             let published = lock(&running.published);
             let Some(gateway) = running.gateway.filter(|_| !published.ready) else { continue };
@@ -234,7 +234,7 @@ impl Fleet {
             let known = ports.iter().position(|port| port.interface == running.interface);
             let at = known.unwrap_or_else(|| {
                 let interface = running.interface.clone();
-                ports.push(Unresolved { interface, gateway, asked: 0, refused: 0, received: 0, heard: 0 });
+                ports.push(UnresolvedGateway { interface, gateway, asked: 0, refused: 0, received: 0, heard: 0 });
                 ports.len() - 1
             });
             ports[at].asked += asked;
@@ -313,28 +313,28 @@ impl Fleet {
     }
 
     /// The latencies since they were last handed over. Takes about a millisecond of CPU time; what a thread does not hand
-    /// over within `patience` comes with the next call.
-    pub fn latencies(&mut self, patience: Duration) -> Latencies {
-        let taken = self.hand_over(patience);
+    /// over within `time_limit` comes with the next call.
+    pub fn latencies(&mut self, time_limit: Duration) -> Latencies {
+        let taken = self.hand_over(time_limit);
         self.sum(taken)
     }
 
     /// The latencies of each thread, not yet summed.
-    fn hand_over(&mut self, patience: Duration) -> Vec<Latencies> {
+    fn hand_over(&mut self, time_limit: Duration) -> Vec<Latencies> {
         for running in &self.threads {
             let mut published = lock(&running.published);
-            if matches!(published.latencies, Exchange::Nothing) {
-                published.latencies = Exchange::Offered(self.spare.pop().unwrap_or_default());
+            if matches!(published.latencies, LatencyHandover::Nothing) {
+                published.latencies = LatencyHandover::Offered(self.spare.pop().unwrap_or_default());
             }
         }
-        let deadline = clock::monotonic_after(patience);
+        let deadline = clock::monotonic_after(time_limit);
         let mut taken = Vec::with_capacity(self.threads.len());
-        let mut waiting: Vec<&Running> = self.threads.iter().collect();
+        let mut waiting: Vec<&RunningThread> = self.threads.iter().collect();
         while !waiting.is_empty() {
             waiting.retain(|running| {
                 let mut published = lock(&running.published);
                 match std::mem::take(&mut published.latencies) {
-                    Exchange::Taken(latencies) => {
+                    LatencyHandover::Taken(latencies) => {
                         taken.push(latencies);
                         false
                     }
@@ -366,7 +366,7 @@ impl Fleet {
 
     /// Whether all threads are still at work.
     pub fn check(&self) -> Result<(), FleetError> {
-        let ended = |running: &Running| running.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let ended = |running: &RunningThread| running.thread.as_ref().is_none_or(JoinHandle::is_finished);
         match self.threads.iter().position(ended) {
             None => Ok(()),
             Some(number) => {
@@ -377,10 +377,10 @@ impl Fleet {
     }
 
     /// Ends all threads at once, and gives what they counted until then.
-    pub fn stop(mut self) -> Result<Outcome, FleetError> {
+    pub fn stop(mut self) -> Result<FleetResult, FleetError> {
         self.orders.change(|order| order.stop = true);
         let mut latencies = std::mem::take(&mut self.latencies);
-        let (mut threads, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, Row>::new());
+        let (mut threads, mut servers) = (Vec::new(), BTreeMap::<SocketAddr, ServerCounters>::new());
         for (number, running) in self.threads.iter_mut().enumerate() {
             let Some(thread) = running.thread.take() else { continue };
             let Ok(done) = thread.join() else {
@@ -388,7 +388,7 @@ impl Fleet {
             };
             let done = done?;
             latencies.merge(&done.latencies);
-            if let Exchange::Taken(taken) = std::mem::take(&mut lock(&running.published).latencies) {
+            if let LatencyHandover::Taken(taken) = std::mem::take(&mut lock(&running.published).latencies) {
                 latencies.merge(&taken);
             }
             for (server, row) in done.rows {
@@ -401,7 +401,7 @@ impl Fleet {
             // The sums say the same.
             servers.clear();
         }
-        Ok(Outcome { totals: Totals::of(threads), latencies, servers })
+        Ok(FleetResult { totals: Totals::of(threads), latencies, servers })
     }
 }
 
@@ -415,7 +415,7 @@ impl Drop for Fleet {
     }
 }
 
-impl Running {
+impl RunningThread {
     fn totals(&self, counters: Counters, usage: Usage) -> ThreadTotals {
         ThreadTotals { interface: self.interface.clone(), cpu: self.cpu, counters, usage }
     }
@@ -442,13 +442,13 @@ fn work<P: AnyPort>(
     config: AnyConfig,
     port: P,
     cpu: Option<u32>,
-    work: &Work<'_>,
+    work: &ThreadContext<'_>,
     started: &SyncSender<rig_sys::Result<()>>,
-) -> Result<Done, ConfigError> {
+) -> Result<ThreadResult, ConfigError> {
     // There is room for the one message.
     if let Err(error) = CpuSet::new(cpu).apply() {
         let _ = started.try_send(Err(error));
-        return Ok(Done::default());
+        return Ok(ThreadResult::default());
     }
     // Refused to a thread of real time, which yields to its equals at once.
     let _ = cpu::set_slice(TURN);
@@ -458,12 +458,12 @@ fn work<P: AnyPort>(
 /// A thread that lacks only its port.
 struct Run<'a> {
     config: AnyConfig,
-    work: &'a Work<'a>,
+    work: &'a ThreadContext<'a>,
     started: &'a SyncSender<rig_sys::Result<()>>,
 }
 
-impl Take for Run<'_> {
-    type Output = Result<Done, ConfigError>;
+impl PortVisitor for Run<'_> {
+    type Output = Result<ThreadResult, ConfigError>;
 
     fn take<P: Port>(self, port: P) -> Self::Output {
         let report = || drop(self.started.try_send(Ok(())));

@@ -13,14 +13,14 @@ use super::super::counters::{Counters, Latencies};
 use super::super::engine::Engine;
 use super::super::family::Family;
 use super::super::port::Port;
-use super::super::rows::Row;
-use super::super::run::{Clock, Monotonic, Pass, Then, Usage, drive};
+use super::super::rows::ServerCounters;
+use super::super::run::{Clock, Monotonic, PassAction, PassResult, Usage, drive};
 use super::orders::{Order, Orders};
 
 /// How often what was counted is published.
 const PUBLISH: Nanos = 1_000_000;
 /// After so many passes that found nothing to do, another thread of this CPU may run.
-const PATIENCE: u32 = 2;
+const TIMEOUT: u32 = 2;
 /// How often a thread with work offers its CPU to others: both ends of a load may have to share one. The scheduler would
 /// let it go on until its next tick, some milliseconds, in which rings overflow. On a CPU of its own the offer costs a
 /// system call of a hundredth of that.
@@ -33,7 +33,7 @@ pub(super) const TURN: Duration = Duration::from_micros(100);
 
 /// Copies of a thread's counters for the reader, behind a lock for which the thread never waits.
 #[derive(Debug, Default)]
-pub(super) struct Published {
+pub(super) struct PublishedCounters {
     /// When; 0: not yet.
     pub at: Nanos,
     pub counters: Counters,
@@ -41,12 +41,12 @@ pub(super) struct Published {
     pub ready: bool,
     /// Nothing is opened any more.
     pub wound_down: bool,
-    pub latencies: Exchange,
+    pub latencies: LatencyHandover,
 }
 
 /// Latencies change hands without their three quarters of a megabyte being copied.
 #[derive(Debug, Default)]
-pub(super) enum Exchange {
+pub(super) enum LatencyHandover {
     #[default]
     Nothing,
     /// Empty ones, for the thread to go on with.
@@ -75,28 +75,28 @@ impl GatewayMac {
 
 /// The result of a thread that has ended.
 #[derive(Debug, Default)]
-pub(super) struct Done {
+pub(super) struct ThreadResult {
     pub counters: Counters,
     pub latencies: Latencies,
     pub usage: Usage,
-    pub rows: Vec<(SocketAddr, Row)>,
+    pub rows: Vec<(SocketAddr, ServerCounters)>,
 }
 
 #[derive(Debug)]
-pub(super) struct Work<'a> {
+pub(super) struct ThreadContext<'a> {
     pub orders: &'a Orders,
-    pub published: &'a Mutex<Published>,
+    pub published: &'a Mutex<PublishedCounters>,
     pub gateway_mac: &'a GatewayMac,
 }
 
-impl Work<'_> {
+impl ThreadContext<'_> {
     /// Runs an engine until it is told to stop. `begun` is called when it is made.
     pub fn run<F: Family, P: Port>(
         &self,
         config: Config<F>,
         mut port: P,
         begun: impl FnOnce(),
-    ) -> Result<Done, ConfigError> {
+    ) -> Result<ThreadResult, ConfigError> {
         let begin = Monotonic.now();
         let mut engine = Engine::new(config, begin)?;
         engine.open_from(Nanos::MAX);
@@ -108,10 +108,10 @@ impl Work<'_> {
         let mut publish_at = begin;
         let mut idle = 0;
         let mut offered_at = begin;
-        let usage = drive(&mut engine, &mut port, &mut Monotonic, |engine, Pass { end, busy, usage }| {
+        let usage = drive(&mut engine, &mut port, &mut Monotonic, |engine, PassResult { end, busy, usage }| {
             if let Some(order) = self.orders.news(&mut seen) {
                 if order.stop {
-                    return Then::Stop;
+                    return PassAction::Stop;
                 }
                 obey(engine, order, last_order);
                 rate = order.rate.filter(|_| last_order.rate != order.rate).or(rate);
@@ -126,21 +126,21 @@ impl Work<'_> {
                 self.compare(engine, &mut gateway);
             }
             idle = if busy { 0 } else { idle + 1 };
-            if idle < PATIENCE && end < offered_at + OFFER {
-                return Then::Next;
+            if idle < TIMEOUT && end < offered_at + OFFER {
+                return PassAction::Next;
             }
             idle = 0;
             std::thread::yield_now();
             let back = Monotonic.now();
             offered_at = back + reserve(back - end);
-            Then::Rested
+            PassAction::Rested
         });
         engine.count_unfinished();
         engine.give_up(Monotonic.now());
         let mut latencies = Latencies::default();
         engine.exchange_latencies(&mut latencies);
         let rows = engine.rows().collect();
-        Ok(Done { counters: engine.counters().clone(), latencies, usage, rows })
+        Ok(ThreadResult { counters: engine.counters().clone(), latencies, usage, rows })
     }
 
     /// Publishes the counters unless the reader holds the lock. Returns whether it did.
@@ -156,9 +156,9 @@ impl Work<'_> {
         published.ready = engine.is_ready();
         published.wound_down = engine.is_wound_down();
         published.latencies = match std::mem::take(&mut published.latencies) {
-            Exchange::Offered(mut latencies) => {
+            LatencyHandover::Offered(mut latencies) => {
                 engine.exchange_latencies(&mut latencies);
-                Exchange::Taken(latencies)
+                LatencyHandover::Taken(latencies)
             }
             other => other,
         };

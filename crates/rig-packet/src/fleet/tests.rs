@@ -7,14 +7,14 @@ use rig_wire::ethernet::Mac;
 
 use super::super::memory::{self, Memory};
 use super::super::{
-    Answer, Client, Close, Config, Expect, Gateway, Link, Load, Payload, Server, Service, TcpClient, TcpServer,
-    TcpTimes, Walk,
+    AnswerScope, Client, CloseMethod, Config, Gateway, Link, Load, MessageEnd, Payload, Server, Service, TcpClient,
+    TcpServer, TcpTimes, TupleOrder,
 };
 use super::*;
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 9);
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyConfig {
     let (ours, theirs, mac) = if client { (CLIENT, SERVER, 1) } else { (SERVER, CLIENT, 2) };
@@ -26,13 +26,13 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
                 server_ports: 80..=80,
                 load: Load::new(rate),
                 repeat: None,
-                walk: Walk::Ports,
+                walk: TupleOrder::Ports,
                 flood: None,
             },
             times,
             request: Payload::Filler(85),
-            response: Expect::Segment,
-            close: Close::Fin,
+            response: MessageEnd::Segment,
+            close: CloseMethod::Fin,
             delayed_ack: Duration::ZERO,
             mss: 1460,
             resets: true,
@@ -41,7 +41,7 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
         Service::TcpServer(TcpServer {
             server: Server { ports: 80..=80 },
             times,
-            request: Expect::Segment,
+            request: MessageEnd::Segment,
             response: Payload::Filler(99),
             close: true,
             idle: Duration::from_secs(60),
@@ -53,7 +53,7 @@ fn config(client: bool, ports: std::ops::RangeInclusive<u16>, rate: f64) -> AnyC
     let link = Link {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         address: ours,
-        answer: Answer::All,
+        answer: AnswerScope::All,
         announce: false,
         vlan: None,
         gateway: Gateway::Address(theirs),
@@ -77,7 +77,7 @@ fn thread<P>(config: AnyConfig, port: P, interface: &str) -> ThreadSpec<P> {
 }
 
 fn wait_for(fleet: &Fleet, enough: impl Fn(&Counters) -> bool) {
-    let deadline = clock::monotonic_after(PATIENCE);
+    let deadline = clock::monotonic_after(TIMEOUT);
     while !enough(&fleet.totals().counters) {
         fleet.check().unwrap();
         assert!(clock::monotonic_ns() < deadline, "{:?}", fleet.totals());
@@ -96,8 +96,8 @@ fn ends(rate: f64) -> (Fleet, Fleet) {
     }
     let server = Fleet::start(servers).unwrap();
     let client = Fleet::start(clients).unwrap();
-    assert!(client.wait_ready(PATIENCE, || true).unwrap());
-    assert!(server.wait_ready(PATIENCE, || true).unwrap());
+    assert!(client.wait_ready(TIMEOUT, || true).unwrap());
+    assert!(server.wait_ready(TIMEOUT, || true).unwrap());
     (client, server)
 }
 
@@ -109,7 +109,7 @@ fn a_bounded_run_opens_what_is_due_and_no_more() {
     client.open_from(begin);
     client.wind_down_at(begin + 1_000_000_000);
     wait_for(&client, |counters| counters.sk_open > 100);
-    let first = client.latencies(PATIENCE);
+    let first = client.latencies(TIMEOUT);
     assert!(first.handshake.count() >= 50, "{first:?}");
     wait_for(&client, |counters| counters.sk_close == 1000);
     let outcome = client.stop().unwrap();
@@ -134,7 +134,7 @@ fn a_run_that_is_ended_at_any_moment_is_empty_when_all_is_answered() {
         client.wind_down();
         let begin = Instant::now();
         while !client.is_empty() {
-            assert!(begin.elapsed() < PATIENCE);
+            assert!(begin.elapsed() < TIMEOUT);
         }
         let counters = client.stop().unwrap().totals.counters;
         assert_eq!((counters.unfinished, counters.sk_con(), counters.sk_err), (0, 0, 0), "{counters:?}");
@@ -149,7 +149,7 @@ fn threads_of_a_port_learn_the_gateway_from_each_other() {
     let server = Fleet::start(vec![thread(config(false, 1..=1, 1.0), b, "s")]).unwrap();
     let pair = vec![thread(config(true, 1..=9, 1.0), a, "c"), thread(config(true, 10..=19, 1.0), deaf, "c")];
     let client = Fleet::start(pair).unwrap();
-    assert!(client.wait_ready(PATIENCE, || true).unwrap());
+    assert!(client.wait_ready(TIMEOUT, || true).unwrap());
     drop((client, server));
 }
 
@@ -162,12 +162,12 @@ fn a_gateway_that_is_silent_is_named() {
     let text = error.to_string();
     assert!(text.contains("port7: gateway 10.0.0.9 did not say where it is: "), "{text}");
     assert!(text.contains("nothing received"), "{text}");
-    assert!(!client.wait_ready(PATIENCE, || false).unwrap(), "whoever waits can give up");
+    assert!(!client.wait_ready(TIMEOUT, || false).unwrap(), "the caller can give up");
 }
 
 #[test]
 fn what_cannot_run_is_refused() {
-    assert!(matches!(Fleet::start(Vec::<ThreadSpec<Memory>>::new()), Err(FleetError::Nobody)));
+    assert!(matches!(Fleet::start(Vec::<ThreadSpec<Memory>>::new()), Err(FleetError::NoThreads)));
     let (a, _b) = memory::pair(2);
     let refused = Fleet::start(vec![thread(config(true, 1..=9, 0.0), a, "c")]);
     assert!(matches!(refused, Err(FleetError::Config(ConfigError::Rate { .. }))), "{refused:?}");

@@ -104,7 +104,7 @@ pub(crate) struct Reading(u16);
 
 /// No message of HTTP/1.1, or one that is too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bad;
+pub(crate) struct InvalidMessage;
 
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,13 @@ impl Reading {
 
     /// Reads on until the header is complete. The number of bytes that it took, or `None`: all, and there is more to
     /// come. `left` is the length that the header gives so far.
-    pub fn header(&mut self, kind: Kind, left: &mut u32, sequence: u32, bytes: &[u8]) -> Result<Option<usize>, Bad> {
+    pub fn header(
+        &mut self,
+        kind: Kind,
+        left: &mut u32,
+        sequence: u32,
+        bytes: &[u8],
+    ) -> Result<Option<usize>, InvalidMessage> {
         let mut n = 0;
         while let Some(&byte) = bytes.get(n) {
             if self.at() == at::REST {
@@ -212,7 +218,7 @@ impl Reading {
                 };
                 n += end;
                 if bytes[n] == 0 {
-                    return Err(Bad);
+                    return Err(InvalidMessage);
                 }
                 self.go(at::FIELD);
                 n += 1;
@@ -229,13 +235,13 @@ impl Reading {
     }
 
     /// Counts what came of a header that is not complete.
-    fn pass(&mut self, sequence: u32, bytes: usize) -> Result<(), Bad> {
+    fn pass(&mut self, sequence: u32, bytes: usize) -> Result<(), InvalidMessage> {
         let passed = (sequence.wrapping_add(bytes as u32) >> PASS).wrapping_sub(sequence >> PASS);
         if passed & (u32::MAX >> PASS) == 0 {
             return Ok(());
         }
         if self.0 & PASSED == PASSED {
-            return Err(Bad);
+            return Err(InvalidMessage);
         }
         self.0 += ONE_PASSED;
         Ok(())
@@ -243,7 +249,7 @@ impl Reading {
 
     /// Whether this byte completes the header.
     #[expect(clippy::match_same_arms, reason = "the arms stand in the order of a message")]
-    fn header_byte(&mut self, kind: Kind, left: &mut u32, byte: u8) -> Result<bool, Bad> {
+    fn header_byte(&mut self, kind: Kind, left: &mut u32, byte: u8) -> Result<bool, InvalidMessage> {
         let state = self.at();
         if state == at::START {
             return self.first_byte(kind, left, byte).map(|()| false);
@@ -285,7 +291,7 @@ impl Reading {
                 b'c' => self.go(CONTENT_LENGTH + 1),
                 b't' => self.go(TRANSFER_ENCODING + 1),
                 _ if is_token(byte) => self.go(at::NAME),
-                _ => return Err(Bad),
+                _ => return Err(InvalidMessage),
             },
             (at::NAME, b':') => self.go(at::REST),
             (at::NAME, _) if is_token(byte) => {}
@@ -317,12 +323,12 @@ impl Reading {
                 _ => at::OTHER_OPTION,
             }),
             (at::OTHER_CODING | at::OTHER_OPTION, 1..) => {}
-            _ => return Err(Bad),
+            _ => return Err(InvalidMessage),
         }
         Ok(false)
     }
 
-    fn first_byte(&mut self, kind: Kind, left: &mut u32, byte: u8) -> Result<(), Bad> {
+    fn first_byte(&mut self, kind: Kind, left: &mut u32, byte: u8) -> Result<(), InvalidMessage> {
         self.0 &= PASSED;
         *left = 0;
         self.go(match (kind, byte) {
@@ -332,19 +338,19 @@ impl Reading {
             (Kind::Request, b'H') => HEAD + 1,
             (Kind::Request, b'P') => POST + 1,
             (Kind::Response | Kind::HeadResponse, b'H') => VERSION + 1,
-            _ => return Err(Bad),
+            _ => return Err(InvalidMessage),
         });
         Ok(())
     }
 
     /// A word has come as far as `state`; some go on with what they mean.
-    fn matched(&mut self, state: u8) -> Result<(), Bad> {
+    fn matched(&mut self, state: u8) -> Result<(), InvalidMessage> {
         match state {
             GET_DONE => self.0 |= GET_OR_OK,
             HEAD_DONE => self.0 |= BARE,
             POST_DONE => self.0 |= POST_OR_INTERIM,
             // A second one may say something else (RFC 9112, 6.3).
-            CONTENT_LENGTH_DONE if self.0 & FRAMING == LENGTH => return Err(Bad),
+            CONTENT_LENGTH_DONE if self.0 & FRAMING == LENGTH => return Err(InvalidMessage),
             // Chunks count, and a length beside them does not.
             CONTENT_LENGTH_DONE if self.0 & FRAMING == 0 => self.frame(LENGTH),
             _ => {}
@@ -361,7 +367,7 @@ impl Reading {
     }
 
     /// A byte that is not the next one of the word.
-    fn mismatched(&mut self, state: u8, byte: u8) -> Result<(), Bad> {
+    fn mismatched(&mut self, state: u8, byte: u8) -> Result<(), InvalidMessage> {
         match (state, byte) {
             (VERSION_DONE, b'0'..=b'9') => {
                 self.0 |= if byte == b'0' { 0 } else { PERSISTENT };
@@ -389,7 +395,7 @@ impl Reading {
             (CLOSE..=CLOSE_DONE | KEEP_ALIVE..=KEEP_ALIVE_DONE, 1..) => self.go(at::OTHER_OPTION),
             (CONTENT_LENGTH..CHUNKED, b':') => self.go(at::REST),
             (CONTENT_LENGTH..CHUNKED, _) if is_token(byte) => self.go(at::NAME),
-            _ => return Err(Bad),
+            _ => return Err(InvalidMessage),
         }
         Ok(())
     }
@@ -400,17 +406,17 @@ impl Reading {
     }
 
     /// The end of a line, or the first half of it.
-    fn line_end(&mut self, byte: u8) -> Result<bool, Bad> {
+    fn line_end(&mut self, byte: u8) -> Result<bool, InvalidMessage> {
         match byte {
             b'\r' => self.go(at::FEED),
             b'\n' => self.go(at::FIELD),
-            _ => return Err(Bad),
+            _ => return Err(InvalidMessage),
         }
         Ok(false)
     }
 
     /// What comes behind the header (RFC 9112, 6.3).
-    fn header_end(&mut self, kind: Kind, left: u32) -> Result<(), Bad> {
+    fn header_end(&mut self, kind: Kind, left: u32) -> Result<(), InvalidMessage> {
         let framing = self.0 & FRAMING;
         let request = kind == Kind::Request;
         self.go(match framing {
@@ -420,7 +426,7 @@ impl Reading {
             LENGTH => at::BODY,
             CHUNKS => at::CHUNK_SIZE,
             0 if request => at::DONE,
-            _ if request => return Err(Bad),
+            _ if request => return Err(InvalidMessage),
             _ => at::BODY_UNTIL_CLOSE,
         });
         if self.ends_by_close() {
@@ -432,7 +438,7 @@ impl Reading {
 
     /// Reads on behind the header, as far as the message goes; how many bytes that took. `left` is what is left of the
     /// body or the chunk.
-    pub fn body(&mut self, left: &mut u32, sequence: u32, bytes: &[u8]) -> Result<usize, Bad> {
+    pub fn body(&mut self, left: &mut u32, sequence: u32, bytes: &[u8]) -> Result<usize, InvalidMessage> {
         let mut n = 0;
         // Where the lines between chunks began.
         let mut lines = 0;
@@ -462,7 +468,7 @@ impl Reading {
     }
 
     /// Of the lines between chunks and behind the last one (RFC 9112, 7.1).
-    fn line_byte(&mut self, left: &mut u32, byte: u8) -> Result<(), Bad> {
+    fn line_byte(&mut self, left: &mut u32, byte: u8) -> Result<(), InvalidMessage> {
         self.go(match (self.at(), byte) {
             (at::CHUNK_DATA_END, b'\r') => at::CHUNK_DATA_FEED,
             (at::CHUNK_DATA_END | at::CHUNK_DATA_FEED, b'\n') => at::CHUNK_SIZE,
@@ -481,18 +487,18 @@ impl Reading {
             (at::TRAILER_REST, b'\n') => at::TRAILER,
             (at::TRAILER_REST, 1..) => at::TRAILER_REST,
             (at::TRAILER, _) if is_token(byte) => at::TRAILER_REST,
-            _ => return Err(Bad),
+            _ => return Err(InvalidMessage),
         });
         Ok(())
     }
 }
 
 /// `number` with one more digit.
-fn append(number: u32, base: u32, digit: u8) -> Result<u32, Bad> {
-    let digit = char::from(digit).to_digit(base).ok_or(Bad)?;
+fn append(number: u32, base: u32, digit: u8) -> Result<u32, InvalidMessage> {
+    let digit = char::from(digit).to_digit(base).ok_or(InvalidMessage)?;
     // No overflow: the number so far is at most the longest body.
     let number = u64::from(number) * u64::from(base) + u64::from(digit);
-    if number <= LONGEST_BODY.into() { Ok(number as u32) } else { Err(Bad) }
+    if number <= LONGEST_BODY.into() { Ok(number as u32) } else { Err(InvalidMessage) }
 }
 
 /// Whether a byte may stand in a field's name (RFC 9110, 5.6.2).

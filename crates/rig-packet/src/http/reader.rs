@@ -1,6 +1,6 @@
 //! Messages in the segments in which they come.
 
-use super::automaton::{Bad, Kind, Reading};
+use super::automaton::{InvalidMessage, Kind, Reading};
 
 /// Headers up to this length are remembered, bytes.
 const REMEMBERED: usize = 512;
@@ -43,7 +43,7 @@ impl Reader {
         match self.read_on(reading, left, sequence, bytes, at) {
             Ok(Some(end)) => Progress::Done(end),
             Ok(None) => Progress::More,
-            Err(Bad) => Progress::Bad,
+            Err(InvalidMessage) => Progress::Bad,
         }
     }
 
@@ -55,7 +55,7 @@ impl Reader {
         sequence: u32,
         bytes: &[u8],
         mut at: usize,
-    ) -> Result<Option<usize>, Bad> {
+    ) -> Result<Option<usize>, InvalidMessage> {
         while !reading.is_done() && at < bytes.len() {
             let rest = &bytes[at..];
             let sequence = sequence.wrapping_add(at as u32);

@@ -10,8 +10,8 @@ fn search(start: f64) -> Search {
 }
 
 /// Searches in a system that loses where `loses` says so.
-fn run(search: Search, mut loses: impl FnMut(Offer) -> bool) -> Outcome {
-    let mut finder = Finder::new(search).unwrap();
+fn run(search: Search, mut loses: impl FnMut(RateOffer) -> bool) -> SearchResult {
+    let mut finder = RateSearch::new(search).unwrap();
     while let Some(offer) = finder.next() {
         let loss = Loss { counter: "local synRt".into(), count: 1 };
         finder.report(if loses(offer) { vec![loss] } else { Vec::new() });
@@ -22,42 +22,42 @@ fn run(search: Search, mut loses: impl FnMut(Offer) -> bool) -> Outcome {
 #[test]
 fn a_sharp_limit_is_found_in_the_order_told() {
     let found = run(Search { precision: 0.1, ..search(100.0) }, |offer| offer.rate > 1000.0);
-    let steps: Vec<(u64, Purpose, u32)> =
+    let steps: Vec<(u64, StepPurpose, u32)> =
         found.steps.iter().map(|step| (step.rate.round() as u64, step.purpose, step.attempt)).collect();
     assert_eq!(
         steps,
         [
-            (100, Purpose::Raise, 1),
-            (200, Purpose::Raise, 1),
-            (400, Purpose::Raise, 1),
-            (800, Purpose::Raise, 1),
-            (1600, Purpose::Raise, 1),
-            (1600, Purpose::Raise, 2),
-            (1131, Purpose::Bisect, 1),
-            (1131, Purpose::Bisect, 2),
-            (951, Purpose::Bisect, 1),
-            (1037, Purpose::Bisect, 1),
-            (1037, Purpose::Bisect, 2),
-            (951, Purpose::Confirm, 1),
+            (100, StepPurpose::Raise, 1),
+            (200, StepPurpose::Raise, 1),
+            (400, StepPurpose::Raise, 1),
+            (800, StepPurpose::Raise, 1),
+            (1600, StepPurpose::Raise, 1),
+            (1600, StepPurpose::Raise, 2),
+            (1131, StepPurpose::Bisect, 1),
+            (1131, StepPurpose::Bisect, 2),
+            (951, StepPurpose::Bisect, 1),
+            (1037, StepPurpose::Bisect, 1),
+            (1037, StepPurpose::Bisect, 2),
+            (951, StepPurpose::Confirm, 1),
         ]
     );
-    assert_eq!((found.ending, found.held.map(f64::round)), (Ending::Found, Some(951.0)));
+    assert_eq!((found.ending, found.held.map(f64::round)), (SearchEnding::Found, Some(951.0)));
 }
 
 #[test]
 fn a_highest_rate_that_is_held_ends_the_search() {
     let found = run(Search { most: Some(700.0), ..search(100.0) }, |_| false);
-    assert_eq!((found.ending, found.held, found.lost), (Ending::Ceiling, Some(700.0), None));
-    assert_eq!(found.steps.last().unwrap().purpose, Purpose::Confirm);
+    assert_eq!((found.ending, found.held, found.lost), (SearchEnding::Ceiling, Some(700.0), None));
+    assert_eq!(found.steps.last().unwrap().purpose, StepPurpose::Confirm);
     // The first rate may be the highest.
     let found = run(Search { most: Some(100.0), ..search(100.0) }, |_| false);
-    assert_eq!((found.ending, found.steps.len()), (Ending::Ceiling, 2));
+    assert_eq!((found.ending, found.steps.len()), (SearchEnding::Ceiling, 2));
 }
 
 #[test]
 fn what_carries_nothing_is_given_up() {
     let found = run(search(1000.0), |_| true);
-    assert_eq!((found.ending, found.held), (Ending::Nothing, None));
+    assert_eq!((found.ending, found.held), (SearchEnding::Nothing, None));
     assert!(found.steps.iter().all(|step| step.rate >= 1.0));
     let lowest = |start| run(search(start), |_| true).steps.last().map(|step| step.rate);
     assert_eq!(lowest(1024.0 * 1024.0), Some(1024.0));
@@ -67,7 +67,7 @@ fn what_carries_nothing_is_given_up() {
 #[test]
 fn a_confirmation_that_fails_steps_down() {
     // Steps are too short to see that the system loses from 900 on.
-    let loses = |offer: Offer| offer.rate > if offer.purpose == Purpose::Confirm { 900.0 } else { 1000.0 };
+    let loses = |offer: RateOffer| offer.rate > if offer.purpose == StepPurpose::Confirm { 900.0 } else { 1000.0 };
     let found = run(search(100.0), loses);
     let held = found.held.unwrap();
     assert!((900.0 * 0.98..=900.0).contains(&held), "{held}");
@@ -76,9 +76,9 @@ fn a_confirmation_that_fails_steps_down() {
 
 #[test]
 fn a_system_that_holds_nothing_for_long_ends_the_search() {
-    let found = run(search(100.0), |offer| offer.purpose == Purpose::Confirm);
+    let found = run(search(100.0), |offer| offer.purpose == StepPurpose::Confirm);
     assert_eq!(found.held, None);
-    assert!(matches!(found.ending, Ending::Nothing | Ending::Exhausted), "{:?}", found.ending);
+    assert!(matches!(found.ending, SearchEnding::Nothing | SearchEnding::Exhausted), "{:?}", found.ending);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn one_bad_step_does_not_decide_and_is_told() {
 #[test]
 fn impossible_searches_are_refused() {
     let refused = |search: Search, word: &str| {
-        let error = Finder::new(search).unwrap_err().to_string();
+        let error = RateSearch::new(search).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
     };
     for start in [0.0, -1.0, f64::NAN, f64::INFINITY] {
@@ -121,7 +121,7 @@ fn losses_are_those_of_counters_that_there_are() {
 #[test]
 fn a_generator_that_is_late_bounds_itself_and_nothing_else() {
     let found = |late_from: f64, lost_from: f64| {
-        let mut finder = Finder::new(search(1000.0)).unwrap();
+        let mut finder = RateSearch::new(search(1000.0)).unwrap();
         while let Some(offer) = finder.next() {
             let of = |counter: &str, from| (offer.rate >= from).then(|| Loss { counter: counter.into(), count: 7 });
             finder
@@ -134,17 +134,17 @@ fn a_generator_that_is_late_bounds_itself_and_nothing_else() {
     let both = found(9000.0, 5000.0);
     assert!(!both.is_late() && both.generator_bound(None, 0.1).is_none(), "{both:?}");
     let never = found(0.0, 1e9);
-    assert_eq!((never.ending, never.held, never.is_late()), (Ending::Nothing, None, true));
+    assert_eq!((never.ending, never.held, never.is_late()), (SearchEnding::Nothing, None, true));
 }
 
 #[test]
 fn a_search_that_is_stopped_says_what_it_knows() {
-    let mut finder = Finder::new(search(1000.0)).unwrap();
+    let mut finder = RateSearch::new(search(1000.0)).unwrap();
     finder.report(Vec::new());
     finder.report(Vec::new());
     finder.stop();
     let outcome = finder.outcome().unwrap();
-    assert_eq!((outcome.ending, outcome.held, outcome.steps.len()), (Ending::Stopped, None, 2));
+    assert_eq!((outcome.ending, outcome.held, outcome.steps.len()), (SearchEnding::Stopped, None, 2));
     assert_eq!(finder.next(), None);
 }
 
@@ -175,15 +175,15 @@ fn what_is_near_the_generators_own_limit_is_its_own() {
 
 /// A machine that others use too: each step loses something by `noise` at any rate, a longer confirmation so much more often;
 /// and near its limit the system loses now and then, the more the nearer.
-struct Shared {
+struct SharedMachine {
     limit: f64,
     noise: f64,
     random: Xoshiro256PlusPlus,
 }
 
-impl Shared {
-    fn loses(&mut self, offer: Offer) -> bool {
-        let seconds = if offer.purpose == Purpose::Confirm { 3.0 } else { 1.0 };
+impl SharedMachine {
+    fn loses(&mut self, offer: RateOffer) -> bool {
+        let seconds = if offer.purpose == StepPurpose::Confirm { 3.0 } else { 1.0 };
         let over = offer.rate / self.limit - 1.0;
         // Losses per second: a thousandth of one 2 % below the limit, one at it, a thousand 2 % above.
         let rate = 1000f64.powf((over / 0.02).clamp(-10.0, 10.0)) - (1.0 - self.noise).ln();
@@ -198,7 +198,7 @@ fn searches_repeat_within_five_percent_on_a_shared_machine() {
     const RUNS: u64 = 2000;
     for seed in 0..RUNS {
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut system = Shared { limit: 123_456.0, noise: 0.02, random };
+        let mut system = SharedMachine { limit: 123_456.0, noise: 0.02, random };
         let found = run(search(1000.0), |offer| system.loses(offer));
         let held = found.held.unwrap();
         assert!(held < system.limit * 1.02, "seed {seed}: {held} is above the limit");
@@ -224,7 +224,7 @@ proptest! {
     ) {
         prop_assume!(limit >= growth * (start / 1024.0).max(1.0) && (limit / start).ln() / growth.ln() < 60.0);
         let found = run(Search { growth, precision, ..search(start) }, |offer| offer.rate > limit);
-        if found.ending == Ending::Exhausted {
+        if found.ending == SearchEnding::Exhausted {
             // Only a growth of a few percent over a long way takes so many steps.
             prop_assert!(found.steps.len() == STEPS);
         } else {
@@ -253,12 +253,12 @@ proptest! {
             prop_assert_eq!(again, pair[1].attempt > 1);
             prop_assert!(!again || pair[0].rate == pair[1].rate);
         }
-        let confirmed = found.steps.iter().filter(|step| step.is_clean() && step.purpose == Purpose::Confirm);
+        let confirmed = found.steps.iter().filter(|step| step.is_clean() && step.purpose == StepPurpose::Confirm);
         let highest = confirmed.map(|step| step.rate).reduce(f64::max);
         prop_assert_eq!(found.held, highest);
         match found.held {
             Some(held) => prop_assert!(found.lost.is_none_or(|lost| lost > held)),
-            None => prop_assert!(matches!(found.ending, Ending::Nothing | Ending::Exhausted)),
+            None => prop_assert!(matches!(found.ending, SearchEnding::Nothing | SearchEnding::Exhausted)),
         }
     }
 }

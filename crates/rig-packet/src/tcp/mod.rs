@@ -10,13 +10,13 @@ use std::sync::Arc;
 use rig_wire::tcp::{Header, Options, flags};
 
 use super::Nanos;
-use super::config::{Close, Expect, TcpClient, TcpServer, TcpTimes, nanos};
+use super::config::{CloseMethod, MessageEnd, TcpClient, TcpServer, TcpTimes, nanos};
 use super::connection::{Connection, Key, State, Unit};
-use super::engine_core::Core;
+use super::engine_core::EngineCore;
 use super::family::Family;
 use super::family::link::Link;
 use super::http::{self, Kind, Reader, Reading};
-use super::opener::{Opener, Pace, Turn};
+use super::opener::{ConnectionOpener, IdleAction, RequestPace};
 use super::port::Transmit;
 use super::schedule::LATE;
 use super::template::Template;
@@ -63,15 +63,15 @@ enum Role {
 
 #[derive(Debug)]
 struct ClientRole {
-    opener: Opener,
-    pace: Pace,
+    opener: ConnectionOpener,
+    pace: RequestPace,
     /// Bytes of the request.
     request: u32,
-    response: Expect,
+    response: MessageEnd,
     reader: Reader,
     /// What a request counts as: GET or POST.
     counts: [u64; 2],
-    close: Close,
+    close: CloseMethod,
     delayed_ack: Nanos,
     /// Requests of a connection; 0: without end.
     requests: u16,
@@ -80,7 +80,7 @@ struct ClientRole {
 #[derive(Debug)]
 struct ServerRole {
     ports: RangeInclusive<u16>,
-    request: Expect,
+    request: MessageEnd,
     reader: Reader,
     response: Arc<[u8]>,
     /// Bytes of the response's header, which alone answers HEAD.
@@ -94,7 +94,7 @@ impl ServerRole {
     /// Whether the connection ends with the response to the request that was read.
     #[inline]
     fn closes(&self, connection: &Connection) -> bool {
-        self.close || self.request == Expect::Http && !connection.reading.persists()
+        self.close || self.request == MessageEnd::Http && !connection.reading.persists()
     }
 
     /// What answers the request that was read.
@@ -105,27 +105,27 @@ impl ServerRole {
 }
 
 /// Bytes to come, where any are enough when it is 1.
-fn expected(expect: Expect) -> u32 {
+fn expected(expect: MessageEnd) -> u32 {
     match expect {
-        Expect::Segment => 1,
-        Expect::Bytes(bytes) => bytes,
-        Expect::Http => 0,
+        MessageEnd::Segment => 1,
+        MessageEnd::Bytes(bytes) => bytes,
+        MessageEnd::Http => 0,
     }
 }
 
 /// A message is to come.
 #[inline]
-fn await_message(connection: &mut Connection, expect: Expect) {
+fn await_message(connection: &mut Connection, expect: MessageEnd) {
     connection.left = expected(expect);
     connection.reading = Reading::default();
 }
 
 /// Whether nothing has come of the message that is awaited.
 #[inline]
-fn is_untouched(connection: &Connection, expect: Expect) -> bool {
+fn is_untouched(connection: &Connection, expect: MessageEnd) -> bool {
     match expect {
-        Expect::Http => connection.reading.is_start(),
-        Expect::Segment | Expect::Bytes(_) => connection.left == expected(expect),
+        MessageEnd::Http => connection.reading.is_start(),
+        MessageEnd::Segment | MessageEnd::Bytes(_) => connection.left == expected(expect),
     }
 }
 
@@ -140,10 +140,11 @@ fn options(mss: u16) -> Options {
 }
 
 impl TcpService {
-    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient, (opener, pace): (Opener, Pace)) -> Self {
+    pub fn client<F: Family>(link: &Link<F>, tcp: &TcpClient, (opener, pace): (ConnectionOpener, RequestPace)) -> Self {
         let repeat = tcp.client.repeat;
         let request = tcp.request.bytes();
-        let asked = http::whole(Kind::Request, &request).filter(|_| tcp.response == Expect::Http).unwrap_or_default();
+        let asked =
+            http::whole(Kind::Request, &request).filter(|_| tcp.response == MessageEnd::Http).unwrap_or_default();
         let kind = if asked.reading.is_head() { Kind::HeadResponse } else { Kind::Response };
         let role = Role::Client(ClientRole {
             opener,
@@ -221,14 +222,14 @@ impl TcpService {
         [syn, syn_unscaled, message, ack, fin, reset, reset_ack]
     }
 
-    pub fn opener(&mut self) -> Option<&mut Opener> {
+    pub fn opener(&mut self) -> Option<&mut ConnectionOpener> {
         match &mut self.role {
             Role::Client(client) => Some(&mut client.opener),
             Role::Server(_) => None,
         }
     }
 
-    pub fn pace(&mut self) -> Option<&mut Pace> {
+    pub fn pace(&mut self) -> Option<&mut RequestPace> {
         match &mut self.role {
             Role::Client(client) => Some(&mut client.pace),
             Role::Server(_) => None,
@@ -236,7 +237,7 @@ impl TcpService {
     }
 
     /// Enters what has no answer, or did not begin.
-    pub fn give_up<F: Family>(&mut self, core: &mut Core<F>, now: Nanos) {
+    pub fn give_up<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) {
         for slot in 0..core.table.all.len() {
             self.unanswered(core, now, slot as u32);
         }
@@ -257,7 +258,7 @@ impl TcpService {
     }
 
     /// Enters what a client waits for over a connection and does not get: it took this long, or longer.
-    fn unanswered<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32) {
+    fn unanswered<F: Family>(&self, core: &mut EngineCore<F>, now: Nanos, slot: u32) {
         let Role::Client(_) = &self.role else { return };
         let connection = &core.table.all[slot as usize];
         let age = self.unit.age(connection.stamp, now);
@@ -272,7 +273,7 @@ impl TcpService {
 
     /// A connection has failed, with what is under way.
     #[cold]
-    fn fail<F: Family>(&self, core: &mut Core<F>, now: Nanos, slot: u32) {
+    fn fail<F: Family>(&self, core: &mut EngineCore<F>, now: Nanos, slot: u32) {
         self.unanswered(core, now, slot);
         core.fail(slot);
     }
@@ -282,21 +283,23 @@ impl TcpService {
     }
 
     /// Sends a request on the connection whose turn it is, if it is time.
-    pub fn request<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
-        let Role::Client(ClientRole { opener, pace: Pace::Rate(requests), .. }) = &mut self.role else { return false };
+    pub fn request<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        let Role::Client(ClientRole { opener, pace: RequestPace::Rate(requests), .. }) = &mut self.role else {
+            return false;
+        };
         let Some((slot, turn)) = requests.next(core, now, opener) else { return false };
         match turn {
-            Turn::Ask(due) => {
+            IdleAction::Request(due) => {
                 core.table.all[slot as usize].stamp = self.unit.of(due);
                 self.send_request(core, now, slot, transmit);
             }
-            Turn::End => self.finish(core, now, slot, transmit),
+            IdleAction::Close => self.finish(core, now, slot, transmit),
         }
         true
     }
 
     /// Opens a connection if one is due.
-    pub fn open<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+    pub fn open<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
         let Role::Client(client) = &mut self.role else { return false };
         let Some((slot, due)) = client.opener.next(core, now) else { return false };
         let connection = &mut core.table.all[slot as usize];
@@ -320,12 +323,12 @@ impl TcpService {
 
     /// How long a connection waits for what a peer must do that acknowledges everything: as long as it would have
     /// repeated itself.
-    fn patience(&self) -> Nanos {
+    fn time_limit(&self) -> Nanos {
         self.retransmit << self.retries
     }
 
     /// The timer of a connection has ended.
-    pub fn timer<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    pub fn timer<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         let waiting = connection.in_flight() == 0;
         match connection.state {
@@ -342,10 +345,10 @@ impl TcpService {
     }
 
     /// The next request is due.
-    fn rested<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn rested<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
         // A request that waits for its turn has no timer; one that waits for the peer's window has one.
-        if matches!(&client.pace, Pace::Rate(requests) if requests.has(slot)) {
+        if matches!(&client.pace, RequestPace::Rate(requests) if requests.has(slot)) {
             return;
         }
         if client.opener.stopped {
@@ -358,7 +361,7 @@ impl TcpService {
     }
 
     /// Nothing was heard of what was sent last: it is sent again, from the first byte that is not acknowledged.
-    fn again<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn again<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
         let retries = connection.retries() + 1;
         if retries > self.retries {
@@ -374,9 +377,9 @@ impl TcpService {
     }
 
     /// The client has had its last response and closes.
-    fn finish<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn finish<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         let Role::Client(client) = &self.role else { return };
-        if client.close == Close::Reset {
+        if client.close == CloseMethod::Reset {
             self.send_reset(core, slot, transmit);
             return core.close(slot);
         }
@@ -384,7 +387,7 @@ impl TcpService {
     }
 
     /// Both sides have closed, this one first.
-    fn wait_out<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32) {
+    fn wait_out<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32) {
         if self.time_wait == 0 {
             return core.close(slot);
         }

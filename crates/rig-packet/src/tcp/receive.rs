@@ -5,8 +5,8 @@ use rig_wire::tcp::{Tcp, flags};
 
 use super::super::http::{Progress, Reader};
 use super::{
-    Close, Connection, Core, Expect, FIRST_WINDOW, Family, Key, Nanos, Role, State, TcpService, Transmit,
-    await_message, first_number, is_untouched,
+    CloseMethod, Connection, EngineCore, FIRST_WINDOW, Family, Key, MessageEnd, Nanos, Role, State, TcpService,
+    Transmit, await_message, first_number, is_untouched,
 };
 
 /// What a peer that announces no maximum takes (RFC 9293, 3.7.1).
@@ -25,7 +25,7 @@ impl TcpService {
     #[inline]
     pub fn segment<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         key: Key,
         segment: &Tcp<'_>,
@@ -101,7 +101,7 @@ impl TcpService {
     /// A segment without a connection: a server may begin one with it.
     fn stranger<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         key: Key,
         segment: &Tcp<'_>,
@@ -127,7 +127,7 @@ impl TcpService {
     #[inline]
     fn accept<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         key: Key,
         segment: &Tcp<'_>,
@@ -156,7 +156,7 @@ impl TcpService {
 
     fn syn_received<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         segment: &Tcp<'_>,
@@ -214,7 +214,7 @@ impl TcpService {
     #[cold]
     fn reset_received<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         segment: &Tcp<'_>,
@@ -247,7 +247,14 @@ impl TcpService {
     /// meant (RFC 5927, 4.1), and only a connection that is not made yet fails by it (RFC 5461, 4.1): others may get
     /// through by another way.
     #[cold]
-    pub fn unreachable<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, key: Key, sequence: u32, too_big: bool) {
+    pub fn unreachable<F: Family>(
+        &mut self,
+        core: &mut EngineCore<F>,
+        now: Nanos,
+        key: Key,
+        sequence: u32,
+        too_big: bool,
+    ) {
         let Some(slot) = core.table.find(key) else { return };
         let connection = &core.table.all[slot as usize];
         if sequence.wrapping_sub(connection.unacknowledged) >= connection.in_flight() {
@@ -263,7 +270,7 @@ impl TcpService {
     #[cold]
     fn out_of_order<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         slot: u32,
         segment: &Tcp<'_>,
         transmit: &mut impl Transmit,
@@ -287,7 +294,7 @@ impl TcpService {
 
     /// Whether an acknowledgment of bytes that are to be sent again is right: they were sent before. Then they count as sent.
     #[cold]
-    fn ahead<F: Family>(&mut self, core: &mut Core<F>, slot: u32, acknowledgment: u32) -> bool {
+    fn ahead<F: Family>(&mut self, core: &mut EngineCore<F>, slot: u32, acknowledgment: u32) -> bool {
         let Role::Server(server) = &self.role else { return false };
         let connection = &mut core.table.all[slot as usize];
         if !matches!(connection.state, State::Responding | State::CloseWait) {
@@ -309,7 +316,13 @@ impl TcpService {
 
     /// The peer has more than before. Whether that was the end of the connection.
     #[inline]
-    fn acknowledged<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, acknowledgment: u32) -> bool {
+    fn acknowledged<F: Family>(
+        &mut self,
+        core: &mut EngineCore<F>,
+        now: Nanos,
+        slot: u32,
+        acknowledgment: u32,
+    ) -> bool {
         let connection = &mut core.table.all[slot as usize];
         connection.unacknowledged = acknowledgment;
         connection.set_retries(0);
@@ -340,9 +353,9 @@ impl TcpService {
             }
             (State::FinWait1, _) if all => {
                 connection.state = State::FinWait2;
-                wait = self.patience();
+                wait = self.time_limit();
             }
-            (State::Established, _) if all => wait = self.patience(),
+            (State::Established, _) if all => wait = self.time_limit(),
             // The timer is that of the next request, or of the end.
             (State::Resting | State::TimeWait, _) => return false,
             _ => {}
@@ -352,7 +365,7 @@ impl TcpService {
     }
 
     #[cold]
-    fn duplicate<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    fn duplicate<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
         core.counters.ack_dup += 1;
         // A client has one segment under way, and nothing behind it that could be acknowledged.
         let Role::Server(_) = self.role else { return };
@@ -368,7 +381,7 @@ impl TcpService {
     #[cold]
     fn closed_window<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         before: u16,
@@ -395,7 +408,7 @@ impl TcpService {
     #[inline]
     fn delivered<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         data: &[u8],
@@ -442,7 +455,7 @@ impl TcpService {
     #[inline]
     fn requested<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         data: &[u8],
@@ -457,7 +470,7 @@ impl TcpService {
         let Progress::Done(end) = read else {
             // A client that has asked for nothing may close; one that closes within a request has made an error.
             let wrong = read == Progress::Bad || fin && !(untouched && data.is_empty());
-            core.counters.http_err += u64::from(wrong && server.request == Expect::Http);
+            core.counters.http_err += u64::from(wrong && server.request == MessageEnd::Http);
             if fin {
                 if wrong {
                     core.wrong(slot);
@@ -483,7 +496,7 @@ impl TcpService {
         core.counters.tcp_req += 1;
         core.counters.tcp_rsp += 1;
         core.exchanged(key, 1, 1);
-        if server.request == Expect::Http {
+        if server.request == MessageEnd::Http {
             core.counters.http_get += u64::from(reading.is_get());
             core.counters.http_post += u64::from(reading.is_post());
             core.counters.http_2xx += 1;
@@ -495,7 +508,7 @@ impl TcpService {
     #[inline]
     fn responded<F: Family>(
         &mut self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         data: &[u8],
@@ -509,7 +522,7 @@ impl TcpService {
         if measured && !data.is_empty() && is_untouched(connection, client.response) {
             core.latencies.first_byte.record(age);
         }
-        let http = client.response == Expect::Http;
+        let http = client.response == MessageEnd::Http;
         let before = connection.expected.wrapping_sub(data.len() as u32 + u32::from(fin));
         let read = take(client.response, &mut client.reader, connection, before, data);
         let more = read == Progress::More && !(fin && connection.reading.ends_by_close());
@@ -524,7 +537,7 @@ impl TcpService {
             connection.stamp = self.unit.hold(connection.stamp, now);
             // A header must come in the time that any answer may take.
             if !http || !connection.reading.in_header() {
-                let wait = self.patience();
+                let wait = self.time_limit();
                 core.set_timer(slot, now + wait);
             }
             return self.send_ack(core, slot, transmit);
@@ -550,7 +563,7 @@ impl TcpService {
         if !last && !announced {
             core.wrong(slot);
         }
-        if fin && client.close == Close::Fin {
+        if fin && client.close == CloseMethod::Fin {
             return self.send_fin(core, now, slot, State::LastAck, transmit);
         }
         self.finish(core, now, slot, transmit);
@@ -559,13 +572,13 @@ impl TcpService {
 
 /// Takes `data` for the message that a connection waits for.
 #[inline]
-fn take(expect: Expect, reader: &mut Reader, connection: &mut Connection, sequence: u32, data: &[u8]) -> Progress {
+fn take(expect: MessageEnd, reader: &mut Reader, connection: &mut Connection, sequence: u32, data: &[u8]) -> Progress {
     let length = data.len() as u32;
     match expect {
-        Expect::Segment if length > 0 => connection.left = 0,
-        Expect::Segment => {}
-        Expect::Bytes(_) => connection.left = connection.left.saturating_sub(length),
-        Expect::Http => return reader.read(&mut connection.reading, &mut connection.left, sequence, data),
+        MessageEnd::Segment if length > 0 => connection.left = 0,
+        MessageEnd::Segment => {}
+        MessageEnd::Bytes(_) => connection.left = connection.left.saturating_sub(length),
+        MessageEnd::Http => return reader.read(&mut connection.reading, &mut connection.left, sequence, data),
     }
     if connection.left == 0 { Progress::Done(data.len()) } else { Progress::More }
 }

@@ -2,12 +2,14 @@
 
 use rig_wire::tcp::flags;
 
-use super::{Core, Family, Key, LATE, Nanos, Pace, Role, State, TcpService, Template, Transmit, await_message};
+use super::{
+    EngineCore, Family, Key, LATE, Nanos, RequestPace, Role, State, TcpService, Template, Transmit, await_message,
+};
 
 /// Sends a segment made from a template; whether there was room.
 #[inline]
 fn send<F: Family>(
-    core: &mut Core<F>,
+    core: &mut EngineCore<F>,
     template: &Template,
     key: Key,
     (sequence, acknowledgment): (u32, u32),
@@ -21,7 +23,7 @@ fn send<F: Family>(
 }
 
 impl TcpService {
-    pub(super) fn send_syn<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn send_syn<F: Family>(&self, core: &mut EngineCore<F>, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         let (key, numbers) = (connection.key, (connection.unacknowledged, connection.expected));
         let is_unscaled = connection.state == State::SynReceived && !connection.has_scale();
@@ -31,7 +33,7 @@ impl TcpService {
     }
 
     #[inline]
-    pub(super) fn send_ack<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn send_ack<F: Family>(&self, core: &mut EngineCore<F>, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         let (key, numbers) = (connection.key, (connection.next, connection.expected));
         send(core, &self.ack, key, numbers, transmit);
@@ -41,7 +43,7 @@ impl TcpService {
     #[inline]
     pub(super) fn send_request<F: Family>(
         &self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         transmit: &mut impl Transmit,
@@ -79,7 +81,7 @@ impl TcpService {
     #[inline]
     pub(super) fn send_response<F: Family>(
         &self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         transmit: &mut impl Transmit,
@@ -106,7 +108,7 @@ impl TcpService {
     }
 
     /// The next segment of the response; whether it was sent.
-    fn send_part<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) -> bool {
+    fn send_part<F: Family>(&self, core: &mut EngineCore<F>, slot: u32, transmit: &mut impl Transmit) -> bool {
         let Role::Server(server) = &self.role else { return false };
         let connection = &mut core.table.all[slot as usize];
         let mss = u32::from(connection.requests_or_mss);
@@ -147,7 +149,7 @@ impl TcpService {
     #[inline]
     pub(super) fn send_fin<F: Family>(
         &self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         now: Nanos,
         slot: u32,
         state: State,
@@ -163,7 +165,7 @@ impl TcpService {
     }
 
     /// A reset of a connection, which also acknowledges.
-    pub(super) fn send_reset<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn send_reset<F: Family>(&self, core: &mut EngineCore<F>, slot: u32, transmit: &mut impl Transmit) {
         let connection = &core.table.all[slot as usize];
         let (key, numbers) = (connection.key, (connection.next, connection.expected));
         core.counters.rst_tx += 1;
@@ -175,7 +177,7 @@ impl TcpService {
     #[cold]
     pub(super) fn send_stray_reset<F: Family>(
         &self,
-        core: &mut Core<F>,
+        core: &mut EngineCore<F>,
         key: Key,
         acknowledgment: Option<u32>,
         end: u32,
@@ -192,7 +194,7 @@ impl TcpService {
     }
 
     /// Sends again what is not acknowledged.
-    pub(super) fn send_again<F: Family>(&self, core: &mut Core<F>, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn send_again<F: Family>(&self, core: &mut EngineCore<F>, slot: u32, transmit: &mut impl Transmit) {
         let connection = &mut core.table.all[slot as usize];
         let fin = u32::from(connection.fin_in_flight());
         let data = connection.in_flight() - fin;
@@ -230,19 +232,25 @@ impl TcpService {
 
     /// Plans the client's next request, for when it is due.
     #[inline]
-    pub(super) fn rest<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn rest<F: Family>(
+        &mut self,
+        core: &mut EngineCore<F>,
+        now: Nanos,
+        slot: u32,
+        transmit: &mut impl Transmit,
+    ) {
         let Role::Client(client) = &mut self.role else { return };
         let connection = &mut core.table.all[slot as usize];
         let due = match &mut client.pace {
-            Pace::Rate(requests) => {
+            RequestPace::Rate(requests) => {
                 requests.rest(core, slot);
                 if requests.wait() > client.delayed_ack {
                     self.send_ack(core, slot, transmit);
                 }
                 return;
             }
-            Pace::Interval(0) => now,
-            Pace::Interval(interval) => now - self.unit.age(connection.stamp, now) + *interval,
+            RequestPace::Interval(0) => now,
+            RequestPace::Interval(interval) => now - self.unit.age(connection.stamp, now) + *interval,
         };
         connection.stamp = self.unit.of(due);
         if due <= now {
@@ -257,9 +265,15 @@ impl TcpService {
 
     /// The client's first request, with which it acknowledges the handshake unless it has to wait for its turn.
     #[inline]
-    pub(super) fn begin<F: Family>(&mut self, core: &mut Core<F>, now: Nanos, slot: u32, transmit: &mut impl Transmit) {
+    pub(super) fn begin<F: Family>(
+        &mut self,
+        core: &mut EngineCore<F>,
+        now: Nanos,
+        slot: u32,
+        transmit: &mut impl Transmit,
+    ) {
         let Role::Client(client) = &mut self.role else { return };
-        let Pace::Rate(requests) = &mut client.pace else { return self.send_request(core, now, slot, transmit) };
+        let RequestPace::Rate(requests) = &mut client.pace else { return self.send_request(core, now, slot, transmit) };
         requests.rest(core, slot);
         self.send_ack(core, slot, transmit);
     }

@@ -3,12 +3,14 @@
 use rig_facts::record::TrialRecord;
 use rig_spread::simulate::guide::{Activity, Name};
 use rig_stats::units::counted;
-use rig_suite::checks::spreading::{Seen, Simulated};
+use rig_suite::checks::spreading::{Simulated, SpreaderTrial};
 use rig_suite::checks::{Check, Procedure, Verdict};
 use rig_verdict::view::{RunView, ScenarioView};
 
 use super::phases::stretches;
-use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Row, StripRow, StripSpan, Strips, Table};
+use crate::document::{
+    Axis, Block, Cell, Chart, Column, Label, Line, Row, StripRow, StripSpan, Strips, Table, TimelineChart,
+};
 
 /// Of all scenarios that carried one out.
 pub(super) fn blocks(view: &RunView) -> Vec<Block> {
@@ -104,12 +106,13 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
 
 /// The charts of the first trial that has what they show.
 fn charts(scenario: &ScenarioView) -> Vec<Block> {
-    let Some((trial, seen)) = scenario.trials.iter().find_map(|trial| Some((trial, Seen::of(trial)?))) else {
+    let Some((trial, seen)) = scenario.trials.iter().find_map(|trial| Some((trial, SpreaderTrial::of(trial)?))) else {
         return Vec::new();
     };
     let name = |what: &str| format!("{what} of {} over time, trial {}", scenario.id, trial.ordinal);
     let course = |title: String, y: Axis, lines: Vec<Line>| {
-        let course = Course { title, x: time(), y, is_logarithmic: false, lines, phases: stretches(Some(trial)) };
+        let course =
+            TimelineChart { title, x: time(), y, is_logarithmic: false, lines, phases: stretches(Some(trial)) };
         Block::Figure(Chart::Course(course))
     };
     let line = |label: &str, points: Vec<(f64, f64)>| Line { label: label.to_owned(), points };
@@ -130,7 +133,7 @@ fn time() -> Axis {
 }
 
 /// Where each entry was, with its moves marked.
-fn strips(title: String, trial: &TrialRecord, seen: &Seen<'_>) -> Strips {
+fn strips(title: String, trial: &TrialRecord, seen: &SpreaderTrial<'_>) -> Strips {
     let (from, to) = (trial.window_begin_ns, trial.window_end_ns);
     let cpus = seen.cpus();
     let row = |entry: u32| {
@@ -157,7 +160,7 @@ fn strips(title: String, trial: &TrialRecord, seen: &Seen<'_>) -> Strips {
 
 /// The activities of the trial in the simulator: beside the trial, and on larger machines.
 fn simulated(scenario: &ScenarioView) -> Vec<Block> {
-    let Some(simulated) = scenario.trials.iter().find_map(|trial| Simulated::of(&Seen::of(trial)?)) else {
+    let Some(simulated) = scenario.trials.iter().find_map(|trial| Simulated::of(&SpreaderTrial::of(trial)?)) else {
         return Vec::new();
     };
     let Simulated { costs, entries, same, measured, errors, larger } = simulated;

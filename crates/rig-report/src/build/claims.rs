@@ -62,12 +62,12 @@ fn aa(view: &RunView) -> Option<Block> {
 
 /// What a single trial says of a claim, which is no verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum SingleTrialHint {
     For,
     Against,
 }
 
-impl Seen {
+impl SingleTrialHint {
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::For => "for",
@@ -77,9 +77,9 @@ impl Seen {
 }
 
 /// `None` of claims that no single trial says anything of.
-pub(crate) fn seen(claim: &Claim) -> Option<Seen> {
+pub(crate) fn seen(claim: &Claim) -> Option<SingleTrialHint> {
     let effect = claim.effect.as_ref().filter(|_| claim.open == Some(Open::SingleTrial))?;
-    Some(if effect.threshold.holds(effect.value) { Seen::For } else { Seen::Against })
+    Some(if effect.threshold.holds(effect.value) { SingleTrialHint::For } else { SingleTrialHint::Against })
 }
 
 /// `... and five times those of HAProxy` goes on with the claim before it, which may not stand there any more.
@@ -149,8 +149,8 @@ pub(super) fn tally(claims: &[Claim]) -> Option<String> {
         (of(Verdict::Holds), "holds", "hold"),
         (of(Verdict::Refuted), "is refuted", "are refuted"),
         (of(Verdict::Differs), "differs from the study", "differ from the study"),
-        (single(Seen::For), "has one trial for it", "have one trial for them"),
-        (single(Seen::Against), "has one trial against it", "have one trial against them"),
+        (single(SingleTrialHint::For), "has one trial for it", "have one trial for them"),
+        (single(SingleTrialHint::Against), "has one trial against it", "have one trial against them"),
         (open, "is undecided", "are undecided"),
     ]
     .into_iter()

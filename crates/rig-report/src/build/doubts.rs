@@ -172,15 +172,15 @@ pub(super) const fn is_open(flag: &Flag) -> bool {
 }
 
 /// Trials that carry the same kind of doubt.
-pub(super) struct Often<'a> {
+pub(super) struct DoubtCount<'a> {
     pub kind: &'static str,
     pub trials: usize,
     pub worst: &'a Flag,
 }
 
 /// The kinds of doubts, that of most trials first.
-pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
-    let mut kinds: Vec<Often<'_>> = Vec::new();
+pub(super) fn by_frequency(view: &RunView) -> Vec<DoubtCount<'_>> {
+    let mut kinds: Vec<DoubtCount<'_>> = Vec::new();
     for trial in view.scenarios.iter().flat_map(|scenario| &scenario.trials) {
         let mut own: Vec<&'static str> = Vec::new();
         for flag in trial.flags.iter().filter(|flag| is_open(flag)) {
@@ -188,7 +188,7 @@ pub(super) fn by_frequency(view: &RunView) -> Vec<Often<'_>> {
             let known = match kinds.iter().position(|known| known.kind == kind) {
                 Some(place) => &mut kinds[place],
                 None => {
-                    kinds.push(Often { kind, trials: 0, worst: flag });
+                    kinds.push(DoubtCount { kind, trials: 0, worst: flag });
                     let last = kinds.len() - 1;
                     &mut kinds[last]
                 }

@@ -26,7 +26,7 @@ fn kind(scenario: &ScenarioView) -> Kind {
 }
 
 /// A scenario with what it is held against.
-struct Place<'a> {
+struct ComparedScenario<'a> {
     label: Label,
     own: &'a ScenarioView,
     base: Option<&'a ScenarioView>,
@@ -39,7 +39,7 @@ fn overview(view: &RunView) -> Option<Overview> {
         _ => None,
     });
     let mut base_name = view.baseline.clone();
-    let places: Vec<Place<'_>> = match by_case.filter(|overview| overview.cases.len() > 1) {
+    let places: Vec<ComparedScenario<'_>> = match by_case.filter(|overview| overview.cases.len() > 1) {
         Some(overview) => {
             base_name = Some(overview.baseline.clone());
             let base = overview.cases.iter().find(|case| case.head == overview.baseline)?;
@@ -49,14 +49,14 @@ fn overview(view: &RunView) -> Option<Overview> {
                 overview.cases.iter().any(|case| case.scenarios.get(*i).is_some_and(|id| measured(id).is_some()))
             });
             let is_only = measured_tests.count() == 1;
-            let of_test = |(i, test): (usize, &String)| -> Vec<Place<'_>> {
+            let of_test = |(i, test): (usize, &String)| -> Vec<ComparedScenario<'_>> {
                 let base = base.scenarios.get(i).and_then(|id| measured(id));
                 let others = overview.cases.iter().filter(|case| case.head != overview.baseline);
                 let place = |case: &rig_suite::suite::OverviewCase| {
                     let own = case.scenarios.get(i).and_then(|id| measured(id))?;
-                    Some(Place { label: Label::with_subhead(test, &case.head), own, base })
+                    Some(ComparedScenario { label: Label::with_subhead(test, &case.head), own, base })
                 };
-                let first = base.filter(|_| is_only).map(|own| Place {
+                let first = base.filter(|_| is_only).map(|own| ComparedScenario {
                     label: Label::with_subhead(test, &overview.baseline),
                     own,
                     base: Some(own),
@@ -74,7 +74,7 @@ fn overview(view: &RunView) -> Option<Overview> {
                 head: s.id.clone(),
                 subhead: Some(s.name.clone()).filter(|name| !name.is_empty() && *name != s.id),
             };
-            all().filter(|s| kind(s) == main).map(|own| Place { label: label(own), own, base }).collect()
+            all().filter(|s| kind(s) == main).map(|own| ComparedScenario { label: label(own), own, base }).collect()
         }
     };
     let first = kind(places.first()?.own);
@@ -127,7 +127,12 @@ fn overview(view: &RunView) -> Option<Overview> {
 }
 
 /// Adds a panel, unless no scenario has the figure.
-fn add(chart: &mut Overview, places: &[Place<'_>], axis: Axis, number: impl Fn(&Place<'_>) -> Option<Number>) {
+fn add(
+    chart: &mut Overview,
+    places: &[ComparedScenario<'_>],
+    axis: Axis,
+    number: impl Fn(&ComparedScenario<'_>) -> Option<Number>,
+) {
     let numbers: Vec<Option<Number>> =
         places.iter().map(|place| number(place).filter(|number| number.value.is_finite())).collect();
     if numbers.iter().all(Option::is_none) {
@@ -137,7 +142,7 @@ fn add(chart: &mut Overview, places: &[Place<'_>], axis: Axis, number: impl Fn(&
     chart.rows.iter_mut().zip(numbers).for_each(|(row, number)| row.numbers.push(number));
 }
 
-fn carried(view: &RunView, place: &Place<'_>, relative: bool) -> Option<Number> {
+fn carried(view: &RunView, place: &ComparedScenario<'_>, relative: bool) -> Option<Number> {
     let (side, metric) = kind(place.own).rates()[0];
     let published = |id: &str| {
         let columns = view.tables.iter().flat_map(rig_suite::suite::Layout::columns);

@@ -3,7 +3,7 @@
 use rig_stats::units::counted;
 use rig_verdict::view::RunView;
 
-use super::doubts::Often;
+use super::doubts::DoubtCount;
 use super::{claims, doubts};
 use crate::document::{Block, Chart, Claim, Headline, Number, Overview, Verdict};
 
@@ -98,7 +98,7 @@ fn doubts_of_trials(view: &RunView) -> Option<String> {
     }
     let by_frequency = doubts::by_frequency(view);
     let often = by_frequency.first()?;
-    let Often { kind, trials, worst } = often;
+    let DoubtCount { kind, trials, worst } = often;
     let next = worst.next_step();
     let who = match (doubted, all) {
         (1, 1) => "The only trial carries a doubt".to_owned(),

@@ -70,7 +70,7 @@ const UNKNOWN: f64 = -1.0;
 
 /// Where the figures of a row come from.
 #[derive(Clone, Copy, PartialEq)]
-enum From {
+enum FigureSource {
     Trials,
     Publication,
 }
@@ -117,24 +117,24 @@ impl Test<'_> {
         )
     }
 
-    fn value(&self, from: From, side: Side, metric: Metric) -> Option<f64> {
+    fn value(&self, from: FigureSource, side: Side, metric: Metric) -> Option<f64> {
         match from {
-            From::Trials => figures::sample(&self.scenario.trials, side, metric).mean(),
-            From::Publication => self.column.published.get(side, metric),
+            FigureSource::Trials => figures::sample(&self.scenario.trials, side, metric).mean(),
+            FigureSource::Publication => self.column.published.get(side, metric),
         }
     }
 
     /// 10^6 bits per second.
-    fn rate(&self, from: From, side: Side) -> Option<f64> {
+    fn rate(&self, from: FigureSource, side: Side) -> Option<f64> {
         self.value(from, side, Metric::Throughput).map(|rate| rate / 1e6)
     }
 
-    fn cpu(&self, from: From, side: Side) -> Option<f64> {
-        self.value(from, side, Metric::Cpu).or((from == From::Trials).then_some(UNKNOWN))
+    fn cpu(&self, from: FigureSource, side: Side) -> Option<f64> {
+        self.value(from, side, Metric::Cpu).or((from == FigureSource::Trials).then_some(UNKNOWN))
     }
 
-    fn demand(&self, from: From, side: Side) -> Option<f64> {
-        self.value(from, side, self.kind.demand()).or((from == From::Trials).then_some(UNKNOWN))
+    fn demand(&self, from: FigureSource, side: Side) -> Option<f64> {
+        self.value(from, side, self.kind.demand()).or((from == FigureSource::Trials).then_some(UNKNOWN))
     }
 
     /// Mean length of the windows, seconds.
@@ -149,8 +149,8 @@ impl Test<'_> {
     }
 
     /// The table's row with the published figures, if there are any.
-    fn published(&self, row: impl FnOnce(From) -> String) -> String {
-        if self.column.published.is_empty() { String::new() } else { row(From::Publication) }
+    fn published(&self, row: impl FnOnce(FigureSource) -> String) -> String {
+        if self.column.published.is_empty() { String::new() } else { row(FigureSource::Publication) }
     }
 
     /// `ways` is what the local and the remote end do.
@@ -177,7 +177,8 @@ impl Test<'_> {
         // Sizes of more than six digits take their room from the next column.
         let sizes = format!("{receive:>6} {send:>6}");
         let room = 20usize.saturating_sub(sizes.len() + 1);
-        let own = format!("{sizes} {message:>room$}    {:<6.2}     {}\n", self.elapsed(), figures(From::Trials));
+        let own =
+            format!("{sizes} {message:>room$}    {:<6.2}     {}\n", self.elapsed(), figures(FigureSource::Trials));
         title + &own + &self.published(|from| format!("{STUDY:<35}{}\n", figures(from)))
     }
 
@@ -206,10 +207,10 @@ impl Test<'_> {
             "{send} {message:>room$}   {elapsed:<7.2}   {:>7.0} {:>6.0}    {}\n{receive:<17}{elapsed:<7.2}   {:>7.0}{}{}\n",
             mean(Side::Sender, |d| d.sent),
             mean(Side::Sender, |d| d.send_errors),
-            figures(From::Trials, Side::Sender, Side::Local),
+            figures(FigureSource::Trials, Side::Sender, Side::Local),
             mean(Side::Receiver, |d| d.received),
             " ".repeat(11),
-            figures(From::Trials, Side::Receiver, Side::Remote),
+            figures(FigureSource::Trials, Side::Receiver, Side::Remote),
         );
         let published = |from| {
             let (sent, received) =
@@ -243,7 +244,7 @@ impl Test<'_> {
             "{sizes:<21} {:<6} {:<6.2}  {}\n{}\n",
             load.response,
             self.elapsed(),
-            figures(From::Trials),
+            figures(FigureSource::Trials),
             buffers(Side::Remote),
         );
         title.to_owned() + &own + &self.published(|from| format!("{STUDY:<37}{}\n", figures(from)))

@@ -10,7 +10,7 @@ use rig_suite::suite::shown as shown_settings;
 use rig_verdict::view::ScenarioView;
 
 use super::{decimals, mean_of, name, shown, unit};
-use crate::document::{Axis, Block, Cell, Chart, Column, Course, Label, Line, Number, Row, Stretch, Table};
+use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Number, PhaseSpan, Row, Table, TimelineChart};
 
 /// The percentiles that are shown over time: their names in the report and in the record.
 const PERCENTILES: [(&str, &str); 4] = [("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("max", "max")];
@@ -174,14 +174,14 @@ fn share(phase: &PhaseRecord) -> Option<String> {
 }
 
 /// What was carried, a line for each trial.
-fn rates(scenario: &ScenarioView, kind: Kind) -> Option<Course> {
+fn rates(scenario: &ScenarioView, kind: Kind) -> Option<TimelineChart> {
     let (side, metric) = *kind.rates().first()?;
     let lines = scenario.trials.iter().map(|trial| Line {
         label: format!("trial {}", trial.ordinal),
         points: rate_over_time(trial, side, metric).into_iter().map(|(at, rate)| (at, shown(metric, rate))).collect(),
     });
     let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
-    (!lines.is_empty()).then(|| Course {
+    (!lines.is_empty()).then(|| TimelineChart {
         title: format!("{} of {} over time", name(metric), scenario.id),
         x: Axis::new("Time in the window", "s"),
         y: Axis::new(name(metric), unit(metric)),
@@ -192,13 +192,13 @@ fn rates(scenario: &ScenarioView, kind: Kind) -> Option<Course> {
 }
 
 /// What the answers of each interval took in one trial.
-fn latencies(scenario: &ScenarioView, trial: &TrialRecord) -> Option<Course> {
+fn latencies(scenario: &ScenarioView, trial: &TrialRecord) -> Option<TimelineChart> {
     let line = |(label, percentile): (&str, &str)| Line {
         label: label.to_owned(),
         points: latency_over_time(trial, percentile),
     };
     let lines: Vec<Line> = PERCENTILES.map(line).into_iter().filter(|line| !line.points.is_empty()).collect();
-    (!lines.is_empty()).then(|| Course {
+    (!lines.is_empty()).then(|| TimelineChart {
         title: format!("Latency of {} over time, trial {}", scenario.id, trial.ordinal),
         x: Axis::new("Time in the window", "s"),
         y: Axis::new("Latency", "µs"),
@@ -209,11 +209,11 @@ fn latencies(scenario: &ScenarioView, trial: &TrialRecord) -> Option<Course> {
 }
 
 /// The phases of a trial on its own time.
-pub(super) fn stretches(trial: Option<&TrialRecord>) -> Vec<Stretch> {
+pub(super) fn stretches(trial: Option<&TrialRecord>) -> Vec<PhaseSpan> {
     let Some(trial) = trial else { return Vec::new() };
     let at = |ns: u64| ns.saturating_sub(trial.window_begin_ns) as f64 / 1e9;
     let stretch =
-        |phase: &PhaseRecord| Stretch { label: phase.name.clone(), from: at(phase.begin_ns), to: at(phase.end_ns) };
+        |phase: &PhaseRecord| PhaseSpan { label: phase.name.clone(), from: at(phase.begin_ns), to: at(phase.end_ns) };
     trial.phases.iter().map(stretch).collect()
 }
 

@@ -16,8 +16,8 @@ use crate::document::{
 };
 
 /// Kinds of CPU time, in the order in which they are stacked.
-type Part = (&'static str, fn(&CpuUse) -> f64);
-const PARTS: [Part; 5] = [
+type CpuTimeKind = (&'static str, fn(&CpuUse) -> f64);
+const PARTS: [CpuTimeKind; 5] = [
     ("user", |cpu| cpu.user),
     ("system", |cpu| cpu.system),
     ("softirq", |cpu| cpu.softirq),

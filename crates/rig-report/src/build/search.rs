@@ -1,8 +1,8 @@
 //! How a limit was found.
 
-use rig_facts::record::{SearchRecord, Searched, TrialRecord};
+use rig_facts::record::{SearchRecord, SearchedRate, TrialRecord};
 use rig_load::record::WorkerRecord;
-use rig_packet::search::{Ending, GeneratorBound, Purpose, Step};
+use rig_packet::search::{GeneratorBound, SearchEnding, Step, StepPurpose};
 use rig_sys::cpu::CpuSet;
 
 use crate::document::{Cell, Column, Label, Row, Table};
@@ -36,10 +36,10 @@ fn workers(end: &WorkerRecord) -> Option<String> {
 
 fn row(number: usize, step: &Step) -> Row {
     let purpose = match step.purpose {
-        Purpose::Raise => "raise",
-        Purpose::Lower => "lower",
-        Purpose::Bisect => "bisect",
-        Purpose::Confirm => "confirm",
+        StepPurpose::Raise => "raise",
+        StepPurpose::Lower => "lower",
+        StepPurpose::Bisect => "bisect",
+        StepPurpose::Confirm => "confirm",
     };
     let purpose = if step.attempt > 1 { format!("{purpose}, again") } else { purpose.to_owned() };
     let lost: Vec<String> = step.losses.iter().map(ToString::to_string).collect();
@@ -54,18 +54,20 @@ fn row(number: usize, step: &Step) -> Row {
 fn notes(search: &SearchRecord) -> Vec<String> {
     let seconds = |us: u64| us as f64 / 1e6;
     let amount = |value: f64| match search.of {
-        Searched::Held => format!("{value:.0} {}", search.of),
-        Searched::Connections | Searched::Requests => format!("{value:.0} {}/s", search.of),
+        SearchedRate::Held => format!("{value:.0} {}", search.of),
+        SearchedRate::Connections | SearchedRate::Requests => format!("{value:.0} {}/s", search.of),
     };
     let limit = match (search.outcome.ending, search.outcome.held) {
-        (Ending::Found, Some(held)) if search.bound.is_some() => format!("The limit is at least {}.", amount(held)),
-        (Ending::Found, Some(held)) => format!("The limit is {}.", amount(held)),
-        (Ending::Ceiling, Some(held)) => {
+        (SearchEnding::Found, Some(held)) if search.bound.is_some() => {
+            format!("The limit is at least {}.", amount(held))
+        }
+        (SearchEnding::Found, Some(held)) => format!("The limit is {}.", amount(held)),
+        (SearchEnding::Ceiling, Some(held)) => {
             format!("The most allowed, {}, was carried: the limit is at least that.", amount(held))
         }
-        (Ending::Nothing, _) => "No rate was carried without loss.".to_owned(),
-        (Ending::Stopped, Some(held)) => format!("The search was stopped; {} were carried.", amount(held)),
-        (Ending::Stopped, None) => "The search was stopped.".to_owned(),
+        (SearchEnding::Nothing, _) => "No rate was carried without loss.".to_owned(),
+        (SearchEnding::Stopped, Some(held)) => format!("The search was stopped; {} were carried.", amount(held)),
+        (SearchEnding::Stopped, None) => "The search was stopped.".to_owned(),
         (_, held) => match held {
             Some(held) => format!("The search ended after too many steps; {} were carried.", amount(held)),
             None => "The search ended after too many steps.".to_owned(),

@@ -3,7 +3,7 @@
 
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_stats::units::counted;
 use rig_suite::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn, WorkersEnd};
 use rig_verdict::view::{RunView, ScenarioView};
@@ -13,7 +13,7 @@ use super::results::{STUDY, ratio, remarks};
 use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Scaling, ScalingSeries, Table};
 
 /// A scenario of the run that is a row of a case.
-type Place<'a> = (Option<u32>, &'a ScenarioView);
+type CaseScenario<'a> = (Option<u32>, &'a ScenarioView);
 
 struct Rows<'a> {
     view: &'a RunView,
@@ -41,7 +41,7 @@ impl<'a> Rows<'a> {
         self.workers.cases.iter().find(has_workers).or(self.workers.cases.first())
     }
 
-    fn places(&self, case: &WorkersCase) -> Vec<Place<'a>> {
+    fn places(&self, case: &WorkersCase) -> Vec<CaseScenario<'a>> {
         let scenario = |id: &str| self.view.scenarios.iter().find(|s| s.id == id && !s.trials.is_empty());
         case.rows.iter().filter_map(|(workers, id)| Some((*workers, scenario(id)?))).collect()
     }
@@ -223,13 +223,13 @@ fn name(workers: Option<u32>) -> String {
 }
 
 /// What is drawn of a table by the workers: the quantity, its unit and the figure.
-fn drawn(raised: Searched) -> [(&'static str, &'static str, Metric); 2] {
+fn drawn(raised: SearchedRate) -> [(&'static str, &'static str, Metric); 2] {
     match raised {
-        Searched::Connections | Searched::Requests => [
+        SearchedRate::Connections | SearchedRate::Requests => [
             ("Rate without loss", "1/s", Metric::Limit),
             ("Connections known at once", "connections", Metric::DutConnections),
         ],
-        Searched::Held => [
+        SearchedRate::Held => [
             ("Packets that the client receives", "1/s", Metric::PacketsIn),
             ("Bits that the client receives", "bit/s", Metric::BitsIn),
         ],

@@ -467,28 +467,30 @@ fn place(figure: &FigureComparison) -> String {
 }
 
 /// How a figure is shown: unit, factor and digits.
-struct Look {
+struct FigureFormat {
     unit: String,
     scale: f64,
     decimals: u8,
 }
 
-impl Look {
+impl FigureFormat {
     /// `1.30 Gbit/s`
     fn readable(&self, value: f64) -> String {
         crate::readable::figure(&Number::new(value * self.scale, self.decimals), &self.unit)
     }
 }
 
-fn look(figure: &FigureComparison) -> Look {
+fn look(figure: &FigureComparison) -> FigureFormat {
     match figure.metric.parse::<Metric>() {
-        Ok(metric) => Look { unit: unit(metric).to_owned(), scale: in_unit(metric, 1.0), decimals: decimals(metric) },
+        Ok(metric) => {
+            FigureFormat { unit: unit(metric).to_owned(), scale: in_unit(metric, 1.0), decimals: decimals(metric) }
+        }
         // From a file of a netrig that knows more metrics.
-        Err(_) => Look { unit: figure.unit.clone(), scale: 1.0, decimals: 3 },
+        Err(_) => FigureFormat { unit: figure.unit.clone(), scale: 1.0, decimals: 3 },
     }
 }
 
-fn number(sample: Option<&SampleData>, look: &Look) -> Cell {
+fn number(sample: Option<&SampleData>, look: &FigureFormat) -> Cell {
     let Some(sample) = sample else { return Cell::missing("not measured in that run") };
     let interval = sample.low.zip(sample.high);
     let interval = interval.map(|(low, high)| Interval { low: low * look.scale, high: high * look.scale });
@@ -542,7 +544,7 @@ fn change(figure: &FigureComparison) -> String {
 }
 
 /// `; two-valued: 1.00 Gbit/s or 1.30 Gbit/s (50 % of the trials), then 1.00 Gbit/s or 1.31 Gbit/s (58 % of the trials)`.
-fn modes(figure: &FigureComparison, look: &Look) -> String {
+fn modes(figure: &FigureComparison, look: &FigureFormat) -> String {
     let Some(modes) = figure.modes else { return String::new() };
     let of = |modes: Option<TwoModesData>| match modes {
         None => "one value".to_owned(),
@@ -555,7 +557,7 @@ fn modes(figure: &FigureComparison, look: &Look) -> String {
 }
 
 /// The change with its interval: of ratios in percent, of differences as the figure is read.
-fn amount(effect: &EffectData, look: &Look) -> String {
+fn amount(effect: &EffectData, look: &FigureFormat) -> String {
     let interval = effect.low.zip(effect.high);
     let (none, factor, decimals, unit) = match effect.kind {
         Kind::Ratio => (1.0, 100.0, 1, "%"),

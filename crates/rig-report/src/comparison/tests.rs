@@ -1,6 +1,6 @@
 use rig_facts::claim::{Metric, Side};
 use rig_facts::record::Environment;
-use rig_facts::record::turns::{Side as Variant, Turns};
+use rig_facts::record::ab_run::{AbRun, Side as Variant};
 use rig_stats::compare::{Kind, Verdict};
 use rig_stats::confidence::Level;
 use rig_stats::units::Percent;
@@ -112,7 +112,7 @@ fn in_turn(ratio: f64) -> [RunData; 2] {
     let blocks = [9e8, 3e8, 6e8, 4e8, 8e8, 5e8, 7e8, 3.5e8];
     [(1, 1.0, Variant::Old), (2, ratio, Variant::New)].map(|(id, ratio, side)| {
         let mut data = run(id, &blocks.map(|value| value * ratio));
-        data.run.turns = Some(Turns { pair: "19ab".into(), side, command: format!("switch {side}") });
+        data.run.turns = Some(AbRun { pair: "19ab".into(), side, command: format!("switch {side}") });
         for (block, trial) in data.scenarios[1].trials.iter_mut().enumerate() {
             trial["block"] = json!(block + 1);
         }
@@ -141,7 +141,7 @@ fn runs_that_took_turns_are_compared_block_by_block() {
     let comparison = compared(&old, &alone);
     assert_eq!((comparison.blocks, figure(&comparison, "B", "throughput").verdict), (None, Verdict::Undecided));
     // Nor of the same side of two pairs.
-    alone.run.turns = Some(Turns { pair: "20cd".into(), side: Variant::New, command: String::new() });
+    alone.run.turns = Some(AbRun { pair: "20cd".into(), side: Variant::New, command: String::new() });
     assert_eq!(compared(&old, &alone).blocks, None);
 }
 

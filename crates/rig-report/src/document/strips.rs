@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Axis, Stretch};
+use super::{Axis, PhaseSpan};
 
 /// Which of a few things each row had, over time: for instance the CPU of each entry of a table. Time begins with 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Strips {
     pub values: Vec<String>,
     pub rows: Vec<StripRow>,
     /// In their order.
-    pub phases: Vec<Stretch>,
+    pub phases: Vec<PhaseSpan>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ impl Strips {
     }
 
     /// The phases that are stretches of time.
-    pub fn phases(&self) -> impl Iterator<Item = &Stretch> {
+    pub fn phases(&self) -> impl Iterator<Item = &PhaseSpan> {
         self.phases.iter().filter(|phase| is_stretch(phase.from, phase.to))
     }
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn phases_that_are_no_stretches_of_time_are_left_out() {
         let mut chart = strips(&["0"], &[(0.0, 1.0, 0)], &[]);
-        let phase = |label: &str, from, to| Stretch { label: label.to_owned(), from, to };
+        let phase = |label: &str, from, to| PhaseSpan { label: label.to_owned(), from, to };
         chart.phases = vec![phase("a", f64::NAN, 9.0), phase("b", 9.0, 2.0), phase("c", 1.0, 3.0)];
         assert_eq!(chart.phases().map(|phase| phase.label.as_str()).collect::<Vec<_>>(), ["c"]);
         assert_eq!(chart.end(), Some(3.0));

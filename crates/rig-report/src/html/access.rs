@@ -1,4 +1,4 @@
-//! Pages for everybody: contrasts and colours computed from the style sheet, and, where there is a headless Chromium, what a
+//! Accessibility of pages: contrasts and colours computed from the style sheet, and, where there is a headless Chromium, what a
 //! browser makes of a page in light and dark, on a phone and on a desk.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::canvas::{Anchor, Area, Plane, Point, Rise};
 use super::percentiles::ticks as round_magnitudes;
 use super::svg::{AXIS, Role, SMALL, Shape, draw_named_lines, draw_names, fit, names_width, style, text_width};
-use crate::document::{Course, Stretch};
+use crate::document::{PhaseSpan, TimelineChart};
 use crate::text::clean_line;
 use crate::text_chart::decimals_for;
 
@@ -26,7 +26,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(chart: &Course) -> Self {
+    fn of(chart: &TimelineChart) -> Self {
         let values = || chart.lines.iter().flat_map(|line| &line.points).map(|point| point.1);
         if !chart.is_logarithmic {
             let high = values().fold(0.0, f64::max);
@@ -66,7 +66,7 @@ pub(super) fn round_steps(high: f64) -> Vec<f64> {
     (0..=5).map(|n| f64::from(n) * step).filter(|tick| *tick <= high).collect()
 }
 
-pub(super) fn draw(chart: &Course, shape: Shape, area: &Area) {
+pub(super) fn draw(chart: &TimelineChart, shape: Shape, area: &Area) {
     let scale = Scale::of(chart);
     let points = chart.lines.iter().flat_map(|line| &line.points).map(|point| point.0);
     let end = points.chain(chart.phases.iter().map(|phase| phase.to)).fold(f64::MIN_POSITIVE, f64::max);
@@ -93,7 +93,7 @@ pub(super) fn draw_time<'a>(
     area: &Area,
     place: impl Fn(f64) -> Point,
     end: f64,
-    phases: impl Iterator<Item = &'a Stretch>,
+    phases: impl Iterator<Item = &'a PhaseSpan>,
     top: i32,
 ) {
     let decimals = decimals_of_steps(end);

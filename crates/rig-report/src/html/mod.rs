@@ -28,13 +28,13 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, Render, html};
 pub use picture::picture;
-use rig_facts::flame::{self, Change};
+use rig_facts::flame::{self, ProfilePair};
 use svg::Role;
 pub use svg::Shape;
 
 use super::csv;
 use super::document::{
-    Align, BarGroup, Block, Cell, Chart, Course, Document, Flame, Headline, Lines, Table, with_unit,
+    Align, BarGroup, Block, Cell, Chart, Document, Flame, Headline, Lines, Table, TimelineChart, with_unit,
 };
 use super::text::{self, MISSING, clean, clean_line};
 
@@ -290,8 +290,11 @@ impl Page {
         let drawn = match &flame.before {
             None => flame::svg(&flame.profile, &clean(&flame.title)),
             Some(before) => {
-                let change =
-                    Change { old: &before.profile, new: &flame.profile, totals: (before.old_total, before.new_total) };
+                let change = ProfilePair {
+                    old: &before.profile,
+                    new: &flame.profile,
+                    totals: (before.old_total, before.new_total),
+                };
                 flame::svg_of_change(&change, &before.unit, &clean(&flame.title))
             }
         };
@@ -427,7 +430,7 @@ fn legend(chart: &Chart) -> Vec<(Role, String)> {
             stacked.parts.iter().enumerate().map(|(i, part)| (Role::Part(i), clean_line(part))).collect()
         }
         Chart::Layers(chart) => layers::legend(chart),
-        Chart::Lines(Lines { lines, .. }) | Chart::Course(Course { lines, .. }) => {
+        Chart::Lines(Lines { lines, .. }) | Chart::Course(TimelineChart { lines, .. }) => {
             lines.iter().enumerate().map(|(i, l)| (Role::Series(i), clean_line(&l.label))).collect()
         }
         Chart::Scaling(scaling) => {
@@ -502,7 +505,7 @@ fn describe(chart: &Chart) -> String {
     let axis = match chart {
         Chart::Bars(c) => c.axis.to_string(),
         Chart::Stacked(c) | Chart::Layers(c) => c.axis.to_string(),
-        Chart::Lines(Lines { y, .. }) | Chart::Course(Course { y, .. }) => with_unit(&y.quantity, Some(&y.unit)),
+        Chart::Lines(Lines { y, .. }) | Chart::Course(TimelineChart { y, .. }) => with_unit(&y.quantity, Some(&y.unit)),
         Chart::Percentiles(c) => c.value.to_string(),
         Chart::Scaling(c) => c.y.to_string(),
         Chart::Strips(c) => format!("{} over {}", c.of, c.x),

@@ -4,13 +4,13 @@ use textwrap::core::display_width;
 
 use super::{bar, label_width};
 use crate::document::{Number, Overview};
-use crate::paint::{Colour, Paint};
+use crate::paint::{Colour, TerminalStyle};
 use crate::text::{MISSING, clean_line, pad, pad_left, shorten};
 
 /// The narrowest bar that says something.
 const LEAST_BAR: usize = 6;
 
-pub(super) fn render(chart: &Overview, width: usize, paint: Paint) -> Vec<String> {
+pub(super) fn render(chart: &Overview, width: usize, paint: TerminalStyle) -> Vec<String> {
     let labels: Vec<String> = chart.rows.iter().map(|row| clean_line(&row.label.to_string())).collect();
     let label_width = label_width(labels.iter().map(String::as_str), width);
     let figures = |with_interval: bool| -> Vec<Vec<String>> {

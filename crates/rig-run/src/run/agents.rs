@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
-use rig_facts::flame::{HERTZ, Profiler, Sampled};
+use rig_facts::flame::{HERTZ, ProfileRecording, Profiler};
 use rig_facts::programme::Command;
 use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
 use rig_stats::series::Track;
@@ -16,13 +16,13 @@ use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::{Description, Reading};
-use rig_testbed::datapath::{self, Counters, Missing, Registry, Services, Site, Starting};
-use rig_testbed::host::{Ability, Host, NotOnThisHost};
+use rig_testbed::datapath::{self, Counters, DatapathRegistry, Missing, Services, Site, Starting};
+use rig_testbed::host::{Ability, Host, UnsupportedByHost};
 use rig_testbed::topology::Layout;
 use rig_testbed::{Placement, Testbed};
 use serde_json::Value;
 
-use crate::run::Lack;
+use crate::run::MissingResource;
 
 /// What datapaths call the count of connections that have begun.
 const CONNECTIONS: &str = "connections";
@@ -50,7 +50,7 @@ struct Agent {
 }
 
 /// An agent that is being started.
-struct Begun {
+struct StartingAgent {
     node: usize,
     site: Site,
     is_between: bool,
@@ -110,16 +110,16 @@ pub struct Window(Vec<(Reading, Option<Profiler>)>);
 
 /// A window that has ended.
 #[derive(Debug, Default)]
-pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<Sampled>)>);
+pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<ProfileRecording>)>);
 
 impl Observed {
     /// To be called when the load has ended, whose CPUs it may use: what each agent did, and what the node between the
     /// ends did, where there is one.
     pub fn records(self) -> (Vec<AgentRecord>, Option<DutRecord>) {
         let mut dut = None;
-        let agent = |(agent, node, sampled): (AgentRecord, Option<DutRecord>, Option<Sampled>)| {
+        let agent = |(agent, node, sampled): (AgentRecord, Option<DutRecord>, Option<ProfileRecording>)| {
             if let Some(node) = node {
-                dut = Some(DutRecord { profile: sampled.map(Sampled::profile), ..node });
+                dut = Some(DutRecord { profile: sampled.map(ProfileRecording::profile), ..node });
             }
             agent
         };
@@ -129,7 +129,7 @@ impl Observed {
 }
 
 /// Why a scenario cannot be run on any machine; `None` when it can.
-pub fn impossible(scenario: &Scenario, datapaths: Registry) -> Option<Missing> {
+pub fn impossible(scenario: &Scenario, datapaths: DatapathRegistry) -> Option<Missing> {
     scenario.datapaths.iter().find_map(|setup| match datapaths.find(&setup.name) {
         Some(datapath) => datapath.impossible(&asked(scenario, setup)),
         None => Some(unknown(setup, datapaths)),
@@ -143,12 +143,12 @@ pub fn impossible(scenario: &Scenario, datapaths: Registry) -> Option<Missing> {
 pub fn not_here(
     scenario: &Scenario,
     placement: &Placement,
-    datapaths: Registry,
+    datapaths: DatapathRegistry,
     host: &dyn Host,
-) -> Result<Option<Lack>> {
+) -> Result<Option<MissingResource>> {
     let lack = |Missing { found, remedy }: Missing| {
         let effect = format!("scenario {} is left out", scenario.id);
-        Lack { found, effect, remedy }
+        MissingResource { found, effect, remedy }
     };
     let workers = scenario.dut.filter(|_| scenario.topology.dut().is_some()).map_or(0, |dut| dut.workers);
     if !placement.has_cpus_for(workers) {
@@ -163,11 +163,11 @@ pub fn not_here(
 }
 
 /// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
-pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<NotOnThisHost> {
+pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<UnsupportedByHost> {
     scenario.profile.then(|| host.lacks(Ability::Stacks))?
 }
 
-fn unknown(setup: &DatapathSetup, datapaths: Registry) -> Missing {
+fn unknown(setup: &DatapathSetup, datapaths: DatapathRegistry) -> Missing {
     Missing::new(format!("no datapath '{}'", setup.name), format!("datapaths are {}", datapaths.names()))
 }
 
@@ -195,8 +195,8 @@ impl Agents {
     /// with networks it then looks whether containers reach those of their own, and no others.
     ///
     /// # Errors
-    /// Names what could not be set up, or the container that is not reached ([`rig_testbed::preflight::Unfit`]).
-    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, datapaths: Registry) -> Result<Self> {
+    /// Names what could not be set up, or the container that is not reached ([`rig_testbed::preflight::NetworkFault`]).
+    pub fn attach(scenario: &Scenario, testbed: &Testbed<'_>, datapaths: DatapathRegistry) -> Result<Self> {
         let topology = testbed.topology();
         let (mut begun, mut agents) = (VecDeque::new(), Vec::new());
         for setup in &scenario.datapaths {
@@ -217,7 +217,7 @@ impl Agents {
                     Profiler::prepare(site.cpus());
                 }
                 let starting = datapath::start(testbed.host(), datapath, &site, &setup.settings)?;
-                begun.push_back(Begun { node, site, is_between, profile, starting });
+                begun.push_back(StartingAgent { node, site, is_between, profile, starting });
                 if begun.len() == AT_ONCE
                     && let Some(first) = begun.pop_front()
                 {
@@ -361,7 +361,7 @@ impl Agents {
     }
 }
 
-impl Begun {
+impl StartingAgent {
     fn attached(self) -> Result<Agent> {
         Ok(Agent {
             node: self.node,

@@ -7,11 +7,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_cli::visible::visible_line;
-use rig_facts::record::Before;
+use rig_facts::record::PreTrialCommand;
 use rig_load::driver::Cancel;
-use rig_sys::piped::Piped;
+use rig_sys::piped::PipedProcess;
 use rig_testbed::host::{Host, Program};
 
 /// How often the wait for a command checks whether the user stopped the run.
@@ -22,16 +22,16 @@ const KEPT: usize = 2000;
 /// Runs commands one after the other, each in its node. Processes that they leave running end with them.
 ///
 /// # Errors
-/// When a command does not succeed, with its words. [`Stopped`] when the user stopped it.
-pub(super) fn carry_out(host: &dyn Host, commands: &[Before], cancel: &Cancel) -> Result<()> {
+/// When a command does not succeed, with its words. [`StoppedByUser`] when the user stopped it.
+pub(super) fn carry_out(host: &dyn Host, commands: &[PreTrialCommand], cancel: &Cancel) -> Result<()> {
     for one in commands {
         carry_out_one(host, one, cancel).with_context(|| format!("the command before the trial in {}", one.node))?;
     }
     Ok(())
 }
 
-fn carry_out_one(host: &dyn Host, Before { node, command }: &Before, cancel: &Cancel) -> Result<()> {
-    let Piped { stdin, stdout, stderr, mut life } = host.start(node, &Program::netrig(&["inside", command]))?;
+fn carry_out_one(host: &dyn Host, PreTrialCommand { node, command }: &PreTrialCommand, cancel: &Cancel) -> Result<()> {
+    let PipedProcess { stdin, stdout, stderr, mut life } = host.start(node, &Program::netrig(&["inside", command]))?;
     drop(stdin);
     let [said, wrong] = [stdout, stderr].map(|pipe| heard(File::from(pipe)));
     let said = loop {
@@ -39,7 +39,7 @@ fn carry_out_one(host: &dyn Host, Before { node, command }: &Before, cancel: &Ca
             Ok(said) => break said,
             Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                 life.kill().and_then(|()| life.wait()).context("stop it")?;
-                return Err(Stopped.into());
+                return Err(StoppedByUser.into());
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break String::new(),

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-use rig_facts::claim::{Claim, Metric, Outlook, Side};
+use rig_facts::claim::{BlockSpread, Claim, Metric, Side};
 use rig_facts::figures::reading;
 use rig_facts::record::TrialRecord;
 use rig_load::record::WorkerRecord;
@@ -45,13 +45,13 @@ const FIRST_SHARE: u32 = 8;
 pub struct Forecast {
     pub timing: Timing,
     scenarios: usize,
-    learnt: Learnt,
-    claims: Vec<Expected>,
+    learnt: ForecastBasis,
+    claims: Vec<ClaimForecast>,
 }
 
 /// What a forecast was learnt from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Learnt {
+pub enum ForecastBasis {
     /// Nothing: a scatter was assumed.
     Nothing,
     /// This many trials of a run made before.
@@ -92,7 +92,7 @@ impl fmt::Display for FirstBlocks {
 
 /// What is expected of a claim.
 #[derive(Debug, Clone, PartialEq)]
-struct Expected {
+struct ClaimForecast {
     text: String,
     /// Half the width of its effect's interval, as a logarithm; `None` for a difference, whose width is no share.
     half_width: Option<f64>,
@@ -126,7 +126,7 @@ impl Forecast {
         time: Duration,
         window: Option<Duration>,
         past: &[TrialRecord],
-        learnt: Learnt,
+        learnt: ForecastBasis,
     ) -> Result<Self, BudgetError> {
         let of =
             |scenario: &Scenario| -> Vec<&TrialRecord> { past.iter().filter(|t| t.scenario == scenario.id).collect() };
@@ -181,12 +181,13 @@ impl Forecast {
             // What blocks scattered by in the past has other windows in it.
             let then: Option<f64> = trials().map(|(spread, seconds)| Some(spread.of_trial(seconds?))).sum();
             let shorter = then.map_or(1.0, |then| (now / then).sqrt());
-            outlook.map_or(Outlook { deviation: now.sqrt(), blocks: 0, distance: None, is_ratio: true }, |known| {
-                Outlook { deviation: known.deviation * shorter, ..known }
+            outlook.map_or(BlockSpread { deviation: now.sqrt(), blocks: 0, distance: None, is_ratio: true }, |known| {
+                BlockSpread { deviation: known.deviation * shorter, ..known }
             })
         });
         let expected = expect(&outlooks.collect::<Vec<_>>(), blocks, suite.level());
-        let expected = claims.iter().zip(expected).map(|(claim, of)| Expected { text: claim.text().to_owned(), ..of });
+        let expected =
+            claims.iter().zip(expected).map(|(claim, of)| ClaimForecast { text: claim.text().to_owned(), ..of });
         Ok(Self { timing, scenarios: suite.scenarios.len(), learnt, claims: expected.collect() })
     }
 }
@@ -194,17 +195,17 @@ impl Forecast {
 /// A few blocks may agree by chance, so their variance is shrunk towards a likely one with the weight of [`LIKELY`] degrees of freedom
 /// (moderated variance: G. K. Smyth, Statistical Applications in Genetics and Molecular Biology 3(1), 2004). The likely variance is the
 /// middle between the mean of all claims and the variance that is assumed without blocks.
-fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
+fn moderated(outlooks: Vec<Option<BlockSpread>>) -> Vec<Option<BlockSpread>> {
     let variances: Sample = outlooks.iter().flatten().filter(|of| of.is_ratio).map(|of| of.deviation.powi(2)).collect();
     let Some(mean) = variances.mean() else { return outlooks };
     let likely = f64::midpoint(mean, ASSUMED.between);
-    let moderate = |of: Outlook| {
+    let moderate = |of: BlockSpread| {
         if !of.is_ratio || of.blocks >= LEAST as usize {
             return of;
         }
         let degrees = of.blocks as f64 - 1.0;
         let variance = (degrees * of.deviation.powi(2) + LIKELY * likely) / (degrees + LIKELY);
-        Outlook { deviation: variance.sqrt(), ..of }
+        BlockSpread { deviation: variance.sqrt(), ..of }
     };
     outlooks.into_iter().map(|of| of.map(moderate)).collect()
 }
@@ -212,18 +213,18 @@ fn moderated(outlooks: Vec<Option<Outlook>>) -> Vec<Option<Outlook>> {
 /// What so many blocks can be expected to say of claims that are judged together. The width of each follows from the scatter of its own
 /// blocks. A claim counts as decided when four of five runs would decide it under Holm's correction: the surest claim is tested at the
 /// level for all claims, the next at that for the others, and so on until one is not decided.
-fn expect(outlooks: &[Outlook], blocks: u32, level: Level) -> Vec<Expected> {
+fn expect(outlooks: &[BlockSpread], blocks: u32, level: Level) -> Vec<ClaimForecast> {
     let n = f64::from(blocks);
     // In standard errors.
-    let far = |of: &Outlook| of.distance.map(|distance| distance * n.sqrt() / of.deviation.max(f64::MIN_POSITIVE));
+    let far = |of: &BlockSpread| of.distance.map(|distance| distance * n.sqrt() / of.deviation.max(f64::MIN_POSITIVE));
     let mut order: Vec<usize> = (0..outlooks.len()).collect();
     order.sort_by(|&one, &other| {
         let far = |index: usize| far(&outlooks[index]).unwrap_or(0.0);
         far(other).total_cmp(&far(one))
     });
-    let mut expected: Vec<Expected> = outlooks
+    let mut expected: Vec<ClaimForecast> = outlooks
         .iter()
-        .map(|of| Expected {
+        .map(|of| ClaimForecast {
             text: String::new(),
             half_width: half_width(of.deviation, blocks, level).filter(|_| of.is_ratio),
             distance: of.distance.filter(|_| of.is_ratio),
@@ -320,11 +321,11 @@ impl fmt::Display for Forecast {
             minutes(budget.time()),
         )?;
         f.write_str(&match self.learnt {
-            Learnt::Nothing => {
+            ForecastBasis::Nothing => {
                 ", from an assumed scatter of 5 %: the store has no complete run of this suite yet".to_owned()
             }
-            Learnt::Before(trials) => format!(", from the scatter of {trials} trials made before"),
-            Learnt::FirstBlocks(trials) => format!(", from the scatter of {trials} short trials made first"),
+            ForecastBasis::Before(trials) => format!(", from the scatter of {trials} trials made before"),
+            ForecastBasis::FirstBlocks(trials) => format!(", from the scatter of {trials} short trials made first"),
         })?;
         if self.claims.is_empty() {
             return Ok(());
@@ -343,13 +344,14 @@ impl fmt::Display for Forecast {
         if told == 0 {
             return Ok(());
         }
-        let unlikely: Vec<&Expected> = self.claims.iter().filter(|claim| claim.is_decided == Some(false)).collect();
+        let unlikely: Vec<&ClaimForecast> =
+            self.claims.iter().filter(|claim| claim.is_decided == Some(false)).collect();
         let decided = match told - unlikely.len() {
             0 => format!("none of {told}"),
             n if n == told => format!("all {told}"),
             n => format!("{n} of {told}"),
         };
-        let by = if matches!(self.learnt, Learnt::Before(_)) { "what was measured before" } else { "these" };
+        let by = if matches!(self.learnt, ForecastBasis::Before(_)) { "what was measured before" } else { "these" };
         write!(f, ". By {by}, {decided} claims are each decided by four of five such runs")?;
         if told < self.claims.len() {
             write!(f, " ({} more were not measured in blocks)", self.claims.len() - told)?;

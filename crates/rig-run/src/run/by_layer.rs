@@ -6,7 +6,7 @@ use rig_facts::record::TrialRecord;
 use rig_load::plan::Phases;
 use rig_suite::suite::Scenario;
 
-use super::course::Course;
+use super::course::ProgrammeWindow;
 use super::rig::{Stage, Trials};
 use super::search::{offered, with_opening};
 
@@ -30,7 +30,7 @@ impl Trials {
                 self.observe(stage, &offered, phases, true, &mut |_, _| ())
             }
             None => {
-                let course = Course { programme: &scenario.programme, limit: known, phases, loaded: true };
+                let course = ProgrammeWindow { programme: &scenario.programme, limit: known, phases, loaded: true };
                 self.perform(stage, scenario, course, &mut |_, _| ())
             }
         };

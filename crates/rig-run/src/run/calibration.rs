@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_facts::record::{Flag, Gauge, TrialRecord};
+use rig_facts::record::{CalibrationTimes, Flag, TrialRecord};
 use rig_stats::sample::Sample;
 use rig_sys::cpu::{CpuSet, set_affinity};
 
@@ -32,7 +32,7 @@ const SHARING_APART: f64 = 0.25;
 const WAKE_APART: f64 = 1.0;
 
 /// Gauges the machine on these CPUs. Where a thread cannot run on one, that one is left out.
-pub fn gauge(cpus: &CpuSet) -> Gauge {
+pub fn gauge(cpus: &CpuSet) -> CalibrationTimes {
     let on = |cpu: u32, what: fn() -> u64| {
         let measured = thread::spawn(move || set_affinity(&[cpu]).ok().map(|()| what())).join();
         measured.ok().flatten()
@@ -42,7 +42,7 @@ pub fn gauge(cpus: &CpuSet) -> Gauge {
     let together_ns = together(cpus);
     let memory_ns = cpus.first().and_then(|&cpu| on(cpu, copy));
     let wake_ns = cpus.first().zip(cpus.last()).and_then(|(&one, &other)| wake(one, other));
-    Gauge { work_ns: work, together_ns, memory_ns, wake_ns }
+    CalibrationTimes { work_ns: work, together_ns, memory_ns, wake_ns }
 }
 
 fn fastest(mut what: impl FnMut()) -> u64 {
@@ -126,14 +126,14 @@ fn wake(one: u32, other: u32) -> Option<u64> {
 
 /// What is usual for the machine in a run, as far as it has gone.
 #[derive(Debug, Default)]
-pub(super) struct Usual {
+pub(super) struct UsualTimes {
     work: Vec<f64>,
     memory: Vec<f64>,
     sharing: Vec<f64>,
     wake: Vec<f64>,
 }
 
-impl Usual {
+impl UsualTimes {
     /// Flags a trial whose machine was another one than that of most trials before it.
     pub fn flag(&mut self, trial: &mut TrialRecord) {
         let Some(calibration) = &trial.calibration else { return };
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn a_trial_on_another_machine_is_named() {
-        let mut usual = Usual::default();
+        let mut usual = UsualTimes::default();
         let mut flagged = |work: u64, together: u64, wake: u64| {
             let each = |ns| vec![(0, ns), (1, ns)];
             let (work_ns, together_ns) = (each(work), each(together));
-            let gauge = Gauge { work_ns, together_ns, memory_ns: Some(1000), wake_ns: Some(wake) };
+            let gauge = CalibrationTimes { work_ns, together_ns, memory_ns: Some(1000), wake_ns: Some(wake) };
             let mut record = trial(&TrialOptions::default());
             record.calibration = Some(Calibration { before: gauge.clone(), after: gauge });
             usual.flag(&mut record);

@@ -1,24 +1,24 @@
 //! What happens in a window, and what is counted in it.
 
 use anyhow::{Context, Result};
-use rig_facts::flame::{Profiler, Sampled};
+use rig_facts::flame::{ProfileRecording, Profiler};
 use rig_facts::layers::HERTZ;
 use rig_facts::programme::{Phase, Programme, Rate, ScenarioLoad};
 use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord};
-use rig_load::driver::Pair;
+use rig_load::driver::WorkerPair;
 use rig_load::plan::Phases;
 use rig_suite::suite::{Scenario, Traffic};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::host::Mark;
 
 use super::agents::{self, Agents, Observed};
-use super::pairs::Placing;
-use super::programme::Outcome;
+use super::pairs::WorkerPlacement;
+use super::programme::PhaseResult;
 use super::rig::Stage;
 
 /// A programme in a window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Course<'a> {
+pub(super) struct ProgrammeWindow<'a> {
     pub programme: &'a Programme,
     /// What its rates are shares of.
     pub limit: f64,
@@ -27,19 +27,19 @@ pub(super) struct Course<'a> {
     pub loaded: bool,
 }
 
-impl Course<'_> {
+impl ProgrammeWindow<'_> {
     /// The rate that a load begins with, where it has one.
     pub fn first_rate(&self, which: ScenarioLoad) -> Option<f64> {
         self.programme.first_rate(which).map(|rate| rate.per_second(self.limit))
     }
 
     /// The workers of all loads of a scenario.
-    pub fn pairs<'t>(&self, stage: Stage<'t>, scenario: &Scenario) -> Result<Vec<Pair<'t>>> {
+    pub fn pairs<'t>(&self, stage: Stage<'t>, scenario: &Scenario) -> Result<Vec<WorkerPair<'t>>> {
         let Self { programme, phases, loaded, .. } = *self;
         // Workers know the longest that it can take, and are told when it ends before.
         let window = programme.longest(phases.window);
         let phases = Phases { window, interval: programme.sample.unwrap_or(phases.interval), ..phases };
-        let placing = Placing { testbed: stage.testbed, clock: stage.clock, dut: scenario.dut, phases, loaded };
+        let placing = WorkerPlacement { testbed: stage.testbed, clock: stage.clock, dut: scenario.dut, phases, loaded };
         let beginning = |traffic: &Traffic, which| match self.first_rate(which).filter(|rate| *rate > 0.0) {
             Some(rate) => traffic.at_rate(rate),
             None => traffic.clone(),
@@ -52,8 +52,8 @@ impl Course<'_> {
     }
 
     /// Its phases as they went, but for those without a name.
-    pub fn records(&self, stage: Stage<'_>, marks: &[Mark], outcomes: Vec<Outcome>) -> Result<Vec<PhaseRecord>> {
-        let record = |(phase, (edge, Outcome { ended, commands })): (&Phase, (&[Mark], Outcome))| {
+    pub fn records(&self, stage: Stage<'_>, marks: &[Mark], outcomes: Vec<PhaseResult>) -> Result<Vec<PhaseRecord>> {
+        let record = |(phase, (edge, PhaseResult { ended, commands })): (&Phase, (&[Mark], PhaseResult))| {
             let (begin, end) = (edge[0], edge[1]);
             Ok(PhaseRecord {
                 name: phase.name.clone(),
@@ -96,7 +96,7 @@ impl Counting {
         Ok(())
     }
 
-    pub fn end(self, agents: &Agents, nodes: &[NodeRecord]) -> Result<(Observed, Option<Sampled>)> {
+    pub fn end(self, agents: &Agents, nodes: &[NodeRecord]) -> Result<(Observed, Option<ProfileRecording>)> {
         let begun = self.agents.context("the agents were not read at the window's begin")?;
         let observed = agents.end(begun, nodes)?;
         Ok((observed, self.profiler.map(Profiler::stop).transpose()?))

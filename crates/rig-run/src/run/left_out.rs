@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use rig_cli::exit::in_words;
-use rig_facts::record::LeftOut;
+use rig_facts::record::SkippedScenarios;
 use rig_facts::store::{RunId, Store, StoreError};
 use rig_suite::suite::{Scenario, Suite};
-use rig_testbed::datapath::Registry;
+use rig_testbed::datapath::DatapathRegistry;
 use rig_testbed::host::Host;
 use rig_testbed::{Dut, Placement};
 use serde::Serialize;
@@ -16,7 +16,7 @@ use super::{not_here, not_on};
 
 /// What a machine has not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Lack {
+pub struct MissingResource {
     pub found: String,
     /// What does not work, or which figures suffer.
     pub effect: String,
@@ -27,14 +27,14 @@ pub struct Lack {
 pub fn why_not_here(
     scenario: &Scenario,
     placement: &Placement,
-    datapaths: Registry,
+    datapaths: DatapathRegistry,
     host: &dyn Host,
 ) -> Option<String> {
     // What is not to be had at all comes before how many CPUs it would take.
     let smallest = scenario.dut.map(|dut| Dut { workers: 1, ..dut });
     let of_one = Scenario { dut: smallest, ..scenario.clone() };
     match not_here(&of_one, placement, datapaths, host) {
-        Ok(Some(Lack { found, remedy, .. })) => return Some(format!("{found}: {remedy}")),
+        Ok(Some(MissingResource { found, remedy, .. })) => return Some(format!("{found}: {remedy}")),
         Ok(None) => {}
         Err(error) => return Some(in_words(&error)),
     }
@@ -45,12 +45,12 @@ pub fn why_not_here(
 
 /// Datapaths that were tried out on a host, each once, and why it does not take them.
 #[derive(Debug)]
-pub struct TriedOut<'h> {
+pub struct DatapathTrials<'h> {
     host: &'h dyn Host,
     refused: RefCell<BTreeMap<String, Option<String>>>,
 }
 
-impl<'h> TriedOut<'h> {
+impl<'h> DatapathTrials<'h> {
     pub fn new(host: &'h dyn Host) -> Self {
         Self { host, refused: RefCell::default() }
     }
@@ -59,7 +59,7 @@ impl<'h> TriedOut<'h> {
     pub fn why_not(&self, scenario: &Scenario) -> Option<String> {
         let mut refused = self.refused.borrow_mut();
         scenario.datapaths.iter().find_map(|setup| {
-            let tried = || self.host.try_out(&setup.name).err().map(|error| Unmade::new(error).reason());
+            let tried = || self.host.try_out(&setup.name).err().map(|error| TestbedUnavailable::new(error).reason());
             refused.entry(setup.name.clone()).or_insert_with(tried).clone()
         })
     }
@@ -71,7 +71,7 @@ pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
 }
 
 /// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.
-pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<LeftOut> {
+pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<SkippedScenarios> {
     let mut all = Vec::new();
     suite.scenarios.retain(|scenario| {
         let Some(reason) = why_not(scenario) else { return true };
@@ -82,10 +82,10 @@ pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String
 }
 
 /// Adds a scenario to those that a run goes without.
-pub fn add(all: &mut Vec<LeftOut>, id: &str, reason: String) {
+pub fn add(all: &mut Vec<SkippedScenarios>, id: &str, reason: String) {
     match all.iter_mut().find(|left_out| left_out.reason == reason) {
         Some(left_out) => left_out.scenarios.push(id.to_owned()),
-        None => all.push(LeftOut { scenarios: vec![id.to_owned()], reason }),
+        None => all.push(SkippedScenarios { scenarios: vec![id.to_owned()], reason }),
     }
 }
 
@@ -93,12 +93,12 @@ pub fn add(all: &mut Vec<LeftOut>, id: &str, reason: String) {
 /// goes without the scenario.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", in_words(.0))]
-pub struct Unmade(anyhow::Error);
+pub struct TestbedUnavailable(anyhow::Error);
 
 /// The longest reason that is told; what a program's verifier says has no end.
 const MOST: usize = 400;
 
-impl Unmade {
+impl TestbedUnavailable {
     pub fn new(error: anyhow::Error) -> Self {
         Self(error)
     }
@@ -116,15 +116,15 @@ impl Unmade {
 
 /// Scenarios that a run goes without, stored with it as they become known.
 #[derive(Debug)]
-pub struct Without<'a> {
+pub struct SkippedScenarioLog<'a> {
     store: &'a mut Store,
     run: RunId,
-    all: &'a mut Vec<LeftOut>,
+    all: &'a mut Vec<SkippedScenarios>,
 }
 
-impl<'a> Without<'a> {
+impl<'a> SkippedScenarioLog<'a> {
     /// `all` are those that were known when the run was begun.
-    pub fn of(store: &'a mut Store, run: RunId, all: &'a mut Vec<LeftOut>) -> Self {
+    pub fn of(store: &'a mut Store, run: RunId, all: &'a mut Vec<SkippedScenarios>) -> Self {
         Self { store, run, all }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Without<'a> {
         self.store
     }
 
-    pub fn all(&self) -> &[LeftOut] {
+    pub fn all(&self) -> &[SkippedScenarios] {
         self.all
     }
 }
@@ -149,14 +149,14 @@ impl<'a> Without<'a> {
 /// No scenario of a suite can be made here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no scenario can be run here:{}", .0.iter().map(|one| format!("\n  {one}")).collect::<String>())]
-pub struct NothingLeft(pub Vec<LeftOut>);
+pub struct NoScenarioLeft(pub Vec<SkippedScenarios>);
 
-impl NothingLeft {
+impl NoScenarioLeft {
     /// Refuses a run of a suite of which `left_out` has every scenario that is not taken away already.
     ///
     /// # Errors
     /// Itself.
-    pub fn refuse(suite: &Suite, left_out: &[LeftOut]) -> Result<(), Self> {
+    pub fn refuse(suite: &Suite, left_out: &[SkippedScenarios]) -> Result<(), Self> {
         match suite.scenarios.iter().all(|scenario| has(left_out, &scenario.id)) {
             true => Err(Self(left_out.to_vec())),
             false => Ok(()),
@@ -164,7 +164,7 @@ impl NothingLeft {
     }
 }
 
-fn has(left_out: &[LeftOut], id: &str) -> bool {
+fn has(left_out: &[SkippedScenarios], id: &str) -> bool {
     left_out.iter().any(|one| one.scenarios.iter().any(|other| other == id))
 }
 

@@ -24,22 +24,25 @@ use std::collections::BTreeSet;
 use anyhow::{Context, Result};
 use rig_facts::claim::Metric;
 use rig_facts::figures::reading;
-use rig_facts::record::settled::{Outcome, Settled};
-use rig_facts::record::{LeftOut, RigCost, TrialRecord};
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
+use rig_facts::record::{RigCost, SkippedScenarios, TrialRecord};
 use rig_facts::store::RunId;
 use rig_load::record::Sample as Interim;
 use rig_stats::blocks::order;
-use rig_stats::confidence::{Decision, Goal, Watched};
+use rig_stats::confidence::{Decision, Goal, GoalFigure};
 use rig_stats::sample::Sample;
 use rig_suite::suite::{Budget, Repeat, Scenario, Suite, Timing};
 
-use self::calibration::Usual;
+use self::calibration::UsualTimes;
 use self::deciding::Deciding;
 
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, environment};
-pub use left_out::{Lack, NothingLeft, TriedOut, Unmade, Without, add, leave_out, why_not_here, why_not_on};
-pub use progress::{AtMost, Progress, TurnsProgress};
+pub use left_out::{
+    DatapathTrials, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
+    why_not_here, why_not_on,
+};
+pub use progress::{Progress, TurnLimit, TurnsProgress};
 pub use rig::{Rig, Trials};
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
@@ -59,7 +62,7 @@ pub trait Execute {
     /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
     ///
     /// # Errors
-    /// [`rig_cli::exit::Stopped`] when the user stopped it, [`Unmade`] when the machine did not let its testbed be made; anything
+    /// [`rig_cli::exit::StoppedByUser`] when the user stopped it, [`TestbedUnavailable`] when the machine did not let its testbed be made; anything
     /// else says what the machine or a worker refused.
     fn trial(
         &mut self,
@@ -81,8 +84,8 @@ pub trait Observer {
     fn trial_started(&mut self, _scenario: &Scenario, _ordinal: u32) {}
     fn interim(&mut self, _worker: &str, _sample: &Interim) {}
     fn trial_done(&mut self, _record: &TrialRecord) {}
-    fn settled(&mut self, _settled: &Settled) {}
-    fn left_out(&mut self, _left_out: &LeftOut) {}
+    fn settled(&mut self, _settled: &ScenarioCertainty) {}
+    fn left_out(&mut self, _left_out: &SkippedScenarios) {}
 }
 
 impl Observer for () {}
@@ -108,7 +111,7 @@ pub fn rig_cost(
     run: RunId,
     execute: &mut dyn Execute,
     observer: &mut dyn Observer,
-    without: &mut Without<'_>,
+    without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
     let mut scenarios: Vec<&Scenario> = plan.suite.scenarios.iter().collect();
     scenarios.sort_by_key(|scenario| scenario.topology.nodes().len());
@@ -121,7 +124,7 @@ pub fn rig_cost(
             Err(error) => leave_out_unmade(error, &[&scenario.id], observer, without)?,
         }
     }
-    Ok(NothingLeft::refuse(plan.suite, without.all())?)
+    Ok(NoScenarioLeft::refuse(plan.suite, without.all())?)
 }
 
 /// Goes without scenarios whose testbed was not made; anything else that went wrong is given back.
@@ -129,12 +132,14 @@ fn leave_out_unmade(
     error: anyhow::Error,
     ids: &[&str],
     observer: &mut dyn Observer,
-    without: &mut Without<'_>,
+    without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
-    let Some(reason) = error.downcast_ref::<Unmade>().map(Unmade::reason) else { return Err(error) };
+    let Some(reason) = error.downcast_ref::<TestbedUnavailable>().map(TestbedUnavailable::reason) else {
+        return Err(error);
+    };
     let scenarios: Vec<String> = ids.iter().filter(|id| !without.has(id)).map(|id| (*id).to_owned()).collect();
     scenarios.iter().try_for_each(|id| without.add(id, reason.clone()))?;
-    observer.left_out(&LeftOut { scenarios, reason });
+    observer.left_out(&SkippedScenarios { scenarios, reason });
     Ok(())
 }
 
@@ -143,28 +148,28 @@ fn leave_out_unmade(
 /// testbed cannot be built at its first trial is added to these.
 ///
 /// # Errors
-/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::Stopped`] when the user stopped it;
-/// [`NothingLeft`] where no scenario can be made.
+/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::StoppedByUser`] when the user stopped it;
+/// [`NoScenarioLeft`] where no scenario can be made.
 pub fn run(
     plan: &Plan<'_>,
     run: RunId,
     execute: &mut dyn Execute,
     observer: &mut dyn Observer,
-    settled: &mut Vec<Settled>,
-    without: &mut Without<'_>,
+    settled: &mut Vec<ScenarioCertainty>,
+    without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
     let Plan { suite, timing, seed, rests } = *plan;
     let mut all: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
     for entry in &mut all {
         entry.is_open = !without.has(&entry.scenario.id);
     }
-    let mut usual = Usual::default();
+    let mut usual = UsualTimes::default();
     let mut deciding = Deciding::of(suite, timing.repeat);
-    let known = |without: &Without<'_>, deciding: &mut Option<Deciding<'_>>| {
+    let known = |without: &SkippedScenarioLog<'_>, deciding: &mut Option<Deciding<'_>>| {
         deciding.as_mut().into_iter().for_each(|deciding| deciding.go_without(&|id| without.has(id)));
     };
     known(without, &mut deciding);
-    let mut settle = |entry: &mut Progressing<'_>, outcome: Outcome, observer: &mut dyn Observer| {
+    let mut settle = |entry: &mut Progressing<'_>, outcome: RepetitionEnd, observer: &mut dyn Observer| {
         entry.is_open = false;
         let done = entry.settled(outcome);
         observer.settled(&done);
@@ -201,7 +206,7 @@ pub fn run(
                     leave_out_unmade(error, &own, observer, without)?;
                     all.iter_mut().filter(|one| one.scenario.family() == family).for_each(|one| one.is_open = false);
                     known(without, &mut deciding);
-                    return Ok(NothingLeft::refuse(suite, without.all())?);
+                    return Ok(NoScenarioLeft::refuse(suite, without.all())?);
                 }
             };
             let mut record = TrialRecord { block: Some(block), ..record };
@@ -221,7 +226,7 @@ pub fn run(
         let mut done = Vec::new();
         for entry in all.iter_mut().filter(|entry| entry.is_open && entry.scenario.twin_of.is_none()) {
             let outcome = match &answered {
-                Some(answered) => answered.contains(&entry.scenario.id).then_some(Outcome::Decided),
+                Some(answered) => answered.contains(&entry.scenario.id).then_some(RepetitionEnd::Decided),
                 None => entry.outcome(timing.repeat),
             };
             if let Some(outcome) = outcome {
@@ -231,7 +236,7 @@ pub fn run(
         }
         // A twin has the blocks of its scenario, and no others.
         for entry in all.iter_mut().filter(|entry| entry.is_open) {
-            let own = |(id, _): &&(&str, Outcome)| entry.scenario.twin_of.as_deref() == Some(*id);
+            let own = |(id, _): &&(&str, RepetitionEnd)| entry.scenario.twin_of.as_deref() == Some(*id);
             if let Some((_, outcome)) = done.iter().find(own) {
                 settle(entry, outcome.clone(), observer);
             }
@@ -241,14 +246,14 @@ pub fn run(
             || deciding.as_ref().is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&open));
         if time_is_up {
             for entry in all.iter_mut().filter(|entry| entry.is_open) {
-                settle(entry, Outcome::TimeUp, observer);
+                settle(entry, RepetitionEnd::TimeUp, observer);
             }
         }
         if open.is_empty() || time_is_up {
             break;
         }
     }
-    settled.extend(all.iter().filter(|entry| entry.is_open).map(|entry| entry.settled(Outcome::Unfinished)));
+    settled.extend(all.iter().filter(|entry| entry.is_open).map(|entry| entry.settled(RepetitionEnd::Unfinished)));
     result
 }
 
@@ -269,8 +274,8 @@ impl<'a> Progressing<'a> {
         Self { scenario, is_open: true, trials: 0, cpus: 1, figures: figures.collect() }
     }
 
-    fn settled(&self, outcome: Outcome) -> Settled {
-        Settled { scenario: self.scenario.id.clone(), trials: self.trials, outcome }
+    fn settled(&self, outcome: RepetitionEnd) -> ScenarioCertainty {
+        ScenarioCertainty { scenario: self.scenario.id.clone(), trials: self.trials, outcome }
     }
 
     fn add(&mut self, record: &TrialRecord) {
@@ -282,23 +287,23 @@ impl<'a> Progressing<'a> {
     }
 
     /// How the scenario ended, or `None` when it needs another trial.
-    fn outcome(&self, repeat: Repeat) -> Option<Outcome> {
+    fn outcome(&self, repeat: Repeat) -> Option<RepetitionEnd> {
         match repeat {
-            Repeat::Times(_) => (self.trials >= self.scenario.most_trials(repeat)).then_some(Outcome::Fixed),
+            Repeat::Times(_) => (self.trials >= self.scenario.most_trials(repeat)).then_some(RepetitionEnd::Fixed),
             Repeat::Until(goal) => self.decide(&goal),
             // What ends those is no figure's certainty.
             Repeat::Within(_) => None,
         }
     }
 
-    fn decide(&self, goal: &Goal) -> Option<Outcome> {
+    fn decide(&self, goal: &Goal) -> Option<RepetitionEnd> {
         let floor = |metric| if metric == Metric::Cpu { CPU_FLOOR / self.cpus as f64 } else { 0.0 };
         let figures = self.figures.iter().zip(&self.scenario.watched);
-        let watched: Vec<Watched<'_>> =
-            figures.map(|(sample, (_, metric))| Watched { sample, floor: floor(*metric) }).collect();
+        let watched: Vec<GoalFigure<'_>> =
+            figures.map(|(sample, (_, metric))| GoalFigure { sample, floor: floor(*metric) }).collect();
         match goal.decide(&watched) {
             Decision::More => None,
-            Decision::Reached => Some(Outcome::Reached),
+            Decision::Reached => Some(RepetitionEnd::Reached),
             Decision::GaveUp(achieved) => {
                 let missed = achieved
                     .iter()
@@ -306,7 +311,7 @@ impl<'a> Progressing<'a> {
                     .filter(|(achieved, _)| !achieved.reached)
                     .map(|(achieved, (side, metric))| (format!("{side} {metric}"), achieved.relative))
                     .collect();
-                Some(Outcome::NotReached(missed))
+                Some(RepetitionEnd::NotReached(missed))
             }
         }
     }

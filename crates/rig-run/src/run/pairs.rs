@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_cli::exit::in_words;
-use rig_load::driver::{Pair, Worker};
+use rig_load::driver::{Worker, WorkerPair};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_packet::plan::Packets;
-use rig_suite::suite::{AskedLoad, PortOf, Traffic, at_port};
-use rig_sys::piped::Piped;
+use rig_suite::suite::{PortOf, RequestedLoad, Traffic, at_port};
+use rig_sys::piped::PipedProcess;
 use rig_testbed::host::{ClockOffset, Program};
 use rig_testbed::topology::{Endpoint, uplink};
 use rig_testbed::{Dut, Testbed};
@@ -33,7 +33,7 @@ const BACKGROUND_PORT: u16 = 5002;
 
 /// Where and how a load's workers run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Placing<'a> {
+pub(super) struct WorkerPlacement<'a> {
     pub testbed: &'a Testbed<'a>,
     pub clock: ClockOffset,
     pub dut: Option<Dut>,
@@ -42,9 +42,9 @@ pub(super) struct Placing<'a> {
     pub loaded: bool,
 }
 
-impl<'a> Placing<'a> {
+impl<'a> WorkerPlacement<'a> {
     /// The workers of the load that is measured, or of the one under it.
-    pub(super) fn pairs(self, traffic: &Traffic, background: bool) -> Result<Vec<Pair<'a>>> {
+    pub(super) fn pairs(self, traffic: &Traffic, background: bool) -> Result<Vec<WorkerPair<'a>>> {
         let Self { testbed, dut, phases, loaded, .. } = self;
         let port = if background { BACKGROUND_PORT } else { PORT };
         let pairs = traffic.pairs.iter().map(|(from, to)| {
@@ -53,7 +53,7 @@ impl<'a> Placing<'a> {
             let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
             let [listening, connecting] =
                 if loaded { placed(testbed, traffic, dut, from, to, phases)? } else { [Load::Idle, Load::Idle] };
-            Ok(Pair {
+            Ok(WorkerPair {
                 listen: self.worker(to, listen, listening, background)?,
                 connect: self.worker(from, connect, connecting, background)?,
             })
@@ -66,7 +66,7 @@ impl<'a> Placing<'a> {
         let cpus = testbed.cpus_of(end).with_context(|| format!("find endpoint {end}"))?.as_slice().to_vec();
         let space = end.to_string();
         let plan = WorkerPlan { name: space.clone(), cpus, role, load, phases, ceiling: None };
-        let spawn = move || -> io::Result<Piped> {
+        let spawn = move || -> io::Result<PipedProcess> {
             let started = testbed.host().start(&space, &Program::netrig(&["worker"]));
             started.map_err(|error| io::Error::other(in_words(&error)))
         };
@@ -84,7 +84,7 @@ fn placed(
     phases: Phases,
 ) -> Result<[Load; 2]> {
     let topology = testbed.topology();
-    let end = |own: &Endpoint, peer: &Endpoint, load: &AskedLoad, is_client: bool| {
+    let end = |own: &Endpoint, peer: &Endpoint, load: &RequestedLoad, is_client: bool| {
         load.try_map(|load| -> Result<Packets> {
             let needs = traffic.packets.as_ref().context("find what the packets need of a testbed")?;
             let number = |end: &Endpoint| topology.nodes().iter().position(|node| node.name == end.node);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_facts::claim::{Metric, Side};
-use rig_facts::programme::{Command, Lasts, Phase, Programme, ScenarioLoad, Wait};
+use rig_facts::programme::{Command, Phase, PhaseLength, Programme, ScenarioLoad, WaitCondition};
 use rig_facts::record::{CommandRecord, PhaseEnd};
 use rig_load::driver::LEAD_OF_COMMANDS;
 
@@ -47,7 +47,7 @@ pub(super) trait UnderLoad {
 
 /// What came of a phase.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Outcome {
+pub(super) struct PhaseResult {
     pub ended: PhaseEnd,
     /// What datapaths answered when it began.
     pub commands: Vec<CommandRecord>,
@@ -63,7 +63,7 @@ pub(super) fn carry_out(
     window: Duration,
     limit: f64,
     before: Vec<CommandRecord>,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<PhaseResult>> {
     let planned_ns = begin_ns + ns(programme.longest(window));
     let mut samples = Samples::new(programme.sample, begin_ns);
     stage.wait_until(begin_ns)?;
@@ -74,7 +74,7 @@ pub(super) fn carry_out(
     let mut rest = programme.phases.as_slice();
     while let [phase, following @ ..] = rest {
         let (end_ns, ended) = match &phase.lasts {
-            Lasts::Until(wait) => wait_for(stage, &mut samples, wait, at_ns)?,
+            PhaseLength::Until(wait) => wait_for(stage, &mut samples, wait, at_ns)?,
             lasts => {
                 let end_ns = at_ns + ns(lasts.at_most(window));
                 samples.until(stage, end_ns.saturating_sub(ns(NOTICE)).max(at_ns))?;
@@ -88,7 +88,7 @@ pub(super) fn carry_out(
         }
         samples.until(stage, end_ns)?;
         stage.read()?;
-        outcomes.push(Outcome { ended, commands });
+        outcomes.push(PhaseResult { ended, commands });
         commands = match following.first() {
             Some(next) => tell(stage, next, begin_ns)?,
             None => Vec::new(),
@@ -117,7 +117,12 @@ fn tell(stage: &mut impl UnderLoad, phase: &Phase, begin_ns: u64) -> Result<Vec<
 
 /// Waits until what the phase that began at `at_ns` waits for has come about, and held, or its deadline is near. Gives the
 /// moment at which the phase is to end.
-fn wait_for(stage: &mut impl UnderLoad, samples: &mut Samples, wait: &Wait, at_ns: u64) -> Result<(u64, PhaseEnd)> {
+fn wait_for(
+    stage: &mut impl UnderLoad,
+    samples: &mut Samples,
+    wait: &WaitCondition,
+    at_ns: u64,
+) -> Result<(u64, PhaseEnd)> {
     let deadline_ns = at_ns + ns(wait.deadline);
     let lead_ns = ns(LEAD_OF_COMMANDS);
     let condition = wait.condition.text.clone();

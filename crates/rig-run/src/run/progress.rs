@@ -11,8 +11,8 @@ use rig_cli::look;
 use rig_cli::visible::{visible, visible_line};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::{Kind, figure};
-use rig_facts::record::settled::{Outcome, Settled};
-use rig_facts::record::{Flag, LeftOut, TrialRecord};
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
+use rig_facts::record::{Flag, SkippedScenarios, TrialRecord};
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, counted, minutes, rate_at_a_glance};
@@ -65,7 +65,7 @@ impl Lines {
 pub struct TurnsProgress {
     lines: Lines,
     begun: Instant,
-    most: AtMost,
+    most: TurnLimit,
     told: Instant,
     /// Of each run.
     trials: u32,
@@ -73,17 +73,17 @@ pub struct TurnsProgress {
 
 /// How long two runs take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AtMost {
+pub enum TurnLimit {
     For(Duration),
     /// So many trials of each.
     Trials(u32),
 }
 
 impl TurnsProgress {
-    pub fn new(most: AtMost, quiet: bool) -> Self {
+    pub fn new(most: TurnLimit, quiet: bool) -> Self {
         let length = match most {
-            AtMost::For(time) => time.as_secs(),
-            AtMost::Trials(trials) => trials.into(),
+            TurnLimit::For(time) => time.as_secs(),
+            TurnLimit::Trials(trials) => trials.into(),
         };
         let lines = Lines::new(length, "{bar:16} {wide_msg}", quiet);
         Self { lines, begun: Instant::now(), most, told: Instant::now(), trials: 0 }
@@ -100,8 +100,8 @@ impl TurnsProgress {
         let made = self.begun.elapsed();
         let trials = counted(self.trials, "trial", "trials");
         let (done, left) = match self.most {
-            AtMost::For(time) => (made.as_secs(), time.saturating_sub(made)),
-            AtMost::Trials(most) => (self.trials.into(), made / self.trials * most.saturating_sub(self.trials)),
+            TurnLimit::For(time) => (made.as_secs(), time.saturating_sub(made)),
+            TurnLimit::Trials(most) => (self.trials.into(), made / self.trials * most.saturating_sub(self.trials)),
         };
         let left = minutes(left);
         if self.lines.redraws {
@@ -124,7 +124,7 @@ pub struct Progress {
     lines: Lines,
     trial: String,
     /// What is looked at in a trial, and the workers that it is looked for at, with the rate of their last interval.
-    shown: Shown,
+    shown: ProgressFigure,
     sides: [Side; 2],
     rates: BTreeMap<String, f64>,
     watched: Vec<String>,
@@ -145,7 +145,7 @@ impl Progress {
         Self {
             lines: Lines::new(most.into(), "{bar:16} {pos}/{len}  {prefix}{wide_msg}", quiet),
             trial: String::new(),
-            shown: Shown::Bytes,
+            shown: ProgressFigure::Bytes,
             sides: [Side::Sender, Side::Receiver],
             rates: BTreeMap::new(),
             watched: Vec::new(),
@@ -189,14 +189,14 @@ impl Progress {
 
 /// The figure of a trial that is not over.
 #[derive(Debug, Clone, Copy)]
-enum Shown {
+enum ProgressFigure {
     Bytes,
     BytesIn,
     Transactions,
     Connections,
 }
 
-impl Shown {
+impl ProgressFigure {
     /// Bits or transactions per second.
     fn rate(self, sample: &Sample) -> f64 {
         let count = match self {
@@ -237,11 +237,11 @@ impl Observer for Progress {
         self.sides = scenario.traffic.sides();
         let is_opening = Kind::of(&scenario.traffic.connect) == Some(Kind::Connections);
         (self.shown, self.watched) = match scenario.traffic.flow() {
-            _ if is_opening => (Shown::Connections, connecting().collect()),
-            Some(Flow::Forward) => (Shown::Bytes, listening().collect()),
-            Some(Flow::Reverse) => (Shown::Bytes, connecting().collect()),
-            Some(Flow::Both) => (Shown::BytesIn, connecting().chain(listening()).collect()),
-            None => (Shown::Transactions, connecting().collect()),
+            _ if is_opening => (ProgressFigure::Connections, connecting().collect()),
+            Some(Flow::Forward) => (ProgressFigure::Bytes, listening().collect()),
+            Some(Flow::Reverse) => (ProgressFigure::Bytes, connecting().collect()),
+            Some(Flow::Both) => (ProgressFigure::BytesIn, connecting().chain(listening()).collect()),
+            None => (ProgressFigure::Transactions, connecting().collect()),
         };
         self.rates.clear();
         self.show(&self.trial);
@@ -264,10 +264,10 @@ impl Observer for Progress {
         // Beside long ids a line of 80 columns has no room for the names of the sides.
         let named = |side: Side| if self.width > WIDTH_WITH_SIDES { String::new() } else { format!(" {side}") };
         let result = match self.shown {
-            Shown::Bytes => value(Side::Receiver, Metric::Throughput),
-            Shown::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
-            Shown::Transactions => value(Side::Local, Metric::Transactions),
-            Shown::Connections => value(Side::Local, Metric::Connections),
+            ProgressFigure::Bytes => value(Side::Receiver, Metric::Throughput),
+            ProgressFigure::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
+            ProgressFigure::Transactions => value(Side::Local, Metric::Transactions),
+            ProgressFigure::Connections => value(Side::Local, Metric::Connections),
         };
         self.lines.say(&format!(
             "{:>width$} #{:<2} {:>15}  CPU {:5.1} %{} {:5.1} %{}{}{}",
@@ -293,18 +293,18 @@ impl Observer for Progress {
         }
     }
 
-    fn left_out(&mut self, left_out: &LeftOut) {
+    fn left_out(&mut self, left_out: &SkippedScenarios) {
         let spared = left_out.scenarios.len() as u64 * u64::from(self.repeat.most());
         self.lines.bar.set_length(self.lines.bar.length().unwrap_or(0).saturating_sub(spared));
         self.lines.say(&format!("Not in this run: {left_out}"));
     }
 
-    fn settled(&mut self, settled: &Settled) {
-        if settled.outcome != Outcome::Fixed {
+    fn settled(&mut self, settled: &ScenarioCertainty) {
+        if settled.outcome != RepetitionEnd::Fixed {
             // Trials that this scenario will not need are no longer ahead.
             let spared = self.repeat.most().saturating_sub(settled.trials);
             self.lines.bar.set_length(self.lines.bar.length().unwrap_or(0).saturating_sub(u64::from(spared)));
-            let Settled { scenario, outcome, trials } = settled;
+            let ScenarioCertainty { scenario, outcome, trials } = settled;
             let trials = counted(*trials, "trial", "trials");
             self.lines.say(&format!("{scenario:>width$}     {outcome} after {trials}", width = self.width));
         }

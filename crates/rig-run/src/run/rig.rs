@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_facts::figures::node_of;
-use rig_facts::flame::{Profiler, Sampled};
+use rig_facts::flame::{ProfileRecording, Profiler};
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
@@ -18,25 +18,25 @@ use rig_facts::suspicion::flags;
 use rig_load::driver::{Cancel, Driver, DriverError};
 use rig_load::plan::Phases;
 use rig_load::record::{PacketRecord, Sample, WorkerRecord};
-use rig_packet::search::Purpose;
+use rig_packet::search::StepPurpose;
 use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{LostAgent, Machine, Registry};
+use rig_testbed::datapath::{DatapathRegistry, LostAgent, Machine};
 use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost};
-use rig_testbed::preflight::Unfit;
+use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{Placement, Testbed};
 
 use super::agents::{Agents, Observed};
 use super::before;
 use super::calibration::gauge;
-use super::course::{Counting, Course};
+use super::course::{Counting, ProgrammeWindow};
 use super::pairs::longer_lead;
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
-use super::under_load::{self, Latest, OnTestbed};
-use super::{Execute, Unmade};
+use super::under_load::{self, LatestSamples, TestbedUnderLoad};
+use super::{Execute, TestbedUnavailable};
 
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ pub struct Trials {
     /// Cores of several threads.
     cores: Vec<CpuSet>,
     cancel: Cancel,
-    datapaths: Registry,
+    datapaths: DatapathRegistry,
     /// By which what the CPUs ran is divided, in a window more of each trial; `None` without one.
     layers: Option<Map>,
 }
@@ -72,7 +72,7 @@ pub(super) struct Observation {
     pub(super) dut: Option<DutRecord>,
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
-    pub(super) stacks: Option<Sampled>,
+    pub(super) stacks: Option<ProfileRecording>,
 }
 
 /// A testbed, and the agents at work on its nodes.
@@ -135,8 +135,14 @@ impl Rig {
     ///
     /// # Errors
     /// As [`Self::on`].
-    pub fn new(program: PathBuf, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
-        let host = Local::new()?.with_program(program).with_datapaths(datapaths, Machine { rootless: false });
+    pub fn new(
+        program: PathBuf,
+        cpus: &CpuSet,
+        nodes: usize,
+        cancel: Cancel,
+        datapaths: DatapathRegistry,
+    ) -> Result<Self> {
+        let host = Local::new()?.with_program(program).with_datapaths(datapaths.on(Machine { rootless: false }));
         Self::on(Box::new(host), cpus, nodes, cancel, datapaths)
     }
 
@@ -145,7 +151,13 @@ impl Rig {
     ///
     /// # Errors
     /// When there are fewer CPUs than nodes.
-    pub fn on(host: Box<dyn Host>, cpus: &CpuSet, nodes: usize, cancel: Cancel, datapaths: Registry) -> Result<Self> {
+    pub fn on(
+        host: Box<dyn Host>,
+        cpus: &CpuSet,
+        nodes: usize,
+        cancel: Cancel,
+        datapaths: DatapathRegistry,
+    ) -> Result<Self> {
         let facts = host.facts()?;
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
@@ -243,7 +255,7 @@ impl Trials {
         let observed = match observed {
             Some(observed) => observed,
             None => {
-                let course = Course { programme, limit: known, phases: timing.phases, loaded: true };
+                let course = ProgrammeWindow { programme, limit: known, phases: timing.phases, loaded: true };
                 self.perform(stage, scenario, course, interim)?
             }
         };
@@ -298,7 +310,7 @@ impl Trials {
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<(Observation, Option<SearchRecord>)> {
         let found = search(scenario, plan, phases, |scenario, phases, purpose| {
-            let stage = Stage { samples: purpose == Purpose::Confirm, ..stage };
+            let stage = Stage { samples: purpose == StepPurpose::Confirm, ..stage };
             self.observe(stage, scenario, phases, true, interim)
         })?;
         let held = found.outcome.held;
@@ -406,7 +418,7 @@ impl Trials {
         loaded: bool,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let course = Course { programme: &Programme::default(), limit: 0.0, phases, loaded };
+        let course = ProgrammeWindow { programme: &Programme::default(), limit: 0.0, phases, loaded };
         self.perform(stage, scenario, course, interim)
     }
 
@@ -415,11 +427,11 @@ impl Trials {
         &self,
         stage: Stage<'_>,
         scenario: &Scenario,
-        course: Course<'_>,
+        course: ProgrammeWindow<'_>,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
         let Stage { testbed, agents, clock, .. } = stage;
-        let Course { programme, limit, phases, .. } = course;
+        let ProgrammeWindow { programme, limit, phases, .. } = course;
         // Before connections are made, which is when some datapaths decide.
         let commands =
             programme.phases.first().into_iter().flat_map(Phase::commands).map(|command| agents.tell(command));
@@ -427,7 +439,7 @@ impl Trials {
         let pairs = course.pairs(stage, scenario)?;
         let workers = under_load::Worker::all(&pairs);
         let before = agents.connections()?;
-        let latest = Latest::default();
+        let latest = LatestSamples::default();
         let heard = latest.clone();
         let mut running = Driver::new(&self.cancel)
             .longer_lead(longer_lead(clock))
@@ -440,7 +452,7 @@ impl Trials {
         let (begin_ns, _) = running.window();
         let mut counting = Counting::default();
         let mut on_begin = || counting.begin(stage);
-        let mut loaded_testbed = OnTestbed {
+        let mut loaded_testbed = TestbedUnderLoad {
             running: &mut running,
             testbed,
             agents,
@@ -458,7 +470,7 @@ impl Trials {
             }
         }
         let outcomes = carry_out(&mut loaded_testbed, programme, begin_ns, phases.window, limit, commands)?;
-        let OnTestbed { marks, samplers, .. } = loaded_testbed;
+        let TestbedUnderLoad { marks, samplers, .. } = loaded_testbed;
         let [begin, .., end] = *marks.as_slice() else { bail!("the window has no edges") };
         let window = testbed.host().between(begin, end)?;
         let (observed, stacks) = counting.end(agents, &window.nodes)?;
@@ -487,7 +499,7 @@ impl Trials {
         })
     }
 
-    /// [`Self::stand`]; what the machine does not let be made is [`Unmade`].
+    /// [`Self::stand`]; what the machine does not let be made is [`TestbedUnavailable`].
     fn build<'h>(&self, host: &'h mut (dyn Host + 'static), scenario: &Scenario) -> Result<(Testbed<'h>, Agents)> {
         self.stand(host, scenario).map_err(unmade)
     }
@@ -509,8 +521,8 @@ impl Trials {
 /// Networks that are not apart are no lack of the machine, and a host or an agent that is lost refuses nothing.
 fn unmade(error: anyhow::Error) -> anyhow::Error {
     let is_lost = error.is::<LostHost>() || error.is::<LostAgent>();
-    let is_fault = error.is::<Unfit>() || error.is::<Stopped>() || is_lost;
-    if is_fault { error } else { Unmade::new(error).into() }
+    let is_fault = error.is::<NetworkFault>() || error.is::<StoppedByUser>() || is_lost;
+    if is_fault { error } else { TestbedUnavailable::new(error).into() }
 }
 
 /// All CPUs of the nodes.
@@ -529,7 +541,7 @@ impl Execute for Rig {
         let Self { host, trials } = self;
         let host = host.as_mut();
         if trials.cancel.is_cancelled() {
-            return Err(Stopped.into());
+            return Err(StoppedByUser.into());
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
@@ -604,7 +616,7 @@ fn own_cpu_ns() -> u64 {
 
 pub(super) fn stopped_or(error: DriverError) -> anyhow::Error {
     match error {
-        DriverError::Cancelled => Stopped.into(),
+        DriverError::Cancelled => StoppedByUser.into(),
         error => error.into(),
     }
 }

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rig_facts::figures::packets::dropped;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_load::plan::Phases;
 use rig_load::record::End;
-use rig_packet::search::{Finder, Loss, Outcome, Purpose, Step, losses};
+use rig_packet::search::{Loss, RateSearch, SearchResult, Step, StepPurpose, losses};
 use rig_suite::suite::{Scenario, SearchPlan, at_rate, opening};
 
 use super::rig::Observation;
 
 /// What a search found, and what was observed at the rate held.
-pub(super) struct Found<O = Observation> {
-    pub outcome: Outcome,
+pub(super) struct SearchWithObservation<O = Observation> {
+    pub outcome: SearchResult,
     pub held: Option<O>,
 }
 
@@ -27,8 +27,8 @@ pub(super) fn search(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    observe: impl FnMut(&Scenario, Phases, Purpose) -> Result<Observation>,
-) -> Result<Found> {
+    observe: impl FnMut(&Scenario, Phases, StepPurpose) -> Result<Observation>,
+) -> Result<SearchWithObservation> {
     steps(scenario, plan, phases, observe, |observed| lost(observed, plan.options.late))
 }
 
@@ -37,13 +37,13 @@ fn steps<O>(
     scenario: &Scenario,
     plan: &SearchPlan,
     phases: Phases,
-    mut observe: impl FnMut(&Scenario, Phases, Purpose) -> Result<O>,
+    mut observe: impl FnMut(&Scenario, Phases, StepPurpose) -> Result<O>,
     lost: impl Fn(&O) -> Vec<Loss>,
-) -> Result<Found<O>> {
-    let mut finder = Finder::new(plan.options)?;
+) -> Result<SearchWithObservation<O>> {
+    let mut finder = RateSearch::new(plan.options)?;
     let mut held = None;
     while let Some(offer) = finder.next() {
-        let window = if offer.purpose == Purpose::Confirm { phases.window } else { plan.step };
+        let window = if offer.purpose == StepPurpose::Confirm { phases.window } else { plan.step };
         let interval = phases.interval.min(window).max(Duration::from_millis(10));
         let warm_up = phases.warm_up.min(window);
         let offered = offered(scenario, plan.of, offer.rate);
@@ -55,30 +55,30 @@ fn steps<O>(
         }
         let observed = observe(&offered, phases, offer.purpose)?;
         let lost = lost(&observed);
-        if offer.purpose == Purpose::Confirm && lost.is_empty() {
+        if offer.purpose == StepPurpose::Confirm && lost.is_empty() {
             held = Some(observed);
         }
         finder.report(lost);
     }
     let outcome = finder.outcome().unwrap_or_else(|| unreachable!("a search without a next step has an outcome"));
-    let outcome = if plan.of == Searched::Held { whole(outcome) } else { outcome };
-    Ok(Found { outcome, held })
+    let outcome = if plan.of == SearchedRate::Held { whole(outcome) } else { outcome };
+    Ok(SearchWithObservation { outcome, held })
 }
 
 /// Phases in which all connections to be held are open when the window begins. Where something else is searched, the
 /// suite's warm-up says how long that may take.
-pub(super) fn with_opening(scenario: &Scenario, of: Searched, phases: Phases) -> Phases {
+pub(super) fn with_opening(scenario: &Scenario, of: SearchedRate, phases: Phases) -> Phases {
     let opening = match of {
-        Searched::Held => opening(&scenario.traffic.connect),
-        Searched::Connections | Searched::Requests => Duration::ZERO,
+        SearchedRate::Held => opening(&scenario.traffic.connect),
+        SearchedRate::Connections | SearchedRate::Requests => Duration::ZERO,
     };
     Phases { warm_up: phases.warm_up + opening, ..phases }
 }
 
 /// The connections that were held, which are whole where the steps of a search are not.
-fn whole(outcome: Outcome) -> Outcome {
+fn whole(outcome: SearchResult) -> SearchResult {
     let steps = outcome.steps.into_iter().map(|step| Step { rate: step.rate.round(), ..step });
-    Outcome {
+    SearchResult {
         held: outcome.held.map(f64::round),
         lost: outcome.lost.map(f64::round),
         steps: steps.collect(),
@@ -87,7 +87,7 @@ fn whole(outcome: Outcome) -> Outcome {
 }
 
 /// `scenario` with another value of what is searched.
-pub(super) fn offered(scenario: &Scenario, of: Searched, rate: f64) -> Scenario {
+pub(super) fn offered(scenario: &Scenario, of: SearchedRate, rate: f64) -> Scenario {
     let mut scenario = scenario.clone();
     scenario.traffic.connect = at_rate(&scenario.traffic.connect, of, rate);
     scenario

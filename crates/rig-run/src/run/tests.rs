@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_cli::exit::{Exit, Failure};
-use rig_facts::store::{Ending, NewRun, RunState, Store};
+use rig_facts::store::{NewRun, RunEnd, RunState, Store};
 use rig_suite::options::Options;
 
 use super::*;
@@ -122,11 +122,11 @@ impl Bench {
         timing: &Timing,
         execute: &mut dyn Execute,
         observer: &mut dyn Observer,
-    ) -> (Result<()>, Vec<Settled>) {
+    ) -> (Result<()>, Vec<ScenarioCertainty>) {
         let mut settled = Vec::new();
         let plan = Plan { suite, timing, seed: seed(), rests: true };
         let mut left_out = Vec::new();
-        let mut without = Without::of(&mut self.store, self.id, &mut left_out);
+        let mut without = SkippedScenarioLog::of(&mut self.store, self.id, &mut left_out);
         let result = run(&plan, self.id, execute, observer, &mut settled, &mut without);
         (result, settled)
     }
@@ -135,7 +135,7 @@ impl Bench {
     fn left_out(&self) -> Vec<String> {
         let options = self.store.run(self.id).unwrap().options;
         let left_out = options.get("left_out").cloned().unwrap_or_default();
-        let left_out: Option<Vec<LeftOut>> = serde_json::from_value(left_out).unwrap();
+        let left_out: Option<Vec<SkippedScenarios>> = serde_json::from_value(left_out).unwrap();
         left_out.into_iter().flatten().map(|one| one.to_string()).collect()
     }
 
@@ -165,7 +165,8 @@ fn each_block_has_every_scenario_once_in_the_order_that_the_seed_says() {
     assert_eq!(bench.stored(), fake.made);
     let blocks: Vec<_> = bench.store.run(bench.id).unwrap().trials.iter().map(|t| (t.ordinal, t.block)).collect();
     assert!(blocks.iter().all(|(ordinal, block)| Some(*ordinal) == *block), "{blocks:?}");
-    let expected = ["A", "B", "C"].map(|id| Settled { scenario: id.into(), trials: 4, outcome: Outcome::Fixed });
+    let expected =
+        ["A", "B", "C"].map(|id| ScenarioCertainty { scenario: id.into(), trials: 4, outcome: RepetitionEnd::Fixed });
     assert_eq!(settled, expected);
     assert!(fake.timings.iter().all(|timing| *timing == times(&suite, 4)));
 }
@@ -199,9 +200,9 @@ fn a_scenario_that_is_certain_rests_while_the_others_go_on() {
     assert_eq!((count("Calm"), count("Wild")), (3, 6));
     // 2 t s / (sqrt(n) mean) of 1050, 1000, 1000, ... is 14.1 %, 7.9 %, 5.5 % and 4.2 % after 3, 4, 5 and 6 trials.
     assert_eq!(count("Late"), 6);
-    let outcomes: BTreeMap<&str, &Outcome> = settled.iter().map(|s| (s.scenario.as_str(), &s.outcome)).collect();
-    assert_eq!((outcomes["Calm"], outcomes["Late"]), (&Outcome::Reached, &Outcome::Reached));
-    let Outcome::NotReached(missed) = outcomes["Wild"] else { panic!("{:?}", outcomes["Wild"]) };
+    let outcomes: BTreeMap<&str, &RepetitionEnd> = settled.iter().map(|s| (s.scenario.as_str(), &s.outcome)).collect();
+    assert_eq!((outcomes["Calm"], outcomes["Late"]), (&RepetitionEnd::Reached, &RepetitionEnd::Reached));
+    let RepetitionEnd::NotReached(missed) = outcomes["Wild"] else { panic!("{:?}", outcomes["Wild"]) };
     // By hand: s = 547.72, t(5) = 2.5706, 2 * 2.5706 * 547.72 / (sqrt(6) * 1000) = 1.1496.
     let names: Vec<&str> = missed.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["sender throughput", "receiver throughput"], "CPU was certain");
@@ -246,9 +247,9 @@ fn what_is_decided_rests_and_the_others_have_its_time() {
     result.unwrap();
     let of = |id: &str| settled.iter().find(|s| s.scenario == id).unwrap();
     // The first look of twelve blocks is after eight.
-    assert_eq!((of("Fast").trials, &of("Fast").outcome), (8, &Outcome::Decided));
-    assert_eq!((of("Slow").trials, &of("Slow").outcome), (8, &Outcome::Decided));
-    assert_eq!(of("Other").outcome, Outcome::TimeUp);
+    assert_eq!((of("Fast").trials, &of("Fast").outcome), (8, &RepetitionEnd::Decided));
+    assert_eq!((of("Slow").trials, &of("Slow").outcome), (8, &RepetitionEnd::Decided));
+    assert_eq!(of("Other").outcome, RepetitionEnd::TimeUp);
     assert!(of("Other").trials > 12 && of("Other").trials <= 20, "{}", of("Other").trials);
     assert!(fake.made.len() as u64 * each_ms <= time_ms);
 }
@@ -270,9 +271,9 @@ fn what_nothing_more_is_asked_of_rests() {
     let (result, settled) = Bench::new().run(&suite, &timing, &mut fake, &mut ());
     result.unwrap();
     let of = |id: &str| settled.iter().find(|s| s.scenario == id).unwrap();
-    assert_eq!((of("Unclaimed").trials, &of("Unclaimed").outcome), (8, &Outcome::Decided));
-    assert_eq!(of("Restless").outcome, Outcome::TimeUp);
-    assert_eq!(of("Slow").outcome, Outcome::Decided, "{settled:?}");
+    assert_eq!((of("Unclaimed").trials, &of("Unclaimed").outcome), (8, &RepetitionEnd::Decided));
+    assert_eq!(of("Restless").outcome, RepetitionEnd::TimeUp);
+    assert_eq!(of("Slow").outcome, RepetitionEnd::Decided, "{settled:?}");
     assert!(of("Restless").trials > of("Slow").trials, "{settled:?}");
 }
 
@@ -284,7 +285,7 @@ fn a_time_that_is_up_ends_what_is_undecided() {
     let (result, settled) = Bench::new().run(&suite, &timing, &mut fake, &mut ());
     result.unwrap();
     assert_eq!(fake.made.len(), 12);
-    assert!(settled.iter().all(|s| (s.trials, &s.outcome) == (4, &Outcome::TimeUp)), "{settled:?}");
+    assert!(settled.iter().all(|s| (s.trials, &s.outcome) == (4, &RepetitionEnd::TimeUp)), "{settled:?}");
 }
 
 #[test]
@@ -293,7 +294,7 @@ fn throughput_and_cpu_must_both_be_certain() {
     let mut fake = Fake::new(|_: &str, ordinal| Ok((1000.0, if ordinal % 2 == 0 { 20.0 } else { 60.0 })));
     let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
     result.unwrap();
-    let Outcome::NotReached(missed) = &settled[0].outcome else { panic!("{settled:?}") };
+    let RepetitionEnd::NotReached(missed) = &settled[0].outcome else { panic!("{settled:?}") };
     let names: Vec<&str> = missed.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["sender cpu", "receiver cpu"]);
     assert_eq!(settled[0].trials, 6);
@@ -306,7 +307,7 @@ fn an_idle_cpu_need_not_be_known_to_a_share_of_nearly_nothing() {
     let mut fake = Fake::new(|_: &str, ordinal| Ok((1000.0, if ordinal % 2 == 0 { 0.0 } else { 0.2 })));
     let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
     result.unwrap();
-    assert_eq!((settled[0].trials, &settled[0].outcome), (3, &Outcome::Reached));
+    assert_eq!((settled[0].trials, &settled[0].outcome), (3, &RepetitionEnd::Reached));
 }
 
 /// One busy CPU of many is a small share of the node, and has to be known as well as if it were alone.
@@ -324,14 +325,14 @@ fn a_node_of_many_cpus_is_known_as_well_as_one_of_few() {
         }
         progress.outcome(suite.timing.repeat)
     };
-    assert_eq!(outcome(1), Some(Outcome::Reached));
+    assert_eq!(outcome(1), Some(RepetitionEnd::Reached));
     assert_eq!(outcome(32), None);
 }
 
 #[test]
 fn a_figure_that_no_trial_has_is_never_certain() {
-    struct Blind;
-    impl Execute for Blind {
+    struct SilentObserver;
+    impl Execute for SilentObserver {
         fn trial(
             &mut self,
             scenario: &Scenario,
@@ -348,7 +349,7 @@ fn a_figure_that_no_trial_has_is_never_certain() {
         }
     }
     let suite = suite(&["A"]);
-    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut Blind, &mut ());
+    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut SilentObserver, &mut ());
     result.unwrap();
     assert_eq!(settled[0].trials, 6);
     let said = settled[0].outcome.to_string();
@@ -368,7 +369,8 @@ fn a_trial_that_fails_ends_the_run_and_keeps_the_ones_before() {
     assert_eq!(format!("{error:#}"), "trial 2 of scenario B: the worker died");
     assert_eq!(bench.stored(), ["A1", "B1"]);
     assert_eq!(fake.made.last().unwrap(), "B2", "it went on after a failure");
-    let unfinished = ["A", "B"].map(|id| Settled { scenario: id.into(), trials: 1, outcome: Outcome::Unfinished });
+    let unfinished =
+        ["A", "B"].map(|id| ScenarioCertainty { scenario: id.into(), trials: 1, outcome: RepetitionEnd::Unfinished });
     assert_eq!(settled, unfinished);
     assert_eq!(Failure::from(error).exit, Exit::Failed);
 }
@@ -383,21 +385,21 @@ fn a_scenario_that_was_certain_before_the_failure_stays_so() {
     });
     let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
     result.unwrap_err();
-    let expected = [("A", Outcome::Reached), ("B", Outcome::Unfinished)];
-    assert_eq!(settled, expected.map(|(id, outcome)| Settled { scenario: id.into(), trials: 3, outcome }));
+    let expected = [("A", RepetitionEnd::Reached), ("B", RepetitionEnd::Unfinished)];
+    assert_eq!(settled, expected.map(|(id, outcome)| ScenarioCertainty { scenario: id.into(), trials: 3, outcome }));
 }
 
 #[test]
 fn a_user_who_stops_is_told_apart_from_a_failure() {
     let suite = suite(&["A", "B"]);
     let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
-        ("A", 2) => Err(Stopped.into()),
+        ("A", 2) => Err(StoppedByUser.into()),
         _ => steady(id, ordinal),
     });
     let mut bench = Bench::new();
     let (result, _) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
     let error = result.unwrap_err();
-    assert!(error.is::<Stopped>());
+    assert!(error.is::<StoppedByUser>());
     assert_eq!(bench.stored(), ["A1", "B1", "B2"]);
     let failure = Failure::from(error);
     assert_eq!(failure.exit, Exit::Stopped);
@@ -408,7 +410,7 @@ fn a_user_who_stops_is_told_apart_from_a_failure() {
 fn a_trial_that_cannot_be_stored_ends_the_run_at_once() {
     let suite = suite(&["A", "B"]);
     let mut bench = Bench::new();
-    bench.store.finish_run(bench.id, &Ending::Complete, None, 1).unwrap();
+    bench.store.finish_run(bench.id, &RunEnd::Complete, None, 1).unwrap();
     let mut fake = Fake::new(steady);
     let (result, _) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
     assert!(result.unwrap_err().to_string().contains("has ended already"));
@@ -417,12 +419,12 @@ fn a_trial_that_cannot_be_stored_ends_the_run_at_once() {
 }
 
 /// Writes down what it is told, and what the store holds at that moment.
-struct Diary<'a> {
+struct RecordingObserver<'a> {
     store: &'a Path,
     entries: Vec<String>,
 }
 
-impl Observer for Diary<'_> {
+impl Observer for RecordingObserver<'_> {
     fn trial_started(&mut self, scenario: &Scenario, ordinal: u32) {
         self.entries.push(format!("start {}{ordinal}", scenario.id));
     }
@@ -437,7 +439,7 @@ impl Observer for Diary<'_> {
         self.entries.push(format!("done {}{}, {stored} stored", record.scenario, record.ordinal));
     }
 
-    fn settled(&mut self, settled: &Settled) {
+    fn settled(&mut self, settled: &ScenarioCertainty) {
         self.entries.push(format!("settled {} after {}", settled.scenario, settled.trials));
     }
 }
@@ -447,7 +449,7 @@ fn whoever_watches_hears_of_everything_in_order_and_of_trials_when_they_are_stor
     let suite = suite(&["A", "B"]);
     let mut bench = Bench::new();
     let path = bench.store.path().to_owned();
-    let mut diary = Diary { store: &path, entries: Vec::new() };
+    let mut diary = RecordingObserver { store: &path, entries: Vec::new() };
     bench.run(&suite, &times(&suite, 2), &mut Fake::new(steady), &mut diary).0.unwrap();
     let expected: Vec<String> = [("A1", 1), ("B1", 2), ("B2", 3), ("A2", 4)]
         .iter()
@@ -491,13 +493,13 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
     let text = r#"[{"scenario":"A","trials":3,"outcome":"fixed"},{"scenario":"B","trials":3,"outcome":"reached"},{"scenario":"C","trials":10,"outcome":{"not-reached":[["sender cpu",0.12],["receiver cpu",null]]}},{"scenario":"D","trials":0,"outcome":"unfinished"}]"#;
     let missed = vec![("sender cpu".to_owned(), Some(0.12)), ("receiver cpu".to_owned(), None)];
     let outcomes = [
-        ("A", 3, Outcome::Fixed),
-        ("B", 3, Outcome::Reached),
-        ("C", 10, Outcome::NotReached(missed)),
-        ("D", 0, Outcome::Unfinished),
+        ("A", 3, RepetitionEnd::Fixed),
+        ("B", 3, RepetitionEnd::Reached),
+        ("C", 10, RepetitionEnd::NotReached(missed)),
+        ("D", 0, RepetitionEnd::Unfinished),
     ];
-    let settled = outcomes.map(|(id, trials, outcome)| Settled { scenario: id.into(), trials, outcome });
-    assert_eq!(serde_json::from_str::<Vec<Settled>>(text).unwrap(), settled);
+    let settled = outcomes.map(|(id, trials, outcome)| ScenarioCertainty { scenario: id.into(), trials, outcome });
+    assert_eq!(serde_json::from_str::<Vec<ScenarioCertainty>>(text).unwrap(), settled);
     assert_eq!(serde_json::to_string(&settled).unwrap(), text);
     assert_eq!(settled[2].outcome.to_string(), "confidence not reached: sender cpu ±6.0 %, receiver cpu unknown");
 }
@@ -535,10 +537,16 @@ fn the_goal_is_about_what_the_load_measures() {
         result.unwrap();
         settled.into_iter().next().unwrap().outcome
     };
-    assert_eq!(outcome(&plain, &[50]), Outcome::Reached);
-    assert_eq!(outcome(&plain, &[50, 500, 5000]), Outcome::Reached, "as many transactions, whatever their latency");
-    assert_eq!(outcome(&asked, &[50]), Outcome::Reached);
-    let Outcome::NotReached(missed) = outcome(&asked, &[50, 500, 5000]) else { panic!("a median of 50 to 5000 us") };
+    assert_eq!(outcome(&plain, &[50]), RepetitionEnd::Reached);
+    assert_eq!(
+        outcome(&plain, &[50, 500, 5000]),
+        RepetitionEnd::Reached,
+        "as many transactions, whatever their latency"
+    );
+    assert_eq!(outcome(&asked, &[50]), RepetitionEnd::Reached);
+    let RepetitionEnd::NotReached(missed) = outcome(&asked, &[50, 500, 5000]) else {
+        panic!("a median of 50 to 5000 us")
+    };
     assert_eq!(missed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["local latency_p50"]);
 }
 
@@ -575,7 +583,7 @@ fn quick_runs_repeat_what_is_asked_about() {
     assert_eq!(made, BTreeMap::from([("A", 4), ("B", 2), ("C", 4), ("D", 4)]));
     assert_eq!(suite.most_trials(timing.repeat), 14);
     assert_eq!(suite.most_trials(suite.timing.repeat), 24, "other runs are not shortened");
-    assert!(settled.iter().all(|done| done.outcome == Outcome::Fixed), "{settled:?}");
+    assert!(settled.iter().all(|done| done.outcome == RepetitionEnd::Fixed), "{settled:?}");
 
     for (trials, hint) in [("1", "choose 2 to 100"), ("101", "choose 2 to 100")] {
         let text = text.replace("trials_for_claims = 4", &format!("trials_for_claims = {trials}"));

@@ -18,7 +18,7 @@ use std::io::{BufRead, Write};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
-use rig_cli::exit::Stopped;
+use rig_cli::exit::StoppedByUser;
 use rig_facts::record::{RigCost, TrialRecord};
 use rig_load::driver::Cancel;
 use rig_load::record::Sample;
@@ -28,13 +28,13 @@ use super::Execute;
 
 /// What a run says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum TurnMessage {
     Run(String),
     Ready,
     Over,
 }
 
-impl FromStr for Said {
+impl FromStr for TurnMessage {
     type Err = anyhow::Error;
 
     fn from_str(line: &str) -> Result<Self> {
@@ -47,7 +47,7 @@ impl FromStr for Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for TurnMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(number) => write!(f, "run {number}"),
@@ -76,23 +76,23 @@ impl<R: BufRead, W: Write> Starter<R, W> {
     ///
     /// # Errors
     /// When it went away.
-    pub fn say(&mut self, said: &Said) -> Result<()> {
+    pub fn say(&mut self, said: &TurnMessage) -> Result<()> {
         writeln!(self.to, "{said}").and_then(|()| self.to.flush()).context("tell who gives the turns")
     }
 
     /// Waits for the run's turn; `false` where no more trials are to be made.
     ///
     /// # Errors
-    /// [`Stopped`] when the starter went away or the user stopped the run, and when what it said is no word of its.
+    /// [`StoppedByUser`] when the starter went away or the user stopped the run, and when what it said is no word of its.
     pub fn turn(&mut self) -> Result<bool> {
-        if self.say(&Said::Ready).is_err() {
-            return Err(Stopped.into());
+        if self.say(&TurnMessage::Ready).is_err() {
+            return Err(StoppedByUser.into());
         }
         let mut line = String::new();
         self.from.read_line(&mut line).context("wait for the turn")?;
         match line.trim_end() {
-            "" => Err(Stopped.into()),
-            _ if self.cancel.is_cancelled() => Err(Stopped.into()),
+            "" => Err(StoppedByUser.into()),
+            _ if self.cancel.is_cancelled() => Err(StoppedByUser.into()),
             GO => Ok(true),
             END => Ok(false),
             other => bail!("who gives the turns said `{other}`"),
@@ -102,12 +102,12 @@ impl<R: BufRead, W: Write> Starter<R, W> {
 
 /// Executes trials when it is their run's turn.
 #[expect(missing_debug_implementations, reason = "what executes has nothing to show")]
-pub struct InTurn<'a, R, W> {
+pub struct TurnTaking<'a, R, W> {
     pub execute: &'a mut dyn Execute,
     pub starter: Starter<R, W>,
 }
 
-impl<R: BufRead, W: Write> Execute for InTurn<'_, R, W> {
+impl<R: BufRead, W: Write> Execute for TurnTaking<'_, R, W> {
     fn begin_trial(&mut self) -> Result<bool> {
         self.starter.turn()
     }
@@ -133,10 +133,10 @@ mod tests {
 
     #[test]
     fn what_is_said_reads_back() {
-        for said in [Said::Run("12".to_owned()), Said::Ready, Said::Over] {
-            assert_eq!(said.to_string().parse::<Said>().unwrap(), said);
+        for said in [TurnMessage::Run("12".to_owned()), TurnMessage::Ready, TurnMessage::Over] {
+            assert_eq!(said.to_string().parse::<TurnMessage>().unwrap(), said);
         }
-        assert!("steady".parse::<Said>().is_err());
+        assert!("steady".parse::<TurnMessage>().is_err());
     }
 
     /// What a run with so many words from its starter does at each trial.
@@ -163,7 +163,7 @@ mod tests {
         }
         let mut to = Vec::new();
         let starter = Starter { from: words.as_bytes(), to: &mut to, cancel };
-        let mut in_turn = InTurn { execute: &mut Nothing, starter };
+        let mut in_turn = TurnTaking { execute: &mut Nothing, starter };
         let answers = (0..3).map(|_| match in_turn.begin_trial() {
             Ok(answer) => answer.to_string(),
             Err(error) => error.to_string(),

@@ -9,7 +9,7 @@ use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::node_of;
 use rig_facts::programme::{Command, ScenarioLoad};
 use rig_facts::record::{CommandRecord, Series, track};
-use rig_load::driver::{Pair, Running};
+use rig_load::driver::{RunningLoad, WorkerPair};
 use rig_load::record::{Direction, End, Sample, WorkerRecord};
 use rig_stats::series::Track;
 use rig_sys::clock::monotonic_ns;
@@ -22,7 +22,7 @@ use super::programme::UnderLoad;
 use super::rig::stopped_or;
 
 /// What each worker saw in its last interval, by its label.
-pub(super) type Latest = Rc<RefCell<BTreeMap<String, Sample>>>;
+pub(super) type LatestSamples = Rc<RefCell<BTreeMap<String, Sample>>>;
 
 /// One worker of a load that runs.
 pub(super) struct Worker {
@@ -36,7 +36,7 @@ pub(super) struct Worker {
 
 impl Worker {
     /// The workers of pairs, in the order in which the driver has them.
-    pub(super) fn all(pairs: &[Pair<'_>]) -> Vec<Self> {
+    pub(super) fn all(pairs: &[WorkerPair<'_>]) -> Vec<Self> {
         let workers = pairs.iter().flat_map(|pair| [&pair.listen, &pair.connect]);
         let worker = |worker: &rig_load::driver::Worker<'_>| Self {
             name: worker.plan.name.clone(),
@@ -79,12 +79,12 @@ impl Samplers {
     }
 }
 
-pub(super) struct OnTestbed<'r, 'd> {
-    pub running: &'r mut Running<'d>,
+pub(super) struct TestbedUnderLoad<'r, 'd> {
+    pub running: &'r mut RunningLoad<'d>,
     pub testbed: &'r Testbed<'r>,
     pub agents: &'r Agents,
     pub workers: Vec<Worker>,
-    pub latest: Latest,
+    pub latest: LatestSamples,
     /// Whether there are series over time.
     pub sampled: bool,
     /// Called when the window has begun.
@@ -94,7 +94,7 @@ pub(super) struct OnTestbed<'r, 'd> {
     pub samplers: Option<Samplers>,
 }
 
-impl OnTestbed<'_, '_> {
+impl TestbedUnderLoad<'_, '_> {
     /// Stops a load before it has begun.
     pub(super) fn stop_at_once(&mut self, load: ScenarioLoad) {
         self.set_rate(load, 0.0, 0);
@@ -126,7 +126,7 @@ fn bits(worker: &Worker, sample: &Sample) -> u64 {
     8 * if worker.direction == Direction::Both { sample.bytes_in } else { sample.bytes }
 }
 
-impl UnderLoad for OnTestbed<'_, '_> {
+impl UnderLoad for TestbedUnderLoad<'_, '_> {
     fn now_ns(&self) -> u64 {
         monotonic_ns()
     }

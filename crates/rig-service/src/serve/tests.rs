@@ -21,7 +21,7 @@ struct Counter {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Asked {
+enum TestRequest {
     /// Numbers up to this one, one after the other.
     Numbers(u32),
     Settings,
@@ -29,34 +29,36 @@ enum Asked {
 }
 
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-enum Says {
+enum TestReply {
     Number(u32),
     Settings(String),
     Ended,
 }
 
 impl Service for Counter {
-    type Request = Asked;
-    type Reply = Says;
+    type Request = TestRequest;
+    type Reply = TestReply;
 
     fn introduction(&self) -> String {
         "ready: it counts\n".to_owned()
     }
 
-    fn answer(&mut self, request: Asked, replies: Replies<Says>) -> ControlFlow<Replies<Says>> {
+    fn answer(&mut self, request: TestRequest, replies: Replies<TestReply>) -> ControlFlow<Replies<TestReply>> {
         match request {
-            Asked::Numbers(0) => replies.refuse(Refusal::new("nothing to count", Some("ask for some".to_owned()))),
-            Asked::Numbers(most) => {
+            TestRequest::Numbers(0) => {
+                replies.refuse(Refusal::new("nothing to count", Some("ask for some".to_owned())));
+            }
+            TestRequest::Numbers(most) => {
                 // More of them than may wait.
                 thread::spawn(move || {
                     for number in 1..most {
-                        replies.part(Says::Number(number)).unwrap();
+                        replies.part(TestReply::Number(number)).unwrap();
                     }
-                    replies.answer(Says::Number(most));
+                    replies.answer(TestReply::Number(most));
                 });
             }
-            Asked::Settings => replies.answer(Says::Settings(self.settings.clone())),
-            Asked::Stop => return ControlFlow::Break(replies),
+            TestRequest::Settings => replies.answer(TestReply::Settings(self.settings.clone())),
+            TestRequest::Stop => return ControlFlow::Break(replies),
         }
         ControlFlow::Continue(())
     }
@@ -88,9 +90,9 @@ impl Service for Counter {
         Ok(Counters { counts: [("ticks".to_owned(), self.ticks)].into(), drops: Vec::new() })
     }
 
-    fn stop(self, end: End<Says>) -> Result<Exit, Failure> {
+    fn stop(self, end: End<TestReply>) -> Result<Exit, Failure> {
         if let End::Request(replies) = end {
-            replies.answer(Says::Ended);
+            replies.answer(TestReply::Ended);
         }
         Ok(Exit::Done)
     }
@@ -119,8 +121,8 @@ fn served(run: &Path) -> (Client, JoinHandle<()>) {
 
 fn numbers(client: &Client, most: u32) -> Result<Vec<u32>, AskError> {
     let mut all = Vec::new();
-    let _all = client.stream(&Asked::Numbers(most), |answer| {
-        let Says::Number(number) = answer else { panic!("another kind of answer") };
+    let _all = client.stream(&TestRequest::Numbers(most), |answer| {
+        let TestReply::Number(number) = answer else { panic!("another kind of answer") };
         all.push(number);
         ControlFlow::<()>::Continue(())
     })?;
@@ -132,7 +134,7 @@ fn a_service_answers_its_clients_until_one_ends_it() {
     let home = tempfile::tempdir().unwrap();
     let (client, running) = served(home.path());
     assert_eq!(numbers(&client, 20).unwrap(), (1..=20).collect::<Vec<_>>());
-    assert_eq!(client.ask::<Says>(&Asked::Settings).unwrap(), Says::Settings("some".to_owned()));
+    assert_eq!(client.ask::<TestReply>(&TestRequest::Settings).unwrap(), TestReply::Settings("some".to_owned()));
     let refused = numbers(&client, 0).unwrap_err();
     assert_eq!(refused.to_string(), "nothing to count: ask for some");
     assert_eq!(Failure::from(refused).exit, Exit::BadInput);
@@ -143,10 +145,10 @@ fn a_service_answers_its_clients_until_one_ends_it() {
     let later = more.into_iter().find(|now| now.counters.counts["ticks"] > first.counters.counts["ticks"]).unwrap();
     assert!(first.from_ns <= first.to_ns && first.to_ns <= later.from_ns, "{first:?}, {later:?}");
     assert!(client.files().is_running());
-    assert_eq!(client.ask::<Says>(&Asked::Stop).unwrap(), Says::Ended);
+    assert_eq!(client.ask::<TestReply>(&TestRequest::Stop).unwrap(), TestReply::Ended);
     running.join().unwrap();
     assert!(!client.files().is_running());
-    let absent = client.ask::<Says>(&Asked::Settings).unwrap_err();
+    let absent = client.ask::<TestReply>(&TestRequest::Settings).unwrap_err();
     assert_eq!(absent.to_string(), "no counter runs: start it");
     assert_eq!(Failure::from(absent).exit, Exit::Lacking);
 }
@@ -174,7 +176,7 @@ fn strangers_are_told_whom_they_speak_to_and_end_nothing() {
         (r#"{"protocol":"netrig-counter","version":2}"#, "one side speaks version 2 and the other 1"),
         (r#"{"refused":{"what":"this control plane does not understand the request"}}"#, "no greeting of netrig's"),
     ];
-    assert_eq!(client.ask::<Says>(&Asked::Stop).unwrap(), Says::Ended);
+    assert_eq!(client.ask::<TestReply>(&TestRequest::Stop).unwrap(), TestReply::Ended);
     running.join().unwrap();
     for (line, words) in others {
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -184,7 +186,7 @@ fn strangers_are_told_whom_they_speak_to_and_end_nothing() {
             BufReader::new(&stream).read_line(&mut greeting).unwrap();
             writeln!(stream, "{line}").unwrap();
         });
-        let error = client.ask::<Says>(&Asked::Settings).unwrap_err();
+        let error = client.ask::<TestReply>(&TestRequest::Settings).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("restart it with this version") && said.contains(words), "{said}");
         assert_eq!(Failure::from(error).exit, Exit::Failed);
@@ -210,15 +212,15 @@ fn over_streams_the_first_line_brings_the_settings() {
         matches!(work(&mut service, &events), End::Signal)
     });
     let mut client = rig_lines::Client::greet(&here, &here, &COUNTER.protocol(), "test").unwrap();
-    let mut ask = |question: Question<Asked>| client.ask::<Answer<Says>, Refusal>(&question).unwrap();
-    assert_eq!(ask(Question::Ask(Asked::Settings)).unwrap_err().what, "it has not been started yet");
+    let mut ask = |question: Question<TestRequest>| client.ask::<Answer<TestReply>, Refusal>(&question).unwrap();
+    assert_eq!(ask(Question::Ask(TestRequest::Settings)).unwrap_err().what, "it has not been started yet");
     let started = ask(Question::Start { settings: "first".to_owned() }).unwrap();
     assert_eq!(started, Answer::Started { introduction: "ready: it counts\n".to_owned() });
     assert!(ask(Question::Start { settings: "again".to_owned() }).is_err());
     let reloaded = ask(Question::Reload { settings: Some("second".to_owned()) }).unwrap();
     assert_eq!(reloaded, Answer::Done(vec!["other settings".to_owned()]));
-    let settings = ask(Question::Ask(Asked::Settings)).unwrap();
-    assert_eq!(settings, Answer::Answer(Says::Settings("second".to_owned())));
+    let settings = ask(Question::Ask(TestRequest::Settings)).unwrap();
+    assert_eq!(settings, Answer::Answer(TestReply::Settings("second".to_owned())));
     assert!(matches!(ask(Question::Counters).unwrap(), Answer::Counters(_)));
     // The end of its input is its end.
     here.shutdown(std::net::Shutdown::Write).unwrap();

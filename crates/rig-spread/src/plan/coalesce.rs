@@ -1,7 +1,7 @@
 //! Fewer CPUs where fewer will do, and more even ones.
 
-use super::look::{Look, SECOND};
-use crate::event::{Event, Why};
+use super::context::{PlanContext, SECOND};
+use crate::event::{Event, MoveReason};
 use crate::nanos;
 use crate::state::Limit;
 
@@ -14,7 +14,7 @@ const HIGHER: f64 = 1.1;
 /// A CPU with less to do than this is as good as empty for an entry that needs a whole one.
 const EMPTY: f64 = 0.1;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     pub fn coalesce(&mut self) {
         let forgive = nanos::of(self.config.tuning.forgive.0);
         let hold = self.config.tuning.hold.0;
@@ -32,8 +32,8 @@ impl Look<'_> {
         }
         self.state.times.tried = Some(self.now);
         let distributing = self.distributes() && self.spreading();
-        let used = |at: usize| self.places[at].alive > 0 || (at == 0 && distributing);
-        let in_use = (0..self.places.len()).filter(|at| used(*at)).count();
+        let used = |at: usize| self.candidates[at].alive > 0 || (at == 0 && distributing);
+        let in_use = (0..self.candidates.len()).filter(|at| used(*at)).count();
         let Some(wanted) = self.fewer(in_use) else { return self.gather() };
         let paid = (0..wanted.len())
             .filter(|entry| self.at[*entry] != Some(wanted[*entry]) && self.state.entries[*entry].alive());
@@ -42,25 +42,27 @@ impl Look<'_> {
             return;
         }
         for (entry, to) in wanted.into_iter().enumerate() {
-            self.move_entry(entry, to, Why::Coalesce);
+            self.move_entry(entry, to, MoveReason::Coalesce);
         }
-        self.widen(&(0..self.places.len()).collect::<Vec<_>>(), Why::Coalesce);
+        self.widen(&(0..self.candidates.len()).collect::<Vec<_>>(), MoveReason::Coalesce);
         self.state.times.coalesced = Some(self.now);
     }
 
     /// Entries without traffic go to a CPU in use, the base where it is: a flow that begins in one is to wake no other CPU.
     fn gather(&mut self) {
-        let in_use = |at: &usize| self.places[*at].alive > 0 && self.places[*at].may && !self.places[*at].avoided;
+        let in_use =
+            |at: &usize| self.candidates[*at].alive > 0 && self.candidates[*at].may && !self.candidates[*at].avoided;
         let loads = self.loads(true);
-        let least = (1..self.places.len()).filter(in_use).min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b)));
+        let least =
+            (1..self.candidates.len()).filter(in_use).min_by(|a, b| loads[*a].total_cmp(&loads[*b]).then(a.cmp(b)));
         let Some(to) = Some(0).filter(in_use).or(least) else { return };
         for entry in 0..self.at.len() {
-            let is_left = self.at[entry].is_some_and(|at| self.places[at].alive == 0);
+            let is_left = self.at[entry].is_some_and(|at| self.candidates[at].alive == 0);
             if is_left && !self.state.entries[entry].alive() && !self.barred(entry) {
-                self.move_entry(entry, to, Why::Coalesce);
+                self.move_entry(entry, to, MoveReason::Coalesce);
             }
         }
-        self.widen(&(0..self.places.len()).collect::<Vec<_>>(), Why::Coalesce);
+        self.widen(&(0..self.candidates.len()).collect::<Vec<_>>(), MoveReason::Coalesce);
     }
 
     /// Whether so many moves that are not urgent are allowed now.
@@ -109,23 +111,23 @@ impl Look<'_> {
         let effective = &self.config.effective;
         let lo = self.config.tuning.lo;
         let distributes = self.distributes();
-        let mut loads: Vec<f64> = self.places.iter().map(|place| place.other_slow).collect();
-        let mut chosen: Vec<usize> = (0..self.places.len())
-            .filter(|at| self.places[*at].may && !self.places[*at].avoided && self.places[*at].entries > 0)
+        let mut loads: Vec<f64> = self.candidates.iter().map(|candidate| candidate.other_slow).collect();
+        let mut chosen: Vec<usize> = (0..self.candidates.len())
+            .filter(|at| self.candidates[*at].may && !self.candidates[*at].avoided && self.candidates[*at].entries > 0)
             .collect();
-        let near = |at: usize| self.places[at].node == self.places[0].node;
-        let mut full = vec![0.0; self.places.len()];
+        let near = |at: usize| self.candidates[at].node == self.candidates[0].node;
+        let mut full = vec![0.0; self.candidates.len()];
         for (entry, at) in self.at.iter().enumerate() {
             if let Some(at) = at {
                 full[*at] += self.state.entries[entry].slow.get();
             }
         }
         chosen.sort_by(|a, b| {
-            let quiet = |at: usize| self.places[at].other_slow < lo / 2.0;
+            let quiet = |at: usize| self.candidates[at].other_slow < lo / 2.0;
             (quiet(*b).cmp(&quiet(*a))).then(near(*b).cmp(&near(*a))).then(full[*b].total_cmp(&full[*a])).then(a.cmp(b))
         });
         if distributes {
-            let base_may = self.places[0].may;
+            let base_may = self.candidates[0].may;
             chosen.retain(|at| *at != 0);
             if count == 1 {
                 // Elsewhere than on the base alone means that two CPUs are at work.
@@ -146,13 +148,13 @@ impl Look<'_> {
         if chosen.is_empty() || chosen.len() > effective.max_queue_pairs as usize {
             return None;
         }
-        let mut allowed = vec![false; self.places.len()];
+        let mut allowed = vec![false; self.candidates.len()];
         chosen.iter().for_each(|at| allowed[*at] = true);
         let mut order: Vec<usize> = (0..self.at.len()).collect();
         let load_of = |entry: usize| self.state.entries[entry].slow.get() * scale;
         order.sort_by(|a, b| load_of(*b).total_cmp(&load_of(*a)).then(a.cmp(b)));
         let mut wanted = vec![0; self.at.len()];
-        let mut taken = vec![false; self.places.len()];
+        let mut taken = vec![false; self.candidates.len()];
         for entry in order {
             let from = self.at[entry]?;
             let on = |to: usize| self.as_load(load_of(entry), from, to);
@@ -179,8 +181,9 @@ impl Look<'_> {
     pub fn rebalance(&mut self) {
         let tuning = self.config.tuning;
         let loads = self.loads(true);
-        let used: Vec<usize> =
-            (0..self.places.len()).filter(|at| self.places[*at].alive > 0 && self.places[*at].may).collect();
+        let used: Vec<usize> = (0..self.candidates.len())
+            .filter(|at| self.candidates[*at].alive > 0 && self.candidates[*at].may)
+            .collect();
         let by_load = |a: &&usize, b: &&usize| loads[**a].total_cmp(&loads[**b]).then(a.cmp(b));
         let (Some(most), Some(least)) = (used.iter().max_by(by_load), used.iter().min_by(by_load)) else { return };
         let mean = used.iter().map(|at| loads[*at]).sum::<f64>() / used.len() as f64;
@@ -200,14 +203,14 @@ impl Look<'_> {
             .filter(|entry| self.at[*entry] == Some(most) && !self.barred(*entry))
             .filter(|entry| self.state.entries[*entry].alive())
             .collect();
-        let load_of = |look: &Self, entry: usize| look.state.entries[entry].slow.get();
+        let load_of = |context: &Self, entry: usize| context.state.entries[entry].slow.get();
         here.sort_by(|a, b| load_of(self, *b).total_cmp(&load_of(self, *a)).then(a.cmp(b)));
         let mut left = 2;
         for entry in here {
             let load = load_of(self, entry);
             let there = self.as_load(load, most, least);
-            if left > 0 && load + there <= gap && self.places[most].alive > 1 && self.within_budget(1) {
-                self.move_entry(entry, least, Why::Rebalance);
+            if left > 0 && load + there <= gap && self.candidates[most].alive > 1 && self.within_budget(1) {
+                self.move_entry(entry, least, MoveReason::Rebalance);
                 gap -= load + there;
                 left -= 1;
             }

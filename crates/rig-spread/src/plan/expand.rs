@@ -1,7 +1,7 @@
 //! Entries leave CPUs that have too much to do.
 
-use super::look::{Look, SECOND};
-use crate::event::{Event, Why};
+use super::context::{PlanContext, SECOND};
+use crate::event::{Event, MoveReason};
 use crate::nanos;
 use crate::state::Limit;
 
@@ -12,10 +12,10 @@ const NOT_BACK: u64 = 60 * SECOND;
 /// A CPU with less to do than this is as good as empty for an entry that needs a whole one.
 const EMPTY: f64 = 0.1;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     /// Whether a CPU is hot and moves can help, or have to wait.
     pub fn expand(&mut self) -> bool {
-        let mut hot: Vec<usize> = (0..self.places.len()).filter(|at| self.places[*at].hot).collect();
+        let mut hot: Vec<usize> = (0..self.candidates.len()).filter(|at| self.candidates[*at].hot).collect();
         if hot.is_empty() {
             self.state.times.stuck = None;
             return self.state.cpus.iter().any(|cpu| cpu.hot > 0);
@@ -27,9 +27,9 @@ impl Look<'_> {
         let mut limit = None;
         for from in hot {
             match self.relieve(from, &mut loads) {
-                Relief::Enough => {}
-                Relief::Wait => waiting = true,
-                Relief::Stuck(because) => limit = limit.or(Some((from, because))),
+                ReliefResult::Enough => {}
+                ReliefResult::Wait => waiting = true,
+                ReliefResult::Stuck(because) => limit = limit.or(Some((from, because))),
             }
         }
         if self.moves.len() > before {
@@ -54,7 +54,7 @@ impl Look<'_> {
 
     /// Loads with what full CPUs could not take: the demand is higher than what was done.
     fn demands(&self) -> Vec<f64> {
-        let mut loads: Vec<f64> = self.places.iter().map(|place| place.other).collect();
+        let mut loads: Vec<f64> = self.candidates.iter().map(|candidate| candidate.other).collect();
         for entry in 0..self.at.len() {
             if let Some(at) = self.at[entry] {
                 loads[at] += self.demand(entry, at);
@@ -68,7 +68,7 @@ impl Look<'_> {
 
     fn hidden(&self, at: usize) -> f64 {
         // All packets come by way of the base: when it is full, it drops some of them, and no CPU shows the whole demand.
-        let full = self.places[at].full || (self.places[0].full && self.distributes());
+        let full = self.candidates[at].full || (self.candidates[0].full && self.distributes());
         if full { self.config.tuning.hidden } else { 1.0 }
     }
 
@@ -76,14 +76,18 @@ impl Look<'_> {
         self.state.entries[entry].load.get() * self.hidden(at)
     }
 
-    fn relieve(&mut self, from: usize, loads: &mut [f64]) -> Relief {
+    fn relieve(&mut self, from: usize, loads: &mut [f64]) -> ReliefResult {
         let tuning = self.config.tuning;
         let dwell = nanos::of(tuning.dwell.0);
         let mut here: Vec<usize> = (0..self.at.len())
             .filter(|entry| self.at[*entry] == Some(from) && self.state.entries[*entry].alive())
             .collect();
         here.sort_by(|a, b| self.demand(*b, from).total_cmp(&self.demand(*a, from)).then(a.cmp(b)));
-        let why = if from == 0 && self.distributes() && self.spreading() { Why::EvictBase } else { Why::Expand };
+        let why = if from == 0 && self.distributes() && self.spreading() {
+            MoveReason::EvictBase
+        } else {
+            MoveReason::Expand
+        };
         let mut waiting = false;
         let mut moved = false;
         for entry in here.iter().copied() {
@@ -92,8 +96,8 @@ impl Look<'_> {
             }
             // Alone, it has all that there is but for what else happens here.
             let tax = if from == 0 && self.spreading() { self.tax() } else { 0.0 };
-            let rest = self.places[from].other + tax;
-            if self.places[from].alive == 1 && rest < EMPTY {
+            let rest = self.candidates[from].other + tax;
+            if self.candidates[from].alive == 1 && rest < EMPTY {
                 break;
             }
             if self.barred(entry) {
@@ -113,17 +117,17 @@ impl Look<'_> {
             }
         }
         if moved || loads[from] <= tuning.hi {
-            Relief::Enough
+            ReliefResult::Enough
         } else if waiting {
-            Relief::Wait
+            ReliefResult::Wait
         } else if here.is_empty() {
-            Relief::Stuck(Limit::Distribution)
+            ReliefResult::Stuck(Limit::Distribution)
         } else if let ([entry], Ok(entry_number)) = (&here[..], u32::try_from(here[0]))
             && self.demand(*entry, from) > tuning.lo
         {
-            Relief::Stuck(Limit::Elephant(entry_number))
+            ReliefResult::Stuck(Limit::Elephant(entry_number))
         } else {
-            Relief::Stuck(Limit::NoCpu)
+            ReliefResult::Stuck(Limit::NoCpu)
         }
     }
 
@@ -135,20 +139,20 @@ impl Look<'_> {
         let on = |to: usize| loads[to] + self.as_load(load, from, to);
         let more = self.pairs() < self.config.effective.max_queue_pairs
             // The entry is the only one on its CPU, which it leaves empty, so that the number of CPUs stays.
-            || self.places[from].entries == 1;
-        let usable = |to: &usize| *to != from && self.places[*to].may && !self.places[*to].avoided;
-        let places = || (0..self.places.len()).filter(usable);
-        let used = |to: &usize| self.places[*to].entries > 0;
-        let best = places()
+            || self.candidates[from].entries == 1;
+        let usable = |to: &usize| *to != from && self.candidates[*to].may && !self.candidates[*to].avoided;
+        let candidates = || (0..self.candidates.len()).filter(usable);
+        let used = |to: &usize| self.candidates[*to].entries > 0;
+        let best = candidates()
             .filter(|to| used(to) && on(*to) <= tuning.fill)
             // The nearest first: another node costs more than a gap that stays.
             .max_by(|a, b| {
-                let near = |at: usize| self.places[at].node == self.places[0].node;
+                let near = |at: usize| self.candidates[at].node == self.candidates[0].node;
                 near(*a).cmp(&near(*b)).then(loads[*a].total_cmp(&loads[*b])).then(b.cmp(a))
             });
         best.or_else(|| {
             let room = |to: &usize| on(*to) <= tuning.fill || loads[*to] < EMPTY;
-            places().filter(|to| more && !used(to)).find(room)
+            candidates().filter(|to| more && !used(to)).find(room)
         })
         .or_else(|| self.evener(entry, from, loads, more))
     }
@@ -156,17 +160,17 @@ impl Look<'_> {
     /// A CPU that is less full than the entry's own, where none has room. Only measured load counts: with a guess at the demand that
     /// full CPUs hide, the entry would move back and forth for ever.
     fn evener(&self, entry: usize, from: usize, loads: &[f64], more: bool) -> Option<usize> {
-        let seen = |at: usize| (loads[at] - self.places[at].other) / self.hidden(at) + self.places[at].other;
+        let seen = |at: usize| (loads[at] - self.candidates[at].other) / self.hidden(at) + self.candidates[at].other;
         let load = self.state.entries[entry].load.get();
         let on = |to: usize| seen(to) + self.as_load(load, from, to);
         let last = self.state.entries[entry].last;
         let recent = last.filter(|last| self.since(Some(nanos::of(last.at))) < NOT_BACK);
         let open = |to: &usize| {
-            let place = &self.places[*to];
-            let came_from = recent.is_some_and(|last| last.from == place.number);
-            *to != from && place.may && !place.avoided && !came_from && (place.entries > 0 || more)
+            let candidate = &self.candidates[*to];
+            let came_from = recent.is_some_and(|last| last.from == candidate.number);
+            *to != from && candidate.may && !candidate.avoided && !came_from && (candidate.entries > 0 || more)
         };
-        let least = (0..self.places.len()).filter(open).min_by(|a, b| on(*a).total_cmp(&on(*b)).then(a.cmp(b)))?;
+        let least = (0..self.candidates.len()).filter(open).min_by(|a, b| on(*a).total_cmp(&on(*b)).then(a.cmp(b)))?;
         (on(least) + EVENER < seen(from)).then_some(least)
     }
 
@@ -192,7 +196,7 @@ impl Look<'_> {
     }
 
     fn tell_limit(&mut self, at: usize, limit: Limit) {
-        let cpu = self.places[at].number;
+        let cpu = self.candidates[at].number;
         let event = match limit {
             Limit::Elephant(entry) => Event::Elephant { entry, cpu, load: self.demand(entry as usize, at) },
             Limit::Distribution => Event::DistributionLimit { cpu, load: self.tax() },
@@ -202,7 +206,7 @@ impl Look<'_> {
     }
 }
 
-enum Relief {
+enum ReliefResult {
     /// Moves were made, or there is no need.
     Enough,
     /// Entries have to stay a little longer.

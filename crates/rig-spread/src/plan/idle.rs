@@ -1,14 +1,14 @@
 //! Parking, and what happens when load comes back.
 
-use super::look::Look;
-use crate::event::{Event, Polled, Situation, Why};
+use super::context::PlanContext;
+use crate::event::{Event, MoveReason, PollingReason, Situation};
 use crate::nanos;
 use crate::state::layout;
 
 /// A CPU with so much other work is no good place for a burst, if there are others.
 const QUIET: f64 = 0.5;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     /// Whether there is no load; then everything is parked, or about to be.
     pub fn idle(&mut self) -> bool {
         let tuning = &self.config.tuning;
@@ -37,15 +37,16 @@ impl Look<'_> {
         // Packets that come to all CPUs by themselves find them without threads, too.
         let stays = self.state.in_place && self.comes_everywhere();
         if self.state.in_place && !stays {
-            self.switch(false, Polled::Parked);
+            self.switch(false, PollingReason::Parked);
         }
-        let numbers: Vec<u32> = self.places.iter().filter(|place| place.other_slow < QUIET).map(|p| p.number).collect();
+        let numbers: Vec<u32> =
+            self.candidates.iter().filter(|candidate| candidate.other_slow < QUIET).map(|p| p.number).collect();
         let width = self.config.effective.max_queue_pairs.min(self.config.tuning.park_cpus) as usize;
         let cpus = if numbers.len() > width { numbers } else { self.numbers() };
         let wanted = layout(self.config, self.state.base, self.state.table.len(), &cpus);
         for (entry, cpu) in wanted.into_iter().enumerate().filter(|_| !stays) {
             if let Some(to) = self.place_of(cpu).filter(|_| !self.barred(entry)) {
-                self.move_entry(entry, to, Why::Park);
+                self.move_entry(entry, to, MoveReason::Park);
             }
         }
         let hold = self.config.tuning.hold.0;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::look::{Look, SECOND};
-use crate::average::Average;
+use super::context::{PlanContext, SECOND};
+use crate::average::DecayingMean;
 use crate::event::Situation;
 use crate::nanos;
 use crate::state::CpuState;
@@ -22,7 +22,7 @@ const FULL: f64 = 0.98;
 /// A load that differs by more than this from what it was keeps the looks frequent.
 const CHANGE: f64 = 0.1;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     pub fn learn(&mut self) {
         let over = self.seen.over;
         if !over.is_zero() {
@@ -51,16 +51,16 @@ impl Look<'_> {
     fn learn_entries(&mut self, over: Duration) {
         let seconds = over.as_secs_f64();
         // Where the actuator does not measure an entry's cost, it has its share of its CPU's, by packets.
-        let mut packets = vec![0u64; self.places.len()];
+        let mut packets = vec![0u64; self.candidates.len()];
         for (entry, at) in self.at.iter().enumerate() {
             if let (Some(at), Some(seen)) = (at, self.seen.entries.get(entry)) {
                 packets[*at] += seen.packets;
             }
         }
         let processing: Vec<f64> = self
-            .places
+            .candidates
             .iter()
-            .map(|place| self.seen_of(place.number).map_or(0.0, |seen| seen.processing.as_secs_f64()))
+            .map(|candidate| self.seen_of(candidate.number).map_or(0.0, |seen| seen.processing.as_secs_f64()))
             .collect();
         let mut spent: Vec<(u32, f64, u64)> = Vec::new();
         for (entry, state) in self.state.entries.iter_mut().enumerate() {
@@ -75,7 +75,7 @@ impl Look<'_> {
             state.load.add(cost / seconds, over, FAST);
             state.slow.add(cost / seconds, over, SLOW);
             if let Some(at) = at.filter(|_| seen.packets > 0 && cost > 0.0) {
-                let node = self.places[at].node;
+                let node = self.candidates[at].node;
                 match spent.iter_mut().find(|(of, ..)| *of == node) {
                     Some((_, cost_sum, packet_sum)) => {
                         *cost_sum += cost;
@@ -88,7 +88,7 @@ impl Look<'_> {
         for (node, cost, packets) in spent {
             let known = &mut self.state.costs.process;
             let index = known.iter().position(|(of, _)| *of == node).unwrap_or_else(|| {
-                known.push((node, Average::default()));
+                known.push((node, DecayingMean::default()));
                 known.len() - 1
             });
             known[index].1.add(cost / packets as f64 * 1e9, over, SLOW);
@@ -100,9 +100,9 @@ impl Look<'_> {
         let tuning = &self.config.tuning;
         let distributes = self.distributes();
         let in_place = self.state.in_place;
-        let mut lost = vec![0u64; self.places.len()];
-        let mut waiting = vec![false; self.places.len()];
-        let mut alive = vec![false; self.places.len()];
+        let mut lost = vec![0u64; self.candidates.len()];
+        let mut waiting = vec![false; self.candidates.len()];
+        let mut alive = vec![false; self.candidates.len()];
         for (entry, seen) in self.seen.entries.iter().enumerate() {
             let Some(at) = self.at.get(entry).copied().flatten() else { continue };
             lost[at] += seen.lost;
@@ -113,30 +113,30 @@ impl Look<'_> {
         let spreading = distributes && alive.iter().skip(1).any(|alive| *alive);
         let mut distributed = None;
         let mut known = std::mem::take(&mut self.state.cpus);
-        let mut kept = Vec::with_capacity(self.places.len());
-        for (at, place) in self.places.iter_mut().enumerate() {
-            let seen = self.seen.cpus.iter().find(|seen| seen.number == place.number).copied().unwrap_or_default();
-            let mut state = match known.iter().position(|state| state.number == place.number) {
+        let mut kept = Vec::with_capacity(self.candidates.len());
+        for (at, candidate) in self.candidates.iter_mut().enumerate() {
+            let seen = self.seen.cpus.iter().find(|seen| seen.number == candidate.number).copied().unwrap_or_default();
+            let mut state = match known.iter().position(|state| state.number == candidate.number) {
                 Some(index) => known.swap_remove(index),
-                None => CpuState { number: place.number, ..CpuState::default() },
+                None => CpuState { number: candidate.number, ..CpuState::default() },
             };
             // What a CPU that is not the base distributes, it does wherever entries are.
             let for_others = if at > 0 { seen.distributing } else { Duration::ZERO };
             let other = (seen.other + for_others).as_secs_f64() / seconds;
             state.other.add(other, over, RECENT);
             state.other_slow.add(other, over, SLOWEST);
-            place.other = state.other.get();
-            place.other_slow = state.other_slow.get();
-            place.busy = seen.busy().as_secs_f64() / seconds;
-            state.busy.add(place.busy, over, FAST);
+            candidate.other = state.other.get();
+            candidate.other_slow = state.other_slow.get();
+            candidate.busy = seen.busy().as_secs_f64() / seconds;
+            state.busy.add(candidate.busy, over, FAST);
             // Losses that are told of the CPU and of its entries are the same packets.
             let lost = lost[at].max(seen.lost);
-            place.full = place.busy >= FULL || seen.standing_queue || lost > 0 || waiting[at];
+            candidate.full = candidate.busy >= FULL || seen.standing_queue || lost > 0 || waiting[at];
             state.received.add(seen.packets as f64 / seconds, over, SLOW);
             let ours = alive[at] || (at == 0 && spreading) || (in_place && seen.packets > 0);
-            let hot = ours && (place.full || state.busy.get() > tuning.hi);
+            let hot = ours && (candidate.full || state.busy.get() > tuning.hi);
             state.hot = if hot { state.hot.saturating_add(1) } else { 0 };
-            place.hot = state.hot >= tuning.looks;
+            candidate.hot = state.hot >= tuning.looks;
             if hot {
                 self.state.times.active = self.now;
             }
@@ -183,11 +183,11 @@ impl Look<'_> {
             let cost = known.iter().find(|(of, _)| *of == node).and_then(|(_, cost)| cost.known());
             cost.filter(|cost| *cost > 0.0)
         };
-        let near = self.places.first().map_or(0, |base| base.node);
+        let near = self.candidates.first().map_or(0, |base| base.node);
         let factor = self.config.tuning.numa_factor;
-        for place in &mut self.places {
-            let guess = if place.node == near { 1.0 } else { factor };
-            place.cost = match (of(near), of(place.node)) {
+        for candidate in &mut self.candidates {
+            let guess = if candidate.node == near { 1.0 } else { factor };
+            candidate.cost = match (of(near), of(candidate.node)) {
                 // Batches make busy CPUs cheaper than idle ones: what seems more than that is no difference of nodes.
                 (Some(here), Some(there)) => (there / here).clamp(1.0 / factor.max(2.0), factor.max(2.0)),
                 _ => guess,

@@ -1,10 +1,10 @@
 //! The policy: what was seen goes in, moves come out. docs/decisions/spreading-policy.md has the reasons.
 
 mod coalesce;
+mod context;
 mod expand;
 mod idle;
 mod learn;
-mod look;
 mod polling;
 mod rehome;
 mod watch;
@@ -20,7 +20,7 @@ use crate::observation::Observation;
 use crate::settings::Mode;
 use crate::state::State;
 
-use look::Look;
+use context::PlanContext;
 
 /// Decides on one observation, made `now`. The moves are meant to be carried out at once; the state has them as done, and one
 /// that the actuator refuses is put back with [`State::failed`]. An observation over no time changes nothing but what has to
@@ -30,27 +30,27 @@ use look::Look;
 ///
 /// When the number of entries is not that of the state, the placement is made anew, with a move for each entry that is new.
 pub fn plan(state: State, seen: &Observation, config: &Config, now: Duration) -> (State, Vec<Move>, Vec<Event>) {
-    let mut look = Look::begin(state, seen, config, now);
-    look.take_settings();
-    look.learn();
-    look.measure();
+    let mut context = PlanContext::begin(state, seen, config, now);
+    context.take_settings();
+    context.learn();
+    context.measure();
     if config.effective.mode != Mode::Dynamic {
-        look.polling();
-        look.fix();
+        context.polling();
+        context.fix();
     } else {
-        look.conform();
-        look.judge();
-        if !look.idle() {
-            if !look.polling() {
-                look.rehome();
-                let hot = look.expand();
+        context.conform();
+        context.judge();
+        if !context.idle() {
+            if !context.polling() {
+                context.rehome();
+                let hot = context.expand();
                 if !hot {
-                    look.coalesce();
-                    look.rebalance();
+                    context.coalesce();
+                    context.rebalance();
                 }
             }
-            look.situation();
+            context.situation();
         }
     }
-    look.finish()
+    context.finish()
 }

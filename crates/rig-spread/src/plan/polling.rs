@@ -4,10 +4,10 @@
 //! on the CPU that received it. So there are no threads while one CPU is enough, and none where all CPUs are full and more is
 //! carried without them, which a trial finds out.
 
-use super::look::{Look, SECOND};
-use crate::event::{Event, Polled, Why};
+use super::context::{PlanContext, SECOND};
+use crate::event::{Event, MoveReason, PollingReason};
 use crate::nanos;
-use crate::state::{PollTrial, PollVerdict, Pressed};
+use crate::state::{PollTrial, PollVerdict, SaturationCheck};
 
 /// All CPUs are full when none has less to do than this.
 const FULL: f64 = 0.95;
@@ -42,12 +42,12 @@ const REFUSED: u64 = 10 * SECOND;
 /// A CPU that gets less than this part of an even share is not one that packets come to.
 const SHARE: f64 = 0.5;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     /// Whether nothing else is to be decided, because CPUs poll in place, or a trial is made.
     pub fn polling(&mut self) -> bool {
         if !self.config.effective.in_place {
             if self.state.in_place {
-                self.switch(false, Polled::Settings);
+                self.switch(false, PollingReason::Settings);
             }
             self.state.polling = Default::default();
             return false;
@@ -81,7 +81,7 @@ impl Look<'_> {
     }
 
     /// Has threads poll, or CPUs in place.
-    pub fn switch(&mut self, in_place: bool, why: Polled) {
+    pub fn switch(&mut self, in_place: bool, why: PollingReason) {
         self.state.in_place = in_place;
         self.state.polling.since = self.now;
         self.state.polling.uneven = None;
@@ -99,19 +99,20 @@ impl Look<'_> {
     }
 
     fn busy(&self, at: usize) -> f64 {
-        let number = self.places[at].number;
+        let number = self.candidates[at].number;
         self.state.cpus.iter().find(|cpu| cpu.number == number).map_or(0.0, |cpu| cpu.busy.get())
     }
 
     /// Whether no CPU has room; counts what is carried so.
     fn pressed(&mut self) -> bool {
-        let full = (0..self.places.len()).all(|at| self.busy(at) >= FULL);
+        let full = (0..self.candidates.len()).all(|at| self.busy(at) >= FULL);
         if !full {
             self.state.polling.pressed = None;
             return false;
         }
         let now = self.now;
-        let pressed = self.state.polling.pressed.get_or_insert(Pressed { since: now, ..Pressed::default() });
+        let pressed =
+            self.state.polling.pressed.get_or_insert(SaturationCheck { since: now, ..SaturationCheck::default() });
         if now.saturating_sub(pressed.since) >= STEADY {
             pressed.time += self.seen.over.as_secs_f64();
             pressed.packets += self.seen.entries.iter().map(|entry| entry.packets).sum::<u64>();
@@ -128,7 +129,7 @@ impl Look<'_> {
         }
         let in_place = !self.state.in_place;
         let before = pressed.packets as f64 / pressed.time;
-        self.switch(in_place, Polled::Trial);
+        self.switch(in_place, PollingReason::Trial);
         if in_place {
             self.put_on_base();
         } else {
@@ -175,7 +176,7 @@ impl Look<'_> {
             return false;
         }
         let with = proof.packets as f64 / proof.time;
-        let full = self.places.iter().any(|place| place.full);
+        let full = self.candidates.iter().any(|candidate| candidate.full);
         if with >= proof.before || !full || !self.may_switch() {
             return false;
         }
@@ -190,14 +191,14 @@ impl Look<'_> {
         polling.holds = (polling.holds * 2).clamp(HOLDS, HOLDS_LONGEST);
         let until = self.now.saturating_add(polling.holds);
         polling.verdict = Some(PollVerdict { in_place, until, rate: with.max(without) });
-        self.switch(in_place, Polled::Measured { with, without });
+        self.switch(in_place, PollingReason::Measured { with, without });
     }
 
     /// In place: until a CPU is full while others have room.
     fn stay_in_place(&mut self) -> bool {
         let load: f64 = self.state.entries.iter().map(|entry| entry.load.get()).sum();
-        let room = (0..self.places.len()).any(|at| self.busy(at) < self.config.tuning.fill);
-        let uneven = room && load >= MUCH && self.places.iter().any(|place| place.hot);
+        let room = (0..self.candidates.len()).any(|at| self.busy(at) < self.config.tuning.fill);
+        let uneven = room && load >= MUCH && self.candidates.iter().any(|candidate| candidate.hot);
         if !uneven || self.state.polling.verdict.is_some() {
             self.state.polling.uneven = None;
             self.put_on_base();
@@ -212,23 +213,23 @@ impl Look<'_> {
         let apart = self.state.polling.apart * 2;
         self.state.polling.apart = if soon { apart.clamp(APART, APART_LONGEST) } else { APART };
         let before = self.state.totals.processed.get();
-        self.switch(false, Polled::Hot);
+        self.switch(false, PollingReason::Hot);
         self.state.polling.proof = Some(PollTrial { begun: self.now, before, ..PollTrial::default() });
         // What is full may be another CPU than the base: what has to leave that one is seen with threads.
-        !self.places[0].hot
+        !self.candidates[0].hot
     }
 
     /// With threads: until one CPU does all, and has room.
     fn leave_to_place(&mut self) -> bool {
         let times = &self.state.times;
-        let one = self.places.iter().filter(|place| place.alive > 0).count() == 1;
+        let one = self.candidates.iter().filter(|candidate| candidate.alive > 0).count() == 1;
         let calm = self.now >= times.coalesce_after && self.state.cpus.iter().all(|cpu| cpu.hot == 0);
         let late = self.now.saturating_sub(self.state.polling.since) >= self.state.polling.apart.max(APART);
         let asked = self.state.polling.verdict.is_some_and(|verdict| !verdict.in_place);
         if !(one && calm && late) || asked || !self.may_switch() {
             return false;
         }
-        self.switch(true, Polled::Coalesced);
+        self.switch(true, PollingReason::Coalesced);
         self.put_on_base();
         true
     }
@@ -236,7 +237,7 @@ impl Look<'_> {
     /// Where entries are when threads poll again.
     fn put_on_base(&mut self) {
         for entry in 0..self.at.len() {
-            self.move_entry(entry, 0, Why::Coalesce);
+            self.move_entry(entry, 0, MoveReason::Coalesce);
         }
     }
 
@@ -245,7 +246,7 @@ impl Look<'_> {
         let wanted = crate::state::layout(self.config, self.state.base, self.state.table.len(), &numbers);
         for (entry, cpu) in wanted.into_iter().enumerate() {
             if let Some(to) = self.place_of(cpu).filter(|_| !self.barred(entry)) {
-                self.move_entry(entry, to, Why::Expand);
+                self.move_entry(entry, to, MoveReason::Expand);
             }
         }
     }

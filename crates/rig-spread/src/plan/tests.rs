@@ -9,9 +9,9 @@ use std::time::Duration;
 use rig_stats::units::Span;
 
 use crate::effective::Config;
-use crate::event::{Event, Move, Polled, Situation, Why, Worse};
+use crate::event::{Event, Move, MoveReason, PollingReason, Regression, Situation};
 use crate::machine::{Abilities, Cpu, Machine, Order};
-use crate::observation::{CpuSeen, EntrySeen, Observation};
+use crate::observation::{CpuObservation, EntryObservation, Observation};
 use crate::plan::plan;
 use crate::settings::{Mode, Settings, Tuning};
 use crate::state::State;
@@ -29,7 +29,7 @@ const ABLE: Abilities = Abilities {
 };
 
 /// Packets cost 1 us each, distributing them 0.25 us. CPUs are never slower than asked, and take what they can.
-struct Bed {
+struct TestMachine {
     settings: Settings,
     tuning: Tuning,
     machine: Machine,
@@ -48,7 +48,7 @@ struct Bed {
     events: Vec<(Duration, Event)>,
 }
 
-impl Bed {
+impl TestMachine {
     fn new(cpus: u32) -> Self {
         Self::on(Machine::uniform(cpus), Settings::default(), ABLE)
     }
@@ -111,12 +111,12 @@ impl Bed {
         let entries = self.state.table.iter().zip(&self.loads).map(|(cpu, load)| {
             let done = load * share(*cpu);
             let packets = packets(done * speed(*cpu));
-            EntrySeen { packets, bytes: packets * 1000, cost: Some(over.mul_f64(done)), waiting: None, lost: 0 }
+            EntryObservation { packets, bytes: packets * 1000, cost: Some(over.mul_f64(done)), waiting: None, lost: 0 }
         });
         let cpus = self.machine.cpus.iter().filter(|cpu| cpu.online).map(|cpu| {
             let number = cpu.number;
             let done = wanted.get(&number).copied().unwrap_or(0.0) * share(number);
-            CpuSeen {
+            CpuObservation {
                 number,
                 packets: 0,
                 distributing: over.mul_f64(if number == base { tax } else { 0.0 }),
@@ -131,7 +131,7 @@ impl Bed {
     }
 
     /// A look; the moves that were made at it.
-    fn look(&mut self) -> Vec<Move> {
+    fn plan_once(&mut self) -> Vec<Move> {
         let over = self.state.next_look(&self.config);
         self.now += over;
         let seen = self.seen(over);
@@ -145,7 +145,7 @@ impl Bed {
     fn run(&mut self, seconds: f64) -> &mut Self {
         let end = self.now + Duration::from_secs_f64(seconds);
         while self.now < end {
-            self.look();
+            self.plan_once();
         }
         self
     }
@@ -155,8 +155,8 @@ impl Bed {
         self.events.clear();
     }
 
-    fn whys(&self) -> Vec<Why> {
-        let mut whys: Vec<Why> = self.moves.iter().map(|(_, done)| done.why).collect();
+    fn whys(&self) -> Vec<MoveReason> {
+        let mut whys: Vec<MoveReason> = self.moves.iter().map(|(_, done)| done.why).collect();
         whys.sort_unstable();
         whys.dedup();
         whys
@@ -173,7 +173,7 @@ impl Bed {
 
 #[test]
 fn idle_entries_lie_evenly_on_as_many_cpus_as_are_parked_on() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.run(5.0);
     assert_eq!(bed.state.situation, Situation::Parked);
     assert_eq!(bed.cpus(), (1..=8).collect::<Vec<_>>());
@@ -183,14 +183,14 @@ fn idle_entries_lie_evenly_on_as_many_cpus_as_are_parked_on() {
 
 #[test]
 fn low_load_ends_on_the_base_and_stays_there() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.all(0.7);
     bed.run(1.9);
     assert_eq!(bed.cpus().len(), 8, "the parked placement stays for a burst");
     bed.run(1.0);
     assert_eq!(bed.cpus(), [1]);
     assert_eq!(bed.state.situation, Situation::Coalesced);
-    assert_eq!(bed.whys(), [Why::Coalesce]);
+    assert_eq!(bed.whys(), [MoveReason::Coalesce]);
     bed.run(1.5);
     let predicted = bed.events.iter().find_map(|(_, event)| match event {
         Event::Effect { cpu: 1, predicted, measured, .. } => Some((*predicted, *measured)),
@@ -206,7 +206,7 @@ fn low_load_ends_on_the_base_and_stays_there() {
 #[test]
 fn entries_without_traffic_follow_to_the_one_cpu_that_is_in_use() {
     for distributes in [true, false] {
-        let mut bed = Bed::new(16);
+        let mut bed = TestMachine::new(16);
         bed.config.abilities.distributes = distributes;
         bed.run(5.0);
         assert_eq!(bed.cpus().len(), 8);
@@ -214,7 +214,7 @@ fn entries_without_traffic_follow_to_the_one_cpu_that_is_in_use() {
         bed.run(10.0);
         let on = bed.state.table[3];
         assert_eq!(bed.cpus(), [on], "distributes: {distributes}");
-        assert_eq!(bed.whys(), [Why::Coalesce]);
+        assert_eq!(bed.whys(), [MoveReason::Coalesce]);
         bed.forget();
         bed.run(600.0);
         assert_eq!(bed.moves, []);
@@ -223,17 +223,17 @@ fn entries_without_traffic_follow_to_the_one_cpu_that_is_in_use() {
 
 #[test]
 fn no_load_parks_again_soon_and_slow_streams_do_not() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.all(0.7);
     bed.run(10.0);
     bed.forget();
     bed.all(0.0);
     bed.run(2.2);
     assert_eq!(bed.state.situation, Situation::Parked);
-    assert_eq!(bed.whys(), [Why::Park]);
+    assert_eq!(bed.whys(), [MoveReason::Park]);
     assert!(bed.moves.iter().all(|(_, done)| !done.paid));
 
-    let mut slow = Bed::new(16);
+    let mut slow = TestMachine::new(16);
     slow.all(0.7);
     slow.run(10.0);
     slow.forget();
@@ -247,15 +247,15 @@ fn no_load_parks_again_soon_and_slow_streams_do_not() {
 
 #[test]
 fn more_load_than_one_cpu_takes_spreads_at_the_second_hot_look() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.all(0.7);
     bed.run(10.0);
     bed.forget();
     bed.all(1.3);
-    assert_eq!(bed.look(), []);
-    let moves = bed.look();
+    assert_eq!(bed.plan_once(), []);
+    let moves = bed.plan_once();
     assert!(!moves.is_empty());
-    assert!(moves.iter().all(|done| done.why == Why::Expand && done.from == 1 && done.paid), "{moves:?}");
+    assert!(moves.iter().all(|done| done.why == MoveReason::Expand && done.from == 1 && done.paid), "{moves:?}");
     bed.run(30.0);
     // 1.3 and 0.325 for distributing: two CPUs would be at 0.81.
     assert_eq!(bed.cpus().len(), 3);
@@ -266,11 +266,11 @@ fn more_load_than_one_cpu_takes_spreads_at_the_second_hot_look() {
 
 #[test]
 fn the_base_is_emptied_when_it_needs_its_time_for_distributing() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.all(3.2);
     bed.run(20.0);
     assert!(!bed.cpus().contains(&1), "{:?}", bed.state.table);
-    assert!(bed.whys().contains(&Why::EvictBase));
+    assert!(bed.whys().contains(&MoveReason::EvictBase));
     assert_eq!(bed.state.distribute_cost(), Some(Duration::from_nanos(250)));
     assert_eq!(bed.state.process_costs(), [(0, Duration::from_micros(1))]);
 
@@ -282,7 +282,7 @@ fn the_base_is_emptied_when_it_needs_its_time_for_distributing() {
 
 #[test]
 fn an_entry_that_fills_a_cpu_alone_is_left_there_and_told_of_once_a_minute() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.loads[5] = 1.6;
     bed.loads[2] = 0.1;
     bed.run(30.0);
@@ -297,8 +297,8 @@ fn an_entry_that_fills_a_cpu_alone_is_left_there_and_told_of_once_a_minute() {
 
 #[test]
 fn a_hold_doubles_with_each_mistake_until_the_load_has_stopped_to_flap() {
-    let mut bed = Bed::new(16);
-    let doubled = |bed: &Bed| bed.events.iter().filter(|(_, e)| matches!(e, Event::HoldDoubled { .. })).count();
+    let mut bed = TestMachine::new(16);
+    let doubled = |bed: &TestMachine| bed.events.iter().filter(|(_, e)| matches!(e, Event::HoldDoubled { .. })).count();
     for _ in 0..20 {
         bed.all(1.3);
         bed.run(5.0);
@@ -322,7 +322,7 @@ fn a_hold_doubles_with_each_mistake_until_the_load_has_stopped_to_flap() {
 
 #[test]
 fn moves_that_are_not_urgent_wait_for_the_minutes_budget() {
-    let mut bed = Bed::on(Machine::uniform(8), Settings::default(), Abilities { distributes: false, ..ABLE });
+    let mut bed = TestMachine::on(Machine::uniform(8), Settings::default(), Abilities { distributes: false, ..ABLE });
     bed.tuning = Tuning {
         moves_per_minute: 1,
         hold: Span(Duration::from_secs(1)),
@@ -341,7 +341,7 @@ fn moves_that_are_not_urgent_wait_for_the_minutes_budget() {
         let minute = bed.moves.iter().filter(|(other, done)| {
             *other <= *at
                 && *at - *other < Duration::from_secs(60)
-                && matches!(done.why, Why::Coalesce | Why::Rebalance)
+                && matches!(done.why, MoveReason::Coalesce | MoveReason::Rebalance)
         });
         assert!(minute.count() <= 16);
     }
@@ -349,28 +349,28 @@ fn moves_that_are_not_urgent_wait_for_the_minutes_budget() {
 
 #[test]
 fn a_cpu_that_goes_offline_is_left_at_once_even_if_it_is_the_base() {
-    let mut bed = Bed::new(4);
+    let mut bed = TestMachine::new(4);
     bed.all(1.5);
     bed.run(20.0);
     bed.forget();
     let gone = *bed.cpus().iter().find(|cpu| **cpu != 1).unwrap();
     bed.machine.cpus[gone as usize].online = false;
     bed.configure();
-    let moves = bed.look();
-    assert!(moves.iter().all(|done| done.from == gone && done.why == Why::CpuOffline), "{moves:?}");
+    let moves = bed.plan_once();
+    assert!(moves.iter().all(|done| done.from == gone && done.why == MoveReason::CpuOffline), "{moves:?}");
     assert!(!bed.cpus().contains(&gone));
     assert!(bed.has(|event| matches!(event, Event::CpuGone { cpu, .. } if *cpu == gone)));
 
     bed.machine.cpus[1].online = false;
     bed.configure();
-    bed.look();
+    bed.plan_once();
     assert_ne!(bed.state.base, 1);
     assert!(!bed.cpus().contains(&1));
 }
 
 #[test]
 fn a_noisy_neighbour_drives_the_base_away_where_it_can_move() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.all(0.6);
     bed.run(10.0);
     bed.forget();
@@ -379,10 +379,10 @@ fn a_noisy_neighbour_drives_the_base_away_where_it_can_move() {
     assert_ne!(bed.state.base, 1);
     assert_eq!(bed.cpus(), [bed.state.base], "{:?}", bed.moves);
     assert!(bed.has(|event| matches!(event, Event::BaseMoved { from: 1, .. })));
-    assert!(bed.moves.iter().any(|(_, done)| done.entry.is_none() && done.why == Why::RehomeBase));
+    assert!(bed.moves.iter().any(|(_, done)| done.entry.is_none() && done.why == MoveReason::RehomeBase));
 
     let fixed = Settings { base: Some(1), ..Settings::default() };
-    let mut bed = Bed::on(Machine::uniform(8), fixed, ABLE);
+    let mut bed = TestMachine::on(Machine::uniform(8), fixed, ABLE);
     bed.all(0.6);
     bed.run(10.0);
     bed.other.insert(1, 0.6);
@@ -393,7 +393,7 @@ fn a_noisy_neighbour_drives_the_base_away_where_it_can_move() {
 
 #[test]
 fn work_that_begins_everywhere_at_once_leaves_the_base_where_it_is() {
-    let mut bed = Bed::new(2);
+    let mut bed = TestMachine::new(2);
     bed.all(0.6);
     bed.run(10.0);
     bed.forget();
@@ -407,26 +407,26 @@ fn work_that_begins_everywhere_at_once_leaves_the_base_where_it_is() {
 #[test]
 fn the_fewest_and_the_most_queue_pairs_are_kept() {
     let settings = Settings { min_queue_pairs: 3, max_queue_pairs: 5, ..Settings::default() };
-    let mut bed = Bed::on(Machine::uniform(16), settings, ABLE);
+    let mut bed = TestMachine::on(Machine::uniform(16), settings, ABLE);
     bed.all(0.3);
     bed.run(20.0);
     assert_eq!(bed.cpus().len(), 3);
     bed.all(9.0);
     for _ in 0..500 {
-        bed.look();
+        bed.plan_once();
         assert!(bed.cpus().len() <= 5);
     }
     bed.settings.max_queue_pairs = 4;
     bed.configure();
-    let moves = bed.look();
+    let moves = bed.plan_once();
     assert_eq!(bed.cpus().len(), 4);
-    assert!(moves.iter().any(|done| done.why == Why::Mode));
+    assert!(moves.iter().any(|done| done.why == MoveReason::Mode));
 }
 
 #[test]
 fn an_excluded_base_only_distributes() {
     let settings = Settings { exclude_primary: true, ..Settings::default() };
-    let mut bed = Bed::on(Machine::uniform(8), settings, ABLE);
+    let mut bed = TestMachine::on(Machine::uniform(8), settings, ABLE);
     for sum in [0.0, 0.5, 3.0, 0.5] {
         bed.all(sum);
         bed.run(10.0);
@@ -445,7 +445,7 @@ fn another_node_is_used_only_when_the_base_s_own_is_full() {
     for cpu in &mut machine.cpus[4..] {
         *cpu = Cpu { numa_node: 1, last_level_cache: 1, ..*cpu };
     }
-    let mut bed = Bed::on(machine, Settings::default(), Abilities { distributes: false, ..ABLE });
+    let mut bed = TestMachine::on(machine, Settings::default(), Abilities { distributes: false, ..ABLE });
     bed.tuning.park_cpus = 2;
     bed.configure();
     bed.all(2.2);
@@ -458,7 +458,7 @@ fn another_node_is_used_only_when_the_base_s_own_is_full() {
 
 #[test]
 fn modes_change_while_packets_flow() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.all(0.6);
     bed.run(10.0);
     bed.settings.mode = Mode::StaticVrss;
@@ -475,21 +475,21 @@ fn modes_change_while_packets_flow() {
     bed.configure();
     bed.run(2.0);
     assert_eq!(bed.cpus(), [1]);
-    assert_eq!(bed.whys(), [Why::Mode]);
+    assert_eq!(bed.whys(), [MoveReason::Mode]);
 }
 
 #[test]
 fn a_refused_move_is_put_back_told_and_tried_again() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.all(0.6);
     bed.run(10.0);
     bed.all(1.4);
-    let moves = std::iter::repeat_with(|| bed.look()).find(|moves| !moves.is_empty()).unwrap();
+    let moves = std::iter::repeat_with(|| bed.plan_once()).find(|moves| !moves.is_empty()).unwrap();
     let refused = moves[0];
     let entry = refused.entry.unwrap();
     bed.state = bed.state.clone().failed(Some(entry));
     assert_eq!(bed.state.table[entry as usize], refused.from);
-    bed.look();
+    bed.plan_once();
     assert!(bed.has(|event| matches!(event, Event::Refused { at, asked, .. }
         if *at == refused.from && *asked == refused.to)));
     bed.forget();
@@ -502,7 +502,7 @@ fn a_refused_move_is_put_back_told_and_tried_again() {
 
 #[test]
 fn two_cpus_at_full_load_share_it_evenly() {
-    let mut bed = Bed::new(2);
+    let mut bed = TestMachine::new(2);
     bed.all(3.0);
     bed.run(30.0);
     // Each packet costs 1.25 altogether, so that 1.6 of 3.0 can be carried, if the base processes 6 of 16.
@@ -516,7 +516,7 @@ fn two_cpus_at_full_load_share_it_evenly() {
 
 #[test]
 fn what_is_not_measured_by_entry_is_shared_out_by_packets() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.all(1.3);
     let mut blind = bed.seen(Duration::from_millis(10));
     blind.entries.iter_mut().for_each(|entry| entry.cost = None);
@@ -529,7 +529,7 @@ fn what_is_not_measured_by_entry_is_shared_out_by_packets() {
 
 #[test]
 fn an_observation_over_no_time_changes_nothing() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.all(1.3);
     bed.run(10.0);
     let (state, moves, events) = plan(bed.state.clone(), &Observation::default(), &bed.config, bed.now);
@@ -539,24 +539,24 @@ fn an_observation_over_no_time_changes_nothing() {
 
 #[test]
 fn another_number_of_entries_makes_the_placement_anew() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     bed.run(1.0);
     bed.abilities.entries = 20;
     bed.loads.resize(20, 0.0);
     bed.configure();
-    let moves = bed.look();
+    let moves = bed.plan_once();
     assert_eq!(bed.state.table.len(), 20);
     assert!(moves.iter().all(|done| done.entry.unwrap() >= 16), "{moves:?}");
     bed.abilities.entries = 4;
     bed.loads.resize(4, 0.0);
     bed.configure();
-    assert_eq!(bed.look(), []);
+    assert_eq!(bed.plan_once(), []);
     assert_eq!(bed.state.table.len(), 4);
 }
 
 #[test]
 fn the_base_follows_to_where_packets_come_first() {
-    let mut bed = Bed::new(16);
+    let mut bed = TestMachine::new(16);
     bed.abilities.base_moves = false;
     bed.configure();
     bed.all(0.7);
@@ -565,7 +565,7 @@ fn the_base_follows_to_where_packets_come_first() {
     bed.forget();
     bed.abilities.received_by = Some(5);
     bed.configure();
-    bed.look();
+    bed.plan_once();
     assert!(bed.has(|event| *event == Event::BaseSeen { from: 1, to: 5 }), "{:?}", bed.events);
     assert!(!bed.has(|event| matches!(event, Event::Settings { .. })));
     assert_eq!(bed.state.base, 5);
@@ -593,10 +593,10 @@ fn the_base_follows_to_where_packets_come_first() {
 
 #[test]
 fn an_entry_that_was_refused_at_the_beginning_is_where_it_was_found() {
-    let mut bed = Bed::new(8);
+    let mut bed = TestMachine::new(8);
     let wanted = bed.state.table[3];
     bed.state = bed.state.clone().found_at(3, 7, bed.now);
-    bed.look();
+    bed.plan_once();
     assert!(bed.has(|event| *event == Event::Refused { entry: Some(3), at: 7, asked: wanted }), "{:?}", bed.events);
     bed.run(1.0);
     assert_eq!((bed.state.table[3], bed.moves.len()), (7, 0));

@@ -1,10 +1,10 @@
 //! Whether moves made things better, and taking back those that made them worse.
 
+use super::context::{PlanContext, SECOND};
 use super::learn::lost;
-use super::look::{Look, SECOND};
-use crate::event::{Event, Move, Why, Worse};
+use crate::event::{Event, Move, MoveReason, Regression};
 use crate::nanos;
-use crate::state::{After, Expected, Watch, Watched};
+use crate::state::{ExpectedLoad, MoveAftermath, Watch, WatchedMove};
 
 /// What happens so soon after moves is the moves themselves: cold caches, queues that drain.
 const SETTLE: u64 = SECOND / 5;
@@ -22,12 +22,19 @@ const REST_STAYED: f64 = 0.95;
 /// Fewer entries may have got slower by themselves.
 const ENOUGH: usize = 4;
 
-impl Look<'_> {
+impl PlanContext<'_> {
     /// Begins to watch what was moved at this look, together with what is watched already.
     pub fn watch_moves(&mut self) {
         let judged = |done: &&Move| {
             done.paid
-                && matches!(done.why, Why::Expand | Why::Coalesce | Why::Rebalance | Why::EvictBase | Why::RehomeBase)
+                && matches!(
+                    done.why,
+                    MoveReason::Expand
+                        | MoveReason::Coalesce
+                        | MoveReason::Rebalance
+                        | MoveReason::EvictBase
+                        | MoveReason::RehomeBase
+                )
         };
         let moves: Vec<Move> = self.moves.iter().filter(judged).copied().collect();
         if moves.is_empty() {
@@ -47,13 +54,15 @@ impl Look<'_> {
             },
         };
         watch.at = self.now;
-        watch.after = After::default();
-        watch.coalescing = moves.iter().any(|done| done.why == Why::Coalesce);
+        watch.after = MoveAftermath::default();
+        watch.coalescing = moves.iter().any(|done| done.why == MoveReason::Coalesce);
         for done in &moves {
             let rate = done.entry.map_or(0.0, |entry| self.state.rate(entry));
             match watch.moves.iter_mut().find(|watched| watched.entry == done.entry) {
                 Some(watched) => watched.to = done.to,
-                None => watch.moves.push(Watched { entry: done.entry, from: done.from, to: done.to, rate, packets: 0 }),
+                None => {
+                    watch.moves.push(WatchedMove { entry: done.entry, from: done.from, to: done.to, rate, packets: 0 });
+                }
             }
         }
         for watched in &mut watch.moves {
@@ -112,8 +121,13 @@ impl Look<'_> {
                         effect.moves.push(done.entry);
                     }
                 } else if cpu == done.to {
-                    let effect =
-                        Expected { cpu, at: now, predicted: load, moves: vec![done.entry], ..Expected::default() };
+                    let effect = ExpectedLoad {
+                        cpu,
+                        at: now,
+                        predicted: load,
+                        moves: vec![done.entry],
+                        ..ExpectedLoad::default()
+                    };
                     self.state.effects.push(effect);
                 }
             }
@@ -138,7 +152,7 @@ impl Look<'_> {
                 self.state.effects.push(effect);
                 continue;
             }
-            let Expected { cpu, predicted, mut moves, .. } = effect;
+            let ExpectedLoad { cpu, predicted, mut moves, .. } = effect;
             moves.sort_unstable();
             let base = moves.first() == Some(&None);
             let entries = moves.into_iter().flatten().collect();
@@ -152,7 +166,7 @@ impl Look<'_> {
         watch.after.packets += self.seen.entries.iter().map(|entry| entry.packets).sum::<u64>();
         watch.after.lost += lost(self.seen);
         watch.after.looks += 1;
-        let full = |(cpu, _): &(u32, f64)| self.place_of(*cpu).is_some_and(|at| self.places[at].full);
+        let full = |(cpu, _): &(u32, f64)| self.place_of(*cpu).is_some_and(|at| self.candidates[at].full);
         watch.after.full += u32::from(watch.predicted.iter().any(full));
         for watched in &mut watch.moves {
             let seen = watched.entry.and_then(|entry| self.seen.entries.get(entry as usize));
@@ -164,22 +178,22 @@ impl Look<'_> {
     ///
     /// When senders merely send less, there are no losses, no CPU that took entries is full, and all entries get slower, not only
     /// those that were moved. So one of these signs has to be seen besides the lower rate.
-    fn worse(&self, watch: &Watch) -> Option<Worse> {
+    fn worse(&self, watch: &Watch) -> Option<Regression> {
         let after = watch.after.packets as f64 / watch.after.time;
         let lost = watch.after.lost as f64 / watch.after.time;
         let arrived = after + lost;
         let before = watch.processed + watch.lost;
         if arrived <= before * GROWN && lost > arrived * LOSSES && lost > 2.0 * watch.lost {
-            return Some(Worse::Losses { before: watch.lost, after: lost });
+            return Some(Regression::Losses { before: watch.lost, after: lost });
         }
         if after < watch.processed * FELL && watch.after.full * 2 > watch.after.looks {
-            return Some(Worse::Throughput { before: watch.processed, after });
+            return Some(Regression::Throughput { before: watch.processed, after });
         }
         watch.predicted.iter().find_map(|(cpu, _)| self.slower_there(watch, *cpu, after))
     }
 
     /// Whether what was moved to a CPU got slower there, while all else did not.
-    fn slower_there(&self, watch: &Watch, cpu: u32, after: f64) -> Option<Worse> {
+    fn slower_there(&self, watch: &Watch, cpu: u32, after: f64) -> Option<Regression> {
         let moved: Vec<(f64, f64)> = watch
             .moves
             .iter()
@@ -192,23 +206,23 @@ impl Look<'_> {
         let fell = moved.iter().filter(|(before, after)| *after < before * ENTRIES_FELL).count();
         let only_they = rest_before > watch.rate * 0.1 && rest_after >= rest_before * REST_STAYED;
         let slower = moved.len() >= ENOUGH && moved_after < moved_before * ENTRIES_FELL && fell * 2 > moved.len();
-        (slower && only_they).then_some(Worse::MovedEntries { cpu, before: moved_before, after: moved_after })
+        (slower && only_they).then_some(Regression::MovedEntries { cpu, before: moved_before, after: moved_after })
     }
 
-    fn take_back(&mut self, watch: &Watch, reason: Worse) {
+    fn take_back(&mut self, watch: &Watch, reason: Regression) {
         let only = match reason {
-            Worse::MovedEntries { cpu, .. } => Some(cpu),
-            Worse::Losses { .. } | Worse::Throughput { .. } => None,
+            Regression::MovedEntries { cpu, .. } => Some(cpu),
+            Regression::Losses { .. } | Regression::Throughput { .. } => None,
         };
         let mut undone = 0;
         for watched in watch.moves.iter().filter(|watched| only.is_none_or(|cpu| watched.to == cpu)) {
             let Some(entry) = watched.entry.map(|entry| entry as usize) else { continue };
             let there = self.state.table.get(entry) == Some(&watched.to);
-            let Some(to) = self.place_of(watched.from).filter(|to| there && self.places[*to].may) else { continue };
-            if self.places[to].entries == 0 && self.pairs() >= self.config.effective.max_queue_pairs {
+            let Some(to) = self.place_of(watched.from).filter(|to| there && self.candidates[*to].may) else { continue };
+            if self.candidates[to].entries == 0 && self.pairs() >= self.config.effective.max_queue_pairs {
                 continue;
             }
-            self.move_entry(entry, to, Why::Undo);
+            self.move_entry(entry, to, MoveReason::Undo);
             undone += 1;
         }
         if undone == 0 {
@@ -230,8 +244,8 @@ impl Look<'_> {
             let blamed: Vec<u32> =
                 watch.new.iter().copied().filter(|cpu| only.is_none_or(|only| only == *cpu)).collect();
             self.state.avoid.extend(blamed.iter().map(|cpu| (*cpu, now)));
-            for place in &mut self.places {
-                place.avoided |= blamed.contains(&place.number);
+            for candidate in &mut self.candidates {
+                candidate.avoided |= blamed.contains(&candidate.number);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::rules::Rule;
-use super::run::{Outcome, Phase, Sample, run};
+use super::run::{Phase, Sample, SimulationResult, run};
 use super::scenario::{Change, Costs, FLOWS, Flow, Port, Scenario, able, flows};
 use super::scenarios::{FULL, GUIDE_SEED, LOW, MIDDLE};
 use crate::settings::{Mode, Settings};
@@ -135,7 +135,7 @@ pub struct Activity {
 }
 
 /// How long a load is offered, and what for.
-struct Part<'a> {
+struct LoadPhase<'a> {
     /// None: it prepares the next.
     name: Option<Name>,
     mode: Mode,
@@ -148,7 +148,7 @@ struct Part<'a> {
 /// [`Settings`] limits by itself. Deterministic. Costs have been checked.
 pub fn activities(cpus: u32, entries: u32, costs: &Costs, loads: &Loads) -> Vec<Activity> {
     let nothing = Load::default();
-    let part = |name, mode, load, seconds| Part { name, mode, load, seconds };
+    let part = |name, mode, load, seconds| LoadPhase { name, mode, load, seconds };
     let fixed = [
         part(Some(Name::StaticLow), Mode::StaticVrss, &loads.low, 20),
         part(Some(Name::StaticFull), Mode::StaticVrss, &loads.full, 20),
@@ -176,7 +176,7 @@ pub fn activities(cpus: u32, entries: u32, costs: &Costs, loads: &Loads) -> Vec<
     found
 }
 
-fn carry_out(mut scenario: Scenario, rule: Rule, parts: &[Part<'_>]) -> Vec<Activity> {
+fn carry_out(mut scenario: Scenario, rule: Rule, parts: &[LoadPhase<'_>]) -> Vec<Activity> {
     let flows = scenario.ports[0].flows.len().max(1) as f64;
     let numbers: Vec<u32> = scenario.machine.cpus.iter().map(|cpu| cpu.number).collect();
     for part in parts {
@@ -203,7 +203,14 @@ fn carry_out(mut scenario: Scenario, rule: Rule, parts: &[Part<'_>]) -> Vec<Acti
     found
 }
 
-fn of(name: Name, part: &Part<'_>, phase: &Phase, grown: bool, costs: &Costs, outcome: &Outcome) -> Activity {
+fn of(
+    name: Name,
+    part: &LoadPhase<'_>,
+    phase: &Phase,
+    grown: bool,
+    costs: &Costs,
+    outcome: &SimulationResult,
+) -> Activity {
     let Phase { from, to, .. } = *phase;
     let half = from + (to - from) / 2;
     let late: Vec<&Sample> = outcome.samples.iter().filter(|sample| sample.at > half && sample.at <= to).collect();
@@ -230,7 +237,7 @@ fn of(name: Name, part: &Part<'_>, phase: &Phase, grown: bool, costs: &Costs, ou
 
 /// What was measured of an activity that was carried out, in the terms of [`Activity`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
+pub struct MeasuredActivity {
     pub name: Name,
     pub carried_pps: f64,
     pub cpus: f64,
@@ -248,7 +255,7 @@ pub struct Errors {
 }
 
 /// The errors of each activity that was both simulated and measured, in the order of `simulated`.
-pub fn errors(simulated: &[Activity], measured: &[Measured]) -> Vec<Errors> {
+pub fn errors(simulated: &[Activity], measured: &[MeasuredActivity]) -> Vec<Errors> {
     let pairs = simulated.iter().filter_map(|one| Some((one, measured.iter().find(|other| other.name == one.name)?)));
     pairs
         .map(|(simulated, measured)| Errors {

@@ -18,6 +18,6 @@ mod world;
 
 pub use report::{Report, Row, report};
 pub use rules::Rule;
-pub use run::{Outcome, Sample, run};
+pub use run::{Sample, SimulationResult, run};
 pub use scenario::{Change, Costs, CostsError, Flow, Port, Scenario, Step};
 pub use scenarios::all;

@@ -17,7 +17,7 @@ pub struct Demand {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Best {
+pub struct OptimalPlacement {
     pub cpus: u32,
     /// Share of the demand that can be met.
     pub share: f64,
@@ -25,12 +25,12 @@ pub struct Best {
 
 /// The fewest CPUs that carry the demands, none above `hi`; where there are too few for that, all that they carry when full.
 /// `other` has the other work of each CPU that may be used.
-pub fn best(demands: &[Demand], other: &[f64], hi: f64) -> Best {
+pub fn best(demands: &[Demand], other: &[f64], hi: f64) -> OptimalPlacement {
     if demands.iter().all(|demand| demand.loads.iter().all(|load| *load <= 0.0)) {
-        return Best { cpus: 0, share: 1.0 };
+        return OptimalPlacement { cpus: 0, share: 1.0 };
     }
     if let Some(cpus) = fewest(demands, other, 1.0, hi, hi) {
-        return Best { cpus, share: 1.0 };
+        return OptimalPlacement { cpus, share: 1.0 };
     }
     // Distribution alone may fill a base, and an entry a CPU; the others keep their room.
     let (mut low, mut high) = (0.0, 1.0);
@@ -39,7 +39,7 @@ pub fn best(demands: &[Demand], other: &[f64], hi: f64) -> Best {
         if fewest(demands, other, share, 1.0, 1.0).is_some() { low = share } else { high = share }
     }
     let cpus = fewest(demands, other, low, hi, 1.0).or_else(|| fewest(demands, other, low, 1.0, 1.0));
-    Best { cpus: cpus.unwrap_or_else(|| u32::try_from(other.len()).unwrap_or(u32::MAX)), share: low }
+    OptimalPlacement { cpus: cpus.unwrap_or_else(|| u32::try_from(other.len()).unwrap_or(u32::MAX)), share: low }
 }
 
 /// `alone` is what a CPU may be loaded to that has nothing but distributing, or a single entry.
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn the_guides_loads_need_what_it_says() {
         let of = |gbits| best(&[even(gbits, 64)], &[0.0; 40], 0.85);
-        assert_eq!(of(5.5), Best { cpus: 1, share: 1.0 });
-        assert_eq!(of(10.3), Best { cpus: 3, share: 1.0 });
+        assert_eq!(of(5.5), OptimalPlacement { cpus: 1, share: 1.0 });
+        assert_eq!(of(10.3), OptimalPlacement { cpus: 3, share: 1.0 });
         let full = of(40.0);
         assert_eq!(full.cpus, 5);
         assert!((full.share * 40.0 - DISTRIBUTE).abs() < 0.1, "{full:?}");
@@ -116,7 +116,7 @@ mod tests {
     fn an_entry_that_needs_a_whole_cpu_has_it() {
         let demand = Demand { loads: vec![0.95, 0.2, 0.2], distributing: 0.0, base: None };
         let found = best(std::slice::from_ref(&demand), &[0.0; 8], 0.85);
-        assert_eq!(found, Best { cpus: 2, share: found.share });
+        assert_eq!(found, OptimalPlacement { cpus: 2, share: found.share });
         assert!(found.share > 0.89, "{found:?}");
         let two = Demand { loads: vec![1.9, 0.2], ..demand };
         assert!(best(&[two], &[0.0; 8], 0.85).share < 0.53);

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::rules::Rule;
-use super::run::{Outcome, Sample, run};
+use super::run::{Sample, SimulationResult, run};
 use super::scenario::Scenario;
 use crate::event::Move;
 
@@ -42,7 +42,7 @@ pub struct Row {
 
 /// A scenario under a rule, over time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct SimulationTimeline {
     pub scenario: String,
     pub rule: Rule,
     pub samples: Vec<Sample>,
@@ -64,7 +64,7 @@ pub struct Mean {
 pub struct Report {
     pub rows: Vec<Row>,
     pub means: Vec<Mean>,
-    pub courses: Vec<Course>,
+    pub courses: Vec<SimulationTimeline>,
 }
 
 /// Runs every scenario under every rule. `courses`: also over time, which is much.
@@ -79,7 +79,7 @@ pub fn report(scenarios: &[Scenario], rules: &[Rule], courses: bool) -> Report {
 }
 
 impl Row {
-    pub fn of(scenario: &Scenario, outcome: &Outcome) -> Self {
+    pub fn of(scenario: &Scenario, outcome: &SimulationResult) -> Self {
         let seconds = scenario.length as f64 / 1000.0;
         let free = if outcome.free_seconds > 0.0 { outcome.free_seconds } else { seconds };
         let mut rises = outcome.phases.windows(2).filter(|pair| pair[1].bits > pair[0].bits * 1.2);
@@ -105,11 +105,17 @@ impl Row {
 }
 
 impl Report {
-    pub fn add(&mut self, scenario: &Scenario, outcome: Outcome, course: bool) {
+    pub fn add(&mut self, scenario: &Scenario, outcome: SimulationResult, course: bool) {
         self.rows.push(Row::of(scenario, &outcome));
         if course {
-            let Outcome { rule, samples, moved, events, .. } = outcome;
-            self.courses.push(Course { scenario: scenario.name.clone(), rule, samples, moves: moved, events });
+            let SimulationResult { rule, samples, moved, events, .. } = outcome;
+            self.courses.push(SimulationTimeline {
+                scenario: scenario.name.clone(),
+                rule,
+                samples,
+                moves: moved,
+                events,
+            });
         }
         self.means = Rule::ALL.into_iter().filter_map(|rule| self.mean(rule)).collect();
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::scenario::Scenario;
-use crate::effective::{Config, Effective};
-use crate::event::{Event, Move, Why};
+use crate::effective::{Config, EffectiveSettings};
+use crate::event::{Event, Move, MoveReason};
 use crate::observation::Observation;
 use crate::settings::{Mode, Settings};
 
@@ -48,11 +48,11 @@ impl Rule {
     pub(super) fn begin(self, scenario: &Scenario, port: usize) -> Box<dyn Decide> {
         let of = &scenario.ports[port];
         match self {
-            Self::Dynamic => Box::new(ours::Ours::new(scenario, port)),
+            Self::Dynamic => Box::new(ours::NetrigRule::new(scenario, port)),
             Self::StaticVmq | Self::StaticVrss => {
                 let mode = if self == Self::StaticVmq { Mode::StaticVmq } else { Mode::StaticVrss };
                 let settings = Settings { mode, ..of.settings.clone() };
-                Box::new(ours::Ours::with(settings, scenario, port))
+                Box::new(ours::NetrigRule::with(settings, scenario, port))
             }
             Self::RssPlusPlus => Box::new(rss_plus_plus::RssPlusPlus::new(scenario, port)),
             Self::Ix => Box::new(ix::Ix::new(scenario, port)),
@@ -100,7 +100,7 @@ impl Table {
         Self { config, settings, before: table.clone(), table }
     }
 
-    fn effective(&self) -> &Effective {
+    fn effective(&self) -> &EffectiveSettings {
         &self.config.effective
     }
 
@@ -144,7 +144,7 @@ impl Table {
             if from != to {
                 let paid = seen.entries.get(entry).is_some_and(|seen| seen.packets > 0);
                 let entry = u32::try_from(entry).ok();
-                moves.push(Move { entry, from: *from, to: *to, why: Why::Rebalance, paid, predicted: 0.0 });
+                moves.push(Move { entry, from: *from, to: *to, why: MoveReason::Rebalance, paid, predicted: 0.0 });
             }
         }
         self.before = before;

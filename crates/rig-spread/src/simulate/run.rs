@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::oracle::{Best, Demand, best};
+use super::oracle::{Demand, OptimalPlacement, best};
 use super::rules::{Decide, Rule};
 use super::scenario::{Change, Scenario};
-use super::world::World;
-use crate::event::{Event, Move, Why};
+use super::world::SimulatedMachine;
+use crate::event::{Event, Move, MoveReason};
 use crate::settings::Mode;
 
 /// Steps over which throughput is averaged.
@@ -64,7 +64,7 @@ pub struct Phase {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct SimulationResult {
     pub scenario: String,
     pub rule: Rule,
     /// CPUs at work, and those that would do, each integrated over time, in seconds, but for times in which a user held our
@@ -86,7 +86,7 @@ pub struct Outcome {
     /// Moves of entries with traffic.
     pub paid: u32,
     /// By reason.
-    pub why: BTreeMap<Why, u32>,
+    pub why: BTreeMap<MoveReason, u32>,
     /// Entries that went from one CPU to another and back within a minute without a change of load between.
     pub there_and_back: u32,
     pub phases: Vec<Phase>,
@@ -102,7 +102,7 @@ pub struct Outcome {
     pub seen: Vec<(Duration, crate::observation::Observation)>,
 }
 
-impl Outcome {
+impl SimulationResult {
     /// CPUs at work to those that would do.
     pub fn ratio(&self) -> f64 {
         if self.oracle_seconds > 0.0 { self.cpu_seconds / self.oracle_seconds } else { 1.0 }
@@ -115,13 +115,13 @@ impl Outcome {
 }
 
 /// Runs a scenario under a rule. Deterministic.
-pub fn run(scenario: &Scenario, rule: Rule) -> Outcome {
-    Running::new(scenario, rule).complete()
+pub fn run(scenario: &Scenario, rule: Rule) -> SimulationResult {
+    Simulation::new(scenario, rule).complete()
 }
 
-struct Running<'a> {
+struct Simulation<'a> {
     scenario: &'a Scenario,
-    world: World,
+    world: SimulatedMachine,
     deciders: Vec<Box<dyn Decide>>,
     next: Vec<u64>,
     /// Moves that were decided and take effect at a step.
@@ -132,9 +132,9 @@ struct Running<'a> {
     online: BTreeMap<u32, bool>,
     bases: Vec<u32>,
     tables: Vec<Vec<u32>>,
-    oracle: Best,
+    oracle: OptimalPlacement,
     demand: f64,
-    outcome: Outcome,
+    outcome: SimulationResult,
     /// The current phase's throughput in each hundredth of a second.
     short: Vec<f64>,
     used: Vec<u32>,
@@ -145,11 +145,11 @@ struct Running<'a> {
     held: bool,
 }
 
-impl<'a> Running<'a> {
+impl<'a> Simulation<'a> {
     fn new(scenario: &'a Scenario, rule: Rule) -> Self {
         let deciders: Vec<_> = (0..scenario.ports.len()).map(|port| rule.begin(scenario, port)).collect();
         let begins: Vec<(u32, Vec<u32>)> = deciders.iter().map(|decider| decider.begin()).collect();
-        let world = World::new(scenario, &begins);
+        let world = SimulatedMachine::new(scenario, &begins);
         let next = deciders.iter().map(|decider| decider.next()).collect();
         let (bases, tables) = begins.into_iter().unzip();
         Self {
@@ -163,9 +163,9 @@ impl<'a> Running<'a> {
             online: scenario.machine.cpus.iter().map(|cpu| (cpu.number, cpu.online)).collect(),
             bases,
             tables,
-            oracle: Best { cpus: 0, share: 1.0 },
+            oracle: OptimalPlacement { cpus: 0, share: 1.0 },
             demand: 0.0,
-            outcome: Outcome {
+            outcome: SimulationResult {
                 scenario: scenario.name.clone(),
                 rule,
                 cpu_seconds: 0.0,
@@ -196,7 +196,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn complete(mut self) -> Outcome {
+    fn complete(mut self) -> SimulationResult {
         let scenario = self.scenario;
         let mut steps = scenario.steps.iter().peekable();
         let (mut delivered, mut lost, mut arrived) = (0.0, 0.0, 0.0);
@@ -377,9 +377,10 @@ impl<'a> Running<'a> {
         *outcome.why.entry(done.why).or_default() += 1;
         let recent = outcome.moved.iter().rev().take_while(|(when, _)| *when + 60_000 > at && *when >= self.phase_from);
         let before = recent.filter(|(_, before)| before.entry == done.entry && port == 0).map(|(_, before)| before);
-        let back =
-            before.take(1).any(|before| before.from == done.to && before.to == done.from && before.why != Why::Mode);
-        outcome.there_and_back += u32::from(back && done.paid && done.why != Why::Mode);
+        let back = before
+            .take(1)
+            .any(|before| before.from == done.to && before.to == done.from && before.why != MoveReason::Mode);
+        outcome.there_and_back += u32::from(back && done.paid && done.why != MoveReason::Mode);
         if port == 0 {
             outcome.moved.push((at, done));
         }

@@ -6,7 +6,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::scenario::{Change, Costs, Scenario};
-use crate::observation::{CpuSeen, EntrySeen, Observation};
+use crate::observation::{CpuObservation, EntryObservation, Observation};
 
 /// Packets that wait for a CPU at most (net.core.netdev_max_backlog).
 const QUEUE: f64 = 1000.0;
@@ -87,7 +87,7 @@ struct CpuState {
     backlog: bool,
 }
 
-pub(super) struct World {
+pub(super) struct SimulatedMachine {
     costs: Costs,
     cpus: Vec<CpuState>,
     pub ports: Vec<PortState>,
@@ -99,7 +99,7 @@ pub(super) struct World {
     waits: [f64; BUCKETS],
 }
 
-impl World {
+impl SimulatedMachine {
     /// The tables are those that the rules begin with.
     pub fn new(scenario: &Scenario, tables: &[(u32, Vec<u32>)]) -> Self {
         let cpus: Vec<CpuState> = scenario
@@ -372,7 +372,7 @@ impl World {
         for entry in &mut state.entries {
             let packets = measured(entry.packets) + entry.carry;
             entry.carry = packets.fract();
-            entries.push(EntrySeen {
+            entries.push(EntryObservation {
                 packets: packets as u64,
                 bytes: (packets.floor() * bytes) as u64,
                 cost: Some(nanos(measured(entry.cost))),
@@ -387,7 +387,7 @@ impl World {
             let (distributing, processing) = (measured(state.distributing[at]), measured(state.processing[at]));
             let own = state.distributing[at] + state.processing[at];
             let other = measured((cpu.since[port] - own).max(0.0)).min((span - distributing - processing).max(0.0));
-            cpus.push(CpuSeen {
+            cpus.push(CpuObservation {
                 packets: 0,
                 number: cpu.number,
                 distributing: nanos(distributing),

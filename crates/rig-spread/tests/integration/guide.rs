@@ -1,6 +1,6 @@
 //! The activities of the validation guide in the simulator: its own figures, and other costs. Figures are of the model.
 
-use rig_spread::simulate::guide::{Activity, Load, Loads, Measured, Name, activities, errors, report};
+use rig_spread::simulate::guide::{Activity, Load, Loads, MeasuredActivity, Name, activities, errors, report};
 use rig_spread::simulate::scenario::ENTRIES;
 use rig_spread::simulate::{Costs, Flow};
 use rig_spread::{Mode, simulate::guide::Report};
@@ -149,13 +149,13 @@ fn a_machine_that_sends_too_carries_what_is_left() {
 fn errors_are_relative_to_what_was_measured() {
     let costs = Costs::guide();
     let all = activities(2, 8, &costs, &Loads::like_the_guides(&costs, 2));
-    let measured = |one: &Activity, part: f64| Measured {
+    let measured = |one: &Activity, part: f64| MeasuredActivity {
         name: one.name,
         carried_pps: one.carried_pps * part,
         cpus: one.cpus * part,
         cpu_time: one.cpu_time * part,
     };
-    let exact: Vec<Measured> = all.iter().map(|one| measured(one, 1.0)).collect();
+    let exact: Vec<MeasuredActivity> = all.iter().map(|one| measured(one, 1.0)).collect();
     for error in errors(&all, &exact) {
         assert_eq!((error.carried, error.cpus, error.cpu_time), (Some(0.0), Some(0.0), Some(0.0)), "{error:?}");
     }
@@ -165,7 +165,7 @@ fn errors_are_relative_to_what_was_measured() {
     close(found[1].cpus.unwrap(), 0.25, 1e-9);
     close(found[1].cpu_time.unwrap(), 0.25, 1e-9);
     // Nothing was carried, yet something is said to be.
-    let nothing = Measured { name: Name::StaticLow, carried_pps: 0.0, cpus: 0.0, cpu_time: 0.0 };
+    let nothing = MeasuredActivity { name: Name::StaticLow, carried_pps: 0.0, cpus: 0.0, cpu_time: 0.0 };
     let [none] = errors(&all, &[nothing])[..] else { panic!() };
     assert_eq!((none.carried, none.cpus, none.cpu_time), (None, None, None));
     assert!(errors(&[], &exact).is_empty());

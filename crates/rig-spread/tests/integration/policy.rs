@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig_spread::{
-    Abilities, Config, Cpu, CpuSeen, EntrySeen, Machine, Mode, Move, Observation, Order, Settings, State, Tuning, Why,
-    plan,
+    Abilities, Config, Cpu, CpuObservation, EntryObservation, Machine, Mode, Move, MoveReason, Observation, Order,
+    Settings, State, Tuning, plan,
 };
 
 fn machine() -> impl Strategy<Value = Machine> {
@@ -70,14 +70,14 @@ fn abilities() -> impl Strategy<Value = Abilities> {
 
 /// Anything that could be seen, sense or none.
 #[derive(Debug, Clone)]
-enum Happens {
+enum TestEvent {
     Seen { over: u64, entries: Vec<(u64, Option<u64>, u64)>, cpus: Vec<(u32, u64, u64, u64, u64, bool)> },
     Settings(Box<Settings>),
     Online(u32, bool),
     Failed(u32),
 }
 
-fn happens() -> impl Strategy<Value = Happens> {
+fn happens() -> impl Strategy<Value = TestEvent> {
     let entry = (
         prop_oneof![Just(0), 0..20_000u64],
         prop::option::of(0..12_000_000u64),
@@ -93,12 +93,12 @@ fn happens() -> impl Strategy<Value = Happens> {
     );
     let over = prop_oneof![8 => Just(10_000_000u64), 1 => Just(0), 1 => 1..5_000_000_000u64];
     let seen = (over, prop::collection::vec(entry, 0..26), prop::collection::vec(cpu, 0..13))
-        .prop_map(|(over, entries, cpus)| Happens::Seen { over, entries, cpus });
+        .prop_map(|(over, entries, cpus)| TestEvent::Seen { over, entries, cpus });
     prop_oneof![
         30 => seen,
-        1 => settings().prop_map(|settings| Happens::Settings(Box::new(settings))),
-        1 => (1..12u32, any::<bool>()).prop_map(|(cpu, online)| Happens::Online(cpu, online)),
-        1 => (0..24u32).prop_map(Happens::Failed),
+        1 => settings().prop_map(|settings| TestEvent::Settings(Box::new(settings))),
+        1 => (1..12u32, any::<bool>()).prop_map(|(cpu, online)| TestEvent::Online(cpu, online)),
+        1 => (0..24u32).prop_map(TestEvent::Failed),
     ]
 }
 
@@ -112,7 +112,7 @@ fn observation(
         over: nanos(over),
         entries: entries
             .iter()
-            .map(|(packets, cost, lost)| EntrySeen {
+            .map(|(packets, cost, lost)| EntryObservation {
                 packets: *packets,
                 bytes: packets * 700,
                 cost: cost.map(nanos),
@@ -122,7 +122,7 @@ fn observation(
             .collect(),
         cpus: cpus
             .iter()
-            .map(|(number, distributing, processing, other, lost, standing_queue)| CpuSeen {
+            .map(|(number, distributing, processing, other, lost, standing_queue)| CpuObservation {
                 number: *number,
                 packets: processing / 1000,
                 distributing: nanos(*distributing),
@@ -153,16 +153,16 @@ proptest! {
         let mut refused = false;
         for happens in course {
             match happens {
-                Happens::Settings(new) => settings = *new,
-                Happens::Online(cpu, online) => {
+                TestEvent::Settings(new) => settings = *new,
+                TestEvent::Online(cpu, online) => {
                     machine.cpus.iter_mut().filter(|there| there.number == cpu).for_each(|cpu| cpu.online = online);
                 }
-                Happens::Failed(entry) => {
+                TestEvent::Failed(entry) => {
                     state = state.failed(Some(entry));
                     refused = true;
                     continue;
                 }
-                Happens::Seen { over, entries, cpus } => {
+                TestEvent::Seen { over, entries, cpus } => {
                     let seen = observation(over, &entries, &cpus);
                     now += seen.over;
                     let before = state.clone();
@@ -171,7 +171,7 @@ proptest! {
                     prop_assert_eq!(plan(kept, &seen, &config, now), (after.clone(), moves.clone(), events));
                     check(&before, &after, &moves, &config, refused)?;
                     refused = false;
-                    let voluntary = |done: &&Move| done.paid && matches!(done.why, Why::Coalesce | Why::Rebalance);
+                    let voluntary = |done: &&Move| done.paid && matches!(done.why, MoveReason::Coalesce | MoveReason::Rebalance);
                     optional.push((now, u32::try_from(moves.iter().filter(voluntary).count()).unwrap()));
                     optional.retain(|(at, _)| now - *at < Duration::from_secs(60));
                     let budget = config.tuning.moves_per_minute.max(abilities.entries);
@@ -250,15 +250,15 @@ fn steady(
     let entries = state.table.iter().zip(loads).map(|(cpu, load)| {
         let done = load * scale * share(*cpu);
         let packets = (done * over.as_secs_f64() * 1e6) as u64;
-        EntrySeen { packets, bytes: packets, cost: Some(over.mul_f64(done)), waiting: None, lost: 0 }
+        EntryObservation { packets, bytes: packets, cost: Some(over.mul_f64(done)), waiting: None, lost: 0 }
     });
-    let seen = (0..cpus).map(|number| CpuSeen {
+    let seen = (0..cpus).map(|number| CpuObservation {
         number,
         distributing: over.mul_f64(if number == state.base { tax * passed } else { 0.0 }),
         processing: over.mul_f64(wanted(number) * share(number)),
         other: over.mul_f64(others[number as usize]),
         standing_queue: share(number) < if number == state.base { 1.0 } else { passed },
-        ..CpuSeen::default()
+        ..CpuObservation::default()
     });
     Observation { over, entries: entries.collect(), cpus: seen.collect() }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rig_spread::simulate::scenario::ENTRIES;
 use rig_spread::simulate::scenarios::{FULL, LOW, MIDDLE, entries, hardware};
-use rig_spread::simulate::{Costs, Outcome, Report, Rule, Scenario, all, report, run};
+use rig_spread::simulate::{Costs, Report, Rule, Scenario, SimulationResult, all, report, run};
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -162,7 +162,8 @@ fn low_load_takes_15_percent_less_cpu_time_than_a_static_spread() {
 #[test]
 fn the_same_scenario_gives_the_same_outcome() {
     let scenario = all(16).into_iter().find(|scenario| scenario.name == "S21").unwrap();
-    let (first, second): (Outcome, Outcome) = (run(&scenario, Rule::Dynamic), run(&scenario, Rule::Dynamic));
+    let (first, second): (SimulationResult, SimulationResult) =
+        (run(&scenario, Rule::Dynamic), run(&scenario, Rule::Dynamic));
     assert_eq!(first, second);
     let other = run(&Scenario { seed: 2, ..scenario }, Rule::Dynamic);
     assert_ne!(first.moved, other.moved);
@@ -170,7 +171,7 @@ fn the_same_scenario_gives_the_same_outcome() {
 
 #[test]
 fn a_trace_of_a_run_gives_its_moves_again() {
-    use rig_spread::trace::{Line, Seen, replay, write};
+    use rig_spread::trace::{Line, TraceStep, replay, write};
 
     let scenario = all(16).into_iter().find(|scenario| scenario.name == "S6").unwrap();
     let outcome = run(&scenario, Rule::Dynamic);
@@ -179,7 +180,7 @@ fn a_trace_of_a_run_gives_its_moves_again() {
     let mut text = Vec::new();
     write(&mut text, &Line::Config(Box::new(config))).unwrap();
     for (now, observation) in outcome.seen {
-        write(&mut text, &Line::Seen(Seen { now, observation })).unwrap();
+        write(&mut text, &Line::Seen(TraceStep { now, observation })).unwrap();
     }
     let mut moved = Vec::new();
     replay(&text[..], |decided, _| {

@@ -37,7 +37,7 @@ pub struct Covariate {
 
 /// Values without what a covariate did to them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adjusted {
+pub struct AdjustedValues {
     pub contrast: Contrast,
     /// The place of the covariate among those given.
     pub covariate: usize,
@@ -56,27 +56,28 @@ impl Covariate {
 }
 
 /// Adjusts for the covariate that leaves the least; `None` where none leaves clearly less.
-pub fn adjust(contrast: &Contrast, covariates: &[Covariate]) -> Option<Adjusted> {
+pub fn adjust(contrast: &Contrast, covariates: &[Covariate]) -> Option<AdjustedValues> {
     let values = contrast.values();
     let before = scatter(values)?;
-    let adjusted = |(covariate, Covariate { differences: z, slope: known }): (usize, &Covariate)| -> Option<Adjusted> {
-        let (least, narrower) = match known {
-            Some(_) => (LEAST, NARROWER),
-            None => (LEAST_BY_SLOPE, NARROWER_BY_SLOPE),
+    let adjusted =
+        |(covariate, Covariate { differences: z, slope: known }): (usize, &Covariate)| -> Option<AdjustedValues> {
+            let (least, narrower) = match known {
+                Some(_) => (LEAST, NARROWER),
+                None => (LEAST_BY_SLOPE, NARROWER_BY_SLOPE),
+            };
+            if values.len() < least || z.len() != values.len() || z.iter().any(|z| !z.is_finite()) {
+                return None;
+            }
+            let sums = RegressionSums::of(values, z);
+            let slope = known.or_else(|| sums.slope())?;
+            if (slope * median(z)).abs() > TYPICAL {
+                return None;
+            }
+            let one = |(y, z): (&f64, &f64)| Some(y - known.or_else(|| sums.without(*y, *z).slope())? * z);
+            let contrast = Contrast::of(values.iter().zip(z).map(one).collect::<Option<_>>()?)?;
+            let left = scatter(contrast.values())? / before;
+            (left <= narrower).then_some(AdjustedValues { contrast, covariate, slope, left })
         };
-        if values.len() < least || z.len() != values.len() || z.iter().any(|z| !z.is_finite()) {
-            return None;
-        }
-        let sums = Sums::of(values, z);
-        let slope = known.or_else(|| sums.slope())?;
-        if (slope * median(z)).abs() > TYPICAL {
-            return None;
-        }
-        let one = |(y, z): (&f64, &f64)| Some(y - known.or_else(|| sums.without(*y, *z).slope())? * z);
-        let contrast = Contrast::of(values.iter().zip(z).map(one).collect::<Option<_>>()?)?;
-        let left = scatter(contrast.values())? / before;
-        (left <= narrower).then_some(Adjusted { contrast, covariate, slope, left })
-    };
     covariates.iter().enumerate().filter_map(adjusted).min_by(|one, other| one.left.total_cmp(&other.left))
 }
 
@@ -93,7 +94,7 @@ fn median(values: &[f64]) -> f64 {
 
 /// Sums that a slope is computed from.
 #[derive(Debug, Clone, Copy)]
-struct Sums {
+struct RegressionSums {
     n: f64,
     y: f64,
     z: f64,
@@ -101,7 +102,7 @@ struct Sums {
     zy: f64,
 }
 
-impl Sums {
+impl RegressionSums {
     fn of(y: &[f64], z: &[f64]) -> Self {
         let zero = Self { n: 0.0, y: 0.0, z: 0.0, zz: 0.0, zy: 0.0 };
         y.iter().zip(z).fold(zero, |sums, (y, z)| Self {
@@ -127,7 +128,7 @@ impl Sums {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::normal::Normal;
+    use crate::normal::NormalVariates;
 
     fn contrast(values: Vec<f64>) -> Contrast {
         Contrast::of(values).unwrap()
@@ -138,13 +139,13 @@ mod tests {
     }
 
     /// One block in `apart` was disturbed.
-    fn disturbances(normal: &mut Normal, blocks: usize, apart: usize) -> Vec<f64> {
+    fn disturbances(normal: &mut NormalVariates, blocks: usize, apart: usize) -> Vec<f64> {
         (0..blocks).map(|i| normal.draw(0.0, if i % apart == 0 { 0.5 } else { 0.002 })).collect()
     }
 
     #[test]
     fn what_a_covariate_did_is_taken_out() {
-        let mut normal = Normal(1);
+        let mut normal = NormalVariates(1);
         for (blocks, slope) in [(18, None), (18, Some(1.0)), (8, Some(1.0))] {
             let z = disturbances(&mut normal, blocks, 3);
             let y: Vec<f64> = z.iter().map(|z| 0.1 + z + normal.draw(0.0, 0.01)).collect();
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_configurations_do_themselves_stays() {
-        let mut normal = Normal(2);
+        let mut normal = NormalVariates(2);
         let z: Vec<f64> = normal.draws(12, 0.3, 0.1);
         let y: Vec<f64> = z.iter().map(|z| z + normal.draw(0.0, 0.001)).collect();
         let in_each_block = Covariate { differences: z, slope: Some(1.0) };
@@ -179,7 +180,7 @@ mod tests {
     #[test]
     fn chance_is_not_taken_for_a_covariate() {
         let rounds = 5000;
-        let mut normal = Normal(3);
+        let mut normal = NormalVariates(3);
         for (blocks, disturbed) in [(8, false), (12, false), (18, false), (8, true), (18, true)] {
             let (mut wrong, mut used) = (0, 0);
             for _ in 0..rounds {

@@ -36,7 +36,7 @@ impl Modes {
             return None;
         }
         let logarithms: Vec<f64> = values.iter().map(|value| value.ln()).collect();
-        let Split { left, border, apart } = split(&logarithms)?;
+        let ModeSplit { left, border, apart } = split(&logarithms)?;
         if apart < (1.0 + APART).ln() || left >= critical(values.len()) {
             return None;
         }
@@ -50,7 +50,7 @@ impl Modes {
     }
 }
 
-struct Split {
+struct ModeSplit {
     /// The share of the variance that is left within the parts.
     left: f64,
     /// The highest value of the lower part.
@@ -59,7 +59,7 @@ struct Split {
     apart: f64,
 }
 
-fn split(values: &[f64]) -> Option<Split> {
+fn split(values: &[f64]) -> Option<ModeSplit> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let n = sorted.len();
@@ -82,7 +82,7 @@ fn split(values: &[f64]) -> Option<Split> {
     let best = (fewest..=n - fewest).min_by(|&one, &other| {
         (squares(0, one) + squares(one, n)).total_cmp(&(squares(0, other) + squares(other, n)))
     })?;
-    (total > 0.0).then(|| Split {
+    (total > 0.0).then(|| ModeSplit {
         left: (squares(0, best) + squares(best, n)) / total,
         border: sorted[best - 1],
         apart: mean(best, n) - mean(0, best),
@@ -129,7 +129,7 @@ pub fn fisher(old: (usize, usize), new: (usize, usize)) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::normal::Normal as Draws;
+    use crate::normal::NormalVariates as Draws;
 
     fn two(draws: &mut Draws, n: usize, second: f64) -> Vec<f64> {
         (0..n).map(|i| draws.draw(if (i as f64 + 0.5) / (n as f64) < second { 120.0 } else { 100.0 }, 1.5)).collect()

@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn scatter_is_told_apart_into_its_two_parts() {
-        let mut normal = crate::normal::Normal(7);
+        let mut normal = crate::normal::NormalVariates(7);
         let (between, within, window) = (0.02f64, 0.1f64, 4.0);
         let parts = 40;
         let mut squares = 0.0;

@@ -5,7 +5,7 @@
 //! Lan, D. L. DeMets, Biometrika 70(3), 1983), so that early looks need overwhelming evidence and the last one hardly more than a test without looks. The
 //! boundary of each look follows by integrating the density of the sums that have not crossed yet (P. Armitage, C. K.
 //! McPherson, B. C. Rowe, Journal of the Royal Statistical Society A 132(2), 1969). Boundaries are for a normal statistic; that of
-//! a look is applied as its two-sided p ([`Look::p`]) to Student's t, whose tails are heavier.
+//! a look is applied as its two-sided p ([`InterimAnalysis::p`]) to Student's t, whose tails are heavier.
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
@@ -18,7 +18,7 @@ const POINTS: usize = 400;
 
 /// A look at the results.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Look {
+pub struct InterimAnalysis {
     /// After so many blocks.
     pub blocks: u32,
     /// The two-sided p that a test has to reach.
@@ -37,7 +37,7 @@ pub fn looks(planned: u32) -> Vec<u32> {
 }
 
 /// The boundaries of the looks at a plan of `planned` blocks that ended after `made`, at which the rest of `alpha` is spent.
-pub fn boundaries(planned: u32, made: u32, alpha: f64) -> Vec<Look> {
+pub fn boundaries(planned: u32, made: u32, alpha: f64) -> Vec<InterimAnalysis> {
     let mut blocks: Vec<u32> = looks(planned).into_iter().filter(|blocks| *blocks < made.min(planned)).collect();
     blocks.push(made);
     let spent: Vec<f64> = blocks
@@ -46,7 +46,7 @@ pub fn boundaries(planned: u32, made: u32, alpha: f64) -> Vec<Look> {
         .collect();
     let z = crossings(&blocks.iter().map(|blocks| f64::from(*blocks)).collect::<Vec<_>>(), &spent);
     let normal = Normal::standard();
-    blocks.iter().zip(z).map(|(&blocks, z)| Look { blocks, p: 2.0 * normal.sf(z) }).collect()
+    blocks.iter().zip(z).map(|(&blocks, z)| InterimAnalysis { blocks, p: 2.0 * normal.sf(z) }).collect()
 }
 
 /// Of alpha, at the share `t` of the plan.
@@ -106,7 +106,7 @@ fn crossings(information: &[f64], spent: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::blocks::Contrast;
-    use crate::normal::Normal as Draws;
+    use crate::normal::NormalVariates as Draws;
 
     /// Five looks at even distances, 5 % two-sided: 4.8769, 3.3569, 2.6803, 2.2898, 2.0310 (gsDesign and ldbounds print these;
     /// D. M. Reboussin, D. L. DeMets et al., Controlled Clinical Trials 21(3), 2000).
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// Whether anything is found in blocks whose centre is `effect` standard deviations, and after how many.
-    fn found(draws: &mut Draws, effect: f64, heavy: bool, plan: &[Look]) -> Option<u32> {
+    fn found(draws: &mut Draws, effect: f64, heavy: bool, plan: &[InterimAnalysis]) -> Option<u32> {
         let n = plan.last().unwrap().blocks as usize;
         let values: Vec<f64> = (0..n)
             .map(|_| {
@@ -144,7 +144,7 @@ mod tests {
             })
             .collect();
         let contrast = Contrast::of(values).unwrap();
-        let crosses = |look: &&Look| {
+        let crosses = |look: &&InterimAnalysis| {
             let so_far = contrast.first(look.blocks as usize).unwrap();
             2.0 * so_far.p_above(0.0).min(so_far.p_below(0.0)) <= look.p
         };
@@ -158,8 +158,8 @@ mod tests {
         let mut draws = Draws(31);
         for (planned, heavy) in [(30, false), (30, true), (12, false)] {
             let plan = boundaries(planned, planned, 0.05);
-            let naive: Vec<Look> = plan.iter().map(|look| Look { p: 0.05, ..*look }).collect();
-            let rate = |draws: &mut Draws, plan: &[Look]| {
+            let naive: Vec<InterimAnalysis> = plan.iter().map(|look| InterimAnalysis { p: 0.05, ..*look }).collect();
+            let rate = |draws: &mut Draws, plan: &[InterimAnalysis]| {
                 (0..rounds).filter(|_| found(draws, 0.0, heavy, plan).is_some()).count() as f64 / f64::from(rounds)
             };
             let (kept, naive) = (rate(&mut draws, &plan), rate(&mut draws, &naive));

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::normal::Normal;
+use crate::normal::NormalVariates;
 
 fn contrast(values: &[f64]) -> Contrast {
     Contrast::of(values.to_vec()).unwrap()
@@ -72,8 +72,8 @@ enum Source {
 }
 
 impl Source {
-    fn draws(self, normal: &mut Normal, n: usize) -> Vec<f64> {
-        let speed = |normal: &mut Normal| if normal.draw(0.0, 1.0) > 0.5 { 1.0 } else { 0.0 };
+    fn draws(self, normal: &mut NormalVariates, n: usize) -> Vec<f64> {
+        let speed = |normal: &mut NormalVariates| if normal.draw(0.0, 1.0) > 0.5 { 1.0 } else { 0.0 };
         (0..n)
             .map(|_| match self {
                 Self::Heavy if normal.draw(0.0, 1.0).abs() > 1.645 => normal.draw(0.0, 5.0),
@@ -86,11 +86,11 @@ impl Source {
 
 #[test]
 fn intervals_hold_the_centre_as_often_as_they_say() {
-    let mut normal = Normal(2026);
+    let mut normal = NormalVariates(2026);
     for source in [Source::Normal, Source::Heavy, Source::TwoSpeeds] {
         for n in [3, 5, 6, 8, 12, 30, 70] {
             let rounds = if n < 60 { 600 } else { 100 };
-            let holds = |normal: &mut Normal| {
+            let holds = |normal: &mut NormalVariates| {
                 let contrast = contrast(&source.draws(normal, n));
                 contrast.interval(Level::default(), quick()).unwrap().contains(0.0)
             };
@@ -106,7 +106,7 @@ fn intervals_hold_the_centre_as_often_as_they_say() {
 
 #[test]
 fn tests_are_wrong_as_seldom_as_they_say() {
-    let mut normal = Normal(2027);
+    let mut normal = NormalVariates(2027);
     for source in [Source::Normal, Source::Heavy, Source::TwoSpeeds] {
         for n in [6, 8, 12, 30] {
             let rounds = 1000;
@@ -126,9 +126,9 @@ fn tests_are_wrong_as_seldom_as_they_say() {
 /// What pairing is for: the machine's speed wanders by 10 %, and the two follow it alike.
 #[test]
 fn pairs_take_out_what_blocks_have_in_common() {
-    let mut normal = Normal(3);
+    let mut normal = NormalVariates(3);
     let speed = normal.draws(12, 0.0, 0.1);
-    let measure = |normal: &mut Normal, by: f64| -> Vec<f64> {
+    let measure = |normal: &mut NormalVariates, by: f64| -> Vec<f64> {
         speed.iter().map(|speed| (speed + by + normal.draw(0.0, 0.01)).exp()).collect()
     };
     let (old, new) = (measure(&mut normal, 0.0), measure(&mut normal, 0.03));

@@ -2,7 +2,7 @@
 //! ([`crate::blocks`]).
 
 use super::{
-    Effect, Judgement, Kind, Noise, Reason, Rule, TRIALS_MIN, Which, change, compare, incomplete, mean, one_sided,
+    Effect, Judgement, Kind, Noise, Reason, Rule, SampleSide, TRIALS_MIN, change, compare, incomplete, mean, one_sided,
 };
 use crate::blocks::covariate::{Covariate, adjust};
 use crate::blocks::modes::Modes;
@@ -51,7 +51,7 @@ pub fn compare_blocks(old: &Sample, new: &Sample, disturbances: &[Covariate], ru
         Some(Interval { low: unscaled(interval.low), high: unscaled(interval.high), ..interval })
     };
     let (Some(wide), Some(narrow)) = (interval(rule.level), interval(one_sided(rule.level))) else {
-        return undecided(Reason::SingleTrial(Which::Both), Some(effect));
+        return undecided(Reason::SingleTrial(SampleSide::Both), Some(effect));
     };
     let neutral = scaled(kind.neutral());
     let p = contrast.flips(neutral, rule.resampling);
@@ -180,17 +180,17 @@ mod tests {
             let (old, new) = turns(4, blocks, 0.001, 2.0);
             compare_blocks(&old, &new, &[], &rule()).reason
         };
-        assert_eq!(few(1), Some(Reason::SingleTrial(Which::Both)));
+        assert_eq!(few(1), Some(Reason::SingleTrial(SampleSide::Both)));
         assert_eq!(few(2), Some(Reason::FewTrials));
         assert_eq!(few(3), None);
         let (old, mut new) = turns(5, 6, 0.01, 1.0);
         let limit = new.clone().with(new.resolution(), Some(Bound::AtLeast));
-        assert_eq!(compare_blocks(&old, &limit, &[], &rule()).reason, Some(Reason::Bound(Which::New)));
+        assert_eq!(compare_blocks(&old, &limit, &[], &rule()).reason, Some(Reason::Bound(SampleSide::New)));
         new.push(f64::NAN);
         let (old, _) = turns(5, 7, 0.01, 1.0);
         assert!(matches!(
             compare_blocks(&old, &new, &[], &rule()).reason,
-            Some(Reason::Missing { which: Which::New, missing: 1, of: 7 })
+            Some(Reason::Missing { which: SampleSide::New, missing: 1, of: 7 })
         ));
         let fact = Rule { is_fact: true, resolution: 0.5, ..rule() };
         let none = Sample::from(vec![0.0]);

@@ -78,7 +78,7 @@ impl Noise {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::normal::Normal;
+    use crate::normal::NormalVariates;
 
     fn floor(groups: &[&[f64]], kind: Kind) -> Option<f64> {
         Noise::new(groups.iter().map(|group| group.to_vec())).floor(kind, Level::default(), 2.0)
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn two_further_runs_stay_below_the_floor_as_often_as_it_says() {
-        let mut normal = Normal(20_260_401);
+        let mut normal = NormalVariates(20_260_401);
         for runs in [3, 5, 10] {
             let below = (0..4000)
                 .filter(|_| {

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{compare as compare_samples, *};
-use crate::normal::Normal;
+use crate::normal::NormalVariates;
 use crate::sample::Resolution;
 
 fn compare(old: &[f64], new: &[f64], rule: &Rule, noise: &Noise) -> Judgement {
@@ -96,21 +96,21 @@ fn borders_belong_to_the_same() {
 fn what_is_missing_is_named() {
     let some = [1.0, 2.0, 3.0];
     let nan = f64::NAN;
-    assert_eq!(reason(&[], &some), Reason::NotMeasured(Which::Old));
-    assert_eq!(reason(&some, &[nan, nan]), Reason::NotMeasured(Which::New));
-    assert_eq!(reason(&[nan], &[]), Reason::NotMeasured(Which::Both));
-    let missing = Reason::Missing { which: Which::New, missing: 1, of: 3 };
+    assert_eq!(reason(&[], &some), Reason::NotMeasured(SampleSide::Old));
+    assert_eq!(reason(&some, &[nan, nan]), Reason::NotMeasured(SampleSide::New));
+    assert_eq!(reason(&[nan], &[]), Reason::NotMeasured(SampleSide::Both));
+    let missing = Reason::Missing { which: SampleSide::New, missing: 1, of: 3 };
     assert_eq!(reason(&some, &[1.0, nan, 2.0]), missing);
     assert_eq!(missing.to_string(), "1 of 3 trials of the new run lacks the figure");
-    assert_eq!(reason(&[1.0, nan], &[nan, 1.0]), Reason::Missing { which: Which::Both, missing: 2, of: 4 });
-    assert_eq!(reason(&some, &[f64::INFINITY, 1.0]), Reason::Missing { which: Which::New, missing: 1, of: 2 });
+    assert_eq!(reason(&[1.0, nan], &[nan, 1.0]), Reason::Missing { which: SampleSide::Both, missing: 2, of: 4 });
+    assert_eq!(reason(&some, &[f64::INFINITY, 1.0]), Reason::Missing { which: SampleSide::New, missing: 1, of: 2 });
     assert_eq!(judged(&[], &some).effect, None);
 }
 
 #[test]
 fn few_trials_claim_little() {
-    assert_eq!(reason(&[1.0], &[2.0]), Reason::SingleTrial(Which::Both));
-    assert_eq!(reason(&[1.0, 1.0], &[2.0]), Reason::SingleTrial(Which::New));
+    assert_eq!(reason(&[1.0], &[2.0]), Reason::SingleTrial(SampleSide::Both));
+    assert_eq!(reason(&[1.0, 1.0], &[2.0]), Reason::SingleTrial(SampleSide::New));
     let effect = judged(&[1.0], &[2.0]).effect.unwrap();
     assert_eq!((effect.value, effect.interval, effect.p), (2.0, None, None));
     // Two trials may happen to lie close together: 12 of 100 times where a path runs at one of two speeds.
@@ -192,7 +192,7 @@ fn what_cannot_be_computed_is_said() {
 
 #[test]
 fn the_same_samples_give_the_same_figures() {
-    let mut normal = Normal(3);
+    let mut normal = NormalVariates(3);
     let (old, new) = (normal.draws(9, 10.0, 2.0), normal.draws(10, 12.0, 3.0));
     assert_eq!(judged(&old, &new), judged(&old, &new));
     let other = Rule { resampling: Resampling { seed: 1, ..Resampling::default() }, ..rule() };
@@ -220,8 +220,8 @@ enum Source {
 
 /// All have the mean 1.
 impl Source {
-    fn draws(self, normal: &mut Normal, n: usize) -> Vec<f64> {
-        let one = |normal: &mut Normal| match self {
+    fn draws(self, normal: &mut NormalVariates, n: usize) -> Vec<f64> {
+        let one = |normal: &mut NormalVariates| match self {
             // A throughput is not negative.
             Self::Normal { scatter } => normal.draw(1.0, scatter).max(1e-3),
             Self::Skewed { scatter } => (normal.draw(0.0, scatter) - scatter * scatter / 2.0).exp(),
@@ -253,7 +253,7 @@ const SOURCES: [Source; 8] = [
 
 /// Of so many comparisons, the verdicts of two samples of `n` whose means are 1 and `ratio`.
 fn simulate(source: Source, n: usize, ratio: f64, rounds: usize) -> Vec<Judgement> {
-    let mut normal = Normal(n as u64 * 1000 + (ratio * 100.0) as u64);
+    let mut normal = NormalVariates(n as u64 * 1000 + (ratio * 100.0) as u64);
     (0..rounds)
         .map(|_| {
             let old = source.draws(&mut normal, n);
@@ -328,8 +328,8 @@ fn intervals_hold_the_true_ratio() {
 /// Runs that differ by 4 % among themselves, although their trials scatter by 0.5 % only.
 #[test]
 fn without_a_noise_floor_runs_that_wander_raise_false_alarms_and_with_it_few() {
-    let mut normal = Normal(99);
-    let run = |normal: &mut Normal| {
+    let mut normal = NormalVariates(99);
+    let run = |normal: &mut NormalVariates| {
         let mean = normal.draw(1.0, 0.04);
         normal.draws(4, mean, 0.005)
     };
@@ -444,14 +444,14 @@ fn bounds_prove_changes_but_never_that_nothing_changed() {
     let of = |old: &Sample, new: &Sample| (judge(old, new).verdict, judge(old, new).reason);
     // At least twice as much is better, with any limit; at least half as much may be better or worse.
     assert_eq!(of(&exact(100.0), &least(200.0)), (Verdict::Better, None));
-    assert_eq!(of(&exact(100.0), &least(50.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));
-    assert_eq!(of(&exact(100.0), &least(100.0)), (Verdict::Undecided, Some(Reason::Bound(Which::New))));
+    assert_eq!(of(&exact(100.0), &least(50.0)), (Verdict::Undecided, Some(Reason::Bound(SampleSide::New))));
+    assert_eq!(of(&exact(100.0), &least(100.0)), (Verdict::Undecided, Some(Reason::Bound(SampleSide::New))));
     // What was at least 200 is now 100.
     assert_eq!(of(&least(200.0), &exact(100.0)), (Verdict::Worse, None));
-    assert_eq!(of(&least(100.0), &exact(200.0)), (Verdict::Undecided, Some(Reason::Bound(Which::Old))));
+    assert_eq!(of(&least(100.0), &exact(200.0)), (Verdict::Undecided, Some(Reason::Bound(SampleSide::Old))));
     for new in [50.0, 100.0, 200.0] {
         let judgement = judge(&least(100.0), &least(new));
-        assert_eq!((judgement.verdict, judgement.reason), (Verdict::Undecided, Some(Reason::Bound(Which::Both))));
+        assert_eq!((judgement.verdict, judgement.reason), (Verdict::Undecided, Some(Reason::Bound(SampleSide::Both))));
         assert_eq!(judgement.effect.unwrap().bound, Some(Bound::Open));
     }
 }
@@ -489,7 +489,7 @@ fn facts_are_decided_by_one_trial() {
     assert_eq!(judge(&[0.0], &[1.0]), (Verdict::Worse, None));
     assert_eq!(judge(&[7.0, 9.0], &[0.0]), (Verdict::Better, None));
     assert_eq!(judge(&[0.0, 5.0], &[3.0]), (Verdict::Undecided, Some(Reason::Wide)));
-    assert_eq!(judge(&[0.0], &[]), (Verdict::Undecided, Some(Reason::NotMeasured(Which::New))));
+    assert_eq!(judge(&[0.0], &[]), (Verdict::Undecided, Some(Reason::NotMeasured(SampleSide::New))));
 }
 
 /// Two speeds 30 % apart: the means of 5 of 10 and of 6 of 10 differ, and the speeds do not.

@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::normal::Normal;
+use crate::normal::NormalVariates;
 use crate::sample::Resolution;
 
 fn level(percent: f64) -> Level {
@@ -13,8 +13,8 @@ fn sample(values: &[f64]) -> Sample {
     values.to_vec().into()
 }
 
-fn watched(sample: &Sample) -> Watched<'_> {
-    Watched { sample, floor: 0.0 }
+fn watched(sample: &Sample) -> GoalFigure<'_> {
+    GoalFigure { sample, floor: 0.0 }
 }
 
 /// Two-sided critical values as printed in tables of Student's distribution.
@@ -91,7 +91,7 @@ fn no_relative_width_without_a_mean() {
 
 #[test]
 fn the_interval_covers_the_true_mean_as_often_as_it_says() {
-    let mut normal = Normal(20_240_607);
+    let mut normal = NormalVariates(20_240_607);
     for (percent, range) in [(95.0, 3720..3880), (99.0, 3920..3996)] {
         let covered = (0..4000)
             .filter(|_| level(percent).mean_interval(&normal.draws(5, 40.0, 7.0).into()).unwrap().contains(40.0))
@@ -105,7 +105,7 @@ fn the_interval_covers_the_true_mean_as_often_as_it_says() {
 fn stopping_at_the_goal_costs_some_coverage() {
     let coverage = |min| {
         let goal = Goal::new(Level::default(), Width::default(), min, 10).unwrap();
-        let mut normal = Normal(7);
+        let mut normal = NormalVariates(7);
         let covered = (0..4000)
             .filter(|_| {
                 let mut sample = Sample::default();
@@ -191,24 +191,24 @@ fn an_idle_cpu_is_reached_by_its_floor() {
     let idle = sample(&[0.1, 0.3, 0.2]);
     assert_eq!(goal.decide(&[watched(&idle)]), Decision::More);
     // Full width 2 * 4.302653 * 0.1 / sqrt(3) = 0.4968 percentage points.
-    assert_eq!(goal.decide(&[Watched { sample: &idle, floor: 1.0 }]), Decision::Reached);
-    assert_eq!(goal.decide(&[Watched { sample: &idle, floor: 0.49 }]), Decision::More);
+    assert_eq!(goal.decide(&[GoalFigure { sample: &idle, floor: 1.0 }]), Decision::Reached);
+    assert_eq!(goal.decide(&[GoalFigure { sample: &idle, floor: 0.49 }]), Decision::More);
     let around_zero = sample(&[-0.1, 0.1, 0.0]);
-    assert_eq!(goal.decide(&[Watched { sample: &around_zero, floor: 1.0 }]), Decision::Reached);
+    assert_eq!(goal.decide(&[GoalFigure { sample: &around_zero, floor: 1.0 }]), Decision::Reached);
 }
 
 #[test]
 fn a_single_trial_is_never_enough() {
     let goal = Goal::new(Level::default(), Width::default(), 1, 1).unwrap();
     let Decision::GaveUp(achieved) = goal.decide(&[watched(&sample(&[941.0]))]) else { panic!() };
-    assert_eq!(achieved, [Achieved { relative: None, absolute: None, reached: false }]);
+    assert_eq!(achieved, [AchievedWidth { relative: None, absolute: None, reached: false }]);
 }
 
 #[test]
 fn a_figure_that_is_not_a_number_is_never_reached() {
     let goal = Goal::new(Level::default(), Width::default(), 2, 3).unwrap();
     let broken = sample(&[941.0, f64::NAN, 941.0]);
-    assert!(matches!(goal.decide(&[Watched { sample: &broken, floor: 1e9 }]), Decision::GaveUp(_)));
+    assert!(matches!(goal.decide(&[GoalFigure { sample: &broken, floor: 1e9 }]), Decision::GaveUp(_)));
 }
 
 proptest! {
@@ -272,13 +272,13 @@ fn equal_values_of_a_grid_are_no_exact_figure() {
     let grid = Resolution { below: 0.0, above: 8.0 };
     let same = |n: usize| Sample::from(vec![100.0; n]).with(grid, None);
     let goal = Goal::default();
-    let decide = |n: usize| goal.decide(&[Watched { sample: &same(n), floor: 0.0 }]);
+    let decide = |n: usize| goal.decide(&[GoalFigure { sample: &same(n), floor: 0.0 }]);
     assert!(Level::default().relative_width(&same(3)).unwrap() > 0.08);
     assert_eq!(decide(3), Decision::More);
     assert!(matches!(decide(10), Decision::GaveUp(_)), "more trials do not make a grid finer");
     let fine = Resolution { below: 0.0, above: 4.0 };
     let fine = |n: usize| Sample::from(vec![100.0; n]).with(fine, None);
-    let decide = |n: usize| goal.decide(&[Watched { sample: &fine(n), floor: 0.0 }]);
+    let decide = |n: usize| goal.decide(&[GoalFigure { sample: &fine(n), floor: 0.0 }]);
     assert_eq!((decide(3), decide(8)), (Decision::More, Decision::Reached));
 }
 
@@ -286,7 +286,7 @@ fn equal_values_of_a_grid_are_no_exact_figure() {
 /// mean as often as it says.
 #[test]
 fn intervals_of_a_grid_hold_the_true_mean() {
-    let mut normal = Normal(20_260_402);
+    let mut normal = NormalVariates(20_260_402);
     let step = 4.0;
     for scatter in [0.01, 0.3, 1.0, 3.0, 8.0] {
         for trials in [3, 6] {

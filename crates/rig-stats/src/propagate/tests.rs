@@ -2,7 +2,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::normal::Normal;
+use crate::normal::NormalVariates;
 use crate::sample::Resolution;
 
 fn level() -> Level {
@@ -143,7 +143,7 @@ fn ends_stay_finite() {
 
 /// How many of 4000 intervals of a ratio of means contain the true ratio.
 fn covered(seed: u64, na: usize, nb: usize, deviation_a: f64, deviation_b: f64) -> usize {
-    let mut normal = Normal(seed);
+    let mut normal = NormalVariates(seed);
     (0..4000)
         .filter(|_| {
             let (a, b) = (normal.draws(na, 900.0, deviation_a), normal.draws(nb, 1000.0, deviation_b));
@@ -163,7 +163,7 @@ fn intervals_of_ratios_cover_the_true_ratio() {
 
 #[test]
 fn intervals_of_paired_ratios_cover_the_true_ratio() {
-    let mut normal = Normal(5);
+    let mut normal = NormalVariates(5);
     let covered = (0..4000)
         .filter(|_| {
             // Both figures follow the common speed of the trial, with a little scatter of their own.

@@ -123,24 +123,24 @@ fn errors_say_what_was_read_what_is_expected_and_give_an_example() {
 #[test]
 fn every_kind_of_bad_text_is_refused() {
     let why = |text: &str| text.parse::<Bytes>().unwrap_err().why;
-    assert_eq!(why("k"), Why::NoNumber);
-    assert_eq!(why("."), Why::NoNumber);
-    assert_eq!(why("1.2.3k"), Why::NoNumber);
-    assert_eq!(why("NaN"), Why::NoNumber);
-    assert_eq!(why("inf"), Why::NoNumber);
-    assert_eq!(why("-"), Why::NoNumber);
-    assert_eq!(why("+1k"), Why::NoNumber);
-    assert!(matches!(why("1e3"), Why::UnknownUnit { .. }));
-    assert!(matches!(why("1m"), Why::UnknownUnit { .. }), "m is no prefix of bytes");
-    assert!(matches!(why("1Kbit"), Why::UnknownUnit { .. }));
-    assert!(matches!(why("18446744073709551616"), Why::TooLarge { .. }));
-    assert!(matches!(why("16777216T"), Why::TooLarge { .. }));
-    assert!(matches!(why(&"9".repeat(60)), Why::TooLarge { .. }));
-    assert!(matches!(why(&format!("0.{}1T", "0".repeat(40))), Why::Fraction { .. }));
-    assert!(matches!("10Mb".parse::<BitRate>().unwrap_err().why, Why::UnknownUnit { .. }));
-    assert!(matches!("2M".parse::<Span>().unwrap_err().why, Why::UnknownUnit { .. }));
-    assert!(matches!("5 percent".parse::<Percent>().unwrap_err().why, Why::UnknownUnit { .. }));
-    assert!(matches!("10000KB".parse::<ByteRate>().unwrap_err().why, Why::UnknownUnit { .. }));
+    assert_eq!(why("k"), UnitErrorKind::NoNumber);
+    assert_eq!(why("."), UnitErrorKind::NoNumber);
+    assert_eq!(why("1.2.3k"), UnitErrorKind::NoNumber);
+    assert_eq!(why("NaN"), UnitErrorKind::NoNumber);
+    assert_eq!(why("inf"), UnitErrorKind::NoNumber);
+    assert_eq!(why("-"), UnitErrorKind::NoNumber);
+    assert_eq!(why("+1k"), UnitErrorKind::NoNumber);
+    assert!(matches!(why("1e3"), UnitErrorKind::UnknownUnit { .. }));
+    assert!(matches!(why("1m"), UnitErrorKind::UnknownUnit { .. }), "m is no prefix of bytes");
+    assert!(matches!(why("1Kbit"), UnitErrorKind::UnknownUnit { .. }));
+    assert!(matches!(why("18446744073709551616"), UnitErrorKind::TooLarge { .. }));
+    assert!(matches!(why("16777216T"), UnitErrorKind::TooLarge { .. }));
+    assert!(matches!(why(&"9".repeat(60)), UnitErrorKind::TooLarge { .. }));
+    assert!(matches!(why(&format!("0.{}1T", "0".repeat(40))), UnitErrorKind::Fraction { .. }));
+    assert!(matches!("10Mb".parse::<BitRate>().unwrap_err().why, UnitErrorKind::UnknownUnit { .. }));
+    assert!(matches!("2M".parse::<Span>().unwrap_err().why, UnitErrorKind::UnknownUnit { .. }));
+    assert!(matches!("5 percent".parse::<Percent>().unwrap_err().why, UnitErrorKind::UnknownUnit { .. }));
+    assert!(matches!("10000KB".parse::<ByteRate>().unwrap_err().why, UnitErrorKind::UnknownUnit { .. }));
     assert_eq!("9e999".parse::<Percent>().unwrap_err().read, "9e999");
 }
 

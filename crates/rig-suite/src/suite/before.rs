@@ -6,7 +6,7 @@ use rig_cli::forms::OneOrMany;
 use rig_cli::look::wrapped;
 use rig_cli::mistakes::{self, FileError};
 use rig_cli::source::Spanned;
-use rig_facts::record::Before;
+use rig_facts::record::PreTrialCommand;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::topology::Topology;
 
@@ -19,7 +19,7 @@ impl Resolver<'_> {
         &self,
         said: &BTreeMap<String, Spanned<OneOrMany<String>>>,
         topology: &Topology,
-    ) -> Result<Vec<Before>> {
+    ) -> Result<Vec<PreTrialCommand>> {
         let places = places(topology);
         for (node, commands) in said {
             let wrong = |what: String, hint: &str| Err(self.error(commands.span(), what, Some(hint)));
@@ -33,7 +33,7 @@ impl Resolver<'_> {
         }
         let of = |node: String| {
             let commands = said.get(&node).into_iter().flat_map(|commands| commands.get_ref().iter());
-            commands.map(move |command| Before { node: node.clone(), command: command.clone() })
+            commands.map(move |command| PreTrialCommand { node: node.clone(), command: command.clone() })
         };
         Ok(places.into_iter().flat_map(of).collect())
     }
@@ -44,7 +44,7 @@ impl Suite {
     ///
     /// # Errors
     /// When a scenario has no such node, or a command is empty.
-    pub fn with_before(mut self, more: &[Before]) -> Result<Self, FileError> {
+    pub fn with_before(mut self, more: &[PreTrialCommand]) -> Result<Self, FileError> {
         for scenario in &mut self.scenarios {
             let places = places(&scenario.topology);
             for one in more {
@@ -69,7 +69,8 @@ impl Scenario {
     /// The testbed as a drawing, with what it sets and what is run in it before a trial. `cpus` are the CPUs of each node, if they
     /// are known.
     pub fn describe(&self, cpus: &[CpuSet]) -> String {
-        let run = |one: &Before| wrapped(&format!("before each trial {one}"), "run: ", "  ", Topology::DESCRIBED);
+        let run =
+            |one: &PreTrialCommand| wrapped(&format!("before each trial {one}"), "run: ", "  ", Topology::DESCRIBED);
         self.topology.describe(cpus) + &self.before.iter().map(run).collect::<String>()
     }
 }

@@ -7,13 +7,15 @@ use rig_cli::mistakes::{self, FileError};
 use rig_cli::source::Spanned;
 use rig_facts::programme::{Command, Phase};
 use rig_testbed::Dut;
-use rig_testbed::datapath::{Asked, Datapath, Mistake, Protocol, Registry, ServicesAsked, Settings};
+use rig_testbed::datapath::{
+    Datapath, DatapathRegistry, DatapathRequest, Mistake, Protocol, RequestedServices, Settings,
+};
 use rig_testbed::topology::Topology;
 use serde_json::Value;
 
 use super::file::{DatapathFile, ScenarioFile};
 use super::resolve::{Resolver, Result};
-use super::{AskedLoad, Scenario, Suite};
+use super::{RequestedLoad, Scenario, Suite};
 
 /// A datapath that a scenario has.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,19 +26,19 @@ pub struct DatapathSetup {
     pub nodes: Vec<String>,
     /// What the suite says; the rest is the datapath's to decide.
     pub settings: Settings,
-    said: Said,
+    said: DatapathLines,
 }
 
 /// Where a file says what, for mistakes that are found later. Setups that are said elsewhere are the same.
 #[derive(Debug, Clone, Default)]
-struct Said {
+struct DatapathLines {
     line: usize,
     keys: BTreeMap<String, usize>,
     /// Commands of phases, by the phase and their number among all of it.
     commands: BTreeMap<(String, usize), usize>,
 }
 
-impl PartialEq for Said {
+impl PartialEq for DatapathLines {
     fn eq(&self, _other: &Self) -> bool {
         true
     }
@@ -45,7 +47,7 @@ impl PartialEq for Said {
 impl DatapathSetup {
     /// One that no file says anything of.
     pub fn new(name: impl Into<String>, nodes: Vec<String>, settings: Settings) -> Self {
-        Self { name: name.into(), nodes, settings, said: Said::default() }
+        Self { name: name.into(), nodes, settings, said: DatapathLines::default() }
     }
 
     /// Whether the scenario's file has a key for it, in the scenario itself or among the datapath's settings.
@@ -55,16 +57,16 @@ impl DatapathSetup {
 }
 
 /// What a scenario asks of one of its datapaths.
-pub fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> Asked<'a> {
+pub fn asked<'a>(scenario: &Scenario, setup: &'a DatapathSetup) -> DatapathRequest<'a> {
     let between = scenario.topology.dut().and_then(|node| scenario.topology.nodes().get(node));
     let is_there = between.is_some_and(|node| setup.nodes.contains(&node.name));
     let dut = scenario.dut.unwrap_or(ALONE);
-    let services = server(scenario).filter(|_| is_there).map(|(protocol, _)| ServicesAsked {
+    let services = server(scenario).filter(|_| is_there).map(|(protocol, _)| RequestedServices {
         protocol,
         addresses: dut.service_addresses,
         local: setup.is_said("local_addresses").then_some(dut.local_addresses),
     });
-    Asked { settings: &setup.settings, services }
+    DatapathRequest { settings: &setup.settings, services }
 }
 
 /// A node between the ends of which nothing is said.
@@ -72,7 +74,7 @@ pub const ALONE: Dut = Dut { workers: 1, service_addresses: 1, local_addresses: 
 
 /// What a scenario's servers speak, and the ports that they listen on, where its load is of packets.
 pub fn server(scenario: &Scenario) -> Option<(Protocol, &RangeInclusive<u16>)> {
-    let AskedLoad::Packets(packets) = &scenario.traffic.listen else { return None };
+    let RequestedLoad::Packets(packets) = &scenario.traffic.listen else { return None };
     let protocol = if packets.is_tcp() { Protocol::Tcp } else { Protocol::Udp };
     Some((protocol, &packets.client.server_ports))
 }
@@ -93,7 +95,11 @@ impl Resolver<'_> {
             let spans = [scenario.workers.as_ref().map(Spanned::span)].into_iter().chain(given);
             let keys =
                 OF_SCENARIO.iter().zip(spans).filter_map(|(key, span)| Some(((*key).to_owned(), self.line(&span?))));
-            let said = Said { line: self.line(&scenario.path.span()), keys: keys.collect(), ..Said::default() };
+            let said = DatapathLines {
+                line: self.line(&scenario.path.span()),
+                keys: keys.collect(),
+                ..DatapathLines::default()
+            };
             DatapathSetup { name: name.to_owned(), nodes, settings: Settings::new(), said }
         });
         let mut others = Vec::new();
@@ -160,7 +166,7 @@ impl Resolver<'_> {
             })?;
             settings.insert(key.clone(), value);
         }
-        let said = Said { line: self.line(&file.span()), keys, ..Said::default() };
+        let said = DatapathLines { line: self.line(&file.span()), keys, ..DatapathLines::default() };
         Ok(DatapathSetup { name: text.clone(), nodes, settings, said })
     }
 
@@ -203,7 +209,7 @@ impl Suite {
     ///
     /// # Errors
     /// The first mistake, at its line.
-    pub fn check_datapaths(&self, datapaths: Registry) -> std::result::Result<(), FileError> {
+    pub fn check_datapaths(&self, datapaths: DatapathRegistry) -> std::result::Result<(), FileError> {
         for (scenario, setup) in
             self.scenarios.iter().flat_map(|one| one.datapaths.iter().map(move |setup| (one, setup)))
         {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use rig_facts::asked_load::AskedLoad;
 use rig_facts::claim::Metric;
 use rig_facts::programme::Phase;
+use rig_facts::requested_load::RequestedLoad;
 use rig_load::plan::{Direction, End, Schedule, TcpStream, Transactions};
 
 use super::Scenario;
@@ -32,7 +32,7 @@ impl Scenario {
         if topology.wire().is_none_or(|wire| wire.rate.is_none()) {
             return topology.nodes().iter().map(|node| node.name.as_str()).collect();
         }
-        let AskedLoad::UdpStream(datagrams) = &traffic.connect else { return BTreeSet::new() };
+        let RequestedLoad::UdpStream(datagrams) = &traffic.connect else { return BTreeSet::new() };
         let sends = |end: End| matches!(datagrams.flow.direction(end), Direction::Send | Direction::Both);
         let ends = traffic.pairs.iter().flat_map(|(from, to)| [(from, End::Connect), (to, End::Listen)]);
         ends.filter(|(_, end)| sends(*end)).map(|(place, _)| place.node.as_str()).collect()
@@ -40,14 +40,14 @@ impl Scenario {
 }
 
 /// Whether nothing but CPUs and the path says how fast the load goes.
-fn goes_by_itself(load: &AskedLoad) -> bool {
+fn goes_by_itself(load: &RequestedLoad) -> bool {
     match load {
-        AskedLoad::TcpStream(TcpStream { throttle, .. }) => throttle.is_none(),
-        AskedLoad::UdpStream(datagrams) => datagrams.throttle.is_none(),
-        AskedLoad::TcpRr(load) | AskedLoad::TcpCrr(load) | AskedLoad::UdpRr(load) => {
+        RequestedLoad::TcpStream(TcpStream { throttle, .. }) => throttle.is_none(),
+        RequestedLoad::UdpStream(datagrams) => datagrams.throttle.is_none(),
+        RequestedLoad::TcpRr(load) | RequestedLoad::TcpCrr(load) | RequestedLoad::UdpRr(load) => {
             load.schedule == Schedule::Closed && under_way(load) > 1
         }
-        AskedLoad::Packets(_) | AskedLoad::Idle => false,
+        RequestedLoad::Packets(_) | RequestedLoad::Idle => false,
     }
 }
 

@@ -11,14 +11,14 @@ use rig_load::plan::{
 };
 use rig_stats::units::Bytes;
 
-use super::AskedLoad;
+use super::RequestedLoad;
 use super::packets::{self, PacketTraffic};
 
 mod error;
 mod keys;
 mod schema;
 
-pub(super) use self::error::{At, LoadError, error, key_of_search};
+pub(super) use self::error::{ErrorLocation, LoadError, error, key_of_search};
 use self::keys::Rate;
 pub(super) use self::keys::{LoadFile, LoadKind, UnderFile, value};
 
@@ -51,7 +51,7 @@ impl LoadSource<'_> {
         if let Some((key, span)) = given.find(|(key, _)| !kind.keys().any(|known| known == *key)) {
             let what = format!("a load of kind {} has no '{key}'", kind.name());
             let hint = format!("remove it, or use one of {}", kind.keys().collect::<Vec<_>>().join(", "));
-            return Err(LoadError { what, hint: Some(hint), at: At::Span(span) });
+            return Err(LoadError { what, hint: Some(hint), at: ErrorLocation::Span(span) });
         }
         let own = self.own.cloned().unwrap_or_default();
         let load = match self.defaults {
@@ -62,10 +62,10 @@ impl LoadSource<'_> {
     }
 
     /// Where an error of the load is.
-    pub fn span_of(&self, at: &At) -> Range<usize> {
+    pub fn span_of(&self, at: &ErrorLocation) -> Range<usize> {
         let keys = match at {
-            At::Span(span) => return span.clone(),
-            At::Keys(keys) => *keys,
+            ErrorLocation::Span(span) => return span.clone(),
+            ErrorLocation::Keys(keys) => *keys,
         };
         let place = |table: &LoadFile| {
             let of = |key: &&str| table.given().find(|(given, _)| given == key).map(|(_, span)| span);
@@ -81,8 +81,8 @@ impl LoadSource<'_> {
 
 /// A load as its two ends run it.
 pub(super) struct LoadPair {
-    pub connect: AskedLoad,
-    pub listen: AskedLoad,
+    pub connect: RequestedLoad,
+    pub listen: RequestedLoad,
     /// What loads of packets are besides.
     pub packets: Option<PacketTraffic>,
 }
@@ -92,22 +92,22 @@ pub(super) fn ends(kind: LoadKind, load: &LoadFile) -> Result<LoadPair, LoadErro
     let (connect, listen) = match kind {
         LoadKind::Packets => {
             let (load, packets) = packets::asked(load)?;
-            let (connect, listen) = both(AskedLoad::Packets(Box::new(load)));
+            let (connect, listen) = both(RequestedLoad::Packets(Box::new(load)));
             return Ok(LoadPair { connect, listen, packets: Some(packets) });
         }
         LoadKind::TcpStream => stream(value(&load.flow).unwrap_or_default(), load)?,
         LoadKind::TcpMaerts => stream(Flow::Reverse, load)?,
-        LoadKind::TcpRr => both(AskedLoad::TcpRr(transactions(load)?)),
-        LoadKind::TcpCrr => both(AskedLoad::TcpCrr(transactions(load)?)),
-        LoadKind::UdpRr => both(AskedLoad::UdpRr(transactions(load)?)),
-        LoadKind::UdpStream => both(AskedLoad::UdpStream(datagrams(load)?)),
+        LoadKind::TcpRr => both(RequestedLoad::TcpRr(transactions(load)?)),
+        LoadKind::TcpCrr => both(RequestedLoad::TcpCrr(transactions(load)?)),
+        LoadKind::UdpRr => both(RequestedLoad::UdpRr(transactions(load)?)),
+        LoadKind::UdpStream => both(RequestedLoad::UdpStream(datagrams(load)?)),
     };
     let [own, other] = [&connect, &listen].map(|load| load.try_map(|_| error(&[], "packets without a port", "")));
     validate(&own?, &other?)?;
     Ok(LoadPair { connect, listen, packets: None })
 }
 
-fn both(load: AskedLoad) -> (AskedLoad, AskedLoad) {
+fn both(load: RequestedLoad) -> (RequestedLoad, RequestedLoad) {
     (load.clone(), load)
 }
 
@@ -119,7 +119,7 @@ fn bytes(name: &str, size: &Option<Spanned<Bytes>>) -> Result<Option<u32>, LoadE
         Err(_) => Err(LoadError {
             what: format!("{name} of {}", size.get_ref()),
             hint: Some("choose less than 4 GiB".to_owned()),
-            at: At::Span(size.span()),
+            at: ErrorLocation::Span(size.span()),
         }),
     }
 }
@@ -131,7 +131,7 @@ fn message(load: &LoadFile) -> Result<u32, LoadError> {
     }
 }
 
-fn stream(flow: Flow, load: &LoadFile) -> Result<(AskedLoad, AskedLoad), LoadError> {
+fn stream(flow: Flow, load: &LoadFile) -> Result<(RequestedLoad, RequestedLoad), LoadError> {
     let engine = |outstanding: Option<u32>| match outstanding {
         None => Engine::Blocking,
         Some(outstanding) => Engine::Uring { outstanding },
@@ -164,7 +164,7 @@ fn stream(flow: Flow, load: &LoadFile) -> Result<(AskedLoad, AskedLoad), LoadErr
                 "give `send` and `receive` the same number, for instance outstanding = { send = 2, receive = 2 }";
             return error(&["outstanding"], what, hint);
         }
-        return Ok(both(AskedLoad::TcpStream(TcpStream { receive_mode, ..sender })));
+        return Ok(both(RequestedLoad::TcpStream(TcpStream { receive_mode, ..sender })));
     }
     let receiver = TcpStream {
         message: receive_message.unwrap_or(sender.message),
@@ -174,7 +174,7 @@ fn stream(flow: Flow, load: &LoadFile) -> Result<(AskedLoad, AskedLoad), LoadErr
         throttle: None,
         ..sender.clone()
     };
-    let (sender, receiver) = (AskedLoad::TcpStream(sender), AskedLoad::TcpStream(receiver));
+    let (sender, receiver) = (RequestedLoad::TcpStream(sender), RequestedLoad::TcpStream(receiver));
     Ok(if flow == Flow::Reverse { (receiver, sender) } else { (sender, receiver) })
 }
 
@@ -254,11 +254,15 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
 }
 
 /// Which way payload goes; `None` where requests are answered.
-pub fn flow(load: &AskedLoad) -> Option<Flow> {
+pub fn flow(load: &RequestedLoad) -> Option<Flow> {
     match load {
-        AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. }) => Some(*flow),
-        AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_) | AskedLoad::Packets(_) | AskedLoad::Idle => {
-            None
+        RequestedLoad::TcpStream(TcpStream { flow, .. }) | RequestedLoad::UdpStream(Datagrams { flow, .. }) => {
+            Some(*flow)
         }
+        RequestedLoad::TcpRr(_)
+        | RequestedLoad::TcpCrr(_)
+        | RequestedLoad::UdpRr(_)
+        | RequestedLoad::Packets(_)
+        | RequestedLoad::Idle => None,
     }
 }

@@ -22,16 +22,16 @@ use std::ffi::OsStr;
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-pub use rig_facts::asked_load::{AskedLoad, Exchange, Message, PacketLoad, TcpExchange};
 use rig_facts::claim::{Claim, Metric, Side};
 use rig_facts::figures::Kind;
 use rig_facts::programme::{LIMIT_WINDOW, Programme};
-use rig_facts::record::{Before, Searched};
+use rig_facts::record::{PreTrialCommand, SearchedRate};
+pub use rig_facts::requested_load::{Exchange, Message, PacketLoad, RequestedLoad, TcpExchange};
 
 pub use self::datapaths::{ALONE, DatapathSetup, asked, server, shown};
 pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
-pub use self::twin::Twin;
+pub use self::twin::TwinChoice;
 pub use self::words::bytes;
 pub use self::workers::{Platform, Workers, WorkersCase, WorkersColumn, WorkersEnd};
 use rig_cli::mistakes::{self, FileError};
@@ -80,7 +80,7 @@ pub struct Suite {
     /// The scenario that the others are compared with.
     pub baseline: Option<String>,
     /// The scenario that a run measures twice in each block, to check the judge of its claims.
-    pub twin: Twin,
+    pub twin: TwinChoice,
     pub timing: Timing,
     /// Timing of a first look.
     pub quick: Option<Timing>,
@@ -103,11 +103,11 @@ pub struct Answer {
     pub text: String,
     /// Of plain numbers.
     pub unit: String,
-    pub parts: Vec<Part>,
+    pub parts: Vec<AnswerClaim>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct AnswerClaim {
     /// Its value is asked for, and nothing is claimed of it.
     pub value: Claim,
     pub text: String,
@@ -238,7 +238,7 @@ pub struct Scenario {
     /// Where the number of trials is fixed, no more than so many.
     pub trials_max: Option<u32>,
     /// What is run in its nodes before each trial.
-    pub before: Vec<Before>,
+    pub before: Vec<PreTrialCommand>,
     /// What is measured.
     pub traffic: Traffic,
     /// What runs meanwhile.
@@ -254,7 +254,7 @@ pub struct Scenario {
 
 impl Scenario {
     /// The load as the connecting end runs it.
-    pub fn plan(&self) -> AskedLoad {
+    pub fn plan(&self) -> RequestedLoad {
         self.traffic.connect.clone()
     }
 
@@ -289,7 +289,7 @@ impl Scenario {
     }
 
     /// The loads of all ends.
-    pub fn loads(&self) -> impl Iterator<Item = &AskedLoad> {
+    pub fn loads(&self) -> impl Iterator<Item = &RequestedLoad> {
         std::iter::once(&self.traffic).chain(&self.under).flat_map(|traffic| [&traffic.connect, &traffic.listen])
     }
 }
@@ -300,8 +300,8 @@ pub struct Traffic {
     /// The connecting and the listening endpoint of each pair: `from` and `to` of the file, local and remote to netperf.
     pub pairs: Vec<(Endpoint, Endpoint)>,
     /// The load as each end of each pair runs it.
-    pub connect: AskedLoad,
-    pub listen: AskedLoad,
+    pub connect: RequestedLoad,
+    pub listen: RequestedLoad,
     /// What loads of packets need besides.
     pub packets: Option<PacketTraffic>,
 }
@@ -325,7 +325,7 @@ impl Traffic {
         if let Some(packets) = &self.packets {
             // Workers never rest, so that their CPU time says nothing.
             return match packets.search {
-                Some(search) if search.of == Searched::Held => vec![(Side::Local, Metric::LimitHeld)],
+                Some(search) if search.of == SearchedRate::Held => vec![(Side::Local, Metric::LimitHeld)],
                 Some(_) => vec![(Side::Local, Metric::Limit)],
                 None => Kind::of(&self.connect).map_or_else(Vec::new, |kind| kind.rates()[..1].to_vec()),
             };
@@ -350,7 +350,7 @@ impl Traffic {
         self.with_loads(programme::unpaced)
     }
 
-    fn with_loads(&self, change: impl Fn(&AskedLoad) -> AskedLoad) -> Self {
+    fn with_loads(&self, change: impl Fn(&RequestedLoad) -> RequestedLoad) -> Self {
         Self { connect: change(&self.connect), listen: change(&self.listen), ..self.clone() }
     }
 

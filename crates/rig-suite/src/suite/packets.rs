@@ -4,19 +4,21 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rig_cli::source::Spanned;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_packet::http as message;
 use rig_packet::http::Method;
 use rig_packet::plan::Driver;
 use rig_packet::search::Search;
-use rig_packet::{Client, Close, Expect, Flood, Load as Opening, Payload, Repeat, TcpTimes, Walk};
+use rig_packet::{
+    Client, CloseMethod, Flood, Load as Opening, MessageEnd, Payload, RequestRepeat, TcpTimes, TupleOrder,
+};
 use rig_stats::units::{Bytes, PerSecond};
 use rig_testbed::topology::Pool;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::load::{At, LoadError, LoadFile, error, value};
-use super::{AskedLoad, Exchange, Message, PacketLoad, QuickSearch, TcpExchange};
+use super::load::{ErrorLocation, LoadError, LoadFile, error, value};
+use super::{Exchange, Message, PacketLoad, QuickSearch, RequestedLoad, TcpExchange};
 
 mod ports;
 mod search;
@@ -80,7 +82,7 @@ pub struct PacketTraffic {
 /// A search before the window, which then runs at the rate found or a share of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SearchPlan {
-    pub of: Searched,
+    pub of: SearchedRate,
     pub options: Search,
     pub step: Duration,
     /// 0 to 1.
@@ -127,7 +129,7 @@ fn addresses(key: &str, asked: &Option<Spanned<u32>>) -> Result<u32, LoadError> 
         Some(asked) => {
             let hint = format!("each endpoint has 1 to {} addresses", Pool::SIZE);
             Err(LoadError {
-                at: At::Span(asked.span()),
+                at: ErrorLocation::Span(asked.span()),
                 what: format!("{key} = {}", asked.get_ref()),
                 hint: Some(hint),
             })
@@ -138,7 +140,7 @@ fn addresses(key: &str, asked: &Option<Spanned<u32>>) -> Result<u32, LoadError> 
 fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
     let given = value(&load.connections_per_second).map(PerSecond::get);
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
-    let rate = match (given, searches(Searched::Connections)) {
+    let rate = match (given, searches(SearchedRate::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
         (None, None) => {
             return error(
@@ -174,12 +176,12 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
             ..Opening::new(rate)
         },
         repeat: repeat(load)?,
-        walk: if value(&load.hop) == Some(true) { Walk::Hop } else { Walk::Ports },
+        walk: if value(&load.hop) == Some(true) { TupleOrder::Hop } else { TupleOrder::Ports },
         flood: (value(&load.flood) == Some(true)).then(Flood::default),
     })
 }
 
-fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
+fn repeat(load: &LoadFile) -> Result<Option<RequestRepeat>, LoadError> {
     let rate = value(&load.requests_per_second).map(PerSecond::get);
     if rate.is_some() && load.interval.is_some() {
         return error(
@@ -206,7 +208,7 @@ fn repeat(load: &LoadFile) -> Result<Option<Repeat>, LoadError> {
             "give how often a held connection asks, for instance interval = \"1s\", or requests_per_second",
         );
     }
-    Ok(Some(Repeat {
+    Ok(Some(RequestRepeat {
         interval: value(&load.interval).map_or(Duration::ZERO, |interval| interval.0),
         requests: value(&load.requests),
         rate,
@@ -221,7 +223,7 @@ fn sizes(load: &LoadFile) -> Result<(u32, u32), LoadError> {
         u32::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or_else(|| LoadError {
             what: format!("a {key} of {bytes} bytes"),
             hint: Some("give 1 byte to 1 GiB".to_owned()),
-            at: At::Span(given.span()),
+            at: ErrorLocation::Span(given.span()),
         })
     };
     Ok((size("request", &load.request)?, size("response", &load.response)?))
@@ -232,7 +234,7 @@ type Messages = [Message; 2];
 
 fn plain(load: &LoadFile) -> Result<Messages, LoadError> {
     let (request, response) = sizes(load)?;
-    Ok([request, response].map(|bytes| Message { payload: Payload::Filler(bytes), complete: Expect::Bytes(bytes) }))
+    Ok([request, response].map(|bytes| Message { payload: Payload::Filler(bytes), complete: MessageEnd::Bytes(bytes) }))
 }
 
 /// `once`: a connection has one request.
@@ -248,7 +250,7 @@ fn http(load: &LoadFile, once: bool) -> Result<Messages, LoadError> {
     }
     let request = message::request(Method::Get, "netrig", "/", request as usize);
     let response = message::response(&vec![b'a'; response as usize], once);
-    Ok([request, response].map(|bytes| Message { payload: bytes.into(), complete: Expect::Http }))
+    Ok([request, response].map(|bytes| Message { payload: bytes.into(), complete: MessageEnd::Http }))
 }
 
 fn tcp(load: &LoadFile, [request, response]: Messages) -> Result<Exchange, LoadError> {
@@ -261,7 +263,7 @@ fn tcp(load: &LoadFile, [request, response]: Messages) -> Result<Exchange, LoadE
         },
         request,
         response,
-        close: value(&load.close).unwrap_or(Close::Fin),
+        close: value(&load.close).unwrap_or(CloseMethod::Fin),
         window: value(&load.send_window).unwrap_or(SEND_WINDOW),
     }))
 }
@@ -278,34 +280,34 @@ fn refuse(protocol: &str, load: &LoadFile, keys: &[&str]) -> Result<(), LoadErro
         Some((key, span)) => Err(LoadError {
             what: format!("packets over {protocol} have no '{key}'"),
             hint: Some("remove it".to_owned()),
-            at: At::Span(span),
+            at: ErrorLocation::Span(span),
         }),
         None => Ok(()),
     }
 }
 
 /// How long it takes to open all connections that the load holds.
-pub fn opening(load: &AskedLoad) -> Duration {
-    let AskedLoad::Packets(packets) = load else { return Duration::ZERO };
+pub fn opening(load: &RequestedLoad) -> Duration {
+    let RequestedLoad::Packets(packets) = load else { return Duration::ZERO };
     let opening = &packets.client.load;
     let seconds = opening.hold.map_or(0.0, |hold| f64::from(hold) / opening.rate);
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
 /// How long its rate of connections rises.
-pub(super) fn ramp(load: &AskedLoad) -> Duration {
-    let AskedLoad::Packets(packets) = load else { return Duration::ZERO };
+pub(super) fn ramp(load: &RequestedLoad) -> Duration {
+    let RequestedLoad::Packets(packets) = load else { return Duration::ZERO };
     packets.client.load.ramp
 }
 
 /// `load` with another value of what a search raises.
-pub fn at_rate(load: &AskedLoad, of: Searched, rate: f64) -> AskedLoad {
+pub fn at_rate(load: &RequestedLoad, of: SearchedRate, rate: f64) -> RequestedLoad {
     let mut load = load.clone();
-    let AskedLoad::Packets(packets) = &mut load else { return load };
+    let RequestedLoad::Packets(packets) = &mut load else { return load };
     let client = &mut packets.client;
     match (of, &mut client.repeat) {
-        (Searched::Requests, Some(repeat)) => repeat.rate = Some(rate),
-        (Searched::Held, _) => client.load.hold = Some(rate.round().clamp(1.0, u32::MAX.into()) as u32),
+        (SearchedRate::Requests, Some(repeat)) => repeat.rate = Some(rate),
+        (SearchedRate::Held, _) => client.load.hold = Some(rate.round().clamp(1.0, u32::MAX.into()) as u32),
         _ => client.load.rate = rate,
     }
     load

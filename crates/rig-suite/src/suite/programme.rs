@@ -7,8 +7,10 @@ use rig_cli::mistakes::{self, FileError};
 use rig_cli::source::Spanned;
 use rig_facts::claim::{Claim, Metric, is_phase_name, is_scenario_id};
 use rig_facts::figures::check;
-use rig_facts::programme::{Command, Condition, Lasts, Phase, Programme, Rate, ScenarioLoad, Step, Wait};
-use rig_facts::record::Searched;
+use rig_facts::programme::{
+    Command, Condition, Phase, PhaseLength, Programme, Rate, ScenarioLoad, Step, WaitCondition,
+};
+use rig_facts::record::SearchedRate;
 use rig_load::plan::{Flow, Schedule, Transactions};
 use rig_load::record::{Direction, TransactionRecord, WorkerRecord};
 use rig_stats::units::{ByteRate, PerSecond, Percent, Span};
@@ -18,7 +20,7 @@ use serde::Deserialize;
 
 use super::file::ScenarioFile;
 use super::resolve::{Resolver, Result};
-use super::{AskedLoad, DatapathSetup, Traffic};
+use super::{DatapathSetup, RequestedLoad, Traffic};
 
 /// Counters are read so often unless the scenario says otherwise.
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -91,7 +93,7 @@ enum Unit {
 }
 
 /// What a scenario has that phases can change.
-struct Has<'a> {
+struct ChangeableParts<'a> {
     own: &'a Traffic,
     under: Option<&'a Traffic>,
     datapaths: &'a [DatapathSetup],
@@ -110,7 +112,7 @@ impl Resolver<'_> {
         if scenario.phase.is_empty() {
             return Ok(Programme { sample, ..Programme::default() });
         }
-        let has = Has { own, under, datapaths };
+        let has = ChangeableParts { own, under, datapaths };
         let mut phases: Vec<Phase> = Vec::with_capacity(scenario.phase.len());
         for phase in &scenario.phase {
             let phase = self.phase(scenario, phase.get_ref(), &has, &phases)?;
@@ -138,7 +140,13 @@ impl Resolver<'_> {
         Err(self.error(sample.span(), what, Some("choose from 10ms to 10s")))
     }
 
-    fn phase(&self, scenario: &ScenarioFile, file: &PhaseFile, has: &Has<'_>, before: &[Phase]) -> Result<Phase> {
+    fn phase(
+        &self,
+        scenario: &ScenarioFile,
+        file: &PhaseFile,
+        has: &ChangeableParts<'_>,
+        before: &[Phase],
+    ) -> Result<Phase> {
         let name = file.name.get_ref();
         let refuse = |what: String, hint: &str| Err(self.error(file.name.span(), what, Some(hint)));
         if !is_scenario_id(name) {
@@ -227,7 +235,7 @@ impl Resolver<'_> {
             }
             (RateFile::Text(text), unit) => self.rate_of_text(file.span(), text, unit)?,
         };
-        if let (Rate::At(rate), AskedLoad::TcpRr(_) | AskedLoad::TcpCrr(_) | AskedLoad::UdpRr(_)) =
+        if let (Rate::At(rate), RequestedLoad::TcpRr(_) | RequestedLoad::TcpCrr(_) | RequestedLoad::UdpRr(_)) =
             (rate, &traffic.connect)
             && rate > 0.0
             && !Transactions::RATE.contains(&rate)
@@ -251,7 +259,7 @@ impl Resolver<'_> {
                 return Err(refuse("a share of a limit that nothing searches".into(), hint));
             }
             if let Some(Some(search)) = search
-                && search.of == Searched::Held
+                && search.of == SearchedRate::Held
             {
                 let what = "a share of the connections held, which is not a rate".to_owned();
                 return Err(refuse(what, "search for connections or requests per second"));
@@ -285,7 +293,7 @@ impl Resolver<'_> {
         })
     }
 
-    fn lasts(&self, scenario: &ScenarioFile, file: &PhaseFile, has: &Has<'_>) -> Result<Lasts> {
+    fn lasts(&self, scenario: &ScenarioFile, file: &PhaseFile, has: &ChangeableParts<'_>) -> Result<PhaseLength> {
         let refuse = |span: Range<usize>, what: String, hint: &str| Err(self.error(span, what, Some(hint)));
         let checked = |time: &Spanned<Span>| {
             let Span(length) = *time.get_ref();
@@ -307,8 +315,8 @@ impl Resolver<'_> {
                 );
             }
             return Ok(match &file.time {
-                None => Lasts::Window,
-                Some(time) => Lasts::Time(checked(time)?),
+                None => PhaseLength::Window,
+                Some(time) => PhaseLength::Time(checked(time)?),
             });
         };
         if let Some(time) = &file.time {
@@ -332,11 +340,16 @@ impl Resolver<'_> {
             let what = format!("a hold of {} with a deadline of {}", Span(hold), Span(longest));
             return refuse(deadline.span(), what, "the deadline has to be later");
         }
-        Ok(Lasts::Until(Wait { condition, hold, deadline: longest }))
+        Ok(PhaseLength::Until(WaitCondition { condition, hold, deadline: longest }))
     }
 
     /// A claim about the phase, without the name of the scenario, that compares one figure with a number.
-    fn condition(&self, scenario: &ScenarioFile, until: &Spanned<String>, has: &Has<'_>) -> Result<Condition> {
+    fn condition(
+        &self,
+        scenario: &ScenarioFile,
+        until: &Spanned<String>,
+        has: &ChangeableParts<'_>,
+    ) -> Result<Condition> {
         const SAMPLED: [Metric; 7] = [
             Metric::Throughput,
             Metric::Transactions,
@@ -372,57 +385,59 @@ impl Resolver<'_> {
 }
 
 /// What the rate of a load is counted in; of one that has none, why, and what to do.
-fn unit(connect: &AskedLoad, listen: &AskedLoad) -> std::result::Result<Unit, (String, &'static str)> {
+fn unit(connect: &RequestedLoad, listen: &RequestedLoad) -> std::result::Result<Unit, (String, &'static str)> {
     let none =
         |hint| Err((format!("a rate in a phase, and the load, {}, has none to begin with", connect.name()), hint));
     match (connect, listen) {
-        (AskedLoad::TcpRr(load) | AskedLoad::TcpCrr(load) | AskedLoad::UdpRr(load), _) => match load.schedule {
-            Schedule::Open { .. } => Ok(Unit::PerSecond),
-            Schedule::Closed => none("the speed of its peer sets it: give the load a `rate`"),
-        },
-        (AskedLoad::TcpStream(one), AskedLoad::TcpStream(other)) => match one.throttle.or(other.throttle) {
+        (RequestedLoad::TcpRr(load) | RequestedLoad::TcpCrr(load) | RequestedLoad::UdpRr(load), _) => {
+            match load.schedule {
+                Schedule::Open { .. } => Ok(Unit::PerSecond),
+                Schedule::Closed => none("the speed of its peer sets it: give the load a `rate`"),
+            }
+        }
+        (RequestedLoad::TcpStream(one), RequestedLoad::TcpStream(other)) => match one.throttle.or(other.throttle) {
             Some(_) => Ok(Unit::Bytes),
             None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
         },
-        (AskedLoad::UdpStream(load), _) => match load.throttle {
+        (RequestedLoad::UdpStream(load), _) => match load.throttle {
             Some(_) => Ok(Unit::Bytes),
             None => none("give the load a `throttle`, for instance throttle = \"1GB/s\""),
         },
-        (AskedLoad::Packets(_), _) => Ok(Unit::PerSecond),
+        (RequestedLoad::Packets(_), _) => Ok(Unit::PerSecond),
         _ => none("loads with a rate are tcp-rr, tcp-crr, udp-rr, streams with a throttle, and packets"),
     }
 }
 
 /// The load at another rate, in the unit that its own has; one without a rate is the same.
-pub(super) fn at_rate(load: &AskedLoad, rate: f64) -> AskedLoad {
+pub(super) fn at_rate(load: &RequestedLoad, rate: f64) -> RequestedLoad {
     let mut load = load.clone();
     let bytes = |throttle: &mut Option<u64>| *throttle = throttle.map(|_| (rate.round() as u64).max(1));
     match &mut load {
-        AskedLoad::TcpRr(l) | AskedLoad::TcpCrr(l) | AskedLoad::UdpRr(l) => {
+        RequestedLoad::TcpRr(l) | RequestedLoad::TcpCrr(l) | RequestedLoad::UdpRr(l) => {
             if let Schedule::Open { rate: own, .. } = &mut l.schedule {
                 *own = rate.clamp(*Transactions::RATE.start(), *Transactions::RATE.end());
             }
         }
-        AskedLoad::TcpStream(l) => bytes(&mut l.throttle),
-        AskedLoad::UdpStream(l) => bytes(&mut l.throttle),
-        AskedLoad::Packets(packets) => {
+        RequestedLoad::TcpStream(l) => bytes(&mut l.throttle),
+        RequestedLoad::UdpStream(l) => bytes(&mut l.throttle),
+        RequestedLoad::Packets(packets) => {
             let requests = packets.client.repeat.is_some_and(|repeat| repeat.rate.is_some());
-            let of = if requests { Searched::Requests } else { Searched::Connections };
+            let of = if requests { SearchedRate::Requests } else { SearchedRate::Connections };
             return super::at_rate(&load, of, rate);
         }
-        AskedLoad::Idle => {}
+        RequestedLoad::Idle => {}
     }
     load
 }
 
 /// The load with nothing that holds it back: a schedule as a closed loop, a stream without its throttle.
-pub(super) fn unpaced(load: &AskedLoad) -> AskedLoad {
+pub(super) fn unpaced(load: &RequestedLoad) -> RequestedLoad {
     let mut load = load.clone();
     match &mut load {
-        AskedLoad::TcpRr(l) | AskedLoad::TcpCrr(l) | AskedLoad::UdpRr(l) => l.schedule = Schedule::Closed,
-        AskedLoad::TcpStream(l) => l.throttle = None,
-        AskedLoad::UdpStream(l) => l.throttle = None,
-        AskedLoad::Packets(_) | AskedLoad::Idle => {}
+        RequestedLoad::TcpRr(l) | RequestedLoad::TcpCrr(l) | RequestedLoad::UdpRr(l) => l.schedule = Schedule::Closed,
+        RequestedLoad::TcpStream(l) => l.throttle = None,
+        RequestedLoad::UdpStream(l) => l.throttle = None,
+        RequestedLoad::Packets(_) | RequestedLoad::Idle => {}
     }
     load
 }

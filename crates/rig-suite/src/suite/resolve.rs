@@ -10,7 +10,7 @@ use rig_facts::claim::{Claim, ClaimError, FigureError, FigureRef, Metric, Side};
 use rig_facts::figures::check;
 use rig_facts::figures::dut::check as check_dut;
 use rig_facts::figures::phases::check_phase;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_stats::units::{Percent, Span};
 use rig_testbed::topology::{Endpoint, Path, Topology, TopologyError, WireOptions, check_name};
 
@@ -18,10 +18,12 @@ use super::file::{
     AaFile, AnswerFile, AnswerPartFile, Defaults, Endpoints, Quick, QuickSearchFile, ReceiverCpus, ScenarioFile,
     SuiteFile, WireFile,
 };
-use super::load::{At, LoadError, LoadFile, LoadKind, LoadPair, LoadSource, UnderFile, ends, error, validate, value};
+use super::load::{
+    ErrorLocation, LoadError, LoadFile, LoadKind, LoadPair, LoadSource, UnderFile, ends, error, validate, value,
+};
 use super::packets::{self, PortOf};
 use super::workers::Duts;
-use super::{Answer, AskedLoad, Part, QuickSearch, Repeat, Scenario, Suite, Timing, Traffic, Twin};
+use super::{Answer, AnswerClaim, QuickSearch, Repeat, RequestedLoad, Scenario, Suite, Timing, Traffic, TwinChoice};
 use crate::checks::Procedure;
 
 pub(super) fn resolve(file: &str, text: &str, purpose: Purpose) -> Result<Suite> {
@@ -98,14 +100,14 @@ impl Resolver<'_> {
         })
     }
 
-    fn twin(&self, known: &BTreeSet<&str>, file: Option<&Spanned<AaFile>>) -> Result<Twin> {
+    fn twin(&self, known: &BTreeSet<&str>, file: Option<&Spanned<AaFile>>) -> Result<TwinChoice> {
         Ok(match file.map(Spanned::get_ref) {
-            None | Some(AaFile::Whether(true)) => Twin::Chosen,
-            Some(AaFile::Whether(false)) => Twin::None,
+            None | Some(AaFile::Whether(true)) => TwinChoice::Chosen,
+            Some(AaFile::Whether(false)) => TwinChoice::None,
             Some(AaFile::Scenario(id)) => {
                 let span = file.map(Spanned::span).unwrap_or_default();
                 self.known_scenario(known, &Spanned::new(span, id.clone()))?;
-                Twin::Named(id.clone())
+                TwinChoice::Named(id.clone())
             }
         })
     }
@@ -136,7 +138,7 @@ impl Resolver<'_> {
         let part = |part: &AnswerPartFile| {
             let value = Claim::value(part.value.get_ref());
             let value = self.known_figures(known, scenarios, &part.value, value)?;
-            Ok(Part { value, text: part.text.clone() })
+            Ok(AnswerClaim { value, text: part.text.clone() })
         };
         let parts = file.parts.iter().map(part).collect::<Result<_>>()?;
         Ok(Answer { text: file.text.clone(), unit: file.unit.clone(), parts })
@@ -315,7 +317,7 @@ impl Resolver<'_> {
         {
             let what = "a search under another load";
             return Err(self.error(
-                of.span_of(&At::Keys(&["search"])),
+                of.span_of(&ErrorLocation::Keys(&["search"])),
                 what,
                 Some("search with the scenario's own load"),
             ));
@@ -414,7 +416,7 @@ impl Resolver<'_> {
         if matches!(figure.metric, Metric::Limit | Metric::LimitHeld) && scenario.traffic.packets.is_some() {
             let is_held = figure.metric == Metric::LimitHeld;
             match searched {
-                Some(of) if (of == Searched::Held) == is_held => {}
+                Some(of) if (of == SearchedRate::Held) == is_held => {}
                 Some(of) => {
                     let what = format!("what is searched in scenario '{}' is {of}", scenario.id);
                     let hint = if is_held { "write limit" } else { "write limit_held" };
@@ -596,7 +598,7 @@ fn check_packets(file: &SuiteFile, traffic: &Traffic, topology: &Topology) -> Re
         );
     }
     for (from, to) in &traffic.pairs {
-        let run = |load: &AskedLoad, own, peer, is_client| {
+        let run = |load: &RequestedLoad, own, peer, is_client| {
             let end = PortOf { own, peer, is_client, cpus: &[], peer_macs: &[], dut: None, lasts: Duration::ZERO };
             load.try_map(|load| packets::at_port(load, packets, topology, &end).ok_or(())).ok()
         };

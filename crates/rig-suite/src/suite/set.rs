@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rig_cli::forms::{Item, OneOrMany};
 use rig_cli::source::Spanned;
-use rig_testbed::topology::{Chosen, Rps, Topology};
+use rig_testbed::topology::{Rps, TestbedSettings, Topology};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -74,14 +74,14 @@ pub(super) struct Variant {
     /// What follows the scenario's id and name: empty where nothing has several values.
     id: String,
     name: String,
-    chosen: Vec<Chosen>,
+    chosen: Vec<TestbedSettings>,
 }
 
 /// One value of a key: what follows id and name, and how it is set.
 struct Choice<'f> {
     id: String,
     name: String,
-    set: Box<dyn Fn(&mut Chosen) + 'f>,
+    set: Box<dyn Fn(&mut TestbedSettings) + 'f>,
 }
 
 /// The values of a key, with its place.
@@ -100,10 +100,10 @@ impl Resolver<'_> {
             let names = |names: &Option<Spanned<OneOrMany<String>>>| {
                 names.as_ref().map_or_else(Vec::new, |own| own.get_ref().iter().cloned().collect())
             };
-            let begin = Chosen {
+            let begin = TestbedSettings {
                 nodes: names(&set.get_ref().nodes),
                 interfaces: names(&set.get_ref().interfaces),
-                ..Chosen::default()
+                ..TestbedSettings::default()
             };
             let at: String = begin.nodes.iter().map(|node| format!("{}-", in_id(node))).collect();
             let of = if begin.nodes.is_empty() { String::new() } else { format!(" at {}", begin.nodes.join(" and ")) };
@@ -134,7 +134,7 @@ impl Resolver<'_> {
     fn keys_of_set<'f>(&self, set: &'f SetFile) -> Result<Vec<Key<'f>>> {
         let mut keys = Vec::new();
         for (name, switches) in &set.offloads {
-            let set = move |on: bool| -> Box<dyn Fn(&mut Chosen) + 'f> {
+            let set = move |on: bool| -> Box<dyn Fn(&mut TestbedSettings) + 'f> {
                 Box::new(move |chosen| {
                     chosen.offloads.insert(name.clone(), on);
                 })
@@ -164,8 +164,9 @@ impl Resolver<'_> {
             keys.push(self.key_of_set("rps", rps, choice)?);
         }
         if let Some(switches) = &set.threaded {
-            let set =
-                |on: bool| -> Box<dyn Fn(&mut Chosen) + 'f> { Box::new(move |chosen| chosen.threaded = Some(on)) };
+            let set = |on: bool| -> Box<dyn Fn(&mut TestbedSettings) + 'f> {
+                Box::new(move |chosen| chosen.threaded = Some(on))
+            };
             keys.push(self.switches("threaded", "threaded NAPI", switches, set)?);
         }
         for (key, values) in &set.sysctls {
@@ -187,7 +188,7 @@ impl Resolver<'_> {
         key: &str,
         name: &str,
         switches: &'f Spanned<OneOrMany<bool>>,
-        set: impl Fn(bool) -> Box<dyn Fn(&mut Chosen) + 'f>,
+        set: impl Fn(bool) -> Box<dyn Fn(&mut TestbedSettings) + 'f>,
     ) -> Result<Key<'f>> {
         let word = |on: bool| if on { "on" } else { "off" };
         let choice = |on: &'f bool| Choice {
@@ -227,7 +228,7 @@ impl Resolver<'_> {
     }
 
     /// One after the other, so that a mistake has its place.
-    fn chosen(&self, topology: &Topology, sets: &[Spanned<SetFile>], all: Vec<Chosen>) -> Result<Topology> {
+    fn chosen(&self, topology: &Topology, sets: &[Spanned<SetFile>], all: Vec<TestbedSettings>) -> Result<Topology> {
         sets.iter().zip(all).try_fold(topology.clone(), |topology, (set, chosen)| {
             topology.with_chosen(vec![chosen]).map_err(|error| self.error(set.span(), error.what, Some(&error.hint)))
         })

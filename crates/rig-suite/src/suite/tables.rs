@@ -10,7 +10,7 @@ use rig_stats::units::BitRate;
 
 use super::file::{CaseFile, ColumnFile, LayoutFile, NetperfEndFile, NetperfFile, TableFile};
 use super::resolve::{Resolver, Result};
-use super::{AskedLoad, Form, Layout, LayoutColumn, Overview, OverviewCase, Published, Scenario};
+use super::{Form, Layout, LayoutColumn, Overview, OverviewCase, Published, RequestedLoad, Scenario};
 
 impl Resolver<'_> {
     pub(super) fn table(&self, scenarios: &[Scenario], table: &TableFile) -> Result<Layout> {
@@ -117,12 +117,14 @@ impl Resolver<'_> {
     }
 
     /// Refuses loads that netperf has no classic test for.
-    fn known_to_netperf(&self, id: &Spanned<String>, load: &AskedLoad) -> Result<()> {
-        let (AskedLoad::TcpStream(TcpStream { flow, .. }) | AskedLoad::UdpStream(Datagrams { flow, .. })) = load else {
+    fn known_to_netperf(&self, id: &Spanned<String>, load: &RequestedLoad) -> Result<()> {
+        let (RequestedLoad::TcpStream(TcpStream { flow, .. }) | RequestedLoad::UdpStream(Datagrams { flow, .. })) =
+            load
+        else {
             return Ok(());
         };
         let known = match load {
-            AskedLoad::TcpStream(_) => *flow != Flow::Both,
+            RequestedLoad::TcpStream(_) => *flow != Flow::Both,
             _ => *flow == Flow::Forward,
         };
         if known {
@@ -133,9 +135,9 @@ impl Resolver<'_> {
         Err(self.error(id.span(), what, Some("show this scenario in a table of columns")))
     }
 
-    fn published(&self, load: &AskedLoad, span: Range<usize>, reference: NetperfFile) -> Result<Published> {
-        let is_stream = matches!(load, AskedLoad::TcpStream(_) | AskedLoad::UdpStream(_));
-        let is_udp_stream = matches!(load, AskedLoad::UdpStream(_));
+    fn published(&self, load: &RequestedLoad, span: Range<usize>, reference: NetperfFile) -> Result<Published> {
+        let is_stream = matches!(load, RequestedLoad::TcpStream(_) | RequestedLoad::UdpStream(_));
+        let is_udp_stream = matches!(load, RequestedLoad::UdpStream(_));
         let misplaced = [
             ("throughput", reference.throughput.is_some() && !is_stream),
             ("sent", reference.sent.is_some() && !is_udp_stream),
@@ -210,8 +212,8 @@ impl Resolver<'_> {
         for id in list {
             let two_way = matches!(
                 self.scenario_of(scenarios, id)?.plan(),
-                AskedLoad::TcpStream(TcpStream { flow: Flow::Both, .. })
-                    | AskedLoad::UdpStream(Datagrams { flow: Flow::Both, .. })
+                RequestedLoad::TcpStream(TcpStream { flow: Flow::Both, .. })
+                    | RequestedLoad::UdpStream(Datagrams { flow: Flow::Both, .. })
             );
             if two_way {
                 let what = format!("scenario '{}' goes both ways and has no single throughput", id.get_ref());

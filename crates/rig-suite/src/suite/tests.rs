@@ -1,5 +1,5 @@
 use rig_facts::claim::{Metric, Side};
-use rig_load::plan::{Arrivals, Datagrams, Engine, Load, Schedule, SendMode, TcpStream, Transactions};
+use rig_load::plan::{ArrivalSpacing, Datagrams, Engine, Load, Schedule, SendMode, TcpStream, Transactions};
 use rig_testbed::topology::Family;
 
 use super::*;
@@ -357,7 +357,7 @@ fn transactions_have_netperfs_sizes_and_a_closed_loop_unless_told() {
         panic!("{:?}", scenario.traffic);
     };
     assert_eq!((request, response, in_flight, timeout.as_millis()), (64, 1024, 8, 20));
-    assert_eq!(schedule, Schedule::Open { rate: 10_000.0, arrivals: Arrivals::Poisson });
+    assert_eq!(schedule, Schedule::Open { rate: 10_000.0, arrivals: ArrivalSpacing::Poisson });
     assert!(matches!(scenario_with("load = { kind = \"tcp-crr\" }").unwrap().traffic.connect, Load::TcpCrr(_)));
 }
 

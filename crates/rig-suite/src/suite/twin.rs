@@ -8,7 +8,7 @@ use super::{Scenario, Suite, Timing};
 
 /// Which scenario a suite wants to be measured twice.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Twin {
+pub enum TwinChoice {
     /// What claims are about most, where that is cheap.
     #[default]
     Chosen,
@@ -35,9 +35,9 @@ impl Suite {
         }
         let is_free = |scenario: &&Scenario| self.scenario(&Self::name_of_again(&scenario.id)).is_none();
         match &self.twin {
-            Twin::None => None,
-            Twin::Named(id) => self.scenario(id).filter(is_free),
-            Twin::Chosen => {
+            TwinChoice::None => None,
+            TwinChoice::Named(id) => self.scenario(id).filter(is_free),
+            TwinChoice::Chosen => {
                 let of_one = |scenario: &Scenario| scenario.shortest_trial(timing.phases);
                 // A search takes longer than any trial without one.
                 let longest = self.scenarios.iter().filter_map(of_one).max()?;

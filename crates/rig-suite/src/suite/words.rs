@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use rig_facts::record::Searched;
-use rig_load::plan::{Arrivals, Datagrams, Engine, Flow, Pacing, Schedule, TcpStream, Transactions};
+use rig_facts::record::SearchedRate;
+use rig_load::plan::{ArrivalSpacing, Datagrams, Engine, Flow, Pacing, Schedule, TcpStream, Transactions};
 use rig_packet::plan::Driver;
-use rig_packet::{Close, Expect, Walk};
+use rig_packet::{CloseMethod, MessageEnd, TupleOrder};
 use rig_stats::units::{ByteRate, Bytes, Span, counted, minutes};
 
-use super::{AskedLoad, Exchange, PacketLoad, PacketThreads, PacketTraffic, Repeat, Scenario, Traffic};
+use super::{Exchange, PacketLoad, PacketThreads, PacketTraffic, Repeat, RequestedLoad, Scenario, Traffic};
 
 impl fmt::Display for Repeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,20 +43,20 @@ impl Scenario {
 impl fmt::Display for Traffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = match (&self.connect, &self.listen) {
-            (AskedLoad::TcpStream(connect), AskedLoad::TcpStream(listen)) => match connect.flow {
+            (RequestedLoad::TcpStream(connect), RequestedLoad::TcpStream(listen)) => match connect.flow {
                 Flow::Reverse => stream("TCP stream towards the connecting end (maerts)", listen, connect),
                 Flow::Both => stream("TCP streams both ways", connect, listen),
                 Flow::Forward => stream("TCP stream", connect, listen),
             },
-            (AskedLoad::TcpRr(load), _) => transactions("TCP request/response", load),
-            (AskedLoad::TcpCrr(load), _) => transactions("TCP connect/request/response", load),
-            (AskedLoad::UdpRr(load), _) => {
+            (RequestedLoad::TcpRr(load), _) => transactions("TCP request/response", load),
+            (RequestedLoad::TcpCrr(load), _) => transactions("TCP connect/request/response", load),
+            (RequestedLoad::UdpRr(load), _) => {
                 let mut parts = transactions("UDP request/response", load);
                 parts.push(format!("timeout {}", Span(load.timeout)));
                 parts
             }
-            (AskedLoad::UdpStream(load), _) => datagrams(load),
-            (AskedLoad::Packets(load), _) => packets(load, self.packets.as_ref()),
+            (RequestedLoad::UdpStream(load), _) => datagrams(load),
+            (RequestedLoad::Packets(load), _) => packets(load, self.packets.as_ref()),
             (load, _) => vec![load.name().to_owned()],
         };
         if self.pairs.len() > 1 {
@@ -103,8 +103,8 @@ fn transactions(name: &str, load: &Transactions) -> Vec<String> {
     parts.extend((load.in_flight > 1).then(|| format!("{} in flight on each connection", load.in_flight)));
     if let Schedule::Open { rate, arrivals } = load.schedule {
         let arrivals = match arrivals {
-            Arrivals::Uniform => "evenly spaced",
-            Arrivals::Poisson => "Poisson arrivals",
+            ArrivalSpacing::Uniform => "evenly spaced",
+            ArrivalSpacing::Poisson => "Poisson arrivals",
         };
         parts.push(format!("{rate} transactions/s, {arrivals}"));
     }
@@ -155,7 +155,7 @@ fn engine(end: &TcpStream) -> String {
 fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
     let client = &load.client;
     let name = match &load.exchange {
-        Exchange::Tcp(tcp) if tcp.response.complete == Expect::Http => "HTTP",
+        Exchange::Tcp(tcp) if tcp.response.complete == MessageEnd::Http => "HTTP",
         Exchange::Tcp(_) => "TCP",
         Exchange::Udp { .. } => "UDP",
     };
@@ -168,7 +168,7 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
     }];
     match search {
         Some(search) => {
-            let per = if search.of == Searched::Held { "" } else { " per second" };
+            let per = if search.of == SearchedRate::Held { "" } else { " per second" };
             parts.push(format!("{}{per} searched from {}", search.of, search.options.start));
             parts.push(format!("loss-free within {} %", search.options.precision * 100.0));
             if search.measure_at < 1.0 {
@@ -178,7 +178,7 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
         None => parts.push(format!("{} connections/s", client.load.rate)),
     }
     match search {
-        Some(search) if search.of == Searched::Held => parts.push(format!("opened at {}/s", client.load.rate)),
+        Some(search) if search.of == SearchedRate::Held => parts.push(format!("opened at {}/s", client.load.rate)),
         _ => parts.extend(client.load.hold.map(|hold| format!("{hold} held open"))),
     }
     if let Some(repeat) = client.repeat {
@@ -191,11 +191,11 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
         parts.extend((repeat.pipeline > 1).then(|| format!("{} back to back", repeat.pipeline)));
     }
     if let Exchange::Tcp(tcp) = &load.exchange {
-        parts.extend((tcp.close == Close::Reset).then(|| "closed by reset".into()));
+        parts.extend((tcp.close == CloseMethod::Reset).then(|| "closed by reset".into()));
     }
     parts.extend((!client.load.ramp.is_zero()).then(|| format!("ramp of {}", Span(client.load.ramp))));
     parts.extend(client.load.launch.map(|launch| format!("{launch} opened together")));
-    parts.extend((client.walk == Walk::Hop).then(|| "another address each".into()));
+    parts.extend((client.walk == TupleOrder::Hop).then(|| "another address each".into()));
     if let Some(traffic) = traffic {
         let (clients, servers) = (traffic.client_addresses, traffic.server_addresses);
         parts.extend((clients > 1 || servers > 1).then(|| format!("{clients} client and {servers} server addresses")));

@@ -6,7 +6,7 @@ use std::fmt;
 use rig_cli::forms::OneOrMany;
 use rig_cli::source::Spanned;
 use rig_facts::claim::{Metric, Side};
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_stats::units::counted;
 use rig_testbed::Dut;
 use rig_testbed::topology::{Path, Pool};
@@ -22,7 +22,7 @@ const WORKERS_MAX: u32 = 1024;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Workers {
     /// What was raised until something was lost: connections a second, or connections held.
-    pub raised: Searched,
+    pub raised: SearchedRate,
     pub cases: Vec<WorkersCase>,
     /// By workers, in the file's order.
     pub reference: Vec<(u32, Published)>,
@@ -85,13 +85,13 @@ impl Workers {
         let connections =
             dut("connections", "connections", Metric::DutConnections, 1.0, "those it knew when the window ended");
         let (first, last) = match self.raised {
-            Searched::Connections => {
+            SearchedRate::Connections => {
                 (client("cps", "cps", Metric::Limit, "the most new connections without loss"), Some(connections))
             }
-            Searched::Requests => {
+            SearchedRate::Requests => {
                 (client("requests", "requests", Metric::Limit, "the most requests without loss"), Some(connections))
             }
-            Searched::Held => {
+            SearchedRate::Held => {
                 (client("connections", "connections", Metric::LimitHeld, "the most held open without loss"), None)
             }
         };
@@ -235,7 +235,7 @@ impl Resolver<'_> {
                 rows: rows.iter().map(|row| (row.dut.map(|dut| dut.workers), row.id.clone())).collect(),
             });
         }
-        let mut workers = Workers { raised: raised.unwrap_or(Searched::Connections), cases, reference: Vec::new() };
+        let mut workers = Workers { raised: raised.unwrap_or(SearchedRate::Connections), cases, reference: Vec::new() };
         let columns = workers.columns();
         for row in table.reference.iter().flatten() {
             let published = self.published_row(&columns, row)?;

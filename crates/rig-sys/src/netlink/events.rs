@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use super::NextHop;
-use crate::error::{During, Result};
+use crate::error::{ErrorContext, Result};
 
 /// Groups of linux/rtnetlink.h (`RTNLGRP_*`) by whose changes a packet's way may become another one: links, neighbours,
 /// addresses, routes, rules, settings of interfaces (`NETCONF`), next hops.
@@ -76,14 +76,14 @@ impl Events {
         let _full = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// All that has happened since the last call; waits for `patience` at most.
+    /// All that has happened since the last call; waits for `time_limit` at most.
     ///
     /// # Errors
     /// The socket is of no more use.
-    pub fn wait(&self, patience: Duration) -> io::Result<Vec<Event>> {
+    pub fn wait(&self, time_limit: Duration) -> io::Result<Vec<Event>> {
         let mut ready = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
-        let patience = Timespec { tv_sec: patience.as_secs() as _, tv_nsec: patience.subsec_nanos() as _ };
-        match poll(&mut ready, Some(&patience)) {
+        let time_limit = Timespec { tv_sec: time_limit.as_secs() as _, tv_nsec: time_limit.subsec_nanos() as _ };
+        match poll(&mut ready, Some(&time_limit)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -8,7 +8,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcMessage, TcOption};
 
 use super::Netlink;
-use crate::error::{During, Result};
+use crate::error::{ErrorContext, Result};
 
 /// A filter that is an eBPF program, by what tells it from other ones (tc-bpf(8)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

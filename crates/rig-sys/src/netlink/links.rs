@@ -9,7 +9,7 @@ use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use super::Netlink;
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::netns::NetNs;
 
 /// A network interface.
@@ -25,12 +25,12 @@ pub struct Link {
     pub up: bool,
     /// Packets go out by it without the neighbour's link-layer address: there is one neighbour at most, or none has an address.
     pub without_neighbors: bool,
-    pub far: Option<Far>,
+    pub far: Option<PeerLink>,
 }
 
 /// The link that another one leads to: the other end of a veth pair, or what a virtual link stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Far {
+pub struct PeerLink {
     pub index: u32,
     /// The number that the link's namespace has for the other one's ([`Netlink::namespace_number`]); none for the same namespace.
     pub namespace: Option<i32>,
@@ -59,7 +59,7 @@ impl Link {
                 _ => {}
             }
         }
-        link.far = far.map(|index| Far { index, namespace });
+        link.far = far.map(|index| PeerLink { index, namespace });
         link
     }
 }

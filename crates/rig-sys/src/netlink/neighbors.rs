@@ -14,7 +14,7 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, Rout
 use netlink_packet_route::rule::{RuleAttribute, RuleMessage};
 
 use super::{Netlink, family, route_address};
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 /// The neighbour that packets go to next, and its interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,14 +26,14 @@ pub struct NextHop {
 
 /// What keeps a neighbour's link-layer address fresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upkeep {
+pub enum NeighborRefresh {
     /// The kernel asks for it again by itself, whether it is used or not (`NTF_EXT_MANAGED`, Linux 5.16), and garbage
     /// collection leaves it alone.
     Kernel,
     /// The creator of the entry: it is permanent, learned by another program, or of a link without neighbours.
     Other,
     /// Nothing: the entry is an ordinary one, as on kernels without that flag.
-    Nobody,
+    None,
 }
 
 /// What routing rules look at beside the destination (ip-rule(8)).
@@ -68,10 +68,10 @@ impl Netlink {
     }
 
     /// Has the kernel find a neighbour and keep it fresh, unless the entry is permanent or another program's.
-    pub fn manage_neighbor(&self, hop: NextHop) -> Result<Upkeep> {
+    pub fn manage_neighbor(&self, hop: NextHop) -> Result<NeighborRefresh> {
         match self.upkeep(hop)? {
-            Some(upkeep @ (Upkeep::Kernel | Upkeep::Other)) => return Ok(upkeep),
-            Some(Upkeep::Nobody) | None => {}
+            Some(upkeep @ (NeighborRefresh::Kernel | NeighborRefresh::Other)) => return Ok(upkeep),
+            Some(NeighborRefresh::None) | None => {}
         }
         let mut message = neighbor(hop);
         // Without it the entry would be subject to garbage collection.
@@ -80,16 +80,16 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
             .during(|| format!("have the kernel keep neighbour {} of interface {}", hop.address, hop.interface))?;
         // An older kernel ignores the flag, and has an entry now that it does not keep fresh.
-        if self.upkeep(hop)? == Some(Upkeep::Kernel) {
-            return Ok(Upkeep::Kernel);
+        if self.upkeep(hop)? == Some(NeighborRefresh::Kernel) {
+            return Ok(NeighborRefresh::Kernel);
         }
         self.remove_neighbor(hop)?;
-        Ok(Upkeep::Nobody)
+        Ok(NeighborRefresh::None)
     }
 
     /// Undoes [`manage_neighbor`](Self::manage_neighbor): the entry is removed, and comes again when something is sent there.
     pub fn release_neighbor(&self, hop: NextHop) -> Result<()> {
-        if self.upkeep(hop)? == Some(Upkeep::Kernel) { self.remove_neighbor(hop) } else { Ok(()) }
+        if self.upkeep(hop)? == Some(NeighborRefresh::Kernel) { self.remove_neighbor(hop) } else { Ok(()) }
     }
 
     fn remove_neighbor(&self, hop: NextHop) -> Result<()> {
@@ -120,7 +120,7 @@ impl Netlink {
     }
 
     /// `None` where there is no entry.
-    fn upkeep(&self, hop: NextHop) -> Result<Option<Upkeep>> {
+    fn upkeep(&self, hop: NextHop) -> Result<Option<NeighborRefresh>> {
         let Some(entry) = self.entry(hop)? else { return Ok(None) };
         let managed = entry.attributes.iter().any(|attribute| match attribute {
             NeighbourAttribute::ExtFlags(flags) => flags.contains(NeighbourExtFlags::Managed),
@@ -128,9 +128,9 @@ impl Netlink {
         });
         let fixed = matches!(entry.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
         Ok(Some(match managed {
-            true => Upkeep::Kernel,
-            false if fixed || entry.header.flags.contains(NeighbourFlags::ExtLearned) => Upkeep::Other,
-            false => Upkeep::Nobody,
+            true => NeighborRefresh::Kernel,
+            false if fixed || entry.header.flags.contains(NeighbourFlags::ExtLearned) => NeighborRefresh::Other,
+            false => NeighborRefresh::None,
         }))
     }
 

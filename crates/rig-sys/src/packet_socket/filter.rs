@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::xdp::{Filter, Own};
+use crate::xdp::{Filter, PortAddresses};
 
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
@@ -26,7 +26,7 @@ type Code = Vec<libc::sock_filter>;
 
 /// The program of a filter; none for one that takes everything.
 pub(super) fn program(filter: &Filter) -> Option<Code> {
-    let Filter::Own(own) = filter else { return None };
+    let Filter::Addresses(own) = filter else { return None };
     let v4 = own.addresses.iter().filter_map(|&(first, count)| match first {
         IpAddr::V4(first) => Some((first, count)),
         IpAddr::V6(_) => None,
@@ -45,7 +45,7 @@ pub(super) fn program(filter: &Filter) -> Option<Code> {
     Some(code)
 }
 
-fn ipv4(own: &Own, addresses: &[(Ipv4Addr, u32)]) -> Code {
+fn ipv4(own: &PortAddresses, addresses: &[(Ipv4Addr, u32)]) -> Code {
     let mut code = within(IPV4_DESTINATION, addresses);
     // Version 4 without options, UDP, to VXLAN's port.
     let conditions = [(LOAD_BYTE, PACKET, 0x45), (LOAD_BYTE, PACKET + 9, 17), (LOAD_HALF, PACKET + 22, 4789)];
@@ -58,7 +58,7 @@ fn ipv4(own: &Own, addresses: &[(Ipv4Addr, u32)]) -> Code {
     code
 }
 
-fn ipv6(own: &Own) -> Code {
+fn ipv6(own: &PortAddresses) -> Code {
     let mut code = within_v6(IPV6_DESTINATION, own);
     // A neighbor solicitation right behind the header (RFC 4861, 4.3).
     for (offset, value) in [(PACKET + 6, 58), (PACKET + 40, 135)] {
@@ -81,7 +81,7 @@ fn within(offset: u32, ranges: &[(Ipv4Addr, u32)]) -> Code {
     ranges.iter().flat_map(one).collect()
 }
 
-fn within_v6(offset: u32, own: &Own) -> Code {
+fn within_v6(offset: u32, own: &PortAddresses) -> Code {
     let mut code = Vec::new();
     for (first, count) in own.segments() {
         let octets = first.octets();
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn own_frames_are_told_from_others() {
-        let own = Own {
+        let own = PortAddresses {
             addresses: vec![([192, 0, 2, 250].into(), 10), ("fd00::ffff:fffe".parse().unwrap(), 4)],
             tunnels: vec![([198, 51, 100, 1].into(), 1)],
         };
-        let code = program(&Filter::Own(own)).unwrap();
+        let code = program(&Filter::Addresses(own)).unwrap();
         assert!(code.len() < 4096 && program(&Filter::All).is_none());
         let v6 = |address: &str| address.parse::<std::net::Ipv6Addr>().unwrap().octets();
         for (inside, address) in

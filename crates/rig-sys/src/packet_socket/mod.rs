@@ -17,7 +17,7 @@ pub use ring::{Receiver, Sender};
 
 use crate::error::{Error, Result};
 use crate::socket::set_option;
-use crate::xdp::{Filter, Link, OpenError, Place};
+use crate::xdp::{Filter, Link, OpenError, QueueCpu};
 
 /// How a port is opened.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +39,7 @@ pub struct Port {
 
 /// The socket, and what it counts in this process.
 #[derive(Debug)]
-struct Shared {
+struct SharedSocket {
     fd: OwnedFd,
     /// Frames that the kernel would not send.
     tx_refused: AtomicU64,
@@ -58,7 +58,7 @@ pub struct Statistics {
 
 /// Reads a socket's counters, from any thread.
 #[derive(Debug, Clone)]
-pub struct Meter(Arc<Shared>);
+pub struct Meter(Arc<SharedSocket>);
 
 impl Meter {
     pub fn read(&self) -> Result<Statistics> {
@@ -89,7 +89,7 @@ impl Meter {
 impl Port {
     /// Takes frames of `interface`, which is one of the calling thread's network namespace. Frames go to the worker that
     /// has the number of the queue by which they came; the places' queues are 0, 1, 2 ... in this order.
-    pub fn open(interface: &str, places: &[Place], options: &Options) -> Result<Self, OpenError> {
+    pub fn open(interface: &str, places: &[QueueCpu], options: &Options) -> Result<Self, OpenError> {
         let link = Link::read(interface)?;
         if let Some(place) = places.iter().find(|place| place.queue >= link.queues) {
             return Err(link.no_queue(place.queue));
@@ -145,7 +145,7 @@ fn open(link: &Link, options: &Options) -> Result<(Receiver, Sender), OpenError>
     };
     // Questions of neighbor discovery are multicast (RFC 4861).
     set_option(&fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership).map_err(failed("receive multicast"))?;
-    let shared = Shared { fd, tx_refused: AtomicU64::new(0), rx_dropped: AtomicU64::new(0) };
+    let shared = SharedSocket { fd, tx_refused: AtomicU64::new(0), rx_dropped: AtomicU64::new(0) };
     let halves = ring::halves(shared, options).map_err(failed("make the rings"))?;
     bind(halves.0.descriptor(), link).map_err(failed("bind"))?;
     Ok(halves)

@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Meter, Options, Shared};
+use super::{Meter, Options, SharedSocket};
 use crate::direct;
 use crate::mapping::Mapping;
 use crate::socket::set_option;
@@ -25,7 +25,7 @@ const TAG: usize = 4;
 /// Received frames.
 #[derive(Debug)]
 pub struct Receiver {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSocket>,
     ring: Mapping,
     slot: usize,
     slots: usize,
@@ -38,7 +38,7 @@ pub struct Receiver {
 /// Frames to send.
 #[derive(Debug)]
 pub struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSocket>,
     /// Declared before the memory that they point into.
     messages: Messages,
     memory: Mapping,
@@ -61,7 +61,7 @@ struct Messages {
 // SAFETY: the pointers are to the vectors' own memory and to the sender's mapping, which move with it.
 unsafe impl Send for Messages {}
 
-pub(super) fn halves(shared: Shared, options: &Options) -> io::Result<(Receiver, Sender)> {
+pub(super) fn halves(shared: SharedSocket, options: &Options) -> io::Result<(Receiver, Sender)> {
     let slot = (size_of::<libc::tpacket2_hdr>() + 64 + TAG + options.frame).next_power_of_two().max(2048);
     let slots = (BYTES / slot).max(64);
     set_option(&shared.fd, libc::SOL_PACKET, libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as i32))?;

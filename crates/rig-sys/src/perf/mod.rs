@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::advice::{self, Capability};
 use crate::cpu::CpuSet;
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 
 /// Of each CPU: a second's worth of the deepest stacks (127 frames) at 400 Hz.
 const RING: usize = 512 * 1024;
@@ -100,13 +100,13 @@ impl Sampling {
         }
         let by_cycles = || {
             let every = cycles::per_second(cpus)?.into_iter().map(|rate| (rate / u64::from(hertz)).max(1));
-            let rings = cpus.as_slice().iter().zip(every).map(|(&cpu, period)| open(cpu, Every::Cycles(period)));
+            let rings = cpus.as_slice().iter().zip(every).map(|(&cpu, period)| open(cpu, SamplingRate::Cycles(period)));
             rings.collect::<Result<Vec<_>>>()
         };
         let (clock, mut rings) = match by_cycles() {
             Ok(rings) => (Clock::Cycles, rings),
             Err(_) => {
-                let rings = cpus.as_slice().iter().map(|&cpu| open(cpu, Every::Second(hertz)));
+                let rings = cpus.as_slice().iter().map(|&cpu| open(cpu, SamplingRate::Second(hertz)));
                 (Clock::CpuClock, rings.collect::<Result<Vec<_>>>()?)
             }
         };
@@ -145,7 +145,7 @@ impl Sampling {
 pub fn probe() -> Result<()> {
     let cpus = CpuSet::allowed()?;
     let first = cpus.as_slice().iter().copied().take(1);
-    first.map(|cpu| open(cpu, Every::Second(99))).try_for_each(|ring| ring.map(drop))
+    first.map(|cpu| open(cpu, SamplingRate::Second(99))).try_for_each(|ring| ring.map(drop))
 }
 
 /// Whether `cpus` count cycles, by which [`Sampling`] then samples. Each CPU is tried once, by some milliseconds of work on it.
@@ -158,7 +158,7 @@ pub fn cycles(cpus: &CpuSet) -> Result<()> {
 
 /// How many samples there are.
 #[derive(Debug, Clone, Copy)]
-enum Every {
+enum SamplingRate {
     /// One sample in so many cycles.
     Cycles(u64),
     /// So many samples in a second.
@@ -169,24 +169,24 @@ enum Every {
 struct Ring {
     cpu: u32,
     sampler: Sampler,
-    every: Every,
+    every: SamplingRate,
 }
 
-fn open(cpu: u32, every: Every) -> Result<Ring> {
+fn open(cpu: u32, every: SamplingRate) -> Result<Ring> {
     let mut event = match every {
-        Every::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
-        Every::Second(_) => Builder::new(Software::CPU_CLOCK),
+        SamplingRate::Cycles(_) => Builder::new(Hardware::CPU_CYCLES),
+        SamplingRate::Second(_) => Builder::new(Software::CPU_CLOCK),
     };
     match every {
-        Every::Cycles(period) => event.sample_period(period),
-        Every::Second(hertz) => event.sample_frequency(hertz.into()),
+        SamplingRate::Cycles(period) => event.sample_period(period),
+        SamplingRate::Second(hertz) => event.sample_frequency(hertz.into()),
     };
     event.any_pid().one_cpu(cpu as usize).include_kernel().sample(SampleFlag::TID | SampleFlag::CALLCHAIN);
     let sampler = event.build().and_then(|event| event.sampled(RING)).map_err(|source| {
         let reason = reason(source.raw_os_error());
         let often = match every {
-            Every::Cycles(period) => format!("each {period} cycles"),
-            Every::Second(hertz) => format!("at {hertz} Hz"),
+            SamplingRate::Cycles(period) => format!("each {period} cycles"),
+            SamplingRate::Second(hertz) => format!("at {hertz} Hz"),
         };
         Error::new(format!("sample the stacks of CPU {cpu} {often}{reason}"), source)
     })?;

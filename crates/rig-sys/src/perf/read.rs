@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use perf_event::data::{Record, Sample};
 
-use super::{Every, Ring, Samples, Stack};
+use super::{Ring, Samples, SamplingRate, Stack};
 
 /// Often enough that a full ring is rare even when this thread has to wait for its CPU.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -34,7 +34,7 @@ pub(super) fn until(stop: &AtomicBool, mut rings: Vec<Ring>) -> Samples {
     }
     drain(&mut rings, &mut samples);
     for (ring, came) in rings.iter_mut().zip(came) {
-        if let (Every::Cycles(period), Ok(cycles)) = (ring.every, ring.sampler.read()) {
+        if let (SamplingRate::Cycles(period), Ok(cycles)) = (ring.every, ring.sampler.read()) {
             samples.lost += missing(cycles, period, came);
         }
     }

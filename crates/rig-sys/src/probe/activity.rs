@@ -9,7 +9,7 @@ use crate::counters::{CpuTicks, cpu_ticks};
 
 /// The machine's occupation while nothing was asked of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Activity {
+pub struct MachineActivity {
     /// Processes that ran or wanted to, mean over the last minute (/proc/loadavg).
     pub load_average: f64,
     /// Time of all CPUs that was neither idle nor stolen, percent.
@@ -17,21 +17,21 @@ pub struct Activity {
     /// Time that the hypervisor gave to others, percent.
     pub steal_percent: f64,
     /// Processes that used at least a tenth of a CPU, the busiest first.
-    pub busiest: Vec<Busy>,
+    pub busiest: Vec<BusyProcess>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Busy {
+pub struct BusyProcess {
     pub pid: u32,
     pub command: String,
     /// Percent of one CPU.
     pub percent: f64,
-    pub owner: Owner,
+    pub owner: ProcessOwner,
 }
 
 /// Whose a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum ProcessOwner {
     User,
     /// A kernel thread, which no user can end.
     Kernel,
@@ -41,12 +41,12 @@ pub enum Owner {
 
 const WORTH_NAMING: f64 = 10.0;
 
-impl Activity {
+impl MachineActivity {
     /// Watches for as long as `sample`; shorter than ten clock ticks (100 ms) is too short to tell much.
     pub fn watch(sample: Duration) -> Self {
         let (cpus, processes) = (sum(), process_ticks());
         thread::sleep(sample);
-        let used = Use { begin: cpus, end: sum() };
+        let used = CpuUsage { begin: cpus, end: sum() };
         Self {
             load_average: load_average().unwrap_or(0.0),
             busy_percent: used.percent(|t| t.total() - t.idle - t.iowait - t.steal),
@@ -62,20 +62,20 @@ pub fn load_average() -> Option<f64> {
 }
 
 /// All CPUs together, and how many there are.
-type Sum = (CpuTicks, usize);
+type TotalTicks = (CpuTicks, usize);
 
-fn sum() -> Sum {
+fn sum() -> TotalTicks {
     let cpus = cpu_ticks().unwrap_or_default();
     let total = cpus.values().fold(CpuTicks::default(), |sum, cpu| sum.plus(*cpu));
     (total, cpus.len())
 }
 
-struct Use {
-    begin: Sum,
-    end: Sum,
+struct CpuUsage {
+    begin: TotalTicks,
+    end: TotalTicks,
 }
 
-impl Use {
+impl CpuUsage {
     fn difference(&self, part: impl Fn(&CpuTicks) -> u64) -> u64 {
         // iowait may run backwards (proc_stat(5)).
         part(&self.end.0).saturating_sub(part(&self.begin.0))
@@ -128,23 +128,23 @@ fn parse_stat(stat: &str) -> Option<(u64, Process)> {
     Some((number(22)?, Process { ticks: number(14)? + number(15)?, command, is_kernels }))
 }
 
-fn busiest(begin: &Processes, end: &Processes, ticks_per_cpu: f64) -> Vec<Busy> {
+fn busiest(begin: &Processes, end: &Processes, ticks_per_cpu: f64) -> Vec<BusyProcess> {
     if ticks_per_cpu <= 0.0 {
         return Vec::new();
     }
     let own = end.iter().find(|((pid, _), _)| *pid == std::process::id()).map(|(_, own)| &*own.command);
-    let mut busy: Vec<Busy> = end
+    let mut busy: Vec<BusyProcess> = end
         .iter()
         .map(|(id, process)| {
             let before = begin.get(id).map_or(0, |before| before.ticks);
             let percent = process.ticks.saturating_sub(before) as f64 * 100.0 / ticks_per_cpu;
             let owner = match process {
-                Process { is_kernels: true, .. } => Owner::Kernel,
+                Process { is_kernels: true, .. } => ProcessOwner::Kernel,
                 // What another user's process executes is not told; its name is.
-                process if own == Some(&process.command) => Owner::Own,
-                _ => Owner::User,
+                process if own == Some(&process.command) => ProcessOwner::Own,
+                _ => ProcessOwner::User,
             };
-            Busy { pid: id.0, command: process.command.clone(), percent, owner }
+            BusyProcess { pid: id.0, command: process.command.clone(), percent, owner }
         })
         .filter(|busy| busy.percent >= WORTH_NAMING && busy.pid != std::process::id())
         .collect();
@@ -159,11 +159,11 @@ mod tests {
     #[test]
     fn shares_are_of_the_window() {
         let ticks = |user, idle, steal| (CpuTicks { user, idle, steal, ..CpuTicks::default() }, 2);
-        let used = Use { begin: ticks(100, 1000, 5), end: ticks(110, 1025, 10) };
+        let used = CpuUsage { begin: ticks(100, 1000, 5), end: ticks(110, 1025, 10) };
         assert_eq!(used.percent(|t| t.user), 25.0);
         assert_eq!(used.percent(|t| t.steal), 12.5);
         assert_eq!(used.ticks_per_cpu(), 20.0);
-        let nothing = Use { begin: ticks(1, 1, 1), end: ticks(1, 1, 1) };
+        let nothing = CpuUsage { begin: ticks(1, 1, 1), end: ticks(1, 1, 1) };
         assert_eq!(nothing.percent(|t| t.user), 0.0);
     }
 
@@ -188,10 +188,10 @@ mod tests {
             .map(|busy| (busy.command, busy.percent, busy.owner))
             .collect();
         let expected = [
-            ("p3", 100.0, Owner::User),
-            ("p2", 50.0, Owner::Kernel),
-            ("this", 40.0, Owner::Own),
-            ("new", 20.0, Owner::User),
+            ("p3", 100.0, ProcessOwner::User),
+            ("p2", 50.0, ProcessOwner::Kernel),
+            ("this", 40.0, ProcessOwner::Own),
+            ("new", 20.0, ProcessOwner::User),
         ];
         assert_eq!(names, expected.map(|(name, percent, owner)| (name.to_owned(), percent, owner)));
     }
@@ -211,9 +211,9 @@ mod tests {
         let worker = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
         let mut worker = worker.expect("sh is everywhere");
         // Where much else runs, it may be left with less than is worth naming for a while.
-        let mut windows = (0..25).map(|_| Activity::watch(Duration::from_millis(400)));
+        let mut windows = (0..25).map(|_| MachineActivity::watch(Duration::from_millis(400)));
         let is_seen =
-            |seen: &Activity| seen.busiest.iter().any(|busy| (busy.pid, &*busy.command) == (worker.id(), "sh"));
+            |seen: &MachineActivity| seen.busiest.iter().any(|busy| (busy.pid, &*busy.command) == (worker.id(), "sh"));
         let seen = windows.find(is_seen);
         worker.kill().unwrap();
         worker.wait().unwrap();

@@ -11,7 +11,7 @@ mod sockets;
 use std::fmt;
 use std::time::Duration;
 
-pub use activity::{Activity, Busy, Owner, load_average};
+pub use activity::{BusyProcess, MachineActivity, ProcessOwner, load_average};
 pub use machine::Machine;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use packets::Packets;
@@ -25,7 +25,7 @@ use crate::error::Error;
 pub struct Facts {
     pub machine: Machine,
     pub privileges: Privileges,
-    pub activity: Activity,
+    pub activity: MachineActivity,
     pub sockets: Sockets,
     pub namespaces: Namespaces,
 }
@@ -40,7 +40,7 @@ impl Facts {
         Self {
             machine: Machine::read(),
             privileges: Privileges::read(),
-            activity: Activity::watch(sample),
+            activity: MachineActivity::watch(sample),
             sockets: Sockets::try_out(),
             // Last, because it may change what the process is.
             namespaces: Namespaces::try_out(),
@@ -105,7 +105,7 @@ impl fmt::Display for Refusal {
 }
 
 /// What came of an attempt.
-pub type Outcome = Result<(), Refusal>;
+pub type ProbeResult = Result<(), Refusal>;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Outcome, Refusal};
+use super::{ProbeResult, Refusal};
 use crate::error::Result;
 use crate::ethtool::{self, Offload};
 use crate::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
@@ -46,7 +46,7 @@ pub enum Feature {
 pub struct Namespaces {
     pub access: Access,
     /// What was tried. A feature that stands on one that failed is not here.
-    pub features: BTreeMap<Feature, Outcome>,
+    pub features: BTreeMap<Feature, ProbeResult>,
 }
 
 impl Namespaces {
@@ -71,10 +71,10 @@ fn through_user_namespace() -> Result<()> {
     NetNs::create().map(drop)
 }
 
-fn try_features() -> BTreeMap<Feature, Outcome> {
+fn try_features() -> BTreeMap<Feature, ProbeResult> {
     let mut tried = BTreeMap::new();
     // An error that keeps the workshop from being built is reported for its first piece.
-    match Workshop::open() {
+    match TestNamespaces::open() {
         Err(error) => drop(tried.insert(Feature::Veth, Err(error.into()))),
         Ok(mut workshop) => workshop.try_all(&mut tried),
     }
@@ -82,7 +82,7 @@ fn try_features() -> BTreeMap<Feature, Outcome> {
 }
 
 /// Two namespaces to build in.
-struct Workshop {
+struct TestNamespaces {
     near: NetNs,
     far: NetNs,
     netlink: Netlink,
@@ -92,13 +92,13 @@ const NEAR: &str = "near0";
 const FAR: &str = "far0";
 const MTU: u32 = 1500;
 
-impl Workshop {
+impl TestNamespaces {
     fn open() -> Result<Self> {
         let (near, far) = (NetNs::create()?, NetNs::create()?);
         Ok(Self { netlink: Netlink::open(&near)?, near, far })
     }
 
-    fn try_all(&mut self, tried: &mut BTreeMap<Feature, Outcome>) {
+    fn try_all(&mut self, tried: &mut BTreeMap<Feature, ProbeResult>) {
         let mut note = |feature, result: Result<()>| {
             let outcome = result.map_err(Refusal::from);
             let worked = outcome.is_ok();

@@ -2,29 +2,29 @@
 
 use std::io;
 
-use super::{Outcome, Refusal};
+use super::{ProbeResult, Refusal};
 use crate::error::Result;
 use crate::netlink::{Netlink, VethPair};
 use crate::netns::NetNs;
 use crate::packet_socket;
-use crate::xdp::{self, Mode, OpenError, Place};
+use crate::xdp::{self, Mode, OpenError, QueueCpu};
 
 #[derive(Debug, Clone)]
 pub struct Packets {
     /// AF_XDP behind a program in the driver: CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, and Linux 5.9.
-    pub xdp: Outcome,
+    pub xdp: ProbeResult,
     /// AF_XDP behind a program in the kernel's generic hook.
-    pub xdp_generic: Outcome,
+    pub xdp_generic: ProbeResult,
     /// Sending over veth without socket buffers: Linux 6.7.
-    pub live_frames: Outcome,
+    pub live_frames: ProbeResult,
     /// AF_PACKET: CAP_NET_RAW, in a user namespace too.
-    pub packet_sockets: Outcome,
+    pub packet_sockets: ProbeResult,
 }
 
 impl Packets {
     /// Needs the privilege to create network namespaces; to tell what root may do, before a user namespace is entered.
     pub fn try_out() -> Self {
-        match Pair::new() {
+        match NamespacePair::new() {
             Ok(pair) => pair.try_all(),
             Err(error) => {
                 let refusal = Refusal::from(error);
@@ -39,14 +39,14 @@ impl Packets {
     }
 }
 
-struct Pair {
+struct NamespacePair {
     near: NetNs,
     far: NetNs,
 }
 
 const FRAME: usize = 1518;
 
-impl Pair {
+impl NamespacePair {
     fn new() -> Result<Self> {
         let (near, far) = (NetNs::create()?, NetNs::create()?);
         let pair = VethPair { name: "near", peer: "far", peer_ns: &far, queues: 1, mtu: 1500 };
@@ -70,7 +70,7 @@ impl Pair {
         drop((near, far));
         let packets = || {
             let options = packet_socket::Options { frame: FRAME, burst: 1, ..packet_socket::Options::default() };
-            packet_socket::Port::open("near", &[Place::default()], &options).map(drop)
+            packet_socket::Port::open("near", &[QueueCpu::default()], &options).map(drop)
         };
         Packets {
             xdp,
@@ -85,11 +85,11 @@ impl Pair {
 
     fn xdp(&self, ns: &NetNs, interface: &str, mode: Mode) -> Result<xdp::Port, OpenError> {
         let options = xdp::Options { mode, frame: FRAME, burst: 1, ..xdp::Options::default() };
-        ns.run(|| xdp::Port::open(interface, &[Place::default()], &options))?
+        ns.run(|| xdp::Port::open(interface, &[QueueCpu::default()], &options))?
     }
 }
 
-fn outcome<T>(opened: &Result<T, OpenError>) -> Outcome {
+fn outcome<T>(opened: &Result<T, OpenError>) -> ProbeResult {
     opened.as_ref().map(drop).map_err(refusal)
 }
 

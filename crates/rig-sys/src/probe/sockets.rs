@@ -5,21 +5,21 @@ use std::io;
 use io_uring::{IoUring, Probe, opcode};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Outcome, Refusal};
+use super::{ProbeResult, Refusal};
 use crate::socket::{set_congestion_control, set_option};
 
 #[derive(Debug, Clone)]
 pub struct Sockets {
     /// An io_uring that can send and receive (Linux 5.6).
-    pub io_uring: Outcome,
+    pub io_uring: ProbeResult,
     /// `kernel.io_uring_disabled` (Linux 6.6): 0 allows all processes, 1 members of a group, 2 none.
     pub io_uring_disabled: Option<u64>,
     /// MSG_ZEROCOPY on TCP sockets (Linux 4.14).
-    pub zero_copy: Outcome,
+    pub zero_copy: ProbeResult,
     /// UDP_SEGMENT: one send that the kernel cuts into datagrams (Linux 4.18).
-    pub udp_segments: Outcome,
+    pub udp_segments: ProbeResult,
     /// UDP_GRO: datagrams handed over several at once (Linux 5.0).
-    pub udp_coalescing: Outcome,
+    pub udp_coalescing: ProbeResult,
 }
 
 impl Sockets {
@@ -40,13 +40,13 @@ impl Sockets {
 
 /// Sets a congestion control on a socket that is thrown away. For root the kernel then loads the module that is still
 /// missing, and [`super::Machine::congestion_controls`] has it from then on.
-pub fn try_congestion_control(name: &str) -> Outcome {
+pub fn try_congestion_control(name: &str) -> ProbeResult {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP));
     let socket = socket.map_err(|error| Refusal::new("create a TCP socket", &error))?;
     Ok(set_congestion_control(&socket, name)?)
 }
 
-fn try_io_uring() -> Outcome {
+fn try_io_uring() -> ProbeResult {
     let ring = IoUring::new(4).map_err(|e| Refusal::new("create an io_uring", &e))?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(|e| Refusal::new("ask what io_uring can do", &e))?;

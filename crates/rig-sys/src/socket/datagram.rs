@@ -126,7 +126,7 @@ pub struct ReceiveBatch {
     bytes: Vec<u8>,
     length: usize,
     /// One for each message when coalescing is on, else none.
-    controls: Vec<Control>,
+    controls: Vec<ControlMessage>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
     received: usize,
@@ -135,7 +135,7 @@ pub struct ReceiveBatch {
 /// Room for one control message with an int, aligned as they have to be: CMSG_SPACE(sizeof(int)) is 24 at most.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
-struct Control([u8; 32]);
+struct ControlMessage([u8; 32]);
 
 /// A message that has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +163,7 @@ impl ReceiveBatch {
     pub fn new(messages: usize, length: usize, coalesced: bool) -> Self {
         let messages = messages.max(1);
         let (vectors, headers) = tables(messages);
-        let controls = vec![Control([0; 32]); if coalesced { messages } else { 0 }];
+        let controls = vec![ControlMessage([0; 32]); if coalesced { messages } else { 0 }];
         let bytes = vec![0; messages * length.next_multiple_of(LINE)];
         Self { bytes, length, controls, vectors, headers, received: 0 }
     }
@@ -189,7 +189,7 @@ impl ReceiveBatch {
         }
         for (control, header) in self.controls.iter_mut().zip(&mut self.headers) {
             header.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-            header.msg_hdr.msg_controllen = size_of::<Control>() as _;
+            header.msg_hdr.msg_controllen = size_of::<ControlMessage>() as _;
         }
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         self.received = if self.headers.len() == 1 {

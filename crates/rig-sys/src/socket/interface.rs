@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr;
 
 use super::zone::ZonedAddress;
-use crate::error::{During, Result};
+use crate::error::{ErrorContext, Result};
 
 /// The interface that owns `address`; `None` when none does.
 ///

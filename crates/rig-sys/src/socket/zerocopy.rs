@@ -124,13 +124,13 @@ const SO_EE_CODE_ZEROCOPY_COPIED: u8 = 1;
 fn completion(socket: BorrowedFd<'_>) -> Result<Option<Range>, Errno> {
     /// Room for the extended error and an IPv6 address behind it, aligned as control messages have to be.
     #[repr(C, align(8))]
-    struct Control([MaybeUninit<u8>; 128]);
+    struct ControlMessage([MaybeUninit<u8>; 128]);
 
-    let mut control = Control([MaybeUninit::uninit(); 128]);
+    let mut control = ControlMessage([MaybeUninit::uninit(); 128]);
     // SAFETY: all zeroes is a valid msghdr: no name, no buffers, no control data.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Control>() as _;
+    header.msg_controllen = size_of::<ControlMessage>() as _;
     // SAFETY: the header describes one control buffer of the given length, which outlives the call.
     let received =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };

@@ -21,21 +21,21 @@ pub enum AddressError {
     #[error("{ip} belongs to no single link, so that it has no interface beside it: leave %{zone} out")]
     NeedlessZone { ip: Ipv6Addr, zone: String },
     #[error("{ip}%{zone}: there is no interface '{zone}' here; {known}")]
-    NoInterface { ip: Ipv6Addr, zone: String, known: Known },
+    NoInterface { ip: Ipv6Addr, zone: String, known: LinkLocalInterfaces },
     #[error(
         "{ip} is a link-local address, which there may be one of on each interface: add %interface, as in {ip}%{}; {known}",
         .known.example()
     )]
-    NoZone { ip: Ipv6Addr, known: Known },
+    NoZone { ip: Ipv6Addr, known: LinkLocalInterfaces },
     #[error("cannot find the address of '{host}': {source}")]
     Unknown { host: String, source: io::Error },
 }
 
 /// The interfaces that have link-local addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known(Vec<String>);
+pub struct LinkLocalInterfaces(Vec<String>);
 
-impl Known {
+impl LinkLocalInterfaces {
     fn here() -> Self {
         let mut names: Vec<String> = Vec::new();
         for (name, address) in own_addresses().unwrap_or_default() {
@@ -51,7 +51,7 @@ impl Known {
     }
 }
 
-impl fmt::Display for Known {
+impl fmt::Display for LinkLocalInterfaces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("no interface here has a link-local address");
@@ -115,7 +115,7 @@ impl ZonedAddress {
     pub fn complete(self) -> Result<Self, AddressError> {
         match self.ip {
             IpAddr::V6(ip) if ip.is_unicast_link_local() && self.zone == 0 => {
-                Err(AddressError::NoZone { ip, known: Known::here() })
+                Err(AddressError::NoZone { ip, known: LinkLocalInterfaces::here() })
             }
             _ => Ok(self),
         }
@@ -153,7 +153,8 @@ impl FromStr for ZonedAddress {
         match (ip, zone) {
             (IpAddr::V6(v6), Some(zone)) => {
                 let number = number_of(zone);
-                let unknown = || AddressError::NoInterface { ip: v6, zone: zone.into(), known: Known::here() };
+                let unknown =
+                    || AddressError::NoInterface { ip: v6, zone: zone.into(), known: LinkLocalInterfaces::here() };
                 Ok(Self { ip, zone: number.ok_or_else(unknown)? })
             }
             _ => Self { ip, zone: 0 }.complete(),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Work;
+use super::Operation;
 
 /// io_uring cannot be used, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -20,11 +20,11 @@ pub enum UringError {
     #[error("this kernel has no io_uring (it needs Linux 5.6 and CONFIG_IO_URING): use the blocking engine")]
     Missing,
     #[error("this kernel's io_uring cannot {}: use another mode or the blocking engine", match work {
-        Work::Send => "send (Linux 5.6)",
-        Work::SendZeroCopy => "send without copying (Linux 6.0)",
-        Work::Receive | Work::Discard => "receive (Linux 5.6)",
+        Operation::Send => "send (Linux 5.6)",
+        Operation::SendZeroCopy => "send without copying (Linux 6.0)",
+        Operation::Receive | Operation::Discard => "receive (Linux 5.6)",
     })]
-    MissingOperation { work: Work },
+    MissingOperation { work: Operation },
     #[error("io_uring may lock no more memory: raise `ulimit -l`, or use fewer outstanding operations: {0}")]
     Memory(#[source] io::Error),
     #[error("set up io_uring: {0}")]

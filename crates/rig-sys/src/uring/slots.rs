@@ -2,13 +2,13 @@
 
 use std::mem;
 
-use super::Work;
+use super::Operation;
 
 const PAGE: usize = 4096;
 
 /// `depth` slots for each socket; slot s belongs to socket s / depth.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct SocketSlots {
     depth: usize,
     /// For each socket, the slots that are free.
     free: Vec<Vec<u32>>,
@@ -27,15 +27,15 @@ struct Buffers {
     length: usize,
 }
 
-impl Slots {
-    pub(super) fn new(sockets: usize, depth: usize, work: Work, message: &[u8]) -> Self {
+impl SocketSlots {
+    pub(super) fn new(sockets: usize, depth: usize, work: Operation, message: &[u8]) -> Self {
         let slots = sockets * depth;
         // All slots may send the same message. Dropped bytes are not written anywhere, but need an address.
-        let count = if work == Work::Receive { slots } else { 1 };
+        let count = if work == Operation::Receive { slots } else { 1 };
         let stride = if count == 1 { 0 } else { message.len().next_multiple_of(PAGE) };
         let mut memory = vec![0u8; count.saturating_sub(1) * stride + message.len() + PAGE];
         let offset = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        if work != Work::Discard {
+        if work != Operation::Discard {
             for index in 0..count {
                 memory[offset + index * stride..][..message.len()].copy_from_slice(message);
             }

@@ -13,11 +13,17 @@ fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// A ring, or `None` with a word about it where io_uring cannot be used.
-fn ring(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8]) -> Option<Ring> {
+fn ring(sockets: &[BorrowedFd<'_>], depth: u32, work: Operation, message: &[u8]) -> Option<Ring> {
     ring_with(sockets, depth, work, message, Some(depth))
 }
 
-fn ring_with(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8], buffers: Option<u32>) -> Option<Ring> {
+fn ring_with(
+    sockets: &[BorrowedFd<'_>],
+    depth: u32,
+    work: Operation,
+    message: &[u8],
+    buffers: Option<u32>,
+) -> Option<Ring> {
     match Ring::with(sockets, depth, work, message, buffers) {
         Ok(ring) => Some(ring),
         Err(error @ (UringError::Disabled { .. } | UringError::Forbidden | UringError::Missing)) => {
@@ -30,7 +36,7 @@ fn ring_with(sockets: &[BorrowedFd<'_>], depth: u32, work: Work, message: &[u8],
 
 #[test]
 fn sends_arrive_whole_however_small_the_socket_buffer() {
-    for work in [Work::Send, Work::SendZeroCopy] {
+    for work in [Operation::Send, Operation::SendZeroCopy] {
         let (client, mut server) = pair();
         crate::socket::set_buffer(&client, crate::socket::Buffer::Send, 4096).unwrap();
         let message: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
@@ -49,7 +55,7 @@ fn sends_arrive_whole_however_small_the_socket_buffer() {
                 match completion {
                     Completion::Result { result, holds, .. } => {
                         assert_eq!(result.unwrap(), message.len());
-                        assert_eq!(holds, work == Work::SendZeroCopy);
+                        assert_eq!(holds, work == Operation::SendZeroCopy);
                         done += usize::from(!holds);
                     }
                     Completion::Released { copied: true, .. } => {
@@ -61,7 +67,7 @@ fn sends_arrive_whole_however_small_the_socket_buffer() {
             }
         }
         assert_eq!(ring.total_in_flight(), 0);
-        assert_eq!(copied, if work == Work::SendZeroCopy { 10 } else { 0 }, "{work:?}");
+        assert_eq!(copied, if work == Operation::SendZeroCopy { 10 } else { 0 }, "{work:?}");
         client.shutdown(Shutdown::Write).unwrap();
         assert_eq!(reader.join().unwrap(), 10 * message.len());
     }
@@ -69,7 +75,7 @@ fn sends_arrive_whole_however_small_the_socket_buffer() {
 
 #[test]
 fn receives_take_everything_and_see_the_end() {
-    let ways = [Work::Receive, Work::Discard].into_iter().flat_map(|work| [(work, None), (work, Some(4))]);
+    let ways = [Operation::Receive, Operation::Discard].into_iter().flat_map(|work| [(work, None), (work, Some(4))]);
     for (work, buffers) in ways {
         let (mut client, server) = pair();
         let (mut other, other_server) = pair();
@@ -106,7 +112,7 @@ fn receives_take_everything_and_see_the_end() {
 #[test]
 fn received_bytes_land_in_the_buffers_in_order() {
     let (mut client, server) = pair();
-    let Some(mut ring) = ring_with(&[server.as_fd()], 4, Work::Receive, &[0; 4], None) else { return };
+    let Some(mut ring) = ring_with(&[server.as_fd()], 4, Operation::Receive, &[0; 4], None) else { return };
     ring.queue(0, 4);
     client.write_all(&[1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4]).unwrap();
     let mut done = 0;
@@ -142,7 +148,7 @@ fn taken(ring: &mut Ring) -> (Vec<usize>, bool) {
 #[test]
 fn a_multishot_receive_fills_one_buffer_after_the_other_and_goes_on_with_those_given_back() {
     let (mut client, server) = pair();
-    let Some(mut ring) = ring(&[server.as_fd()], 4, Work::Receive, &[0; 4]) else { return };
+    let Some(mut ring) = ring(&[server.as_fd()], 4, Operation::Receive, &[0; 4]) else { return };
     if ring.pool.is_none() {
         return skip(Lack::IoUring, "multishot receives need Linux 6.12");
     }
@@ -192,7 +198,7 @@ fn small_messages_have_many_buffers_but_not_any_number() {
 fn a_wait_that_gathers_ends_with_two_sockets_or_its_time() {
     let ((mut client, server), (mut other, other_server)) = (pair(), pair());
     let servers = [server.as_fd(), other_server.as_fd()];
-    let Some(mut ring) = ring(&servers, 4, Work::Receive, &[0; 4096]) else { return };
+    let Some(mut ring) = ring(&servers, 4, Operation::Receive, &[0; 4096]) else { return };
     ring.gather(Duration::from_secs(3000));
     ring.queue(0, 1);
     ring.queue(1, 1);
@@ -218,12 +224,12 @@ fn a_wait_that_gathers_ends_with_two_sockets_or_its_time() {
 #[test]
 fn a_wait_ends_in_time_and_dropping_gives_the_buffers_back() {
     let (_client, server) = pair();
-    let Some(mut multishot) = ring(&[server.as_fd()], 8, Work::Receive, &[0; 4096]) else { return };
+    let Some(mut multishot) = ring(&[server.as_fd()], 8, Operation::Receive, &[0; 4096]) else { return };
     multishot.queue(0, 100);
     multishot.wait(Some(Duration::from_millis(1))).unwrap();
     assert_eq!(multishot.total_in_flight(), 1);
     assert!(multishot.cancel(), "the kernel did not give the operation back");
-    let Some(mut ring) = ring_with(&[server.as_fd()], 8, Work::Receive, &[0; 4096], None) else { return };
+    let Some(mut ring) = ring_with(&[server.as_fd()], 8, Operation::Receive, &[0; 4096], None) else { return };
     assert_eq!(ring.queue(0, 100), 8);
     ring.wait(Some(Duration::from_millis(1))).unwrap();
     assert!(ring.completion().is_none());
@@ -236,7 +242,7 @@ fn a_wait_ends_in_time_and_dropping_gives_the_buffers_back() {
 fn shutting_a_socket_down_ends_its_operations() {
     let (_client, server) = pair();
     for buffers in [None, Some(3)] {
-        let Some(mut ring) = ring_with(&[server.as_fd()], 3, Work::Receive, &[0; 4096], buffers) else { return };
+        let Some(mut ring) = ring_with(&[server.as_fd()], 3, Operation::Receive, &[0; 4096], buffers) else { return };
         ring.queue(0, 3);
         ring.wait(Some(Duration::from_millis(1))).unwrap();
         server.shutdown(Shutdown::Both).unwrap();
@@ -252,7 +258,7 @@ fn shutting_a_socket_down_ends_its_operations() {
 #[test]
 fn what_is_called_available_can_be_had() {
     let (client, _server) = pair();
-    let all = [Work::Send, Work::SendZeroCopy, Work::Receive, Work::Discard];
+    let all = [Operation::Send, Operation::SendZeroCopy, Operation::Receive, Operation::Discard];
     let made = all.into_iter().try_for_each(|work| Ring::new(&[client.as_fd()], 1, work, &[0; 10]).map(drop));
     match (available(), made) {
         (Ok(()), Ok(())) => {}
@@ -267,7 +273,7 @@ fn what_is_called_available_can_be_had() {
 #[test]
 fn dropping_does_not_wait_for_a_peer_that_does_not_read() {
     let (client, _server) = pair();
-    let Some(mut ring) = ring(&[client.as_fd()], 4, Work::SendZeroCopy, &[1; 1 << 20]) else { return };
+    let Some(mut ring) = ring(&[client.as_fd()], 4, Operation::SendZeroCopy, &[1; 1 << 20]) else { return };
     // More than the socket buffers hold, so that not all of it is sent, let alone acknowledged.
     let mut results = 0;
     for _ in 0..20 {
@@ -289,7 +295,7 @@ fn dropping_does_not_wait_for_a_peer_that_does_not_read() {
 #[test]
 fn a_descriptor_wakes_a_thread_whose_operations_do_not() {
     let (_client, server) = pair();
-    let Some(mut ring) = ring(&[server.as_fd()], 1, Work::Receive, &[0; 10]) else { return };
+    let Some(mut ring) = ring(&[server.as_fd()], 1, Operation::Receive, &[0; 10]) else { return };
     let (reader, mut writer) = std::io::pipe().unwrap();
     ring.wake_on(reader.as_fd()).unwrap();
     drop(reader);

@@ -3,7 +3,7 @@
 /// A register. `R0` holds results, `R1` to `R5` arguments, which calls destroy; `R10` is the frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Reg {
+pub(super) enum Register {
     R0,
     R1,
     R2,
@@ -40,7 +40,7 @@ pub(super) enum Op {
 /// When a jump is taken; numbers are unsigned.
 #[derive(Debug, Clone, Copy)]
 #[repr(u8)]
-pub(super) enum Cond {
+pub(super) enum JumpCondition {
     Equal = 0x10,
     NotEqual = 0x50,
     Above = 0x20,
@@ -91,36 +91,36 @@ pub(super) struct Assembler {
 }
 
 impl Assembler {
-    fn push(&mut self, code: u8, to: Reg, from: Reg, offset: i16, immediate: i32) {
+    fn push(&mut self, code: u8, to: Register, from: Register, offset: i16, immediate: i32) {
         self.code.push(Instruction { code, registers: (from as u8) << 4 | to as u8, offset, immediate });
     }
 
-    pub fn load(&mut self, size: Size, to: Reg, from: Reg, offset: i16) {
+    pub fn load(&mut self, size: Size, to: Register, from: Register, offset: i16) {
         self.push(LDX | MEM | size as u8, to, from, offset, 0);
     }
 
-    pub fn store(&mut self, size: Size, to: Reg, offset: i16, from: Reg) {
+    pub fn store(&mut self, size: Size, to: Register, offset: i16, from: Register) {
         self.push(STX | MEM | size as u8, to, from, offset, 0);
     }
 
     /// On 64 bits, the number extended with its sign.
-    pub fn immediate(&mut self, op: Op, to: Reg, number: i32) {
-        self.push(ALU64 | op as u8, to, Reg::R0, 0, number);
+    pub fn immediate(&mut self, op: Op, to: Register, number: i32) {
+        self.push(ALU64 | op as u8, to, Register::R0, 0, number);
     }
 
     /// On 64 bits.
-    pub fn register(&mut self, op: Op, to: Reg, from: Reg) {
+    pub fn register(&mut self, op: Op, to: Register, from: Register) {
         self.push(ALU64 | REGISTER | op as u8, to, from, 0, 0);
     }
 
     /// On the lower 32 bits, which the upper ones are then empty of.
-    pub fn immediate32(&mut self, op: Op, to: Reg, number: u32) {
-        self.push(ALU | op as u8, to, Reg::R0, 0, number as i32);
+    pub fn immediate32(&mut self, op: Op, to: Register, number: u32) {
+        self.push(ALU | op as u8, to, Register::R0, 0, number as i32);
     }
 
     /// 32 bits from the network's byte order.
-    pub fn network32(&mut self, register: Reg) {
-        self.push(ALU | REGISTER | 0xd0, register, Reg::R0, 0, 32);
+    pub fn network32(&mut self, register: Register) {
+        self.push(ALU | REGISTER | 0xd0, register, Register::R0, 0, 32);
     }
 
     pub fn label(&mut self) -> Label {
@@ -135,47 +135,47 @@ impl Assembler {
 
     pub fn jump(&mut self, to: Label) {
         self.jumps.push((self.code.len(), to));
-        self.push(JMP, Reg::R0, Reg::R0, 0, 0);
+        self.push(JMP, Register::R0, Register::R0, 0, 0);
     }
 
     /// Compares the lower 32 bits with a number.
-    pub fn jump_if32(&mut self, cond: Cond, register: Reg, number: u32, to: Label) {
+    pub fn jump_if32(&mut self, cond: JumpCondition, register: Register, number: u32, to: Label) {
         self.jumps.push((self.code.len(), to));
-        self.push(JMP32 | cond as u8, register, Reg::R0, 0, number as i32);
+        self.push(JMP32 | cond as u8, register, Register::R0, 0, number as i32);
     }
 
     /// Compares 64 bits with a number that has a positive sign.
-    pub fn jump_if(&mut self, cond: Cond, register: Reg, number: i32, to: Label) {
+    pub fn jump_if(&mut self, cond: JumpCondition, register: Register, number: i32, to: Label) {
         self.jumps.push((self.code.len(), to));
-        self.push(JMP | cond as u8, register, Reg::R0, 0, number);
+        self.push(JMP | cond as u8, register, Register::R0, 0, number);
     }
 
     /// Compares 64 bits of two registers.
-    pub fn jump_if_register(&mut self, cond: Cond, left: Reg, right: Reg, to: Label) {
+    pub fn jump_if_register(&mut self, cond: JumpCondition, left: Register, right: Register, to: Label) {
         self.jumps.push((self.code.len(), to));
         self.push(JMP | REGISTER | cond as u8, left, right, 0, 0);
     }
 
     /// A map, by its descriptor.
-    pub fn map(&mut self, to: Reg, fd: i32) {
+    pub fn map(&mut self, to: Register, fd: i32) {
         // BPF_LD_IMM64 of two slots, with BPF_PSEUDO_MAP_FD in the place of the source register.
-        self.push(LD | Size::Double as u8, to, Reg::R1, 0, fd);
-        self.push(0, Reg::R0, Reg::R0, 0, 0);
+        self.push(LD | Size::Double as u8, to, Register::R1, 0, fd);
+        self.push(0, Register::R0, Register::R0, 0, 0);
     }
 
     pub fn call(&mut self, helper: Helper) {
-        self.push(JMP | 0x80, Reg::R0, Reg::R0, 0, helper as i32);
+        self.push(JMP | 0x80, Register::R0, Register::R0, 0, helper as i32);
     }
 
     /// Ends the program with a number.
     pub fn end(&mut self, result: i32) {
-        self.immediate(Op::Mov, Reg::R0, result);
+        self.immediate(Op::Mov, Register::R0, result);
         self.exit();
     }
 
     /// Ends the program with what is in `R0`.
     pub fn exit(&mut self) {
-        self.push(JMP | 0x90, Reg::R0, Reg::R0, 0, 0);
+        self.push(JMP | 0x90, Register::R0, Register::R0, 0, 0);
     }
 
     /// # Panics
@@ -207,11 +207,11 @@ mod tests {
     fn instructions_are_encoded_as_the_standard_says() {
         let mut a = Assembler::default();
         let end = a.label();
-        a.load(Size::Half, Reg::R3, Reg::R7, 12);
-        a.jump_if32(Cond::NotEqual, Reg::R3, 8, end);
-        a.immediate32(Op::Sub, Reg::R1, 0xc000_0201);
-        a.network32(Reg::R1);
-        a.map(Reg::R1, 5);
+        a.load(Size::Half, Register::R3, Register::R7, 12);
+        a.jump_if32(JumpCondition::NotEqual, Register::R3, 8, end);
+        a.immediate32(Op::Sub, Register::R1, 0xc000_0201);
+        a.network32(Register::R1);
+        a.map(Register::R1, 5);
         a.call(Helper::RedirectMap);
         a.place(end);
         a.exit();

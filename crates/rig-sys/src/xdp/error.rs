@@ -14,7 +14,7 @@ pub enum OpenError {
     #[error("making a packet socket is not allowed: {}", rights(&[Capability::NetRaw]))]
     NoPacketSocket,
     #[error(
-        "interface {interface} has an XDP program of somebody else{program}: see `ip link show {interface}`; stop the \
+        "interface {interface} has another XDP program{program}: see `ip link show {interface}`; stop the \
          program that attached it, or `ip link set {interface} xdp off`"
     )]
     Occupied { interface: String, program: String },

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::assemble::{Assembler, Cond, Helper, Label, Op, Reg, Size};
+use super::assemble::{Assembler, Helper, JumpCondition, Label, Op, Register, Size};
 
 /// Frames that a port takes. The kernel gets the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -12,12 +12,12 @@ pub enum Filter {
     #[default]
     All,
     /// Those for addresses of the port, behind one VLAN tag too.
-    Own(Own),
+    Addresses(PortAddresses),
 }
 
 /// Addresses of a port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Own {
+pub struct PortAddresses {
     /// First address and number of each range: packets to these, and the questions of ARP and neighbor discovery for them.
     pub addresses: Vec<(IpAddr, u32)>,
     /// Ends of VXLAN tunnels: questions for them, and datagrams to port 4789 (RFC 7348) of them.
@@ -37,50 +37,50 @@ pub(super) const DATA_END: i16 = 4;
 const RX_QUEUE: i16 = 16;
 
 /// `ctx`, and the frame's begin and end.
-pub(super) const CONTEXT: Reg = Reg::R6;
-pub(super) const BEGIN: Reg = Reg::R7;
-pub(super) const END: Reg = Reg::R8;
+pub(super) const CONTEXT: Register = Register::R6;
+pub(super) const BEGIN: Register = Register::R7;
+pub(super) const END: Register = Register::R8;
 /// The header behind Ethernet's.
-const PACKET: Reg = Reg::R9;
+const PACKET: Register = Register::R9;
 
 impl Filter {
     /// Whether multicast frames may be among those taken.
     pub(super) fn is_multicast(&self) -> bool {
         match self {
             Self::All => true,
-            Self::Own(own) => own.addresses.iter().any(|(first, _)| first.is_ipv6()),
+            Self::Addresses(own) => own.addresses.iter().any(|(first, _)| first.is_ipv6()),
         }
     }
 
     /// Everything from the frame's begin to the program's end.
     pub(super) fn steer(&self, a: &mut Assembler, sockets: BorrowedFd<'_>) {
         let (take, pass) = (a.label(), a.label());
-        if let Self::Own(own) = self {
+        if let Self::Addresses(own) = self {
             own.decide(a, take, pass);
             a.place(pass);
             a.end(PASS);
         }
         a.place(take);
-        a.load(Size::Word, Reg::R2, CONTEXT, RX_QUEUE);
-        a.map(Reg::R1, sockets.as_raw_fd());
+        a.load(Size::Word, Register::R2, CONTEXT, RX_QUEUE);
+        a.map(Register::R1, sockets.as_raw_fd());
         // What is done with frames of a queue without a socket.
-        a.immediate(Op::Mov, Reg::R3, PASS);
+        a.immediate(Op::Mov, Register::R3, PASS);
         a.call(Helper::RedirectMap);
         a.exit();
     }
 }
 
 pub(super) fn begin(a: &mut Assembler) {
-    a.register(Op::Mov, CONTEXT, Reg::R1);
+    a.register(Op::Mov, CONTEXT, Register::R1);
     a.load(Size::Word, BEGIN, CONTEXT, DATA);
     a.load(Size::Word, END, CONTEXT, DATA_END);
 }
 
 /// Goes to `pass` when less than `length` bytes are left from `from`.
-fn room(a: &mut Assembler, from: Reg, length: i32, pass: Label) {
-    a.register(Op::Mov, Reg::R2, from);
-    a.immediate(Op::Add, Reg::R2, length);
-    a.jump_if_register(Cond::Above, Reg::R2, END, pass);
+fn room(a: &mut Assembler, from: Register, length: i32, pass: Label) {
+    a.register(Op::Mov, Register::R2, from);
+    a.immediate(Op::Add, Register::R2, length);
+    a.jump_if_register(JumpCondition::Above, Register::R2, END, pass);
 }
 
 /// A 16-bit number of a packet as a load sees it.
@@ -88,24 +88,24 @@ fn half(number: u16) -> u32 {
     u16::from_ne_bytes(number.to_be_bytes()).into()
 }
 
-impl Own {
+impl PortAddresses {
     fn decide(&self, a: &mut Assembler, take: Label, pass: Label) {
         let (tagged, untagged) = (a.label(), a.label());
         let (arp, ipv4, ipv6) = (a.label(), a.label(), a.label());
         room(a, BEGIN, 18, pass);
         a.register(Op::Mov, PACKET, BEGIN);
         a.immediate(Op::Add, PACKET, 14);
-        a.load(Size::Half, Reg::R3, BEGIN, 12);
+        a.load(Size::Half, Register::R3, BEGIN, 12);
         for tag in [0x8100, 0x88a8] {
-            a.jump_if32(Cond::Equal, Reg::R3, half(tag), tagged);
+            a.jump_if32(JumpCondition::Equal, Register::R3, half(tag), tagged);
         }
         a.jump(untagged);
         a.place(tagged);
-        a.load(Size::Half, Reg::R3, BEGIN, 16);
+        a.load(Size::Half, Register::R3, BEGIN, 16);
         a.immediate(Op::Add, PACKET, 4);
         a.place(untagged);
         for (ethertype, label) in [(0x0800, ipv4), (0x0806, arp), (0x86dd, ipv6)] {
-            a.jump_if32(Cond::Equal, Reg::R3, half(ethertype), label);
+            a.jump_if32(JumpCondition::Equal, Register::R3, half(ethertype), label);
         }
         a.jump(pass);
 
@@ -117,25 +117,25 @@ impl Own {
         a.place(arp);
         // The target's protocol address of RFC 826.
         room(a, PACKET, 28, pass);
-        a.load(Size::Word, Reg::R1, PACKET, 24);
-        a.network32(Reg::R1);
+        a.load(Size::Word, Register::R1, PACKET, 24);
+        a.network32(Register::R1);
         within(a, &addresses, take);
         within(a, &self.tunnels, take);
         a.jump(pass);
 
         a.place(ipv4);
         room(a, PACKET, 24, pass);
-        a.load(Size::Word, Reg::R1, PACKET, 16);
-        a.network32(Reg::R1);
+        a.load(Size::Word, Register::R1, PACKET, 16);
+        a.network32(Register::R1);
         within(a, &addresses, take);
         if !self.tunnels.is_empty() {
             // Version 4 without options.
-            a.load(Size::Byte, Reg::R2, PACKET, 0);
-            a.jump_if32(Cond::NotEqual, Reg::R2, 0x45, pass);
-            a.load(Size::Byte, Reg::R2, PACKET, 9);
-            a.jump_if32(Cond::NotEqual, Reg::R2, UDP, pass);
-            a.load(Size::Half, Reg::R2, PACKET, 22);
-            a.jump_if32(Cond::NotEqual, Reg::R2, half(VXLAN_PORT), pass);
+            a.load(Size::Byte, Register::R2, PACKET, 0);
+            a.jump_if32(JumpCondition::NotEqual, Register::R2, 0x45, pass);
+            a.load(Size::Byte, Register::R2, PACKET, 9);
+            a.jump_if32(JumpCondition::NotEqual, Register::R2, UDP, pass);
+            a.load(Size::Half, Register::R2, PACKET, 22);
+            a.jump_if32(JumpCondition::NotEqual, Register::R2, half(VXLAN_PORT), pass);
             within(a, &self.tunnels, take);
         }
         a.jump(pass);
@@ -144,12 +144,12 @@ impl Own {
         let segments = self.segments();
         room(a, PACKET, 40, pass);
         within_v6(a, &segments, 24, take);
-        a.load(Size::Byte, Reg::R2, PACKET, 6);
-        a.jump_if32(Cond::NotEqual, Reg::R2, ICMPV6, pass);
+        a.load(Size::Byte, Register::R2, PACKET, 6);
+        a.jump_if32(JumpCondition::NotEqual, Register::R2, ICMPV6, pass);
         // Type and target address of RFC 4861, 4.3, behind 40 bytes of IPv6.
         room(a, PACKET, 64, pass);
-        a.load(Size::Byte, Reg::R2, PACKET, 40);
-        a.jump_if32(Cond::NotEqual, Reg::R2, NEIGHBOR_SOLICITATION, pass);
+        a.load(Size::Byte, Register::R2, PACKET, 40);
+        a.jump_if32(JumpCondition::NotEqual, Register::R2, NEIGHBOR_SOLICITATION, pass);
         within_v6(a, &segments, 48, take);
         // Falls through to where frames are passed.
     }
@@ -173,28 +173,28 @@ impl Own {
 /// Goes to `take` when the address in `R1` is in one of the ranges.
 fn within(a: &mut Assembler, ranges: &[(Ipv4Addr, u32)], take: Label) {
     for &(first, count) in ranges {
-        a.register(Op::Mov, Reg::R2, Reg::R1);
-        a.immediate32(Op::Sub, Reg::R2, first.to_bits());
-        a.jump_if32(Cond::Below, Reg::R2, count, take);
+        a.register(Op::Mov, Register::R2, Register::R1);
+        a.immediate32(Op::Sub, Register::R2, first.to_bits());
+        a.jump_if32(JumpCondition::Below, Register::R2, count, take);
     }
 }
 
 /// Goes to `take` when the address at `offset` of the packet is in one of the segments.
 fn within_v6(a: &mut Assembler, segments: &[(Ipv6Addr, u32)], offset: i16, take: Label) {
-    let words = [Reg::R1, Reg::R3, Reg::R4, Reg::R5];
+    let words = [Register::R1, Register::R3, Register::R4, Register::R5];
     for (register, n) in words.into_iter().zip(0..) {
         a.load(Size::Word, register, PACKET, offset + 4 * n);
     }
-    a.network32(Reg::R5);
+    a.network32(Register::R5);
     for &(first, count) in segments {
         let next = a.label();
         let octets = first.octets();
         for (register, part) in words.into_iter().zip(octets.as_chunks::<4>().0).take(3) {
-            a.jump_if32(Cond::NotEqual, register, u32::from_ne_bytes(*part), next);
+            a.jump_if32(JumpCondition::NotEqual, register, u32::from_ne_bytes(*part), next);
         }
-        a.register(Op::Mov, Reg::R2, Reg::R5);
-        a.immediate32(Op::Sub, Reg::R2, first.to_bits() as u32);
-        a.jump_if32(Cond::Below, Reg::R2, count, take);
+        a.register(Op::Mov, Register::R2, Register::R5);
+        a.immediate32(Op::Sub, Register::R2, first.to_bits() as u32);
+        a.jump_if32(JumpCondition::Below, Register::R2, count, take);
         a.place(next);
     }
 }
@@ -205,7 +205,10 @@ mod tests {
 
     #[test]
     fn a_range_of_ipv6_is_cut_where_its_last_word_overflows() {
-        let own = |first: &str, count| Own { addresses: vec![(first.parse().unwrap(), count)], ..Own::default() };
+        let own = |first: &str, count| PortAddresses {
+            addresses: vec![(first.parse().unwrap(), count)],
+            ..PortAddresses::default()
+        };
         assert_eq!(own("fd00::1", 3).segments(), [("fd00::1".parse().unwrap(), 3)]);
         assert_eq!(own("192.0.2.1", 3).segments(), []);
         let cut = [("fd00::ffff:fffe".parse().unwrap(), 2), ("fd00::1:0:0".parse().unwrap(), 8)];

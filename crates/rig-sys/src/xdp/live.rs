@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::assemble::{Assembler, Cond, Helper, Label, Op, Reg, Size};
+use super::assemble::{Assembler, Helper, JumpCondition, Label, Op, Register, Size};
 use super::bpf::{self, MAPPABLE, MapKind};
 use super::filter::{BEGIN, CONTEXT};
 use super::port::Attachment;
@@ -63,8 +63,8 @@ impl Maps {
     /// What the program does first: a frame that does not come from `interface` is one to send.
     pub fn branch(&self, a: &mut Assembler, interface: u32) -> Label {
         let send = a.label();
-        a.load(Size::Word, Reg::R2, CONTEXT, INGRESS);
-        a.jump_if32(Cond::NotEqual, Reg::R2, interface, send);
+        a.load(Size::Word, Register::R2, CONTEXT, INGRESS);
+        a.jump_if32(JumpCondition::NotEqual, Register::R2, interface, send);
         send
     }
 
@@ -73,45 +73,45 @@ impl Maps {
         use std::os::fd::AsRawFd;
         let drop = a.label();
         a.place(send);
-        a.load(Size::Word, Reg::R2, CONTEXT, META);
-        a.register(Op::Mov, Reg::R3, Reg::R2);
-        a.immediate(Op::Add, Reg::R3, METADATA as i32);
-        a.jump_if_register(Cond::Above, Reg::R3, BEGIN, drop);
-        a.load(Size::Word, Reg::R1, Reg::R2, 0);
-        a.store(Size::Word, Reg::R10, -4, Reg::R1);
-        a.map(Reg::R1, self.frames.as_raw_fd());
-        a.register(Op::Mov, Reg::R2, Reg::R10);
-        a.immediate(Op::Add, Reg::R2, -4);
+        a.load(Size::Word, Register::R2, CONTEXT, META);
+        a.register(Op::Mov, Register::R3, Register::R2);
+        a.immediate(Op::Add, Register::R3, METADATA as i32);
+        a.jump_if_register(JumpCondition::Above, Register::R3, BEGIN, drop);
+        a.load(Size::Word, Register::R1, Register::R2, 0);
+        a.store(Size::Word, Register::R10, -4, Register::R1);
+        a.map(Register::R1, self.frames.as_raw_fd());
+        a.register(Op::Mov, Register::R2, Register::R10);
+        a.immediate(Op::Add, Register::R2, -4);
         a.call(Helper::MapLookup);
-        a.jump_if(Cond::Equal, Reg::R0, 0, drop);
-        let (value, slot, length) = (Reg::R0, Reg::R9, Reg::R8);
-        a.load(Size::Word, Reg::R1, value, 0);
-        a.register(Op::Mov, Reg::R2, Reg::R1);
-        a.immediate32(Op::Add, Reg::R2, 1);
-        a.store(Size::Word, value, 0, Reg::R2);
-        a.load(Size::Word, Reg::R3, value, 4);
-        a.immediate32(Op::And, Reg::R1, SLOTS - 1);
-        a.immediate(Op::Mul, Reg::R1, SLOT as i32);
+        a.jump_if(JumpCondition::Equal, Register::R0, 0, drop);
+        let (value, slot, length) = (Register::R0, Register::R9, Register::R8);
+        a.load(Size::Word, Register::R1, value, 0);
+        a.register(Op::Mov, Register::R2, Register::R1);
+        a.immediate32(Op::Add, Register::R2, 1);
+        a.store(Size::Word, value, 0, Register::R2);
+        a.load(Size::Word, Register::R3, value, 4);
+        a.immediate32(Op::And, Register::R1, SLOTS - 1);
+        a.immediate(Op::Mul, Register::R1, SLOT as i32);
         a.register(Op::Mov, slot, value);
-        a.register(Op::Add, slot, Reg::R1);
+        a.register(Op::Add, slot, Register::R1);
         a.load(Size::Word, length, slot, HEAD as i16);
-        a.jump_if(Cond::Equal, length, 0, drop);
-        a.jump_if(Cond::Above, length, LONGEST as i32, drop);
-        a.register(Op::Mov, Reg::R1, CONTEXT);
-        a.register(Op::Mov, Reg::R2, length);
-        a.register(Op::Sub, Reg::R2, Reg::R3);
+        a.jump_if(JumpCondition::Equal, length, 0, drop);
+        a.jump_if(JumpCondition::Above, length, LONGEST as i32, drop);
+        a.register(Op::Mov, Register::R1, CONTEXT);
+        a.register(Op::Mov, Register::R2, length);
+        a.register(Op::Sub, Register::R2, Register::R3);
         a.call(Helper::XdpAdjustTail);
-        a.jump_if(Cond::NotEqual, Reg::R0, 0, drop);
-        a.register(Op::Mov, Reg::R1, CONTEXT);
-        a.immediate(Op::Mov, Reg::R2, 0);
-        a.register(Op::Mov, Reg::R3, slot);
-        a.immediate(Op::Add, Reg::R3, (HEAD + FRAME) as i32);
-        a.register(Op::Mov, Reg::R4, length);
+        a.jump_if(JumpCondition::NotEqual, Register::R0, 0, drop);
+        a.register(Op::Mov, Register::R1, CONTEXT);
+        a.immediate(Op::Mov, Register::R2, 0);
+        a.register(Op::Mov, Register::R3, slot);
+        a.immediate(Op::Add, Register::R3, (HEAD + FRAME) as i32);
+        a.register(Op::Mov, Register::R4, length);
         a.call(Helper::XdpStoreBytes);
-        a.jump_if(Cond::NotEqual, Reg::R0, 0, drop);
-        a.map(Reg::R1, self.interface.as_raw_fd());
-        a.immediate(Op::Mov, Reg::R2, 0);
-        a.immediate(Op::Mov, Reg::R3, 0);
+        a.jump_if(JumpCondition::NotEqual, Register::R0, 0, drop);
+        a.map(Register::R1, self.interface.as_raw_fd());
+        a.immediate(Op::Mov, Register::R2, 0);
+        a.immediate(Op::Mov, Register::R3, 0);
         a.call(Helper::RedirectMap);
         a.exit();
         a.place(drop);
@@ -137,7 +137,7 @@ pub(super) struct Counters {
 /// Frames to send by way of the program while the interface's peer takes them and there are some, and of the socket
 /// otherwise.
 #[derive(Debug)]
-pub struct LiveSender {
+pub struct LiveFrameSender {
     socket: Sender,
     maps: Arc<Maps>,
     attachment: Arc<Attachment>,
@@ -158,7 +158,7 @@ pub struct LiveSender {
     idle: u32,
 }
 
-impl LiveSender {
+impl LiveFrameSender {
     pub(super) fn new(
         socket: Sender,
         maps: Arc<Maps>,

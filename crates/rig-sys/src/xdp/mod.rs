@@ -16,8 +16,8 @@ mod ring;
 mod socket;
 
 pub use error::OpenError;
-pub use filter::{Filter, Own};
+pub use filter::{Filter, PortAddresses};
 pub(crate) use link::Link;
-pub use live::LiveSender;
-pub use port::{Mode, Options, Place, Port, Queue, Sending, Transmitter};
+pub use live::LiveFrameSender;
+pub use port::{Mode, Options, Port, Queue, QueueCpu, SendPath, Transmitter};
 pub use socket::{Meter, Receiver, Sender, Statistics};

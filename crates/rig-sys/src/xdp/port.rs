@@ -9,7 +9,7 @@ use super::bpf::{self, Hook, MapKind};
 use super::error::OpenError;
 use super::filter::{self, Filter};
 use super::link::{Link, all_multicast};
-use super::live::{LiveSender, Maps};
+use super::live::{LiveFrameSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
 use crate::error::Error;
 use crate::napi;
@@ -26,7 +26,7 @@ pub enum Mode {
 
 /// By which way frames leave.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sending {
+pub enum SendPath {
     /// Without socket buffers where the interface is a veth that allows it, otherwise by the socket. Where threads process
     /// what it receives, as they then probably do at its peer, it is the socket: frames that are still on their way when the
     /// system call ends keep a pool of pages each for a second.
@@ -39,7 +39,7 @@ pub enum Sending {
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     pub mode: Mode,
-    pub sending: Sending,
+    pub sending: SendPath,
     pub filter: Filter,
     /// Bytes of the largest frame, without frame check sequence.
     pub frame: usize,
@@ -53,7 +53,7 @@ pub struct Options {
 
 /// One queue, and the CPU that the thread that will use it stays on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct QueueCpu {
     pub queue: u32,
     pub cpu: Option<u32>,
 }
@@ -97,7 +97,7 @@ pub struct Queue {
 #[derive(Debug)]
 pub enum Transmitter {
     Socket(Sender),
-    Live(Box<LiveSender>),
+    Live(Box<LiveFrameSender>),
 }
 
 impl Port {
@@ -108,7 +108,7 @@ impl Port {
     }
 
     /// Takes queues of `interface`, which is one of the calling thread's network namespace.
-    pub fn open(interface: &str, places: &[Place], options: &Options) -> Result<Self, OpenError> {
+    pub fn open(interface: &str, places: &[QueueCpu], options: &Options) -> Result<Self, OpenError> {
         let link = Link::read(interface)?;
         // Refusals that say more than the kernel's would.
         if let Some(place) = places.iter().find(|place| place.queue >= link.queues) {
@@ -129,7 +129,7 @@ impl Port {
     }
 }
 
-fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Result<Port, OpenError> {
+fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> Result<Port, OpenError> {
     let is_generic = hook == Hook::Generic;
     let mut notes = Vec::new();
     if is_generic {
@@ -141,7 +141,7 @@ fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Resu
     let entries = places.iter().map(|place| place.queue + 1).max().unwrap_or(1);
     let sockets = bpf::create_map(MapKind::Xskmap, 4, entries, 0).map_err(|e| refused("make an XSKMAP", e))?;
     let mut maps = None;
-    if link.is_veth && !is_generic && options.sending == Sending::Any && !napi::is_threaded(link.index) {
+    if link.is_veth && !is_generic && options.sending == SendPath::Any && !napi::is_threaded(link.index) {
         match live_maps(link, places) {
             Ok(made) => maps = Some(made),
             Err(why) => {
@@ -169,7 +169,8 @@ fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Resu
         let transmitter = match &maps {
             None => Transmitter::Socket(sender),
             Some(maps) => {
-                let live = LiveSender::new(sender, maps.clone(), attachment.clone(), link.index, worker, options.burst);
+                let live =
+                    LiveFrameSender::new(sender, maps.clone(), attachment.clone(), link.index, worker, options.burst);
                 let live = live.map_err(|e| refused("ask what the interface can do", e))?;
                 Transmitter::Live(Box::new(live))
             }
@@ -181,9 +182,9 @@ fn open_in(link: &Link, places: &[Place], options: &Options, hook: Hook) -> Resu
 }
 
 /// What a program that sends needs, or why it would not do.
-fn live_maps(link: &Link, places: &[Place]) -> Result<Arc<Maps>, String> {
+fn live_maps(link: &Link, places: &[QueueCpu]) -> Result<Arc<Maps>, String> {
     // A veth peer takes redirected frames into the queue that has the number of the CPU, modulo its queues.
-    let elsewhere = |place: &&Place| place.cpu.map(|cpu| cpu % link.queues) != Some(place.queue);
+    let elsewhere = |place: &&QueueCpu| place.cpu.map(|cpu| cpu % link.queues) != Some(place.queue);
     if let Some(place) = places.iter().find(elsewhere).filter(|_| link.queues > 1) {
         return Err(format!(
             "the worker of queue {} would have to stay on a CPU whose number is that of the queue modulo {}, the number \

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use super::error::OpenError;
 use super::link::Link;
-use super::live::{self, LiveSender};
+use super::live::{self, LiveFrameSender};
 use super::port::{Attachment, Options};
 use super::ring::{Consumer, Layout, Producer};
 use crate::clock;
-use crate::error::{During, Error, Result};
+use crate::error::{Error, ErrorContext, Result};
 use crate::mapping::Mapping;
 use crate::socket::set_option;
 
@@ -91,7 +91,7 @@ impl Buffers {
 
 /// What both halves need as long as one of them is there.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedSocket {
     fd: OwnedFd,
     /// Buffers to receive into, then buffers to send from.
     memory: Mapping,
@@ -118,14 +118,14 @@ pub struct Statistics {
 /// Reads a socket's counters, from any thread.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSocket>,
     live: Option<Arc<live::Counters>>,
 }
 
 /// Received frames.
 #[derive(Debug)]
 pub struct Receiver {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSocket>,
     rx: Consumer<libc::xdp_desc>,
     fill: Producer<u64>,
     /// Frames that the caller looks at.
@@ -136,7 +136,7 @@ pub struct Receiver {
 /// Frames to send, by way of the socket.
 #[derive(Debug)]
 pub struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSocket>,
     tx: Producer<libc::xdp_desc>,
     completion: Consumer<u64>,
     /// Offsets of buffers that hold nothing. The last given back is the next to be used: it is still in the cache.
@@ -253,7 +253,7 @@ fn halves(
     if let Some(budget) = options.busy_poll {
         busy_poll(&fd, budget)?;
     }
-    let shared = Arc::new(Shared { fd, memory, buffers, _attachment: attachment.clone() });
+    let shared = Arc::new(SharedSocket { fd, memory, buffers, _attachment: attachment.clone() });
     let receiver = Receiver { shared: shared.clone(), rx, fill, burst: 0, busy_poll: options.busy_poll.is_some() };
     let free = (RECEIVE..RECEIVE + SEND).map(|n| buffers.address(n)).collect();
     let burst = options.burst.clamp(1, SEND);
@@ -311,7 +311,7 @@ pub(super) fn kernel(needed: &'static str) -> OpenError {
     OpenError::Kernel { needed, release: rustix::system::uname().release().to_string_lossy().into_owned() }
 }
 
-impl Shared {
+impl SharedSocket {
     /// Whether frames are sent and received without being copied.
     fn is_zero_copy(&self) -> bool {
         // SAFETY: a structure of one integer.
@@ -355,7 +355,7 @@ impl Meter {
 
     /// Adds what a sender of live frames counts.
     #[must_use]
-    pub fn with(self, sender: &LiveSender) -> Self {
+    pub fn with(self, sender: &LiveFrameSender) -> Self {
         Self { live: Some(sender.counters()), ..self }
     }
 }

@@ -13,7 +13,7 @@ use rig_skip::{Lack, skip, this_test};
 use rig_sys::netns;
 
 /// What must come may take this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Runs `body`, the whole of a test, with the privilege to create namespaces: without root by starting the test again in
 /// a user namespace. Where that is forbidden it says so.
@@ -43,7 +43,7 @@ fn again(mut command: Command) -> Command {
 /// What `look` finds, looked for until it is there; panics when it does not come.
 #[track_caller]
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;

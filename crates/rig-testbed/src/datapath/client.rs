@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rig_cli::visible::visible_line;
 use rig_lines::{Client, Error, Protocol};
-use rig_sys::piped::{Life, Piped};
+use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use crate::host::{Host, LostHost, Program};
 
 /// Longest time for an answer. Loading the largest programs on a busy machine takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time for an agent that has detached to end, until it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// What is kept of a process's standard error: the last of it says what was wrong.
@@ -39,7 +39,7 @@ pub(super) struct ProcessClient {
     node: String,
     /// `None` once it is to end.
     client: Option<Client<Output, Box<dyn Write + Send>>>,
-    life: Box<dyn Life>,
+    life: Box<dyn ProcessHandle>,
     words: LastWords,
 }
 
@@ -56,7 +56,8 @@ impl ProcessClient {
         protocol: &Protocol,
     ) -> Result<Self> {
         let started = host.start(node, &Program::netrig(arguments));
-        let Piped { stdin, stdout, stderr, life } = started.with_context(|| format!("start {name} on {node}"))?;
+        let PipedProcess { stdin, stdout, stderr, life } =
+            started.with_context(|| format!("start {name} on {node}"))?;
         let words = LastWords::of(stderr).context("start a thread")?;
         let mut new = Self { name, node: node.to_owned(), client: None, life, words };
         match Client::open(Output { from: stdout.into() }, stdin, protocol, env!("CARGO_PKG_VERSION")) {
@@ -144,7 +145,7 @@ impl ProcessClient {
         self.client = None;
         let what = match error {
             Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
-                format!("{self} does not answer within {PATIENCE:?}")
+                format!("{self} does not answer within {TIMEOUT:?}")
             }
             error if error.is_end() => match wait_for(self.life.as_mut(), Duration::from_secs(1)) {
                 Ok(Some(status)) => format!("{self} died ({status})"),
@@ -167,8 +168,8 @@ impl Drop for ProcessClient {
     fn drop(&mut self) {
         // It ends with its input, and undoes then what a kill would leave.
         let was_asked = self.client.take().is_some();
-        let patience = if was_asked { END_PATIENCE } else { Duration::ZERO };
-        if !matches!(wait_for(self.life.as_mut(), patience), Ok(Some(_))) {
+        let time_limit = if was_asked { END_PATIENCE } else { Duration::ZERO };
+        if !matches!(wait_for(self.life.as_mut(), time_limit), Ok(Some(_))) {
             let _ = self.life.kill();
             let _ = self.life.wait();
         }
@@ -176,8 +177,8 @@ impl Drop for ProcessClient {
 }
 
 /// How a process ends within so long.
-fn wait_for(life: &mut dyn Life, patience: Duration) -> io::Result<Option<ExitStatus>> {
-    let deadline = Instant::now() + patience;
+fn wait_for(life: &mut dyn ProcessHandle, time_limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + time_limit;
     loop {
         match life.try_wait()? {
             None if Instant::now() < deadline => thread::sleep(Duration::from_micros(200)),
@@ -194,8 +195,8 @@ struct Output {
 
 impl Read for Output {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&patience))? {
+        let time_limit = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&time_limit))? {
             0 => Err(io::ErrorKind::TimedOut.into()),
             _ => self.from.read(buffer),
         }

@@ -9,7 +9,7 @@
 //!   Agent::reading, describe, command, detach --------> what it is asked, in lines
 //! ```
 //!
-//! A [`Datapath`] is a kind, known by its name in a [`Registry`]. An **agent** is one of them at work on one node, in a process
+//! A [`Datapath`] is a kind, known by its name in a [`DatapathRegistry`]. An **agent** is one of them at work on one node, in a process
 //! of its own that the node's host starts there, as it starts workers; of a datapath that runs on several nodes each has its own.
 //! That process is a service of netrig's ([`ServiceProcess`]) or, for what is none, `netrig agent`, which says what is said in
 //! [`protocol`]. What goes in and comes out is plain values ([`Site`], settings, arguments, counters, state).
@@ -27,20 +27,20 @@ mod told;
 use std::fmt;
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::process::AgentProcess;
 use self::protocol::{Description, Reading};
 use crate::host::Host;
 
+pub use crate::requirements::Missing;
 pub use client::LostAgent;
 pub use process::SUBCOMMAND;
-pub use registry::Registry;
+pub use registry::{DatapathRegistry, DatapathRequirements};
 pub use serve::serve;
 pub use service::{Control, ServiceAgent, ServiceProcess};
 pub use settings::{Mistake, Settings, read_settings};
-pub use site::{Container, Interface, Protocol, Services, ServicesAsked, Site};
+pub use site::{Container, Interface, Protocol, RequestedServices, Services, Site};
 pub use told::{BackendState, Counters, ServiceState, State};
 
 /// A kind of thing that handles packets of the nodes on which it runs.
@@ -52,10 +52,10 @@ pub trait Datapath: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The first mistake, with the key that it is in.
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake>;
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake>;
 
     /// Why it can do this on no machine, although nothing is wrong with the settings.
-    fn impossible(&self, _asked: &Asked<'_>) -> Option<Missing> {
+    fn impossible(&self, _asked: &DatapathRequest<'_>) -> Option<Missing> {
         None
     }
 
@@ -225,10 +225,10 @@ pub trait Live: fmt::Debug {
 
 /// What a suite asks of a datapath, before there is a testbed.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct DatapathRequest<'a> {
     pub settings: &'a Settings,
     /// Where clients connect through it to servers.
-    pub services: Option<ServicesAsked>,
+    pub services: Option<RequestedServices>,
 }
 
 /// Something that agents of a datapath can be told.
@@ -237,20 +237,6 @@ pub struct Command {
     pub name: &'static str,
     /// What it does, with its arguments, in a sentence.
     pub about: &'static str,
-}
-
-/// A machine or a user that lacks something.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Missing {
-    pub found: String,
-    pub remedy: String,
-}
-
-impl Missing {
-    pub fn new(found: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { found: found.into(), remedy: remedy.into() }
-    }
 }
 
 /// A machine that agents shall run on.

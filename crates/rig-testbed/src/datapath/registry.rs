@@ -1,12 +1,15 @@
 //! The datapaths that a program has.
 
-use super::Datapath;
+use anyhow::Result;
+
+use super::{Datapath, Machine};
+use crate::requirements::{MachineChecks, Missing};
 
 /// Datapaths by name. The binary hands one on: what makes trials knows none of them by itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Registry(&'static [&'static dyn Datapath]);
+pub struct DatapathRegistry(&'static [&'static dyn Datapath]);
 
-impl Registry {
+impl DatapathRegistry {
     /// Without any.
     pub const NONE: Self = Self(&[]);
 
@@ -22,8 +25,30 @@ impl Registry {
         self.0.iter().copied()
     }
 
+    /// What a machine has to have for each.
+    pub const fn on(self, machine: Machine) -> DatapathRequirements {
+        DatapathRequirements { datapaths: self, machine }
+    }
+
     /// Their names, for messages.
     pub fn names(&self) -> String {
         self.all().map(Datapath::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What a machine has to have for datapaths.
+#[derive(Debug, Clone, Copy)]
+pub struct DatapathRequirements {
+    datapaths: DatapathRegistry,
+    machine: Machine,
+}
+
+impl MachineChecks for DatapathRequirements {
+    fn missing(&self, name: &str) -> Option<Missing> {
+        self.datapaths.find(name).and_then(|datapath| datapath.missing(&self.machine))
+    }
+
+    fn try_out(&self, name: &str) -> Result<()> {
+        self.datapaths.find(name).map_or(Ok(()), Datapath::try_out)
     }
 }

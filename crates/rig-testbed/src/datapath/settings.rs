@@ -69,7 +69,7 @@ mod tests {
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
     #[allow(dead_code, reason = "what is read is not looked at")]
-    struct Own {
+    struct TestSettings {
         size: Option<u32>,
         word: Option<String>,
     }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_mistake_is_in_the_key_that_it_is_in() {
-        let read = |value| read_settings::<Own>(&settings(value));
+        let read = |value| read_settings::<TestSettings>(&settings(value));
         assert!(read(json!({"size": 3, "word": "x"})).is_ok());
         let mistake = read(json!({"word": "x", "size": -3})).unwrap_err();
         assert_eq!(mistake.key.as_deref(), Some("size"), "{mistake}");

@@ -68,7 +68,7 @@ pub struct Services {
 
 /// [`Services`] as they are asked for, before there is a testbed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ServicesAsked {
+pub struct RequestedServices {
     pub protocol: Protocol,
     /// How many addresses clients connect to.
     pub addresses: u32,

@@ -9,16 +9,16 @@ use anyhow::{Context, Result};
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
-use rig_sys::piped::Piped;
+use rig_sys::piped::PipedProcess;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, Window};
-use crate::accounting::Accountant;
-use crate::datapath::{Datapath, Machine, Missing, Registry};
+use crate::accounting::CpuAccounting;
 use crate::meter::Reading;
-use crate::namespaces::{Namespaces, NodeSpaces, Place};
+use crate::namespaces::{Namespace, Namespaces, NodeSpaces};
 use crate::plan::Plan;
-use crate::preflight::{self, Reachable};
+use crate::preflight::{self, ReachableContainer};
+use crate::requirements::{MachineChecks, Missing};
 use crate::sampler::{NodeSample, Sampler};
 
 /// Nodes in namespaces of this process, and their counters.
@@ -26,12 +26,11 @@ use crate::sampler::{NodeSample, Sampler};
 pub struct Local {
     /// Netrig's own; without one, that of this process.
     program: Option<PathBuf>,
-    datapaths: Registry,
-    machine: Machine,
+    checks: Option<Box<dyn MachineChecks>>,
     /// What this process might use when the value was made.
     allowed: CpuSet,
     nodes: Namespaces,
-    accountant: Accountant,
+    cpu_accounting: CpuAccounting,
     /// By node, where its CPU time is counted apart, with what belongs to it.
     counted: Vec<(Option<Account>, Vec<Member>)>,
     marks: RefCell<BTreeMap<u64, Reading>>,
@@ -45,7 +44,7 @@ impl Local {
     /// # Errors
     /// When the kernel does not say which CPUs this process may use.
     pub fn new() -> Result<Self> {
-        Ok(Self { accountant: Accountant::start(), ..Self::uncounted()? })
+        Ok(Self { cpu_accounting: CpuAccounting::start(), ..Self::uncounted()? })
     }
 
     /// For nodes whose CPU time needs no exact count: it is read from the kernel's own counters.
@@ -55,11 +54,10 @@ impl Local {
     pub fn uncounted() -> Result<Self> {
         Ok(Self {
             program: None,
-            datapaths: Registry::NONE,
-            machine: Machine { rootless: false },
+            checks: None,
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
-            accountant: Accountant::paused(),
+            cpu_accounting: CpuAccounting::paused(),
             counted: Vec::new(),
             marks: RefCell::default(),
             next: Cell::new(0),
@@ -75,35 +73,35 @@ impl Local {
 
     /// That may be asked for these datapaths.
     #[must_use]
-    pub fn with_datapaths(self, datapaths: Registry, machine: Machine) -> Self {
-        Self { datapaths, machine, ..self }
+    pub fn with_datapaths(self, checks: impl MachineChecks + 'static) -> Self {
+        Self { checks: Some(Box::new(checks)), ..self }
     }
 
     /// A namespace, `node` or `node/container`.
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn place(&self, space: &str) -> Result<&Place> {
-        let mut places = self.nodes.nodes().iter().flat_map(NodeSpaces::places);
-        places.find(|place| place.name == space).with_context(|| format!("find {space}"))
+    pub fn namespace(&self, space: &str) -> Result<&Namespace> {
+        let mut namespaces = self.nodes.nodes().iter().flat_map(NodeSpaces::namespaces);
+        namespaces.find(|namespace| namespace.name == space).with_context(|| format!("find {space}"))
     }
 
     fn count_apart(&mut self) -> Result<()> {
         self.count_together();
         let owned = self.nodes.nodes().iter().flat_map(|node| node.cpus().as_slice());
-        self.accountant.count_on(&owned.copied().collect::<Vec<u32>>())?;
+        self.cpu_accounting.count_on(&owned.copied().collect::<Vec<u32>>())?;
         for node in self.nodes.nodes() {
-            let members = node.places().iter().map(|place| Ok(Member::Namespace(place.ns.inode()?)));
+            let members = node.namespaces().iter().map(|namespace| Ok(Member::Namespace(namespace.ns.inode()?)));
             let members = members.collect::<Result<Vec<Member>>>()?;
-            self.counted.push((self.accountant.watch(members.iter().copied()), members));
+            self.counted.push((self.cpu_accounting.watch(members.iter().copied()), members));
         }
         Ok(())
     }
 
     fn count_together(&mut self) {
-        for (place, members) in self.counted.drain(..) {
-            if let Some(place) = place {
-                self.accountant.forget(place, members);
+        for (account, members) in self.counted.drain(..) {
+            if let Some(account) = account {
+                self.cpu_accounting.forget(account, members);
             }
         }
     }
@@ -120,16 +118,16 @@ impl Host for Local {
             kernel: kernel.trim().to_owned(),
             cpus: self.allowed.clone(),
             cores: shared_cores(),
-            accounting: self.accountant.words(),
+            accounting: self.cpu_accounting.words(),
         })
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
-        Ok(self.datapaths.find(datapath).and_then(|datapath| datapath.missing(&self.machine)))
+        Ok(self.checks.as_ref().and_then(|checks| checks.missing(datapath)))
     }
 
     fn try_out(&self, datapath: &str) -> Result<()> {
-        self.datapaths.find(datapath).map_or(Ok(()), Datapath::try_out)
+        self.checks.as_ref().map_or(Ok(()), |checks| checks.try_out(datapath))
     }
 
     fn keep_off(&self, cpus: &CpuSet) -> Result<()> {
@@ -146,19 +144,19 @@ impl Host for Local {
         Some(self)
     }
 
-    fn check_networks(&self, containers: &[Reachable]) -> Result<()> {
-        preflight::check(containers, |name| self.place(name))
+    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()> {
+        preflight::check(containers, |name| self.namespace(name))
     }
 
-    fn start(&self, space: &str, program: &Program) -> Result<Piped> {
-        let place = self.place(space)?;
+    fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
+        let namespace = self.namespace(space)?;
         let path = match program.path.as_ref().or(self.program.as_ref()) {
             Some(path) => path.clone(),
             None => std::env::current_exe().context("find netrig's own program")?,
         };
         let mut command = Command::new(&path);
         command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = in_namespace(die_with_parent(in_own_group(&mut command)), &place.ns).spawn();
+        let child = in_namespace(die_with_parent(in_own_group(&mut command)), &namespace.ns).spawn();
         Ok(child.with_context(|| format!("start {}", path.display()))?.try_into()?)
     }
 
@@ -171,7 +169,7 @@ impl Host for Local {
     }
 
     fn mark(&self) -> Result<Mark> {
-        let reading = Reading::take(self.nodes.nodes(), &self.accountant)?;
+        let reading = Reading::take(self.nodes.nodes(), &self.cpu_accounting)?;
         let mark = Mark { number: self.next.get(), at_ns: reading.at_ns() };
         self.next.set(mark.number + 1);
         self.marks.borrow_mut().insert(mark.number, reading);
@@ -179,7 +177,7 @@ impl Host for Local {
     }
 
     fn count_interrupts(&mut self) -> Result<()> {
-        self.accountant.count_interrupts()
+        self.cpu_accounting.count_interrupts()
     }
 
     fn between(&self, begin: Mark, end: Mark) -> Result<Window> {
@@ -187,8 +185,8 @@ impl Host for Local {
         let marked =
             |mark: Mark| marks.get(&mark.number).context("find counters that were read: the mark is forgotten");
         let (begin, end) = (marked(begin)?, marked(end)?);
-        let places: Vec<Option<Account>> = self.counted.iter().map(|(place, _)| *place).collect();
-        Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &places), throttled_us: begin.throttled_until(end) })
+        let accounts: Vec<Option<Account>> = self.counted.iter().map(|(account, _)| *account).collect();
+        Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &accounts), throttled_us: begin.throttled_until(end) })
     }
 
     fn forget(&self, mark: Mark) -> Result<()> {
@@ -197,14 +195,14 @@ impl Host for Local {
     }
 
     fn start_sampling(&self) -> Result<()> {
-        *self.sampler.borrow_mut() = Some(Sampler::start(self.nodes.nodes(), &self.accountant)?);
+        *self.sampler.borrow_mut() = Some(Sampler::start(self.nodes.nodes(), &self.cpu_accounting)?);
         Ok(())
     }
 
     fn sample(&self) -> Result<Vec<NodeSample>> {
         let mut sampler = self.sampler.borrow_mut();
         let sampler = sampler.as_mut().context("nothing is sampled")?;
-        sampler.sample(self.nodes.nodes(), &self.accountant)?;
+        sampler.sample(self.nodes.nodes(), &self.cpu_accounting)?;
         Ok(sampler.latest().to_vec())
     }
 
@@ -220,6 +218,6 @@ impl Host for Local {
         self.sampler.take();
         self.nodes = Namespaces::default();
         // The count costs CPU time, and without nodes no reading needs it.
-        self.accountant.count_on(&[])
+        self.cpu_accounting.count_on(&[])
     }
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use rig_stats::series::Track;
 use rig_sys::cpu::CpuSet;
-use rig_sys::piped::Piped;
+use rig_sys::piped::PipedProcess;
 use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
@@ -29,10 +29,10 @@ pub use local::Local;
 pub use remote::Remote;
 pub use serve::serve;
 
-use crate::datapath::Missing;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
-use crate::preflight::Reachable;
+use crate::preflight::ReachableContainer;
+use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 
 /// The place where nodes live: this process, another process or another machine. Arguments and results are plain values, so that
@@ -46,7 +46,7 @@ pub trait Host: fmt::Debug {
     fn facts(&self) -> Result<Facts>;
 
     /// Why something cannot be done on this host that can be done on others; `None` when it can.
-    fn lacks(&self, _ability: Ability) -> Option<NotOnThisHost> {
+    fn lacks(&self, _ability: Ability) -> Option<UnsupportedByHost> {
         None
     }
 
@@ -73,11 +73,11 @@ pub trait Host: fmt::Debug {
     /// Sends from each of these containers to each other of its network, and checks which container receives it.
     ///
     /// # Errors
-    /// [`Unfit`](crate::preflight::Unfit), with the first that is not reached or that receives what is not for it.
-    fn check_networks(&self, containers: &[Reachable]) -> Result<()>;
+    /// [`NetworkFault`](crate::preflight::NetworkFault), with the first that is not reached or that receives what is not for it.
+    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()>;
 
     /// Starts a program in a namespace of a node. It dies with the host's program.
-    fn start(&self, space: &str, program: &Program) -> Result<Piped>;
+    fn start(&self, space: &str, program: &Program) -> Result<PipedProcess>;
 
     /// The host's own CLOCK_MONOTONIC, ns.
     fn now(&self) -> Result<u64>;
@@ -94,9 +94,9 @@ pub trait Host: fmt::Debug {
     /// From now on hard interrupts are counted by themselves, where CPU time is counted exactly: to divide it by what it went to.
     ///
     /// # Errors
-    /// [`NotOnThisHost`] where stacks cannot be sampled either.
+    /// [`UnsupportedByHost`] where stacks cannot be sampled either.
     fn count_interrupts(&mut self) -> Result<()> {
-        Err(NotOnThisHost { host: self.name().to_owned(), what: Ability::Stacks }.into())
+        Err(UnsupportedByHost { host: self.name().to_owned(), what: Ability::Stacks }.into())
     }
 
     /// What the nodes did between two marks, in the order in which they were built.
@@ -148,7 +148,7 @@ pub struct LostHost(pub String);
 /// Something that was asked of a host that has it not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not possible on host '{host}', whose nodes are another process's", .what.words())]
-pub struct NotOnThisHost {
+pub struct UnsupportedByHost {
     pub host: String,
     pub what: Ability,
 }

@@ -26,10 +26,9 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Facts, Mark, Program, Sampled, Window};
-use crate::datapath::Missing;
-use crate::datapath::protocol::Refusal;
 use crate::plan::Plan;
-use crate::preflight::{Reachable, Unfit};
+use crate::preflight::{NetworkFault, ReachableContainer};
+use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
@@ -78,7 +77,7 @@ pub enum Question {
         plan: Box<Plan>,
     },
     CheckNetworks {
-        containers: Vec<Reachable>,
+        containers: Vec<ReachableContainer>,
     },
     /// The runner numbers processes, each with another number.
     Start {
@@ -150,11 +149,11 @@ pub enum Answer {
     Missing(Option<Missing>),
     /// Why a datapath is not taken, where it is not.
     TriedOut {
-        refusal: Option<Refusal>,
+        refusal: Option<String>,
     },
     /// The container that is not reached, or that receives what is for another.
     Networks {
-        unfit: Option<Unfit>,
+        unfit: Option<NetworkFault>,
     },
     Now {
         ns: u64,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, bail};
 use rig_lines::{Greeting, Lines, decode, encode};
 use rig_sys::cpu::CpuSet;
-use rig_sys::piped::{Life, Piped};
+use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rig_sys::process::{die_with_parent, in_own_group};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -28,16 +28,16 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
-use super::{Ability, Facts, Host, LostHost, Mark, NotOnThisHost, Program, Sampled, Window};
-use crate::datapath::Missing;
+use super::{Ability, Facts, Host, LostHost, Mark, Program, Sampled, UnsupportedByHost, Window};
 use crate::plan::Plan;
-use crate::preflight::Reachable;
+use crate::preflight::ReachableContainer;
+use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 
 /// Longest time for a host to greet.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 /// Longest time for an answer. Building the largest testbed on a busy machine takes seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Longest time for a process that was killed, or a host that has nothing more to do, to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -47,14 +47,14 @@ pub struct Remote {
     name: String,
     program: RefCell<Child>,
     link: Arc<Link>,
-    answers: Receiver<Said>,
+    answers: Receiver<ListenerEvent>,
     number: Cell<u64>,
     listener: Option<JoinHandle<()>>,
 }
 
 /// What the listener thread hands to the caller that waits for an answer.
 #[derive(Debug)]
-enum Said {
+enum ListenerEvent {
     Greeting(Result<Greeting, rig_lines::Error>),
     Answer(u64, Result<Answer, String>),
 }
@@ -70,22 +70,22 @@ struct Link {
 
 #[derive(Debug, Default)]
 struct State {
-    processes: BTreeMap<u64, Far>,
+    processes: BTreeMap<u64, RemoteProcess>,
     /// Why nothing more comes from the host.
     gone: Option<String>,
 }
 
 /// What this side knows of a process on the host.
 #[derive(Debug)]
-struct Far {
-    stdout: Outlet,
-    stderr: Outlet,
+struct RemoteProcess {
+    stdout: OutputPipe,
+    stderr: OutputPipe,
     status: Option<ExitStatus>,
 }
 
 /// What a process on the host wrote, on its way to the reader of its pipe here.
 #[derive(Debug)]
-struct Outlet {
+struct OutputPipe {
     /// `None` once everything has been written, or the reader has closed its end.
     pipe: Option<Arc<OwnedFd>>,
     waiting: VecDeque<u8>,
@@ -129,17 +129,17 @@ impl Remote {
         // Fails when it has gone; then what comes from it says why.
         let _ = host.link.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")));
         match host.hear(GREETING_PATIENCE)? {
-            Said::Greeting(Ok(_)) => Ok(host),
-            Said::Greeting(Err(why)) => bail!("host {}: {why}", host.name),
-            Said::Answer(..) => bail!("host {} answers what nobody asked", host.name),
+            ListenerEvent::Greeting(Ok(_)) => Ok(host),
+            ListenerEvent::Greeting(Err(why)) => bail!("host {}: {why}", host.name),
+            ListenerEvent::Answer(..) => bail!("host {} answers what was not asked", host.name),
         }
     }
 
-    fn hear(&self, patience: Duration) -> Result<Said> {
-        match self.answers.recv_timeout(patience) {
+    fn hear(&self, time_limit: Duration) -> Result<ListenerEvent> {
+        match self.answers.recv_timeout(time_limit) {
             Ok(said) => Ok(said),
             Err(RecvTimeoutError::Timeout) => {
-                Err(LostHost(format!("host {} does not answer within {patience:?}", self.name)).into())
+                Err(LostHost(format!("host {} does not answer within {time_limit:?}", self.name)).into())
             }
             Err(RecvTimeoutError::Disconnected) => Err(self.why_gone()),
         }
@@ -157,11 +157,11 @@ impl Remote {
         self.number.set(number + 1);
         if self.link.say(&ToHost::Ask { number, question }).is_err() {
             // Answers that the host sent before it ended are skipped, to find the reason that it gave.
-            while self.hear(PATIENCE).is_ok() {}
+            while self.hear(TIMEOUT).is_ok() {}
             return Err(self.why_gone());
         }
-        match self.hear(PATIENCE)? {
-            Said::Answer(to, answer) if to == number => answer.map_err(|why| anyhow!("{why}")),
+        match self.hear(TIMEOUT)? {
+            ListenerEvent::Answer(to, answer) if to == number => answer.map_err(|why| anyhow!("{why}")),
             said => Err(LostHost(format!("host {} does not speak the protocol: {said:?}", self.name)).into()),
         }
     }
@@ -205,13 +205,13 @@ impl Host for Remote {
     fn try_out(&self, datapath: &str) -> Result<()> {
         let question = Question::TryOut { datapath: datapath.to_owned() };
         match expect!(self, question, Answer::TriedOut { refusal } => refusal)? {
-            Some(refusal) => Err(refusal.into_error()),
+            Some(refusal) => Err(anyhow!(refusal)),
             None => Ok(()),
         }
     }
 
-    fn lacks(&self, what: Ability) -> Option<NotOnThisHost> {
-        Some(NotOnThisHost { host: self.name.clone(), what })
+    fn lacks(&self, what: Ability) -> Option<UnsupportedByHost> {
+        Some(UnsupportedByHost { host: self.name.clone(), what })
     }
 
     fn keep_off(&self, cpus: &CpuSet) -> Result<()> {
@@ -222,7 +222,7 @@ impl Host for Remote {
         self.tell(Question::Apply { plan: Box::new(part.clone()) })
     }
 
-    fn check_networks(&self, containers: &[Reachable]) -> Result<()> {
+    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()> {
         let question = Question::CheckNetworks { containers: containers.to_vec() };
         match expect!(self, question, Answer::Networks { unfit } => unfit)? {
             Some(unfit) => Err(unfit.into()),
@@ -230,11 +230,11 @@ impl Host for Remote {
         }
     }
 
-    fn start(&self, space: &str, program: &Program) -> Result<Piped> {
+    fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
         let process = self.number.get();
         let (stdout, far_stdout) = outlet()?;
         let (stderr, far_stderr) = outlet()?;
-        let far = Far { stdout: far_stdout, stderr: far_stderr, status: None };
+        let far = RemoteProcess { stdout: far_stdout, stderr: far_stderr, status: None };
         self.link.state().processes.insert(process, far);
         let question = Question::Start { process, space: space.to_owned(), program: program.clone() };
         if let Err(error) = self.tell(question) {
@@ -243,7 +243,7 @@ impl Host for Remote {
         }
         let link = || self.link.clone();
         let stdin = Box::new(Input { link: link(), process });
-        Ok(Piped { stdin, stdout, stderr, life: Box::new(FarLife { link: link(), process }) })
+        Ok(PipedProcess { stdin, stdout, stderr, life: Box::new(RemoteLife { link: link(), process }) })
     }
 
     fn now(&self) -> Result<u64> {
@@ -296,8 +296,8 @@ impl Drop for Remote {
 }
 
 /// The exit status of a process; `None` when it does not end in time.
-fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let deadline = Instant::now() + patience;
+fn wait_for(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + time_limit;
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
@@ -308,10 +308,10 @@ fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
 }
 
 /// A pipe: the end to read, and the one that is fed.
-fn outlet() -> Result<(OwnedFd, Outlet)> {
+fn outlet() -> Result<(OwnedFd, OutputPipe)> {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
     fcntl_setfl(&writer, OFlags::NONBLOCK).context("make a pipe")?;
-    Ok((reader, Outlet { pipe: Some(Arc::new(writer)), waiting: VecDeque::new(), is_ended: false }))
+    Ok((reader, OutputPipe { pipe: Some(Arc::new(writer)), waiting: VecDeque::new(), is_ended: false }))
 }
 
 impl Link {
@@ -347,7 +347,7 @@ impl Link {
     }
 }
 
-impl Outlet {
+impl OutputPipe {
     fn end(&mut self) {
         self.is_ended = true;
         self.flush();
@@ -380,7 +380,7 @@ impl Outlet {
 }
 
 /// Divides what the host says until it says nothing more; gives the reason.
-fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
+fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<ListenerEvent>) -> String {
     let mut lines = Lines::new(PROTOCOL.longest);
     let mut chunk = vec![0u8; 256 * 1024];
     let mut is_greeted = false;
@@ -399,7 +399,7 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
         let speaks = !fds[0].revents().is_empty();
         if !full.is_empty() {
             let mut state = link.state();
-            state.processes.values_mut().flat_map(|far| [&mut far.stdout, &mut far.stderr]).for_each(Outlet::flush);
+            state.processes.values_mut().flat_map(|far| [&mut far.stdout, &mut far.stderr]).for_each(OutputPipe::flush);
         }
         if !speaks {
             continue;
@@ -419,7 +419,7 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
             if !is_greeted {
                 is_greeted = true;
                 // A caller that no longer waits for the greeting has closed the channel.
-                let _ = say.send(Said::Greeting(PROTOCOL.check(line)));
+                let _ = say.send(ListenerEvent::Greeting(PROTOCOL.check(line)));
             } else if let Err(why) = take(line, link, say) {
                 return why;
             }
@@ -428,15 +428,15 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<Said>) -> String {
 }
 
 /// One thing that the host says.
-fn take(line: &[u8], link: &Link, say: &Sender<Said>) -> Result<(), String> {
-    let of = |process: u64, act: &mut dyn FnMut(&mut Far)| {
+fn take(line: &[u8], link: &Link, say: &Sender<ListenerEvent>) -> Result<(), String> {
+    let of = |process: u64, act: &mut dyn FnMut(&mut RemoteProcess)| {
         // The caller may have dropped the process already.
         let _ = link.state().processes.get_mut(&process).map(act);
     };
     match decode(line).map_err(|error| error.to_string())? {
         // The channel is closed when the caller has given the host up.
-        FromHost::Answer { number, answer } => drop(say.send(Said::Answer(number, Ok(answer)))),
-        FromHost::Refused { number, why } => drop(say.send(Said::Answer(number, Err(why)))),
+        FromHost::Answer { number, answer } => drop(say.send(ListenerEvent::Answer(number, Ok(answer)))),
+        FromHost::Refused { number, why } => drop(say.send(ListenerEvent::Answer(number, Err(why)))),
         FromHost::Output { process, data } => of(process, &mut |far| far.stdout.push(&data.0)),
         FromHost::Errors { process, data } => of(process, &mut |far| far.stderr.push(&data.0)),
         FromHost::OutputEnded { process } => of(process, &mut |far| far.stdout.end()),
@@ -476,12 +476,12 @@ impl Drop for Input {
 }
 
 /// The life of a process on the host.
-struct FarLife {
+struct RemoteLife {
     link: Arc<Link>,
     process: u64,
 }
 
-impl FarLife {
+impl RemoteLife {
     fn status(&self, state: &State) -> io::Result<Option<ExitStatus>> {
         match (state.processes.get(&self.process).and_then(|far| far.status), &state.gone) {
             (Some(status), _) => Ok(Some(status)),
@@ -491,7 +491,7 @@ impl FarLife {
     }
 }
 
-impl Life for FarLife {
+impl ProcessHandle for RemoteLife {
     fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.status(&self.link.state())
     }
@@ -517,13 +517,13 @@ impl Life for FarLife {
     }
 }
 
-impl Drop for FarLife {
+impl Drop for RemoteLife {
     fn drop(&mut self) {
         self.link.state().processes.remove(&self.process);
     }
 }
 
-impl fmt::Debug for FarLife {
+impl fmt::Debug for RemoteLife {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FarLife").field("process", &self.process).finish_non_exhaustive()
     }

@@ -9,15 +9,14 @@ use anyhow::{Context, Result, bail};
 use rig_cli::exit::in_words;
 use rig_lines::{Lines, decode, encode};
 use rig_sys::clock;
-use rig_sys::piped::{Life, Piped};
+use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::Host;
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
-use crate::datapath::protocol::Refusal;
-use crate::preflight::Unfit;
+use crate::preflight::NetworkFault;
 
 /// How much may wait to be read by the runner until no more is read from processes.
 const MOST_WAITING: usize = 4 << 20;
@@ -70,7 +69,7 @@ struct Process {
     stdin: Option<Box<dyn Write + Send>>,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
-    life: Box<dyn Life>,
+    life: Box<dyn ProcessHandle>,
 }
 
 impl Server<'_> {
@@ -169,7 +168,7 @@ impl Server<'_> {
             Question::Missing { datapath } => Answer::Missing(self.host.missing(&datapath)?),
             Question::TryOut { datapath } => {
                 let tried = self.host.try_out(&datapath);
-                Answer::TriedOut { refusal: tried.err().map(|error| Refusal::of(&error)) }
+                Answer::TriedOut { refusal: tried.err().map(|error| format!("{error:#}")) }
             }
             Question::Now => Answer::Now { ns: self.host.now()? },
             Question::Mark => Answer::Mark(self.host.mark()?),
@@ -178,7 +177,7 @@ impl Server<'_> {
             Question::EndSampling => Answer::Sampled(self.host.end_sampling()?),
             Question::CheckNetworks { containers } => match self.host.check_networks(&containers) {
                 Ok(()) => Answer::Networks { unfit: None },
-                Err(error) => Answer::Networks { unfit: Some(error.downcast::<Unfit>()?) },
+                Err(error) => Answer::Networks { unfit: Some(error.downcast::<NetworkFault>()?) },
             },
             Question::KeepOff { cpus } => self.host.keep_off(&cpus).map(done)?,
             Question::Apply { plan } => self.host.apply(&plan).map(done)?,
@@ -189,7 +188,7 @@ impl Server<'_> {
                 if self.processes.contains_key(&process) {
                     bail!("process {process} runs already");
                 }
-                let Piped { stdin, stdout, stderr, life } = self.host.start(&space, &program)?;
+                let PipedProcess { stdin, stdout, stderr, life } = self.host.start(&space, &program)?;
                 let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
                 self.processes.insert(process, Process { stdin, stdout, stderr, life });
                 Answer::Done

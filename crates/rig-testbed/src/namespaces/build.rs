@@ -8,8 +8,8 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::QueueStats;
 use rig_sys::{Error, Result};
 
-use super::Place;
-use crate::plan::{At, Interface, Link, Node, Plan, Space};
+use super::Namespace;
+use crate::plan::{Interface, InterfaceRef, Link, NamespacePlan, Node, Plan};
 
 /// The nodes that live here, with the wires between them.
 #[derive(Debug, Default)]
@@ -23,14 +23,14 @@ pub struct NodeSpaces {
     name: String,
     cpus: CpuSet,
     /// Its own first.
-    places: Vec<Place>,
+    namespaces: Vec<Namespace>,
     is_ipv6: bool,
     /// Interfaces with a limit of what they send.
-    limited: Vec<At>,
+    limited: Vec<InterfaceRef>,
 }
 
 /// A step of building one namespace of a plan.
-type Step = fn(&mut Place, &Space) -> Result<()>;
+type Step = fn(&mut Namespace, &NamespacePlan) -> Result<()>;
 
 /// Longest time for the kernel to work off the changes of carrier; a loaded machine takes milliseconds.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
@@ -46,17 +46,20 @@ impl Namespaces {
         for node in &plan.nodes {
             self.node(node)?;
         }
-        self.each(plan, |place, space| place.set_sysctls(space))?;
+        self.each(plan, |namespace, space| namespace.set_sysctls(space))?;
         self.lay_wires(plan)?;
         for node in &plan.nodes {
             self.node(node)?.add_links(node)?;
         }
-        self.all(plan, &[Place::set_bridges, Place::limit, Place::set_wires_up])?;
+        self.all(plan, &[Namespace::set_bridges, Namespace::limit, Namespace::set_wires_up])?;
         self.wait_until_operational(plan, |link| *link == Link::Wire)?;
         // From here on kernels send by themselves. What asks for a neighbour over a wire that does not carry yet, or that has
         // no address yet, asks again after a second.
-        self.all(plan, &[Place::add_addresses, Place::set_others_up, Place::add_routes, Place::place_receiving])?;
-        self.all(plan, &[Place::set_chosen])?;
+        self.all(
+            plan,
+            &[Namespace::add_addresses, Namespace::set_others_up, Namespace::add_routes, Namespace::place_receiving],
+        )?;
+        self.all(plan, &[Namespace::set_chosen])?;
         self.wait_until_operational(plan, Link::has_carrier)
     }
 
@@ -66,8 +69,8 @@ impl Namespaces {
     }
 
     /// Namespaces of a node, its own first; none of a node that is not here.
-    pub fn places(&self, node: &str) -> &[Place] {
-        self.nodes.iter().find(|own| own.name == node).map_or(&[], |own| &own.places)
+    pub fn namespaces(&self, node: &str) -> &[Namespace] {
+        self.nodes.iter().find(|own| own.name == node).map_or(&[], |own| &own.namespaces)
     }
 
     /// The node with the namespaces that `node` says.
@@ -78,7 +81,7 @@ impl Namespaces {
                 self.nodes.push(NodeSpaces {
                     name: node.name.clone(),
                     cpus: node.cpus.clone(),
-                    places: Vec::new(),
+                    namespaces: Vec::new(),
                     is_ipv6: false,
                     limited: Vec::new(),
                 });
@@ -87,12 +90,12 @@ impl Namespaces {
         };
         let own = &mut self.nodes[index];
         for space in &node.spaces {
-            if !own.places.iter().any(|place| place.name == space.name) {
-                own.places.push(Place::create(space.name.clone())?);
+            if !own.namespaces.iter().any(|namespace| namespace.name == space.name) {
+                own.namespaces.push(Namespace::create(space.name.clone())?);
             }
             for interface in &space.interfaces {
                 own.is_ipv6 |= interface.addresses.iter().any(|address| address.addr().is_ipv6());
-                own.limited.extend(interface.rate.map(|_| At::new(&space.name, &interface.name)));
+                own.limited.extend(interface.rate.map(|_| InterfaceRef::new(&space.name, &interface.name)));
             }
         }
         Ok(own)
@@ -102,7 +105,7 @@ impl Namespaces {
         steps.iter().try_for_each(|step| self.each(plan, step))
     }
 
-    fn each(&mut self, plan: &Plan, step: impl Fn(&mut Place, &Space) -> Result<()>) -> Result<()> {
+    fn each(&mut self, plan: &Plan, step: impl Fn(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
         for node in &plan.nodes {
             let own = self.nodes.iter_mut().find(|own| own.name == node.name).ok_or_else(|| lost(&node.name))?;
             own.each(node, &step)?;
@@ -115,8 +118,8 @@ impl Namespaces {
             let [near, far] = &wire.ends;
             let [near_end, far_end] =
                 [near, far].map(|at| plan.interface(at).ok_or_else(|| lost(&format!("{}:{}", at.space, at.interface))));
-            let index = |at: &At| {
-                let has = |node: &NodeSpaces| node.places.iter().any(|place| place.name == at.space);
+            let index = |at: &InterfaceRef| {
+                let has = |node: &NodeSpaces| node.namespaces.iter().any(|namespace| namespace.name == at.space);
                 self.nodes.iter().position(has).ok_or_else(|| lost(&at.space))
             };
             let indices = [index(near)?, index(far)?];
@@ -124,8 +127,8 @@ impl Namespaces {
             let [near_node, far_node] = both.map_err(|error| {
                 Error::new(format!("lay a wire from {} to {}", near.space, far.space), io::Error::other(error))
             })?;
-            let (near_place, far_place) = (near_node.place(&near.space)?, far_node.place(&far.space)?);
-            near_place.add_veth(near_end?, far_place, far_end?)?;
+            let (near_namespace, far_namespace) = (near_node.namespace(&near.space)?, far_node.namespace(&far.space)?);
+            near_namespace.add_veth(near_end?, far_namespace, far_end?)?;
         }
         Ok(())
     }
@@ -133,11 +136,11 @@ impl Namespaces {
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
     fn wait_until_operational(&mut self, plan: &Plan, which: impl Fn(&Link) -> bool) -> Result<()> {
         let deadline = Instant::now() + CARRIER_PATIENCE;
-        self.each(plan, |place, space| {
+        self.each(plan, |namespace, space| {
             for interface in space.interfaces.iter().filter(|interface| which(&interface.link)) {
-                while !place.is_operational(&interface.name)? {
+                while !namespace.is_operational(&interface.name)? {
                     if Instant::now() > deadline {
-                        let operation = format!("wait for {} of {} to carry packets", interface.name, place.name);
+                        let operation = format!("wait for {} of {} to carry packets", interface.name, namespace.name);
                         return Err(Error::new(operation, io::Error::from(io::ErrorKind::TimedOut)));
                     }
                     std::thread::sleep(Duration::from_micros(200));
@@ -158,33 +161,34 @@ impl NodeSpaces {
     }
 
     /// Its own first.
-    pub fn places(&self) -> &[Place] {
-        &self.places
+    pub fn namespaces(&self) -> &[Namespace] {
+        &self.namespaces
     }
 
     pub fn is_ipv6(&self) -> bool {
         self.is_ipv6
     }
 
-    /// What the limits of its interfaces have done so far, by `place:interface`.
+    /// What the limits of its interfaces have done so far, by `namespace:interface`.
     ///
     /// # Errors
     /// When the kernel does not tell.
     pub fn rate_limits(&self) -> Result<BTreeMap<String, QueueStats>> {
-        let stats = |at: &At| {
-            let place = self.places.iter().find(|place| place.name == at.space).ok_or_else(|| lost(&at.space))?;
-            Ok((format!("{}:{}", at.space, at.interface), place.queue_stats(&at.interface)?))
+        let stats = |at: &InterfaceRef| {
+            let namespace =
+                self.namespaces.iter().find(|namespace| namespace.name == at.space).ok_or_else(|| lost(&at.space))?;
+            Ok((format!("{}:{}", at.space, at.interface), namespace.queue_stats(&at.interface)?))
         };
         self.limited.iter().map(stats).collect()
     }
 
-    fn place(&mut self, space: &str) -> Result<&mut Place> {
-        self.places.iter_mut().find(|place| place.name == space).ok_or_else(|| lost(space))
+    fn namespace(&mut self, space: &str) -> Result<&mut Namespace> {
+        self.namespaces.iter_mut().find(|namespace| namespace.name == space).ok_or_else(|| lost(space))
     }
 
-    fn each(&mut self, node: &Node, step: &impl Fn(&mut Place, &Space) -> Result<()>) -> Result<()> {
+    fn each(&mut self, node: &Node, step: &impl Fn(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
         for space in &node.spaces {
-            step(self.place(&space.name)?, space)?;
+            step(self.namespace(&space.name)?, space)?;
         }
         Ok(())
     }
@@ -196,14 +200,14 @@ impl NodeSpaces {
                 match &interface.link {
                     Link::Veth { far } => {
                         let far_end = interface_of(node, far)?;
-                        let (near_place, far_place) = self.both(&space.name, &far.space)?;
-                        near_place.add_veth(interface, far_place, far_end)?;
+                        let (near_namespace, far_namespace) = self.both(&space.name, &far.space)?;
+                        near_namespace.add_veth(interface, far_namespace, far_end)?;
                     }
                     Link::Macvlan { over } => {
                         let (below, own) = self.both(&over.space, &space.name)?;
                         below.add_macvlan(&over.interface, own, interface)?;
                     }
-                    Link::Bridge | Link::Vxlan { .. } => self.place(&space.name)?.add_link(interface)?,
+                    Link::Bridge | Link::Vxlan { .. } => self.namespace(&space.name)?.add_link(interface)?,
                     Link::Wire | Link::Far => {}
                 }
             }
@@ -212,17 +216,18 @@ impl NodeSpaces {
     }
 
     /// Two namespaces of the node.
-    fn both(&mut self, one: &str, other: &str) -> Result<(&mut Place, &mut Place)> {
-        let index = |name: &str| self.places.iter().position(|place| place.name == name).ok_or_else(|| lost(name));
+    fn both(&mut self, one: &str, other: &str) -> Result<(&mut Namespace, &mut Namespace)> {
+        let index =
+            |name: &str| self.namespaces.iter().position(|namespace| namespace.name == name).ok_or_else(|| lost(name));
         let indices = [index(one)?, index(other)?];
-        let both = self.places.get_disjoint_mut(indices);
+        let both = self.namespaces.get_disjoint_mut(indices);
         let [one, other] =
             both.map_err(|error| Error::new(format!("join {one} and {other}"), io::Error::other(error)))?;
         Ok((one, other))
     }
 }
 
-fn interface_of<'a>(node: &'a Node, at: &At) -> Result<&'a Interface> {
+fn interface_of<'a>(node: &'a Node, at: &InterfaceRef) -> Result<&'a Interface> {
     let space = node.spaces.iter().find(|space| space.name == at.space);
     space
         .and_then(|space| space.interface(&at.interface))

@@ -1,7 +1,7 @@
 //! The namespaces of this machine that nodes live in, and how a plan is built in them.
 
 mod build;
-mod place;
+mod namespace;
 
 pub use build::{Namespaces, NodeSpaces};
-pub use place::Place;
+pub use namespace::Namespace;

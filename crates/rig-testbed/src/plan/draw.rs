@@ -3,7 +3,7 @@
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::Offload;
 
-use super::{DEFAULT_MTU, Interface, Link, Node, Plan, Space, Wire};
+use super::{DEFAULT_MTU, Interface, Link, NamespacePlan, Node, Plan, Wire};
 
 /// Containers shown of one node; the rest is counted.
 const SHOWN: usize = 4;
@@ -157,7 +157,7 @@ impl Plan {
     }
 
     /// The node's end of a wire to each node that it has one to, with the addresses that it has.
-    fn wire_lines(&self, node: &Node, own: &Space) -> Vec<String> {
+    fn wire_lines(&self, node: &Node, own: &NamespacePlan) -> Vec<String> {
         if self.is_mesh() {
             // Their tunnels end at one address, whichever wire they come by.
             let ends: Vec<&Interface> = own.interfaces.iter().filter(|end| end.link == Link::Wire).collect();
@@ -198,8 +198,8 @@ fn with_address(interface: &Interface) -> String {
     std::iter::once(interface.name.clone()).chain(addresses).collect::<Vec<_>>().join(" ")
 }
 
-fn container_lines(containers: &[Space]) -> Vec<String> {
-    let line = |space: &Space| {
+fn container_lines(containers: &[NamespacePlan]) -> Vec<String> {
+    let line = |space: &NamespacePlan| {
         let name = space.name.split_once('/').map_or(space.name.as_str(), |(_, name)| name);
         let ends: Vec<String> = space
             .interfaces

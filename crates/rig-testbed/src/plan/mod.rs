@@ -45,13 +45,13 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datapath: Option<String>,
     /// The node's own namespace first, then those of its containers.
-    pub spaces: Vec<Space>,
+    pub spaces: Vec<NamespacePlan>,
 }
 
 /// A network namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Space {
+pub struct NamespacePlan {
     /// `node` or `node/container`.
     pub name: String,
     /// Set before there is any interface but `lo`.
@@ -134,13 +134,13 @@ pub enum Link {
     /// An end of a [`Wire`], which says where the other one is.
     Wire,
     /// One end of a pair of virtual Ethernet interfaces inside a node; the other end is a [`Link::Far`].
-    Veth { far: At },
+    Veth { far: InterfaceRef },
     /// The other end of a pair.
     Far,
     /// A learning switch without spanning tree.
     Bridge,
     /// An interface with a hardware address of its own over one of the node's, in bridge mode.
-    Macvlan { over: At },
+    Macvlan { over: InterfaceRef },
     /// An Ethernet in UDP (RFC 7348). What it does not know where to send goes to all remotes.
     Vxlan {
         /// Network identifier, 24 bits.
@@ -158,7 +158,7 @@ pub enum Link {
 /// An interface of a namespace, by both names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct At {
+pub struct InterfaceRef {
     pub space: String,
     pub interface: String,
 }
@@ -167,7 +167,7 @@ pub struct At {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
-    pub ends: [At; 2],
+    pub ends: [InterfaceRef; 2],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,15 +219,15 @@ fn is_one(queues: &u32) -> bool {
 
 impl Plan {
     /// The namespaces of all nodes.
-    pub fn spaces(&self) -> impl Iterator<Item = &Space> {
+    pub fn spaces(&self) -> impl Iterator<Item = &NamespacePlan> {
         self.nodes.iter().flat_map(|node| &node.spaces)
     }
 
-    pub fn space(&self, name: &str) -> Option<&Space> {
+    pub fn space(&self, name: &str) -> Option<&NamespacePlan> {
         self.spaces().find(|space| space.name == name)
     }
 
-    pub fn interface(&self, at: &At) -> Option<&Interface> {
+    pub fn interface(&self, at: &InterfaceRef) -> Option<&Interface> {
         self.space(&at.space)?.interface(&at.interface)
     }
 
@@ -271,7 +271,7 @@ impl Plan {
 pub(crate) const IPV4_FORWARDING: &str = "net.ipv4.ip_forward";
 pub(crate) const IPV6_FORWARDING: &str = "net.ipv6.conf.all.forwarding";
 
-impl Space {
+impl NamespacePlan {
     pub fn interface(&self, name: &str) -> Option<&Interface> {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
@@ -323,7 +323,7 @@ impl Link {
     }
 }
 
-impl At {
+impl InterfaceRef {
     pub fn new(space: impl Into<String>, interface: impl Into<String>) -> Self {
         Self { space: space.into(), interface: interface.into() }
     }

@@ -66,7 +66,7 @@ fn a_plan_reads_back_from_json_as_it_was() {
 #[test]
 fn whatever_a_plan_refers_to_is_in_it() {
     for (what, plan) in plans().filter(|(what, _)| !what.starts_with("pools")) {
-        let ends: Vec<&At> = plan.wires.iter().flat_map(|wire| &wire.ends).collect();
+        let ends: Vec<&InterfaceRef> = plan.wires.iter().flat_map(|wire| &wire.ends).collect();
         assert!(ends.iter().all(|end| plan.interface(end).is_some_and(|own| own.link == Link::Wire)), "{what}");
         let mut far = 0;
         for space in plan.spaces() {
@@ -82,7 +82,9 @@ fn whatever_a_plan_refers_to_is_in_it() {
                     }
                     Link::Macvlan { over } => assert!(plan.interface(over).is_some(), "{what}: {own:?}"),
                     Link::Vxlan { underlay, .. } => assert!(names.contains(underlay.as_str()), "{what}: {own:?}"),
-                    Link::Wire => assert!(ends.contains(&&At::new(&space.name, &own.name)), "{what}: {own:?}"),
+                    Link::Wire => {
+                        assert!(ends.contains(&&InterfaceRef::new(&space.name, &own.name)), "{what}: {own:?}");
+                    }
                     Link::Far => far -= 1,
                     Link::Bridge => {}
                 }
@@ -163,17 +165,18 @@ fn a_plan_says_what_the_machine_has_to_have() {
 
 #[test]
 fn nodes_that_are_not_neighbours_are_joined_below_the_drawing() {
-    let space = |name: &str, interfaces: &[&str]| Space {
+    let space = |name: &str, interfaces: &[&str]| NamespacePlan {
         name: name.to_owned(),
         interfaces: interfaces.iter().map(|own| Interface::new(*own, Link::Wire)).collect(),
-        ..Space::default()
+        ..NamespacePlan::default()
     };
     let node = |name: &str, interfaces: &[&str]| Node {
         name: name.to_owned(),
         spaces: vec![space(name, interfaces)],
         ..Node::default()
     };
-    let wire = |a: (&str, &str), b: (&str, &str)| Wire { ends: [At::new(a.0, a.1), At::new(b.0, b.1)] };
+    let wire =
+        |a: (&str, &str), b: (&str, &str)| Wire { ends: [InterfaceRef::new(a.0, a.1), InterfaceRef::new(b.0, b.1)] };
     let plan = Plan {
         nodes: vec![node("a", &["eth0", "eth1"]), node("b", &["eth0"]), node("c", &["eth0"])],
         wires: vec![wire(("a", "eth0"), ("b", "eth0")), wire(("a", "eth1"), ("c", "eth0"))],

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig_facts::claim::{Metric, Side};
-use rig_facts::record::{Before, Environment, LOAD_AVERAGE, described};
+use rig_facts::record::{Environment, LOAD_AVERAGE, PreTrialCommand, described};
 use rig_suite::ends::Peer;
 use rig_suite::suite::{Scenario, Suite};
 
-use super::{Difference, Doubt, Flagged};
+use super::{Difference, Doubt, FlagCount};
 use crate::export::{PhasesData, RunData, ScenarioData};
 use serde_json::Value;
 
@@ -165,7 +165,8 @@ fn command(run: &RunData) -> String {
 /// What was run in nodes before the trials of a scenario.
 fn inside(scenario: &ScenarioData) -> BTreeSet<String> {
     let commands = scenario.trials.iter().filter_map(|trial| trial["before"].as_array()).flatten();
-    let one = |command: &Value| serde_json::from_value::<Before>(command.clone()).ok().map(|one| one.to_string());
+    let one =
+        |command: &Value| serde_json::from_value::<PreTrialCommand>(command.clone()).ok().map(|one| one.to_string());
     commands.filter_map(one).collect()
 }
 
@@ -299,23 +300,23 @@ fn definition(old: &ScenarioData, new: &ScenarioData, suites: &(Conditions, Cond
 }
 
 /// In how many trials of a scenario there was which flag.
-fn flags(scenario: &ScenarioData) -> BTreeMap<&str, Flagged> {
-    let mut counts: BTreeMap<&str, Flagged> = BTreeMap::new();
+fn flags(scenario: &ScenarioData) -> BTreeMap<&str, FlagCount> {
+    let mut counts: BTreeMap<&str, FlagCount> = BTreeMap::new();
     for trial in &scenario.trials {
         let flags = trial["flags"].as_array().into_iter().flatten();
         let kinds: BTreeSet<&str> = flags.filter_map(|flag| flag["flag"].as_str()).collect();
         for kind in kinds {
-            counts.entry(kind).or_insert(Flagged { trials: 0, of: scenario.trials.len() }).trials += 1;
+            counts.entry(kind).or_insert(FlagCount { trials: 0, of: scenario.trials.len() }).trials += 1;
         }
     }
     counts
 }
 
 /// Each flag of either run, with how often it was in both.
-fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<Item = (&'a str, Flagged, Flagged)> {
+fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<Item = (&'a str, FlagCount, FlagCount)> {
     let (one, other) = (flags(old), flags(new));
     let kinds: BTreeSet<&str> = one.keys().chain(other.keys()).copied().collect();
-    let none = |of: &ScenarioData| Flagged { trials: 0, of: of.trials.len() };
+    let none = |of: &ScenarioData| FlagCount { trials: 0, of: of.trials.len() };
     let (in_old, in_new) = (none(old), none(new));
     kinds
         .into_iter()
@@ -325,8 +326,8 @@ fn flagged<'a>(old: &'a ScenarioData, new: &'a ScenarioData) -> impl Iterator<It
 /// Something disturbed one run more than the other.
 fn doubts(old: &ScenarioData, new: &ScenarioData) -> Vec<Difference> {
     // An equal share of flagged trials in both runs is no difference.
-    let differs = |before: Flagged, after: Flagged| before.trials * after.of != after.trials * before.of;
-    let difference = |(kind, before, after): (&str, Flagged, Flagged)| Difference {
+    let differs = |before: FlagCount, after: FlagCount| before.trials * after.of != after.trials * before.of;
+    let difference = |(kind, before, after): (&str, FlagCount, FlagCount)| Difference {
         what: format!("Trials of {} flagged {kind}", old.id),
         old: before.to_string(),
         new: after.to_string(),

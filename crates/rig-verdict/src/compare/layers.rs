@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rig_facts::layers::{End, Pairing, differences};
+use rig_facts::layers::{CpuTimeOwner, Pairing, differences};
 use rig_facts::record::{Profile, TrialRecord};
 use rig_stats::confidence::Level;
 
@@ -40,7 +40,7 @@ pub(super) fn by_layer(
 }
 
 /// The stacks of an end, which the first trial keeps.
-fn profile(scenario: &ScenarioData, end: End) -> Option<Profile> {
+fn profile(scenario: &ScenarioData, end: CpuTimeOwner) -> Option<Profile> {
     let trials = scenario.trials.iter().filter(|trial| trial["layers"].is_object());
     trials.filter_map(|trial| serde_json::from_value::<TrialRecord>(trial.clone()).ok()).find_map(|trial| {
         let own = |name: &str| trial.nodes.iter().any(|node| node.name == name && end.is_of(&trial, node));

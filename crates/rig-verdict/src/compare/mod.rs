@@ -25,7 +25,7 @@ pub use self::noise::is_undisturbed;
 use self::turns::Blocks;
 pub use self::turns::took_turns;
 pub use crate::export::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, FlagCount, LayerComparison, Method,
     NoiseData, NoiseRun, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 use crate::export::{FigureData, RunData, ScenarioData};
@@ -146,7 +146,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
         blocks = blocks.into_iter().chain(shared.as_ref().map(Blocks::len)).min();
         // What runs differ by from one time to another is in both sides of a block.
         let (groups, machine) = match shared {
-            Some(_) => (Alike::default(), None),
+            Some(_) => (RepeatedRuns::default(), None),
             None => {
                 let groups = alike_runs(&one.id, (&old.data, &conditions.0), (&new.data, &conditions.1), &history);
                 (groups, machine)
@@ -194,7 +194,7 @@ pub fn compare(old: &Input, new: &Input, history: &[RunData], options: &Options)
 
 /// The runs that say what repetitions of the two differ by.
 #[derive(Default)]
-struct Alike<'a> {
+struct RepeatedRuns<'a> {
     /// Like the old run, with it and without the new one.
     old: Vec<&'a RunData>,
     /// Like the new run, with it and without the old one; empty when both are alike.
@@ -211,7 +211,7 @@ fn alike_runs<'a>(
     old: (&'a RunData, &Conditions),
     new: (&'a RunData, &Conditions),
     history: &[(&'a RunData, Conditions)],
-) -> Alike<'a> {
+) -> RepeatedRuns<'a> {
     let (mut others, mut disturbed) = (Vec::new(), Vec::new());
     let mut like = |(own, conditions): (&'a RunData, &Conditions)| -> Vec<&'a RunData> {
         let repeated =
@@ -239,7 +239,7 @@ fn alike_runs<'a>(
     let both_alike = old.1.alike(new.1, scenario);
     let old = like(old);
     let new = if both_alike { Vec::new() } else { like(new) };
-    Alike { old, new, others, disturbed }
+    RepeatedRuns { old, new, others, disturbed }
 }
 
 /// Takes back what is not sure enough among all figures that decide together.
@@ -262,7 +262,7 @@ fn family(figures: &mut [FigureComparison], options: &Options) {
 fn compare_scenario(
     (old, new): (&ScenarioData, &ScenarioData),
     blocks: Option<&Blocks>,
-    alike: &Alike<'_>,
+    alike: &RepeatedRuns<'_>,
     machine: Option<f64>,
     options: &Options,
     gates: &dyn Fn(Side, Metric) -> bool,

@@ -152,17 +152,17 @@ pub struct Doubt {
     /// As in the trials, e.g. `generator-bound`, `dropped`.
     pub flag: String,
     /// Trials that carry it, of all trials of the scenario in that run.
-    pub old: Flagged,
-    pub new: Flagged,
+    pub old: FlagCount,
+    pub new: FlagCount,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Flagged {
+pub struct FlagCount {
     pub trials: usize,
     pub of: usize,
 }
 
-impl std::fmt::Display for Flagged {
+impl std::fmt::Display for FlagCount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} of {}", self.trials, self.of)
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rig_facts::record::{SetApart, is_apart};
-use rig_facts::store::{Calibrated, RunId, RunState, RunSummary, Unread, UnreadRuns};
+use rig_facts::store::{RunCalibration, RunId, RunState, RunSummary, UnreadablePart, UnreadableRuns};
 use rig_stats::units::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct HistoryRun {
 }
 
 impl HistoryData {
-    pub fn of(runs: &[RunSummary], calibrated: &BTreeMap<RunId, Calibrated>) -> Self {
+    pub fn of(runs: &[RunSummary], calibrated: &BTreeMap<RunId, RunCalibration>) -> Self {
         let apart = set_apart(calibrated);
         let run = |run: &RunSummary| HistoryRun {
             run: run.id.get(),
@@ -67,9 +67,9 @@ impl HistoryData {
 
     /// With what could not be read.
     #[must_use]
-    pub fn with_unread(self, unread: &[Unread]) -> Self {
+    pub fn with_unread(self, unread: &[UnreadablePart]) -> Self {
         let damaged = unread.iter().map(|one| match one.what {
-            UnreadRuns::One(run) => DamagedData { run: Some(run.get()), why: one.why.clone() },
+            UnreadableRuns::One(run) => DamagedData { run: Some(run.get()), why: one.why.clone() },
             _ => DamagedData { run: None, why: one.to_string() },
         });
         Self { damaged: damaged.collect(), ..self }
@@ -90,7 +90,7 @@ impl HistoryData {
 
 /// The runs whose machine was not that of most, by calibration. A build without optimization takes longer for the same arithmetic, so
 /// that builds of a kind are looked at by themselves.
-pub fn set_apart(calibrated: &BTreeMap<RunId, Calibrated>) -> BTreeMap<RunId, SetApart> {
+pub fn set_apart(calibrated: &BTreeMap<RunId, RunCalibration>) -> BTreeMap<RunId, SetApart> {
     let mut kinds: BTreeMap<&str, Vec<(RunId, f64)>> = BTreeMap::new();
     for (id, run) in calibrated {
         kinds.entry(&run.build_kind).or_default().push((*id, run.work_ns));
@@ -116,10 +116,10 @@ pub fn set_apart(calibrated: &BTreeMap<RunId, Calibrated>) -> BTreeMap<RunId, Se
 mod tests {
     use super::*;
 
-    fn runs(times: &[(f64, &str)]) -> BTreeMap<RunId, Calibrated> {
+    fn runs(times: &[(f64, &str)]) -> BTreeMap<RunId, RunCalibration> {
         let run = |(index, (work_ns, kind)): (usize, &(f64, &str))| {
             let id: RunId = serde_json::from_value((index + 1).into()).unwrap();
-            (id, Calibrated { work_ns: *work_ns, build_kind: (*kind).to_owned() })
+            (id, RunCalibration { work_ns: *work_ns, build_kind: (*kind).to_owned() })
         };
         times.iter().enumerate().map(run).collect()
     }
@@ -134,7 +134,7 @@ mod tests {
         let release = |times: &[f64]| apart(&times.iter().map(|time| (*time, "release")).collect::<Vec<_>>());
         assert_eq!(release(&[100.0, 101.0, 120.0, 99.0, 80.0]), [(3, 21), (5, -19)]);
         assert_eq!(release(&[100.0, 101.0, 99.0]), []);
-        assert_eq!(release(&[100.0, 130.0]), [], "nobody knows which of two is usual");
+        assert_eq!(release(&[100.0, 130.0]), [], "which of two is usual cannot be known");
         assert_eq!(
             release(&[100.0, 100.0, 130.0, 130.0]),
             [(1, -23), (2, -23)],

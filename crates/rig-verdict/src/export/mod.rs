@@ -15,7 +15,7 @@ use rig_cli::schema::{Schema, described};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::sample_of;
 use rig_facts::layers::LayersData;
-use rig_facts::record::{Environment, LeftOut, RigCost, SetApart, Turns};
+use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios};
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
@@ -27,7 +27,7 @@ use serde_json::Value;
 
 pub use crate::judge::{AaData, AaFigure, AaVerdict, ClaimData};
 pub use comparison::{
-    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, Flagged, LayerComparison, Method,
+    Comparison, ComparisonKind, Difference, Doubt, EffectData, FigureComparison, FlagCount, LayerComparison, Method,
     ModesData, NoiseData, NoiseRun, OtherMachine, RunRef, SampleData, ScenarioRef, Totals, TwoModesData,
 };
 pub use data::data;
@@ -71,7 +71,7 @@ pub struct RunData {
     pub scenarios: Vec<ScenarioData>,
     /// Scenarios that the machine could not make.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedScenarios>,
     /// What the run says of the suite's claims.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimData>,
@@ -114,7 +114,7 @@ pub struct RunHead {
     pub set_apart: Option<SetApart>,
     /// The pair of runs that it is one of, which took turns (`netrig ab`); left out where it had the machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turns: Option<Turns>,
+    pub turns: Option<AbRun>,
     /// The server, of a test between two machines; left out of a suite's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,

@@ -1,11 +1,11 @@
 //! A test between two machines for programs, and as the run that it is.
 
-use rig_facts::record::{Clocks, Environment, TrialRecord, Turns};
+use rig_facts::record::{AbRun, Clocks, Environment, TrialRecord};
 use rig_load::plan::{Load, Phases};
 use rig_stats::confidence::Level;
 use rig_stats::units::counted;
 use rig_suite::ends::{Loads, Peer, suite, words};
-use rig_suite::suite::AskedLoad;
+use rig_suite::suite::RequestedLoad;
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::NamedAddress;
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub struct TestData {
     pub phases: Phases,
     /// The run that it took turns with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub turns: Option<Turns>,
+    pub turns: Option<AbRun>,
     /// Each figure of each end.
     pub figures: Vec<Value>,
     /// One for each trial.
@@ -112,6 +112,6 @@ impl TestData {
 }
 
 /// Between two machines there are no loads of packets.
-fn asked(load: &Load) -> AskedLoad {
-    load.try_map(|_| Err(())).unwrap_or(AskedLoad::Idle)
+fn asked(load: &Load) -> RequestedLoad {
+    load.try_map(|_| Err(())).unwrap_or(RequestedLoad::Idle)
 }

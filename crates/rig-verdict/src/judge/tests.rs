@@ -370,7 +370,7 @@ fn blocks_and_samples_have_one_order() {
     let p = claim.two_sided(Verdict::Holds, claim.against().least());
     assert!((0.038..0.042).contains(&p), "{p}");
     let decided = |sample: f64| {
-        let all = [Measured::Blocks(&claim), Measured::Samples(Verdict::Holds, sample)];
+        let all = [MeasuredEvidence::Blocks(&claim), MeasuredEvidence::Samples(Verdict::Holds, sample)];
         decide(&all, &fixed()).into_iter().map(|answer| answer.unwrap().0).collect::<Vec<_>>()
     };
     if claim.interval_agrees(Verdict::Holds, Level::default()) {

@@ -24,11 +24,11 @@ fn rules_are_lines_of_ipvsadm() {
 fn lines_may_begin_with_the_program_and_may_be_comments() {
     let text = "# by hand\n\n  ipvsadm -C\n/sbin/ipvsadm -A -t 192.0.2.1:80\nnetrig lb -D -t 192.0.2.1:80\n\
                 -P -t 192.0.2.1:80 -z 10.0.0.200 -F eth1\n";
-    let rules = parse(text, Book::Numbers).unwrap();
+    let rules = parse(text, NameResolution::Numbers).unwrap();
     assert_eq!(rules.edits.len(), 4);
-    assert_eq!(rules.edits[0], Edit::Clear);
+    assert_eq!(rules.edits[0], RuleChange::Clear);
     assert_eq!(rules.devices.into_iter().collect::<Vec<_>>(), ["eth1"]);
-    assert_eq!(parse("", Book::Numbers).unwrap(), Rules::default());
+    assert_eq!(parse("", NameResolution::Numbers).unwrap(), Rules::default());
 }
 
 #[test]
@@ -40,32 +40,32 @@ fn what_is_no_rule_is_refused_with_its_line() {
         ("-C --name other", "line 1: '-C --name other' changes no rule"),
         ("drop table", "line 1: no command is given"),
     ] {
-        let error = parse(text, Book::Numbers).unwrap_err().to_string();
+        let error = parse(text, NameResolution::Numbers).unwrap_err().to_string();
         assert!(error.contains(why), "{text}: {error}");
     }
 }
 
 /// What the lines make of no service at all.
-fn made_by(edits: &[Edit]) -> Vec<ServiceEntry> {
+fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
     let mut made: Vec<ServiceEntry> = Vec::new();
     let find = |made: &mut Vec<ServiceEntry>, key| made.iter().position(|service| service.key == key).unwrap();
     for edit in edits {
         match edit.clone() {
-            Edit::AddService { service, options } => {
+            RuleChange::AddService { service, options } => {
                 let (scheduler, timeout) = (options.scheduler.unwrap(), options.timeout);
                 made.push(ServiceEntry {
                     limit_said: options.limit,
                     expire: options.expire.unwrap_or("never".to_owned()),
                     sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
                     reuse: options.reuse.unwrap_or("reschedule".to_owned()),
-                    ..of(service, scheduler, timeout, Forward::Route, Vec::new(), Vec::new())
+                    ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
-            Edit::AddLocal { service, address } => {
+            RuleChange::AddLocal { service, address } => {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            Edit::AddBackend { service, backend, options: BackendOptions { forward, weight, limit } } => {
+            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit } } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
                 made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
@@ -80,7 +80,7 @@ fn of(
     key: ServiceKey,
     scheduler: String,
     timeout: Option<u32>,
-    forward: Forward,
+    forward: ForwardingMethod,
     local: Vec<std::net::IpAddr>,
     backends: Vec<BackendEntry>,
 ) -> ServiceEntry {
@@ -128,13 +128,18 @@ fn address(six: bool) -> BoxedStrategy<std::net::IpAddr> {
 }
 
 fn service() -> impl Strategy<Value = ServiceEntry> {
-    let forward = prop::sample::select(vec![Forward::FullNat, Forward::Nat, Forward::Route, Forward::Tunnel]);
+    let forward = prop::sample::select(vec![
+        ForwardingMethod::FullNat,
+        ForwardingMethod::Nat,
+        ForwardingMethod::Route,
+        ForwardingMethod::Tunnel,
+    ]);
     let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sh", "mh"]);
     let protocol = prop::sample::select(vec![Protocol::Tcp, Protocol::Udp]);
     (any::<bool>(), protocol, 1..=u16::MAX, forward, scheduler, prop::option::of(1..=2_592_000_u32)).prop_flat_map(
         |(six, protocol, port, forward, scheduler, timeout)| {
             // The port stays as it is where packets are not translated.
-            let keeps_port = matches!(forward, Forward::Route | Forward::Tunnel);
+            let keeps_port = matches!(forward, ForwardingMethod::Route | ForwardingMethod::Tunnel);
             let backend = (address(six), 1..=u16::MAX, 0..=65_535_u32, prop::option::of(1..u32::MAX)).prop_map(
                 move |(ip, own, weight, limit)| {
                     backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit)
@@ -164,12 +169,12 @@ proptest! {
         services.dedup_by_key(|service| service.key);
         let status = Status { services: services.clone(), ..fixture::status() };
         let text = save(&status, Names::Numeric);
-        let rules = parse(&text, Book::Numbers).unwrap();
+        let rules = parse(&text, NameResolution::Numbers).unwrap();
         prop_assert_eq!(made_by(&rules.edits), services, "{}", text);
     }
 
     #[test]
     fn nothing_panics(text in "(-[A-Za-z]|--[a-z-]{1,12}|--set|1\\.1\\.1\\.1:80|\\[::1\\]:?80|[0-9]{1,12}| |=|\n){0,12}") {
-        let _ = parse(&text, Book::Numbers);
+        let _ = parse(&text, NameResolution::Numbers);
     }
 }

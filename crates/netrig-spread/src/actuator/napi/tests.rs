@@ -87,7 +87,7 @@ fn packets_stay_in_order_while_threads_come_go_and_move() {
                         assert!(before.is_none_or(|before| before < sequence), "{from}: {sequence} after {before:?}");
                         count += 1;
                     }
-                    Ok(_) => unreachable!("nobody else sends"),
+                    Ok(_) => unreachable!("no other socket sends"),
                     Err(_) if done.load(Ordering::Relaxed) => return count,
                     Err(_) => {}
                 }
@@ -109,8 +109,8 @@ fn packets_stay_in_order_while_threads_come_go_and_move() {
                 assert_eq!(threaded(&lab.device), if in_place { "0" } else { "1" });
                 assert!(threads.is_intact());
             }
-            let placings: Vec<Placing> =
-                (0..QUEUES as usize).map(|entry| Placing { entry, cpu: (turn + entry as u32) % 2 }).collect();
+            let placings: Vec<EntryMove> =
+                (0..QUEUES as usize).map(|entry| EntryMove { entry, cpu: (turn + entry as u32) % 2 }).collect();
             assert!(threads.apply(&placings).iter().all(Result::is_ok));
             if !threads.in_place {
                 let on: Vec<Option<u32>> = placings.iter().map(|placing| Some(placing.cpu)).collect();

@@ -4,23 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_skip::{Lack, skip};
-use rig_spread::{Abilities, EntrySeen, Mode, Order};
+use rig_spread::{Abilities, EntryObservation, Mode, Order};
 use rig_sys::netns::NetNs;
 
 use super::*;
-use crate::actuator::{Before, Kind};
+use crate::actuator::{Kind, SavedState};
 
 const ENTRIES: usize = 4;
 const STUCK: usize = 3;
 
 /// All its entries are on CPU 1 at first.
 #[derive(Debug)]
-struct Stubborn {
+struct StuckActuator {
     table: Vec<u32>,
     received_by: BTreeMap<u32, u64>,
 }
 
-impl Actuator for Stubborn {
+impl Actuator for StuckActuator {
     fn kind(&self) -> Kind {
         Kind::Rps
     }
@@ -47,8 +47,8 @@ impl Actuator for Stubborn {
         Ok(self.table.iter().copied().map(Some).collect())
     }
 
-    fn apply(&mut self, placings: &[Placing]) -> Vec<anyhow::Result<()>> {
-        let put = |placing: &Placing| {
+    fn apply(&mut self, placings: &[EntryMove]) -> Vec<anyhow::Result<()>> {
+        let put = |placing: &EntryMove| {
             if placing.entry == STUCK && self.table[STUCK] != placing.cpu {
                 anyhow::bail!("it is nailed down");
             }
@@ -58,8 +58,8 @@ impl Actuator for Stubborn {
         placings.iter().map(put).collect()
     }
 
-    fn seen(&mut self, _: &Reading, _: &Reading) -> Vec<EntrySeen> {
-        vec![EntrySeen::default(); ENTRIES]
+    fn seen(&mut self, _: &Reading, _: &Reading) -> Vec<EntryObservation> {
+        vec![EntryObservation::default(); ENTRIES]
     }
 
     fn distributing(&self, _: &Reading, _: &Reading, _: u32) -> Duration {
@@ -78,13 +78,13 @@ impl Actuator for Stubborn {
         true
     }
 
-    fn before(&self) -> Before {
-        Before::Nothing { interface: "lo".to_owned() }
+    fn before(&self) -> SavedState {
+        SavedState::Nothing { interface: "lo".to_owned() }
     }
 }
 
 /// A port whose entries are to be on CPU 0, if this machine lets us have one.
-fn port(received_by: &[(u32, u64)]) -> Option<(Port, Told)> {
+fn port(received_by: &[(u32, u64)]) -> Option<(Port, LogEvents)> {
     let ns = NetNs::of_current_thread().unwrap();
     let Ok(sysfs) = ns.sysfs() else {
         skip(Lack::Root, "a namespace's interfaces are looked at in a mount of sysfs");
@@ -98,7 +98,7 @@ fn port(received_by: &[(u32, u64)]) -> Option<(Port, Told)> {
     let mut rule = Rule::of("lo".parse().unwrap());
     rule.settings.mode = Mode::StaticVmq;
     (rule.settings.base, rule.settings.cpus) = (Some(0), Some(vec![0, 1]));
-    let actuator = Stubborn { table: vec![1; ENTRIES], received_by: received_by.iter().copied().collect() };
+    let actuator = StuckActuator { table: vec![1; ENTRIES], received_by: received_by.iter().copied().collect() };
     Some(Port::new(device, 1, 0, Box::new(actuator), Vec::new(), rule, Duration::ZERO).unwrap())
 }
 
@@ -106,13 +106,13 @@ fn processors(port: &Port, now: Duration) -> Vec<i64> {
     port.status(now).entries.iter().map(|entry| entry.receive_processor).collect()
 }
 
-fn look(port: &mut Port, now: Duration) -> Told {
+fn look(port: &mut Port, now: Duration) -> LogEvents {
     let reading = |at: Duration| Reading { at: at.as_nanos() as u64, ..Reading::default() };
     port.look(&reading(now), &reading(now + Duration::from_millis(10)), &Losses::default(), now)
 }
 
-fn failures(told: &Told) -> usize {
-    told.iter().filter(|what| matches!(what, Happened::Failed { why, .. } if why.contains("nailed down"))).count()
+fn failures(told: &LogEvents) -> usize {
+    told.iter().filter(|what| matches!(what, LogEvent::Failed { why, .. } if why.contains("nailed down"))).count()
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_move_that_is_refused_later_is_told_and_taken_back() {
     port.configure(rule, now).unwrap();
     let told = look(&mut port, now + Duration::from_secs(1));
     assert_eq!(failures(&told), 1);
-    assert_eq!(told.iter().filter(|what| matches!(what, Happened::Moved(_))).count(), 3);
+    assert_eq!(told.iter().filter(|what| matches!(what, LogEvent::Moved(_))).count(), 3);
     assert_eq!(processors(&port, now), [0, 0, 0, 1]);
 }
 

@@ -175,7 +175,7 @@ proptest! {
                 prop_assert!(labels.insert((name.clone(), interface.label)), "{number}");
                 prop_assert!(config.labels.contains_key(&interface.label));
             }
-            // The same again is the same, and who comes later moves nobody.
+            // The same again is the same, and a later node moves no number.
             prop_assert_eq!(&compiled(&settings, name, &mut numbers.clone()), &config);
             let more = format!(
                 "{text}[[network]]\nname = 'more'\nsubnets = ['10.99.0.0/24']\n[[interface]]\nname = 'a-more'\nnode = 'n0'\n\

@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{ArgAction, Args};
 use jiff::Timestamp;
-use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
 use rig_cli::streams::note;
-use rig_facts::record::turns::{Side, Turns};
+use rig_facts::record::ab_run::{AbRun, Side};
 use rig_facts::store::Label;
 use rig_load::driver::Cancel;
 use rig_report::Format;
-use rig_run::run::{AtMost, TurnsProgress};
+use rig_run::run::{TurnLimit, TurnsProgress};
 use rig_stats::units::Span;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 
-use self::side::{Ended, Run, shell};
+use self::side::{Run, SideExit, shell};
 use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
 use super::output::Output;
 use super::run::{Length, before};
@@ -127,7 +127,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     // What can be refused is refused once, before two processes do.
     let is_test = test::is_asked(args)?;
     let trials = if is_test { test::trials(args) } else { trials_of_suite(args)? };
-    let at_most = args.time().map_or(AtMost::Trials(trials), AtMost::For);
+    let at_most = args.time().map_or(TurnLimit::Trials(trials), TurnLimit::For);
     usable_cpus(args.cpus.as_ref())?;
     let output = Output::choose(args.output.output.as_deref())?;
     let options = compare::options(&args.judge, Vec::new())?;
@@ -135,7 +135,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     let store = report::path_of(&args.store)?;
     let cancel = cancel_on_signal()?;
 
-    let pair = Pair {
+    let pair = RunPair {
         is_test,
         name: format!("{:x}", Timestamp::now().as_millisecond()),
         seed: args.seed.unwrap_or_else(|| Timestamp::now().as_nanosecond() as u64 & 0xffff_ffff),
@@ -180,7 +180,7 @@ fn trials_of_suite(args: &AbArgs) -> Result<u32, Failure> {
 }
 
 /// What both runs have in common.
-struct Pair {
+struct RunPair {
     is_test: bool,
     name: String,
     seed: u64,
@@ -195,7 +195,7 @@ fn labels(label: Option<&Label>) -> Result<[Option<Label>; 2], Failure> {
 }
 
 /// Makes both runs and tells their numbers, the old one's first.
-fn make(args: &AbArgs, at_most: AtMost, pair: &Pair, cancel: &Cancel) -> Result<[String; 2], Failure> {
+fn make(args: &AbArgs, at_most: TurnLimit, pair: &RunPair, cancel: &Cancel) -> Result<[String; 2], Failure> {
     let start = |side: Side| -> Result<Run, Failure> {
         let command = if side == Side::Old { &args.old } else { &args.new };
         Run::start(program(args, pair, side)?, side, command.clone(), cancel.clone()).map_err(|e| failure(e, args))
@@ -222,9 +222,9 @@ fn make(args: &AbArgs, at_most: AtMost, pair: &Pair, cancel: &Cancel) -> Result<
 }
 
 /// A trial of each in turn, until one has no more to make or the time is up.
-fn take_turns(at_most: AtMost, mut runs: [&mut Run; 2], progress: &mut TurnsProgress) -> anyhow::Result<()> {
+fn take_turns(at_most: TurnLimit, mut runs: [&mut Run; 2], progress: &mut TurnsProgress) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let is_time_up = || matches!(at_most, AtMost::For(time) if begun.elapsed() >= time);
+    let is_time_up = || matches!(at_most, TurnLimit::For(time) if begun.elapsed() >= time);
     while !runs.iter().any(|run| run.is_over) && !is_time_up() {
         for run in &mut runs {
             run.turn()?;
@@ -237,7 +237,7 @@ fn take_turns(at_most: AtMost, mut runs: [&mut Run; 2], progress: &mut TurnsProg
 }
 
 /// The command line of one of the runs.
-fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
+fn program(args: &AbArgs, pair: &RunPair, side: Side) -> Result<Command, Failure> {
     let (command, label) = match side {
         Side::Old => (&args.old, &pair.labels[0]),
         Side::New => (&args.new, &pair.labels[1]),
@@ -256,7 +256,7 @@ fn program(args: &AbArgs, pair: &Pair, side: Side) -> Result<Command, Failure> {
             run
         }
     };
-    let turns = Turns { pair: pair.name.clone(), side, command: command.clone().unwrap_or_default() };
+    let turns = AbRun { pair: pair.name.clone(), side, command: command.clone().unwrap_or_default() };
     if pair.is_test {
         run.arg(&args.suite).args(["--in-turn", &turns.to_string(), "--quiet"]);
         test::tell(&mut run, args, side);
@@ -294,9 +294,9 @@ fn named(path: &Path) -> Result<PathBuf, Failure> {
 
 /// With the status of the run that failed, which told why.
 fn failure(error: anyhow::Error, args: &AbArgs) -> Failure {
-    let of_run = error.downcast_ref::<Ended>().and_then(|ended| Some((ended.side, ended.status?)));
+    let of_run = error.downcast_ref::<SideExit>().and_then(|ended| Some((ended.side, ended.status?)));
     match of_run {
-        _ if error.is::<Stopped>() => Failure::new(Exit::Stopped, error),
+        _ if error.is::<StoppedByUser>() => Failure::new(Exit::Stopped, error),
         Some((_, 3)) => Failure::new(Exit::Lacking, error),
         // Another build may not have the option that it is started with.
         Some((side, 2)) if args.program(side).is_some() => {

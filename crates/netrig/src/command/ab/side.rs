@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rig_cli::exit::Stopped;
-use rig_facts::record::turns::Side;
+use rig_cli::exit::StoppedByUser;
+use rig_facts::record::ab_run::Side;
 use rig_load::driver::Cancel;
-use rig_run::run::turns::{END, GO, Said};
+use rig_run::run::turns::{END, GO, TurnMessage};
 use rig_sys::process;
 
 /// How often it is looked whether the user stopped what is waited for.
@@ -52,14 +52,14 @@ impl Run {
         loop {
             let line = match self.lines.recv_timeout(LOOK) {
                 Ok(line) => line.with_context(|| format!("read from the run of the {} variant", self.side))?,
-                Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => return Err(Stopped.into()),
+                Err(RecvTimeoutError::Timeout) if self.cancel.is_cancelled() => return Err(StoppedByUser.into()),
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => return self.ended(),
             };
             match line.parse()? {
-                Said::Run(number) => self.number = Some(number),
-                Said::Ready => return Ok(()),
-                Said::Over => {
+                TurnMessage::Run(number) => self.number = Some(number),
+                TurnMessage::Ready => return Ok(()),
+                TurnMessage::Over => {
                     self.is_over = true;
                     return Ok(());
                 }
@@ -71,10 +71,10 @@ impl Run {
     fn ended(&mut self) -> Result<()> {
         let status = self.child.wait().with_context(|| format!("wait for the run of the {} variant", self.side))?;
         if self.cancel.is_cancelled() {
-            return Err(Stopped.into());
+            return Err(StoppedByUser.into());
         }
         // What it wrote itself says more.
-        bail!(Ended { side: self.side, status: status.code() })
+        bail!(SideExit { side: self.side, status: status.code() })
     }
 
     /// Makes one trial, after its command.
@@ -116,12 +116,12 @@ impl Drop for Run {
 
 /// A side's process ended early. It has said why by itself.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct SideExit {
     pub side: Side,
     pub status: Option<i32>,
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for SideExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the run of the {} variant ended ", self.side)?;
         match self.status {
@@ -131,7 +131,7 @@ impl fmt::Display for Ended {
     }
 }
 
-impl std::error::Error for Ended {}
+impl std::error::Error for SideExit {}
 
 /// Runs a shell command, whose output goes where messages go.
 pub(super) fn shell(command: &str) -> Result<()> {

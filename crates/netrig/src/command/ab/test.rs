@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::anyhow;
 use rig_cli::exit::{Exit, Failure};
-use rig_facts::record::turns::Side;
+use rig_facts::record::ab_run::Side;
 use rig_suite::ends::SUITES;
 
 use super::AbArgs;

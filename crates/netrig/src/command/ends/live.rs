@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use netrig_ends::client::Watch;
-use netrig_ends::client_session::{Ends, NAME, Test};
-use netrig_ends::partial::Partial;
+use netrig_ends::client_session::{NAME, Test, TestRecords};
+use netrig_ends::partial::PartialIntervals;
 use rig_cli::streams::note;
 use rig_facts::record::Environment;
 use rig_load::plan::Load;
@@ -15,7 +15,7 @@ use rig_sys::socket::NamedAddress;
 
 /// Shows each interval once both ends have told of it.
 #[derive(Debug)]
-pub struct Live {
+pub struct IntervalDisplay {
     load: Load,
     seconds: f64,
     trials: u32,
@@ -24,15 +24,15 @@ pub struct Live {
     /// Samples that the other end has none for yet: of the client, and of the server.
     waiting: [Vec<Sample>; 2],
     /// All of the trial that runs.
-    partial: Partial,
+    partial: PartialIntervals,
     server: Option<(NamedAddress, Environment)>,
 }
 
-impl Live {
+impl IntervalDisplay {
     pub fn new(test: &Test, trials: u32, quiet: bool) -> Self {
         let seconds = test.phases.window.as_secs_f64();
         let (load, waiting) = (test.client.clone(), Default::default());
-        Self { load, seconds, trials, quiet, trial: 1, waiting, partial: Partial::default(), server: None }
+        Self { load, seconds, trials, quiet, trial: 1, waiting, partial: PartialIntervals::default(), server: None }
     }
 
     /// The server, once it has introduced itself.
@@ -41,7 +41,7 @@ impl Live {
     }
 
     /// What is known of the trial that was running last, unless it is done.
-    pub fn partial(&self) -> &Partial {
+    pub fn partial(&self) -> &PartialIntervals {
         &self.partial
     }
 
@@ -79,7 +79,7 @@ impl Live {
     }
 }
 
-impl Watch for Live {
+impl Watch for IntervalDisplay {
     fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()> {
         if self.server.is_some() {
             return Ok(());
@@ -100,9 +100,9 @@ impl Watch for Live {
         }
     }
 
-    fn done(&mut self, _: &Ends) -> Result<()> {
+    fn done(&mut self, _: &TestRecords) -> Result<()> {
         self.waiting = Default::default();
-        self.partial = Partial::default();
+        self.partial = PartialIntervals::default();
         self.trial += 1;
         Ok(())
     }

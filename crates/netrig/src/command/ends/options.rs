@@ -9,10 +9,11 @@ use clap::{Arg, Args, value_parser};
 use netrig_ends::limits::Limits;
 use netrig_ends::server::Family;
 use netrig_ends::wire::PORT;
-use rig_facts::record::Turns;
+use rig_facts::record::AbRun;
 use rig_facts::store::Label;
 use rig_load::plan::{
-    Arrivals, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions,
+    ArrivalSpacing, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream,
+    Transactions,
 };
 use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_sys::cpu::CpuSet;
@@ -65,7 +66,7 @@ const COOL_DOWN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
 #[group(id = "which", required = true, multiple = false)]
-pub struct Which {
+pub struct RoleOptions {
     /// Be the server: wait for clients
     #[arg(long, short)]
     pub server: bool,
@@ -77,7 +78,7 @@ pub struct Which {
 }
 
 #[derive(Debug, Args)]
-pub struct Place {
+pub struct AddressOptions {
     /// TCP port of control connections
     ///
     /// The load's ports are agreed on there. 0 lets the kernel choose when serving.
@@ -102,7 +103,7 @@ pub struct Place {
     pub cpus: Option<CpuSet>,
 }
 
-impl Place {
+impl AddressOptions {
     pub fn family(&self) -> Family {
         match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
@@ -114,7 +115,7 @@ impl Place {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = SERVER)]
-pub struct Serving {
+pub struct ServerOptions {
     /// Listen on this address alone, `::` for all [default: all with --key-file, else loopback]
     ///
     /// A link-local one with its interface: fe80::1%eth0.
@@ -155,7 +156,7 @@ pub struct Serving {
     idle_timeout: Span,
 }
 
-impl Serving {
+impl ServerOptions {
     /// The limits, without those that the machine sets.
     pub fn limits(&self) -> Limits {
         Limits {
@@ -179,14 +180,14 @@ impl Serving {
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     #[command(flatten)]
-    pub place: Place,
+    pub address: AddressOptions,
     #[command(flatten)]
-    pub serving: Serving,
+    pub serving: ServerOptions,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = CLIENT)]
-pub struct Common {
+pub struct CommonOptions {
     /// Measured time; a plain number is seconds
     #[arg(long, short, value_name = "SPAN", default_value = "10s", value_parser = seconds)]
     time: Span,
@@ -219,7 +220,7 @@ pub struct Common {
     pub quiet: bool,
 }
 
-impl Common {
+impl CommonOptions {
     pub fn phases(&self) -> Phases {
         let (warm_up, window, interval) = (self.warm_up.0, self.time.0, self.interval.0);
         Phases { warm_up, window, cool_down: COOL_DOWN, interval }
@@ -234,7 +235,7 @@ impl Common {
 /// The test as a run of the store.
 #[derive(Debug, Args)]
 #[command(next_help_heading = CLIENT)]
-pub struct Keeping {
+pub struct StoreOptions {
     /// Name the run, for `report`, `compare` and --against
     #[arg(long, value_name = "LABEL")]
     pub label: Option<Label>,
@@ -243,9 +244,9 @@ pub struct Keeping {
     /// Ends with status 1 if something is worse than in that earlier run.
     #[arg(long, value_name = "RUN")]
     pub against: Option<OsString>,
-    /// Take turns with another run, as whoever started both says on standard input
+    /// Take turns with another run, as the process that started both says on standard input
     #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND", conflicts_with = "against")]
-    pub in_turn: Option<Turns>,
+    pub in_turn: Option<AbRun>,
     #[command(flatten)]
     pub store: StoreArgs,
     #[command(flatten)]
@@ -277,21 +278,21 @@ impl Direction {
 #[derive(Debug, Args)]
 pub struct StreamArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub role: RoleOptions,
     #[command(flatten)]
-    pub place: Place,
+    pub address: AddressOptions,
     #[command(flatten)]
     pub direction: Direction,
     #[command(flatten)]
     pub load: StreamLoad,
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonOptions,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub keeping: Keeping,
+    pub keeping: StoreOptions,
     #[command(flatten)]
-    pub serving: Serving,
+    pub serving: ServerOptions,
 }
 
 #[derive(Debug, Args)]
@@ -324,7 +325,7 @@ pub struct StreamLoad {
 }
 
 impl StreamLoad {
-    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
+    pub fn load(&self, direction: &Direction, common: &CommonOptions) -> Load {
         Load::TcpStream(TcpStream {
             flow: direction.flow(),
             threads: common.threads,
@@ -345,19 +346,19 @@ impl StreamLoad {
 #[derive(Debug, Args)]
 pub struct RrArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub role: RoleOptions,
     #[command(flatten)]
-    pub place: Place,
+    pub address: AddressOptions,
     #[command(flatten)]
     pub load: RrLoad,
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonOptions,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub keeping: Keeping,
+    pub keeping: StoreOptions,
     #[command(flatten)]
-    pub serving: Serving,
+    pub serving: ServerOptions,
 }
 
 #[derive(Debug, Args)]
@@ -400,8 +401,8 @@ pub struct RrLoad {
 }
 
 impl RrLoad {
-    pub fn load(&self, common: &Common) -> Load {
-        let arrivals = if self.poisson { Arrivals::Poisson } else { Arrivals::Uniform };
+    pub fn load(&self, common: &CommonOptions) -> Load {
+        let arrivals = if self.poisson { ArrivalSpacing::Poisson } else { ArrivalSpacing::Uniform };
         let transactions = Transactions {
             threads: common.threads,
             connections: common.connections,
@@ -426,21 +427,21 @@ impl RrLoad {
 #[derive(Debug, Args)]
 pub struct UdpArgs {
     #[command(flatten)]
-    pub which: Which,
+    pub role: RoleOptions,
     #[command(flatten)]
-    pub place: Place,
+    pub address: AddressOptions,
     #[command(flatten)]
     pub direction: Direction,
     #[command(flatten)]
     pub load: UdpLoad,
     #[command(flatten)]
-    pub common: Common,
+    pub common: CommonOptions,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
-    pub keeping: Keeping,
+    pub keeping: StoreOptions,
     #[command(flatten)]
-    pub serving: Serving,
+    pub serving: ServerOptions,
 }
 
 #[derive(Debug, Args)]
@@ -467,7 +468,7 @@ pub struct UdpLoad {
 }
 
 impl UdpLoad {
-    pub fn load(&self, direction: &Direction, common: &Common) -> Load {
+    pub fn load(&self, direction: &Direction, common: &CommonOptions) -> Load {
         Load::UdpStream(Datagrams {
             flow: direction.flow(),
             threads: common.threads,

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_facts::record::LeftOut;
+use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_facts::record::SkippedScenarios;
 use rig_load::driver::Cancel;
-use rig_run::run::{NothingLeft, Rig, TriedOut, leave_out, why_not_here, why_not_on};
+use rig_run::run::{DatapathTrials, NoScenarioLeft, Rig, leave_out, why_not_here, why_not_on};
 use rig_sys::perf;
 use rig_testbed::Placement;
 use rig_testbed::datapath::Machine;
@@ -16,14 +16,14 @@ use rig_testbed::host::{Host, Local, Remote};
 use super::super::{cancel_on_signal, gain_privilege};
 use super::HostKind;
 use super::selection::Selection;
-use crate::doctor::{Obstacles, Purpose};
+use crate::doctor::{MachineSupport, SuitePurpose};
 
 impl HostKind {
     fn start(self, program: &Path, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
         Ok(match self {
             Self::Local => {
                 let local = Local::new()?.with_program(program.to_owned());
-                Box::new(local.with_datapaths(rig_datapaths::ALL, Machine { rootless }))
+                Box::new(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
             }
             Self::Child => Box::new(Remote::child(program)?),
         })
@@ -36,7 +36,7 @@ pub struct Survey {
     /// The host's name, unless the nodes are the runner's own.
     elsewhere: Option<String>,
     rootless: bool,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<SkippedScenarios>,
 }
 
 impl Survey {
@@ -48,8 +48,8 @@ impl Survey {
         let cores = host.facts().or_exit(Exit::Failed)?.cores;
         let suite = &mut selection.suite;
         let placement = Placement::new(&selection.cpus, &cores, suite.nodes).or_exit(Exit::Lacking)?;
-        let obstacles = Obstacles::look_for(&suite.scenarios, Purpose::Run);
-        let tried_out = TriedOut::new(host.as_ref());
+        let obstacles = MachineSupport::look_for(&suite.scenarios, SuitePurpose::Run);
+        let tried_out = DatapathTrials::new(host.as_ref());
         let left_out = leave_out(suite, &|scenario| {
             why_not_on(scenario, host.as_ref())
                 .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, host.as_ref()))
@@ -57,7 +57,7 @@ impl Survey {
                 .or_else(|| scenario.profile.then(perf::probe)?.err().map(|error| format!("sample stacks: {error}")))
                 .or_else(|| tried_out.why_not(scenario))
         });
-        NothingLeft::refuse(suite, &left_out).or_exit(Exit::Lacking)?;
+        NoScenarioLeft::refuse(suite, &left_out).or_exit(Exit::Lacking)?;
         let elsewhere = (kind != HostKind::Local).then(|| host.name().to_owned());
         Ok(Self { host, elsewhere, rootless, left_out })
     }
@@ -73,7 +73,7 @@ pub struct Bench {
     pub rootless: bool,
     /// How CPU time is counted.
     pub cpu_time: String,
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<SkippedScenarios>,
     pub cancel: Cancel,
 }
 

@@ -1,12 +1,12 @@
 //! What a run says when it is over.
 
-use rig_cli::exit::{Exit, Failure, Stopped};
+use rig_cli::exit::{Exit, Failure, StoppedByUser};
 use rig_cli::streams::{note, print};
 use rig_facts::claim::Verdict;
 use rig_facts::store::Store;
 use rig_report::{Format, build};
-use rig_run::run::NothingLeft;
-use rig_run::run::turns::Said;
+use rig_run::run::NoScenarioLeft;
+use rig_run::run::turns::TurnMessage;
 use rig_verdict::compare::Comparison;
 
 use super::super::arguments::StoreArgs;
@@ -26,10 +26,10 @@ pub fn conclude(
     let again = report::again(&id.to_string(), &args.store);
     if let Err(error) = result {
         // The process that started both runs says it once.
-        if args.in_turn.is_some() && error.is::<Stopped>() {
+        if args.in_turn.is_some() && error.is::<StoppedByUser>() {
             return Ok(Exit::Stopped);
         }
-        let failure = match error.is::<NothingLeft>() {
+        let failure = match error.is::<NoScenarioLeft>() {
             true => Failure::new(Exit::Lacking, error),
             false => Failure::from(error),
         };
@@ -38,7 +38,7 @@ pub fn conclude(
     stored?;
     if args.in_turn.is_some() {
         // The process that started both runs compares and reports.
-        print(&format!("{}\n", Said::Over))?;
+        print(&format!("{}\n", TurnMessage::Over))?;
         return Ok(Exit::Done);
     }
 

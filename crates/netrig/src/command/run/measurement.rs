@@ -4,12 +4,12 @@ use std::io::{stdin, stdout};
 
 use anyhow::Context;
 use jiff::Timestamp;
-use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
 use rig_facts::record::Environment;
-use rig_facts::record::settled::{Outcome, Settled};
-use rig_facts::store::{Ending, NewRun, RunId, Store};
-use rig_run::run::turns::{InTurn, Said, Starter};
-use rig_run::run::{self, Execute, Plan, Progress, Without};
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
+use rig_facts::store::{NewRun, RunEnd, RunId, Store};
+use rig_run::run::turns::{Starter, TurnMessage, TurnTaking};
+use rig_run::run::{self, Execute, Plan, Progress, SkippedScenarioLog};
 use rig_suite::options::Options;
 use rig_suite::suite::Suite;
 
@@ -43,9 +43,9 @@ impl Measurement {
         let mut settled = Vec::new();
         let result = trials(args, id, &schedule, &mut bench, store, &mut settled);
         let ending = match &result {
-            Ok(()) => Ending::Complete,
-            Err(error) if error.is::<Stopped>() => Ending::Interrupted,
-            Err(error) => Ending::Failed { reason: in_words(error) },
+            Ok(()) => RunEnd::Complete,
+            Err(error) if error.is::<StoppedByUser>() => RunEnd::Interrupted,
+            Err(error) => RunEnd::Failed { reason: in_words(error) },
         };
         let has_trials = settled.iter().any(|settled| settled.trials > 0);
         let mut suite = schedule.suite;
@@ -103,7 +103,7 @@ fn trials(
     schedule: &Schedule,
     bench: &mut Bench,
     store: &mut Store,
-    settled: &mut Vec<Settled>,
+    settled: &mut Vec<ScenarioCertainty>,
 ) -> anyhow::Result<()> {
     let Schedule { suite, timing, forecast, aa } = schedule;
     let mut progress = Progress::new(suite, timing, args.quiet);
@@ -117,7 +117,7 @@ fn trials(
     for one in &bench.left_out {
         progress.note(&format!("Not in this run: {one}"));
     }
-    let mut without = Without::of(store, id, &mut bench.left_out);
+    let mut without = SkippedScenarioLog::of(store, id, &mut bench.left_out);
     let plan = Plan { suite, timing, seed: bench.seed, rests: args.in_turn.is_none() };
     let mut measure = |execute: &mut dyn Execute| {
         progress.note("Measuring what netrig itself costs, without load");
@@ -128,8 +128,8 @@ fn trials(
         None => measure(&mut bench.rig),
         Some(_) => {
             let starter = Starter { from: stdin().lock(), to: stdout().lock(), cancel: bench.cancel.clone() };
-            let mut in_turn = InTurn { execute: &mut bench.rig, starter };
-            let begun = in_turn.starter.say(&Said::Run(id.to_string()));
+            let mut in_turn = TurnTaking { execute: &mut bench.rig, starter };
+            let begun = in_turn.starter.say(&TurnMessage::Run(id.to_string()));
             begun.and_then(|()| measure(&mut in_turn))
         }
     };
@@ -138,10 +138,14 @@ fn trials(
 }
 
 /// Adds the scenarios that the run did not get to settle.
-fn with_unfinished(suite: &Suite, mut settled: Vec<Settled>) -> Vec<Settled> {
+fn with_unfinished(suite: &Suite, mut settled: Vec<ScenarioCertainty>) -> Vec<ScenarioCertainty> {
     for scenario in &suite.scenarios {
         if !settled.iter().any(|s| s.scenario == scenario.id) {
-            settled.push(Settled { scenario: scenario.id.clone(), trials: 0, outcome: Outcome::Unfinished });
+            settled.push(ScenarioCertainty {
+                scenario: scenario.id.clone(),
+                trials: 0,
+                outcome: RepetitionEnd::Unfinished,
+            });
         }
     }
     settled

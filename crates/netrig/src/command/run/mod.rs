@@ -10,15 +10,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueEnum};
-use rig_cli::exit::{Exit, Failure, OrExit};
-use rig_facts::record::Turns;
+use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_facts::record::AbRun;
 use rig_facts::store::{Label, Store};
 use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
 
 use self::bench::{Bench, Survey};
 use self::measurement::Measurement;
-use self::schedule::{Past, Schedule};
+use self::schedule::{PastTrials, Schedule};
 use self::selection::Selection;
 pub(super) use self::selection::{Length, before};
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
@@ -75,9 +75,9 @@ pub struct RunArgs {
     /// No progress on standard error
     #[arg(long, short)]
     pub quiet: bool,
-    /// Take turns with another run, as whoever started both says on standard input
+    /// Take turns with another run, as the process that started both says on standard input
     #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND")]
-    pub in_turn: Option<Turns>,
+    pub in_turn: Option<AbRun>,
     /// Compare with a run: number, label or JSON file
     ///
     /// Ends with status 1 if something is worse than in that earlier run.
@@ -106,7 +106,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;
     let survey = Survey::make(args.host, &mut selection)?;
-    let past = Past::of(args, &selection.suite)?;
+    let past = PastTrials::of(args, &selection.suite)?;
     Schedule::plan(args, &selection, &past)?;
 
     let mut bench = Bench::open(survey, &selection, args.seed)?;

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::note;
 use rig_facts::record::TrialRecord;
-use rig_run::run::budget::{FirstBlocks, Forecast, Learnt};
-use rig_run::run::{Execute, NothingLeft, Unmade, add};
+use rig_run::run::budget::{FirstBlocks, Forecast, ForecastBasis};
+use rig_run::run::{Execute, NoScenarioLeft, TestbedUnavailable, add};
 use rig_stats::blocks::order;
 use rig_suite::suite::{Suite, Timing};
 
@@ -17,19 +17,19 @@ use super::bench::Bench;
 use super::selection::Selection;
 
 /// Trials to plan a time by.
-pub struct Past {
+pub struct PastTrials {
     trials: Vec<TrialRecord>,
-    learnt: Learnt,
+    learnt: ForecastBasis,
 }
 
-impl Past {
+impl PastTrials {
     /// What runs before this one let it expect, where it is to plan its time.
     pub fn of(args: &RunArgs, suite: &Suite) -> Result<Self, Failure> {
         let trials = match args.budget {
             Some(_) => report::past(&args.store, suite)?,
             None => Vec::new(),
         };
-        let learnt = if trials.is_empty() { Learnt::Nothing } else { Learnt::Before(trials.len()) };
+        let learnt = if trials.is_empty() { ForecastBasis::Nothing } else { ForecastBasis::Before(trials.len()) };
         Ok(Self { trials, learnt })
     }
 
@@ -42,7 +42,7 @@ impl Past {
         bench: &mut Bench,
     ) -> Result<Self, Failure> {
         // Of two runs that take turns neither may be at work while the other is.
-        let is_wanted = self.learnt == Learnt::Nothing && args.in_turn.is_none();
+        let is_wanted = self.learnt == ForecastBasis::Nothing && args.in_turn.is_none();
         let Some(time) = args.budget.filter(|_| is_wanted) else { return Ok(self) };
         let Selection { suite, timing, .. } = selection;
         let Some(first) = FirstBlocks::of(suite, timing, time.0) else { return Ok(self) };
@@ -62,7 +62,7 @@ impl Past {
                     continue;
                 }
                 let record = bench.rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ());
-                let unmade = record.as_ref().err().and_then(|error| error.downcast_ref::<Unmade>());
+                let unmade = record.as_ref().err().and_then(|error| error.downcast_ref::<TestbedUnavailable>());
                 if let (0, Some(unmade)) = (block, unmade) {
                     add(&mut bench.left_out, &scenario.id, unmade.reason());
                     continue;
@@ -72,8 +72,8 @@ impl Past {
             }
         }
         suite.scenarios.retain(|scenario| !bench.is_left_out(&scenario.id));
-        NothingLeft::refuse(suite, &bench.left_out).or_exit(Exit::Lacking)?;
-        let learnt = Learnt::FirstBlocks(trials.len());
+        NoScenarioLeft::refuse(suite, &bench.left_out).or_exit(Exit::Lacking)?;
+        let learnt = ForecastBasis::FirstBlocks(trials.len());
         Ok(Self { trials, learnt })
     }
 }
@@ -89,11 +89,11 @@ pub struct Schedule {
 
 impl Schedule {
     /// As was asked for, or as a time is best spent.
-    pub fn plan(args: &RunArgs, selection: &Selection, past: &Past) -> Result<Self, Failure> {
+    pub fn plan(args: &RunArgs, selection: &Selection, past: &PastTrials) -> Result<Self, Failure> {
         Self::of(args, selection.suite.clone(), selection.timing, past)
     }
 
-    fn of(args: &RunArgs, suite: Suite, asked: Timing, past: &Past) -> Result<Self, Failure> {
+    fn of(args: &RunArgs, suite: Suite, asked: Timing, past: &PastTrials) -> Result<Self, Failure> {
         let Some(time) = args.budget else { return Ok(Self { suite, timing: asked, forecast: None, aa: None }) };
         let window = args.window.map(|window| window.0);
         let forecast =
@@ -102,7 +102,7 @@ impl Schedule {
     }
 
     /// With a scenario measured twice, where there is one to check the judge by and time enough.
-    pub fn with_twin(self, args: &RunArgs, selection: &Selection, past: &Past) -> Self {
+    pub fn with_twin(self, args: &RunArgs, selection: &Selection, past: &PastTrials) -> Self {
         let id = self.suite.twin(&self.timing).map(|scenario| scenario.id.clone());
         let Some(id) = id.filter(|_| !args.no_aa && args.again.is_empty()) else { return self };
         // Within a time, what is measured twice leaves fewer blocks.

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, OrExit};
+use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::layers::Map;
-use rig_facts::record::Before;
+use rig_facts::record::PreTrialCommand;
 use rig_suite::suite::{Repeat, Suite, Timing};
 use rig_sys::cpu::CpuSet;
 
-use super::super::compare::Against;
+use super::super::compare::ReferenceRun;
 use super::super::output::Output;
 use super::super::{report, usable_cpus};
 use super::RunArgs;
@@ -27,7 +27,7 @@ pub struct Selection {
     pub cpus: CpuSet,
     pub store: PathBuf,
     pub output: Output,
-    pub against: Option<Against>,
+    pub against: Option<ReferenceRun>,
 }
 
 impl Selection {
@@ -45,7 +45,7 @@ impl Selection {
         let store = report::path_of(&args.store)?;
         let output = Output::choose(args.output.output.as_deref())?;
         let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
-        let against = Against::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
+        let against = ReferenceRun::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
         let gate = args.gate || suite.gate;
         Ok(Self { suite, timing, layers, gate, cpus, store, output, against })
     }
@@ -85,8 +85,8 @@ impl Length {
 }
 
 /// Commands in nodes, as the command line has them: node and command in turn.
-pub fn before(words: &[String]) -> Vec<Before> {
-    let one = |[node, command]: &[String; 2]| Before { node: node.clone(), command: command.clone() };
+pub fn before(words: &[String]) -> Vec<PreTrialCommand> {
+    let one = |[node, command]: &[String; 2]| PreTrialCommand { node: node.clone(), command: command.clone() };
     words.as_chunks().0.iter().map(one).collect()
 }
 

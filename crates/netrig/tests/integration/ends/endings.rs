@@ -7,7 +7,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::lab::{PATIENCE, SHORT, Server, ask, fails_with, report};
+use super::lab::{SHORT, Server, TIMEOUT, ask, fails_with, report};
 
 #[test]
 fn a_client_that_vanishes_takes_its_worker_along() {
@@ -67,7 +67,7 @@ fn a_server_that_is_told_to_stop_finishes_what_runs() {
     let port = server.port;
     let begin = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_ok() {
-        assert!(begin.elapsed() < PATIENCE, "it still takes clients");
+        assert!(begin.elapsed() < TIMEOUT, "it still takes clients");
     }
     let output = client.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

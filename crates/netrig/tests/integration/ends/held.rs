@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use netrig_ends::wire::{Ask, Reply, Request};
+use netrig_ends::wire::{Reply, Request, TestRequest};
 use rig_load::plan::{Flow, Load};
 
 use super::lab::{Link, Server, ask, moved, report};
@@ -43,13 +43,13 @@ fn the_first_message_of_a_stream_waits_for_its_time() {
         ..super::lab::stream()
     };
     let mut link = server.greeted();
-    link.says(&Request::Open(Ask { load: Load::TcpStream(large), ..ask() }.into()));
+    link.says(&Request::Open(TestRequest { load: Load::TcpStream(large), ..ask() }.into()));
     let Reply::Refused { why } = link.hears() else { panic!("it was not refused") };
     assert!(["a message of 60", "longer than the test", "--max-rate"].iter().all(|word| why.contains(word)), "{why}");
 }
 
 /// A test of transactions whose client has agreed to a rate that it does not keep.
-fn greedy(load: fn(rig_load::plan::Transactions) -> Load, response: u32) -> Ask {
+fn greedy(load: fn(rig_load::plan::Transactions) -> Load, response: u32) -> TestRequest {
     let rate = f64::from(1_000_000 / 8 / response.max(1));
     let transactions = rig_load::plan::Transactions {
         threads: 1,
@@ -57,14 +57,14 @@ fn greedy(load: fn(rig_load::plan::Transactions) -> Load, response: u32) -> Ask 
         request: 1,
         response,
         in_flight: 1,
-        schedule: rig_load::plan::Schedule::Open { rate, arrivals: rig_load::plan::Arrivals::Uniform },
+        schedule: rig_load::plan::Schedule::Open { rate, arrivals: rig_load::plan::ArrivalSpacing::Uniform },
         timeout: Duration::from_secs(1),
         send_buffer: None,
         receive_buffer: None,
         no_delay: true,
         congestion_control: None,
     };
-    Ask { load: load(transactions), ..ask() }
+    TestRequest { load: load(transactions), ..ask() }
 }
 
 /// Lets a test begin whose connections this process has made by hand.
@@ -146,7 +146,7 @@ fn a_client_that_sends_more_datagrams_than_it_may_loses_its_test() {
         send_buffer: None,
         receive_buffer: None,
     };
-    let mut ask = Ask { load: Load::UdpStream(datagrams), ..ask() };
+    let mut ask = TestRequest { load: Load::UdpStream(datagrams), ..ask() };
     ask.phases.window = Duration::from_secs(60);
     let (mut link, port) = server.opened(ask);
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -9,7 +9,7 @@ use netrig_ends::server_session;
 use netrig_ends::wire::{self, Reply, Request, Version};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
-use super::lab::{Link, PATIENCE, Server, ask, client, fails_with, report};
+use super::lab::{Link, Server, TIMEOUT, ask, client, fails_with, report};
 
 #[test]
 fn two_clients_at_once_and_one_too_many() {
@@ -178,7 +178,7 @@ fn a_stranger_at_the_data_port_is_shut_out() {
         TcpStream::from(socket)
     };
     let mut stranger = from([127, 0, 0, 2]);
-    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    stranger.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert!(matches!(stranger.read(&mut [0; 1]), Ok(0) | Err(_)));
     let mut own = from([127, 0, 0, 1]);
     assert_eq!(link.hears(), Reply::Connected);

@@ -90,7 +90,7 @@ fn a_server_without_a_key_is_on_loopback_alone_and_says_how_to_change_that() {
     let hint = server.says("only this machine");
     assert!(hint.contains("--key-file") && hint.contains("--listen"), "{hint}");
     let mut open = Server::with(&["--listen", "0.0.0.0"]);
-    open.says("whoever reaches it");
+    open.says("any client that reaches it");
     // Its sockets, by the kernel's table.
     let listens = |port: u16| {
         let tables =

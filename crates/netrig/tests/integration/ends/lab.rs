@@ -7,13 +7,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use netrig_ends::wire::{self, Ask, Reply, Request, Version};
+use netrig_ends::wire::{self, Reply, Request, TestRequest, Version};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, SendMode};
 use rustix::process::Pid;
 use serde_json::Value;
 
 /// Longer than anything here takes, even on a machine that does much else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server on a port of its own. Killed when dropped.
 pub struct Server {
@@ -53,7 +53,7 @@ impl Server {
     pub fn says(&mut self, words: &str) -> String {
         let begin = Instant::now();
         loop {
-            let line = self.log.recv_timeout(PATIENCE.saturating_sub(begin.elapsed()));
+            let line = self.log.recv_timeout(TIMEOUT.saturating_sub(begin.elapsed()));
             let line = line.unwrap_or_else(|error| panic!("the server never said '{words}': {error}"));
             if line.contains(words) {
                 return line;
@@ -75,7 +75,7 @@ impl Server {
     pub fn has_workers(&self, count: usize) {
         let begin = Instant::now();
         while self.workers().len() != count {
-            assert!(begin.elapsed() < PATIENCE, "{:?} are not {count} workers", self.workers());
+            assert!(begin.elapsed() < TIMEOUT, "{:?} are not {count} workers", self.workers());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -97,7 +97,7 @@ impl Server {
         socket.bind(&SocketAddr::new(address, 0).into()).unwrap();
         socket.connect(&SocketAddr::from(([127, 0, 0, 1], self.port)).into()).unwrap();
         let socket = TcpStream::from(socket);
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         Link { lines: BufReader::new(socket.try_clone().unwrap()), socket }
     }
 
@@ -111,7 +111,7 @@ impl Server {
     }
 
     /// One whose test waits for its connections, on the port that comes with it.
-    pub fn opened(&self, ask: Ask) -> (Link, u16) {
+    pub fn opened(&self, ask: TestRequest) -> (Link, u16) {
         let mut link = self.greeted();
         link.says(&Request::Open(ask.into()));
         let reply = link.hears();
@@ -130,7 +130,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap();
             }
-            assert!(begin.elapsed() < PATIENCE, "the server does not end");
+            assert!(begin.elapsed() < TIMEOUT, "the server does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -245,10 +245,10 @@ pub fn stream() -> rig_load::plan::TcpStream {
     }
 }
 
-pub fn ask() -> Ask {
+pub fn ask() -> TestRequest {
     let second = Duration::from_secs(1);
     let phases = Phases { warm_up: Duration::ZERO, window: second, cool_down: Duration::ZERO, interval: second };
-    Ask { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
+    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
 }
 
 /// Waits for what must come.
@@ -256,7 +256,7 @@ pub fn ask() -> Ask {
 pub fn until(what: &str, holds: impl Fn() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never: {what}");
+        assert!(begin.elapsed() < TIMEOUT, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -6,9 +6,9 @@ use std::thread;
 use super::lab::{SHORT, Server};
 
 /// Keeps a CPU busy until it is dropped, so that a machine is doubted.
-struct Busy<'a>(&'a AtomicBool);
+struct BusyCpu<'a>(&'a AtomicBool);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyCpu<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -30,7 +30,7 @@ fn a_report_of_one_machine_says_each_thing_once() {
     for test in [&["stream"][..], &["rr", "--connections", "2"], &["udp", "--rate", "16mbit"]] {
         let over = AtomicBool::new(false);
         let said = thread::scope(|scope| {
-            let _busy = Busy(&over);
+            let _busy = BusyCpu(&over);
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();

@@ -8,7 +8,7 @@ use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use serde_json::Value;
 
-use super::lab::{PATIENCE, SHORT, Server, client, fails_with};
+use super::lab::{SHORT, Server, TIMEOUT, client, fails_with};
 use super::world::{own, until};
 
 const SERVER: &str = "fe80::1";
@@ -150,7 +150,7 @@ impl Ntttcp {
 
     #[track_caller]
     fn end(mut self) -> String {
-        let status = until(PATIENCE, || self.0.try_wait().unwrap()).expect("it ends");
+        let status = until(TIMEOUT, || self.0.try_wait().unwrap()).expect("it ends");
         let mut said = String::new();
         self.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(status.success(), "{said}");

@@ -19,7 +19,7 @@ use rig_sys::process::in_namespace;
 use super::world::until;
 
 /// What must come may take this long on a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub const SERVICE: &str = "10.9.0.1:80";
 pub const SERVERS: [&str; 2] = ["10.2.0.2", "10.2.0.3"];
 pub const PORT: u16 = 8080;
@@ -74,9 +74,9 @@ impl Lab {
         there.set_up("eth0").unwrap();
         there.set_up("lo").unwrap();
         ethtool::set(peer, "eth0", Offload::Gro, true).unwrap();
-        let up = until(PATIENCE, || here.is_operational(name).unwrap().then_some(()));
+        let up = until(TIMEOUT, || here.is_operational(name).unwrap().then_some(()));
         assert!(up.is_some(), "{name} does not come up");
-        let up = until(PATIENCE, || there.is_operational("eth0").unwrap().then_some(()));
+        let up = until(TIMEOUT, || there.is_operational("eth0").unwrap().then_some(()));
         assert!(up.is_some(), "the peer of {name} does not come up");
         there.add_route(ip("0.0.0.0"), 0, ip(address)).unwrap();
     }
@@ -172,39 +172,39 @@ impl Lab {
 
     /// Runs the balancer until it is ready.
     #[track_caller]
-    pub fn run(&self, arguments: &[&str]) -> Running {
+    pub fn run(&self, arguments: &[&str]) -> Daemon {
         self.run_where(arguments, |_| {})
     }
 
     /// [`Self::run`] with a command that `say` has changed.
     #[track_caller]
-    pub fn run_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Running {
+    pub fn run_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Daemon {
         let running = self.begin_where(arguments, say);
-        let ready = until(PATIENCE, || running.said().contains("ready: ").then_some(()));
+        let ready = until(TIMEOUT, || running.said().contains("ready: ").then_some(()));
         assert!(ready.is_some(), "it does not come up: {}", running.said());
         running
     }
 
     /// Runs the balancer.
-    pub fn begin(&self, arguments: &[&str]) -> Running {
+    pub fn begin(&self, arguments: &[&str]) -> Daemon {
         self.begin_where(arguments, |_| {})
     }
 
-    fn begin_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Running {
+    fn begin_where(&self, arguments: &[&str], say: impl FnOnce(&mut Command)) -> Daemon {
         let log = self.path(&format!("log{}", fs::read_dir(self.directory.path()).unwrap().count()));
         let file = fs::File::create(&log).unwrap();
         let mut command = self.command(&[&["run"], arguments].concat());
         command.stdout(file.try_clone().unwrap()).stderr(file);
         say(&mut command);
-        Running { child: command.spawn().unwrap(), log }
+        Daemon { child: command.spawn().unwrap(), log }
     }
 
     /// A connection to the service, once the balancer has learnt its neighbours.
     pub fn connect(&self) -> TcpStream {
         let at: SocketAddr = SERVICE.parse().unwrap();
         let attempt = || self.client.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap().ok();
-        let stream = until(PATIENCE, attempt).unwrap_or_else(|| panic!("nobody answers at {SERVICE}"));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stream = until(TIMEOUT, attempt).unwrap_or_else(|| panic!("no backend answers at {SERVICE}"));
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -215,7 +215,7 @@ impl Lab {
     }
 
     /// Exchanges messages on connections of its own until it is asked how that went.
-    pub fn talk(&self, connections: usize) -> Talk {
+    pub fn talk(&self, connections: usize) -> Conversations {
         let mut streams: Vec<TcpStream> = (0..connections).map(|_| self.connect()).collect();
         let ends = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ends);
@@ -230,7 +230,7 @@ impl Lab {
             }
             Ok(exchanges)
         });
-        Talk { ends, talking }
+        Conversations { ends, talking }
     }
 }
 
@@ -261,12 +261,12 @@ pub fn exchange(stream: &mut TcpStream, length: usize) -> io::Result<()> {
 }
 
 /// Conversations that go on.
-pub struct Talk {
+pub struct Conversations {
     ends: Arc<AtomicBool>,
     talking: JoinHandle<io::Result<u32>>,
 }
 
-impl Talk {
+impl Conversations {
     /// Panics when one of them has broken.
     #[track_caller]
     pub fn end(self) -> u32 {
@@ -282,12 +282,12 @@ impl Talk {
 }
 
 /// A control plane.
-pub struct Running {
+pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
-impl Running {
+impl Daemon {
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
@@ -309,7 +309,7 @@ impl Running {
     /// The status that it ends with by itself.
     #[track_caller]
     pub fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
@@ -320,7 +320,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Daemon {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _ended = self.child.wait();

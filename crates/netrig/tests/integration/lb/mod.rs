@@ -17,7 +17,7 @@ use rig_skip::{Lack, skip};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use self::lab::{Lab, PATIENCE, SERVICE, exchange, is_pinned};
+use self::lab::{Lab, SERVICE, TIMEOUT, exchange, is_pinned};
 use self::world::{is_root, own, own_among_processes, until};
 use crate::stdio::Conversation;
 use crate::world;
@@ -67,7 +67,7 @@ fn connections_live_through_reload_edits_death_and_restart() {
         // By the signal, too.
         lab.file("\"10.2.0.2:8080\", { address = \"10.2.0.3:8080\", weight = 5 }");
         running.signal(Signal::HUP);
-        let heard = until(PATIENCE, || running.said().contains("weight 1 is now weight 5").then_some(()));
+        let heard = until(TIMEOUT, || running.said().contains("weight 1 is now weight 5").then_some(()));
         assert!(heard.is_some(), "{}", running.said());
         lab.netrig(0, &["-d", "-t", "10.9.0.1:80", "-r", "10.2.0.3:8080"]);
         talk.goes_on();
@@ -122,7 +122,7 @@ fn nothing_stays_of_one_that_does_not_persist() {
         lab.connect();
         running.kill();
         assert!(!lab.answers());
-        // The dead one's socket and lock are in nobody's way, and its program is off the devices.
+        // The dead one's socket and lock are in no daemon's way, and its program is off the devices.
         let mut running = lab.run(&[&file]);
         lab.connect();
         running.signal(Signal::TERM);
@@ -212,7 +212,7 @@ fn a_service_is_made_by_commands() {
         assert!(traced.contains("\"device\": \"lb1\"") && traced.contains("\"forward\""), "{traced}");
         let (_, refused) = by(2, "eth0");
         assert!(refused.contains("the balancer is not on a device eth0"), "{refused}");
-        // What nobody understands changes nothing and ends nothing.
+        // A line that the daemon does not understand changes nothing and ends nothing.
         assert!(ask(&socket, &request("{\"edit\":{}}")).contains("broken"));
         assert!(ask(&socket, &request(r#"{"trace":{"protocol":"tcp"}}"#)).contains("broken"));
         // A client from before there were greetings is told whom it speaks to, in words that it does not understand.
@@ -465,7 +465,7 @@ const GREETING: &str = r#"{"protocol":"netrig-lb","version":1}"#;
 
 fn ask(socket: &std::path::Path, request: &str) -> String {
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     writeln!(stream, "{request}").unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut reply = String::new();
@@ -480,11 +480,11 @@ fn a_device_that_comes_back_is_attached_to_again() {
         let running = lab.run(&[&file, "--persist"]);
         lab.connect();
         lab.unplug();
-        let gone = until(PATIENCE, || running.said().contains("device lb0 has gone").then_some(()));
+        let gone = until(TIMEOUT, || running.said().contains("device lb0 has gone").then_some(()));
         assert!(gone.is_some(), "{}", running.said());
         assert!(lab.netrig(0, &["status", "--json"]).0.contains("\"absent\""));
         lab.plug();
-        let back = until(PATIENCE, || running.said().contains("device lb0 is back").then_some(()));
+        let back = until(TIMEOUT, || running.said().contains("device lb0 is back").then_some(()));
         assert!(back.is_some(), "{}", running.said());
         exchange(&mut lab.connect(), 10_000).unwrap();
         lab.netrig(0, &["stop", "--detach"]);
@@ -521,7 +521,7 @@ fn many_ask_at_once_while_packets_go_through() {
 fn scrape(lab: &Lab) -> String {
     let stream = lab.balancer.run(|| TcpStream::connect("127.0.0.1:9180").unwrap()).unwrap();
     let mut stream = stream;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: lb\r\n\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -571,18 +571,18 @@ fn queues_stay_where_they_were_put_when_a_link_goes_down_and_up() {
         assert!(!running.said().contains("again"), "{}", running.said());
         lab.ip("link set lb0 up");
         let again = format!("device lb0: its queues' threads are on CPU {cpu}, again");
-        assert!(until(PATIENCE, || running.said().contains(&again).then_some(())).is_some(), "{}", running.said());
+        assert!(until(TIMEOUT, || running.said().contains(&again).then_some(())).is_some(), "{}", running.said());
         assert!(lab.is_placed("lb0", &[cpu]));
         exchange(&mut lab.connect(), 10_000).unwrap();
         // A device that comes back before it is up.
         lab.ip("link delete lb1");
-        let gone = until(PATIENCE, || running.said().contains("device lb1 has gone").then_some(()));
+        let gone = until(TIMEOUT, || running.said().contains("device lb1 has gone").then_some(()));
         assert!(gone.is_some(), "{}", running.said());
         lab.ip("link add lb1 type veth peer name lb1peer");
-        let back = until(PATIENCE, || running.said().contains("device lb1 is back").then_some(()));
+        let back = until(TIMEOUT, || running.said().contains("device lb1 is back").then_some(()));
         assert!(back.is_some(), "{}", running.said());
         lab.ip("link set lb1 up");
-        assert!(until(PATIENCE, || lab.is_placed("lb1", &[cpu]).then_some(())).is_some(), "{}", running.said());
+        assert!(until(TIMEOUT, || lab.is_placed("lb1", &[cpu]).then_some(())).is_some(), "{}", running.said());
         assert!(!running.said().contains("cannot put"), "{}", running.said());
     });
 }
@@ -633,10 +633,11 @@ fn workers_follow_the_devices_that_a_reload_names() {
         let _running = lab.run(&[&file, "--workers", "2"]);
         let talk = lab.talk(4);
         assert!(lab.is_placed("lb0", &[first]) && lab.is_placed("lb2", &[]));
-        // Not all have one queue now, so whoever takes packets hands them over.
+        // Not all have one queue now, so the CPU that takes packets hands them over.
         devices("\"lb0\", \"lb1\", \"lb2\"");
         let (said, _) = lab.netrig(0, &["reload"]);
-        let handed = format!("whoever takes packets from it hands flows over to CPUs {first}-{last} by their hash");
+        let handed =
+            format!("the CPU that takes packets from it hands flows over to CPUs {first}-{last} by their hash");
         assert!(said.contains("device lb2 added") && said.contains(&handed), "{said}");
         assert!(lab.is_placed("lb0", &[]) && lab.is_placed("lb2", &[]));
         exchange(&mut lab.connect(), 300_000).unwrap();

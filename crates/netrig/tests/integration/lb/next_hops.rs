@@ -2,7 +2,7 @@
 
 use netrig_lb::message::{NextHopState, Status};
 
-use super::lab::{Lab, PATIENCE, SERVICE};
+use super::lab::{Lab, SERVICE, TIMEOUT};
 use super::world::until;
 use super::{BOTH, FIRST, with_lab};
 
@@ -10,7 +10,7 @@ use super::{BOTH, FIRST, with_lab};
 #[track_caller]
 fn told(lab: &Lab, arguments: &[&str], what: &str) {
     let says = || lab.netrig(0, arguments).0.contains(what).then_some(());
-    assert!(until(PATIENCE, says).is_some(), "{what} in {}", lab.netrig(0, arguments).0);
+    assert!(until(TIMEOUT, says).is_some(), "{what} in {}", lab.netrig(0, arguments).0);
 }
 
 #[test]
@@ -24,7 +24,7 @@ fn a_missing_next_hop_is_told_before_a_client_comes() {
         };
         use NextHopState::{DeviceDown, Local, NoNeighbor, NoRoute, Ok};
         let wanted = [Ok, Ok, NoNeighbor, NoRoute, Local];
-        assert!(until(PATIENCE, || (states() == wanted).then_some(())).is_some(), "{:?}", states());
+        assert!(until(TIMEOUT, || (states() == wanted).then_some(())).is_some(), "{:?}", states());
 
         let shown = lab.netrig(0, &["status"]).0;
         assert!(shown.contains("next hops missing for 3 of 5 backends: see NEXT HOP MISSING below\n"), "{shown}");
@@ -47,7 +47,7 @@ fn a_missing_next_hop_is_told_before_a_client_comes() {
         ok("192.0.2.9", 0);
         lab.ip("link set lb1 down");
         let wanted = [DeviceDown, DeviceDown, DeviceDown, NoRoute, Local];
-        assert!(until(PATIENCE, || (states() == wanted).then_some(())).is_some(), "{:?}", states());
+        assert!(until(TIMEOUT, || (states() == wanted).then_some(())).is_some(), "{:?}", states());
         told(lab, &["status"], ": lb1 down\n");
         ok("10.2.0.2", 0);
         lab.ip("link set lb1 up");

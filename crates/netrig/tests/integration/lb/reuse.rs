@@ -7,25 +7,25 @@ use netrig_lb::message::{ServiceEntry, Status};
 use rustix::process::Signal;
 use socket2::{Domain, Socket, Type};
 
-use super::lab::{Lab, PATIENCE, SERVICE, exchange};
+use super::lab::{Lab, SERVICE, TIMEOUT, exchange};
 use super::world::until;
 use super::{BOTH, FIRST, with_lab};
 
 const PORTS: std::ops::Range<u16> = 40_000..40_050;
 
 /// A connection from this port, which both ends know to be there and which ends by a reset; whether it came to be.
-fn use_port(lab: &Lab, port: u16, patience: Duration) -> bool {
+fn use_port(lab: &Lab, port: u16, time_limit: Duration) -> bool {
     let at: SocketAddr = SERVICE.parse().unwrap();
     lab.client
         .run(|| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             socket.set_reuse_address(true).unwrap();
             socket.bind(&SocketAddr::from(([10, 1, 0, 2], port)).into()).unwrap();
-            if socket.connect_timeout(&at.into(), patience).is_err() {
+            if socket.connect_timeout(&at.into(), time_limit).is_err() {
                 return false;
             }
             let mut stream = TcpStream::from(socket);
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             exchange(&mut stream, 10).unwrap();
             Socket::from(stream).set_linger(Some(Duration::ZERO)).unwrap();
             true
@@ -46,12 +46,12 @@ fn few_ports_reach_a_backend_that_was_added_and_are_counted_each_time() {
     with_lab(|lab| {
         let running = lab.run(&[&lab.file(FIRST)]);
         drop(lab.connect());
-        let use_all = || PORTS.filter(|port| use_port(lab, *port, PATIENCE)).count() as u64;
+        let use_all = || PORTS.filter(|port| use_port(lab, *port, TIMEOUT)).count() as u64;
         assert_eq!(use_all(), 50);
         let before = service(lab).counters.connections;
         lab.file(BOTH);
         running.signal(Signal::HUP);
-        let two = until(PATIENCE, || (service(lab).backends.len() == 2).then_some(()));
+        let two = until(TIMEOUT, || (service(lab).backends.len() == 2).then_some(()));
         assert!(two.is_some(), "{}", running.said());
         let opened: u64 = (0..4).map(|_| use_all()).sum();
         let now = service(lab);
@@ -84,7 +84,7 @@ fn a_table_fills_while_no_control_plane_runs_and_is_swept_by_the_next() {
         let full = now.drops.iter().filter(|drop| ["table_full", "index_full"].contains(&drop.key.as_str()));
         assert!(full.map(|drop| drop.packets).sum::<u64>() > 0, "{:?}", now.drops);
         // Swept, it takes more.
-        assert_eq!(PORTS.filter(|port| use_port(lab, *port, PATIENCE)).count(), 50);
+        assert_eq!(PORTS.filter(|port| use_port(lab, *port, TIMEOUT)).count(), 50);
         assert_eq!(service(lab).counters.connections, before + opened + 50);
     });
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-use super::lab::{Lab, Running};
+use super::lab::{Daemon, Lab};
 use super::with_lab;
 use super::world::{Unprivileged, expect, netrig};
 
@@ -26,7 +26,7 @@ fn logged_in(lab: &Lab, status: i32, arguments: &[&str]) -> (String, String) {
     expect(&command.output().unwrap(), status)
 }
 
-fn begin(lab: &Lab, arguments: &[&str]) -> Running {
+fn begin(lab: &Lab, arguments: &[&str]) -> Daemon {
     lab.run_where(arguments, |command| {
         command.env_remove("NETRIG_RUN");
     })

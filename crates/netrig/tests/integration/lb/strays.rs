@@ -9,7 +9,7 @@ use netrig_lb::message::{ReasonCount, Status};
 use rig_sys::cpu::CpuSet;
 use socket2::{Domain, Socket, Type};
 
-use super::lab::{Lab, PATIENCE, exchange};
+use super::lab::{Lab, TIMEOUT, exchange};
 use super::{FIRST, scrape, with_lab};
 
 const FLOOD: u32 = 20_000;
@@ -75,9 +75,9 @@ fn a_flood_of_strays_does_not_reach_the_kernel() {
         let _running = lab.run(&[&file, "--metrics", "127.0.0.1:9180"]);
         let own = lab.balancer.run(|| TcpListener::bind((SERVICE, 81)).unwrap()).unwrap();
         let mut local =
-            lab.client.run(|| TcpStream::connect_timeout(&own.local_addr().unwrap(), PATIENCE)).unwrap().unwrap();
+            lab.client.run(|| TcpStream::connect_timeout(&own.local_addr().unwrap(), TIMEOUT)).unwrap().unwrap();
         lab.serve(own);
-        local.set_read_timeout(Some(PATIENCE)).unwrap();
+        local.set_read_timeout(Some(TIMEOUT)).unwrap();
         let talk = lab.talk(4);
         let status = || -> Status { serde_json::from_str(&lab.netrig(0, &["status", "--json"]).0).unwrap() };
         // To the service, then to a port without a service.

@@ -22,17 +22,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::dut::{as_root, is_lacking};
-use super::world::{self, Dice, NETRIG, expect, netrig, text};
+use super::world::{self, NETRIG, RandomSource, expect, netrig, text};
 
 /// Longer than what is waited for takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const HOSTS: [&str; 2] = ["local", "child"];
 
 fn host(kind: &str) -> Box<dyn Host> {
     match kind {
         "local" => {
             let local = Local::new().unwrap().with_program(NETRIG.into());
-            Box::new(local.with_datapaths(rig_datapaths::ALL, Machine { rootless: false }))
+            Box::new(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless: false })))
         }
         _ => Box::new(Remote::child(Path::new(NETRIG)).unwrap()),
     }
@@ -203,7 +203,7 @@ fn a_run_whose_agent_dies_says_which_and_how() {
             // At work when the load's workers are there.
             let is_worker = |process: &world::Process| process.command.ends_with(" worker");
             let loaded = || world::processes().iter().any(is_worker).then(agents_at_work);
-            let agents = world::until(PATIENCE, loaded).expect("no load is started");
+            let agents = world::until(TIMEOUT, loaded).expect("no load is started");
             assert_eq!(agents.len(), 2, "{kind}");
             kill_process(Pid::from_raw(agents[0] as i32).unwrap(), Signal::KILL).unwrap();
             let said = std::io::read_to_string(run.stderr.take().unwrap()).unwrap();
@@ -225,7 +225,7 @@ fn a_run_with_agents_that_is_killed_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let [suite, store] = ["suite.toml", "runs.sqlite"].map(|name| directory.path().join(name));
         fs::write(&suite, overlay("1s")).unwrap();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         for kind in HOSTS {
             let mut at_work = 0;
             for life in 0..5 {
@@ -233,7 +233,7 @@ fn a_run_with_agents_that_is_killed_leaves_nothing() {
                 // The first at the first agent, which is being attached.
                 match life {
                     0 => {
-                        let is_there = world::until(PATIENCE, || (!agents_at_work().is_empty()).then_some(()));
+                        let is_there = world::until(TIMEOUT, || (!agents_at_work().is_empty()).then_some(()));
                         assert!(is_there.is_some(), "{kind}: no agent is started");
                     }
                     _ => thread::sleep(dice.up_to(Duration::from_millis(1500))),

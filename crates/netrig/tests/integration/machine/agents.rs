@@ -58,7 +58,7 @@ fn with_agents(scenario: &Scenario, body: impl FnOnce(&Testbed<'_>, &Agents)) {
 }
 
 fn namespace(testbed: &Testbed<'_>, node: usize) -> NetNs {
-    let place = testbed.places(node).next().unwrap();
+    let place = testbed.namespaces(node).next().unwrap();
     // Sockets of the kernel leave checksums to the network card, which a veth is none.
     ethtool::set(&place.ns, "eth0", Offload::Checksum, false).unwrap();
     place.ns.try_clone().unwrap()
@@ -93,9 +93,9 @@ fn addresses(testbed: &Testbed<'_>) -> (SocketAddr, Vec<SocketAddr>) {
 
 /// A connection, and which server it came to.
 fn connect(client: &NetNs, service: SocketAddr) -> Option<(TcpStream, u8)> {
-    const PATIENCE: Duration = Duration::from_secs(20);
-    let mut stream = client.run(|| TcpStream::connect_timeout(&service, PATIENCE)).unwrap().ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    let mut stream = client.run(|| TcpStream::connect_timeout(&service, TIMEOUT)).unwrap().ok()?;
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut number = [0];
     stream.read_exact(&mut number).ok()?;
     Some((stream, number[0]))

@@ -130,7 +130,7 @@ fn a_receiver_that_is_not_steered_is_flagged() {
             let shares = rig.placement().all();
             let (host, trials) = rig.parts();
             let testbed = Testbed::build_on(host, &scenario.topology, &shares).unwrap();
-            let sysfs = testbed.places(1).next().unwrap().ns.sysfs().unwrap();
+            let sysfs = testbed.namespaces(1).next().unwrap().ns.sysfs().unwrap();
             if let Err(error) = sysfs.write(UPLINK, "queues/rx-0/rps_cpus", "0") {
                 assert!(error.is_permission(), "{error}");
                 return skip(Lack::Root, "only root may take the steering away");
@@ -142,7 +142,7 @@ fn a_receiver_that_is_not_steered_is_flagged() {
                 let noticed = found.iter().any(|(node, percent)| *node == "b" && *percent > 50.0);
                 (received(&record, "b") >= RECEIVED).then_some(noticed)
             });
-            assert!(flagged, "{}: most times, nobody noticed", scenario.id);
+            assert!(flagged, "{}: most times, it was not noticed", scenario.id);
         }
     });
 }

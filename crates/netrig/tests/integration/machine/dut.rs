@@ -57,9 +57,9 @@ pub fn as_root(body: impl FnOnce()) {
 /// Whether the machine lacks what a scenario's path needs, which is told.
 pub fn is_lacking(scenario: &Scenario, rig: &Rig) -> bool {
     let path = scenario.topology.path();
-    let here = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL, Machine { rootless: false });
+    let here = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL.on(Machine { rootless: false }));
     let lack = not_here(scenario, rig.placement(), rig_datapaths::ALL, &here).unwrap();
-    if let Some(rig_run::run::Lack { found, .. }) = &lack {
+    if let Some(rig_run::run::MissingResource { found, .. }) = &lack {
         let of = match path.name() {
             _ if found.contains("a CPU each") => Lack::Cpus,
             "ipvs" => Lack::Ipvs,
@@ -186,7 +186,7 @@ fn what_comes_to_a_balancer_is_taken_by_the_cpus_of_its_clients() {
         let suite = suite("balancer".parse().unwrap(), "ipv4", TCP, "");
         let topology = &suite.scenarios[0].topology;
         let testbed = Testbed::build(topology, &rig.placement().of(topology, Some(DUT)).unwrap()).unwrap();
-        let threads = |node, link| napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
+        let threads = |node, link| napi::threads(&testbed.namespaces(node).next().unwrap().ns, link).unwrap();
         for link in ["eth0", "eth1"] {
             let threads = threads(1, link);
             assert_eq!(threads.len(), 1, "{link}");
@@ -210,7 +210,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
         testbed.route_pools().unwrap();
         let threads: Vec<(usize, u32)> = (0..3)
             .flat_map(|node| {
-                let place = testbed.places(node).next().unwrap();
+                let place = testbed.namespaces(node).next().unwrap();
                 let links = if node == 1 { &["eth0", "eth1"][..] } else { &["eth0"] };
                 links.iter().flat_map(|link| napi::threads(&place.ns, link).unwrap()).map(move |pid| (node, pid))
             })
@@ -222,7 +222,7 @@ fn what_a_node_receives_is_processed_on_its_own_cpus() {
         // Its kernel answers, by way of the DUT's.
         let before: Vec<u64> = threads.iter().map(|(_, thread)| ran(*thread)).collect();
         let server = testbed.topology().node_address(2).addr().to_string();
-        let client = testbed.places(0).next().unwrap();
+        let client = testbed.namespaces(0).next().unwrap();
         client
             .ns
             .run(|| {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rig_facts::store::RunState;
 use rig_sys::cpu::CpuSet;
-use rig_sys::piped::Piped;
+use rig_sys::piped::PipedProcess;
 use rig_testbed::Testbed;
-use rig_testbed::host::{ClockOffset, Host, Local, Mark, NotOnThisHost, Program, Remote, Sampled, Window};
+use rig_testbed::host::{ClockOffset, Host, Local, Mark, Program, Remote, Sampled, UnsupportedByHost, Window};
 use rig_testbed::plan::Plan;
 use rig_testbed::topology::{Endpoint, Topology};
 use rustix::process::{Pid, Signal, kill_process};
@@ -22,10 +22,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::bench::{Bench, assert_whole};
-use super::world::{self, Dice, NETRIG, expect, netrig, text};
+use super::world::{self, NETRIG, RandomSource, expect, netrig, text};
 
 /// Longer than a process takes to be seen on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs a case with a host of each kind.
 fn on_each(case: impl Fn(&mut (dyn Host + 'static))) {
@@ -55,7 +55,7 @@ fn plan(path: &str) -> (Topology, [Endpoint; 2], Plan) {
 
 /// What a program writes on both outputs that is given `input`, and how it ends.
 fn told(host: &dyn Host, space: &str, program: &Program, input: &[u8]) -> (Vec<u8>, Vec<u8>, std::process::ExitStatus) {
-    let Piped { mut stdin, stdout, stderr, mut life } = host.start(space, program).unwrap();
+    let PipedProcess { mut stdin, stdout, stderr, mut life } = host.start(space, program).unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
             stdin.write_all(input).unwrap();
@@ -100,7 +100,7 @@ fn nodes_are_built_entered_counted_and_removed() {
             assert!(sample.len() == 2 && sample.iter().all(|node| node.cpus.len() == 1), "{sample:?}");
             let sampled: Sampled = sent(&host.end_sampling().unwrap());
             assert_eq!(sampled.tracks.len(), 2);
-            assert!(host.sample().is_err(), "it samples, though nobody said so");
+            assert!(host.sample().is_err(), "it samples, though it was not asked to");
             let end = sent(&host.mark().unwrap());
             assert!(begin.at_ns < end.at_ns);
             let window: Window = sent(&host.between(begin, end).unwrap());
@@ -112,7 +112,7 @@ fn nodes_are_built_entered_counted_and_removed() {
                 assert_eq!(node.cpus.len(), 1, "{path}");
             }
             host.forget(begin).unwrap();
-            assert!(host.between(begin, end).is_err(), "counters that nobody wants any more are kept");
+            assert!(host.between(begin, end).is_err(), "counters that were forgotten are kept");
             let elsewhere = host.start("a/nobody", &Program::at("true", &[]));
             assert!(format!("{:#}", elsewhere.unwrap_err()).contains("a/nobody"));
             host.tear_down().unwrap();
@@ -187,7 +187,7 @@ fn programs_speak_through_three_pipes_and_end_as_they_end() {
         let error = host.start("a", &Program::at("/nowhere/at-all", &[])).unwrap_err();
         assert!(format!("{error:#}").contains("/nowhere/at-all"), "{error:#}");
         // The output of `yes` is not read, and its input and errors are never used.
-        let Piped { stdin, stdout, stderr, mut life } = host.start("a", &Program::at("yes", &[])).unwrap();
+        let PipedProcess { stdin, stdout, stderr, mut life } = host.start("a", &Program::at("yes", &[])).unwrap();
         host.mark().unwrap();
         assert!(life.try_wait().unwrap().is_none());
         drop((stdin, stdout, stderr));
@@ -201,11 +201,11 @@ fn programs_speak_through_three_pipes_and_end_as_they_end() {
 fn what_only_the_runners_own_host_can_do_is_refused_by_name() {
     world::own(|| {
         let mut child = Remote::child(Path::new(NETRIG)).unwrap();
-        let refused: NotOnThisHost = child.count_interrupts().unwrap_err().downcast().unwrap();
+        let refused: UnsupportedByHost = child.count_interrupts().unwrap_err().downcast().unwrap();
         assert_eq!(refused.host, "child");
         let topology = plan("raw").0;
         let testbed = Testbed::build_on(&mut child, &topology, &[one_cpu(), one_cpu()]).unwrap();
-        let error = testbed.place("a").unwrap_err();
+        let error = testbed.namespace("a").unwrap_err();
         assert!(error.to_string().contains("enter a: host 'child' has it in another process"), "{error}");
         drop(testbed);
         drop(child);
@@ -352,10 +352,10 @@ fn a_run_on_another_host_is_a_run_like_any_other() {
 fn a_run_whose_host_is_killed_fails_by_name_and_leaves_nothing() {
     world::own(|| {
         let bench = Bench::new();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         for life in 0..5 {
             let mut run = bench.start(&["--host", "child", "--window", "5s"]);
-            let host = world::until(PATIENCE, host_of_a_run).expect("a host is started");
+            let host = world::until(TIMEOUT, host_of_a_run).expect("a host is started");
             let after = dice.up_to(Duration::from_millis(1300));
             thread::sleep(after);
             kill_process(Pid::from_raw(host as i32).unwrap(), Signal::KILL).unwrap();
@@ -374,7 +374,7 @@ fn a_run_whose_host_is_killed_fails_by_name_and_leaves_nothing() {
 fn a_run_on_another_host_that_is_killed_leaves_nothing() {
     world::own(|| {
         let bench = Bench::new();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         let mut in_a_testbed = 0;
         for life in 0..8 {
             let after = dice.up_to(Duration::from_millis(1300));

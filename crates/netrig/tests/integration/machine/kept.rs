@@ -14,7 +14,7 @@ use rig_sys::cpu::CpuSet;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::bench::one_node;
-use super::world::{self, Dice, expect, netrig};
+use super::world::{self, RandomSource, expect, netrig};
 
 /// A user with a runtime directory, and so testbeds, of its own.
 struct User {
@@ -344,7 +344,7 @@ fn a_testbed_that_nobody_takes_over_or_whose_holder_is_told_to_end_is_undone() {
         assert_eq!(user.registered(), BTreeSet::from(["testbed.json".to_owned()]));
         drop(holder.stdin.take());
         assert_eq!(holder.wait().unwrap().code(), Some(130));
-        assert_undone(&user, "by a testbed that nobody took over");
+        assert_undone(&user, "by a testbed without a holder");
         // It stands.
         for signal in [Signal::TERM, Signal::INT] {
             user.netrig(0, &["up", &user.scenario]);
@@ -358,7 +358,7 @@ fn a_testbed_that_nobody_takes_over_or_whose_holder_is_told_to_end_is_undone() {
 fn an_up_that_is_killed_at_any_moment_leaves_a_testbed_or_nothing() {
     world::own(|| {
         let user = User::new();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         for life in 0..12 {
             let after = dice.up_to(Duration::from_millis(60));
             let mut up =
@@ -375,7 +375,10 @@ fn an_up_that_is_killed_at_any_moment_leaves_a_testbed_or_nothing() {
                 (holders.is_empty() != known).then_some(holders.len())
             };
             let holders = world::until(Duration::from_secs(10), settled).unwrap_or_else(|| {
-                panic!("a holder that nobody knows of, or the file of none, stays {when}: {:?}", world::processes())
+                panic!(
+                    "a holder that the registry does not have, or the file of none, stays {when}: {:?}",
+                    world::processes()
+                )
             });
             assert!(holders <= 1, "{when}");
             user.netrig(0, &["down"]);

@@ -10,10 +10,10 @@ use rig_facts::store::RunState;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::bench::{Bench, assert_whole, trials_told};
-use super::world::{self, Dice, expect, netrig};
+use super::world::{self, RandomSource, expect, netrig};
 
 /// Longer than an interrupted run may take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Sends a signal as a terminal does: to all that were started with the run.
 fn signal(run: &Child, signal: Signal) {
@@ -22,7 +22,7 @@ fn signal(run: &Child, signal: Signal) {
 
 /// How `child` ended, and what it wrote to standard error.
 fn end_of(mut child: Child) -> (std::process::ExitStatus, String) {
-    let status = world::until(PATIENCE, || child.try_wait().unwrap());
+    let status = world::until(TIMEOUT, || child.try_wait().unwrap());
     if status.is_none() {
         child.kill().unwrap();
     }
@@ -54,7 +54,7 @@ fn assert_reportable(bench: &Bench) {
 fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
     world::own(|| {
         let bench = Bench::new();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         let mut in_a_testbed = 0;
         for life in 0..15 {
             let after = dice.up_to(Duration::from_millis(1300));
@@ -83,7 +83,7 @@ fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
 fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
     world::own(|| {
         let bench = Bench::new();
-        let mut dice = Dice::new();
+        let mut dice = RandomSource::new();
         let mut caught = 0;
         for (life, how) in
             [Signal::INT, Signal::TERM, Signal::HUP, Signal::INT].into_iter().cycle().take(10).enumerate()
@@ -133,7 +133,7 @@ fn a_second_signal_ends_a_run_at_once_and_leaves_nothing_either() {
     world::own(|| {
         let bench = Bench::new();
         let run = bench.start(&["--window", "20s"]);
-        world::until(PATIENCE, || (workers().len() >= 2).then_some(())).expect("workers are started");
+        world::until(TIMEOUT, || (workers().len() >= 2).then_some(())).expect("workers are started");
         let begin = Instant::now();
         signal(&run, Signal::INT);
         signal(&run, Signal::INT);
@@ -158,7 +158,7 @@ fn a_worker_that_is_killed_fails_the_run_by_name_and_keeps_its_trials() {
         let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
         let done = lines.by_ref().map(Result::unwrap).find(|line| line.contains("bit/s ")).expect("a trial ends");
         println!("{done}");
-        let victim = world::until(PATIENCE, || workers().pop()).expect("a worker is started");
+        let victim = world::until(TIMEOUT, || workers().pop()).expect("a worker is started");
         // Not in the middle of its start.
         thread::sleep(Duration::from_millis(100));
         kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();

@@ -244,7 +244,7 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
             let output = run_of(how, &file, &store);
             assert_run_without_d(&output, &store, REFUSED);
             let err = world::text(&output.stderr);
-            assert!(err.contains(&format!("prog '{program}'")) && err.contains("Linux 6.6"), "{err}");
+            assert!(err.contains(&format!("prog '{program}'")) && err.contains("Linux 6.1"), "{err}");
 
             let mut doctor = netrig();
             refusing(&mut doctor);
@@ -254,7 +254,7 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
     });
 }
 
-/// What is tried before the run passes, and the agent on its node is refused.
+/// What is tried before the run passes, and the router on its node is refused.
 #[test]
 fn a_scenario_whose_agent_is_refused_is_left_out_and_the_rest_is_measured() {
     if !world::is_root() {
@@ -267,17 +267,17 @@ fn a_scenario_whose_agent_is_refused_is_left_out_and_the_rest_is_measured() {
         let store = directory.path().join("agent.sqlite");
         let mut how = Command::new("env");
         how.env("LD_PRELOAD", &library)
-            .envs([("NETRIG_TEST_REFUSED", "from_container"), ("NETRIG_TEST_REFUSED_IN", "agent")]);
+            .envs([("NETRIG_TEST_REFUSED", "from_container"), ("NETRIG_TEST_REFUSED_IN", "vrouter")]);
         let output = run_of(how, &file, &store);
         assert_run_without_d(&output, &store, REFUSED);
         let err = world::text(&output.stderr);
-        assert!(err.contains("Not in this run: D: start the vRouter"), "{err}");
+        assert!(err.contains("Not in this run: D: start vrouter on a: "), "{err}");
     });
 }
 
 /// How far a run of a wire and a vRouter comes.
 #[derive(Debug)]
-enum Reached {
+enum RunExtent {
     /// Not to the wire, or not to the end.
     Nothing,
     /// Not to the vRouter, whose programs and tables are too many files.
@@ -285,7 +285,7 @@ enum Reached {
     Whole,
 }
 
-impl Reached {
+impl RunExtent {
     fn of(output: &Output) -> Self {
         let err = world::text(&output.stderr);
         let without = |scenario: &str, what: &str| err.contains(&format!("Not in this run: {scenario}: {what}"));
@@ -318,12 +318,12 @@ fn a_scenario_whose_programs_are_refused_is_left_out_and_the_rest_is_measured() 
             let mut how = Command::new("prlimit");
             how.arg(format!("--nofile={most}:{most}"));
             let output = run_of(how, &file, &store);
-            let reached = Reached::of(&output);
+            let reached = RunExtent::of(&output);
             said += &format!("with {most}, {reached:?}: {}\n", world::text(&output.stderr));
             match reached {
-                Reached::Nothing => less = most,
-                Reached::Whole => more = most,
-                Reached::Wire => {
+                RunExtent::Nothing => less = most,
+                RunExtent::Whole => more = most,
+                RunExtent::Wire => {
                     return assert_run_without_d(&output, &store, &format!("{most} files open: raise the limit"));
                 }
             }

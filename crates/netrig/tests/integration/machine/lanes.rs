@@ -159,7 +159,7 @@ fn what_is_received_for_a_worker_or_from_it_is_received_on_its_own_cpu() {
         let shares = [both.clone(), CpuSet::new([first]), both];
         let order = |node| if node == 0 { [first, second] } else { [second, first] };
         let threads = |testbed: &Testbed<'_>, node, link: &str| {
-            let threads = napi::threads(&testbed.places(node).next().unwrap().ns, link).unwrap();
+            let threads = napi::threads(&testbed.namespaces(node).next().unwrap().ns, link).unwrap();
             threads.into_iter().map(super::dut::allowed).collect::<Vec<_>>()
         };
         for path in ["balancer", "nftables", "direct"].map(|name| name.parse::<Path>().unwrap()) {

@@ -5,7 +5,7 @@ use std::fs;
 
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
-use rig_facts::layers::{End, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
+use rig_facts::layers::{CpuTimeOwner, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
 use rig_facts::record::TrialRecord;
 use rig_run::run::Execute;
 use rig_skip::{Lack, skip};
@@ -214,7 +214,7 @@ fn a_known_time_is_found_in_its_own_layer_before_all_others() {
             suite.check_datapaths(rig_datapaths::ALL).unwrap();
             let record = trial(&suite)?;
             let ends = of_scenario(std::slice::from_ref(&record), Level::default());
-            let receiver = ends.into_iter().find(|end| end.end == End::Receiver).unwrap();
+            let receiver = ends.into_iter().find(|end| end.end == CpuTimeOwner::Receiver).unwrap();
             Some((record, receiver))
         };
         let spin = "[[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 20000\n";

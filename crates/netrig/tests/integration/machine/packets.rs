@@ -8,7 +8,7 @@ use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
 use rig_facts::record::{Flag, TrialRecord};
 use rig_load::record::{End, PacketRecord};
-use rig_packet::search::{Ending, Purpose};
+use rig_packet::search::{SearchEnding, StepPurpose};
 use rig_run::run::{Execute, Rig};
 use rig_skip::{Lack, skip};
 use rig_suite::suite::Suite;
@@ -172,10 +172,10 @@ fn a_search_ends_and_leaves_its_trail() {
                     step = \"100ms\", late = \"100%\", measure_at = \"50%\" }";
         let record = trial(&mut rig, &suite(named("etun"), "ipv4", load), load);
         let search = record.search.as_ref().unwrap();
-        assert_eq!((search.outcome.ending, search.outcome.held), (Ending::Ceiling, Some(600.0)), "{search:?}");
+        assert_eq!((search.outcome.ending, search.outcome.held), (SearchEnding::Ceiling, Some(600.0)), "{search:?}");
         let steps: Vec<_> = search.outcome.steps.iter().map(|step| (step.rate, step.purpose)).collect();
-        let rates = [200.0, 400.0, 600.0].map(|rate| (rate, Purpose::Raise));
-        assert_eq!(steps, [&rates[..], &[(600.0, Purpose::Confirm)]].concat());
+        let rates = [200.0, 400.0, 600.0].map(|rate| (rate, StepPurpose::Raise));
+        assert_eq!(steps, [&rates[..], &[(600.0, StepPurpose::Confirm)]].concat());
         // The generator alone holds it too, so that nothing is known of the path.
         assert_eq!(search.generator, Some(600.0));
         assert_eq!(figure(&record, Side::Local, Metric::Limit), Some(600.0));

@@ -11,14 +11,14 @@ use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_testbed::datapath::{self, Agent, Settings, Site, Starting};
 use rig_testbed::topology::{Endpoint, Endpoints, Family, Layout, Path, Topology, WireOptions};
-use rig_testbed::{Place, Testbed, UPLINK};
+use rig_testbed::{Namespace, Testbed, UPLINK};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover};
 
 use super::world;
 
 const PORT: u16 = 5001;
 /// How long something that must come may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long something that must not come is waited for.
 const IN_VAIN: Duration = Duration::from_millis(150);
 
@@ -32,7 +32,7 @@ fn named(name: &str) -> Path {
 }
 
 /// A testbed with its endpoints: `containers` on each node, or the nodes themselves on path raw.
-struct Bed {
+struct EndpointTestbed {
     /// Of the path's datapath, where it has one; they end before the testbed does.
     _agents: Vec<Box<dyn Agent>>,
     testbed: Testbed<'static>,
@@ -51,7 +51,7 @@ pub(super) fn agents(testbed: &Testbed<'_>) -> Vec<Box<dyn Agent>> {
     (0..testbed.topology().nodes().len()).map(attach).collect()
 }
 
-impl Bed {
+impl EndpointTestbed {
     fn build(path: Path, containers: usize, wire: WireOptions) -> Self {
         Self::of_family(Family::Ipv4, path, containers, wire)
     }
@@ -109,7 +109,7 @@ impl Bed {
         Self::of(world::testbed(&topology, topology.plan(&[cpu.clone(), cpu])), endpoints)
     }
 
-    fn place(&self, endpoint: &Endpoint) -> &Place {
+    fn place(&self, endpoint: &Endpoint) -> &Namespace {
         self.testbed.endpoint(endpoint).unwrap().0
     }
 
@@ -126,12 +126,12 @@ impl Bed {
         self.testbed.topology().nodes().len()
     }
 
-    fn all_places(&self) -> impl Iterator<Item = &Place> {
-        (0..self.nodes()).flat_map(|node| self.testbed.places(node))
+    fn all_namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        (0..self.nodes()).flat_map(|node| self.testbed.namespaces(node))
     }
 
-    fn node(&self, node: usize) -> &Place {
-        self.testbed.places(node).next().unwrap()
+    fn node(&self, node: usize) -> &Namespace {
+        self.testbed.namespaces(node).next().unwrap()
     }
 
     /// A socket of `endpoint`, usable from any thread.
@@ -140,14 +140,14 @@ impl Bed {
         self.place(endpoint).ns.run(|| TcpListener::bind(address)).unwrap().unwrap()
     }
 
-    fn connect(&self, from: &Endpoint, to: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
-        self.place(from).ns.run(|| TcpStream::connect_timeout(&to, patience)).unwrap()
+    fn connect(&self, from: &Endpoint, to: SocketAddr, time_limit: Duration) -> io::Result<TcpStream> {
+        self.place(from).ns.run(|| TcpStream::connect_timeout(&to, time_limit)).unwrap()
     }
 
     /// Carries `bytes` over TCP from `from` to `to`, all the way into the receiver.
     fn carry(&self, from: &Endpoint, to: &Endpoint, bytes: usize) {
         let listener = self.listen(to);
-        let mut sender = self.connect(from, self.address(to), PATIENCE).unwrap();
+        let mut sender = self.connect(from, self.address(to), TIMEOUT).unwrap();
         let (mut receiver, _) = listener.accept().unwrap();
         thread::scope(|scope| {
             scope.spawn(move || {
@@ -171,25 +171,25 @@ fn greet(listener: TcpListener, greeting: String) {
 }
 
 fn greeting(mut stream: TcpStream) -> String {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
 }
 
-fn counters(place: &Place, interface: &str) -> Interface {
+fn counters(place: &Namespace, interface: &str) -> Interface {
     place.counters.interfaces().unwrap()[interface]
 }
 
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
-fn all_reach_all(bed: &Bed, what: &str) {
+fn all_reach_all(bed: &EndpointTestbed, what: &str) {
     for endpoint in &bed.endpoints {
         greet(bed.listen(endpoint), endpoint.to_string());
     }
     for from in &bed.endpoints {
         for to in bed.endpoints.iter().filter(|to| *to != from) {
-            let stream = bed.connect(from, bed.address(to), PATIENCE);
+            let stream = bed.connect(from, bed.address(to), TIMEOUT);
             let stream = stream.unwrap_or_else(|error| panic!("{what}: {from} to {to}: {error}"));
             assert_eq!(greeting(stream), to.to_string(), "{what}: {from} met another");
         }
@@ -201,16 +201,16 @@ fn all_reach_all(bed: &Bed, what: &str) {
 fn every_endpoint_reaches_every_other_by_a_plan_that_was_read() {
     world::own(|| {
         for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
-            let (topology, ends) = Bed::topology(family, path, 3, WireOptions::default());
+            let (topology, ends) = EndpointTestbed::topology(family, path, 3, WireOptions::default());
             let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
             let json = serde_json::to_string(&topology.plan(&[cpu.clone(), cpu][..topology.nodes().len()])).unwrap();
             let plan = serde_json::from_str(&json).unwrap();
-            let bed = Bed::of(world::testbed(&topology, plan), ends);
+            let bed = EndpointTestbed::of(world::testbed(&topology, plan), ends);
             all_reach_all(&bed, &format!("{path} {family:?}"));
             for interface in bed.testbed.plan().spaces().flat_map(|space| &space.interfaces) {
                 assert!(interface.mac.is_some() || interface.name == "br0", "{path}: {interface:?}");
             }
-            for (place, space) in bed.all_places().zip(bed.testbed.plan().spaces()) {
+            for (place, space) in bed.all_namespaces().zip(bed.testbed.plan().spaces()) {
                 for interface in space.interfaces.iter().filter_map(|own| Some((&own.name, own.mac?))) {
                     assert_eq!(place.mac(interface.0).unwrap(), interface.1.0, "{path}: {}", place.name);
                 }
@@ -225,11 +225,11 @@ fn every_endpoint_reaches_every_other_by_a_plan_that_was_read() {
 fn routed_containers_share_nothing_but_their_router() {
     world::own(|| {
         for (family, router) in [(Family::Ipv4, "169.254.1.1"), (Family::Ipv6, "fe80::1")] {
-            let two = Bed::of_family(family, named("routed"), 2, WireOptions::default());
+            let two = EndpointTestbed::of_family(family, named("routed"), 2, WireOptions::default());
             let ends = ["a/c0", "a/c1"].map(|end| end.parse::<Endpoint>().unwrap());
             let one = Topology::new(&["a".into()], None, named("routed"), &ends).unwrap().with_family(family).unwrap();
             let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
-            let one = Bed::of(world::testbed(&one, one.plan(&[cpu])), ends.into());
+            let one = EndpointTestbed::of(world::testbed(&one, one.plan(&[cpu])), ends.into());
             for bed in [&two, &one] {
                 all_reach_all(bed, &format!("routed {family:?}, {} nodes", bed.nodes()));
                 for endpoint in &bed.endpoints {
@@ -251,7 +251,7 @@ fn a_node_without_containers_reaches_the_containers_of_the_other() {
     world::own(|| {
         for path in paths_to_nodes() {
             for (node, family) in ["a", "b"].into_iter().flat_map(|node| FAMILIES.map(|family| (node, family))) {
-                let bed = Bed::with_containers_in(node, family, path);
+                let bed = EndpointTestbed::with_containers_in(node, family, path);
                 all_reach_all(&bed, &format!("{path} {family:?}, containers in {node}"));
             }
         }
@@ -263,7 +263,7 @@ fn a_node_without_containers_reaches_the_containers_of_the_other() {
 fn addresses_are_of_one_family_and_ready_at_once() {
     world::own(|| {
         for (path, family) in Path::plain().flat_map(|path| FAMILIES.map(|family| (path, family))) {
-            let bed = Bed::idle(family, path);
+            let bed = EndpointTestbed::idle(family, path);
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();
                 assert_eq!(address.is_ipv6(), family == Family::Ipv6, "{path}: {address}");
@@ -278,11 +278,11 @@ fn addresses_are_of_one_family_and_ready_at_once() {
 fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
     world::own(|| {
         for path in Path::plain().filter(|path| path.endpoints() != Endpoints::Nodes && path.layout() != Layout::One) {
-            let bed = Bed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
-            assert_eq!(bed.testbed.places(0).count(), 1 + Topology::CONTAINERS_MAX);
+            let bed = EndpointTestbed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
+            assert_eq!(bed.testbed.namespaces(0).count(), 1 + Topology::CONTAINERS_MAX);
             let (from, to) = bed.ends();
             greet(bed.listen(to), to.to_string());
-            assert_eq!(greeting(bed.connect(from, bed.address(to), PATIENCE).unwrap()), to.to_string(), "{path}");
+            assert_eq!(greeting(bed.connect(from, bed.address(to), TIMEOUT).unwrap()), to.to_string(), "{path}");
         }
     });
 }
@@ -300,17 +300,17 @@ fn nothing_passes_between_endpoints_and_the_host() {
         }
         greet(TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)).unwrap(), "host".into());
         for address in &host {
-            let stream = TcpStream::connect_timeout(address, PATIENCE).unwrap();
+            let stream = TcpStream::connect_timeout(address, TIMEOUT).unwrap();
             assert_eq!(greeting(stream), "host", "the test's own host does not answer at {address}");
         }
         for path in Path::plain() {
-            let bed = Bed::standard(path);
+            let bed = EndpointTestbed::standard(path);
             let (from, to) = bed.ends();
             greet(bed.listen(to), to.to_string());
-            bed.connect(from, bed.address(to), PATIENCE).unwrap();
+            bed.connect(from, bed.address(to), TIMEOUT).unwrap();
             let reached: Vec<_> = host.iter().filter(|address| bed.connect(from, **address, IN_VAIN).is_ok()).collect();
             assert_eq!(reached, Vec::<&SocketAddr>::new(), "{path}: {from} reached the host");
-            for place in bed.all_places() {
+            for place in bed.all_namespaces() {
                 let reached = place.ns.run(|| TcpStream::connect_timeout(&host[0], IN_VAIN).is_ok()).unwrap();
                 assert!(!reached, "{path}: {} shares the host's loopback", place.name);
             }
@@ -326,17 +326,18 @@ fn nothing_passes_between_endpoints_and_the_host() {
 fn two_testbeds_with_the_same_addresses_do_not_meet() {
     world::own(|| {
         for path in Path::plain() {
-            let beds = [Bed::standard(path), Bed::standard(path), Bed::standard(path)];
+            let beds =
+                [EndpointTestbed::standard(path), EndpointTestbed::standard(path), EndpointTestbed::standard(path)];
             let (from, to) = beds[0].ends();
             // The third has no listener.
             for (number, bed) in beds[..2].iter().enumerate() {
                 greet(bed.listen(to), format!("testbed {number}"));
             }
             for (number, bed) in beds[..2].iter().enumerate() {
-                let stream = bed.connect(from, bed.address(to), PATIENCE).unwrap();
+                let stream = bed.connect(from, bed.address(to), TIMEOUT).unwrap();
                 assert_eq!(greeting(stream), format!("testbed {number}"), "{path}");
             }
-            let refused = beds[2].connect(from, beds[2].address(to), PATIENCE).unwrap_err();
+            let refused = beds[2].connect(from, beds[2].address(to), TIMEOUT).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused, "{path}: {refused}");
         }
     });
@@ -347,10 +348,10 @@ fn the_host_sees_no_interface_and_keeps_no_namespace() {
     world::own(|| {
         let (interfaces, namespaces) = (world::interfaces(), world::network_namespaces());
         for path in Path::plain() {
-            let bed = Bed::standard(path);
+            let bed = EndpointTestbed::standard(path);
             assert_eq!(world::interfaces(), interfaces, "{path}: an interface shows on the host");
-            let places = bed.all_places().count();
-            assert_eq!(world::network_namespaces().len(), namespaces.len() + places, "{path}");
+            let of_bed = bed.all_namespaces().count();
+            assert_eq!(world::network_namespaces().len(), namespaces.len() + of_bed, "{path}");
             drop(bed);
             assert_eq!(world::network_namespaces(), namespaces, "{path}: a namespace is left");
             assert_eq!(world::interfaces(), interfaces, "{path}");
@@ -370,7 +371,7 @@ fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
                 _ => &mtus,
             };
             for &mtu in mtus {
-                let bed = Bed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
+                let bed = EndpointTestbed::of_family(family, path, 2, WireOptions { mtu, ..Default::default() });
                 let (a, b) = bed.ends();
                 let promised = bed.testbed.topology().endpoint_mtu();
                 let overhead = if path == named("vxlan") {
@@ -390,7 +391,7 @@ fn a_packet_of_the_promised_mtu_passes_whole_and_one_byte_more_does_not() {
 }
 
 /// Sends datagrams that may not be cut up (DF) from `from` to `to`: one whose packet has `mtu` bytes, and a larger one.
-fn exactly(bed: &Bed, from: &Endpoint, to: &Endpoint, mtu: usize) {
+fn exactly(bed: &EndpointTestbed, from: &Endpoint, to: &Endpoint, mtu: usize) {
     let ipv6 = bed.testbed.topology().family() == Family::Ipv6;
     // IP and UDP headers.
     let payload = mtu - if ipv6 { 40 } else { 20 } - 8;
@@ -406,14 +407,14 @@ fn exactly(bed: &Bed, from: &Endpoint, to: &Endpoint, mtu: usize) {
     let what = format!("{} from {from} to {to}, {mtu} bytes", bed.testbed.topology().path());
 
     sender.send_to(&vec![1; payload], bed.address(to)).unwrap_or_else(|error| panic!("{what}: {error}"));
-    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut buffer = vec![0; 70_000];
     let received = receiver.recv(&mut buffer).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(received, payload, "{what}");
 
     let error = sender.send_to(&vec![1; payload + 1], bed.address(to)).expect_err(&what);
     assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::MSGSIZE.raw_os_error()), "{what}: {error}");
-    for place in bed.all_places() {
+    for place in bed.all_namespaces() {
         assert_eq!(place.counters.protocols().unwrap()["Ip.FragCreates"], 0, "{what}: {} cut it up", place.name);
     }
 }
@@ -424,7 +425,13 @@ fn a_wire_has_the_queues_asked_for_and_all_are_steered_to_the_nodes_cpus() {
         let cpus = CpuSet::allowed().unwrap();
         let cpus = [CpuSet::new(cpus.as_slice().first().copied()), CpuSet::new(cpus.as_slice().last().copied())];
         for queues in [1, 3] {
-            let bed = Bed::build_on(Family::Ipv4, named("raw"), 0, WireOptions { queues, ..Default::default() }, &cpus);
+            let bed = EndpointTestbed::build_on(
+                Family::Ipv4,
+                named("raw"),
+                0,
+                WireOptions { queues, ..Default::default() },
+                &cpus,
+            );
             for (node, cpus) in cpus.iter().enumerate() {
                 let sysfs = bed.node(node).ns.sysfs().unwrap();
                 for queue in 0..queues {
@@ -446,10 +453,10 @@ fn a_wire_carries_no_more_than_its_rate() {
     const RATE: u64 = 100_000_000;
     world::own(|| {
         for path in Path::plain().filter(|path| path.layout() != Layout::One) {
-            let bed = Bed::build(path, 1, WireOptions { rate: Some(RATE), ..Default::default() });
+            let bed = EndpointTestbed::build(path, 1, WireOptions { rate: Some(RATE), ..Default::default() });
             let (from, to) = bed.ends();
             let listener = bed.listen(to);
-            let mut sender = bed.connect(from, bed.address(to), PATIENCE).unwrap();
+            let mut sender = bed.connect(from, bed.address(to), TIMEOUT).unwrap();
             let (receiver, _) = listener.accept().unwrap();
             let sending = thread::spawn(move || while sender.write_all(&[7; 64 * 1024]).is_ok() {});
             let receiving = thread::spawn({
@@ -490,7 +497,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
             let path = named(path);
             for (segmentation_offload, family) in [true, false].into_iter().flat_map(|on| FAMILIES.map(|f| (on, f))) {
                 let wire = WireOptions { mtu: MTU, segmentation_offload, ..Default::default() };
-                let bed = Bed::of_family(family, path, 1, wire);
+                let bed = EndpointTestbed::of_family(family, path, 1, wire);
                 let (from, to) = bed.ends();
                 bed.carry(from, to, BYTES);
                 // Without IP and TCP headers, and the timestamps in each segment.
@@ -498,7 +505,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
                 let payload = u64::from(bed.testbed.topology().endpoint_mtu() - ip - 20 - 12);
                 let segments = BYTES as u64 / payload;
                 let mut looked_at = 0;
-                for place in bed.all_places() {
+                for place in bed.all_namespaces() {
                     // A macvlan interface's packets are cut where they enter the wire.
                     let uncut = path == named("macvlan") && place.name.contains('/');
                     for (name, now) in place.counters.interfaces().unwrap() {
@@ -528,7 +535,7 @@ fn without_segmentation_offload_every_packet_is_one_segment() {
 fn endpoints_have_the_addresses_that_the_topology_says() {
     world::own(|| {
         for path in Path::plain() {
-            let bed = Bed::idle(Family::Ipv4, path);
+            let bed = EndpointTestbed::idle(Family::Ipv4, path);
             for endpoint in &bed.endpoints {
                 let address = bed.address(endpoint).ip();
                 let bound = |ip: IpAddr| bed.place(endpoint).ns.run(|| UdpSocket::bind((ip, 0)).is_ok()).unwrap();

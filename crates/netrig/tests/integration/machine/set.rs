@@ -9,14 +9,14 @@ use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
 use rig_testbed::Testbed;
-use rig_testbed::topology::{Chosen, Endpoint, Path, Rps, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Path, Rps, TestbedSettings, Topology, WireOptions};
 use serde_json::Value;
 
 use super::bench::Bench;
 use super::world::{self, expect, netrig};
 
 /// A wire between two nodes, with this set on it.
-fn built(chosen: Vec<Chosen>) -> Result<Testbed<'static>, String> {
+fn built(chosen: Vec<TestbedSettings>) -> Result<Testbed<'static>, String> {
     let ends: [Endpoint; 2] = ["a", "b"].map(|end| end.parse().unwrap());
     let path: Path = "raw".parse().unwrap();
     let names = ["a".to_owned(), "b".to_owned()];
@@ -26,8 +26,8 @@ fn built(chosen: Vec<Chosen>) -> Result<Testbed<'static>, String> {
     Testbed::build(&topology, &[cpus.clone(), cpus]).map_err(|error| format!("{error:#}"))
 }
 
-fn at_b() -> Chosen {
-    Chosen { nodes: vec!["b".to_owned()], ..Chosen::default() }
+fn at_b() -> TestbedSettings {
+    TestbedSettings { nodes: vec!["b".to_owned()], ..TestbedSettings::default() }
 }
 
 fn offloads(list: &[(&str, bool)]) -> BTreeMap<String, bool> {
@@ -41,7 +41,7 @@ fn sysctls(key: &str, value: &str) -> BTreeMap<String, String> {
 #[test]
 fn what_is_set_is_found_in_the_node_and_gone_with_it() {
     world::own(|| {
-        let chosen = Chosen {
+        let chosen = TestbedSettings {
             offloads: offloads(&[("rx-gro", true), ("tcp-segmentation-offload", false)]),
             qdisc: Some("pfifo".to_owned()),
             sysctls: sysctls("net.ipv4.tcp_rmem", "4096 8192 16384"),
@@ -50,7 +50,7 @@ fn what_is_set_is_found_in_the_node_and_gone_with_it() {
             ..at_b()
         };
         let testbed = built(vec![chosen]).unwrap();
-        let ns = |node: &str| testbed.place(node).unwrap().ns.try_clone().unwrap();
+        let ns = |node: &str| testbed.namespace(node).unwrap().ns.try_clone().unwrap();
         let is_on = |node: &str, offload| ethtool::get(&ns(node), "eth0", offload).unwrap();
         assert!(is_on("b", Offload::Gro) && !is_on("b", Offload::Tso));
         assert!(is_on("a", Offload::Tso), "only what was named is set");
@@ -65,9 +65,9 @@ fn what_is_set_is_found_in_the_node_and_gone_with_it() {
             Err(error) => skip(Lack::Program("tc"), error),
         }
         // The last of two that set the same holds.
-        let on = |gro| Chosen { offloads: offloads(&[("gro", gro)]), ..at_b() };
+        let on = |gro| TestbedSettings { offloads: offloads(&[("gro", gro)]), ..at_b() };
         let testbed = built(vec![on(true), on(false)]).unwrap();
-        assert!(!ethtool::get(&testbed.place("b").unwrap().ns, "eth0", Offload::Gro).unwrap());
+        assert!(!ethtool::get(&testbed.namespace("b").unwrap().ns, "eth0", Offload::Gro).unwrap());
         testbed.tear_down().unwrap();
     });
 }
@@ -75,8 +75,8 @@ fn what_is_set_is_found_in_the_node_and_gone_with_it() {
 #[test]
 fn what_the_kernel_refuses_is_named() {
     world::own(|| {
-        let refused = |chosen: Chosen| built(vec![chosen]).unwrap_err();
-        let offload = |name: &str, on: bool| refused(Chosen { offloads: offloads(&[(name, on)]), ..at_b() });
+        let refused = |chosen: TestbedSettings| built(vec![chosen]).unwrap_err();
+        let offload = |name: &str, on: bool| refused(TestbedSettings { offloads: offloads(&[(name, on)]), ..at_b() });
         let unknown = offload("rx-groo", false);
         assert!(
             unknown.contains("switch rx-groo of eth0 off in b: the kernel has no feature of this name"),
@@ -87,12 +87,12 @@ fn what_the_kernel_refuses_is_named() {
             fixed.contains("switch loopback of eth0 on in b: the interface does not let it be switched"),
             "{fixed}"
         );
-        built(vec![Chosen { offloads: offloads(&[("loopback", false)]), ..at_b() }]).unwrap();
-        let qdisc = |kind: &str| refused(Chosen { qdisc: Some(kind.to_owned()), ..at_b() });
+        built(vec![TestbedSettings { offloads: offloads(&[("loopback", false)]), ..at_b() }]).unwrap();
+        let qdisc = |kind: &str| refused(TestbedSettings { qdisc: Some(kind.to_owned()), ..at_b() });
         let unknown = qdisc("nosuch");
         assert!(unknown.contains("set qdisc nosuch of eth0 in b: the kernel has no qdisc of this kind"), "{unknown}");
         assert!(qdisc("tbf").contains("set qdisc tbf of eth0 in b: "), "it needs a rate");
-        let sysctl = |key: &str, value: &str| refused(Chosen { sysctls: sysctls(key, value), ..at_b() });
+        let sysctl = |key: &str, value: &str| refused(TestbedSettings { sysctls: sysctls(key, value), ..at_b() });
         let machine = sysctl("net.core.netdev_budget", "300");
         assert!(
             machine.contains("net.core.netdev_budget = 300 in b") && machine.contains("whole machine's"),
@@ -100,7 +100,8 @@ fn what_the_kernel_refuses_is_named() {
         );
         let value = sysctl("net.ipv4.tcp_ecn", "many");
         assert!(value.contains("set sysctl net.ipv4.tcp_ecn = many in b: Invalid argument"), "{value}");
-        let threads = refused(Chosen { threaded: Some(true), offloads: offloads(&[("rx-gro", false)]), ..at_b() });
+        let threads =
+            refused(TestbedSettings { threaded: Some(true), offloads: offloads(&[("rx-gro", false)]), ..at_b() });
         assert!(threads.contains("switch threaded NAPI of eth0 in b") && threads.contains("with GRO on"), "{threads}");
         world::assert_nothing_left("of testbeds that were refused");
     });

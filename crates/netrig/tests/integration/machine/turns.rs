@@ -14,7 +14,7 @@ use super::bench::{Bench, assert_whole};
 use super::world::{self, expect, netrig};
 
 /// Longer than stopped runs may take to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn ab(bench: &Bench, more: &[&str]) -> Command {
     let mut command = netrig();
@@ -97,7 +97,7 @@ fn stopped_runs_and_those_of_a_killed_starter_keep_their_trials_and_leave_nothin
         for signal in [Signal::INT, Signal::KILL] {
             let bench = Bench::new();
             let mut starter = ab(&bench, &["--trials", "500"]).spawn().unwrap();
-            let begun = world::until(PATIENCE, || {
+            let begun = world::until(TIMEOUT, || {
                 (bench.runs().iter().map(|r| r.trials.len()).sum::<usize>() > 2).then_some(())
             });
             assert!(begun.is_some(), "no trial was made");
@@ -106,7 +106,7 @@ fn stopped_runs_and_those_of_a_killed_starter_keep_their_trials_and_leave_nothin
             assert_eq!(status.code(), (signal == Signal::INT).then_some(130));
             // Runs whose starter was killed notice when they next write to it.
             let ended = || bench.runs().iter().all(|run| run.summary.state == RunState::Interrupted).then_some(());
-            assert!(world::until(PATIENCE, ended).is_some(), "{:?}", bench.runs());
+            assert!(world::until(TIMEOUT, ended).is_some(), "{:?}", bench.runs());
             thread::sleep(Duration::from_millis(300));
             bench.runs().iter().for_each(assert_whole);
             world::assert_nothing_left("of stopped runs");

@@ -8,7 +8,7 @@ use rig_run::run::Execute;
 use rig_suite::suite::Suite;
 use rig_testbed::Testbed;
 use rig_testbed::plan::{Interface, Link, Neighbour};
-use rig_testbed::preflight::Unfit;
+use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::Topology;
 use serde_json::{Value, json};
 
@@ -248,7 +248,7 @@ fn two_networks() -> Topology {
     suite.scenarios[0].topology.clone()
 }
 
-fn unfit(testbed: &Testbed<'_>) -> Unfit {
+fn unfit(testbed: &Testbed<'_>) -> NetworkFault {
     testbed.check_networks().unwrap_err().downcast().unwrap()
 }
 
@@ -279,7 +279,7 @@ fn containers_that_are_not_joined_as_their_networks_say_are_named_before_the_loa
         let address = "172.16.2.3".parse().unwrap();
         sender.neighbours.push(Neighbour { interface: "eth0".to_owned(), address, mac: others });
         let error = unfit(&Testbed::build_plan(&topology, plan).unwrap());
-        let Unfit::Astray { network, of, .. } = &error else { panic!("{error}") };
+        let NetworkFault::Astray { network, of, .. } = &error else { panic!("{error}") };
         assert_ne!(network, of, "{error}");
     });
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a test waits for something: so long that it will never happen if it has not by then.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The first of some free ports in a row. No other process gets them by chance, because they are below the kernel's
 /// ephemeral ports.
@@ -58,15 +58,15 @@ impl Process {
 
     /// Waits for its end, and tells its status and all that it said.
     #[track_caller]
-    pub fn end(mut self) -> Said {
-        let deadline = Instant::now() + PATIENCE;
+    pub fn end(mut self) -> ProcessOutput {
+        let deadline = Instant::now() + TIMEOUT;
         while self.is_running() {
             assert!(Instant::now() < deadline, "a process does not end");
             thread::sleep(Duration::from_millis(10));
         }
         let Output { status, stdout, stderr } = self.0.take().unwrap().wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Said { status: status.code(), out: text(stdout), err: text(stderr) }
+        ProcessOutput { status: status.code(), out: text(stdout), err: text(stderr) }
     }
 }
 
@@ -80,13 +80,13 @@ impl Drop for Process {
 }
 
 #[derive(Debug)]
-pub struct Said {
+pub struct ProcessOutput {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
 }
 
-impl Said {
+impl ProcessOutput {
     #[track_caller]
     pub fn succeeded(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:#?}");
@@ -112,7 +112,7 @@ impl Said {
 /// Waits until someone listens on a TCP port. Looks at the kernel's table: a connection would take part in the test.
 #[track_caller]
 pub fn until_listening(port: u16) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let pattern = format!(":{port:04X} ");
     let listens = |path: &str| {
         let table = fs::read_to_string(path).unwrap_or_default();
@@ -122,7 +122,7 @@ pub fn until_listening(port: u16) {
         })
     };
     while !listens("/proc/net/tcp") && !listens("/proc/net/tcp6") {
-        assert!(Instant::now() < deadline, "nobody listens on port {port}");
+        assert!(Instant::now() < deadline, "no process listens on port {port}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -130,7 +130,7 @@ pub fn until_listening(port: u16) {
 /// Waits until a log (`-O`) has a line with `text`.
 #[track_caller]
 pub fn until_logged(log: &Path, text: &str) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !fs::read_to_string(log).unwrap_or_default().contains(text) {
         assert!(Instant::now() < deadline, "'{text}' does not come into {}", log.display());
         thread::sleep(Duration::from_millis(10));
@@ -145,7 +145,7 @@ pub fn run_for_a_while(log: &Path) {
 
 /// A receiver and its sender, both netrig, with `-p` and the options given.
 #[track_caller]
-pub fn pair(ports: u16, receiver: &str, sender: &str) -> (Said, Said) {
+pub fn pair(ports: u16, receiver: &str, sender: &str) -> (ProcessOutput, ProcessOutput) {
     let home = tempfile::tempdir().unwrap();
     let base = free_base(ports);
     let receiving = Process::start(&mut netrig(), &format!("{receiver} -p {base}"), home.path());

@@ -5,10 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netrig_tools::ntttcp::sync::{Action, Cycle, Event, Receiver, Sender, Terms};
+use netrig_tools::ntttcp::sync::{Action, Cycle, Event, LengthPolicy, Receiver, Sender};
 use serde::Deserialize;
 
-use super::process::{PATIENCE, Process, free_base, netrig, until_listening};
+use super::process::{Process, TIMEOUT, free_base, netrig, until_listening};
 
 #[derive(Deserialize)]
 struct Exchanges {
@@ -58,7 +58,7 @@ fn exchanges() -> Exchanges {
 #[test]
 fn our_receiver_answers_recorded_senders_as_the_original_did() {
     for exchange in exchanges().exchange {
-        let mut receiver = Receiver::new(Terms::AtLeast(Cycle::Seconds(exchange.own)), exchange.many);
+        let mut receiver = Receiver::new(LengthPolicy::AtLeast(Cycle::Seconds(exchange.own)), exchange.many);
         (0..exchange.senders.len() as u32).for_each(|client| receiver.connected(client));
         let mut replies: Vec<(u32, Vec<u8>)> = Vec::new();
         for line in exchange.lines() {
@@ -132,7 +132,7 @@ fn the_receiver_process_serves_a_recorded_sender() {
     until_listening(base - 1);
     let to = |port| TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).unwrap();
     let (mut sync, mut data) = (to(base - 1), to(base));
-    sync.set_read_timeout(Some(PATIENCE)).unwrap();
+    sync.set_read_timeout(Some(TIMEOUT)).unwrap();
     for line in exchange.lines() {
         match line {
             Line::ToReceiver(_, bytes) => sync.write_all(&bytes).unwrap(),
@@ -163,7 +163,7 @@ fn the_sender_process_is_served_by_a_recorded_receiver() {
     let (sync, data) = (listen(base - 1), listen(base));
     let sending = Process::start(&mut netrig(), &format!("-s 127.0.0.1 -P 1 -n 1 -t 1 -p {base}"), home.path());
     let (mut sync, _) = sync.accept().unwrap();
-    sync.set_read_timeout(Some(PATIENCE)).unwrap();
+    sync.set_read_timeout(Some(TIMEOUT)).unwrap();
     let reader = thread::spawn(move || {
         let (mut data, _) = data.accept().unwrap();
         let (mut total, mut buffer) = (0u64, vec![0; 1 << 20]);

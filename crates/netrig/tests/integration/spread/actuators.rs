@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use netrig_spread::actuator::{Kind, Probed, probe};
+use netrig_spread::actuator::{Kind, ProbeReport, probe};
 use netrig_spread::message::{Interface, Status};
 use rig_datapath::steer::Steer;
 use rig_skip::{Lack, skip};
@@ -16,11 +16,11 @@ use serde_json::json;
 use crate::stdio::Conversation;
 use crate::world::netrig;
 
-fn kinds(probed: &Probed) -> Vec<(Kind, u32)> {
+fn kinds(probed: &ProbeReport) -> Vec<(Kind, u32)> {
     probed.prospects.iter().map(|prospect| (prospect.kind, prospect.entries)).collect()
 }
 
-fn why_not(probed: &Probed, kind: Kind) -> String {
+fn why_not(probed: &ProbeReport, kind: Kind) -> String {
     probed.lacks.iter().find(|lack| lack.kind == kind).map(|lack| lack.why.clone()).unwrap_or_default()
 }
 

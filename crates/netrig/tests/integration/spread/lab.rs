@@ -15,7 +15,7 @@ use rustix::process::Signal;
 use super::world::{expect, until};
 
 /// How long a test waits for an event, so that it passes on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub const QUEUES: u32 = 8;
 /// The address of the end that receives.
 pub const ADDRESS: &str = "10.9.0.2";
@@ -87,12 +87,12 @@ impl Lab {
 
     /// Runs the spreader until it is ready.
     #[track_caller]
-    pub fn start(&self, arguments: &[&str]) -> Running {
+    pub fn start(&self, arguments: &[&str]) -> Daemon {
         let log = self.path("log");
         let out = fs::File::create(&log).unwrap();
         let mut command = self.command(&[&["run"], arguments].concat());
         command.stdout(out.try_clone().unwrap()).stderr(out);
-        let running = Running { child: command.spawn().unwrap(), log };
+        let running = Daemon { child: command.spawn().unwrap(), log };
         running.says("ready: ");
         running
     }
@@ -117,12 +117,12 @@ impl Lab {
     }
 }
 
-pub struct Running {
+pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
-impl Running {
+impl Daemon {
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
@@ -130,7 +130,7 @@ impl Running {
     /// Waits until it has said something.
     #[track_caller]
     pub fn says(&self, what: &str) {
-        let heard = until(PATIENCE, || self.said().contains(what).then_some(()));
+        let heard = until(TIMEOUT, || self.said().contains(what).then_some(()));
         assert!(heard.is_some(), "it does not say '{what}', but:\n{}", self.said());
     }
 
@@ -145,12 +145,12 @@ impl Running {
     /// Waits for its end.
     #[track_caller]
     pub fn ended(mut self, status: Option<i32>) {
-        let ended = until(PATIENCE, || self.child.try_wait().unwrap()).expect("it does not end");
+        let ended = until(TIMEOUT, || self.child.try_wait().unwrap()).expect("it does not end");
         assert_eq!(ended.code(), status, "{}", self.said());
     }
 }
 
-impl Drop for Running {
+impl Drop for Daemon {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _ended = self.child.wait();

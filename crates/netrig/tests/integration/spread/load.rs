@@ -10,7 +10,7 @@ use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;
 use rustix::process::Signal;
 
-use super::lab::{Lab, PATIENCE};
+use super::lab::{Lab, TIMEOUT};
 use super::with_lab;
 use super::world::{Unprivileged, until};
 
@@ -35,7 +35,7 @@ fn under_load<T>(lab: &Lab, cpu: u32, work: impl FnOnce() -> T) -> T {
 
 #[track_caller]
 fn becomes(lab: &Lab, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
-    let seen = until(PATIENCE, || holds(&lab.json()["interfaces"][0]).then_some(()));
+    let seen = until(TIMEOUT, || holds(&lab.json()["interfaces"][0]).then_some(()));
     assert!(seen.is_some(), "not {what}: {}", lab.json());
 }
 
@@ -67,7 +67,7 @@ fn dynamic_spreading_coalesces_a_low_load_and_parks_when_it_ends() {
         });
         becomes(lab, "parked again", |interface| interface["situation"] == "parked" && on(interface) == [0, 1]);
         // Each move is there with what came of it, those of parking too.
-        let told = until(PATIENCE, || {
+        let told = until(TIMEOUT, || {
             let (events, _) = lab.netrig(0, &["events", "in0", "--json"]);
             let events: Vec<serde_json::Value> =
                 events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -87,7 +87,7 @@ fn there_are_no_threads_while_one_cpu_is_enough() {
     with_lab(|lab| {
         let before = lab.as_it_is("in0");
         let mut spreader = lab.start(&["in0", "--actuator", "napi"]);
-        let threads = |wanted: &str| until(PATIENCE, || (lab.as_it_is("in0").0 == wanted).then_some(()));
+        let threads = |wanted: &str| until(TIMEOUT, || (lab.as_it_is("in0").0 == wanted).then_some(()));
         becomes(lab, "parked", |interface| interface["situation"] == "parked" && on(interface) == [0, 1]);
         assert!(threads("1").is_some());
         under_load(lab, 0, || {
@@ -98,9 +98,9 @@ fn there_are_no_threads_while_one_cpu_is_enough() {
             });
             assert!(threads("0").is_some());
             let said = || lab.netrig(0, &["show", "in0"]).0.contains("polled in place").then_some(());
-            assert!(until(PATIENCE, said).is_some());
+            assert!(until(TIMEOUT, said).is_some());
             let told = || lab.netrig(0, &["metrics"]).0.contains("spread_in_place{interface=\"in0\"} 1").then_some(());
-            assert!(until(PATIENCE, told).is_some());
+            assert!(until(TIMEOUT, told).is_some());
             // When the user names CPUs, threads poll on them.
             lab.netrig(0, &["set", "in0", "--cpus", "0-1"]);
             becomes(lab, "by threads", |interface| interface["in_place"] == false);
@@ -117,7 +117,7 @@ fn there_are_no_threads_while_one_cpu_is_enough() {
             spreader.signal(Signal::KILL);
             spreader.ended(None);
         });
-        let restored = until(PATIENCE, || (lab.as_it_is("in0") == before).then_some(()));
+        let restored = until(TIMEOUT, || (lab.as_it_is("in0") == before).then_some(()));
         assert!(restored.is_some(), "{:?}", lab.as_it_is("in0"));
     });
 }
@@ -200,14 +200,14 @@ fn a_killed_spreader_leaves_no_masks_and_no_program() {
                 spreader.signal(Signal::KILL);
                 spreader.ended(None);
             });
-            let restored = until(PATIENCE, || (lab.as_it_is("in0") == before).then_some(()));
+            let restored = until(TIMEOUT, || (lab.as_it_is("in0") == before).then_some(()));
             assert!(restored.is_some(), "after {kind}: {:?}", lab.as_it_is("in0"));
             // With a program still there, it could have none.
             let could = || {
                 let (could, _) = lab.netrig(0, &["probe", "in0"]);
                 could.contains("\n  cpumap (when it is named): ").then_some(())
             };
-            assert!(until(PATIENCE, could).is_some(), "after {kind}: {}", lab.netrig(0, &["probe", "in0"]).0);
+            assert!(until(TIMEOUT, could).is_some(), "after {kind}: {}", lab.netrig(0, &["probe", "in0"]).0);
         }
     });
 }
@@ -222,7 +222,7 @@ fn an_interface_that_disappears_under_load_is_left_and_taken_when_it_is_back() {
             spreader.says("in0: left: gone");
         });
         lab.plug("in0");
-        let again = until(PATIENCE, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
+        let again = until(TIMEOUT, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
         assert!(again.is_some(), "{}", spreader.said());
         spreader.signal(Signal::TERM);
         spreader.ended(Some(0));
@@ -237,7 +237,7 @@ fn events_are_followed_to_the_end_of_the_spreader() {
         let mut command = lab.command(&["events", "in0", "--follow"]);
         let mut follower = command.stdout(fs::File::create(&seen).unwrap()).stderr(Stdio::inherit()).spawn().unwrap();
         let says = |what: &str| {
-            let heard = until(PATIENCE, || fs::read_to_string(&seen).unwrap().contains(what).then_some(()));
+            let heard = until(TIMEOUT, || fs::read_to_string(&seen).unwrap().contains(what).then_some(()));
             assert!(heard.is_some(), "no '{what}': {}", fs::read_to_string(&seen).unwrap());
         };
         says("in0 taken by");
@@ -247,7 +247,7 @@ fn events_are_followed_to_the_end_of_the_spreader() {
         assert!(follower.try_wait().unwrap().is_none(), "it has ended while the spreader runs");
         spreader.signal(Signal::TERM);
         spreader.ended(Some(0));
-        let ended = until(PATIENCE, || follower.try_wait().unwrap());
+        let ended = until(TIMEOUT, || follower.try_wait().unwrap());
         assert_eq!(ended.map(|status| status.code()), Some(Some(0)));
     });
 }
@@ -263,7 +263,7 @@ fn what_was_recorded_is_decided_on_again_also_after_a_flap_of_the_link() {
         ip_link(&lab.receiver, "link set in0 down");
         spreader.says("in0: released");
         ip_link(&lab.receiver, "link set in0 up");
-        let again = until(PATIENCE, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
+        let again = until(TIMEOUT, || (spreader.said().matches("in0: taken by").count() == 2).then_some(()));
         assert!(again.is_some(), "{}", spreader.said());
         coalesced();
         spreader.signal(Signal::TERM);

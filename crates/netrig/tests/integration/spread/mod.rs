@@ -18,7 +18,7 @@ use rig_sys::napi;
 use rustix::process::Signal;
 use serde_json::json;
 
-use self::lab::{Lab, PATIENCE, QUEUES};
+use self::lab::{Lab, QUEUES, TIMEOUT};
 use self::world::{is_root, own_among_processes, until};
 use crate::stdio::Conversation;
 use crate::world;
@@ -123,7 +123,7 @@ fn a_killed_spreader_leaves_nothing_taken_and_there_is_one_in_a_namespace() {
         assert!(said.contains("a spreader runs in this network namespace already, as process"), "{said}");
         spreader.signal(Signal::KILL);
         spreader.ended(None);
-        let restored = until(PATIENCE, || (lab.as_it_is("in0") == before).then_some(()));
+        let restored = until(TIMEOUT, || (lab.as_it_is("in0") == before).then_some(()));
         assert!(restored.is_some(), "{:?}", lab.as_it_is("in0"));
         let (_, said) = lab.netrig(3, &["show"]);
         assert!(said.contains("no spreader runs in this network namespace"), "{said}");
@@ -134,7 +134,7 @@ fn a_killed_spreader_leaves_nothing_taken_and_there_is_one_in_a_namespace() {
         rig_sys::process::kill(guard).unwrap();
         spreader.signal(Signal::KILL);
         spreader.ended(None);
-        assert_eq!(lab.as_it_is("in0").0, "1", "nobody is left to put it back");
+        assert_eq!(lab.as_it_is("in0").0, "1", "no process is left to put it back");
         lab.plug("in1");
         let mut spreader = lab.start(&["in1"]);
         spreader.says("what it had taken is put back first: in0");
@@ -148,7 +148,7 @@ fn a_killed_spreader_leaves_nothing_taken_and_there_is_one_in_a_namespace() {
 /// The process that it has started.
 fn guard_of(spreader: u32) -> u32 {
     let children = || fs::read_to_string(format!("/proc/{spreader}/task/{spreader}/children")).ok();
-    let guard = until(PATIENCE, || children()?.split_whitespace().next()?.parse().ok());
+    let guard = until(TIMEOUT, || children()?.split_whitespace().next()?.parse().ok());
     guard.expect("it has a guard")
 }
 
@@ -177,7 +177,7 @@ fn interfaces_that_come_are_taken_and_those_that_go_are_left() {
         fs::write(&file, "[[interface]]\nname = \"in0\"\nmode = \"static-vmq\"\nmax_queue_pairs = 4\n").unwrap();
         lab.netrig(0, &["reload"]);
         spreader.says("in2: left: the file no longer names it");
-        let moved = until(PATIENCE, || {
+        let moved = until(TIMEOUT, || {
             let one = placed(lab, "in0").windows(2).all(|pair| pair[0] == pair[1]);
             one.then_some(())
         });
@@ -225,7 +225,7 @@ fn packets_stay_in_order_over_moves_of_threads() {
         let (flows, to) = lab.flows(FLOWS);
         to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         // What waits for the neighbour's address leaves when it is known, beside what is sent just then: out of order.
-        let known = until(PATIENCE, || {
+        let known = until(TIMEOUT, || {
             flows[0].send(&[0]).ok()?;
             to.recv(&mut [0; 16]).ok()
         });
@@ -236,7 +236,7 @@ fn packets_stay_in_order_over_moves_of_threads() {
             scope.spawn(|| {
                 let begun = Instant::now();
                 for sequence in 0_u64.. {
-                    if done.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+                    if done.load(Ordering::Relaxed) || begun.elapsed() > TIMEOUT {
                         break;
                     }
                     for flow in &flows {
@@ -263,7 +263,7 @@ fn packets_stay_in_order_over_moves_of_threads() {
                             );
                             count += 1;
                         }
-                        Ok(_) => unreachable!("nobody else sends"),
+                        Ok(_) => unreachable!("no other socket sends"),
                         Err(_) if done.load(Ordering::Relaxed) => return (count, last.len()),
                         Err(_) => {}
                     }
@@ -314,7 +314,7 @@ fn what_is_on_a_cpu_that_goes_offline_moves_and_comes_back_with_it() {
                         entries.iter().map(|entry| entry["receive_processor"].as_i64().unwrap()).collect();
                     used.iter().copied().eq(cpus.iter().copied()).then_some(())
                 };
-                assert!(until(PATIENCE, on).is_some(), "not on {cpus:?}: {}\n{}", lab.json(), spreader.said());
+                assert!(until(TIMEOUT, on).is_some(), "not on {cpus:?}: {}\n{}", lab.json(), spreader.said());
             };
             are_on(&[0, 1]);
             fs::write(&told, "0\n").unwrap();

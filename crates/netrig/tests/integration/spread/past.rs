@@ -11,7 +11,7 @@ use rig_sys::ethtool::{self, Offload};
 use rig_sys::process::in_namespace;
 use rustix::process::Signal;
 
-use super::lab::{ADDRESS, Lab, PATIENCE, PORT, ip};
+use super::lab::{ADDRESS, Lab, PORT, TIMEOUT, ip};
 use super::with_lab;
 use super::world::until;
 
@@ -34,7 +34,7 @@ fn while_a_stream_goes<T>(lab: &Lab, seen: impl FnMut() -> Option<T>) -> Option<
             let mut buffer = [0; 65_536];
             while receiver.read(&mut buffer).is_ok_and(|read| read > 0) {}
         });
-        let found = until(PATIENCE, seen);
+        let found = until(TIMEOUT, seen);
         ends.store(true, Ordering::Relaxed);
         found
     })
@@ -88,9 +88,9 @@ fn what_is_not_there_any_more_is_told_and_not_put_back() {
         let set = in_namespace(fewer.args(["-L", "in0", "rx", "4"]), &lab.receiver).status().unwrap();
         assert!(set.success());
         spreader.says("in0: left: gone, down, or with other queues");
-        assert!(until(PATIENCE, || (lab.json()["interfaces"].as_array()?.len() == 1).then_some(())).is_some());
+        assert!(until(TIMEOUT, || (lab.json()["interfaces"].as_array()?.len() == 1).then_some(())).is_some());
         lab.unplug("in0");
-        let listed = until(PATIENCE, || {
+        let listed = until(TIMEOUT, || {
             let (shown, _) = lab.netrig(0, &["show"]);
             shown.contains("in0: not taken: there is no interface of this name").then_some(())
         });

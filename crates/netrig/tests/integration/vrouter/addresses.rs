@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::lab::{ADDRESSES, Lab, PATIENCE, WEB, exchange, run};
+use super::lab::{ADDRESSES, Lab, TIMEOUT, WEB, exchange, run};
 use super::world::until;
 
 const OTHER: &str = "02:00:00:00:77:01";
@@ -14,7 +14,7 @@ fn web(lab: &Lab) -> serde_json::Value {
 }
 
 fn until_web(lab: &Lab, is: impl Fn(&serde_json::Value) -> bool) {
-    let found = until(PATIENCE, || Some(web(lab)).filter(&is));
+    let found = until(TIMEOUT, || Some(web(lab)).filter(&is));
     assert!(found.is_some(), "{}", web(lab));
 }
 

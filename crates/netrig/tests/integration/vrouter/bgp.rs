@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::flood::{ask, socket};
-use super::lab::{Lab, PATIENCE, exchange, run};
+use super::lab::{Lab, TIMEOUT, exchange, run};
 use super::with_lab;
 use super::world::until;
 
@@ -130,7 +130,7 @@ fn file(lab: &Lab, node: usize, more: &str) -> String {
 #[track_caller]
 fn comes(what: &str, mut is: impl FnMut() -> Result<(), String>) {
     let mut last = String::new();
-    let came = until(PATIENCE, || is().map_err(|seen| last = seen).ok());
+    let came = until(TIMEOUT, || is().map_err(|seen| last = seen).ok());
     assert!(came.is_some(), "{what} does not come: {last}");
 }
 
@@ -296,7 +296,7 @@ fn frames_to_all_go_where_routes_of_type_3_are_from() {
         lab.plug_web();
         let _speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
         let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
-        until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+        until(TIMEOUT, || ask(&client, &server)).expect("no server hears the broadcast");
         let own = "[type:multicast][rd:192.0.2.2:";
         lists(lab, 0, "evpn", &[own, "type: ingress-repl, label: 4242, tunnel-id: 192.0.2.2"]);
 
@@ -338,7 +338,7 @@ fn frames_to_all_go_where_routes_of_type_3_are_from() {
             client.send_to(b"who?", ("255.255.255.255", 67)).unwrap();
             server.recv_from(&mut [0; 10]).ok().map(|_| ())
         };
-        until(PATIENCE, hears).expect("the kernel hears nobody");
+        until(TIMEOUT, hears).expect("the kernel hears no container");
     });
 }
 
@@ -357,7 +357,7 @@ fn frames_to_all_go_by_the_label_that_a_route_of_type_3_has() {
         lab.plug_web();
         let _speakers = [0, 1].map(|node| Speaker::start(lab, node, &[]));
         let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
-        until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+        until(TIMEOUT, || ask(&client, &server)).expect("no server hears the broadcast");
         // The speaker shows all 24 bits of the field, of which the label has the upper 20.
         let of = |field: u32| format!("type: ingress-repl, label: {field}, tunnel-id: 192.0.2.2");
         lists(lab, 0, "evpn", &[&of(301 << 4), &of(4242), "[GRE]", "[VXLAN]"]);
@@ -374,7 +374,7 @@ fn frames_to_all_go_by_the_label_that_a_route_of_type_3_has() {
         lab.write("1.toml", &text(1).replace("name = 'b'", "name = 'b'\nencapsulations = ['vxlan']"));
         lab.netrig(0, 1, &["reload", "--node", "b"]);
         member("(4242)");
-        until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+        until(TIMEOUT, || ask(&client, &server)).expect("no server hears it any more");
     });
 }
 

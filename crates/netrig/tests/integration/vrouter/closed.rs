@@ -9,7 +9,7 @@ use rig_sys::netlink::Netlink;
 use rig_sys::process::in_namespace;
 use rustix::process::Signal;
 
-use super::lab::{ADDRESSES, Lab, PATIENCE, Running, exchange, run};
+use super::lab::{ADDRESSES, Daemon, Lab, TIMEOUT, exchange, run};
 use super::until;
 
 /// The port of the node's own service.
@@ -46,7 +46,7 @@ fn is_let_in(lab: &Lab) -> [bool; 2] {
 
 #[track_caller]
 fn is_open(lab: &Lab) {
-    let open = until(PATIENCE, || (is_let_in(lab) == [true; 2]).then_some(()));
+    let open = until(TIMEOUT, || (is_let_in(lab) == [true; 2]).then_some(()));
     assert!(open.is_some(), "not by IPv6, IPv4: {:?}", is_let_in(lab));
 }
 
@@ -56,7 +56,7 @@ fn is_closed(lab: &Lab) {
 }
 
 #[track_caller]
-fn stop(mut router: Running) -> Running {
+fn stop(mut router: Daemon) -> Daemon {
     router.signal(Signal::TERM);
     assert_eq!(router.ended(), Some(0));
     router
@@ -228,5 +228,5 @@ pub fn with_anothers_filter(lab: &Lab) {
     // As soon as the place is free.
     assert!(tc("filter del dev toclient ingress pref 2").status.success());
     let shows = || String::from_utf8_lossy(&tc("filter show dev toclient ingress").stdout).contains("closed");
-    assert!(until(PATIENCE, || shows().then_some(())).is_some(), "it is not closed");
+    assert!(until(TIMEOUT, || shows().then_some(())).is_some(), "it is not closed");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rig_sys::netns::NetNs;
 
-use super::lab::{ADDRESSES, Lab, PATIENCE, PORT, WEB, echo, exchange, run};
+use super::lab::{ADDRESSES, Lab, PORT, TIMEOUT, WEB, echo, exchange, run};
 use super::until;
 
 /// Both containers are of one network, whose nodes take VXLAN alone.
@@ -47,7 +47,7 @@ pub fn socket(ns: &NetNs, port: u16) -> UdpSocket {
     socket
 }
 
-/// What a server hears of a client that asks everybody, as one of DHCP does (RFC 2131, 4.1); it answers to everybody, too.
+/// What a server hears of a client that asks by broadcast, as one of DHCP does (RFC 2131, 4.1); it answers by broadcast, too.
 pub fn ask(client: &UdpSocket, server: &UdpSocket) -> Option<()> {
     let mut buffer = [0; 100];
     client.send_to(b"who?", ("255.255.255.255", 67)).unwrap();
@@ -65,7 +65,7 @@ pub fn frames_to_all(lab: &Lab) {
     lab.plug_web();
     b.says("interface 'web' is there: toweb");
     let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
-    until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+    until(TIMEOUT, || ask(&client, &server)).expect("no server hears the broadcast");
 
     let status = lab.json("a", &["status"]);
     let interface = &status["interfaces"][0];
@@ -88,13 +88,13 @@ pub fn frames_to_all(lab: &Lab) {
     }
     assert_eq!(ask(&client, &server), None);
     let drops = lab.json("a", &["dropstats"]);
-    let nobody = drops.as_array().unwrap().iter().find(|drop| drop["reason"] == "l2_no_route").unwrap();
-    assert!(nobody["packets"].as_u64().unwrap() > 0);
+    let no_route = drops.as_array().unwrap().iter().find(|drop| drop["reason"] == "l2_no_route").unwrap();
+    assert!(no_route["packets"].as_u64().unwrap() > 0);
     lab.write("flood.toml", FILE);
     for node in ["a", "b"] {
         lab.netrig(0, 0, &["reload", "--node", node]);
     }
-    until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+    until(TIMEOUT, || ask(&client, &server)).expect("no server hears it any more");
 
     // In the place of node b the kernel's own VXLAN, which knows of no address: it asks, and learns.
     b.kill();
@@ -114,7 +114,7 @@ pub fn frames_to_all(lab: &Lab) {
     thread::spawn(move || listener.incoming().map_while(Result::ok).for_each(echo));
     exchange(&mut lab.connect_to(to));
     let server = socket(kernel, 67);
-    until(PATIENCE, || ask(&client, &server)).expect("the kernel hears nobody, or nobody the kernel");
+    until(TIMEOUT, || ask(&client, &server)).expect("the kernel hears no container, or no container the kernel");
 }
 
 /// By the label of the network, and then, when both nodes have other settings, by another encapsulation.
@@ -130,7 +130,7 @@ pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
     lab.plug_web();
     b.says("interface 'web' is there: toweb");
     let (client, server) = (socket(&lab.client, 68), socket(&lab.web, 67));
-    until(PATIENCE, || ask(&client, &server)).expect("nobody hears who asks everybody");
+    until(TIMEOUT, || ask(&client, &server)).expect("no server hears the broadcast");
 
     // Frames from a tunnel use the next hop that broadcast frames of local containers use, which leaves out the tunnels for them.
     let (text_of_labels, _) = lab.netrig(0, 0, &["mpls", "--dump", "--node", "a"]);
@@ -150,7 +150,7 @@ pub fn frames_to_all_by_a_label(lab: &Lab, encapsulation: &str, other: &str) {
     for node in ["a", "b"] {
         lab.netrig(0, 0, &["reload", "--node", node]);
     }
-    until(PATIENCE, || ask(&client, &server)).expect("nobody hears it any more");
+    until(TIMEOUT, || ask(&client, &server)).expect("no server hears it any more");
     let (routes, _) = lab.netrig(0, 0, &["rt", "--dump", "1", "--family", "bridge", "--node", "a"]);
     let to_all = routes.lines().find(|line| line.starts_with("ff:ff:ff:ff:ff:ff")).expect(&routes);
     let (hops, _) = lab.netrig(0, 0, &["nh", "--get", to_all.split_whitespace().last().unwrap(), "--node", "a"]);

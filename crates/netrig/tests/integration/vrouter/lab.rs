@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use super::world::until;
 
 /// How long a test waits for an event, so that it passes on a busy machine, too.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 pub const PORT: u16 = 8080;
 /// The addresses of the client and of the web server.
 pub const ADDRESSES: [&str; 2] = ["10.1.0.11", "10.2.0.11"];
@@ -150,18 +150,18 @@ impl Lab {
 
     /// Runs the router of a node until it is ready.
     #[track_caller]
-    pub fn start(&self, node: usize, file: &str) -> Running {
+    pub fn start(&self, node: usize, file: &str) -> Daemon {
         self.start_with(node, file, &[])
     }
 
     #[track_caller]
-    pub fn start_with(&self, node: usize, file: &str, more: &[&str]) -> Running {
+    pub fn start_with(&self, node: usize, file: &str, more: &[&str]) -> Daemon {
         let name = ["a", "b"][node];
         let log = self.path(&format!("{name}.log"));
         let out = fs::File::create(&log).unwrap();
         let mut command = self.command(node, &[&["run", file, "--node", name], more].concat());
         command.stdout(out.try_clone().unwrap()).stderr(out);
-        let running = Running { child: command.spawn().unwrap(), log };
+        let running = Daemon { child: command.spawn().unwrap(), log };
         running.says("ready: ");
         running
     }
@@ -175,23 +175,23 @@ impl Lab {
     #[track_caller]
     pub fn connect_to(&self, to: SocketAddr) -> TcpStream {
         let attempt = || self.client.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(5))).unwrap().ok();
-        let stream = until(PATIENCE, attempt).expect("nobody answers");
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stream = until(TIMEOUT, attempt).expect("no server answers");
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
-    pub fn try_connect(&self, patience: Duration) -> std::io::Result<TcpStream> {
+    pub fn try_connect(&self, time_limit: Duration) -> std::io::Result<TcpStream> {
         let to = SocketAddr::new(ip(ADDRESSES[1]), PORT);
-        self.client.run(|| TcpStream::connect_timeout(&to, patience)).unwrap()
+        self.client.run(|| TcpStream::connect_timeout(&to, time_limit)).unwrap()
     }
 
     /// Waits until no router answers a container's ARP request for its gateway.
     #[track_caller]
     pub fn is_left_alone(&self, container: &NetNs, to: &str) {
         let to = SocketAddr::new(ip(to), PORT);
-        let left = until(PATIENCE, || {
+        let left = until(TIMEOUT, || {
             run(container, "neigh flush dev eth0");
-            let error = container.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().err()?;
+            let error = container.run(|| TcpStream::connect_timeout(&to, TIMEOUT)).unwrap().err()?;
             (error.kind() == std::io::ErrorKind::HostUnreachable).then_some(())
         });
         assert!(left.is_some(), "the gateway is still there");
@@ -228,17 +228,17 @@ pub fn exchange(stream: &mut TcpStream) {
     assert!(sent == back, "other bytes came back");
 }
 
-pub struct Running {
+pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
-impl Running {
+impl Daemon {
     /// Waits until it has said something.
     #[track_caller]
     pub fn says(&self, what: &str) {
         let said = || fs::read_to_string(&self.log).unwrap();
-        let heard = until(PATIENCE, || said().contains(what).then_some(()));
+        let heard = until(TIMEOUT, || said().contains(what).then_some(()));
         assert!(heard.is_some(), "it does not say '{what}': {}", said());
     }
 
@@ -250,7 +250,7 @@ impl Running {
     /// The status that it ends with by itself.
     #[track_caller]
     pub fn ended(&mut self) -> Option<i32> {
-        until(PATIENCE, || self.child.try_wait().unwrap()).expect("it does not end").code()
+        until(TIMEOUT, || self.child.try_wait().unwrap()).expect("it does not end").code()
     }
 
     pub fn kill(&mut self) {
@@ -259,7 +259,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for Daemon {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _ended = self.child.wait();

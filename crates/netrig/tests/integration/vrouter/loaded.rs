@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rig_sys::netns::NetNs;
 
-use super::lab::{ADDRESSES, Lab, PATIENCE, exchange, run};
+use super::lab::{ADDRESSES, Lab, TIMEOUT, exchange, run};
 use super::with_lab;
 use super::world::until;
 
@@ -67,7 +67,7 @@ fn ask(client: &NetNs, address: &str, done: &AtomicBool, answered: &AtomicU64) {
 /// Waits until so many more have been answered.
 fn goes_on(answered: &AtomicU64, more: u64) {
     let from = answered.load(Ordering::Relaxed);
-    let come = until(PATIENCE, || (answered.load(Ordering::Relaxed) >= from + more).then_some(()));
+    let come = until(TIMEOUT, || (answered.load(Ordering::Relaxed) >= from + more).then_some(()));
     assert!(come.is_some(), "no datagram is answered any more");
 }
 

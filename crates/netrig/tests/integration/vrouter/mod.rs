@@ -20,7 +20,7 @@ use rig_skip::{Lack, skip};
 use rustix::process::Signal;
 use serde_json::json;
 
-use self::lab::{ADDRESSES, Lab, PATIENCE, exchange, run};
+use self::lab::{ADDRESSES, Lab, TIMEOUT, exchange, run};
 use self::world::{is_root, own, until};
 use crate::stdio::Conversation;
 use crate::world;
@@ -62,7 +62,7 @@ fn containers_of_two_nodes_talk_under_a_policy_that_changes() {
         let (said, _) = lab.netrig(0, 0, &["reload", "--node", "b"]);
         assert_eq!(said, "security group 'web' changed\n");
         stream.write_all(b"is this allowed?").unwrap();
-        let dropped = until(PATIENCE, || (lab.dropped("flow_action_drop") > 0).then_some(()));
+        let dropped = until(TIMEOUT, || (lab.dropped("flow_action_drop") > 0).then_some(()));
         assert!(dropped.is_some(), "nothing of the flow is dropped");
         assert!(lab.try_connect(Duration::from_secs(1)).is_err(), "a new connection is let through");
         assert!(lab.dropped("policy") > 0);
@@ -276,10 +276,10 @@ fn rates_are_told_until_enough_or_stopped() {
         lines.read_line(&mut line).unwrap();
         assert!(line.contains("Connections = "), "{line}");
         rustix::process::kill_process(rustix::process::Pid::from_child(&going), Signal::INT).unwrap();
-        assert_eq!(until(PATIENCE, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
+        assert_eq!(until(TIMEOUT, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
         let mut going = command.spawn().unwrap();
         drop(going.stdout.take());
-        assert_eq!(until(PATIENCE, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
+        assert_eq!(until(TIMEOUT, || going.try_wait().unwrap()).expect("it does not end").code(), Some(0));
         let (_, said) = lab.netrig(2, 0, &["vif", "--get", "99", "--rate", "--node", "a"]);
         assert!(said.contains("there is no interface 99"), "{said}");
         let (_, said) = lab.netrig(2, 0, &["vif", "--list", "--count", "1"]);
@@ -478,7 +478,7 @@ fn flows_go_on_while_the_process_does_not() {
         let (_, said) = lab.netrig(2, 0, &["run", &file, "--node", "a"]);
         assert!(said.contains("persists here") && said.contains("vrouter release --node a"), "{said}");
 
-        let lost_before = lab.client.run(Sent::now).unwrap();
+        let lost_before = lab.client.run(Retransmissions::now).unwrap();
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let busy = scope.spawn(|| {
@@ -499,8 +499,8 @@ fn flows_go_on_while_the_process_does_not() {
             assert_eq!(again.ended(), Some(0));
         });
         // Nothing is lost while another takes its place.
-        until(PATIENCE, || {
-            let sent = lab.client.run(Sent::now).unwrap();
+        until(TIMEOUT, || {
+            let sent = lab.client.run(Retransmissions::now).unwrap();
             (sent.again - lost_before.again <= sent.twice - lost_before.twice).then_some(())
         })
         .expect("segments were sent again that had not arrived");
@@ -587,12 +587,12 @@ fn routers_of_one_node_and_two_run_directories_share_nothing() {
 
 /// TCP segments that the calling thread's namespace has sent again, and those that arrived twice by their receivers' word (RFC 2883):
 /// a sender that gets no CPU for long sends again what has arrived.
-struct Sent {
+struct Retransmissions {
     again: u64,
     twice: u64,
 }
 
-impl Sent {
+impl Retransmissions {
     fn now() -> Self {
         let count = |file: &str, of: &str, name: &str| -> u64 {
             let all = fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rig_sys::netlink::{Netlink, VethPair};
 use rustix::process::Signal;
 
-use super::lab::{Lab, PATIENCE, exchange, run};
+use super::lab::{Lab, TIMEOUT, exchange, run};
 use super::until;
 
 /// Each wire between the nodes leads to another node, too, so that packets of tunnels are taken by both; and node a sends by the second
@@ -28,7 +28,7 @@ pub fn by_one_way_alone(lab: &Lab) {
     let (_a, b) = (lab.start(0, &file), lab.start(1, &file));
     lab.plug_web();
     b.says("interface 'web' is there: toweb");
-    let dropped = until(PATIENCE, || {
+    let dropped = until(TIMEOUT, || {
         assert!(lab.try_connect(Duration::from_millis(500)).is_err(), "it is taken by the other wire");
         (lab.dropped("peer_interface") > 0).then_some(())
     });
@@ -69,7 +69,7 @@ pub fn numbers_from_a_key(lab: &Lab) {
     assert!(said.contains("the key file 'vrouter.key' is of no use: No such file"), "{said}");
     key("vrouter.key", KEY, 0o644);
     let (_, said) = lab.netrig(2, 0, &["check", &file]);
-    assert!(said.contains("everybody may read or write it") && !said.contains(KEY), "{said}");
+    assert!(said.contains("all users may read or write it") && !said.contains(KEY), "{said}");
     key("vrouter.key", KEY, 0o600);
     key("other.key", &KEY.to_uppercase(), 0o600);
     let [checked, without] = [&file, &plain].map(|file| lab.netrig(0, 0, &["check", file]).0);
@@ -97,7 +97,7 @@ pub fn numbers_from_a_key(lab: &Lab) {
     b.signal(Signal::TERM);
     assert_eq!(b.ended(), Some(0));
     let _b = lab.start(1, &other);
-    let refused = until(PATIENCE, || {
+    let refused = until(TIMEOUT, || {
         assert!(lab.try_connect(Duration::from_millis(500)).is_err(), "a label of another key is taken");
         (lab.dropped("invalid_label") > 0).then_some(())
     });

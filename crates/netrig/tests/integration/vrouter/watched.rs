@@ -13,7 +13,7 @@ use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;
 use serde_json::Value;
 
-use super::lab::{ADDRESSES, Lab, PATIENCE, exchange};
+use super::lab::{ADDRESSES, Lab, TIMEOUT, exchange};
 use super::with_lab;
 use super::world::{expect, until};
 
@@ -46,7 +46,7 @@ fn rules_that_log_tell_of_each_flow_once() {
         let client = stream.local_addr().unwrap().to_string();
         let is_told = |node: &str, source: &str, verdict: &str| {
             let of = |entry: &Value| entry["source"] == source && entry["verdict"] == verdict;
-            until(PATIENCE, || {
+            until(TIMEOUT, || {
                 Some(logged(lab, node).into_iter().filter(of).collect::<Vec<_>>()).filter(|all| !all.is_empty())
             })
             .unwrap_or_else(|| panic!("node {node} tells of no {verdict} of {source}: {:?}", logged(lab, node)))
@@ -140,8 +140,8 @@ fn flows_of_rules_are_copied_to_an_analyser_that_comes_and_goes() {
         netlink.add_address("tap", here, 24).unwrap();
         netlink.set_up("tap").unwrap();
         let socket = ns.run(|| UdpSocket::bind((there, 4789)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        until(PATIENCE, || (!analyser()["device"].is_null()).then_some(())).expect("no way to the analyser");
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        until(TIMEOUT, || (!analyser()["device"].is_null()).then_some(())).expect("no way to the analyser");
 
         // What is sent over a connection that was there before, and what comes back.
         stream.write_all(b"look at this").unwrap();
@@ -242,7 +242,7 @@ fn the_view_shows_a_running_vrouter_by_interface_and_by_reason_of_drop() {
                 let is_refused = drops.iter().any(|drop| is_positive(&drop["packets_per_s"]));
                 (flows.iter().all(|flow| is_positive(&web[flow])) && is_refused).then_some(sample)
             };
-            let found = until(PATIENCE, all);
+            let found = until(TIMEOUT, all);
             stop.store(true, Ordering::Relaxed);
             found.unwrap_or_else(|| panic!("something does not move: {}", seen(lab, "b")))
         });

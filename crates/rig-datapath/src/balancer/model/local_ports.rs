@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::super::config::Forward;
+use super::super::config::ForwardingMethod;
 use super::super::reason::Drop;
 use super::super::schedule;
 use super::super::shape::{PORT_BLOCK, PORT_SEQUENCES, State};
@@ -29,7 +29,8 @@ impl Model {
     }
 
     pub(super) fn hold_down(&mut self, connection: &Connection) {
-        let translated = matches!(self.services[connection.service.0].service.forward, Forward::FullNat { .. });
+        let translated =
+            matches!(self.services[connection.service.0].service.forward, ForwardingMethod::FullNat { .. });
         if let (true, Some(local)) = (translated, connection.local)
             && matches!(connection.state, State::FinWait | State::TimeWait)
         {

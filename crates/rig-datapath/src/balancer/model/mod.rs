@@ -17,11 +17,11 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{Config, Forward, Policy, Protocol, Reuse, Scheduler, Service};
+use super::config::{Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
-use packet::{Kind, Packet, Parsed, Tuple};
+use packet::{Kind, Packet, ParsedPacket, Tuple};
 use state::is_closing;
 
 const FIN: u8 = 0x01;
@@ -47,7 +47,7 @@ pub struct Route {
 
 /// What came of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PacketResult {
     pub verdict: Verdict,
     pub frame: Vec<u8>,
     /// Set when dropped.
@@ -114,7 +114,7 @@ struct PortSequence {
     next: u64,
 }
 
-/// The balancer's hash of a packet's protocol, source and destination, see [`Handle::hash`](super::Handle::hash).
+/// The balancer's hash of a packet's protocol, source and destination, see [`BalancerHandle::hash`](super::BalancerHandle::hash).
 pub type Hash = Box<dyn Fn(Protocol, SocketAddr, SocketAddr) -> u64>;
 
 /// The balancer on one interface and one CPU.
@@ -271,7 +271,7 @@ impl Model {
     pub fn connections(&self) -> Vec<(SocketAddr, SocketAddr, Option<SocketAddr>, SocketAddr, State)> {
         let each = self.connections.iter().map(|connection| {
             let service = &self.services[connection.service.0].service;
-            let local = connection.local.filter(|_| matches!(service.forward, Forward::FullNat { .. }));
+            let local = connection.local.filter(|_| matches!(service.forward, ForwardingMethod::FullNat { .. }));
             let backend = self.backends[connection.backend].address;
             (connection.client, service.address, local, backend, connection.state)
         });
@@ -296,31 +296,31 @@ impl Model {
     }
 
     /// Handles one packet.
-    pub fn packet(&mut self, frame: &[u8], tick: u32) -> Outcome {
+    pub fn packet(&mut self, frame: &[u8], tick: u32) -> PacketResult {
         let mut out = frame.to_vec();
         match self.handle(&mut out, tick) {
-            Ok(()) => Outcome { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
+            Ok(()) => PacketResult { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
             Err(Refusal::TooBigMessage(message)) => {
                 let drop = Some(Drop::TooBigTold);
-                Outcome { verdict: Verdict::Transmit, frame: message, drop, pass: None }
+                PacketResult { verdict: Verdict::Transmit, frame: message, drop, pass: None }
             }
             Err(Refusal::Drop(reason)) => {
-                Outcome { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
+                PacketResult { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
             }
             Err(Refusal::Pass(reason)) => {
-                Outcome { verdict: Verdict::Pass, frame: frame.to_vec(), drop: None, pass: Some(reason) }
+                PacketResult { verdict: Verdict::Pass, frame: frame.to_vec(), drop: None, pass: Some(reason) }
             }
         }
     }
 
     fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refusal> {
         let packet = match packet::parse(frame, self.mac) {
-            Parsed::Packet(packet) => packet,
-            Parsed::Leave(reason) => return Err(Refusal::Pass(reason)),
-            Parsed::Fragment { to } => {
+            ParsedPacket::Packet(packet) => packet,
+            ParsedPacket::Leave(reason) => return Err(Refusal::Pass(reason)),
+            ParsedPacket::Fragment { to } => {
                 return Err(self.unhandled(to, self.policy.fragments, Drop::Fragment, Pass::Fragment));
             }
-            Parsed::Options { to } => {
+            ParsedPacket::Options { to } => {
                 return Err(self.unhandled(to, self.policy.options, Drop::IpOptions, Pass::IpOptions));
             }
         };
@@ -331,7 +331,7 @@ impl Model {
             let gone = self.backends[connection.backend].weight == 0;
             let again = is_closing(connection.state) || connection.state == State::SynReceived;
             let forward = &self.services[connection.service.0].service.forward;
-            let direct_return = matches!(forward, Forward::Route | Forward::Tunnel { .. });
+            let direct_return = matches!(forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
             // A SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
                 || direct_return && connection.state == State::FinWait;
@@ -360,9 +360,9 @@ impl Model {
         let service = &self.services[connection.service.0].service;
         let source = self.backends[connection.backend].address;
         let destination = match service.forward {
-            Forward::FullNat { .. } => connection.local?,
-            Forward::Nat => connection.client,
-            Forward::Route | Forward::Tunnel { .. } => return None,
+            ForwardingMethod::FullNat { .. } => connection.local?,
+            ForwardingMethod::Nat => connection.client,
+            ForwardingMethod::Route | ForwardingMethod::Tunnel { .. } => return None,
         };
         Some(Tuple { protocol: service.protocol.number(), source, destination })
     }
@@ -477,7 +477,7 @@ impl Model {
         if self.connections.iter().filter(of).count() >= limit {
             return Err(Drop::ServiceFull.into());
         }
-        let keeps = self.services[service.0].service.reuse == Reuse::Keep;
+        let keeps = self.services[service.0].service.reuse == PortReuse::Keep;
         let stays = |at: &usize| keeps && self.backends[*at].service == service && self.admits(*at);
         let backend = match before.filter(stays) {
             Some(before) => before,
@@ -486,7 +486,10 @@ impl Model {
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
-        let direct_return = matches!(self.services[service.0].service.forward, Forward::Route | Forward::Tunnel { .. });
+        let direct_return = matches!(
+            self.services[service.0].service.forward,
+            ForwardingMethod::Route | ForwardingMethod::Tunnel { .. }
+        );
         let state = match (packet.tuple.protocol, tcp_flags & SYN) {
             (UDP, _) if direct_return => State::UdpNormal,
             (UDP, _) => State::UdpOneWay,
@@ -497,18 +500,18 @@ impl Model {
         let mut connection =
             Connection { client, service, backend, local, state, before, seen: tick, client_route: None };
         match self.services[service.0].service.forward.clone() {
-            Forward::Route => {}
-            Forward::Tunnel { local } => {
+            ForwardingMethod::Route => {}
+            ForwardingMethod::Tunnel { local } => {
                 let at = schedule::hash_source(client, true) as usize % local.len();
                 connection.local = Some(SocketAddr::new(local[at], 0));
             }
-            Forward::Nat => {
+            ForwardingMethod::Nat => {
                 if self.outward(&connection).and_then(|tuple| self.find(tuple)).is_some() {
                     self.dead.push(tick);
                     return Err(Drop::NatClash.into());
                 }
             }
-            Forward::FullNat { local } => {
+            ForwardingMethod::FullNat { local } => {
                 if let Err(reason) = self.give_local_port(&mut connection, &local, tick) {
                     self.dead.push(tick);
                     return Err(reason.into());
@@ -540,7 +543,7 @@ impl Model {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
         let backend = self.backends[connection.backend].address;
-        let direct_return = matches!(service.forward, Forward::Route | Forward::Tunnel { .. });
+        let direct_return = matches!(service.forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
         }
@@ -548,8 +551,8 @@ impl Model {
             Direction::Inward => self.outward(connection).map(Tuple::reversed),
             Direction::Outward => Some(self.inward(connection).reversed()),
         };
-        let keep_source = direction == Direction::Inward && service.forward == Forward::Nat;
-        let (tunnel, local) = (matches!(service.forward, Forward::Tunnel { .. }), connection.local);
+        let keep_source = direction == Direction::Inward && service.forward == ForwardingMethod::Nat;
+        let (tunnel, local) = (matches!(service.forward, ForwardingMethod::Tunnel { .. }), connection.local);
         let client_route = connection.client_route;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
@@ -566,7 +569,7 @@ impl Model {
             (true, true) => 40,
         };
         if packet.length + outer > route.mtu {
-            let nat = direction == Direction::Outward && service.forward == Forward::Nat;
+            let nat = direction == Direction::Outward && service.forward == ForwardingMethod::Nat;
             let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
             return Err(self.too_big(packet, frame, from, route.mtu - outer, tick));
         }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use rig_wire::checksum::{Sum, update};
+use rig_wire::checksum::{PartialChecksum, update};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
@@ -37,7 +37,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parsed {
+pub(super) enum ParsedPacket {
     Packet(Packet),
     Leave(Pass),
     Fragment { to: IpAddr },
@@ -80,47 +80,47 @@ fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
-pub(super) fn parse(frame: &[u8], mac: Mac) -> Parsed {
+pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
     if frame.len() < 14 {
-        return Parsed::Leave(Pass::NotIp);
+        return ParsedPacket::Leave(Pass::NotIp);
     }
     let (mut ethertype, mut l3) = (word(frame, 12), 14);
     if ethertype == 0x8100 {
         if frame.len() < 18 {
-            return Parsed::Leave(Pass::NotIp);
+            return ParsedPacket::Leave(Pass::NotIp);
         }
         (ethertype, l3) = (word(frame, 16), 18);
     }
     let ip = &frame[l3..];
     if matches!(ethertype, 0x0800 | 0x86dd) && frame[..6] != mac.0 {
-        return Parsed::Leave(Pass::OtherMac);
+        return ParsedPacket::Leave(Pass::OtherMac);
     }
     match ethertype {
         0x0800 => {
             if ip.len() < 20 || ip[0] >> 4 != 4 || ip[0] & 0xf < 5 {
-                return Parsed::Leave(Pass::Malformed);
+                return ParsedPacket::Leave(Pass::Malformed);
             }
             let (source, to) = (v4(ip, 12), v4(ip, 16));
             if word(ip, 6) & 0x3fff != 0 {
-                return Parsed::Fragment { to };
+                return ParsedPacket::Fragment { to };
             }
             if ip[0] & 0xf != 5 {
-                return Parsed::Options { to };
+                return ParsedPacket::Options { to };
             }
             parse_l4(frame, l3, 20, usize::from(word(ip, 2)), ip[9], ip[8], (source, to))
         }
         0x86dd => {
             if ip.len() < 40 || ip[0] >> 4 != 6 {
-                return Parsed::Leave(Pass::Malformed);
+                return ParsedPacket::Leave(Pass::Malformed);
             }
             let (source, to) = (v6(ip, 8), v6(ip, 24));
             match ip[6] {
-                44 => Parsed::Fragment { to },
-                0 | 43 | 60 => Parsed::Options { to },
+                44 => ParsedPacket::Fragment { to },
+                0 | 43 | 60 => ParsedPacket::Options { to },
                 next => parse_l4(frame, l3, 40, usize::from(word(ip, 4)) + 40, next, ip[7], (source, to)),
             }
         }
-        _ => Parsed::Leave(Pass::NotIp),
+        _ => ParsedPacket::Leave(Pass::NotIp),
     }
 }
 
@@ -132,9 +132,9 @@ fn parse_l4(
     protocol: u8,
     ttl: u8,
     (source, destination): (IpAddr, IpAddr),
-) -> Parsed {
+) -> ParsedPacket {
     if length < header || l3 + length > frame.len() {
-        return Parsed::Leave(Pass::Malformed);
+        return ParsedPacket::Leave(Pass::Malformed);
     }
     let l4 = l3 + header;
     // What lies behind the packet's length counts as bytes that are there, and not as the packet's.
@@ -144,12 +144,12 @@ fn parse_l4(
         UDP => 8,
         ICMP if destination.is_ipv4() => 8,
         ICMPV6 if destination.is_ipv6() => 8,
-        _ => return Parsed::Leave(Pass::Protocol),
+        _ => return ParsedPacket::Leave(Pass::Protocol),
     };
     if length_l4 < needs {
-        return Parsed::Leave(Pass::Malformed);
+        return ParsedPacket::Leave(Pass::Malformed);
     }
-    let packet = |kind, tuple| Parsed::Packet(Packet { kind, tuple, ttl, l3, l4, length });
+    let packet = |kind, tuple| ParsedPacket::Packet(Packet { kind, tuple, ttl, l3, l4, length });
     if protocol == TCP || protocol == UDP {
         let source = SocketAddr::new(source, word(bytes, 0));
         let destination = SocketAddr::new(destination, word(bytes, 2));
@@ -158,11 +158,11 @@ fn parse_l4(
     }
     let is_error = if protocol == ICMP { matches!(bytes[0], 3 | 11 | 12) } else { matches!(bytes[0], 1..=4) };
     if !is_error {
-        return Parsed::Leave(Pass::Protocol);
+        return ParsedPacket::Leave(Pass::Protocol);
     }
     match quoted(&bytes[8..], protocol == ICMPV6) {
         Some(tuple) => packet(Kind::Error, tuple.reversed()),
-        None => Parsed::Leave(Pass::IcmpUnknown),
+        None => ParsedPacket::Leave(Pass::IcmpUnknown),
     }
 }
 
@@ -229,9 +229,9 @@ impl Packet {
     fn completed(&self, l4: &[u8]) -> u16 {
         let checksum = word(l4, self.checksum_place());
         let pseudo = match (self.tuple.source.ip(), self.tuple.destination.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
-            (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
-            _ => Sum::ZERO,
+            (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
+            (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
+            _ => PartialChecksum::ZERO,
         };
         if checksum != pseudo.folded() {
             return checksum;
@@ -377,8 +377,8 @@ impl Packet {
         icmp.extend((mtu as u32).to_be_bytes());
         icmp.extend(quoted);
         let sum = match (from, to) {
-            (IpAddr::V6(from), IpAddr::V6(to)) => Sum::pseudo_v6(from, to, ICMPV6, icmp.len()),
-            _ => Sum::ZERO,
+            (IpAddr::V6(from), IpAddr::V6(to)) => PartialChecksum::pseudo_v6(from, to, ICMPV6, icmp.len()),
+            _ => PartialChecksum::ZERO,
         };
         let checksum = sum.bytes(&icmp).checksum();
         put(&mut icmp, 2, checksum);

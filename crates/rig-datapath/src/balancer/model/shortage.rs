@@ -1,6 +1,6 @@
 //! What runs short.
 
-use super::super::config::Forward;
+use super::super::config::ForwardingMethod;
 use super::{Connection, Model, local_ports};
 
 impl Model {
@@ -17,7 +17,7 @@ impl Model {
                 && self.services[of.service.0].service.protocol == service.protocol
                 && of.local.is_some_and(|local| pool.contains(&local.ip()))
         };
-        let translated = matches!(service.forward, Forward::FullNat { .. });
+        let translated = matches!(service.forward, ForwardingMethod::FullNat { .. });
         let ports = translated && short(count(&takes_port), pool.len() * local_ports::PORTS);
         let held = count(&|of| of.service == known.service);
         let at_service = service.limit.is_some_and(|limit| short(held, limit.get() as usize));

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rig_wire::checksum::{Sum, update};
+use rig_wire::checksum::{PartialChecksum, update};
 use rig_wire::ethernet::{self, Mac, ethertype};
 use rig_wire::protocol::{ICMP, ICMPV6};
 use rig_wire::{ipv4, ipv6};
@@ -78,7 +78,7 @@ pub(super) fn solicitation(frame: &[u8], p: &Packet, macs: (Mac, Mac), target: I
     let (packet, (to, own)) = (&frame[ETHERNET..], macs);
     let IpAddr::V6(asker) = p.tuple.source else { return Vec::new() };
     let mut message = [&[136, 0, 0, 0, flags, 0, 0, 0][..], &target.octets(), &[2, 1], &own.0].concat();
-    let pseudo = Sum::pseudo_v6(target, asker, ICMPV6, message.len());
+    let pseudo = PartialChecksum::pseudo_v6(target, asker, ICMPV6, message.len());
     finish(&mut message, pseudo);
     // Of the same traffic class and flow label.
     let length = (message.len() as u16).to_be_bytes();
@@ -87,7 +87,7 @@ pub(super) fn solicitation(frame: &[u8], p: &Packet, macs: (Mac, Mac), target: I
 }
 
 /// Writes a message's checksum.
-fn finish(message: &mut [u8], pseudo: Sum) {
+fn finish(message: &mut [u8], pseudo: PartialChecksum) {
     let checksum = pseudo.bytes(message).checksum();
     message[2..4].copy_from_slice(&checksum.to_be_bytes());
 }
@@ -158,12 +158,12 @@ pub(super) fn error(frame: &[u8], p: &Packet, became: ErrorKind, from: IpAddr, m
     let mut header = [0; 40];
     let (kind, length) = match (from, p.tuple.source) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            finish(&mut message, Sum::ZERO);
+            finish(&mut message, PartialChecksum::ZERO);
             let ip = ipv4::Header { source, destination, protocol: ICMP, ttl: TTL, tos: 0 };
             (ethertype::IPV4, ip.write(&mut header, message.len()).ok()?)
         }
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            let pseudo = Sum::pseudo_v6(source, destination, ICMPV6, message.len());
+            let pseudo = PartialChecksum::pseudo_v6(source, destination, ICMPV6, message.len());
             finish(&mut message, pseudo);
             let ip = ipv6::Header { source, destination, protocol: ICMPV6, hop_limit: TTL, traffic_class: 0 };
             (ethertype::IPV6, ip.write(&mut header, message.len()).ok()?)

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rig_wire::checksum::{self, Sum};
+use rig_wire::checksum::{self, PartialChecksum};
 use rig_wire::ethernet;
 use rig_wire::protocol::{TCP, UDP};
 
@@ -45,7 +45,7 @@ pub(super) fn finish_checksum(frame: &mut [u8], p: &Packet) {
         return;
     }
     let l4 = &mut frame[ETHERNET + IPV4..ETHERNET + p.length];
-    let pseudo = !Sum::pseudo_v4(source, destination, p.protocol, l4.len()).checksum();
+    let pseudo = !PartialChecksum::pseudo_v4(source, destination, p.protocol, l4.len()).checksum();
     if word(l4, at) != Some(pseudo) {
         return;
     }

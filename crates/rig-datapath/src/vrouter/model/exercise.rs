@@ -9,8 +9,8 @@ use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 
 use super::super::config::{
-    Action, Also, Config, Encapsulation, Flood, Interface, List, NextHop, Peer, Policy, Rule, Tunnel, Underlay, Vni,
-    Vrf,
+    Action, Config, Encapsulation, Flood, FlowActions, Interface, List, NextHop, Peer, Policy, Rule, Tunnel, Underlay,
+    Vni, Vrf,
 };
 use super::super::sweep::Timeouts;
 use super::super::trial::{Side, Verdict};
@@ -31,14 +31,14 @@ fn config() -> Config {
     let tunnel = |encapsulation, label| NextHop::Tunnel(Tunnel { peer: PEER, encapsulation, label, mac: mac(20) });
     let mut vrf = Vrf::default();
     for address in [v4, v6 as fn(u8) -> IpAddr] {
-        let ways = vec![NextHop::Interface(2), tunnel(Encapsulation::Vxlan, 7)];
+        let next_hops = vec![NextHop::Interface(2), tunnel(Encapsulation::Vxlan, 7)];
         vrf.routes.extend([
             (address(1).into(), NextHop::Gateway),
             (address(10).into(), NextHop::Interface(1)),
             (address(11).into(), NextHop::Interface(2)),
             (address(20).into(), tunnel(Encapsulation::MplsOverUdp, 100)),
             (address(21).into(), tunnel(Encapsulation::MplsOverGre, 101)),
-            (address(50).into(), NextHop::Ecmp(ways)),
+            (address(50).into(), NextHop::Ecmp(next_hops)),
             (address(51).into(), NextHop::Vrf(1)),
             (address(52).into(), NextHop::Discard),
         ]);
@@ -60,7 +60,7 @@ fn config() -> Config {
         ports,
         remote: BTreeSet::new(),
         action,
-        also: Also::default(),
+        flow_actions: FlowActions::default(),
     };
     let rules = vec![rule(6, 0..=1023, Action::Allow), rule(1, 8..=8, Action::Allow), rule(17, 9..=9, Action::Deny)];
     let policy = Policy { outward: vec![1], inward: vec![1], most_flows: NonZeroU32::new(8) };

@@ -7,8 +7,8 @@ use rig_wire::ethernet::{Mac, ethertype};
 use super::super::config::{Encapsulation, Flood, NextHop, Tunnel, flood_tunnel};
 use super::super::reason::Reason;
 use super::packet::{Packet, word};
-use super::route::{self, Origin};
-use super::tunnel::{self, Outer};
+use super::route::{self, Ingress};
+use super::tunnel::{self, OuterHeader};
 use super::{ETHERNET, Egress, EgressFrame, Model, Refusal, answer, flow, mac_at, refused};
 
 /// A source without an address yet, or with one of its link alone (RFC 4291, 2.5.6).
@@ -24,13 +24,13 @@ impl Model {
     }
 
     /// The members that get a frame that came by a tunnel for a network; `None` for other frames.
-    pub(super) fn flood_of(&self, vrf: u32, frame: &[u8], outer: &Outer) -> Option<Flood> {
+    pub(super) fn flood_of(&self, vrf: u32, frame: &[u8], outer: &OuterHeader) -> Option<Flood> {
         let mac = mac_at(frame, outer.inner);
         let is_bridged = outer.encapsulation == Encapsulation::Vxlan && mac != self.config.mac;
         if is_bridged { self.members(vrf, mac) } else { None }
     }
 
-    fn is_for_all(&mut self, p: &mut Packet, number: u32, by: Origin) -> Result<(), Reason> {
+    fn is_for_all(&mut self, p: &mut Packet, number: u32, by: Ingress) -> Result<(), Reason> {
         // RFC 1122, 3.2.2.
         if p.is_error {
             return Err(Reason::InvalidPacket);
@@ -61,7 +61,7 @@ impl Model {
     ) -> Result<EgressFrame, Refusal> {
         let vrf = self.config.interfaces[&number].vrf;
         let flood = self.members(vrf, mac_at(frame, 0)).ok_or_else(|| refused(number)(Reason::L2NoRoute))?;
-        self.is_for_all(p, number, Origin::Interface(number)).map_err(refused(number))?;
+        self.is_for_all(p, number, Ingress::Interface(number)).map_err(refused(number))?;
         if !self.is_let_through(p, Some(number), None) {
             return Err(refused(number)(Reason::Policy));
         }
@@ -77,11 +77,11 @@ impl Model {
         &mut self,
         frame: &[u8],
         p: &mut Packet,
-        outer: &Outer,
+        outer: &OuterHeader,
         flood: &Flood,
     ) -> Result<EgressFrame, Refusal> {
         let first = *flood.members.first().ok_or_else(|| refused(0)(Reason::L2NoRoute))?;
-        self.is_for_all(p, first, Origin::Peer(outer.source)).map_err(refused(0))?;
+        self.is_for_all(p, first, Ingress::Peer(outer.source)).map_err(refused(0))?;
         let mut inner = frame[outer.inner..].to_vec();
         tunnel::mark(&mut inner[ETHERNET..], p, outer.class).map_err(refused(0))?;
         let all = self.copies_here(&inner, p, flood, 0);
@@ -89,7 +89,7 @@ impl Model {
     }
 
     /// The members that get frames with an MPLS label, where it is a network's for frames to all.
-    pub(super) fn flood_by_label(&self, outer: &Outer, label: u32) -> Option<Flood> {
+    pub(super) fn flood_by_label(&self, outer: &OuterHeader, label: u32) -> Option<Flood> {
         let floods = self.config.vrfs.values().filter_map(|vrf| vrf.flood.as_ref());
         let mut floods = floods.filter(|flood| flood.label == Some(label));
         if outer.encapsulation == Encapsulation::Vxlan { None } else { floods.next().cloned() }
@@ -99,7 +99,7 @@ impl Model {
     pub(super) fn peer_floods_by_label(
         &mut self,
         frame: &[u8],
-        outer: &Outer,
+        outer: &OuterHeader,
         flood: &Flood,
     ) -> Result<EgressFrame, Refusal> {
         let behind = outer.inner + ETHERNET;
@@ -149,7 +149,7 @@ impl Model {
 
     /// The last copy; those before it are beside it, and what was refused is counted.
     fn sent(&mut self, number: u32, all: Vec<Result<EgressFrame, Refusal>>) -> Result<EgressFrame, Refusal> {
-        let mut nobody = refused(number)(Reason::L2NoRoute);
+        let mut no_route = refused(number)(Reason::L2NoRoute);
         let mut copies = Vec::new();
         let mut refusals = Vec::new();
         for one in all {
@@ -161,7 +161,7 @@ impl Model {
         if copies.is_empty()
             && let Some(last) = refusals.pop()
         {
-            nobody = last;
+            no_route = last;
         }
         for refused in refusals {
             *self.drops.entry((refused.interface, refused.reason)).or_default() += 1;
@@ -171,7 +171,7 @@ impl Model {
             copied.frames += 1;
             copied.copies += copies.len() as u64;
         }
-        let last = copies.pop().ok_or(nobody)?;
+        let last = copies.pop().ok_or(no_route)?;
         self.copies = copies;
         Ok(last)
     }
@@ -190,7 +190,7 @@ impl Model {
     }
 
     /// An ARP question from behind a tunnel.
-    pub(super) fn peer_asks(&self, frame: &[u8], outer: &Outer, label: u32) -> Result<EgressFrame, Reason> {
+    pub(super) fn peer_asks(&self, frame: &[u8], outer: &OuterHeader, label: u32) -> Result<EgressFrame, Reason> {
         /// RFC 826, for Ethernet and IPv4.
         const ARP: usize = 28;
         let network = self.target(outer, label)?;
@@ -212,7 +212,7 @@ impl Model {
         &self,
         frame: &[u8],
         p: &Packet,
-        outer: &Outer,
+        outer: &OuterHeader,
         (label, network): (u32, &NextHop),
     ) -> Result<EgressFrame, Reason> {
         let inner = &frame[outer.inner..];
@@ -226,7 +226,7 @@ impl Model {
         &self,
         frame: &[u8],
         class: u8,
-        outer: &Outer,
+        outer: &OuterHeader,
         label: u32,
         answer: &[u8],
         rest: &[u8],

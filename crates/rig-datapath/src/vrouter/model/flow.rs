@@ -12,7 +12,7 @@ use super::super::reason::Reason;
 use super::super::shape::TICK_SHIFT;
 use super::super::sweep::Timeouts;
 use super::packet::{Packet, Tuple, query_of};
-use super::route::{self, Origin};
+use super::route::{self, Ingress};
 use super::{FlowEntry, Step};
 
 const FIN: u8 = 0x01;
@@ -48,7 +48,7 @@ pub(super) struct Flow {
     pub(super) packets: u64,
     pub(super) bytes: u64,
     pub(super) reverse_interface: u32,
-    way: NextHop,
+    next_hop: NextHop,
     pub(super) tunnel_port: u16,
     pub(super) tcp: TcpFlags,
     tick: u32,
@@ -147,7 +147,9 @@ pub(super) fn is_let_through(
 pub(super) fn logged(config: &Config, steps: &[Step], of: Tuple, let_through: bool) -> Vec<RuleRecord> {
     let end = |address, port| SocketAddr::new(address, port);
     let one = |step: &Step| match step {
-        Step::List { interface, sends, list, rule: Some(rule), action } if config.lists[list].rules[*rule].also.log => {
+        Step::List { interface, sends, list, rule: Some(rule), action }
+            if config.lists[list].rules[*rule].flow_actions.log =>
+        {
             Some(RuleRecord {
                 interface: *interface,
                 sends: *sends,
@@ -174,7 +176,7 @@ fn is_fat(config: &Config, p: &Packet, interface: u32) -> bool {
 /// The analyser of the first rule that has one, else of the sender, else of the receiver.
 fn mirror(config: &Config, steps: &[Step], ends: [Option<u32>; 2]) -> Option<u8> {
     let by_rules = steps.iter().find_map(|step| match step {
-        Step::List { list, rule: Some(rule), .. } => config.lists[list].rules[*rule].also.mirror,
+        Step::List { list, rule: Some(rule), .. } => config.lists[list].rules[*rule].flow_actions.mirror,
         _ => None,
     });
     by_rules.or_else(|| ends.iter().flatten().find_map(|number| config.interfaces.get(number)?.mirror))
@@ -213,7 +215,7 @@ impl Flows {
             packets: known.packets,
             bytes: known.bytes,
             reverse_interface: known.reverse_interface,
-            way: NextHop::Discard,
+            next_hop: NextHop::Discard,
             tunnel_port: known.tunnel_port,
             tcp: TcpFlags::default(),
             tick,
@@ -234,7 +236,7 @@ impl Flows {
         config: &Config,
         p: &mut Packet,
         interface: u32,
-        by: Origin,
+        by: Ingress,
         tick: u32,
     ) -> Result<Resolution, Reason> {
         self.join_pieces(p, interface)?;
@@ -260,11 +262,12 @@ impl Flows {
         flow.packets += 1;
         flow.bytes += p.length as u64;
         flow.tick = tick;
-        let way = Resolution { next_hop: flow.way.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
+        let resolution =
+            Resolution { next_hop: flow.next_hop.clone(), tunnel_port: flow.tunnel_port, mirror: flow.mirror };
         if key.tuple.protocol == TCP && !p.is_error && !flow.fat {
             self.note_tcp(key, p.tcp_flags);
         }
-        Ok(way)
+        Ok(resolution)
     }
 
     /// The fat flow that a packet is of. A server cannot begin a TCP connection by it.
@@ -304,7 +307,13 @@ impl Flows {
     }
 
     /// The way back to a sender; see [`route::way_back`].
-    pub(super) fn came_by(&mut self, config: &Config, vrf: u32, source: IpAddr, by: Origin) -> Result<NextHop, Reason> {
+    pub(super) fn came_by(
+        &mut self,
+        config: &Config,
+        vrf: u32,
+        source: IpAddr,
+        by: Ingress,
+    ) -> Result<NextHop, Reason> {
         let back = route::routes(config, vrf, source);
         self.steps.extend(back.map(|(vrf, prefix, to)| Step::Back { vrf, prefix: *prefix, to: to.clone() }));
         route::way_back(config, vrf, source, by)
@@ -316,7 +325,7 @@ impl Flows {
         config: &Config,
         p: &mut Packet,
         key: Key,
-        by: Origin,
+        by: Ingress,
         tick: u32,
     ) -> Result<Option<Resolution>, Reason> {
         let vrf = config.interfaces.get(&key.interface).ok_or(Reason::InvalidIf)?.vrf;
@@ -334,33 +343,33 @@ impl Flows {
         let steps = &mut self.steps;
         let hash = route::hash(&p.tuple, p.tuple.protocol);
         let tunnel_port = route::tunnel_port(hash);
-        let way = match by {
-            Origin::Peer(_) => NextHop::Interface(key.interface),
-            Origin::Interface(_) => {
+        let next_hop = match by {
+            Ingress::Peer(_) => NextHop::Interface(key.interface),
+            Ingress::Interface(_) => {
                 steps.extend(route_steps(config, vrf, p.tuple.destination));
                 route::resolve(config, vrf, p.tuple.destination, hash)?
             }
         };
-        if let (true, false, Origin::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &way)
+        if let (true, false, Ingress::Interface(_), NextHop::Interface(other)) = (is_new, fat, by, &next_hop)
             && is_fat(config, p, *other)
         {
             let tuple = Tuple { source_port: 0, ..p.tuple };
             // Several ways are chosen from by the key: it still has to go there.
             let hash = route::hash(&tuple, tuple.protocol);
-            if route::resolve(config, vrf, tuple.destination, hash).as_ref() == Ok(&way) {
+            if route::resolve(config, vrf, tuple.destination, hash).as_ref() == Ok(&next_hop) {
                 (fat, p.tuple) = (true, tuple);
             }
         }
         let key = Key { tuple: p.tuple, ..key };
-        if way == NextHop::Gateway {
-            return Ok(Some(Resolution { next_hop: way, tunnel_port, mirror: None }));
+        if next_hop == NextHop::Gateway {
+            return Ok(Some(Resolution { next_hop, tunnel_port, mirror: None }));
         }
-        let (from, to) = match (by, &way) {
-            (Origin::Peer(_), _) => (None, Some(key.interface)),
-            (Origin::Interface(_), NextHop::Interface(other)) => (Some(key.interface), Some(*other)),
-            (Origin::Interface(_), _) => (Some(key.interface), None),
+        let (from, to) = match (by, &next_hop) {
+            (Ingress::Peer(_), _) => (None, Some(key.interface)),
+            (Ingress::Interface(_), NextHop::Interface(other)) => (Some(key.interface), Some(*other)),
+            (Ingress::Interface(_), _) => (Some(key.interface), None),
         };
-        let reverse_interface = if let NextHop::Interface(other) = way { other } else { key.interface };
+        let reverse_interface = if let NextHop::Interface(other) = next_hop { other } else { key.interface };
         let forward = self.all.get(&key).is_none_or(|flow| flow.forward);
         let asked = steps.len();
         // Rules are for the direction that began it.
@@ -398,7 +407,7 @@ impl Flows {
             packets: 0,
             bytes: 0,
             reverse_interface,
-            way: way.clone(),
+            next_hop: next_hop.clone(),
             tunnel_port,
             tcp: TcpFlags::default(),
             tick,
@@ -409,13 +418,13 @@ impl Flows {
             forward: false,
             told: None,
             reverse_interface: key.interface,
-            way: back,
+            next_hop: back,
             tunnel_port: route::tunnel_port(route::hash(&answers.tuple, p.tuple.protocol)),
             ..new.clone()
         };
         if let Some(flow) = self.all.get_mut(&key) {
             let moved = forward && flow.reverse_interface != reverse_interface;
-            (flow.way, flow.reverse_interface) = (way, reverse_interface);
+            (flow.next_hop, flow.reverse_interface) = (next_hop, reverse_interface);
             (flow.denied, flow.epoch, flow.mirror) = (false, self.epoch, mirror);
             // Answers come by another way than before.
             if moved && (self.all.len() < self.capacity || self.all.contains_key(&answers)) {

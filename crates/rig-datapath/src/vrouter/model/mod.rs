@@ -31,15 +31,15 @@ pub use exercise::exercise;
 pub use flow::RuleRecord;
 use flow::{Flows, Resolution};
 use packet::{Packet, word};
-use route::Origin;
+use route::Ingress;
 pub use steps::Step;
-use tunnel::Outer;
+use tunnel::OuterHeader;
 
 const ETHERNET: usize = ethernet::HEADER;
 
 /// What came of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct PacketResult {
     pub verdict: Verdict,
     /// Why it was dropped, or the reason that its sender was told in place of a drop.
     pub reason: Option<Reason>,
@@ -133,12 +133,12 @@ pub struct Model {
     sources: BTreeMap<u32, Source>,
     /// Copies of the frame that came last.
     copies: Vec<EgressFrame>,
-    mirrored: Vec<Copy>,
+    mirrored: Vec<MirrorCopy>,
 }
 
 /// A frame for an analyser, by its number, as it is in VXLAN.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Copy {
+pub struct MirrorCopy {
     pub analyser: u8,
     pub frame: Vec<u8>,
 }
@@ -188,7 +188,7 @@ impl Model {
     }
 
     /// The copies for analysers since the last call; whole, also where the underlay's MTU is too small for them.
-    pub fn mirrored(&mut self) -> Vec<Copy> {
+    pub fn mirrored(&mut self) -> Vec<MirrorCopy> {
         std::mem::take(&mut self.mirrored)
     }
 
@@ -231,7 +231,7 @@ impl Model {
     }
 
     /// A frame that comes in by an interface, the kernel's number of it, in a tick of 2^27 ns.
-    pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> Outcome {
+    pub fn packet(&mut self, side: Side, index: u32, frame: &[u8], tick: u32) -> PacketResult {
         self.flows.steps.clear();
         let sent = match side {
             Side::Container => self.container_sends(index, frame, tick, None).map(Some),
@@ -241,15 +241,16 @@ impl Model {
     }
 
     /// One of the pieces of a container's packet, by its place: see [`Egress::Pieces`].
-    pub fn piece(&mut self, index: u32, frame: &[u8], (place, eights): (u8, u16), tick: u32) -> Outcome {
+    pub fn piece(&mut self, index: u32, frame: &[u8], (place, eights): (u8, u16), tick: u32) -> PacketResult {
         self.flows.steps.clear();
         let sent = self.container_sends(index, frame, tick, Some((place, eights))).map(Some);
         self.outcome(frame, sent)
     }
 
-    fn outcome(&mut self, frame: &[u8], sent: Result<Option<EgressFrame>, Refusal>) -> Outcome {
+    fn outcome(&mut self, frame: &[u8], sent: Result<Option<EgressFrame>, Refusal>) -> PacketResult {
         let copies = std::mem::take(&mut self.copies);
-        let left = |verdict, reason| Outcome { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
+        let left =
+            |verdict, reason| PacketResult { verdict, reason, out: None, frame: frame.to_vec(), copies: Vec::new() };
         let (reason, out, frame) = match sent {
             Ok(None) => return left(Verdict::Pass, None),
             Ok(Some((out, frame))) => (None, out, frame),
@@ -265,7 +266,7 @@ impl Model {
             traffic.out_packets += 1;
             traffic.out_bytes += frame.len() as u64;
         }
-        Outcome { verdict: Verdict::Redirect, reason, out: Some(out), frame, copies }
+        PacketResult { verdict: Verdict::Redirect, reason, out: Some(out), frame, copies }
     }
 
     fn container_sends(
@@ -331,19 +332,19 @@ impl Model {
             self.flows.steps.push(Step::Bridge { vrf, mac: destination, to: to.clone() });
             Some(to)
         };
-        let way = self.way(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
+        let resolution = self.resolution(&mut p, number, bridged.as_ref(), tick).map_err(&refused)?;
         // The analyser gets a packet that was cut once, as it was before.
-        if let Some(analyser) = way.mirror.filter(|_| piece.is_none()) {
-            self.mirrored.push(Copy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
+        if let Some(analyser) = resolution.mirror.filter(|_| piece.is_none()) {
+            self.mirrored.push(MirrorCopy { analyser, frame: frame[..ETHERNET + p.length].to_vec() });
         }
-        let sent = self.forward(frame, &p, number, &way, bridged.is_some())?;
+        let sent = self.forward(frame, &p, number, &resolution, bridged.is_some())?;
         match sent.0 {
             // What takes it takes its pieces, one by one.
             Egress::Pieces { .. } if self.flows.steps.iter().any(|step| matches!(step, Step::Flow(_))) => {
                 self.flows.uncount(&p, number);
             }
             Egress::Pieces { .. } => {}
-            _ => self.count(number, &way.next_hop, bridged.is_some()),
+            _ => self.count(number, &resolution.next_hop, bridged.is_some()),
         }
         Ok(sent)
     }
@@ -386,7 +387,13 @@ impl Model {
     }
 
     /// Where a container's packet goes. It is of a flow where either end here has a policy.
-    fn way(&mut self, p: &mut Packet, number: u32, bridged: Option<&NextHop>, tick: u32) -> Result<Resolution, Reason> {
+    fn resolution(
+        &mut self,
+        p: &mut Packet,
+        number: u32,
+        bridged: Option<&NextHop>,
+        tick: u32,
+    ) -> Result<Resolution, Reason> {
         let interface = &self.config.interfaces[&number];
         let mut held = interface.policy.is_some();
         if !held {
@@ -401,26 +408,26 @@ impl Model {
             held = self.has_policy(&next_hop);
             if !held {
                 let (vrf, source) = (interface.vrf, p.tuple.source);
-                self.flows.came_by(&self.config, vrf, source, Origin::Interface(number))?;
+                self.flows.came_by(&self.config, vrf, source, Ingress::Interface(number))?;
                 return Ok(Resolution { next_hop, tunnel_port: route::tunnel_port(hash), mirror: None });
             }
             // It is looked up once more, for its flow.
             self.flows.steps.retain(|step| !matches!(step, Step::Route { .. }));
         }
-        let mut way = self.flows.follow(&self.config, p, number, Origin::Interface(number), tick)?;
+        let mut resolution = self.flows.follow(&self.config, p, number, Ingress::Interface(number), tick)?;
         if let Some(hop) = bridged {
             // Rules were looked up by the packet's IP address; the frame's MAC address must not lead to another container.
-            let is_the_same = match (hop, &way.next_hop) {
+            let is_the_same = match (hop, &resolution.next_hop) {
                 // In another encapsulation there are other labels.
                 (NextHop::Tunnel(a), NextHop::Tunnel(b)) if a.encapsulation != b.encapsulation => a.peer == b.peer,
-                (hop, way) => hop == way,
+                (hop, resolution) => hop == resolution,
             };
             if !is_the_same {
                 return Err(Reason::InvalidNh);
             }
-            way.next_hop = hop.clone();
+            resolution.next_hop = hop.clone();
         }
-        Ok(way)
+        Ok(resolution)
     }
 
     fn forward(
@@ -428,19 +435,19 @@ impl Model {
         frame: &[u8],
         p: &Packet,
         number: u32,
-        way: &Resolution,
+        resolution: &Resolution,
         bridged: bool,
     ) -> Result<EgressFrame, Refusal> {
         let refused = refused(number);
         let router = self.config.mac;
-        if way.next_hop == NextHop::Gateway {
+        if resolution.next_hop == NextHop::Gateway {
             let answer = answer::echo(frame, p, router).map_err(&refused)?;
             return Ok((Egress::Interface(number), answer));
         }
         if !bridged && p.ttl <= 1 {
             return Err(self.tell(frame, p, number, ErrorKind::Expired));
         }
-        if let NextHop::Tunnel(tunnel) = &way.next_hop {
+        if let NextHop::Tunnel(tunnel) = &resolution.next_hop {
             let mtu = self.mtu(tunnel);
             if p.length > usize::from(mtu) {
                 if !p.may_fragment {
@@ -457,13 +464,13 @@ impl Model {
             count_down(&mut frame[ETHERNET..], &p);
             p.ttl -= 1;
         }
-        match &way.next_hop {
+        match &resolution.next_hop {
             NextHop::Interface(to) => Ok(self.delivered(frame, *to, bridged)),
             NextHop::Tunnel(tunnel) => {
                 let macs = if bridged { (mac_at(&frame, 0), mac_at(&frame, 6)) } else { (tunnel.mac, router) };
                 let Some(underlay) = &self.config.underlay else { return Err(refused(Reason::InvalidNh)) };
                 mss::lower(&mut frame[ETHERNET..], &p, self.mtu(tunnel));
-                let wrapped = tunnel::wrap(&frame, &p, tunnel, underlay.address, way.tunnel_port, macs);
+                let wrapped = tunnel::wrap(&frame, &p, tunnel, underlay.address, resolution.tunnel_port, macs);
                 Ok((Egress::Tunnel(*tunnel), wrapped))
             }
             _ => Err(refused(Reason::InvalidNh)),
@@ -498,7 +505,7 @@ impl Model {
     /// `None` is the host's own.
     fn underlay_brings(&mut self, index: u32, frame: &[u8], tick: u32) -> Result<Option<EgressFrame>, Refusal> {
         let Some(underlay) = &self.config.underlay else { return Ok(None) };
-        let Some(outer) = Outer::parse(frame, underlay.address) else { return Ok(None) };
+        let Some(outer) = OuterHeader::parse(frame, underlay.address) else { return Ok(None) };
         let peer = underlay.peers.get(&outer.source).ok_or_else(|| refused(0)(Reason::NoPeer))?;
         if underlay.strict && peer.interface != index {
             return Err(refused(0)(Reason::PeerInterface));
@@ -539,18 +546,18 @@ impl Model {
         let NextHop::Interface(number) = to else { return Err(refused(0)(Reason::InvalidNh)) };
         let refused = refused(number);
         if self.has_policy(&to) {
-            let by = Origin::Peer(outer.source);
-            let way = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
-            if let Some(analyser) = way.mirror {
+            let by = Ingress::Peer(outer.source);
+            let resolution = self.flows.follow(&self.config, &mut p, number, by, tick).map_err(&refused)?;
+            if let Some(analyser) = resolution.mirror {
                 let from = if bridged { mac_at(frame, outer.inner + 6) } else { self.config.mac };
                 let to = self.receiver_of(number);
                 let kind = tunnel::kind_of(&p).to_be_bytes();
                 let frame = [&to.0[..], &from.0, &kind, &frame[at..at + p.length]].concat();
-                self.mirrored.push(Copy { analyser, frame });
+                self.mirrored.push(MirrorCopy { analyser, frame });
             }
         } else {
             let vrf = self.config.interfaces.get(&number).ok_or_else(|| refused(Reason::InvalidIf))?.vrf;
-            let by = Origin::Peer(outer.source);
+            let by = Ingress::Peer(outer.source);
             self.flows.came_by(&self.config, vrf, p.tuple.source, by).map_err(&refused)?;
         }
         let mut out = [&frame[..12], &tunnel::kind_of(&p).to_be_bytes(), &frame[at..]].concat();
@@ -563,7 +570,7 @@ impl Model {
     }
 
     /// What a label or network identifier stands for.
-    fn target(&self, outer: &Outer, label: u32) -> Result<NextHop, Reason> {
+    fn target(&self, outer: &OuterHeader, label: u32) -> Result<NextHop, Reason> {
         if outer.encapsulation == Encapsulation::Vxlan {
             return match self.config.vnis.get(&label).ok_or(Reason::InvalidVnid)? {
                 Vni::Vrf(vrf) => Ok(NextHop::Vrf(*vrf)),
@@ -575,7 +582,13 @@ impl Model {
     }
 
     /// The next hop of a packet that came by a tunnel, and whether the inner frame's MAC address chose it.
-    fn receiver(&self, target: NextHop, frame: &[u8], outer: &Outer, p: &Packet) -> Result<(NextHop, bool), Reason> {
+    fn receiver(
+        &self,
+        target: NextHop,
+        frame: &[u8],
+        outer: &OuterHeader,
+        p: &Packet,
+    ) -> Result<(NextHop, bool), Reason> {
         let NextHop::Vrf(vrf) = target else { return Ok((target, false)) };
         // The label is a whole network's.
         let destination = mac_at(frame, outer.inner);
@@ -608,7 +621,7 @@ fn count_down(packet: &mut [u8], p: &Packet) {
 }
 
 /// Whether the packet in a tunnel's is IPv6, and where it begins.
-fn inner_of(frame: &[u8], outer: &Outer) -> Result<(bool, usize), Reason> {
+fn inner_of(frame: &[u8], outer: &OuterHeader) -> Result<(bool, usize), Reason> {
     let (kind, header) = if outer.encapsulation == Encapsulation::Vxlan {
         (word(frame, outer.inner + 12).ok_or(Reason::InvalidPacket)?, ETHERNET)
     } else {

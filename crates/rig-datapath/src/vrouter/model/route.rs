@@ -15,7 +15,7 @@ const FIRST_TUNNEL_PORT: u16 = 49152;
 
 /// The interface or the peer's tunnel that a packet came by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum Ingress {
     Interface(u32),
     Peer(Ipv4Addr),
 }
@@ -50,27 +50,27 @@ fn through_tables(config: &Config, vrf: u32, to: IpAddr) -> Result<&NextHop, Rea
 pub(super) fn resolve(config: &Config, vrf: u32, to: IpAddr, hash: u32) -> Result<NextHop, Reason> {
     match through_tables(config, vrf, to)? {
         NextHop::Discard => Err(Reason::Discard),
-        NextHop::Ecmp(ways) => {
-            let way = (u64::from(hash) * ways.len() as u64) >> 32;
-            ways.get(way as usize).cloned().ok_or(Reason::InvalidNh)
+        NextHop::Ecmp(next_hops) => {
+            let index = (u64::from(hash) * next_hops.len() as u64) >> 32;
+            next_hops.get(index as usize).cloned().ok_or(Reason::InvalidNh)
         }
         hop => Ok(hop.clone()),
     }
 }
 
 /// The way back to the sender, which must be the one by which its packet came (strict reverse path, RFC 3704, 2.2).
-pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: Origin) -> Result<NextHop, Reason> {
+pub(super) fn way_back(config: &Config, vrf: u32, source: IpAddr, by: Ingress) -> Result<NextHop, Reason> {
     let is_by = |hop: &&NextHop| match (hop, by) {
-        (NextHop::Interface(number), Origin::Interface(own)) => *number == own,
-        (NextHop::Tunnel(tunnel), Origin::Peer(peer)) => tunnel.peer == peer,
+        (NextHop::Interface(number), Ingress::Interface(own)) => *number == own,
+        (NextHop::Tunnel(tunnel), Ingress::Peer(peer)) => tunnel.peer == peer,
         _ => false,
     };
     let hop = through_tables(config, vrf, source).map_err(|_| Reason::InvalidSource)?;
-    let way = match hop {
-        NextHop::Ecmp(ways) => ways.iter().find(is_by),
+    let index = match hop {
+        NextHop::Ecmp(next_hops) => next_hops.iter().find(is_by),
         hop => Some(hop).filter(is_by),
     };
-    way.cloned().ok_or(Reason::InvalidSource)
+    index.cloned().ok_or(Reason::InvalidSource)
 }
 
 /// A flow's hash, equal for all its packets in one direction. Any function that spreads well would do; this is the programs'.

@@ -42,7 +42,7 @@ mod tests {
     use rig_wire::protocol::TCP;
     use rig_wire::{ipv4, tcp};
 
-    use super::super::super::config::{Also, Config, Interface, List, Policy, ROUTER_MAC, Rule, Vrf};
+    use super::super::super::config::{Config, FlowActions, Interface, List, Policy, ROUTER_MAC, Rule, Vrf};
     use super::super::super::trial::{Side, Verdict};
     use super::super::Model;
     use super::*;
@@ -68,8 +68,13 @@ mod tests {
             let routes = routes.iter().map(|(prefix, to)| (prefix.parse().unwrap(), to.clone())).collect();
             Arc::new(Vrf { routes, ..Vrf::default() })
         };
-        let rule =
-            |ports, action| Rule { protocol: Some(TCP), ports, remote: BTreeSet::new(), action, also: Also::default() };
+        let rule = |ports, action| Rule {
+            protocol: Some(TCP),
+            ports,
+            remote: BTreeSet::new(),
+            action,
+            flow_actions: FlowActions::default(),
+        };
         let rules = vec![rule(23..=23, Action::Deny), rule(0..=1023, Action::Allow)];
         Config {
             vrfs: BTreeMap::from([

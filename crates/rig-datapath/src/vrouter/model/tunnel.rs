@@ -29,7 +29,7 @@ const CE: u8 = 3;
 
 /// What stands in front of a packet from the underlay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Outer {
+pub(super) struct OuterHeader {
     pub(super) source: Ipv4Addr,
     /// Of UDP.
     pub(super) port: u16,
@@ -42,7 +42,7 @@ pub(super) struct Outer {
     pub(super) end: usize,
 }
 
-impl Outer {
+impl OuterHeader {
     /// `None` where the packet is of no tunnel to `own`: it is the host's.
     pub(super) fn parse(frame: &[u8], own: Ipv4Addr) -> Option<Self> {
         let ip = frame.get(ETHERNET..).filter(|ip| ip.len() >= 20)?;

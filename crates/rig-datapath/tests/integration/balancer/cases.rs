@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    Backend, Config, Drop, Expire, Forward, Pass, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts,
+    Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service, Sizes,
+    Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -48,20 +49,20 @@ pub fn config() -> Config {
     let mut services = Vec::new();
     for ipv6 in [false, true] {
         let locals = || (LOCAL..LOCAL + LOCALS).map(|number| host(number, ipv6)).collect();
-        let full_nat = || Forward::FullNat { local: locals() };
+        let full_nat = || ForwardingMethod::FullNat { local: locals() };
         let backend = |number, port| Backend { address: at(number, ipv6, port), weight: 1, limit: None };
         let unreachable = if ipv6 { "[2001:db8::1]:8080" } else { "192.0.2.1:8080" };
         let unreachable = Backend { address: unreachable.parse().unwrap(), weight: 1, limit: None };
         let all = [
             (FULL_NAT, full_nat(), backend(10, 8080)),
-            (NAT, Forward::Nat, backend(11, 8080)),
-            (ROUTE, Forward::Route, backend(12, SERVICE)),
-            (TUNNEL, Forward::Tunnel { local: locals() }, backend(13, SERVICE)),
+            (NAT, ForwardingMethod::Nat, backend(11, 8080)),
+            (ROUTE, ForwardingMethod::Route, backend(12, SERVICE)),
+            (TUNNEL, ForwardingMethod::Tunnel { local: locals() }, backend(13, SERVICE)),
             (DRAINED, full_nat(), Backend { weight: 0, ..backend(10, 8080) }),
             (FULL, full_nat(), Backend { limit: NonZeroU32::new(1), ..backend(10, 8080) }),
             (SILENT, full_nat(), backend(77, 8080)),
             (UNREACHABLE, full_nat(), unreachable),
-            (SECOND_NAT, Forward::Nat, backend(11, 8080)),
+            (SECOND_NAT, ForwardingMethod::Nat, backend(11, 8080)),
         ];
         for (number, forward, backend) in all {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -73,9 +74,9 @@ pub fn config() -> Config {
                     backends: vec![backend],
                     limit: None,
                     timeouts: Timeouts::default(),
-                    expire: Expire::Never,
+                    expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
-                    reuse: Reuse::Reschedule,
+                    reuse: PortReuse::Reschedule,
                 });
             }
         }
@@ -84,11 +85,11 @@ pub fn config() -> Config {
 }
 
 #[derive(Debug, Clone)]
-pub enum Expected {
+pub enum ExpectedResult {
     /// Out by the same interface, with these bytes.
     Sent(Vec<u8>),
     /// Out by the same interface, and a connection has begun.
-    Begun(First),
+    Begun(FirstPacket),
     /// The frame is as it was.
     Dropped(Drop),
     Left(Pass),
@@ -96,7 +97,7 @@ pub enum Expected {
 
 /// The first packet of a connection, and what it becomes.
 #[derive(Debug, Clone)]
-pub struct First {
+pub struct FirstPacket {
     frame: Frame,
     /// The service that it is for, see [`config`].
     number: u8,
@@ -104,7 +105,7 @@ pub struct First {
     link: (Mac, Mac),
 }
 
-impl First {
+impl FirstPacket {
     fn ipv6(&self) -> bool {
         self.frame.source.is_ipv6()
     }
@@ -171,7 +172,7 @@ fn forwarded((near, far): (Mac, Mac), out: &Frame, outer: Option<(IpAddr, u32)>)
 pub struct Case {
     pub name: String,
     pub frame: Vec<u8>,
-    pub expected: Expected,
+    pub expected: ExpectedResult,
     /// Where the client's port is, for a packet that begins a connection.
     pub new_flow: Option<u32>,
     /// Bytes that are put in front of it.
@@ -202,7 +203,7 @@ fn routed(frame: &[u8], source: Mac, destination: Mac) -> Vec<u8> {
     frame
 }
 
-struct Maker<'a> {
+struct CaseBuilder<'a> {
     lab: &'a Lab,
     cases: Vec<Case>,
     /// The next client's port.
@@ -237,10 +238,10 @@ impl Flow {
     }
 }
 
-impl Maker<'_> {
-    fn add(&mut self, name: impl Into<String>, frame: Vec<u8>, expected: Expected) {
+impl CaseBuilder<'_> {
+    fn add(&mut self, name: impl Into<String>, frame: Vec<u8>, expected: ExpectedResult) {
         let grows = match &expected {
-            Expected::Sent(bytes) => (bytes.len() - frame.len()) as u32,
+            ExpectedResult::Sent(bytes) => (bytes.len() - frame.len()) as u32,
             _ => 0,
         };
         self.cases.push(Case { name: name.into(), frame, expected, new_flow: None, grows });
@@ -251,13 +252,13 @@ impl Maker<'_> {
         at(60, ipv6, self.port)
     }
 
-    fn to_backend(&self, frame: &[u8]) -> Expected {
-        Expected::Sent(routed(frame, self.lab.near, self.lab.far))
+    fn to_backend(&self, frame: &[u8]) -> ExpectedResult {
+        ExpectedResult::Sent(routed(frame, self.lab.near, self.lab.far))
     }
 
     /// The client is unknown: it is reached the way that its packet came.
-    fn to_client(&self, frame: &[u8]) -> Expected {
-        Expected::Sent(routed(frame, NEAR_MAC, CLIENT_MAC))
+    fn to_client(&self, frame: &[u8]) -> ExpectedResult {
+        ExpectedResult::Sent(routed(frame, NEAR_MAC, CLIENT_MAC))
     }
 
     /// Begins a connection that packets of the other cases belong to.
@@ -286,14 +287,14 @@ impl Maker<'_> {
             assert!(is_local(local, ipv6), "{local}");
             assert_eq!(label != 0, ipv6);
         }
-        let expected = Expected::Sent(forwarded(link, &flow.inward_out(), local));
+        let expected = ExpectedResult::Sent(forwarded(link, &flow.inward_out(), local));
         self.add(format!("{name}, to the backend"), flow.inward().bytes(), expected);
         if matches!(number, FULL_NAT | NAT) {
             let expected = self.to_client(&flow.outward_out().bytes());
             self.add(format!("{name}, to the client"), flow.outward().bytes(), expected);
         }
         let long = [7; 1400];
-        let expected = Expected::Sent(forwarded(link, &flow.inward_out().payload(&long), local));
+        let expected = ExpectedResult::Sent(forwarded(link, &flow.inward_out().payload(&long), local));
         let partial = flow.inward().payload(&long).partial();
         self.add(format!("{name}, to the backend, 1400 bytes, checksum unfinished"), partial, expected);
 
@@ -304,7 +305,7 @@ impl Maker<'_> {
         self.cases.push(Case {
             name: format!("{name}, new connection"),
             frame: frame.bytes(),
-            expected: Expected::Begun(First { frame, number, link }),
+            expected: ExpectedResult::Begun(FirstPacket { frame, number, link }),
             new_flow: Some(port_at),
             grows: if number == TUNNEL { port_at - HEADER as u32 } else { 0 },
         });
@@ -347,53 +348,57 @@ impl Maker<'_> {
         ];
         for (flags, number, reason, name) in refused {
             let client = self.client(false);
-            self.add(name, tcp(flags, client, number).bytes(), Expected::Dropped(reason));
+            self.add(name, tcp(flags, client, number).bytes(), ExpectedResult::Dropped(reason));
         }
         self.open(FULL, false, L4::Tcp(SYN));
         let client = self.client(false);
-        self.add("backends at their limit", tcp(SYN, client, FULL).bytes(), Expected::Dropped(Drop::BackendsFull));
+        self.add(
+            "backends at their limit",
+            tcp(SYN, client, FULL).bytes(),
+            ExpectedResult::Dropped(Drop::BackendsFull),
+        );
         let flow = self.open(NAT, false, L4::Tcp(SYN));
         let clash = tcp(SYN, flow.client, SECOND_NAT).bytes();
-        self.add("a port that NAT has used", clash, Expected::Dropped(Drop::NatClash));
+        self.add("a port that NAT has used", clash, ExpectedResult::Dropped(Drop::NatClash));
         let flow = self.open(FULL_NAT, false, L4::Tcp(ACK));
-        self.add("no hop left", flow.inward().ttl(1).bytes(), Expected::Dropped(Drop::Ttl));
+        self.add("no hop left", flow.inward().ttl(1).bytes(), ExpectedResult::Dropped(Drop::Ttl));
 
         let mut fragment = flow.inward().bytes();
         fragment[HEADER + 6] = 0x20;
-        self.add("a fragment", fragment.clone(), Expected::Dropped(Drop::Fragment));
+        self.add("a fragment", fragment.clone(), ExpectedResult::Dropped(Drop::Fragment));
         let mut options = flow.inward().bytes();
         options[HEADER] = 0x46;
-        self.add("IP options", options, Expected::Dropped(Drop::IpOptions));
+        self.add("IP options", options, ExpectedResult::Dropped(Drop::IpOptions));
         let packet = Frame::new(L4::Tcp(ACK), self.client(true), at(FULL_NAT, true, SERVICE)).packet();
         let mut extended = [&packet[..40], &[6, 0, 0, 0, 0, 0, 0, 0], &packet[40..]].concat();
         extended[5] += 8;
         extended[6] = 60;
-        self.add("an IPv6 extension header", ethernet(&extended, None), Expected::Dropped(Drop::IpOptions));
+        self.add("an IPv6 extension header", ethernet(&extended, None), ExpectedResult::Dropped(Drop::IpOptions));
 
         fragment[HEADER + 19] = NOBODY;
-        self.add("a fragment for somebody else", fragment, Expected::Left(Pass::Fragment));
+        self.add("a fragment for another host", fragment, ExpectedResult::Left(Pass::Fragment));
         let client = self.client(false);
-        self.add("no service", tcp(SYN, client, NOBODY).bytes(), Expected::Left(Pass::NoService));
+        self.add("no service", tcp(SYN, client, NOBODY).bytes(), ExpectedResult::Left(Pass::NoService));
         let mut short = flow.inward().bytes();
         short.truncate(HEADER + 26);
-        self.add("a header that ends early", short, Expected::Left(Pass::Malformed));
+        self.add("a header that ends early", short, ExpectedResult::Left(Pass::Malformed));
         let echo = ip(client.ip(), host(FULL_NAT, false), 1, 64, &[8; 16]);
-        self.add("an echo request", ethernet(&echo, None), Expected::Left(Pass::Protocol));
+        self.add("an echo request", ethernet(&echo, None), ExpectedResult::Left(Pass::Protocol));
         let mut other = flow.inward().bytes();
         other[5] ^= 1;
-        self.add("a frame for another device", other, Expected::Left(Pass::OtherMac));
+        self.add("a frame for another device", other, ExpectedResult::Left(Pass::OtherMac));
         let mut arp = flow.inward().bytes();
         arp[12..14].copy_from_slice(&[8, 6]);
-        self.add("ARP", arp, Expected::Left(Pass::NotIp));
+        self.add("ARP", arp, ExpectedResult::Left(Pass::NotIp));
         let about = Frame::new(L4::Tcp(ACK), at(FULL_NAT, false, SERVICE), self.client(false)).packet();
         let error = icmp_error("10.0.0.50", "10.0.0.200", 3, 4, 1400, &about, 28);
-        self.add("an ICMP error about nothing known", error, Expected::Left(Pass::IcmpUnknown));
+        self.add("an ICMP error about nothing known", error, ExpectedResult::Left(Pass::IcmpUnknown));
     }
 }
 
 /// The cases, with the connections that they need begun in `lab`, which has [`config`].
 pub fn all(lab: &Lab) -> Vec<Case> {
-    let mut maker = Maker { lab, cases: Vec::new(), port: 5000 };
+    let mut maker = CaseBuilder { lab, cases: Vec::new(), port: 5000 };
     for (number, name) in [(FULL_NAT, "FullNAT"), (NAT, "NAT"), (ROUTE, "direct routing"), (TUNNEL, "tunnel")] {
         for ipv6 in [false, true] {
             for l4 in [L4::Tcp(ACK), L4::Udp] {

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use rig_datapath::Error;
-use rig_datapath::balancer::{Balancer, Clock, Drop, Forward, Generic, Mode, Scheduler, Service, Sizes};
+use rig_datapath::balancer::{Balancer, Clock, Drop, ForwardingMethod, GenericXdp, Mode, Scheduler, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
@@ -68,7 +68,7 @@ fn no_change_breaks_a_connection() {
     let hashed = Service { scheduler: Scheduler::Maglev, ..plan(&[backend(twelve, 1)]) };
     lab.balancer.apply(&config(&[hashed])).unwrap();
     all_go_on(&lab);
-    lab.balancer.apply(&config(&[service(V, Forward::Nat, &[backend("10.0.0.13:8080", 1)])])).unwrap();
+    lab.balancer.apply(&config(&[service(V, ForwardingMethod::Nat, &[backend("10.0.0.13:8080", 1)])])).unwrap();
     all_go_on(&lab);
     assert_eq!(see(&lab.sent(&tcp(SYN, &client(5020), V).bytes())).source.to_string(), client(5020));
     lab.balancer.apply(&config(&[])).unwrap();
@@ -410,7 +410,7 @@ impl std::ops::Drop for BpfFs {
 #[test]
 fn an_interface_that_is_not_there_is_named() {
     let Some(mut lab) = Lab::new(small(), &config(&[])) else { return };
-    let error = lab.balancer.attach(999_999, Generic::Refused).unwrap_err();
+    let error = lab.balancer.attach(999_999, GenericXdp::Refused).unwrap_err();
     assert!(error.to_string().starts_with("cannot attach to interface 999999"), "{error}");
 }
 
@@ -494,9 +494,9 @@ fn cpus_do_not_make_the_same_connection_twice() {
 fn generic_mode_is_said_and_keeps_partial_checksums() {
     const LOOPBACK: u32 = 1;
     let Some(mut lab) = Lab::new(small(), &config(&[plan(&[backend("10.0.0.10:8080", 1)])])) else { return };
-    let refused = lab.balancer.attach(LOOPBACK, Generic::Refused).unwrap_err();
+    let refused = lab.balancer.attach(LOOPBACK, GenericXdp::Refused).unwrap_err();
     assert!(refused.to_string().contains("its driver has no XDP"), "{refused}");
-    let attachment = lab.balancer.attach(LOOPBACK, Generic::Allowed).unwrap();
+    let attachment = lab.balancer.attach(LOOPBACK, GenericXdp::Allowed).unwrap();
     assert_eq!(attachment.mode(), Mode::Generic);
 
     let frame = tcp(SYN, &client(5000), V).payload(b"unfinished");
@@ -608,7 +608,7 @@ fn unanswered_connections_go_first_when_the_table_fills() {
 fn datagrams_whose_answers_pass_elsewhere_do_not_count_as_unanswered() {
     let full = full_nat(&["10.0.0.100"]);
     let of = |address, forward| udp_service(address, forward, &[backend("10.0.0.10:80", 1)]);
-    let plan = config(&[of("10.0.0.200:80", Forward::Route), of("10.0.0.201:80", full)]);
+    let plan = config(&[of("10.0.0.200:80", ForwardingMethod::Route), of("10.0.0.201:80", full)]);
     let Some(mut lab) = Lab::new(small(), &plan) else { return };
     for service in ["10.0.0.200:80", "10.0.0.201:80"] {
         (0..25).for_each(|n| drop(lab.sent(&udp(&client(5000 + n), service).bytes())));

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    Backend, Config, Drop, Expire, Forward, Pass, Policy, Protocol, Reuse, Scheduler, Service, Unhandled,
+    Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse, Protocol, Scheduler, Service,
+    UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -28,14 +29,14 @@ enum Step {
         service: u8,
         flags: u8,
         payload: u16,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     /// From a backend, of a connection that there is.
     Out {
         connection: u16,
         flags: u8,
         payload: u16,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     /// An ICMP error: about a packet to a client or, outward, to a backend.
     Error {
@@ -59,7 +60,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Spoil {
+enum Corruption {
     Nothing,
     Partial,
     /// A byte of the frame is another one.
@@ -76,17 +77,17 @@ enum Spoil {
     MayBeFragmented,
 }
 
-fn spoil() -> impl Strategy<Value = Spoil> {
+fn spoil() -> impl Strategy<Value = Corruption> {
     prop_oneof![
-        12 => Just(Spoil::Nothing),
-        2 => Just(Spoil::Partial),
+        12 => Just(Corruption::Nothing),
+        2 => Just(Corruption::Partial),
         // From the link's addresses to the payload.
-        3 => (0_u8..80, 1_u8..).prop_map(|(at, xor)| Spoil::Byte { at, xor }),
-        1 => (1_u8..60).prop_map(|by| Spoil::Short { by }),
-        1 => (0_u8..3).prop_map(Spoil::Ttl),
-        1 => Just(Spoil::Vlan),
-        1 => Just(Spoil::NoChecksum),
-        1 => Just(Spoil::MayBeFragmented),
+        3 => (0_u8..80, 1_u8..).prop_map(|(at, xor)| Corruption::Byte { at, xor }),
+        1 => (1_u8..60).prop_map(|by| Corruption::Short { by }),
+        1 => (0_u8..3).prop_map(Corruption::Ttl),
+        1 => Just(Corruption::Vlan),
+        1 => Just(Corruption::NoChecksum),
+        1 => Just(Corruption::MayBeFragmented),
     ]
 }
 
@@ -119,11 +120,11 @@ fn with(scheduler: Scheduler, service: Service) -> Service {
 }
 
 fn keep(service: Service) -> Service {
-    Service { reuse: Reuse::Keep, ..service }
+    Service { reuse: PortReuse::Keep, ..service }
 }
 
-fn tunnel(local: &[&str]) -> Forward {
-    Forward::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+fn tunnel(local: &[&str]) -> ForwardingMethod {
+    ForwardingMethod::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
 
 /// Services of every kind.
@@ -140,16 +141,20 @@ fn everything() -> Vec<Service> {
         with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
         keep(with(
             Scheduler::LeastConnections,
-            service("10.0.0.201:80", Forward::Nat, &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)]),
+            service(
+                "10.0.0.201:80",
+                ForwardingMethod::Nat,
+                &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)],
+            ),
         )),
-        keep(with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", Forward::Route, &same))),
+        keep(with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", ForwardingMethod::Route, &same))),
         with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
-        udp_service("[fd00::205]:53", Forward::Nat, &v6),
+        udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6),
         // More backends than are all looked at, of which some are soon at their limits.
         with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
         // A backend in common with the other one, and an address of this machine's.
-        service("10.0.0.1:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)]),
+        service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
 }
 
@@ -157,15 +162,15 @@ fn configs() -> Vec<Config> {
     let all = everything();
     let mut drained = all.clone();
     drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
-    drained.iter_mut().step_by(2).for_each(|service| service.expire = Expire::Quiescent);
+    drained.iter_mut().step_by(2).for_each(|service| service.expire = ExpiryPolicy::Quiescent);
     let mut fewer = all.clone();
     fewer.truncate(4);
     fewer[0].backends.truncate(1);
-    fewer[0].expire = Expire::Removed;
-    fewer[0].reuse = Reuse::Keep;
-    fewer[1].expire = Expire::Quiescent;
+    fewer[0].expire = ExpiryPolicy::Removed;
+    fewer[0].reuse = PortReuse::Keep;
+    fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
-    let pass = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };
+    let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
     vec![
@@ -183,29 +188,29 @@ fn client(number: u8, v6: bool) -> IpAddr {
 }
 
 /// A frame as a step wants it.
-fn bytes(mut frame: Frame, spoil: Spoil) -> Vec<u8> {
+fn bytes(mut frame: Frame, spoil: Corruption) -> Vec<u8> {
     match spoil {
-        Spoil::Partial => return frame.partial(),
-        Spoil::Ttl(ttl) => frame.ttl = ttl,
-        Spoil::Vlan => frame.vlan = Some(7),
+        Corruption::Partial => return frame.partial(),
+        Corruption::Ttl(ttl) => frame.ttl = ttl,
+        Corruption::Vlan => frame.vlan = Some(7),
         _ => {}
     }
     let mut bytes = frame.bytes();
     match spoil {
-        Spoil::Byte { at, xor } => {
+        Corruption::Byte { at, xor } => {
             if let Some(byte) = bytes.get_mut(usize::from(at)) {
                 *byte ^= xor;
             }
         }
-        Spoil::Short { by } => bytes.truncate((bytes.len() - usize::from(by).min(bytes.len())).max(14)),
-        Spoil::MayBeFragmented if frame.source.is_ipv4() => bytes = may_be_fragmented(&bytes),
-        Spoil::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
+        Corruption::Short { by } => bytes.truncate((bytes.len() - usize::from(by).min(bytes.len())).max(14)),
+        Corruption::MayBeFragmented if frame.source.is_ipv4() => bytes = may_be_fragmented(&bytes),
+        Corruption::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
         _ => {}
     }
     bytes
 }
 
-struct Pair<'a> {
+struct ProgramAndModel<'a> {
     lab: &'a mut Lab,
     model: Model,
     services: Vec<(Protocol, SocketAddr)>,
@@ -213,7 +218,7 @@ struct Pair<'a> {
     log: String,
 }
 
-impl Pair<'_> {
+impl ProgramAndModel<'_> {
     fn packet(&mut self, frame: &[u8]) -> Result<(), TestCaseError> {
         let expected = self.model.packet(frame, self.lab.tick);
         let outcome = self.lab.send(frame);
@@ -361,7 +366,7 @@ fn the_program_does_what_the_model_says() {
         lab.balancer.apply(config).unwrap();
         model.apply(config);
         let services = config.services.iter().map(|service| (service.protocol, service.address)).collect();
-        let mut pair = Pair { lab, model, services, drops: BTreeMap::new(), log: String::new() };
+        let mut pair = ProgramAndModel { lab, model, services, drops: BTreeMap::new(), log: String::new() };
         for step in &steps {
             pair.step(step)?;
         }

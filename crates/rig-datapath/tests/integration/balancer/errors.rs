@@ -1,7 +1,7 @@
 //! ICMP errors find their connection by the packet that they quote, and are translated inside and out.
 
-use rig_datapath::balancer::{Drop, Forward, Pass};
-use rig_wire::checksum::Sum;
+use rig_datapath::balancer::{Drop, ForwardingMethod, Pass};
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::icmp::Icmp;
 use rig_wire::icmpv6::Icmpv6;
@@ -34,7 +34,7 @@ fn fragmentation_needed_reaches_whoever_sent_too_much() {
         assert_eq!((icmp.kind(), icmp.code(), icmp.echo()), (3, 4, (0, MTU as u16)));
         // What the client once sent; its header's own checksum right, and TCP's where it is quoted.
         let quote = icmp.payload();
-        assert!(Sum::ZERO.bytes(&quote[..20]).verifies());
+        assert!(PartialChecksum::ZERO.bytes(&quote[..20]).verifies());
         assert_eq!(quote[12..24], request.packet()[12..24]);
         if quoted >= 42 {
             assert_eq!(see_packet(quote).payload, b"up");
@@ -77,7 +77,7 @@ fn packet_too_big_of_ipv6() {
 
 #[test]
 fn with_nat_a_routers_own_address_stays() {
-    let plan = config(&[service("10.0.0.200:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)])]);
+    let plan = config(&[service("10.0.0.200:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
     lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes());
     let about = tcp(ACK, "10.0.0.200:80", "10.0.0.60:5000").packet();

@@ -3,7 +3,7 @@
 use std::fs;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, BackendStatus, Balancer, Expire, Pass, Protocol, Service, Traffic};
+use rig_datapath::balancer::{Backend, BackendStatus, Balancer, ExpiryPolicy, Pass, Protocol, Service, Traffic};
 use rig_wire::tcp::flags::{ACK, SYN};
 
 use super::changes::BpfFs;
@@ -20,7 +20,7 @@ fn client(port: u16) -> String {
     format!("10.0.0.60:{port}")
 }
 
-fn plan(expire: Expire, backends: &[Backend]) -> [Service; 2] {
+fn plan(expire: ExpiryPolicy, backends: &[Backend]) -> [Service; 2] {
     let local = || full_nat(&["10.0.0.100"]);
     let of = [service(T, local(), backends), udp_service(U, local(), backends)];
     of.map(|service| Service { expire, ..service })
@@ -33,7 +33,7 @@ fn talk(lab: &Lab) -> [String; 2] {
 }
 
 /// A lab in which a stream and datagrams from a fixed port go to the first of two backends.
-fn begun(expire: Expire) -> Option<Lab> {
+fn begun(expire: ExpiryPolicy) -> Option<Lab> {
     let mut lab = Lab::new(small(), &config(&plan(expire, &[backend(TEN, 1)])))?;
     lab.sent(&tcp(SYN, &client(5000), T).bytes());
     assert_eq!(talk(&lab), [TEN, TEN]);
@@ -46,12 +46,12 @@ fn connections_end_with_their_backend_as_the_service_says() {
     let removed = [backend(ELEVEN, 1)];
     let drained = [backend(TEN, 0), backend(ELEVEN, 1)];
     for (expire, change, ends) in [
-        (Expire::Never, &removed[..], false),
-        (Expire::Never, &drained[..], false),
-        (Expire::Removed, &drained[..], false),
-        (Expire::Removed, &removed[..], true),
-        (Expire::Quiescent, &drained[..], true),
-        (Expire::Quiescent, &removed[..], true),
+        (ExpiryPolicy::Never, &removed[..], false),
+        (ExpiryPolicy::Never, &drained[..], false),
+        (ExpiryPolicy::Removed, &drained[..], false),
+        (ExpiryPolicy::Removed, &removed[..], true),
+        (ExpiryPolicy::Quiescent, &drained[..], true),
+        (ExpiryPolicy::Quiescent, &removed[..], true),
     ] {
         let Some(mut lab) = begun(expire) else { return };
         lab.balancer.apply(&config(&plan(expire, change))).unwrap();
@@ -74,18 +74,18 @@ fn connections_end_with_their_backend_as_the_service_says() {
 /// The service itself is removed; and one that says so only when its backend has gone already.
 #[test]
 fn connections_end_with_their_service_and_when_it_says_so_later() {
-    let Some(mut lab) = begun(Expire::Removed) else { return };
+    let Some(mut lab) = begun(ExpiryPolicy::Removed) else { return };
     lab.balancer.apply(&config(&[])).unwrap();
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, 2);
     lab.passes(&udp(&client(5000), U).bytes(), Pass::NoService);
 
-    let Some(mut lab) = begun(Expire::Never) else { return };
-    for (expire, expired) in [(Expire::Never, 0), (Expire::Removed, 2)] {
+    let Some(mut lab) = begun(ExpiryPolicy::Never) else { return };
+    for (expire, expired) in [(ExpiryPolicy::Never, 0), (ExpiryPolicy::Removed, 2)] {
         lab.balancer.apply(&config(&plan(expire, &[backend(ELEVEN, 1)]))).unwrap();
         assert_eq!(lab.balancer.sweep_all().unwrap().expired, expired);
     }
     // A backend that comes back keeps what begins with it.
-    lab.balancer.apply(&config(&plan(Expire::Removed, &[backend(TEN, 1)]))).unwrap();
+    lab.balancer.apply(&config(&plan(ExpiryPolicy::Removed, &[backend(TEN, 1)]))).unwrap();
     assert_eq!(see(&lab.sent(&udp(&client(5000), U).bytes())).destination.to_string(), TEN);
     assert_eq!(lab.balancer.sweep_all().unwrap().expired, 0);
 }
@@ -94,11 +94,11 @@ fn connections_end_with_their_service_and_when_it_says_so_later() {
 #[test]
 fn a_first_packet_that_is_sent_again_is_scheduled_anew() {
     for gone in [&[backend(ELEVEN, 1)][..], &[backend(TEN, 0), backend(ELEVEN, 1)]] {
-        let Some(mut lab) = Lab::new(small(), &config(&plan(Expire::Never, &[backend(TEN, 1)]))) else { return };
+        let Some(mut lab) = Lab::new(small(), &config(&plan(ExpiryPolicy::Never, &[backend(TEN, 1)]))) else { return };
         let syn = |lab: &Lab, port| see(&lab.sent(&tcp(SYN, &client(port), T).bytes())).destination.to_string();
         assert_eq!([syn(&lab, 5000), syn(&lab, 5000), syn(&lab, 5001)], [TEN; 3]);
         lab.sent(&tcp(ACK, &client(5001), T).bytes());
-        lab.balancer.apply(&config(&plan(Expire::Never, gone))).unwrap();
+        lab.balancer.apply(&config(&plan(ExpiryPolicy::Never, gone))).unwrap();
         // One that has come to be goes on.
         assert_eq!([syn(&lab, 5000), syn(&lab, 5001)], [ELEVEN, TEN]);
         assert_eq!(lab.connections().len(), 2);
@@ -108,7 +108,7 @@ fn a_first_packet_that_is_sent_again_is_scheduled_anew() {
 #[test]
 fn connections_are_flushed_by_service_and_backend() {
     let backends = [backend(TEN, 1), backend(ELEVEN, 1)];
-    let Some(lab) = Lab::new(small(), &config(&plan(Expire::Never, &backends))) else { return };
+    let Some(lab) = Lab::new(small(), &config(&plan(ExpiryPolicy::Never, &backends))) else { return };
     let fill = |lab: &Lab| {
         for port in 5000..5010 {
             lab.sent(&tcp(SYN, &client(port), T).bytes());
@@ -133,7 +133,7 @@ fn connections_are_flushed_by_service_and_backend() {
 /// The totals of removed backends stay in the service's and the CPUs', also after another process has taken over.
 #[test]
 fn totals_outlive_backends_and_restarts() {
-    let Some(mut lab) = begun(Expire::Removed) else { return };
+    let Some(mut lab) = begun(ExpiryPolicy::Removed) else { return };
     let Some(directory) = BpfFs::mount() else { return };
     let tables = directory.0.path().join("tables");
     fs::create_dir(&tables).unwrap();
@@ -145,7 +145,7 @@ fn totals_outlive_backends_and_restarts() {
     };
     let before = totals(&lab.balancer);
     assert_eq!(before.0.iter().map(|(_, of)| of.in_packets).collect::<Vec<_>>(), [2, 1]);
-    let change = config(&plan(Expire::Removed, &[backend(ELEVEN, 1)]));
+    let change = config(&plan(ExpiryPolicy::Removed, &[backend(ELEVEN, 1)]));
     // It has gone when it was seen without connections twice.
     for _ in 0..4 {
         lab.balancer.apply(&change).unwrap();
@@ -168,12 +168,12 @@ fn totals_outlive_backends_and_restarts() {
 /// nothing is counted twice.
 #[test]
 fn counters_go_on_when_something_comes_again() {
-    let Some(mut lab) = begun(Expire::Removed) else { return };
+    let Some(mut lab) = begun(ExpiryPolicy::Removed) else { return };
     let (both, one) = ([backend(TEN, 1), backend(ELEVEN, 1)], [backend(ELEVEN, 1)]);
     // What services were refused goes on, too.
     let full = |backends: &[Backend]| {
         let limited = |service| Service { limit: NonZeroU32::new(1), ..service };
-        config(&plan(Expire::Removed, backends).map(limited))
+        config(&plan(ExpiryPolicy::Removed, backends).map(limited))
     };
     lab.balancer.apply(&full(&both)).unwrap();
     lab.dropped(&tcp(SYN, &client(5001), T).bytes());

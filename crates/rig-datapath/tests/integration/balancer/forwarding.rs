@@ -1,6 +1,6 @@
 //! Each way of forwarding, both directions, both families; checksums verified by rig-wire.
 
-use rig_datapath::balancer::{Drop, Forward, Pass, Policy, Unhandled};
+use rig_datapath::balancer::{Drop, ForwardingMethod, Pass, Policy, UnhandledPolicy};
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::ipv4::Ipv4;
@@ -66,7 +66,7 @@ fn full_nat_of_ipv6_and_udp() {
 
 #[test]
 fn nat_translates_the_destination_alone() {
-    let plan = config(&[service("10.0.0.200:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)])]);
+    let plan = config(&[service("10.0.0.200:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
     let out = lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes());
     assert_eq!(ends(&out), pair("10.0.0.60:5000", "10.0.0.10:8080"));
@@ -76,7 +76,7 @@ fn nat_translates_the_destination_alone() {
 
 #[test]
 fn route_changes_the_link_alone() {
-    let plan = config(&[service("10.0.0.200:80", Forward::Route, &[backend("10.0.0.11:80", 1)])]);
+    let plan = config(&[service("10.0.0.200:80", ForwardingMethod::Route, &[backend("10.0.0.11:80", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
     let out = lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes());
     assert_eq!(ends(&out), pair("10.0.0.60:5000", "10.0.0.200:80"));
@@ -87,7 +87,7 @@ fn route_changes_the_link_alone() {
 
 #[test]
 fn tunnel_packs_into_the_same_family() {
-    let tunnel = |local: &str| Forward::Tunnel { local: vec![local.parse().unwrap()] };
+    let tunnel = |local: &str| ForwardingMethod::Tunnel { local: vec![local.parse().unwrap()] };
     let plan = config(&[
         service("10.0.0.200:80", tunnel("10.0.0.100"), &[backend("10.0.0.11:80", 1)]),
         service("[fd00::200]:80", tunnel("fd00::100"), &[backend("[fd00::11]:80", 1)]),
@@ -201,7 +201,7 @@ fn fragments_and_options_go_by_policy() {
     other[33] = 201;
     lab.passes(&other, Pass::Fragment);
 
-    let policy = Policy { fragments: Unhandled::Pass, options: Unhandled::Pass, ..Policy::default() };
+    let policy = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     let mut plan = config(&services);
     plan.policy = policy;
     lab.balancer.apply(&plan).unwrap();
@@ -231,8 +231,8 @@ fn refusals_have_their_reasons() {
         service("10.0.0.202:80", full_nat(&["10.0.0.100"]), &[super::limited("10.0.0.10:8080", 1)]),
         service("10.0.0.203:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.77:8080", 1)]),
         service("10.0.0.204:80", full_nat(&["10.0.0.100"]), &[backend("192.0.2.1:8080", 1)]),
-        service("10.0.0.205:80", Forward::Nat, &[backend("10.0.0.11:8080", 1)]),
-        service("10.0.0.206:80", Forward::Nat, &[backend("10.0.0.11:8080", 1)]),
+        service("10.0.0.205:80", ForwardingMethod::Nat, &[backend("10.0.0.11:8080", 1)]),
+        service("10.0.0.206:80", ForwardingMethod::Nat, &[backend("10.0.0.11:8080", 1)]),
     ];
     let Some(lab) = Lab::new(small(), &config(&services)) else { return };
     let syn = |service: u8| tcp(SYN, "10.0.0.60:5000", &format!("10.0.0.{service}:80"));

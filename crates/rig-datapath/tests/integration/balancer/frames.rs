@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::ipv4::Ipv4;
 use rig_wire::ipv6::Ipv6;
@@ -41,10 +41,10 @@ pub fn udp(source: &str, destination: &str) -> Frame {
     Frame::new(L4::Udp, source.parse().unwrap(), destination.parse().unwrap())
 }
 
-fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> Sum {
+fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
     match (source, destination) {
-        (IpAddr::V4(a), IpAddr::V4(b)) => Sum::pseudo_v4(a, b, protocol, length),
-        (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, protocol, length),
+        (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, protocol, length),
+        (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, protocol, length),
         _ => panic!("two families"),
     }
 }
@@ -171,7 +171,7 @@ pub fn icmp_error(from: &str, to: &str, kind: u8, code: u8, rest: u32, about: &[
     icmp.extend(rest.to_be_bytes());
     icmp.extend(&about[..quoted.min(about.len())]);
     let number = if from.is_ipv4() { protocol::ICMP } else { protocol::ICMPV6 };
-    let start = if from.is_ipv4() { Sum::ZERO } else { pseudo(from, to, number, icmp.len()) };
+    let start = if from.is_ipv4() { PartialChecksum::ZERO } else { pseudo(from, to, number, icmp.len()) };
     let checksum = start.bytes(&icmp).checksum();
     icmp[2..4].copy_from_slice(&checksum.to_be_bytes());
     ethernet(&ip(from, to, number, 64, &icmp), None)
@@ -179,7 +179,7 @@ pub fn icmp_error(from: &str, to: &str, kind: u8, code: u8, rest: u32, about: &[
 
 /// What a frame says; panics unless every checksum in it is right.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct ParsedFrame {
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub ttl: u8,
@@ -188,12 +188,12 @@ pub struct Seen {
 }
 
 #[track_caller]
-pub fn see(frame: &[u8]) -> Seen {
+pub fn see(frame: &[u8]) -> ParsedFrame {
     see_packet(Ethernet::parse(frame).unwrap().payload())
 }
 
 #[track_caller]
-pub fn see_packet(packet: &[u8]) -> Seen {
+pub fn see_packet(packet: &[u8]) -> ParsedFrame {
     let (source, destination, ttl, number, sum, payload): (IpAddr, IpAddr, _, _, _, _) = if packet[0] >> 4 == 4 {
         let ip = Ipv4::parse(packet).unwrap();
         ip.verify().unwrap();
@@ -207,11 +207,11 @@ pub fn see_packet(packet: &[u8]) -> Seen {
         let tcp = Tcp::parse(payload).unwrap();
         tcp.verify(sum).unwrap();
         let (source, destination) = ends((tcp.source_port(), tcp.destination_port()));
-        return Seen { source, destination, ttl, payload: tcp.payload().to_vec(), flags: tcp.flags() };
+        return ParsedFrame { source, destination, ttl, payload: tcp.payload().to_vec(), flags: tcp.flags() };
     }
     assert_eq!(number, protocol::UDP);
     let udp = Udp::parse(payload).unwrap();
     udp.verify(sum, source.is_ipv4()).unwrap();
     let (source, destination) = ends((udp.source_port(), udp.destination_port()));
-    Seen { source, destination, ttl, payload: udp.payload().to_vec(), flags: 0 }
+    ParsedFrame { source, destination, ttl, payload: udp.payload().to_vec(), flags: 0 }
 }

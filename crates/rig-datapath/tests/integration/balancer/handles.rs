@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use rig_datapath::balancer::{Balancer, Handle, Scheduler, Sizes};
+use rig_datapath::balancer::{Balancer, BalancerHandle, Scheduler, Sizes};
 use rig_wire::tcp::flags::{ACK, SYN};
 
 use super::frames::{see, tcp};
@@ -105,7 +105,7 @@ fn cpus_tell_what_they_have_done_also_for_backends_that_are_gone() {
     let sent = see(&lab.sent(&frame));
     lab.sent(&tcp(ACK, &sent.destination.to_string(), &sent.source.to_string()).bytes());
     lab.dropped(&tcp(ACK, "10.0.0.60:5000", V).ttl(1).bytes());
-    let of = |handle: &Handle| handle.cpus().unwrap()[cpu as usize];
+    let of = |handle: &BalancerHandle| handle.cpus().unwrap()[cpu as usize];
     let before = of(&lab.balancer);
     assert_eq!((before.cpu, before.dropped), (cpu, 1));
     let traffic = before.traffic;

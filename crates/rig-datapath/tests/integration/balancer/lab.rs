@@ -5,8 +5,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::balancer::{Attachment, Balancer, Clock, Config, Drop, Generic, Mode, Pass, Sizes};
-use rig_datapath::test_run::{Outcome, Verdict};
+use rig_datapath::balancer::{Attachment, Balancer, Clock, Config, Drop, GenericXdp, Mode, Pass, Sizes};
+use rig_datapath::test_run::{TestRunResult, Verdict};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, VethPair};
@@ -16,7 +16,7 @@ use rig_wire::ethernet::Mac;
 use super::frames::NEAR_MAC;
 
 /// What must come may take this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The interface's MTU.
 pub const MTU: u32 = 1500;
 /// Hosts behind the interface that have neighbour entries: 10.0.0.N and fd00::N for these N.
@@ -50,7 +50,7 @@ fn mac(text: &str) -> Mac {
 }
 
 pub fn until(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !look() {
         assert!(Instant::now() < deadline, "{what}: it does not come");
         thread::sleep(Duration::from_millis(5));
@@ -103,7 +103,7 @@ impl Lab {
         let near = mac(&here.sysfs().unwrap().read("lb0", "address").unwrap());
         let far_mac = mac(&far.sysfs().unwrap().read("far", "address").unwrap());
         balancer.apply(config).unwrap();
-        let attachment = balancer.attach(interface, Generic::Refused).unwrap();
+        let attachment = balancer.attach(interface, GenericXdp::Refused).unwrap();
         assert_eq!(attachment.mode(), Mode::Native);
         let tick = 1_000_000;
         balancer.set_clock(Clock::Fixed(tick)).unwrap();
@@ -131,7 +131,7 @@ impl Lab {
         }
     }
 
-    pub fn send(&self, frame: &[u8]) -> Outcome {
+    pub fn send(&self, frame: &[u8]) -> TestRunResult {
         self.balancer.test_run(frame, Some(self.interface)).unwrap()
     }
 

@@ -23,7 +23,9 @@ mod ways;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{
+    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
+};
 
 pub fn small() -> Sizes {
     Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
@@ -38,7 +40,7 @@ pub fn limited(address: &str, limit: u32) -> Backend {
 }
 
 /// A round robin of TCP.
-pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -> Service {
     let address: SocketAddr = address.parse().unwrap();
     Service {
         protocol: Protocol::Tcp,
@@ -48,18 +50,18 @@ pub fn service(address: &str, forward: Forward, backends: &[Backend]) -> Service
         backends: backends.to_vec(),
         limit: None,
         timeouts: Timeouts::default(),
-        expire: Expire::Never,
+        expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
-        reuse: Reuse::Reschedule,
+        reuse: PortReuse::Reschedule,
     }
 }
 
-pub fn udp_service(address: &str, forward: Forward, backends: &[Backend]) -> Service {
+pub fn udp_service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -> Service {
     Service { protocol: Protocol::Udp, ..service(address, forward, backends) }
 }
 
-pub fn full_nat(local: &[&str]) -> Forward {
-    Forward::FullNat { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+pub fn full_nat(local: &[&str]) -> ForwardingMethod {
+    ForwardingMethod::FullNat { local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
 
 pub fn config(services: &[Service]) -> Config {

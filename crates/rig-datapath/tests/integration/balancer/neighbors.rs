@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use rig_datapath::balancer::{Drop, Hop, NextHopState};
+use rig_datapath::balancer::{Drop, NextHopState, NextHopStatus};
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -132,7 +132,7 @@ fn a_missing_next_hop_is_known_before_a_packet_comes() {
         is(host, wanted);
     }
     let answers = of("10.0.0.10");
-    let hop = |state| Hop { address: "10.0.0.10".parse().unwrap(), device: "lb0".into(), state };
+    let hop = |state| NextHopStatus { address: "10.0.0.10".parse().unwrap(), device: "lb0".into(), state };
     assert_eq!(answers.hops, [hop(Ok)]);
     assert_eq!(of("10.0.0.10").since, answers.since);
     let (none, local) = (of("192.0.2.77"), of("10.0.0.1"));

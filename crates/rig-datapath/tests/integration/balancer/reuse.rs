@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{Backend, Connection, Drop, Forward, Reuse, Service, Sizes};
+use rig_datapath::balancer::{Backend, Connection, Drop, ForwardingMethod, PortReuse, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
@@ -39,7 +39,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn new(forward: &Forward, reuse: Reuse, backends: &[Backend]) -> Option<Self> {
+    fn new(forward: &ForwardingMethod, reuse: PortReuse, backends: &[Backend]) -> Option<Self> {
         let service = Service { reuse, ..service(T, forward.clone(), backends) };
         // Ended ones keep their places until they are swept.
         let lab = Lab::new(Sizes { connections: 256, ..small() }, &config(std::slice::from_ref(&service)))?;
@@ -80,9 +80,9 @@ impl Clients {
         let of_client = |flags| drop(self.lab.sent(&tcp(flags, &client(port), T).bytes()));
         let Connection { backend, local, .. } = self.connection(port).unwrap();
         let back = match self.service.forward {
-            Forward::FullNat { .. } => local,
-            Forward::Nat => Some(at(&client(port))),
-            Forward::Route | Forward::Tunnel { .. } => None,
+            ForwardingMethod::FullNat { .. } => local,
+            ForwardingMethod::Nat => Some(at(&client(port))),
+            ForwardingMethod::Route | ForwardingMethod::Tunnel { .. } => None,
         };
         let of_backend = |flags| {
             if let Some(back) = back {
@@ -127,13 +127,13 @@ impl Clients {
     }
 }
 
-fn tunnel() -> Forward {
-    Forward::Tunnel { local: vec!["10.0.0.100".parse().unwrap()] }
+fn tunnel() -> ForwardingMethod {
+    ForwardingMethod::Tunnel { local: vec!["10.0.0.100".parse().unwrap()] }
 }
 
 /// Each way of forwarding, and each way to end.
-fn each() -> impl Iterator<Item = (Forward, End)> {
-    let forwards = [full_nat(&["10.0.0.100"]), Forward::Nat, Forward::Route, tunnel()];
+fn each() -> impl Iterator<Item = (ForwardingMethod, End)> {
+    let forwards = [full_nat(&["10.0.0.100"]), ForwardingMethod::Nat, ForwardingMethod::Route, tunnel()];
     forwards.into_iter().flat_map(|forward| [End::Fin, End::Reset].map(|end| (forward.clone(), end)))
 }
 
@@ -141,7 +141,7 @@ fn each() -> impl Iterator<Item = (Forward, End)> {
 #[test]
 fn ports_that_are_used_again_reach_a_backend_that_was_added() {
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, Reuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
         assert_eq!(clients.open_all(), [50, 0]);
         clients.give(&[backend(TEN, 1), backend(ELEVEN, 1)]);
         for _ in 0..2 {
@@ -157,7 +157,7 @@ fn ports_that_are_used_again_reach_a_backend_that_was_added() {
 #[test]
 fn ports_that_are_used_again_find_limits_in_force() {
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, Reuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
         clients.open_all();
         clients.give(&[limited(TEN, 40), limited(ELEVEN, 5)]);
         for round in 1..3 {
@@ -180,7 +180,7 @@ fn ports_that_are_used_again_find_limits_in_force() {
 #[test]
 fn ports_that_are_used_again_keep_their_backend_where_the_service_says_so() {
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, Reuse::Keep, &[backend(TEN, 1)]) else { return };
+        let Some(mut clients) = Clients::new(&forward, PortReuse::Keep, &[backend(TEN, 1)]) else { return };
         clients.open_all();
         clients.give(&[backend(TEN, 1), backend(ELEVEN, 1)]);
         clients.end_all(end);
@@ -202,7 +202,7 @@ fn a_kept_backend_that_gets_no_more_is_left() {
             (&[backend(TEN, 0), backend(ELEVEN, 1)], [0, 50]),
             (&[backend(ELEVEN, 1)], [0, 50]),
         ] {
-            let Some(mut clients) = Clients::new(&forward, Reuse::Keep, &two[..1]) else { return };
+            let Some(mut clients) = Clients::new(&forward, PortReuse::Keep, &two[..1]) else { return };
             clients.open_all();
             clients.end_all(end);
             clients.give(change);
@@ -221,8 +221,8 @@ fn a_kept_backend_that_gets_no_more_is_left() {
 #[test]
 fn a_connection_that_is_not_over_goes_on() {
     let two = [backend(TEN, 1), backend(ELEVEN, 1)];
-    for forward in [full_nat(&["10.0.0.100"]), Forward::Nat] {
-        let Some(clients) = Clients::new(&forward, Reuse::Reschedule, &two) else { return };
+    for forward in [full_nat(&["10.0.0.100"]), ForwardingMethod::Nat] {
+        let Some(clients) = Clients::new(&forward, PortReuse::Reschedule, &two) else { return };
         let send = |flags| drop(clients.lab.sent(&tcp(flags, &client(5000), T).bytes()));
         send(SYN);
         let first = clients.connection(5000).unwrap();
@@ -245,7 +245,7 @@ fn a_connection_that_is_not_over_goes_on() {
 #[test]
 fn a_service_that_is_full_takes_who_comes_again() {
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, Reuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
         clients.service.limit = NonZeroU32::new(1);
         clients.give(&[backend(TEN, 1)]);
         for _ in 0..3 {
@@ -261,7 +261,7 @@ fn a_service_that_is_full_takes_who_comes_again() {
 #[test]
 fn ports_that_are_used_again_take_places_until_somebody_sweeps() {
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, Reuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
         clients.give(&[limited(TEN, 1)]);
         for _ in 0..256 {
             clients.open(5000);

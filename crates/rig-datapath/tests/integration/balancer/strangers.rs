@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use rig_datapath::balancer::{Balancer, Config, Drop, Forward, Pass, Policy, Service, Sizes};
+use rig_datapath::balancer::{Balancer, Config, Drop, ForwardingMethod, Pass, Policy, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
@@ -195,7 +195,7 @@ fn frames_for_another_device_are_left_alone() {
 #[test]
 fn a_clash_is_seen_while_the_other_is_not_complete() {
     const CLIENTS: u32 = 4000;
-    let of = |address| service(address, Forward::Nat, &[backend("10.0.0.10:8080", 1)]);
+    let of = |address| service(address, ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]);
     let services = [V, "10.0.0.201:80"];
     let sizes = Sizes { connections: 1 << 14, ..small() };
     let Some(mut lab) = Lab::new(sizes, &config(&services.map(of))) else { return };

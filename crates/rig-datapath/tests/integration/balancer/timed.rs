@@ -8,20 +8,20 @@ use rig_datapath::balancer::ServiceStatus;
 use rig_datapath::balancer::replay::{self, ReplayProgram};
 use rig_datapath::test_run::Verdict;
 
-use super::cases::{self, Case, Expected};
+use super::cases::{self, Case, ExpectedResult};
 use super::lab::Lab;
 
 #[track_caller]
 fn is_as_expected(lab: &Lab, case: &Case) {
     let name = &case.name;
     match &case.expected {
-        Expected::Sent(bytes) => assert_eq!(lab.sent(&case.frame), *bytes, "{name}"),
-        Expected::Begun(first) => {
+        ExpectedResult::Sent(bytes) => assert_eq!(lab.sent(&case.frame), *bytes, "{name}"),
+        ExpectedResult::Begun(first) => {
             let out = lab.sent(&case.frame);
             assert_eq!(out, first.forwarded(&out), "{name}");
         }
-        Expected::Dropped(reason) => assert_eq!(lab.dropped(&case.frame), *reason, "{name}"),
-        Expected::Left(reason) => lab.passes(&case.frame, *reason),
+        ExpectedResult::Dropped(reason) => assert_eq!(lab.dropped(&case.frame), *reason, "{name}"),
+        ExpectedResult::Left(reason) => lab.passes(&case.frame, *reason),
     }
 }
 
@@ -46,7 +46,7 @@ fn a_case_that_is_repeated_stays_the_same() {
     for mut case in cases::all(&lab) {
         // Only the port is counted up, so this is the one whose checksum is right in the end.
         let last = match &case.expected {
-            Expected::Begun(first) => Some(first.with_port(REPEAT)),
+            ExpectedResult::Begun(first) => Some(first.with_port(REPEAT)),
             _ => None,
         };
         if let Some(last) = &last {
@@ -57,10 +57,10 @@ fn a_case_that_is_repeated_stays_the_same() {
         let outcome =
             replay::run(&lab.balancer, ReplayProgram::Forward, packet, Some(lab.interface), REPEAT.into()).unwrap();
         let (verdict, frame) = match &case.expected {
-            Expected::Sent(bytes) => (Verdict::Transmit, bytes.clone()),
-            Expected::Begun(_) => (Verdict::Transmit, last.as_ref().unwrap().forwarded(&outcome.frame)),
-            Expected::Dropped(_) => (Verdict::Drop, case.frame.clone()),
-            Expected::Left(_) => (Verdict::Pass, case.frame.clone()),
+            ExpectedResult::Sent(bytes) => (Verdict::Transmit, bytes.clone()),
+            ExpectedResult::Begun(_) => (Verdict::Transmit, last.as_ref().unwrap().forwarded(&outcome.frame)),
+            ExpectedResult::Dropped(_) => (Verdict::Drop, case.frame.clone()),
+            ExpectedResult::Left(_) => (Verdict::Pass, case.frame.clone()),
         };
         assert_eq!((outcome.verdict, outcome.frame), (verdict, frame), "{name}: {:?}", lab.drops());
         let begun = begun(&lab.balancer.services().unwrap()) - begun(&before);
@@ -72,7 +72,7 @@ fn a_case_that_is_repeated_stays_the_same() {
 #[test]
 fn no_signal_cuts_repetitions_short() {
     let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
-    let case = cases::all(&lab).into_iter().find(|case| matches!(case.expected, Expected::Dropped(_))).unwrap();
+    let case = cases::all(&lab).into_iter().find(|case| matches!(case.expected, ExpectedResult::Dropped(_))).unwrap();
     let done = AtomicBool::new(false);
     let starts_others = || {
         while !done.load(Ordering::Relaxed) {

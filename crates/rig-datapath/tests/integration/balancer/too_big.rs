@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use rig_datapath::balancer::{Drop, Forward};
+use rig_datapath::balancer::{Drop, ForwardingMethod};
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::icmp::Icmp;
@@ -16,7 +16,7 @@ use super::frames::{CLIENT_MAC, Frame, NEAR_MAC, may_be_fragmented, see, see_pac
 use super::lab::Lab;
 use super::{backend, config, full_nat, service, small, udp_service};
 
-struct Told {
+struct TooBigMessage {
     from: IpAddr,
     to: IpAddr,
     mtu: u32,
@@ -26,7 +26,7 @@ struct Told {
 
 /// The ICMP message that comes back in place of a frame, its checksums verified.
 #[track_caller]
-fn told(lab: &Lab, frame: &[u8]) -> Told {
+fn told(lab: &Lab, frame: &[u8]) -> TooBigMessage {
     let count = || {
         let drops = lab.balancer.drops().unwrap();
         drops.into_iter().find(|(reason, _)| *reason == Drop::TooBigTold).unwrap().1
@@ -47,7 +47,7 @@ fn told(lab: &Lab, frame: &[u8]) -> Told {
         icmp.verify().unwrap();
         assert_eq!((icmp.kind(), icmp.code(), icmp.echo().0), (3, 4, 0));
         let (from, to) = (ip.source().into(), ip.destination().into());
-        Told { from, to, mtu: icmp.echo().1.into(), quoted: icmp.payload().to_vec(), vlans }
+        TooBigMessage { from, to, mtu: icmp.echo().1.into(), quoted: icmp.payload().to_vec(), vlans }
     } else {
         let ip = Ipv6::parse(packet).unwrap();
         let icmp = Icmpv6::parse(ip.payload()).unwrap();
@@ -55,7 +55,7 @@ fn told(lab: &Lab, frame: &[u8]) -> Told {
         assert_eq!((icmp.kind(), icmp.code(), ip.hop_limit()), (2, 0, 64));
         let mtu = u32::from_be_bytes(ip.payload()[4..8].try_into().unwrap());
         let (from, to) = (ip.source().into(), ip.destination().into());
-        Told { from, to, mtu, quoted: icmp.payload().to_vec(), vlans }
+        TooBigMessage { from, to, mtu, quoted: icmp.payload().to_vec(), vlans }
     }
 }
 
@@ -96,7 +96,7 @@ fn senders_on_both_sides_are_told() {
 
 #[test]
 fn a_tunnels_header_is_subtracted() {
-    let tunnel = |local: &str| Forward::Tunnel { local: vec![address(local)] };
+    let tunnel = |local: &str| ForwardingMethod::Tunnel { local: vec![address(local)] };
     let plan = config(&[
         udp_service("10.0.0.200:53", tunnel("10.0.0.100"), &[backend("10.0.0.11:53", 1)]),
         udp_service("[fd00::200]:53", tunnel("fd00::100"), &[backend("[fd00::11]:53", 1)]),
@@ -114,7 +114,7 @@ fn a_tunnels_header_is_subtracted() {
 
 #[test]
 fn with_nat_the_service_speaks_to_the_backend() {
-    let plan = config(&[service("10.0.0.200:80", Forward::Nat, &[backend("10.0.0.10:8080", 1)])]);
+    let plan = config(&[service("10.0.0.200:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
     lab.sent(&tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes());
     let message = told(&lab, &tcp(ACK, "10.0.0.10:8080", "10.0.0.60:5000").payload(&[1; 1480]).bytes());
@@ -147,7 +147,7 @@ pub fn ip_route(words: &str) {
 fn small_packets_are_quoted_whole_and_ipv6_goes_no_lower_than_1280() {
     let v4 = service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)]);
     let v6 = service("[fd00::200]:80", full_nat(&["fd00::100"]), &[backend("[fd00::10]:8080", 1)]);
-    let tunnel = Forward::Tunnel { local: vec![address("fd00::100")] };
+    let tunnel = ForwardingMethod::Tunnel { local: vec![address("fd00::100")] };
     let tunneled = service("[fd00::201]:80", tunnel, &[backend("[fd00::11]:80", 1)]);
     let Some(lab) = Lab::new(small(), &config(&[v4, v6, tunneled])) else { return };
     ip_route("route add 10.0.0.10/32 dev lb0 mtu lock 300");

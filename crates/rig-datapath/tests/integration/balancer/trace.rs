@@ -7,7 +7,8 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rig_datapath::balancer::{
-    Backend, Direction, Drop, Forward, Kind, Pass, Protocol, Reuse, Scheduler, Service, Sizes, Spreading, State, Trace,
+    Backend, Direction, Drop, ForwardingMethod, Kind, Pass, PortReuse, Protocol, Scheduler, Service, Sizes, Spreading,
+    State, Trace,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -44,12 +45,12 @@ fn content(tables: &Path) -> Content {
     content
 }
 
-struct Traced {
+struct TraceLab {
     lab: Lab,
     directory: BpfFs,
 }
 
-impl Traced {
+impl TraceLab {
     fn new(services: &[Service]) -> Option<Self> {
         let mut lab = Lab::new(Sizes { list_entries: 2048, ..small() }, &config(services))?;
         let directory = BpfFs::mount()?;
@@ -80,8 +81,8 @@ impl Traced {
     }
 }
 
-fn tunnel(local: &str) -> Forward {
-    Forward::Tunnel { local: vec![local.parse().unwrap()] }
+fn tunnel(local: &str) -> ForwardingMethod {
+    ForwardingMethod::Tunnel { local: vec![local.parse().unwrap()] }
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn new_connections_are_foreseen() {
     let v6 = ["[fd00::10]:8080", "[fd00::11]:8080"].map(|address| backend(address, 1));
     let least = Service {
         scheduler: Scheduler::LeastConnections,
-        ..service("10.0.0.201:80", Forward::Nat, &[limited("10.0.0.12:8080", 2), limited("10.0.0.13:8080", 1)])
+        ..service("10.0.0.201:80", ForwardingMethod::Nat, &[limited("10.0.0.12:8080", 2), limited("10.0.0.13:8080", 1)])
     };
     let hashed = Service {
         scheduler: Scheduler::Maglev,
@@ -101,10 +102,10 @@ fn new_connections_are_foreseen() {
         service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6),
         least,
         hashed,
-        service("10.0.0.203:80", Forward::Route, &[backend("10.0.0.13:80", 1)]),
-        service("10.0.0.204:80", Forward::Nat, &[]),
+        service("10.0.0.203:80", ForwardingMethod::Route, &[backend("10.0.0.13:80", 1)]),
+        service("10.0.0.204:80", ForwardingMethod::Nat, &[]),
     ];
-    let Some(traced) = Traced::new(&services) else { return };
+    let Some(traced) = TraceLab::new(&services) else { return };
     // Round robins go on, ports advance, the less loaded is chosen: each as it stands when the packet comes.
     for port in 5000..5006 {
         for (client, service) in [("10.0.0.60", "10.0.0.200:80"), ("[fd00::60]", "[fd00::200]:80")] {
@@ -142,7 +143,7 @@ fn new_connections_are_foreseen() {
 #[test]
 fn a_full_table_is_foreseen_and_homes_that_are_full() {
     let services = [service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])];
-    let Some(traced) = Traced::new(&services) else { return };
+    let Some(traced) = TraceLab::new(&services) else { return };
     let syn = |port| tcp(SYN, &format!("10.0.0.60:{port}"), "10.0.0.200:80").bytes();
     // Homes fill unevenly, so that some of these lie in the overflow.
     for port in 5000..5064 {
@@ -155,7 +156,7 @@ fn a_full_table_is_foreseen_and_homes_that_are_full() {
 #[test]
 fn packets_of_a_connection_are_foreseen() {
     let services = [service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])];
-    let Some(mut traced) = Traced::new(&services) else { return };
+    let Some(mut traced) = TraceLab::new(&services) else { return };
     let (client, service) = ("10.0.0.60:5000", "10.0.0.200:80");
     let sent = see(&traced.lab.sent(&tcp(SYN, client, service).bytes()));
     traced.lab.later(100);
@@ -201,14 +202,14 @@ fn packets_of_a_connection_are_foreseen() {
 fn a_port_that_is_used_again_is_foreseen() {
     let (client, address) = ("10.0.0.60:5000", "10.0.0.200:80");
     let two = [limited("10.0.0.10:80", 1), limited("10.0.0.11:80", 1)];
-    for forward in [full_nat(&["10.0.0.100"]), Forward::Nat, Forward::Route, tunnel("10.0.0.100")] {
-        for (reuse, reached) in [(Reuse::Reschedule, ["10", "11", "11"]), (Reuse::Keep, ["10", "10", "11"])] {
+    for forward in [full_nat(&["10.0.0.100"]), ForwardingMethod::Nat, ForwardingMethod::Route, tunnel("10.0.0.100")] {
+        for (reuse, reached) in [(PortReuse::Reschedule, ["10", "11", "11"]), (PortReuse::Keep, ["10", "10", "11"])] {
             for scheduler in [Scheduler::RoundRobin, Scheduler::WeightedLeastConnections] {
                 let of = |backends: &[Backend]| {
                     let limit = NonZeroU32::new(1);
                     config(&[Service { reuse, scheduler, limit, ..service(address, forward.clone(), backends) }])
                 };
-                let Some(mut traced) = Traced::new(&of(&two[..1]).services) else { return };
+                let Some(mut traced) = TraceLab::new(&of(&two[..1]).services) else { return };
                 let mut seen = Vec::new();
                 // Alone, with one more, and drained.
                 let drained = [backend("10.0.0.10:80", 0), two[1]];
@@ -218,7 +219,7 @@ fn a_port_that_is_used_again_is_foreseen() {
                     let begun = trace.new_connection.unwrap();
                     assert_eq!((begun.complete, trace.drop), (true, None), "{forward:?} {backends:?}");
                     assert_eq!(trace.connection.is_some_and(|found| found.ends), !seen.is_empty());
-                    let kept = reuse == Reuse::Keep && seen.len() == 1;
+                    let kept = reuse == PortReuse::Keep && seen.len() == 1;
                     assert_eq!(begun.stays, kept);
                     seen.push(begun.backend.unwrap().ip().to_string());
                     traced.lab.sent(&tcp(RST, client, address).bytes());
@@ -235,7 +236,7 @@ fn a_port_that_is_used_again_is_foreseen() {
 #[test]
 fn what_is_not_handled_is_foreseen() {
     let services = [service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])];
-    let Some(traced) = Traced::new(&services) else { return };
+    let Some(traced) = TraceLab::new(&services) else { return };
     let to = |frame: Frame| traced.trace(&frame.bytes());
     let trace = to(tcp(SYN, "10.0.0.60:5000", "10.0.0.200:81"));
     assert_eq!((trace.pass, trace.verdict, trace.new_connection), (Some(Pass::NoService), Verdict::Pass, None));
@@ -257,11 +258,11 @@ fn what_is_not_handled_is_foreseen() {
 #[test]
 fn the_worker_is_named() {
     let services = [service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])];
-    let Some(mut traced) = Traced::new(&services) else { return };
+    let Some(mut traced) = TraceLab::new(&services) else { return };
     let cpus: Vec<u32> = rig_sys::cpu::CpuSet::online().unwrap().as_slice().to_vec();
     let frame = |port| tcp(SYN, &format!("10.0.0.60:{port}"), "10.0.0.200:80").bytes();
     let worker =
-        |traced: &Traced, frame: &[u8]| traced.lab.balancer.trace(frame, Some(traced.lab.interface)).unwrap().worker;
+        |traced: &TraceLab, frame: &[u8]| traced.lab.balancer.trace(frame, Some(traced.lab.interface)).unwrap().worker;
     assert_eq!(worker(&traced, &frame(1)), None);
     let queues = Spreading::Queues { workers: cpus.clone(), receiver: None, packets: 64 };
     traced.lab.balancer.spread_over(&queues).unwrap();

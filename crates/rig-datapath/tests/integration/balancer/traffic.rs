@@ -6,7 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::balancer::{Back, Balancer, Clock, Connection, Drop, QUEUE_PACKETS, Service, Spreading};
+use rig_datapath::balancer::{Balancer, Clock, Connection, Drop, QUEUE_PACKETS, Service, Spreading, TransmitMethod};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
@@ -18,19 +18,19 @@ use super::lab::{Lab, until};
 use super::too_big::ip_route;
 use super::{backend, config, full_nat, service, small, udp_service};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One connection; panics when it does not come.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false).unwrap();
                 return stream;
             }
-            Err(_) => assert!(Instant::now() < deadline, "nobody connects"),
+            Err(_) => assert!(Instant::now() < deadline, "no client connects"),
         }
         thread::sleep(Duration::from_millis(2));
     }
@@ -54,7 +54,7 @@ fn open(services: &[Service]) -> Option<Lab> {
         netlink.add_address("lb0", address.parse().unwrap(), prefix).unwrap();
     }
     // What a veth's peer redirects it takes when it polls, which GRO makes it do.
-    lab.balancer.set_back(Back::Redirect).unwrap();
+    lab.balancer.set_back(TransmitMethod::Redirect).unwrap();
     ethtool::set(&lab.far_ns, "far", Offload::Gro, true).unwrap();
     // A veth's ring has 256 places and is emptied by whichever CPU began to: what a stream has under way, with its
     // acknowledgements, finds room however late that CPU comes to it.
@@ -80,14 +80,14 @@ fn carry_streams(lab: &Lab) {
         thread::scope(|scope| {
             scope.spawn(|| {
                 let mut stream = accept(&listener);
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                 let mut received = Vec::new();
                 stream.read_to_end(&mut received).unwrap();
                 stream.write_all(&received).unwrap();
             });
-            let connected = far.run(|| TcpStream::connect_timeout(&at, PATIENCE)).unwrap();
+            let connected = far.run(|| TcpStream::connect_timeout(&at, TIMEOUT)).unwrap();
             let mut stream = connected.unwrap_or_else(|error| panic!("{error}: {:?}", lab.drops()));
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             stream.write_all(&data).unwrap();
             stream.shutdown(Shutdown::Write).unwrap();
             let mut back = Vec::new();
@@ -101,8 +101,8 @@ fn carry_datagrams(lab: &Lab) {
     let (far, data) = (&lab.far_ns, data());
     let server = far.run(|| UdpSocket::bind("10.0.0.12:5353").unwrap()).unwrap();
     let client = far.run(|| UdpSocket::bind("10.0.0.50:0").unwrap()).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut buffer = [0; 2000];
     for length in [0, 1, 1000, 1400] {
         client.send_to(&data[..length], "10.0.0.200:53").unwrap();
@@ -181,7 +181,7 @@ fn workers_that_no_queue_reaches_share_the_work() {
     assert_eq!((places.len() as u64, connections), (begun, begun));
     // The host itself is reached as ever.
     let server = TcpListener::bind("10.0.0.1:7000").unwrap();
-    let client = lab.far_ns.run(|| TcpStream::connect_timeout(&"10.0.0.1:7000".parse().unwrap(), PATIENCE)).unwrap();
+    let client = lab.far_ns.run(|| TcpStream::connect_timeout(&"10.0.0.1:7000".parse().unwrap(), TIMEOUT)).unwrap();
     let mut served = accept(&server);
     client.unwrap().write_all(b"for the host").unwrap();
     let mut text = String::new();
@@ -233,27 +233,27 @@ fn workers_outlive_the_control_plane() {
     lab.attachment.keep(&link).unwrap();
 
     let listener = lab.far_ns.run(|| TcpListener::bind("10.0.0.10:8080").unwrap()).unwrap();
-    let connected = lab.far_ns.run(|| TcpStream::connect_timeout(&"10.0.0.200:80".parse().unwrap(), PATIENCE));
+    let connected = lab.far_ns.run(|| TcpStream::connect_timeout(&"10.0.0.200:80".parse().unwrap(), TIMEOUT));
     let mut client = connected.unwrap().unwrap();
     let mut server = accept(&listener);
     let mut talk = |word: &[u8]| {
         client.write_all(word).unwrap();
         let mut heard = vec![0; word.len()];
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
         server.read_exact(&mut heard).unwrap();
         assert_eq!(heard, word);
     };
     talk(b"before");
     let Lab { balancer, attachment, interface, far_ns: _far, .. } = lab;
     drop((balancer, attachment));
-    talk(b"with nobody there");
+    talk(b"without an agent");
     for workers in [&cpus[..1], &cpus[..]] {
         let mut next = Balancer::resume(&tables).unwrap();
         next.spread_over(&queues(workers, None, QUEUE_PACKETS)).unwrap();
         let attachment = next.take_over(&link, interface).unwrap();
         talk(b"with another");
         drop((next, attachment));
-        talk(b"with nobody again");
+        talk(b"without one again");
     }
     // Without queues from here on, and nothing of them left behind.
     let mut last = Balancer::resume(&tables).unwrap();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-use rig_datapath::balancer::{Drop, Forward, Pass, Service};
+use rig_datapath::balancer::{Drop, ForwardingMethod, Pass, Service};
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::icmp::Icmp;
@@ -16,7 +16,8 @@ use super::lab::Lab;
 use super::{backend, config, small, udp_service};
 
 fn services() -> [Service; 2] {
-    let tunnel = |local: &[&str]| Forward::Tunnel { local: local.iter().map(|at| at.parse().unwrap()).collect() };
+    let tunnel =
+        |local: &[&str]| ForwardingMethod::Tunnel { local: local.iter().map(|at| at.parse().unwrap()).collect() };
     [
         udp_service("10.0.0.200:53", tunnel(&["10.0.0.100", "10.0.0.101"]), &[backend("10.0.0.11:53", 1)]),
         udp_service("[fd00::200]:53", tunnel(&["fd00::100"]), &[backend("[fd00::11]:53", 1)]),

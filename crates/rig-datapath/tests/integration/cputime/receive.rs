@@ -106,8 +106,8 @@ fn one_softirq_that_polls_devices_of_two_namespaces_is_shared_out() {
     }
     let from = sender.run(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
     from.set_broadcast(true).unwrap();
-    let everybody = SocketAddr::from((Ipv4Addr::new(10, 98, 0, 255), PORT));
-    let send = |count: u32| (0..count).for_each(|_| drop(from.send_to(b"datagram", everybody)));
+    let broadcast = SocketAddr::from((Ipv4Addr::new(10, 98, 0, 255), PORT));
+    let send = |count: u32| (0..count).for_each(|_| drop(from.send_to(b"datagram", broadcast)));
     send(100);
     let begin = counting.read().unwrap();
     send(DATAGRAMS);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Config, Expire, Pass, Protocol, Service};
+use rig_datapath::balancer::{Config, ExpiryPolicy, Pass, Protocol, Service};
 
-use super::lab::{Lab, PATIENCE, Plan, server, until};
+use super::lab::{Lab, Plan, TIMEOUT, server, until};
 use super::talk::Echo;
 use super::{V4, backend, config, full_nat, sizes, tcp};
 
@@ -16,7 +16,7 @@ const PORT: u16 = 80;
 const SERVERS: u16 = 7000;
 
 /// TCP and UDP before servers of these numbers.
-fn plan(expire: Expire, servers: &[u8]) -> Config {
+fn plan(expire: ExpiryPolicy, servers: &[u8]) -> Config {
     let backends = || servers.iter().map(|number| backend(server(*number, false, SERVERS), 1)).collect();
     let stream = Service { expire, ..tcp(V4, PORT, full_nat(V4), backends()) };
     let datagrams = Service { protocol: Protocol::Udp, ..stream.clone() };
@@ -69,12 +69,12 @@ fn a_removed_backend_keeps_its_conversations_or_loses_them() {
             }
         }
         let _stop = Stop(&stop);
-        for (expire, goes_on) in [(Expire::Never, true), (Expire::Removed, false)] {
+        for (expire, goes_on) in [(ExpiryPolicy::Never, true), (ExpiryPolicy::Removed, false)] {
             lab.balancer.apply(&plan(expire, &[0])).unwrap();
-            let mut stream = lab.wires.client.run(|| TcpStream::connect_timeout(&at, PATIENCE).unwrap()).unwrap();
+            let mut stream = lab.wires.client.run(|| TcpStream::connect_timeout(&at, TIMEOUT).unwrap()).unwrap();
             let datagrams = lab.wires.client.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
             datagrams.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut word = [0; 4];
             stream.write_all(b"here").unwrap();
             stream.read_exact(&mut word).unwrap();

@@ -7,14 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use rig_datapath::balancer::{Config, Connection, Drop, Pass, Protocol, Service, Timeouts};
 use rig_sys::packet_socket::{Options, Port, Sender};
-use rig_sys::xdp::Place;
+use rig_sys::xdp::QueueCpu;
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::frames::{Frame, L4, ethernet, icmp_error, ip};
 use super::lab::{self, HOST, Lab, Plan, Random, server};
 use super::steady::{LINES, PORTS, are_unbroken, echoes, plan, services};
-use super::talk::{Arrivals, Talk};
+use super::talk::{Conversations, NewConnections};
 use super::{local, sizes};
 
 /// Which frames a failure came from; the variable repeats them.
@@ -35,7 +35,7 @@ pub struct Attacker {
 impl Attacker {
     pub fn new(lab: &Lab) -> Self {
         let options = Options { frame: 2048, burst: 32, ..Options::default() };
-        let place = [Place { queue: 0, cpu: None }];
+        let place = [QueueCpu { queue: 0, cpu: None }];
         let port = lab.wires.client.run(|| Port::open(HOST, &place, &options).unwrap()).unwrap();
         let (_, sender) = port.queues.into_iter().next().unwrap();
         let address = lab.wires.here.sysfs().unwrap().read(&lab.wires.interfaces[0], "address").unwrap();
@@ -148,9 +148,9 @@ impl Frames {
             // The source is the destination, an address of the balancer, or one that no host may send from.
             6 => {
                 let own = SocketAddr::new(local(&service.ip().to_string())[0], self.port());
-                let nobody = if ipv6 { ["::", "::1", "ff02::1"] } else { ["0.0.0.0", "127.0.0.1", "255.255.255.255"] };
-                let nobody = SocketAddr::new(nobody[self.random.below(3)].parse().unwrap(), self.port());
-                Frame { source: [service, own, nobody][self.random.below(3)], ..self.frame(ipv6) }.bytes()
+                let invalid = if ipv6 { ["::", "::1", "ff02::1"] } else { ["0.0.0.0", "127.0.0.1", "255.255.255.255"] };
+                let invalid = SocketAddr::new(invalid[self.random.below(3)].parse().unwrap(), self.port());
+                Frame { source: [service, own, invalid][self.random.below(3)], ..self.frame(ipv6) }.bytes()
             }
             // A backend's answer without a request.
             7 => {
@@ -234,9 +234,9 @@ fn no_frame_harms_a_conversation() {
     let seed = seed();
     let Some(mut lab) = Lab::new(Plan::default(), sizes(1 << 17), &exposed()) else { return };
     let echoes = echoes(&lab.wires);
-    let talk = Talk::start(&lab.wires.client, &services(), LINES / 4);
+    let talk = Conversations::start(&lab.wires.client, &services(), LINES / 4);
     talk.goes_on(1, || lab.tend());
-    let arrivals = Arrivals::start(&lab.wires.client, &services());
+    let arrivals = NewConnections::start(&lab.wires.client, &services());
     let mut attacker = Attacker::new(&lab);
     let mut used = Vec::new();
     let both_ways = |of: Connection| {
@@ -299,7 +299,7 @@ fn a_flood_fills_the_table_and_ends() {
     let Some(mut lab) = Lab::new(Plan::default(), sizes(room), &exposed()) else { return };
     let room = lab.balancer.sizes().connections as usize;
     let echoes = echoes(&lab.wires);
-    let talk = Talk::start(&lab.wires.client, &services(), LINES);
+    let talk = Conversations::start(&lab.wires.client, &services(), LINES);
     talk.goes_on(1, || lab.tend());
     let mut attacker = Attacker::new(&lab);
     let mut flood = |attacker: &mut Attacker| {
@@ -325,7 +325,7 @@ fn a_flood_fills_the_table_and_ends() {
     assert!(lab.dropped(Drop::TableFull) > full);
     // The attack's unfinished connections go; new clients are served.
     lab.tend_until("room", |lab| lab.connections() <= 2 * LINES);
-    let arrivals = Arrivals::start(&lab.wires.client, &services());
+    let arrivals = NewConnections::start(&lab.wires.client, &services());
     arrivals.go_on(|| lab.tend());
     talk.goes_on(1, || lab.tend());
     lab.during(|| arrivals.finish());

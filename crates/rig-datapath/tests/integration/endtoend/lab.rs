@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::balancer::{Attachment, Balancer, Config, Drop, Generic, Mode, Sizes};
+use rig_datapath::balancer::{Attachment, Balancer, Config, Drop, GenericXdp, Mode, Sizes};
 use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 
 /// What must come may take this long, on a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The network number of the client; servers have those from [`SERVERS`] on.
 const CLIENT: u8 = 10;
 const SERVERS: u8 = 20;
@@ -21,7 +21,7 @@ pub const HOST: &str = "eth0";
 
 #[track_caller]
 pub fn until(what: &str, mut look: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !look() {
         assert!(Instant::now() < deadline, "{what}: it does not come");
         thread::sleep(Duration::from_millis(5));
@@ -34,14 +34,14 @@ pub struct Plan {
     pub servers: u8,
     /// Of the wires between the balancer and its neighbours towards the servers.
     pub server_mtu: u32,
-    pub narrow: Narrow,
+    pub narrow: MtuBottleneck,
     /// Whether senders leave checksums to their devices.
     pub offload: bool,
 }
 
 /// Where two routers are, with a wire of this MTU between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Narrow {
+pub enum MtuBottleneck {
     Nowhere,
     Client(u32),
     Server(u32),
@@ -49,7 +49,7 @@ pub enum Narrow {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { servers: 2, server_mtu: 1500, narrow: Narrow::Nowhere, offload: true }
+        Self { servers: 2, server_mtu: 1500, narrow: MtuBottleneck::Nowhere, offload: true }
     }
 }
 
@@ -128,7 +128,7 @@ impl Wires {
         let new = || NetNs::create().unwrap();
         let (client, here) = (new(), new());
         let servers: Vec<NetNs> = (0..plan.servers).map(|_| new()).collect();
-        let routers = if plan.narrow == Narrow::Nowhere { Vec::new() } else { vec![new(), new()] };
+        let routers = if plan.narrow == MtuBottleneck::Nowhere { Vec::new() } else { vec![new(), new()] };
         for node in routers.iter().chain([&here, &client]).chain(&servers) {
             let forward = if routers.iter().any(|router| std::ptr::eq(router, node)) || std::ptr::eq(node, &here) {
                 "1"
@@ -155,12 +155,12 @@ impl Wires {
                 chain(net, &nodes, &[wide, mtu, wide], last, plan.offload);
             }
         };
-        let at_client = if let Narrow::Client(mtu) = plan.narrow { Some(mtu) } else { None };
+        let at_client = if let MtuBottleneck::Client(mtu) = plan.narrow { Some(mtu) } else { None };
         wires(CLIENT, &client, "clients", 1500, at_client);
         let mut interfaces = vec!["clients".to_owned()];
         for (number, server) in servers.iter().enumerate() {
             let at_server =
-                if let Narrow::Server(mtu) = plan.narrow { Some(mtu).filter(|_| number == 0) } else { None };
+                if let MtuBottleneck::Server(mtu) = plan.narrow { Some(mtu).filter(|_| number == 0) } else { None };
             let name = format!("server{number}");
             wires(SERVERS + number as u8, server, &name, plan.server_mtu, at_server);
             interfaces.push(name);
@@ -271,7 +271,7 @@ impl Lab {
     }
 
     pub fn tend_until(&mut self, what: &str, mut look: impl FnMut(&mut Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !look(self) {
             assert!(Instant::now() < deadline, "{what}: it does not come; drops: {:?}", self.drops());
             self.tend();
@@ -324,7 +324,7 @@ impl Lab {
 pub fn attach(balancer: &mut Balancer, interfaces: &[String]) -> Vec<Attachment> {
     let link = Netlink::here().unwrap();
     let one = |name: &String| {
-        let attachment = balancer.attach(link.index(name).unwrap(), Generic::Refused).unwrap();
+        let attachment = balancer.attach(link.index(name).unwrap(), GenericXdp::Refused).unwrap();
         assert_eq!(attachment.mode(), Mode::Native);
         attachment
     };

@@ -17,7 +17,9 @@ mod web;
 
 use std::net::{IpAddr, SocketAddr};
 
-use rig_datapath::balancer::{Backend, Config, Expire, Forward, Protocol, Reuse, Scheduler, Service, Sizes, Timeouts};
+use rig_datapath::balancer::{
+    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
+};
 
 use super::balancer::frames;
 
@@ -35,7 +37,7 @@ pub fn backend(address: SocketAddr, weight: u32) -> Backend {
     Backend { address, weight, limit: None }
 }
 
-pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -> Service {
+pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Backend>) -> Service {
     Service {
         protocol: Protocol::Tcp,
         address: SocketAddr::new(address.parse().unwrap(), port),
@@ -44,9 +46,9 @@ pub fn tcp(address: &str, port: u16, forward: Forward, backends: Vec<Backend>) -
         backends,
         limit: None,
         timeouts: Timeouts::default(),
-        expire: Expire::Never,
+        expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
-        reuse: Reuse::Reschedule,
+        reuse: PortReuse::Reschedule,
     }
 }
 
@@ -57,12 +59,12 @@ fn local(address: &str) -> Vec<IpAddr> {
 }
 
 /// With local addresses of a service's family.
-pub fn full_nat(service: &str) -> Forward {
-    Forward::FullNat { local: local(service) }
+pub fn full_nat(service: &str) -> ForwardingMethod {
+    ForwardingMethod::FullNat { local: local(service) }
 }
 
-pub fn tunnel(service: &str) -> Forward {
-    Forward::Tunnel { local: local(service) }
+pub fn tunnel(service: &str) -> ForwardingMethod {
+    ForwardingMethod::Tunnel { local: local(service) }
 }
 
 pub fn config(services: impl Into<Vec<Service>>) -> Config {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rig_sys::netns::NetNs;
 
-use super::lab::{Lab, Narrow, PATIENCE, Plan, Random, counter, server};
+use super::lab::{Lab, MtuBottleneck, Plan, Random, TIMEOUT, counter, server};
 use super::programs::{has, run_well};
 use super::talk::again;
 use super::{V4, V6, backend, config, full_nat, sizes, tcp};
@@ -18,7 +18,7 @@ const PORT: u16 = 7000;
 const LENGTH: usize = 3_000_001;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Up,
     Down,
 }
@@ -45,31 +45,31 @@ fn send(mut stream: TcpStream, data: &[u8]) {
 }
 
 /// One transfer through the balancer; `seen` counts what has arrived of it.
-fn transfer(listener: &TcpListener, client: &NetNs, service: SocketAddr, way: Way, seen: &AtomicU64) {
+fn transfer(listener: &TcpListener, client: &NetNs, service: SocketAddr, way: Direction, seen: &AtomicU64) {
     let data = Random::new(LENGTH as u64).bytes(LENGTH);
     let received = thread::scope(|scope| {
         let accepted = scope.spawn(|| {
             let stream = listener.accept().unwrap().0;
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             match way {
-                Way::Up => receive(stream, seen),
-                Way::Down => {
+                Direction::Up => receive(stream, seen),
+                Direction::Down => {
                     send(stream, &data);
                     Vec::new()
                 }
             }
         });
-        let stream = client.run(|| TcpStream::connect_timeout(&service, PATIENCE).unwrap()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let stream = client.run(|| TcpStream::connect_timeout(&service, TIMEOUT).unwrap()).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         let received = match way {
-            Way::Up => {
+            Direction::Up => {
                 send(stream, &data);
                 Vec::new()
             }
-            Way::Down => receive(stream, seen),
+            Direction::Down => receive(stream, seen),
         };
         let accepted = accepted.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        if way == Way::Up { accepted } else { received }
+        if way == Direction::Up { accepted } else { received }
     });
     assert!(received == data, "{} of {LENGTH} bytes", received.len());
 }
@@ -86,7 +86,7 @@ table inet mute {
 ";
 
 /// With errors suppressed nothing arrives; as soon as they are sent, the same transfer goes on.
-fn transfer_needs_errors(narrow: Narrow, ipv6: bool, way: Way) {
+fn transfer_needs_errors(narrow: MtuBottleneck, ipv6: bool, way: Direction) {
     if !has("nft", "--version", "nftables") {
         return;
     }
@@ -99,7 +99,7 @@ fn transfer_needs_errors(narrow: Narrow, ipv6: bool, way: Way) {
     let listener = lab.wires.servers[0].run(|| TcpListener::bind(any).unwrap()).unwrap();
     // Whose packets are too large, and the router that they come to by way of the balancer.
     let (client, router) = (again(&lab.wires.client), again(&lab.wires.routers[1]));
-    let sender = again(if way == Way::Up { &lab.wires.client } else { &lab.wires.servers[0] });
+    let sender = again(if way == Direction::Up { &lab.wires.client } else { &lab.wires.servers[0] });
     let errors = if ipv6 { "Icmp6InPktTooBigs" } else { "IcmpInDestUnreachs" };
 
     run_well(&router, "nft", &[MUTE]);
@@ -108,7 +108,7 @@ fn transfer_needs_errors(narrow: Narrow, ipv6: bool, way: Way) {
         thread::scope(|scope| {
             let transfer = scope.spawn(|| transfer(&listener, &client, at, way, &seen));
             let muted = || run_well(&router, "nft", &["list", "table", "inet", "mute"]);
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while !muted().lines().any(|line| line.contains("counter packets") && !line.contains("packets 0 ")) {
                 assert!(Instant::now() < deadline && !transfer.is_finished(), "no packet is too large: {}", muted());
                 thread::sleep(Duration::from_millis(20));
@@ -124,27 +124,27 @@ fn transfer_needs_errors(narrow: Narrow, ipv6: bool, way: Way) {
     assert!(counter(&sender, errors) > 0, "it was told nothing");
     assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
     // The other way across the same wire, now that nothing is in the way.
-    let back = if way == Way::Up { Way::Down } else { Way::Up };
+    let back = if way == Direction::Up { Direction::Down } else { Direction::Up };
     lab.during(|| transfer(&listener, &client, at, back, &AtomicU64::new(0)));
     assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
 }
 
 #[test]
 fn towards_the_server() {
-    transfer_needs_errors(Narrow::Server(1400), false, Way::Up);
+    transfer_needs_errors(MtuBottleneck::Server(1400), false, Direction::Up);
 }
 
 #[test]
 fn towards_the_client() {
-    transfer_needs_errors(Narrow::Client(1300), false, Way::Down);
+    transfer_needs_errors(MtuBottleneck::Client(1300), false, Direction::Down);
 }
 
 #[test]
 fn towards_the_server_over_ipv6() {
-    transfer_needs_errors(Narrow::Server(1400), true, Way::Up);
+    transfer_needs_errors(MtuBottleneck::Server(1400), true, Direction::Up);
 }
 
 #[test]
 fn towards_the_client_over_ipv6() {
-    transfer_needs_errors(Narrow::Client(1280), true, Way::Down);
+    transfer_needs_errors(MtuBottleneck::Client(1280), true, Direction::Down);
 }

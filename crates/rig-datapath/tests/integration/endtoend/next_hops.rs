@@ -40,8 +40,8 @@ fn plan(backends: impl Iterator<Item = SocketAddr>) -> Config {
     config([tcp(V4, SERVICE, full_nat(V4), backends.map(|at| backend(at, 1)).collect())])
 }
 
-fn connects(client: &NetNs, patience: Duration) -> bool {
-    client.run(|| TcpStream::connect_timeout(&service(), patience).is_ok()).unwrap()
+fn connects(client: &NetNs, time_limit: Duration) -> bool {
+    client.run(|| TcpStream::connect_timeout(&service(), time_limit).is_ok()).unwrap()
 }
 
 fn managed(lab: &Lab) -> usize {
@@ -223,7 +223,7 @@ fn a_changed_route_or_neighbor_is_told_to_programs() {
     assert_eq!(lab.balancer.generation().unwrap(), None);
     lab.tend();
     let told = |balancer: &Balancer, before| balancer.generation().unwrap().is_some_and(|now| Some(now) != before);
-    until("somebody who watches", || told(&lab.balancer, None));
+    until("a watcher", || told(&lab.balancer, None));
     let client = again(&lab.wires.client);
     let stream = converse(&client);
     let Lab { balancer, wires, attachments: _attachments } = lab;

@@ -17,7 +17,7 @@ use super::next_hops::{converse, follows};
 use super::pins::Pins;
 use super::sizes;
 use super::steady::{LINES, PORTS, are_unbroken, echoes, plan, services};
-use super::talk::{Arrivals, Talk};
+use super::talk::{Conversations, NewConnections};
 
 /// Where the control plane that this process is to be keeps things; the interfaces.
 const DIRECTORY: &str = "NETRIG_TEST_DIRECTORY";
@@ -106,9 +106,9 @@ fn a_killed_control_plane_breaks_nobody() {
     let directory = pins.path();
     let echoes = echoes(&wires);
     let mut plane = ControlPlane::start(&wires, &directory);
-    let talk = Talk::start(&wires.client, &services(), LINES);
+    let talk = Conversations::start(&wires.client, &services(), LINES);
     talk.goes_on(1, || {});
-    let arrivals = Arrivals::start(&wires.client, &services());
+    let arrivals = NewConnections::start(&wires.client, &services());
     let mut random = Random::new(5);
     for _ in 0..6 {
         // Somewhere in the middle of a change.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Config, Drop, Forward, Pass, Scheduler, Service, Timeouts};
+use rig_datapath::balancer::{Config, Drop, ForwardingMethod, Pass, Scheduler, Service, Timeouts};
 use rig_wire::tcp::flags::SYN;
 
 use super::frames::{Frame, L4};
 use super::hostile::Attacker;
 use super::lab::{Lab, Plan, Wires, server};
-use super::talk::{Arrivals, Echo, Talk, again};
+use super::talk::{Conversations, Echo, NewConnections, again};
 use super::{V4, V6, backend, config, full_nat, sizes, tcp};
 
 pub const SERVICE: u16 = 80;
@@ -67,9 +67,9 @@ fn no_change_of_the_configuration_breaks_a_conversation() {
     let both = [(0, PORTS[0], 1), (1, PORTS[0], 1)];
     let Some(mut lab) = Lab::new(Plan::default(), sizes(16_384), &plan(&both)) else { return };
     let echoes = echoes(&lab.wires);
-    let talk = Talk::start(&lab.wires.client, &services(), LINES);
+    let talk = Conversations::start(&lab.wires.client, &services(), LINES);
     talk.goes_on(1, || lab.tend());
-    let arrivals = Arrivals::start(&lab.wires.client, &services());
+    let arrivals = NewConnections::start(&lab.wires.client, &services());
     let change = |lab: &mut Lab, config: &Config| {
         lab.balancer.apply(config).unwrap();
         talk.goes_on(2, || lab.tend());
@@ -135,7 +135,7 @@ fn changes_are_seen_whole() {
     .map(|backends| plan(backends))
     .collect();
     let mut nat = plan(&[(1, PORTS[1], 1)]);
-    nat.services.iter_mut().for_each(|service| service.forward = Forward::Nat);
+    nat.services.iter_mut().for_each(|service| service.forward = ForwardingMethod::Nat);
     configs.push(nat);
     for config in &mut configs {
         config.services.iter_mut().for_each(|service| service.timeouts = Timeouts::default());
@@ -173,7 +173,7 @@ fn a_full_table_breaks_nobody() {
     let Some(mut lab) = Lab::new(Plan::default(), sizes(room), &plan(&both)) else { return };
     let room = lab.balancer.sizes().connections as usize;
     let echoes = echoes(&lab.wires);
-    let talk = Talk::start(&lab.wires.client, &services(), LINES);
+    let talk = Conversations::start(&lab.wires.client, &services(), LINES);
     talk.goes_on(1, || lab.tend());
 
     // A greedy client opens as many connections as the table has room for, and tries more.
@@ -199,7 +199,7 @@ fn a_full_table_breaks_nobody() {
 
     drop(greedy);
     lab.tend_until("room", |lab| lab.connections() <= 2 * LINES);
-    let arrivals = Arrivals::start(&lab.wires.client, &services());
+    let arrivals = NewConnections::start(&lab.wires.client, &services());
     arrivals.go_on(|| lab.tend());
     talk.goes_on(2, || lab.tend());
     lab.during(|| arrivals.finish());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rig_sys::netns::NetNs;
 
-use super::lab::{PATIENCE, Random};
+use super::lab::{Random, TIMEOUT};
 
 /// A thread's stack; there are hundreds of threads.
 const STACK: usize = 128 << 10;
@@ -89,17 +89,17 @@ impl Echo {
 }
 
 /// One connection and what is said on it.
-struct Line {
+struct TestConnection {
     stream: TcpStream,
     random: Random,
     number: usize,
 }
 
-impl Line {
+impl TestConnection {
     fn open(service: SocketAddr, number: usize) -> std::io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&service, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&service, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, random: Random::new(number as u64), number })
     }
@@ -128,7 +128,7 @@ impl Line {
 }
 
 /// Conversations of several threads, which go on until it is finished.
-pub struct Talk {
+pub struct Conversations {
     stop: Arc<AtomicBool>,
     /// By thread: how often each of its lines has been heard from.
     rounds: Vec<Arc<AtomicU64>>,
@@ -136,7 +136,7 @@ pub struct Talk {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Talk {
+impl Drop for Conversations {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -145,7 +145,7 @@ impl Drop for Talk {
     }
 }
 
-impl Talk {
+impl Conversations {
     /// Opens `lines` connections to each service, from a client's namespace, and begins.
     pub fn start(client: &NetNs, services: &[SocketAddr], lines: usize) -> Self {
         let (stop, errors) = (Arc::<AtomicBool>::default(), Arc::<Mutex<Vec<String>>>::default());
@@ -158,7 +158,7 @@ impl Talk {
                 client.enter().unwrap();
                 let mut open = Vec::new();
                 for number in of * lines..(of + 1) * lines {
-                    match Line::open(service, number) {
+                    match TestConnection::open(service, number) {
                         Ok(line) => open.push(line),
                         Err(error) => errors.lock().unwrap().push(format!("line {number} to {service}: {error}")),
                     }
@@ -183,7 +183,7 @@ impl Talk {
     pub fn goes_on(&self, rounds: u64, mut meanwhile: impl FnMut()) {
         // The round under way may have begun before.
         let goal = self.rounds() + rounds + 1;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.rounds() < goal {
             assert_eq!(self.errors(), [""; 0], "conversations broke");
             assert!(Instant::now() < deadline, "conversations have stopped");
@@ -205,13 +205,13 @@ impl Talk {
 }
 
 fn converse(
-    lines: &mut Vec<Line>,
+    lines: &mut Vec<TestConnection>,
     service: SocketAddr,
     stop: &AtomicBool,
     rounds: &AtomicU64,
     errors: &Mutex<Vec<String>>,
 ) {
-    let note = |line: &Line, error: String| {
+    let note = |line: &TestConnection, error: String| {
         errors.lock().unwrap().push(format!(
             "line {} to {service}, {:?}: {error}",
             line.number,
@@ -219,7 +219,7 @@ fn converse(
         ));
     };
     while !stop.load(Ordering::Relaxed) {
-        let said: Vec<_> = lines.iter_mut().map(Line::say).collect();
+        let said: Vec<_> = lines.iter_mut().map(TestConnection::say).collect();
         let mut heard = said.into_iter();
         lines.retain_mut(|line| {
             let result = heard.next().unwrap().map_err(|error| error.to_string()).and_then(|said| line.hear(&said));
@@ -236,14 +236,14 @@ fn converse(
 }
 
 /// New connections that keep arriving: one after the other is opened, used once and closed.
-pub struct Arrivals {
+pub struct NewConnections {
     stop: Arc<AtomicBool>,
     pub served: Arc<AtomicU64>,
     errors: Arc<Mutex<Vec<String>>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Arrivals {
+impl Drop for NewConnections {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -251,7 +251,7 @@ impl Drop for Arrivals {
     }
 }
 
-impl Arrivals {
+impl NewConnections {
     pub fn start(client: &NetNs, services: &[SocketAddr]) -> Self {
         let (stop, served) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let errors = Arc::<Mutex<Vec<String>>>::default();
@@ -279,10 +279,10 @@ impl Arrivals {
     #[track_caller]
     pub fn go_on(&self, mut meanwhile: impl FnMut()) {
         let goal = self.served.load(Ordering::Relaxed) + 10;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.served.load(Ordering::Relaxed) < goal {
             assert_eq!(*self.errors.lock().unwrap(), [""; 0], "arrivals failed");
-            assert!(Instant::now() < deadline, "nobody arrives any more");
+            assert!(Instant::now() < deadline, "no request arrives any more");
             meanwhile();
             thread::sleep(Duration::from_millis(10));
         }
@@ -302,7 +302,7 @@ impl Arrivals {
 
 /// One short conversation.
 pub fn visit(service: SocketAddr, number: usize) -> Result<(), String> {
-    let mut line = Line::open(service, number).map_err(|error| error.to_string())?;
+    let mut line = TestConnection::open(service, number).map_err(|error| error.to_string())?;
     let said = line.say().map_err(|error| error.to_string())?;
     line.hear(&said)?;
     line.close()

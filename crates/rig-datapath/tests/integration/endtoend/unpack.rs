@@ -9,7 +9,7 @@ use std::time::Duration;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::packet_socket::{Options, Port};
-use rig_sys::xdp::Place;
+use rig_sys::xdp::QueueCpu;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 
 use super::lab::{HOST, until};
@@ -18,12 +18,12 @@ use super::lab::{HOST, until};
 const IPIP: u8 = 4;
 const IPV6: u8 = 41;
 
-pub struct Unpacker {
+pub struct Decapsulator {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Unpacker {
+impl Drop for Decapsulator {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take().map(JoinHandle::join);
@@ -31,13 +31,13 @@ impl Drop for Unpacker {
     }
 }
 
-impl Unpacker {
+impl Decapsulator {
     pub fn start(ns: &NetNs) -> Self {
         let mut link = Netlink::open(ns).unwrap();
         link.add_veth(&VethPair { name: "inner0", peer: "inner1", peer_ns: ns, queues: 1, mtu: 1500 }).unwrap();
         ["inner0", "inner1"].iter().for_each(|name| link.set_up(name).unwrap());
         until("the inner wire", || link.is_operational("inner1").unwrap());
-        let open = |name| Port::open(name, &[Place { queue: 0, cpu: None }], &options()).unwrap();
+        let open = |name| Port::open(name, &[QueueCpu { queue: 0, cpu: None }], &options()).unwrap();
         let (outer, inner) = ns.run(|| (open(HOST), open("inner0"))).unwrap();
         let to = ns.sysfs().unwrap().read("inner1", "address").unwrap();
         let mut destination = Mac::default();

@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Drop, Generic, Mode, Protocol, QUEUE_PACKETS, Service, Spreading};
+use rig_datapath::balancer::{Drop, GenericXdp, Mode, Protocol, QUEUE_PACKETS, Service, Spreading};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::ethtool::{self, Offload};
@@ -77,7 +77,7 @@ fn what_a_stopped_queue_does_not_take_in_generic_mode_is_counted() {
     link.add_address("br", "10.10.0.1".parse().unwrap(), 24).unwrap();
     link.set_up("br").unwrap();
     lab::until("the bridge", || link.is_operational("br").unwrap());
-    let attachment = lab.balancer.attach(link.index("br").unwrap(), Generic::Allowed).unwrap();
+    let attachment = lab.balancer.attach(link.index("br").unwrap(), GenericXdp::Allowed).unwrap();
     assert_eq!(attachment.mode(), Mode::Generic);
     lab.attachments.push(attachment);
     talk(&mut lab);

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use rig_datapath::balancer::{Forward, Protocol, Service};
+use rig_datapath::balancer::{ForwardingMethod, Protocol, Service};
 use rig_sys::netns::NetNs;
 
-use super::lab::{Lab, PATIENCE, Plan, Random, server};
+use super::lab::{Lab, Plan, Random, TIMEOUT, server};
 use super::programs::{Nginx, Pages, fetch, has_web, run_well};
-use super::unpack::Unpacker;
+use super::unpack::Decapsulator;
 use super::{V4, V6, backend, config, full_nat, sizes, tcp, tunnel};
 
 /// Both families of one service, forwarded in this way to two servers.
-fn web(forward: impl Fn(&str) -> Forward, port: u16) -> Vec<Service> {
+fn web(forward: impl Fn(&str) -> ForwardingMethod, port: u16) -> Vec<Service> {
     let one = |address: &str, ipv6| {
         let backends = (0..2).map(|number| backend(server(number, ipv6, port), 1)).collect();
         tcp(address, 80, forward(address), backends)
@@ -23,19 +23,19 @@ fn web(forward: impl Fn(&str) -> Forward, port: u16) -> Vec<Service> {
     vec![one(V4, false), one(V6, true)]
 }
 
-fn pages_arrive_whole(plan: Plan, forward: impl Fn(&str) -> Forward) {
+fn pages_arrive_whole(plan: Plan, forward: impl Fn(&str) -> ForwardingMethod) {
     if !has_web() {
         return;
     }
-    let blind = matches!(forward(V4), Forward::Route | Forward::Tunnel { .. });
-    let tunnels = matches!(forward(V4), Forward::Tunnel { .. });
+    let blind = matches!(forward(V4), ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
+    let tunnels = matches!(forward(V4), ForwardingMethod::Tunnel { .. });
     let services = web(forward, if blind { 80 } else { 8080 });
     let Some(mut lab) = Lab::new(plan, sizes(4096), &config(services)) else { return };
     if blind {
         lab.wires.give_services(&[V4, V6]);
     }
-    let _unpackers: Vec<Unpacker> =
-        if tunnels { lab.wires.servers.iter().map(Unpacker::start).collect() } else { Vec::new() };
+    let _unpackers: Vec<Decapsulator> =
+        if tunnels { lab.wires.servers.iter().map(Decapsulator::start).collect() } else { Vec::new() };
     let pages = Pages::new();
     let names = ["first", "second"];
     let _servers: Vec<Nginx> =
@@ -81,12 +81,12 @@ fn pages_by_full_nat_without_offloads() {
 
 #[test]
 fn pages_by_nat() {
-    pages_arrive_whole(Plan::default(), |_| Forward::Nat);
+    pages_arrive_whole(Plan::default(), |_| ForwardingMethod::Nat);
 }
 
 #[test]
 fn pages_by_direct_routing_without_offloads() {
-    pages_arrive_whole(Plan { offload: false, ..Plan::default() }, |_| Forward::Route);
+    pages_arrive_whole(Plan { offload: false, ..Plan::default() }, |_| ForwardingMethod::Route);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn pages_through_tunnels_without_offloads() {
 
 #[test]
 fn pages_by_direct_routing() {
-    pages_arrive_whole(Plan::default(), |_| Forward::Route);
+    pages_arrive_whole(Plan::default(), |_| ForwardingMethod::Route);
 }
 
 /// The wires behind the balancer are wide enough for what it adds.
@@ -116,7 +116,7 @@ fn echo(socket: &UdpSocket, stop: &AtomicBool) {
     }
 }
 
-fn datagrams_come_back(plan: Plan, forward: impl Fn(&str) -> Forward) {
+fn datagrams_come_back(plan: Plan, forward: impl Fn(&str) -> ForwardingMethod) {
     let services: Vec<Service> =
         web(forward, 7).into_iter().map(|service| Service { protocol: Protocol::Udp, ..service }).collect();
     let Some(mut lab) = Lab::new(plan, sizes(4096), &config(services)) else { return };
@@ -141,7 +141,7 @@ fn datagrams_come_back(plan: Plan, forward: impl Fn(&str) -> Forward) {
                 let mut random = Random::new(7);
                 for length in [0, 1, 2, 511, 1000, 1400, 1452] {
                     let socket = client.run(|| UdpSocket::bind(any).unwrap()).unwrap();
-                    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+                    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
                     let sent = random.bytes(length);
                     socket.send_to(&sent, at).unwrap();
                     let mut buffer = [0; 2000];
@@ -175,5 +175,5 @@ fn datagrams_by_full_nat_without_offloads() {
 
 #[test]
 fn datagrams_by_nat() {
-    datagrams_come_back(Plan::default(), |_| Forward::Nat);
+    datagrams_come_back(Plan::default(), |_| ForwardingMethod::Nat);
 }

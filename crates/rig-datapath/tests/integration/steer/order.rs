@@ -44,7 +44,7 @@ enum Step {
 
 /// Where a thread is (kernel/bpf/cpumap.c, cpu_map_kthread_run).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum At {
+enum ThreadState {
     Look,
     /// It has seen that there is nothing, and has not lain down yet.
     Going,
@@ -54,7 +54,7 @@ enum At {
 }
 
 /// The kernel, as far as packets and their order go: one receive queue, whose flows are all in one bucket.
-struct Kernel {
+struct KernelModel {
     way: BucketState,
     wanted: usize,
     polled_on: usize,
@@ -66,14 +66,14 @@ struct Kernel {
     hands: Vec<Vec<(usize, u64)>>,
     /// Merged, and not yet delivered.
     held: Vec<Vec<(usize, u64)>>,
-    at: Vec<At>,
+    at: Vec<ThreadState>,
     processors: Vec<Processor>,
     sent: [u64; FLOWS],
     delivered: [u64; FLOWS],
     last: usize,
 }
 
-impl Kernel {
+impl KernelModel {
     fn new() -> Self {
         Self {
             way: BucketState::default(),
@@ -85,7 +85,7 @@ impl Kernel {
             queues: vec![VecDeque::new(); CPUS],
             hands: vec![Vec::new(); CPUS],
             held: vec![Vec::new(); CPUS],
-            at: vec![At::Look; CPUS],
+            at: vec![ThreadState::Look; CPUS],
             processors: vec![Processor::default(); CPUS],
             sent: [0; FLOWS],
             delivered: [0; FLOWS],
@@ -111,8 +111,8 @@ impl Kernel {
         if std::mem::take(&mut self.untold[receiver][cpu]) {
             let processor = self.processors[cpu];
             self.links[receiver][cpu].put(&processor);
-            if self.at[cpu] == At::Asleep {
-                self.at[cpu] = At::Look;
+            if self.at[cpu] == ThreadState::Asleep {
+                self.at[cpu] = ThreadState::Look;
             }
         }
     }
@@ -133,23 +133,23 @@ impl Kernel {
 
     fn work(&mut self, cpu: usize) -> Result<(), TestCaseError> {
         self.at[cpu] = match self.at[cpu] {
-            At::Look if self.queues[cpu].is_empty() => At::Going,
-            At::Look => {
+            ThreadState::Look if self.queues[cpu].is_empty() => ThreadState::Going,
+            ThreadState::Look => {
                 let count = self.queues[cpu].len().min(BATCH);
                 self.hands[cpu].extend(self.queues[cpu].drain(..count));
-                At::Taken
+                ThreadState::Taken
             }
-            At::Going => {
+            ThreadState::Going => {
                 self.processors[cpu].lay_down();
                 // The CPU that put a packet in meanwhile has woken this one up.
-                if self.queues[cpu].is_empty() { At::Asleep } else { At::Look }
+                if self.queues[cpu].is_empty() { ThreadState::Asleep } else { ThreadState::Look }
             }
-            At::Asleep => At::Asleep,
-            At::Taken => {
+            ThreadState::Asleep => ThreadState::Asleep,
+            ThreadState::Taken => {
                 self.processors[cpu].took();
-                At::Told
+                ThreadState::Told
             }
-            At::Told => {
+            ThreadState::Told => {
                 let taken = std::mem::take(&mut self.hands[cpu]);
                 self.held[cpu].extend(taken);
                 if self.queues[cpu].is_empty() || self.held[cpu].len() > 2 * BATCH {
@@ -157,7 +157,7 @@ impl Kernel {
                         self.deliver(packet)?;
                     }
                 }
-                At::Look
+                ThreadState::Look
             }
         };
         Ok(())
@@ -215,7 +215,7 @@ proptest! {
 
     #[test]
     fn packets_of_a_flow_stay_in_order_over_moves_and_drops(steps in prop::collection::vec(step(), 1..120)) {
-        let mut kernel = Kernel::new();
+        let mut kernel = KernelModel::new();
         for step in steps {
             kernel.step(step)?;
         }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC};
-use rig_wire::checksum::{self, Sum};
+use rig_wire::checksum::{self, PartialChecksum};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
@@ -38,7 +38,7 @@ pub fn mac(number: u8) -> Mac {
 }
 
 #[derive(Debug, Clone)]
-pub enum Above {
+pub enum Transport {
     Tcp(u8),
     Udp,
     /// Of the packet's own family.
@@ -49,30 +49,30 @@ pub enum Above {
     /// About a packet that went the other way.
     Error {
         kind: u8,
-        about: Box<Above>,
+        about: Box<Transport>,
         to: u8,
     },
     Other(u8),
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Piece {
+pub struct FragmentHeader {
     pub id: u8,
     pub offset: u8,
     pub more: bool,
 }
 
 #[derive(Debug, Clone)]
-pub struct Inner {
+pub struct InnerPacket {
     pub is_v6: bool,
     pub source: u8,
     pub destination: u8,
     pub ports: (u8, u8),
-    pub above: Above,
+    pub above: Transport,
     pub payload: u16,
     pub ttl: u8,
     pub class: u8,
-    pub piece: Option<Piece>,
+    pub piece: Option<FragmentHeader>,
     pub may_fragment: bool,
     /// Words of IPv4 options; of IPv6, which extension headers come first.
     pub options: u8,
@@ -98,56 +98,53 @@ const TCP_OPTIONS: [&[u8]; 8] = [
 
 /// What is wrong with a frame.
 #[derive(Debug, Clone, Copy)]
-pub enum Spoil {
+pub enum Corruption {
     Nothing,
     Byte { at: u8, xor: u8 },
     Short { by: u8 },
 }
 
-pub fn spoil() -> impl Strategy<Value = Spoil> {
+pub fn spoil() -> impl Strategy<Value = Corruption> {
     prop_oneof![
-        10 => Just(Spoil::Nothing),
-        3 => (0_u8..120, 1_u8..).prop_map(|(at, xor)| Spoil::Byte { at, xor }),
-        1 => (1_u8..120).prop_map(|by| Spoil::Short { by }),
+        10 => Just(Corruption::Nothing),
+        3 => (0_u8..120, 1_u8..).prop_map(|(at, xor)| Corruption::Byte { at, xor }),
+        1 => (1_u8..120).prop_map(|by| Corruption::Short { by }),
     ]
 }
 
-impl Spoil {
+impl Corruption {
     /// Never less than an Ethernet header, which the kernel's test runs want.
     pub fn apply(self, frame: &mut Vec<u8>) {
         match self {
-            Spoil::Nothing => {}
-            Spoil::Byte { at, xor } => {
+            Corruption::Nothing => {}
+            Corruption::Byte { at, xor } => {
                 let at = usize::from(at) % frame.len();
                 frame[at] ^= xor;
             }
-            Spoil::Short { by } => frame.truncate(frame.len().saturating_sub(by.into()).max(14)),
+            Corruption::Short { by } => frame.truncate(frame.len().saturating_sub(by.into()).max(14)),
         }
     }
 }
 
-fn above(is_v6: bool) -> impl Strategy<Value = Above> {
+fn above(is_v6: bool) -> impl Strategy<Value = Transport> {
     let flags = prop_oneof![4 => Just(0x02_u8), 4 => Just(0x10), 2 => Just(0x12), 2 => Just(0x11), 1 => Just(4), 1 => any::<u8>()];
     let (request, reply) = if is_v6 { (128, 129) } else { (8, 0) };
     let kind = prop_oneof![4 => Just(request), 3 => Just(reply), 1 => any::<u8>()];
     let plain = prop_oneof![
-        5 => flags.prop_map(Above::Tcp),
-        5 => Just(Above::Udp),
-        4 => (kind, 0_u8..3).prop_map(|(kind, id)| Above::Icmp { kind, id }),
-        1 => prop_oneof![any::<u8>(), Just(44_u8), Just(60), Just(132), Just(ICMP), Just(ICMPV6)].prop_map(Above::Other),
+        5 => flags.prop_map(Transport::Tcp),
+        5 => Just(Transport::Udp),
+        4 => (kind, 0_u8..3).prop_map(|(kind, id)| Transport::Icmp { kind, id }),
+        1 => prop_oneof![any::<u8>(), Just(44_u8), Just(60), Just(132), Just(ICMP), Just(ICMPV6)].prop_map(Transport::Other),
     ];
     let errors = if is_v6 { vec![1_u8, 2, 3, 4, 5, 137] } else { vec![3, 11, 12, 5, 4] };
     let errors = (prop::sample::select(errors), plain.clone().boxed(), 0..ADDRESSES)
-        .prop_map(|(kind, about, to)| Above::Error { kind, about: Box::new(about), to });
+        .prop_map(|(kind, about, to)| Transport::Error { kind, about: Box::new(about), to });
     prop_oneof![8 => plain, 1 => errors]
 }
 
-pub fn inner() -> impl Strategy<Value = Inner> {
-    let piece = (0_u8..3, prop_oneof![Just(0_u8), 0_u8..4], any::<bool>()).prop_map(|(id, offset, more)| Piece {
-        id,
-        offset,
-        more,
-    });
+pub fn inner() -> impl Strategy<Value = InnerPacket> {
+    let piece = (0_u8..3, prop_oneof![Just(0_u8), 0_u8..4], any::<bool>())
+        .prop_map(|(id, offset, more)| FragmentHeader { id, offset, more });
     let ends = (prop_oneof![10 => 1_u8..10, 1 => 0..ADDRESSES], prop_oneof![12 => 0_u8..10, 1 => 0..ADDRESSES]);
     let odd = (
         prop_oneof![6 => Just(None), 1 => piece.prop_map(Some)],
@@ -163,7 +160,7 @@ pub fn inner() -> impl Strategy<Value = Inner> {
     (any::<bool>(), ends, (0_u8..3, 0_u8..3), payload, ttl, class, odd).prop_flat_map(
         |(is_v6, (source, destination), ports, payload, ttl, class, odd)| {
             let (piece, may_fragment, options, off, padding, tcp_options) = odd;
-            above(is_v6).prop_map(move |above| Inner {
+            above(is_v6).prop_map(move |above| InnerPacket {
                 is_v6,
                 source,
                 destination,
@@ -188,36 +185,36 @@ fn port(number: u8) -> u16 {
 }
 
 /// Protocol, header and payload. The router does not check checksums on the way, except in packets that it answers.
-fn l4(above: &Above, packet: &Inner, ends: (IpAddr, IpAddr)) -> (u8, Vec<u8>) {
+fn l4(above: &Transport, packet: &InnerPacket, ends: (IpAddr, IpAddr)) -> (u8, Vec<u8>) {
     let (source, destination) = (port(packet.ports.0), port(packet.ports.1));
     let payload = vec![0x5a; packet.payload.into()];
     let own = if packet.is_v6 { ICMPV6 } else { ICMP };
     let icmp = |kind: u8, rest: [u8; 4], data: &[u8]| {
         let mut message = [&[kind, 0, 0, 0][..], &rest, data].concat();
         let pseudo = match ends {
-            (IpAddr::V6(a), IpAddr::V6(b)) => Sum::pseudo_v6(a, b, ICMPV6, message.len()),
-            _ => Sum::ZERO,
+            (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, ICMPV6, message.len()),
+            _ => PartialChecksum::ZERO,
         };
         let sum = pseudo.bytes(&message).checksum();
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         message
     };
     match above {
-        Above::Tcp(flags) => {
+        Transport::Tcp(flags) => {
             let mut header = [source.to_be_bytes(), destination.to_be_bytes()].concat();
             let options = TCP_OPTIONS[usize::from(packet.tcp_options) % TCP_OPTIONS.len()];
             let words = 5 + options.len() as u8 / 4;
             header.extend([1, 2, 3, 4, 5, 6, 7, 8, words << 4, *flags, 3, 232, 0x12, 0x34, 0, 0]);
             (TCP, [&header[..], options, &payload].concat())
         }
-        Above::Udp => {
+        Transport::Udp => {
             let length = (8 + payload.len()) as u16;
             let words = [source, destination, length, 0].map(u16::to_be_bytes);
             (UDP, [words.concat(), payload].concat())
         }
-        Above::Icmp { kind, id } => (own, icmp(*kind, [0, *id, 0, 1], &payload)),
-        Above::Error { kind, about, to } => {
-            let quoted = Inner {
+        Transport::Icmp { kind, id } => (own, icmp(*kind, [0, *id, 0, 1], &payload)),
+        Transport::Error { kind, about, to } => {
+            let quoted = InnerPacket {
                 source: packet.destination,
                 destination: *to,
                 ports: (packet.ports.1, packet.ports.0),
@@ -231,11 +228,11 @@ fn l4(above: &Above, packet: &Inner, ends: (IpAddr, IpAddr)) -> (u8, Vec<u8>) {
             };
             (own, icmp(*kind, [0; 4], &quoted.bytes()))
         }
-        Above::Other(protocol) => (*protocol, payload),
+        Transport::Other(protocol) => (*protocol, payload),
     }
 }
 
-impl Inner {
+impl InnerPacket {
     pub fn ends(&self) -> (IpAddr, IpAddr) {
         (address(self.source, self.is_v6), address(self.destination, self.is_v6))
     }
@@ -306,7 +303,7 @@ pub fn framed(destination: Mac, source: Mac, packet: &[u8], is_v6: bool) -> Vec<
 
 /// What stands in front of a packet that comes by a tunnel.
 #[derive(Debug, Clone)]
-pub struct OuterWord {
+pub struct OuterHeader {
     /// 0 is this router's, others are peers and a stranger.
     pub from: u8,
     pub encapsulation: Encapsulation,
@@ -320,7 +317,7 @@ pub struct OuterWord {
     pub off: (i8, i8),
 }
 
-pub fn outer() -> impl Strategy<Value = OuterWord> {
+pub fn outer() -> impl Strategy<Value = OuterHeader> {
     let label = (0_u32..15, any::<u32>(), prop::bool::weighted(0.05));
     let off = prop_oneof![10 => Just((0_i8, 0_i8)), 1 => (-30_i8..30, -30_i8..30)];
     let odd = (prop::bool::weighted(0.05), prop::bool::weighted(0.05), off);
@@ -336,12 +333,12 @@ pub fn outer() -> impl Strategy<Value = OuterWord> {
                 label if label < 12 => 200 + label - 6,
                 label => TO_ALL + label - 12,
             };
-            OuterWord { from, encapsulation, label, macs, class, not_last, is_fragment, off }
+            OuterHeader { from, encapsulation, label, macs, class, not_last, is_fragment, off }
         },
     )
 }
 
-impl OuterWord {
+impl OuterHeader {
     pub fn wrap(&self, inner: &[u8], is_v6: bool) -> Vec<u8> {
         self.wrap_frame(&framed(mac(self.macs.0), mac(self.macs.1), inner, is_v6))
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rig_datapath::vrouter::{Action, Encapsulation, List, Outcome, Policy, Reason, Side, Verdict};
+use rig_datapath::vrouter::{Action, Encapsulation, List, Policy, Reason, Side, TestRunResult, Verdict};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
 
@@ -66,7 +66,7 @@ fn addresses(node: usize, container: usize) -> [IpAddr; 2] {
     [v4_of(node, container).into(), v6_of(node, container)]
 }
 
-fn by_tunnel(node: &Node, encapsulation: Encapsulation, packet: &[u8]) -> Outcome {
+fn by_tunnel(node: &Node, encapsulation: Encapsulation, packet: &[u8]) -> TestRunResult {
     let outer = wrapped(encapsulation, packet, 64, 50_000, 1);
     node.give(Side::Underlay, &framed(Mac([2; 6]), Mac([4; 6]), &outer), "wire")
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::model::{Copy, Model};
+use rig_datapath::vrouter::model::{MirrorCopy, Model};
 use rig_datapath::vrouter::{Analyser, Encapsulation, MirrorCount, Peer, ROUTER_MAC, Side, Verdict};
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -28,7 +28,7 @@ use super::traffic;
 const NUMBER: u8 = 5;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 const VNI: u32 = 77;
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An analyser behind the first node, which gets copies of all that its first container sends and gets.
 fn with_analyser(lab: &mut Lab, port: u16, mtu: u16) -> NetNs {
@@ -42,7 +42,7 @@ fn with_analyser(lab: &mut Lab, port: u16, mtu: u16) -> NetNs {
     there.add_address("tap", ADDRESS.into(), 24).unwrap();
     there.set_up("tap").unwrap();
     let way = Peer { interface: netlink.index("tap").unwrap(), gateway: ADDRESS, mtu };
-    let analyser = Analyser { source: underlay_of(0), address: ADDRESS, port, vni: VNI, way: Some(way) };
+    let analyser = Analyser { source: underlay_of(0), address: ADDRESS, port, vni: VNI, peer: Some(way) };
     // Packets come from an address that is not of the link.
     there.add_route(underlay_of(0).into(), 32, Ipv4Addr::new(198, 51, 100, 1).into()).unwrap();
     node.config.analysers = BTreeMap::from([(NUMBER, analyser)]);
@@ -53,7 +53,7 @@ fn with_analyser(lab: &mut Lab, port: u16, mtu: u16) -> NetNs {
 
 fn socket(ns: &NetNs, port: u16) -> UdpSocket {
     let socket = ns.run(|| UdpSocket::bind((ADDRESS, port)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 16 << 20).unwrap();
     socket
 }
@@ -111,7 +111,7 @@ fn an_analyser_gets_frames_as_the_container_sends_and_gets_them() {
                 let from = if interface == "c0" && expected.frame.len() > frame.len() { 12 } else { 0 };
                 assert_eq!(outcome.frame[from..], expected.frame[from..], "the original is another one");
                 let copies = model.mirrored();
-                let [Copy { analyser: NUMBER, frame }] = &copies[..] else { panic!("{copies:?}") };
+                let [MirrorCopy { analyser: NUMBER, frame }] = &copies[..] else { panic!("{copies:?}") };
                 assert_eq!(next(&socket), *frame, "{encapsulation:?} {interface}");
             }
         }
@@ -142,7 +142,7 @@ fn what_is_too_large_for_the_way_is_cut_and_what_has_none_is_counted() {
     assert_eq!((copy.len(), &copy[14..]), (14 + 950, &large[..950]));
     let copies = node.router.mirrored(NUMBER).unwrap();
     assert_eq!(copies, MirrorCount { packets: 1, bytes: 964, cut: 1, failed: 0 });
-    node.config.analysers.get_mut(&NUMBER).unwrap().way = None;
+    node.config.analysers.get_mut(&NUMBER).unwrap().peer = None;
     node.apply();
     assert_eq!(node.passes(&large), out);
     assert_eq!(node.router.mirrored(NUMBER).unwrap(), MirrorCount { failed: 1, ..copies });
@@ -222,7 +222,7 @@ fn all_of_a_stream_is_copied_while_it_goes_on_as_ever() {
         let streams = thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 let (mut streams, mut buffer) = (Streams::default(), vec![0; 65_536]);
-                let deadline = Instant::now() + 3 * PATIENCE;
+                let deadline = Instant::now() + 3 * TIMEOUT;
                 while Instant::now() < deadline {
                     match socket.recv(&mut buffer) {
                         Ok(length) => streams.take(frame_of(&buffer[..length])),
@@ -271,7 +271,7 @@ fn copies_are_read_by_tshark() {
     tshark.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = rig_sys::process::in_namespace(&mut tshark, &ns).spawn().unwrap();
     let node = &lab.nodes[0];
-    let deadline = Instant::now() + 3 * PATIENCE;
+    let deadline = Instant::now() + 3 * TIMEOUT;
     // It says that it captures before it does.
     while child.try_wait().unwrap().is_none() {
         node.passes(&tcp(SYN, at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80)));

@@ -22,7 +22,7 @@ use rig_wire::ethernet::Mac;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 
-use super::bytes::{Above, Inner, OuterWord, Spoil, address, framed, inner, mac, outer, spoil};
+use super::bytes::{Corruption, InnerPacket, OuterHeader, Transport, address, framed, inner, mac, outer, spoil};
 use super::cases;
 use super::lab::{Lab, small};
 use super::settings::{self, ANALYSERS, INTERFACES, UNDERLAY};
@@ -41,42 +41,42 @@ enum Step {
         by: u8,
         from: Option<u8>,
         to: u8,
-        packet: Inner,
-        spoil: Spoil,
+        packet: InnerPacket,
+        spoil: Corruption,
     },
     Tunnelled {
-        outer: OuterWord,
-        packet: Inner,
-        spoil: Spoil,
+        outer: OuterHeader,
+        packet: InnerPacket,
+        spoil: Corruption,
     },
     /// Of a flow that there is; by the interface or tunnel that it was of.
     Known {
         flow: u16,
-        packet: Inner,
-        outer: OuterWord,
+        packet: InnerPacket,
+        outer: OuterHeader,
     },
     Arp {
         by: u8,
         sender: u8,
         target: u8,
         operation: u8,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     /// ARP requests and neighbour solicitations from behind a tunnel.
     PeerAsks {
-        outer: OuterWord,
+        outer: OuterHeader,
         sender: u8,
         target: u8,
         operation: u8,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     PeerSolicits {
-        outer: OuterWord,
+        outer: OuterHeader,
         from: u8,
         target: u8,
         hop_limit: u8,
         options: bool,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     Solicit {
         by: u8,
@@ -85,7 +85,7 @@ enum Step {
         hop_limit: u8,
         options: bool,
         piece: bool,
-        spoil: Spoil,
+        spoil: Corruption,
     },
     Later {
         ticks: u16,
@@ -103,7 +103,7 @@ fn step() -> impl Strategy<Value = Step> {
     let asks = || {
         outer().prop_map(|outer| match outer.is_of_frames() {
             true => outer,
-            false => OuterWord { encapsulation: Encapsulation::Vxlan, label: 4242 + outer.label % 4, ..outer },
+            false => OuterHeader { encapsulation: Encapsulation::Vxlan, label: 4242 + outer.label % 4, ..outer },
         })
     };
     let hop_limit = prop_oneof![5 => Just(255_u8), 1 => any::<u8>()];
@@ -135,7 +135,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Pair<'a> {
+struct ProgramAndModel<'a> {
     router: &'a mut Router,
     log: &'a mut Log,
     model: Model,
@@ -153,7 +153,7 @@ struct Pair<'a> {
     mirrored: BTreeMap<u8, u64>,
 }
 
-impl Pair<'_> {
+impl ProgramAndModel<'_> {
     fn apply(&mut self, config: u8) {
         let mut config = self.configs[usize::from(config) % self.configs.len()].clone();
         for interface in config.interfaces.values_mut() {
@@ -286,7 +286,7 @@ impl Pair<'_> {
             Step::Send { by, from, to, packet, spoil } => {
                 // Nearly all send from their own addresses.
                 let source = if (1..=4).contains(&packet.source) { *by } else { packet.source };
-                let packet = Inner { source, ..packet.clone() };
+                let packet = InnerPacket { source, ..packet.clone() };
                 let mut frame = framed(mac(*to), mac(from.unwrap_or(*by)), &packet.bytes(), packet.is_v6);
                 spoil.apply(&mut frame);
                 self.packet(Side::Container, *by, &frame)
@@ -294,7 +294,7 @@ impl Pair<'_> {
             Step::Tunnelled { outer, packet, spoil } => {
                 // Nearly all are from elsewhere.
                 let source = if (1..=4).contains(&packet.source) { packet.source + 4 } else { packet.source };
-                let packet = Inner { source, ..packet.clone() };
+                let packet = InnerPacket { source, ..packet.clone() };
                 let mut frame = outer.wrap(&packet.bytes(), packet.is_v6);
                 spoil.apply(&mut frame);
                 self.packet(Side::Underlay, UNDERLAY as u8, &frame)
@@ -344,7 +344,7 @@ impl Pair<'_> {
     }
 
     /// A packet of a flow that there is, by its interface, or by a tunnel to it.
-    fn known(&mut self, flow: u16, like: &Inner, outer: &OuterWord) -> Result<(), TestCaseError> {
+    fn known(&mut self, flow: u16, like: &InnerPacket, outer: &OuterHeader) -> Result<(), TestCaseError> {
         let flows = self.model.flows();
         let Some(at) = usize::from(flow).checked_rem(flows.len()) else {
             let _ = writeln!(self.text);
@@ -353,7 +353,7 @@ impl Pair<'_> {
         let flow = flows[at];
         let number_of = |of| (0..super::bytes::ADDRESSES).find(|number| address(*number, like.is_v6) == of);
         let is_v6 = flow.source.is_ipv6();
-        let like = Inner { is_v6, ..like.clone() };
+        let like = InnerPacket { is_v6, ..like.clone() };
         let number_of = |of: std::net::IpAddr| {
             number_of(of).or_else(|| (0..super::bytes::ADDRESSES).find(|number| address(*number, is_v6) == of))
         };
@@ -363,14 +363,14 @@ impl Pair<'_> {
         };
         let port = |of: u16| [80, 443, 5000].iter().position(|port| *port == of).map_or(0, |at| at as u8);
         let above = match (flow.protocol, &like.above) {
-            (6, Above::Tcp(_)) | (17, Above::Udp) | (1 | 58, Above::Icmp { .. }) => like.above.clone(),
-            (6, _) => Above::Tcp(0x10),
-            (17, _) => Above::Udp,
-            (1 | 58, _) => Above::Icmp { kind: if is_v6 { 129 } else { 0 }, id: flow.source.port() as u8 },
-            (other, _) => Above::Other(other),
+            (6, Transport::Tcp(_)) | (17, Transport::Udp) | (1 | 58, Transport::Icmp { .. }) => like.above.clone(),
+            (6, _) => Transport::Tcp(0x10),
+            (17, _) => Transport::Udp,
+            (1 | 58, _) => Transport::Icmp { kind: if is_v6 { 129 } else { 0 }, id: flow.source.port() as u8 },
+            (other, _) => Transport::Other(other),
         };
         let ports = (port(flow.source.port()), port(flow.destination.port()));
-        let packet = Inner { source, destination, ports, above, off: 0, ..like };
+        let packet = InnerPacket { source, destination, ports, above, off: 0, ..like };
         let frame = framed(mac(0), mac(flow.interface as u8), &packet.bytes(), is_v6);
         // From a container here, or from elsewhere.
         if (1..=4).contains(&source) {
@@ -378,7 +378,7 @@ impl Pair<'_> {
         }
         let label = if outer.encapsulation == Encapsulation::Vxlan { 4242 } else { 99 };
         let label = if label == 99 { label + flow.interface } else { label };
-        let outer = OuterWord { label, off: (0, 0), macs: (flow.interface as u8, 5), ..outer.clone() };
+        let outer = OuterHeader { label, off: (0, 0), macs: (flow.interface as u8, 5), ..outer.clone() };
         self.packet(Side::Underlay, UNDERLAY as u8, &outer.wrap(&packet.bytes(), is_v6))
     }
 }
@@ -504,7 +504,7 @@ fn the_programs_do_what_the_model_says() {
             let model = Model::new(FLOWS as usize);
             router.clear().unwrap();
             log.read().unwrap();
-            let mut pair = Pair {
+            let mut pair = ProgramAndModel {
                 router,
                 log,
                 model,

@@ -17,7 +17,7 @@ use super::lab::{Lab, Node, TO_ALL, VNI, WIRE, mac_of, run, small, underlay_of, 
 use super::outer::{at, framed, rule};
 use super::traffic::{carry, said};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const PORT: u16 = 6767;
 const ALL: IpAddr = IpAddr::V4(Ipv4Addr::BROADCAST);
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 7, 7, 7);
@@ -35,7 +35,7 @@ fn socket(container: &NetNs, to: IpAddr) -> UdpSocket {
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
     let socket = container.run(|| UdpSocket::bind((any, PORT)).unwrap()).unwrap();
     socket.set_broadcast(true).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     if to == IpAddr::from(GROUP) {
         container.run(|| socket.join_multicast_v4(&GROUP, &Ipv4Addr::UNSPECIFIED).unwrap()).unwrap();
     }
@@ -57,7 +57,7 @@ fn reaches_all(lab: &Lab, to: IpAddr) {
     for (sender, from) in sockets.iter().enumerate() {
         for round in 0..3_u8 {
             // A container that has just come up has to find out that no other host has its addresses.
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while let Err(error) = from.send_to(&[sender as u8, round], target(sender)) {
                 assert!(Instant::now() < deadline, "{sender} to {to}: {error}");
                 thread::sleep(Duration::from_millis(20));
@@ -153,7 +153,7 @@ fn the_kernels_vxlan_learns_where_containers_are() {
 }
 
 impl Node {
-    fn broadcast(&self, packet: &[u8]) -> rig_datapath::vrouter::Outcome {
+    fn broadcast(&self, packet: &[u8]) -> rig_datapath::vrouter::TestRunResult {
         self.give(Side::Container, &framed(mac_of(0, 0), Mac::BROADCAST, packet), "c0")
     }
 }
@@ -219,12 +219,12 @@ fn refused_by(encapsulation: Encapsulation) {
     let mut advertisement = advertisement;
     (advertisement[6], advertisement[40]) = (protocol::ICMPV6, 134);
     assert_eq!(node.reason(|| node.broadcast(&advertisement)), Reason::Claim);
-    let nobody = Reason::L2NoRoute.number();
+    let no_route = Reason::L2NoRoute.number();
     // Unknown addresses are for all only where a network wants it.
     let unknown = framed(mac_of(0, 0), Mac([2, 9, 9, 9, 9, 9]), &udp(own, [10, 7, 9, 9], [5, 5], 10));
     let before = node.drops();
     assert_eq!(node.give(Side::Container, &unknown, "c0").verdict, Verdict::Drop);
-    assert!(node.drops().get(&nobody) > before.get(&nobody));
+    assert!(node.drops().get(&no_route) > before.get(&no_route));
 
     // What a tunnel does not take the others get. With it goes the packet's Ethernet header, in each encapsulation.
     let too_big = Reason::TooBig.number();
@@ -391,7 +391,7 @@ fn a_frame_for_an_address_that_nobody_has_is_nobodys_own() {
         let address = v4_of(node, container);
         run(from, &format!("neigh replace {address} lladdr 06:06:06:06:06:06 dev eth0"));
         let (sender, receiver) = (socket(from, ALL), socket(to, ALL));
-        sender.send_to(b"for nobody", (address, PORT)).unwrap();
+        sender.send_to(b"for none", (address, PORT)).unwrap();
         sender.send_to(b"for all", (ALL, PORT)).unwrap();
         let mut buffer = [0; 100];
         let (length, _) = receiver.recv_from(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
-use rig_datapath::vrouter::{Action, Also, Encapsulation, ROUTER_MAC, Rule};
+use rig_datapath::vrouter::{Action, Encapsulation, FlowActions, ROUTER_MAC, Rule};
 use rig_wire::ethernet::{self, Mac, ethertype};
 use rig_wire::tcp::Options;
 use rig_wire::{ipv4, protocol, udp, vxlan};
@@ -66,5 +66,5 @@ pub fn wrapped(encapsulation: Encapsulation, inner: &[u8], ttl: u8, port: u16, f
 }
 
 pub fn rule(protocol: Option<u8>, ports: RangeInclusive<u16>, action: Action) -> Rule {
-    Rule { protocol, ports, remote: BTreeSet::new(), action, also: Also::default() }
+    Rule { protocol, ports, remote: BTreeSet::new(), action, flow_actions: FlowActions::default() }
 }

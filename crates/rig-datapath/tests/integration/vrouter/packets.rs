@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use rig_datapath::vrouter::{
-    Action, Encapsulation, List, NextHop, Outcome, Policy, ROUTER_MAC, Reason, Rule, Side, Verdict,
+    Action, Encapsulation, List, NextHop, Policy, ROUTER_MAC, Reason, Rule, Side, TestRunResult, Verdict,
 };
 use rig_sys::netlink::Netlink;
 use rig_wire::arp::{Arp, Operation};
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::icmp::Icmp;
 use rig_wire::icmpv6::Icmpv6;
@@ -31,13 +31,13 @@ impl Node {
         Netlink::open(&self.ns).unwrap().index(interface).unwrap()
     }
 
-    pub fn give(&self, side: Side, frame: &[u8], interface: &str) -> Outcome {
+    pub fn give(&self, side: Side, frame: &[u8], interface: &str) -> TestRunResult {
         let index = self.index(interface);
         self.ns.run(|| self.router.test_run(side, frame, index)).unwrap().unwrap()
     }
 
     /// From its first container, to the router.
-    pub fn send(&self, packet: &[u8]) -> Outcome {
+    pub fn send(&self, packet: &[u8]) -> TestRunResult {
         self.give(Side::Container, &framed(mac_of(0, 0), ROUTER_MAC, packet), "c0")
     }
 
@@ -55,7 +55,7 @@ impl Node {
 
     /// The one reason for which something is dropped.
     #[track_caller]
-    pub fn reason(&self, give: impl FnOnce() -> Outcome) -> Reason {
+    pub fn reason(&self, give: impl FnOnce() -> TestRunResult) -> Reason {
         let before = self.drops();
         let outcome = give();
         assert_eq!(outcome.verdict, Verdict::Drop);
@@ -151,7 +151,7 @@ fn the_gateway_answers_pings() {
     let (from, to) = (v6_of(0, 0), "fd07::1".parse::<IpAddr>().unwrap());
     let (IpAddr::V6(a), IpAddr::V6(b)) = (from, to) else { panic!() };
     let mut echo = vec![128, 0, 0, 0, 0, 7, 0, 1, 1, 2, 3, 4];
-    let sum = Sum::pseudo_v6(a, b, protocol::ICMPV6, echo.len()).bytes(&echo);
+    let sum = PartialChecksum::pseudo_v6(a, b, protocol::ICMPV6, echo.len()).bytes(&echo);
     echo[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
     let frame = node.passes(&frames::ip(from, to, protocol::ICMPV6, 64, &echo));
     let ip = Ipv6::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
@@ -352,14 +352,14 @@ fn what_is_wrapped_twice_is_unwrapped_once() {
 }
 
 /// What a container sends in another frame than one to the router.
-pub fn bridged(node: &Node, to: Mac, packet: &[u8]) -> Outcome {
+pub fn bridged(node: &Node, to: Mac, packet: &[u8]) -> TestRunResult {
     node.give(Side::Container, &framed(mac_of(0, 0), to, packet), "c0")
 }
 
 /// A message of ICMPv6 with its checksum.
 pub fn icmpv6(from: IpAddr, to: IpAddr, ttl: u8, mut message: Vec<u8>) -> Vec<u8> {
     let (IpAddr::V6(a), IpAddr::V6(b)) = (from, to) else { panic!() };
-    let sum = Sum::pseudo_v6(a, b, protocol::ICMPV6, message.len()).bytes(&message);
+    let sum = PartialChecksum::pseudo_v6(a, b, protocol::ICMPV6, message.len()).bytes(&message);
     message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
     frames::ip(from, to, protocol::ICMPV6, ttl, &message)
 }

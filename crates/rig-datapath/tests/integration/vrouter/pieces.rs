@@ -12,7 +12,7 @@ use super::lab::{Lab, mac_of, run, v4_of};
 use super::outer::{at, framed};
 use super::traffic::{data, said};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What the kernel lets no program make is no packet for a tunnel, cut or not.
 #[test]
@@ -27,7 +27,7 @@ fn what_is_larger_than_a_program_can_make_is_refused_by_its_name() {
     }
     let socket = |ns: &NetNs, port| {
         let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket
     };
     let [a, b] = &lab.nodes[..] else { panic!() };
@@ -42,7 +42,7 @@ fn what_is_larger_than_a_program_can_make_is_refused_by_its_name() {
     }
     let received = to.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", said(&lab)));
     assert!(buffer[..received] == data[..15_972], "{received} bytes");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let too_big = || a.drops().get(&Reason::TooBig.number()).copied().unwrap_or(0);
     while too_big() < 3 {
         assert!(Instant::now() < deadline, "{}", said(&lab));

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use proptest::prelude::*;
 use rig_datapath::vrouter::{
-    Action, Also, Analyser, Config, Encapsulation, Flood, Interface, List, NextHop, Peer, Policy, ROUTER_MAC, Rule,
-    Service, Tunnel, Underlay, Vni, Vrf,
+    Action, Analyser, Config, Encapsulation, Flood, FlowActions, Interface, List, NextHop, Peer, Policy, ROUTER_MAC,
+    Rule, Service, Tunnel, Underlay, Vni, Vrf,
 };
 
 use super::bytes::{address, mac};
@@ -63,7 +63,7 @@ fn fat() -> impl Strategy<Value = BTreeSet<Service>> {
 
 /// An analyser that cannot be reached: copies for it are counted.
 fn nowhere() -> Analyser {
-    Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, way: None }
+    Analyser { source: underlay_of(0), address: Ipv4Addr::new(192, 0, 2, 99), port: 4789, vni: 7, peer: None }
 }
 
 fn list() -> impl Strategy<Value = List> {
@@ -74,9 +74,10 @@ fn list() -> impl Strategy<Value = List> {
         2 => Just(BTreeSet::new()),
         1 => prop::collection::btree_set(prefix(), 1..3)
     ];
-    let also = (prop::bool::weighted(0.3), analyser(0.2)).prop_map(|(log, mirror)| Also { log, mirror });
-    let rule = (protocol, ports, remote, action.clone(), also)
-        .prop_map(|(protocol, ports, remote, action, also)| Rule { protocol, ports, remote, action, also });
+    let flow_actions = (prop::bool::weighted(0.3), analyser(0.2)).prop_map(|(log, mirror)| FlowActions { log, mirror });
+    let rule = (protocol, ports, remote, action.clone(), flow_actions).prop_map(
+        |(protocol, ports, remote, action, flow_actions)| Rule { protocol, ports, remote, action, flow_actions },
+    );
     (prop::collection::vec(rule, 0..4), action).prop_map(|(rules, otherwise)| List { rules, otherwise })
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use rig_datapath::vrouter::{Encapsulation, Outcome, Policy, ROUTER_MAC, Reason, Side, Source, Verdict};
+use rig_datapath::vrouter::{Encapsulation, Policy, ROUTER_MAC, Reason, Side, Source, TestRunResult, Verdict};
 use rig_wire::arp::{Arp, Operation};
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::tcp::flags::SYN;
@@ -21,7 +21,7 @@ fn packets(from: (usize, usize), to: (usize, usize)) -> [Vec<u8>; 2] {
     [v4, tcp(SYN, at(v6_of(from.0, from.1), 1000), at(v6_of(to.0, to.1), 80))]
 }
 
-fn receiver(outcome: &Outcome) -> Mac {
+fn receiver(outcome: &TestRunResult) -> Mac {
     assert_eq!(outcome.verdict, Verdict::Redirect);
     Ethernet::parse(&outcome.frame).unwrap().destination()
 }

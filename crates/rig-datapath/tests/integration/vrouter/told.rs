@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::{Encapsulation, NextHop, ROUTER_MAC, Reason, Side, Verdict};
 use rig_sys::netns::NetNs;
-use rig_wire::checksum::{Checksum, Sum};
+use rig_wire::checksum::{Checksum, PartialChecksum};
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::icmp::Icmp;
 use rig_wire::icmpv6::Icmpv6;
@@ -197,7 +197,7 @@ fn answers_ping(container: &NetNs, to: IpAddr) -> bool {
     sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(2))).unwrap();
     let mut message = [kind, 0, 0, 0, 0x12, 0x34, 0, 1];
     if to.is_ipv4() {
-        let checksum = Sum::ZERO.bytes(&message).checksum();
+        let checksum = PartialChecksum::ZERO.bytes(&message).checksum();
         message[2..4].copy_from_slice(&checksum.to_be_bytes());
     }
     rustix::net::sendto(&socket, &message, SendFlags::empty(), &SocketAddr::new(to, 0)).is_ok()

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::vrouter::{Action, Encapsulation, Leads, List, Policy, Reason, Way};
+use rig_datapath::vrouter::{Action, Encapsulation, LabeledNextHop, List, NextHopTarget, Policy, Reason};
 use rig_skip::{Lack, skip};
 use rig_sys::netns::NetNs;
 use rig_wire::protocol;
@@ -15,7 +15,7 @@ use rig_wire::protocol;
 use super::lab::{Lab, VNI, mac_of, run, underlay_of, v4_of, v6_of};
 use super::outer::rule;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn data() -> Vec<u8> {
     (0..1_000_003_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -24,13 +24,13 @@ pub fn data() -> Vec<u8> {
 /// One connection; panics when it does not come.
 fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Ok((stream, _)) = listener.accept() {
             stream.set_nonblocking(false).unwrap();
             return stream;
         }
-        assert!(Instant::now() < deadline, "nobody connects");
+        assert!(Instant::now() < deadline, "no client connects");
         thread::sleep(Duration::from_millis(2));
     }
 }
@@ -42,7 +42,7 @@ pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> Stri
     thread::scope(|scope| {
         scope.spawn(|| {
             let mut stream = accept(&listener);
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut received = Vec::new();
             stream.read_to_end(&mut received).unwrap();
             stream.write_all(&received).unwrap();
@@ -50,7 +50,7 @@ pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> Stri
         let at = SocketAddr::new(to, 8080);
         let connected = client.run(|| TcpStream::connect_timeout(&at, Duration::from_secs(5))).unwrap();
         let mut stream = connected.unwrap_or_else(|error| panic!("{error}: {}", said()));
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(&data).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
         let mut back = Vec::new();
@@ -60,8 +60,8 @@ pub fn carry(client: &NetNs, server: &NetNs, to: IpAddr, said: impl Fn() -> Stri
     let socket = server.run(|| UdpSocket::bind((to, 5353)).unwrap()).unwrap();
     let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
     let client = client.run(|| UdpSocket::bind((any, 0)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut buffer = [0; 2000];
     for length in [0, 1, 1000, 1400] {
         client.send_to(&data[..length], (to, 5353)).unwrap();
@@ -119,10 +119,10 @@ fn a_connection_goes_on_when_its_way_takes_less() {
         let Some(mut lab) = Lab::new(2, 1, encapsulation) else { return };
         let to = SocketAddr::new(v4_of(1, 0).into(), 8080);
         let listener = lab.nodes[1].containers[0].run(|| TcpListener::bind(to).unwrap()).unwrap();
-        let connect = || TcpStream::connect_timeout(&to, PATIENCE).unwrap();
+        let connect = || TcpStream::connect_timeout(&to, TIMEOUT).unwrap();
         let mut sender = lab.nodes[0].containers[0].run(connect).unwrap();
         let mut receiver = accept(&listener);
-        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        receiver.set_read_timeout(Some(TIMEOUT)).unwrap();
         let read = thread::spawn(move || {
             let mut received = Vec::new();
             receiver.read_to_end(&mut received).map(|_| received)
@@ -159,7 +159,7 @@ fn datagrams_handed_over_together_arrive_where_the_sender_takes_them_apart() {
         .unwrap();
         let to: IpAddr = v4_of(1, 0).into();
         let server = b.run(|| UdpSocket::bind((to, 5353)).unwrap()).unwrap();
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
         let client = a.run(|| UdpSocket::bind((v4_of(0, 0), 0)).unwrap()).unwrap();
         rig_sys::socket::set_segment_size(&client, 1000).unwrap();
         client.send_to(&data()[..5000], (to, 5353)).unwrap();
@@ -186,7 +186,7 @@ fn what_is_larger_than_a_tunnel_takes_arrives_in_pieces() {
         let [(_, a), (_, b)] = ends;
         let socket = |ns: &NetNs, port| {
             let socket = ns.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             socket
         };
         let (from, to) = (socket(a, 0), socket(b, 5353));
@@ -250,20 +250,20 @@ fn a_container_talks_to_the_kernels_vxlan() {
 fn tables_are_told_by_their_numbers() {
     let Some(lab) = Lab::new(2, 1, Encapsulation::MplsOverUdp) else { return };
     let router = &lab.nodes[0].router;
-    let hops: BTreeMap<u32, Leads> = router.next_hops().into_iter().collect();
+    let hops: BTreeMap<u32, NextHopTarget> = router.next_hops().into_iter().collect();
     let own = router.next_hop_of(1).unwrap();
-    assert_eq!(hops[&own], Leads::Interface(1));
+    assert_eq!(hops[&own], NextHopTarget::Interface(1));
     let route = |to: IpAddr| router.routes().into_iter().find(|(_, prefix, _)| *prefix == to.into()).unwrap().2;
-    assert_eq!(route(v4_of(0, 0).into()), Way { next_hop: own, label: 0 });
+    assert_eq!(route(v4_of(0, 0).into()), LabeledNextHop { next_hop: own, label: 0 });
     let tunnel = route(v6_of(1, 0));
     assert_eq!(tunnel.label, 100);
-    let Leads::Tunnel { encapsulation, source, destination, mtu, .. } = hops[&tunnel.next_hop] else {
+    let NextHopTarget::Tunnel { encapsulation, source, destination, mtu, .. } = hops[&tunnel.next_hop] else {
         panic!("{:?}", hops[&tunnel.next_hop])
     };
     assert_eq!((encapsulation, mtu), (Encapsulation::MplsOverUdp, 1500 - 32));
     assert_eq!([source, destination].map(|address| address.to_string()), ["192.0.2.1", "192.0.2.2"]);
     assert_eq!((router.labels(), router.macs().len()), (vec![(100, own)], 2));
-    assert!(router.vnis().iter().all(|(_, hop)| matches!(hops[hop], Leads::Vrf(_))));
+    assert!(router.vnis().iter().all(|(_, hop)| matches!(hops[hop], NextHopTarget::Vrf(_))));
 }
 
 /// curl fetches what a policy lets it, and nothing else.
@@ -300,7 +300,7 @@ fn curl_is_held_against_rules() {
             let output = thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut stream = accept(&listener);
-                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
                     let mut asked = [0; 4096];
                     let length = stream.read(&mut asked).unwrap();
                     assert!(asked[..length].starts_with(b"GET / HTTP/1.1\r\n"));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use rig_datapath::vrouter::{
-    Action, Also, Encapsulation, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side, Sizes,
-    Verdict,
+    Action, Encapsulation, FlowActions, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side,
+    Sizes, Verdict,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
@@ -17,7 +17,10 @@ use super::outer::{at, framed, rule, tcp};
 
 /// A rule that logs, for what the first container sends.
 fn logging(node: &mut Node, action: Action) {
-    let rule = Rule { also: Also { log: true, ..Also::default() }, ..rule(Some(protocol::UDP), 0..=u16::MAX, action) };
+    let rule = Rule {
+        flow_actions: FlowActions { log: true, ..FlowActions::default() },
+        ..rule(Some(protocol::UDP), 0..=u16::MAX, action)
+    };
     let first = super::outer::rule(Some(protocol::TCP), 1..=9, Action::Deny);
     node.config.lists = BTreeMap::from([(7, List { rules: vec![first, rule], otherwise: Action::Deny })]);
     let interface = node.config.interfaces.get_mut(&1).unwrap();

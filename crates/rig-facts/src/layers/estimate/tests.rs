@@ -1,11 +1,11 @@
 use super::*;
 use crate::claim::{Metric, Side};
 use crate::figures::{cpu_time_per, figure};
-use crate::fixture::balancer::{self, Carried};
+use crate::fixture::balancer::{self, MeasuredLimit};
 use crate::fixture::loads::{histogram, request_response, transactions};
 use crate::fixture::{TrialOptions, trial};
-use crate::layers::{Per, is_by_connection};
-use crate::record::{LayerSamples, NodeLayers, Searched};
+use crate::layers::{CostUnit, is_by_connection};
+use crate::record::{LayerSamples, NodeLayers, SearchedRate};
 
 const LAYERS: [&str; 4] = ["application", "unknown", "copy", "socket"];
 
@@ -20,7 +20,7 @@ fn sampled(ordinal: u32, busy: f64, parts: &[(usize, usize, u64)]) -> TrialRecor
         map: "m".into(),
         layers: LAYERS.iter().map(|id| ((*id).to_owned(), id.to_uppercase())).collect(),
         nodes: vec![NodeLayers { node: "a".into(), parts, idle: 50, ..NodeLayers::default() }],
-        totals: vec![(End::Sender, 0.4)],
+        totals: vec![(CpuTimeOwner::Sender, 0.4)],
         ..LayersRecord::default()
     });
     record
@@ -28,7 +28,7 @@ fn sampled(ordinal: u32, busy: f64, parts: &[(usize, usize, u64)]) -> TrialRecor
 
 fn of_sender(trials: &[TrialRecord]) -> LayersData {
     let all = of_scenario(trials, Level::default());
-    all.into_iter().find(|data| data.end == End::Sender).unwrap()
+    all.into_iter().find(|data| data.end == CpuTimeOwner::Sender).unwrap()
 }
 
 #[test]
@@ -238,22 +238,23 @@ fn loads_that_open_connections_are_told_by_connection() {
     let latencies = histogram(&[(1000, 500)]);
     let crr = transactions(&TrialOptions::default(), &latencies);
     let demand = figure(&crr, Side::Local, Metric::TransactionDemand).unwrap();
-    assert_eq!(total(&crr, End::Local, true), Some((demand, Per::Connection)));
-    assert_eq!(total(&crr, End::Local, false), Some((demand, Per::Transaction)));
+    assert_eq!(total(&crr, CpuTimeOwner::Local, true), Some((demand, CostUnit::Connection)));
+    assert_eq!(total(&crr, CpuTimeOwner::Local, false), Some((demand, CostUnit::Transaction)));
 
     let system = "netrig 0.1.0, XDP native on veth, FullNAT";
     let carried =
-        Carried { id: "cps-1", name: "Balancer", head: "balancer", workers: Some(1), limit: 61_000.0, system };
-    let one = &balancer::trial(&carried, Searched::Connections, 1);
+        MeasuredLimit { id: "cps-1", name: "Balancer", head: "balancer", workers: Some(1), limit: 61_000.0, system };
+    let one = &balancer::trial(&carried, SearchedRate::Connections, 1);
     assert!(one.dut.as_ref().is_some_and(|dut| dut.shared.is_empty()));
-    for (end, side) in [(End::Local, Side::Local), (End::Remote, Side::Remote)] {
+    for (end, side) in [(CpuTimeOwner::Local, Side::Local), (CpuTimeOwner::Remote, Side::Remote)] {
         let connections = figure(one, side, Metric::Connections).unwrap();
         let expected = cpu_time_per(one, side, connections).unwrap();
-        assert_eq!(total(one, end, true), Some((expected, Per::Connection)));
-        assert!(matches!(total(one, end, false), Some((_, Per::Packet))));
+        assert_eq!(total(one, end, true), Some((expected, CostUnit::Connection)));
+        assert!(matches!(total(one, end, false), Some((_, CostUnit::Packet))));
     }
-    let (of_connection, of_packet) = (total(one, End::Dut, true), total(one, End::Dut, false));
-    let (Some((connection, Per::Connection)), Some((packet, Per::Packet))) = (of_connection, of_packet) else {
+    let (of_connection, of_packet) = (total(one, CpuTimeOwner::Dut, true), total(one, CpuTimeOwner::Dut, false));
+    let (Some((connection, CostUnit::Connection)), Some((packet, CostUnit::Packet))) = (of_connection, of_packet)
+    else {
         panic!("{of_connection:?} {of_packet:?}")
     };
     let packets = one.dut.as_ref().unwrap().in_packets as f64 / one.seconds();
@@ -275,8 +276,8 @@ fn units_are_those_that_were_recorded() {
     let of = |by_connection: bool| {
         let mut crr = transactions(&TrialOptions::default(), &histogram(&[(1000, 500)]));
         let layers = sampled(1, 50.0, &[(0, 0, 100), (3, 3, 900)]).layers.unwrap();
-        crr.layers = Some(LayersRecord { by_connection, totals: vec![(End::Local, 0.4)], ..layers });
-        of_scenario(&[crr], Level::default()).into_iter().find(|data| data.end == End::Local).unwrap()
+        crr.layers = Some(LayersRecord { by_connection, totals: vec![(CpuTimeOwner::Local, 0.4)], ..layers });
+        of_scenario(&[crr], Level::default()).into_iter().find(|data| data.end == CpuTimeOwner::Local).unwrap()
     };
     let (old, new) = (of(false), of(true));
     assert_eq!((old.unit.as_str(), new.unit.as_str()), ("us/Tr", "us/connection"));

@@ -6,7 +6,7 @@ use rig_skip::{Lack, skip};
 use super::*;
 
 fn placed(map: &Map, stack: &str) -> (String, String) {
-    let place = Placing::new(map).place(stack, Kind::Task);
+    let place = LayerMatcher::new(map).place(stack, Kind::Task);
     (map.layers()[place.own].id.clone(), map.layers()[place.caller].id.clone())
 }
 
@@ -98,7 +98,7 @@ fn every_program_of_netrig_has_a_layer() {
 fn what_others_do_is_theirs_but_for_the_interrupts_that_they_meet() {
     let map = Map::built_in();
     let of = |stack: &str, kind: Kind| {
-        let place = Placing::new(&map).place(stack, kind);
+        let place = LayerMatcher::new(&map).place(stack, kind);
         assert_eq!(place.own == map.others, place.caller == map.others);
         map.layers()[place.own].id.clone()
     };

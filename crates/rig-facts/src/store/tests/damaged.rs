@@ -3,7 +3,7 @@
 use rusqlite::types::Value as Cell;
 
 use super::*;
-use crate::record::Gauge;
+use crate::record::CalibrationTimes;
 
 /// Three runs of two trials with calibrations, the first two labelled, all ended; the path of the store.
 fn three_runs() -> (TempDir, PathBuf) {
@@ -11,14 +11,15 @@ fn three_runs() -> (TempDir, PathBuf) {
     for (label, trials) in [("first", 2), ("second", 2), ("third", 2)] {
         let options = json!({"quick": true, "label": label});
         let id = store.begin_run(&NewRun { options, ..new_run("layers") }).unwrap();
-        let gauge = || Gauge { work_ns: vec![(0, 100)], together_ns: Vec::new(), memory_ns: None, wake_ns: None };
+        let gauge =
+            || CalibrationTimes { work_ns: vec![(0, 100)], together_ns: Vec::new(), memory_ns: None, wake_ns: None };
         let calibration = || Some(Calibration { before: gauge(), after: gauge() });
         for ordinal in 1..=trials {
             store.add_trial(id, &TrialRecord { calibration: calibration(), ..trial("A", ordinal) }).unwrap();
         }
         let cost = RigCost { nodes: vec![("a".to_owned(), 0.125)], busy: Vec::new() };
         store.set_rig_cost(id, &cost).unwrap();
-        store.finish_run(id, &Ending::Complete, Some(&json!([])), 1_700_000_100_000).unwrap();
+        store.finish_run(id, &RunEnd::Complete, Some(&json!([])), 1_700_000_100_000).unwrap();
     }
     let path = store.path().to_owned();
     (dir, path)
@@ -80,9 +81,9 @@ fn whatever_is_in_a_column_of_a_run_the_others_are_read() {
                 assert!([1, 3].iter().all(|id| checked.whole.contains(&RunId(*id))), "{what}: {checked:?}");
                 // What cannot be read is named, and nothing else.
                 let unread: Vec<_> = store.unread().iter().map(|one| one.what).collect();
-                assert!(unread.iter().all(|one| *one == UnreadRuns::One(RunId(2))), "{what}: {unread:?}");
+                assert!(unread.iter().all(|one| *one == UnreadableRuns::One(RunId(2))), "{what}: {unread:?}");
                 if store.run(RunId(2)).is_err() && runs.contains(&2) {
-                    let named = checked.damaged.iter().any(|one| one.what == UnreadRuns::One(RunId(2)));
+                    let named = checked.damaged.iter().any(|one| one.what == UnreadableRuns::One(RunId(2)));
                     assert!(named || !unread.is_empty() || column == "run", "{what}: {checked:?}");
                 }
                 found += usize::from(!checked.damaged.is_empty());
@@ -168,7 +169,7 @@ fn a_file_that_lacks_a_part_is_read_as_far_as_it_goes() {
     for _ in 0..30 {
         let id = store.begin_run(&new_run("layers")).unwrap();
         store.add_trial(id, &trial("A", 1)).unwrap();
-        store.finish_run(id, &Ending::Complete, None, 5).unwrap();
+        store.finish_run(id, &RunEnd::Complete, None, 5).unwrap();
     }
     let path = store.path().to_owned();
     drop(store);

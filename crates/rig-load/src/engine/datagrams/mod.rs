@@ -15,7 +15,7 @@ use rustix::net::{AddressFamily, getsockname};
 use self::receive::Receiver;
 use self::send::Sender;
 use self::wire::Phase;
-use super::{Connection, Engine, Times, Trouble, trouble};
+use super::{Connection, Engine, ThreadFailure, Times, failure};
 use crate::plan::{Datagrams, Pacing};
 use crate::record::{DatagramRecord, Direction};
 
@@ -54,9 +54,9 @@ pub(crate) fn build(
     way: Direction,
     duplex: bool,
     connections: &[&Connection],
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     for connection in connections {
-        let set = |result: std::io::Result<()>, what: &str| result.map_err(|error| trouble(what, connection, &error));
+        let set = |result: std::io::Result<()>, what: &str| result.map_err(|error| failure(what, connection, &error));
         if way == Direction::Send {
             if load.segments > 1 {
                 let set_size = socket::set_segment_size(&connection.socket, load.message);

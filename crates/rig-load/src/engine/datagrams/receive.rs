@@ -10,10 +10,10 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
-use super::super::pace::Intake;
-use super::super::ready::{Turn, serve};
-use super::super::{Connection, Course, Engine, Report, Times, Trouble, trouble};
-use super::tracker::{Arrival, Jitter, Tracker};
+use super::super::pace::ReceiveLimit;
+use super::super::ready::{TurnResult, serve};
+use super::super::{Connection, Engine, LoadProgress, Report, ThreadFailure, Times, failure};
+use super::tracker::{ArrivalOrder, Jitter, Tracker};
 use super::wire::{Header, Phase, SEQUENCE_END};
 use super::{Findings, phase, room};
 use crate::greeting::{Greeting, Kind, is_greeting};
@@ -60,13 +60,13 @@ impl Flow {
             return false;
         }
         match arrival {
-            Arrival::InOrder => {}
-            Arrival::Reordered => record.reordered += 1,
-            Arrival::Duplicate => {
+            ArrivalOrder::InOrder => {}
+            ArrivalOrder::Reordered => record.reordered += 1,
+            ArrivalOrder::Duplicate => {
                 record.duplicated += 1;
                 return false;
             }
-            Arrival::Late => {
+            ArrivalOrder::Late => {
                 record.late += 1;
                 return false;
             }
@@ -129,20 +129,20 @@ impl Receiver {
         &mut self,
         index: usize,
         connection: &Connection,
-        course: &Course,
+        progress: &LoadProgress,
         times: &Times,
-        intake: &mut Option<Intake>,
-    ) -> Result<Turn, Trouble> {
+        intake: &mut Option<ReceiveLimit>,
+    ) -> Result<TurnResult, ThreadFailure> {
         match self.batch.receive(&connection.socket, true) {
             // The socket has been shut down.
-            Ok(_) if course.is_stopped() => return Ok(Turn::Ended),
+            Ok(_) if progress.is_stopped() => return Ok(TurnResult::Ended),
             Ok(_) => {}
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(Turn::Next),
-            Err(_) if course.may_end() => return Ok(Turn::Ended),
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(TurnResult::Next),
+            Err(_) if progress.may_end() => return Ok(TurnResult::Ended),
             Err(Errno::CONNREFUSED) => {
-                return Err(trouble("receive from", connection, &"the peer has closed its socket (port unreachable)"));
+                return Err(failure("receive from", connection, &"the peer has closed its socket (port unreachable)"));
             }
-            Err(errno) => return Err(trouble("receive from", connection, &io::Error::from(errno))),
+            Err(errno) => return Err(failure("receive from", connection, &io::Error::from(errno))),
         }
         let now_ns = monotonic_ns();
         let counts = u64::from(phase(times, now_ns) == Phase::Window);
@@ -179,14 +179,14 @@ impl Receiver {
         connection.inbound.add(datagrams * *message);
         connection.inbound.add_units(datagrams as u64);
         connection.inbound.set_lost(flow.tracker.missing());
-        if let (Some(intake), Some(rate)) = (intake, course.ceiling())
+        if let (Some(intake), Some(rate)) = (intake, progress.ceiling())
             && !intake.take(bytes, now_ns)
         {
             let why = format!("it sends more than the {rate} bytes per second that one thread's flows may");
-            return Err(trouble("receive from", connection, &why));
+            return Err(failure("receive from", connection, &why));
         }
         let parted = flow.farewell.is_some() && (!self.duplex || connection.taken.load(Ordering::Relaxed));
-        Ok(if parted { Turn::Ended } else { Turn::Next })
+        Ok(if parted { TurnResult::Ended } else { TurnResult::Next })
     }
 }
 
@@ -211,19 +211,19 @@ impl Flow {
 }
 
 impl Engine for Receiver {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let (mut times, mut heard) = (course.times(), 0);
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let (mut times, mut heard) = (progress.times(), 0);
         // A sender may hand over a batch at once.
-        let mut intake = Intake::new(course.intake(), 2 * self.burst);
+        let mut intake = ReceiveLimit::new(progress.intake(), 2 * self.burst);
         let mut take = |index, connection: &Connection| {
-            course.refresh(&mut times, &mut heard);
-            self.take(index, connection, course, &times, &mut intake)
+            progress.refresh(&mut times, &mut heard);
+            self.take(index, connection, progress, &times, &mut intake)
         };
         if let [connection] = connections {
-            while !course.is_stopped() && take(0, connection)? == Turn::Next {}
+            while !progress.is_stopped() && take(0, connection)? == TurnResult::Next {}
             return Ok(());
         }
-        serve(connections, || course.is_stopped(), EventFlags::IN, |index, connection, _| take(index, connection))
+        serve(connections, || progress.is_stopped(), EventFlags::IN, |index, connection, _| take(index, connection))
     }
 
     fn report(&mut self) -> Report {

@@ -12,8 +12,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::super::modes::Buffer;
 use super::super::pace::Pace;
-use super::super::ready::{Turn, serve};
-use super::super::{Connection, Course, Engine, Report, Times, Trouble, trouble};
+use super::super::ready::{TurnResult, serve};
+use super::super::{Connection, Engine, LoadProgress, Report, ThreadFailure, Times, failure};
 use super::wire::{Header, Phase};
 use super::{Findings, phase};
 use crate::greeting::{self, Greeting, Kind};
@@ -105,8 +105,8 @@ impl Sender {
     }
 
     /// Threads begin one after the other, so that their datagrams do not leave in step.
-    fn pace(&self, connections: &[&Connection], course: &Course) -> Option<Pace> {
-        let (unit, ceiling) = (self.segments * self.message, course.ceiling());
+    fn pace(&self, connections: &[&Connection], progress: &LoadProgress) -> Option<Pace> {
+        let (unit, ceiling) = (self.segments * self.message, progress.ceiling());
         let mut pace = Pace::following(self.throttle, ceiling, 0)?;
         if ceiling.is_some() {
             pace.spend(pace.batch(unit, self.most) * unit);
@@ -121,9 +121,9 @@ impl Sender {
         &mut self,
         (index, most): (usize, usize),
         connection: &Connection,
-        course: &Course,
+        progress: &LoadProgress,
         times: &Times,
-    ) -> Result<Burst, Trouble> {
+    ) -> Result<Burst, ThreadFailure> {
         let now_ns = monotonic_ns();
         if now_ns >= times.stop_ns {
             return Ok(Burst::Over);
@@ -158,13 +158,13 @@ impl Sender {
                 record.send_errors += counts;
                 Ok(Burst::Sent(0))
             }
-            Err(_) if course.may_end() => Ok(Burst::Over),
+            Err(_) if progress.may_end() => Ok(Burst::Over),
             Err(errno) => Err(self.refusal(connection, errno)),
         }
     }
 
     /// The kernel's refusal in words that name the option at fault.
-    fn refusal(&self, connection: &Connection, errno: Errno) -> Trouble {
+    fn refusal(&self, connection: &Connection, errno: Errno) -> ThreadFailure {
         let (message, segments) = (self.message, self.segments);
         let reason = io::Error::from(errno);
         let (what, why) = match errno {
@@ -179,14 +179,14 @@ impl Sender {
             Errno::MSGSIZE => (format!("send a datagram of {message} bytes to"), format!("{reason}: lower `message`")),
             _ => ("send to".into(), reason.to_string()),
         };
-        trouble(&what, connection, &why)
+        failure(&what, connection, &why)
     }
 
     /// Says what was sent inside the window until the peer has taken it, or has had time enough.
-    fn part(&self, connections: &[&Connection], course: &Course) {
+    fn part(&self, connections: &[&Connection], progress: &LoadProgress) {
         let over_ns = monotonic_after(FAREWELL_TIMEOUT);
         let mut open: Vec<usize> = (0..connections.len()).collect();
-        while !open.is_empty() && !course.is_stopped() && monotonic_ns() < over_ns {
+        while !open.is_empty() && !progress.is_stopped() && monotonic_ns() < over_ns {
             open.retain(|&index| {
                 let farewell = self.flows[index].farewell(index).encode();
                 let sent = send(&connections[index].socket, &farewell, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -194,7 +194,7 @@ impl Sender {
                 sent != Err(Errno::CONNREFUSED) && sent != Err(Errno::PIPE)
             });
             let again_ns = monotonic_after(FAREWELL_DISTANCE);
-            while !open.is_empty() && !course.is_stopped() && monotonic_ns() < again_ns {
+            while !open.is_empty() && !progress.is_stopped() && monotonic_ns() < again_ns {
                 self.listen(connections, &open, again_ns);
                 open.retain(|&index| !connections[index].taken.load(Ordering::Relaxed));
             }
@@ -245,10 +245,10 @@ impl Sender {
 }
 
 /// Waits until the next batch is due or the load over.
-fn wait(pace: &mut Option<Pace>, course: &Course, times: &Times) {
-    while let Some(due_ns) = pace.as_mut().and_then(|pace| pace.due(course)) {
+fn wait(pace: &mut Option<Pace>, progress: &LoadProgress, times: &Times) {
+    while let Some(due_ns) = pace.as_mut().and_then(|pace| pace.due(progress)) {
         let now_ns = monotonic_ns();
-        if course.is_stopped() || now_ns >= times.stop_ns {
+        if progress.is_stopped() || now_ns >= times.stop_ns {
             return;
         }
         std::thread::park_timeout(Duration::from_nanos(due_ns.min(times.stop_ns).saturating_sub(now_ns)));
@@ -256,36 +256,36 @@ fn wait(pace: &mut Option<Pace>, course: &Course, times: &Times) {
 }
 
 impl Engine for Sender {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let (mut times, mut heard) = (course.times(), 0);
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let (mut times, mut heard) = (progress.times(), 0);
         let began_ns = monotonic_ns();
         // What the kernel is told to pace, it does not without fq: a ceiling holds all the same.
         let unit = self.segments * self.message;
-        let mut pace = self.pace(connections, course);
+        let mut pace = self.pace(connections, progress);
         let mut turn = |index: usize, connection: &Connection| {
-            course.refresh(&mut times, &mut heard);
-            wait(&mut pace, course, &times);
+            progress.refresh(&mut times, &mut heard);
+            wait(&mut pace, progress, &times);
             let most = pace.as_ref().map_or(self.most, |pace| pace.batch(unit, self.most));
-            match self.burst((index, most), connection, course, &times)? {
+            match self.burst((index, most), connection, progress, &times)? {
                 Burst::Sent(bytes) => {
                     if let Some(pace) = &mut pace {
                         pace.spend(bytes);
                     }
-                    Ok(Turn::Next)
+                    Ok(TurnResult::Next)
                 }
-                Burst::Over => Ok(Turn::Ended),
+                Burst::Over => Ok(TurnResult::Ended),
             }
         };
         if let [connection] = connections {
-            while !course.is_stopped() && turn(0, connection)? == Turn::Next {}
+            while !progress.is_stopped() && turn(0, connection)? == TurnResult::Next {}
         } else {
-            let over = || course.is_stopped();
+            let over = || progress.is_stopped();
             serve(connections, over, EventFlags::OUT, |index, connection, _| turn(index, connection))?;
         }
         self.check_pacing(connections, began_ns);
         // Those that ended early say farewell at the same time as the others.
         self.flows.iter_mut().for_each(|flow| flow.mark(Phase::After));
-        self.part(connections, course);
+        self.part(connections, progress);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ const WORDS: usize = (REACH / 64) as usize;
 
 /// What an arrival is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum ArrivalOrder {
     /// Its number is higher than all before.
     InOrder,
     /// Its number is lower than one before, and had not come.
@@ -42,7 +42,7 @@ impl Tracker {
 
     /// Takes the next arrival. Numbers begin with 0 and stay below 2^63.
     #[inline]
-    pub(super) fn arrive(&mut self, number: u64) -> Arrival {
+    pub(super) fn arrive(&mut self, number: u64) -> ArrivalOrder {
         if number >= self.next {
             if number > self.next {
                 self.skip_to(number);
@@ -50,18 +50,18 @@ impl Tracker {
             self.next = number + 1;
             let (word, bit) = place(number);
             self.seen[word] |= bit;
-            return Arrival::InOrder;
+            return ArrivalOrder::InOrder;
         }
         if self.next - number > REACH {
-            return Arrival::Late;
+            return ArrivalOrder::Late;
         }
         let (word, bit) = place(number);
         if self.seen[word] & bit != 0 {
-            return Arrival::Duplicate;
+            return ArrivalOrder::Duplicate;
         }
         self.seen[word] |= bit;
         self.missing -= 1;
-        Arrival::Reordered
+        ArrivalOrder::Reordered
     }
 
     /// Forgets the bits that the skipped numbers fall on, and that of `number`.
@@ -122,10 +122,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::Arrival::*;
+    use super::ArrivalOrder::*;
     use super::*;
 
-    fn arrivals(numbers: &[u64]) -> Vec<Arrival> {
+    fn arrivals(numbers: &[u64]) -> Vec<ArrivalOrder> {
         let mut tracker = Tracker::new();
         numbers.iter().map(|&number| tracker.arrive(number)).collect()
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     impl Naive {
-        fn arrive(&mut self, number: u64) -> Arrival {
+        fn arrive(&mut self, number: u64) -> ArrivalOrder {
             let highest = self.came.last().copied();
             match highest {
                 Some(highest) if number <= highest && highest + 1 - number > REACH => return Late,

@@ -9,12 +9,14 @@ use rustix::net::{RecvFlags, SocketFlags, recv};
 
 use super::super::{receive_ended, send_ended};
 use super::dial::{GLANCE, has_peer};
-use super::line::{Arrival, Line};
-use super::watch::{Ready, Watch, refused};
-use super::{Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, inbox, too_much};
-use crate::door::Door;
+use super::line::{MessageState, ReceiveResult};
+use super::watch::{ReadyConnection, Watch, refused};
+use super::{
+    Buffer, Connection, Engine, LoadProgress, Payload, ResponseLimiter, ThreadFailure, Transactions, inbox, too_much,
+};
+use crate::listener::Listener;
 
-/// Prepares a listening socket, from which accepted ones inherit, for [`Blocking`] threads.
+/// Prepares a listening socket, from which accepted ones inherit, for [`BlockingAcceptor`] threads.
 pub(super) fn let_block(listener: impl AsFd + Copy) -> Result<(), Errno> {
     rustix::io::ioctl_fionbio(listener, false)?;
     for which in [Timeout::Send, Timeout::Recv] {
@@ -26,34 +28,39 @@ pub(super) fn let_block(listener: impl AsFd + Copy) -> Result<(), Errno> {
 /// One connection after the other, one system call at a time. The kernel gives each connection to one of the threads
 /// that wait for one.
 #[derive(Debug)]
-pub(super) struct Blocking {
-    listener: Arc<Door>,
+pub(super) struct BlockingAcceptor {
+    listener: Arc<Listener>,
     request: usize,
     response: Payload,
     inbox: Buffer,
-    toll: Toll,
+    limiter: ResponseLimiter,
 }
 
-impl Blocking {
-    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
+impl BlockingAcceptor {
+    pub(super) fn new(load: &Transactions, listener: Arc<Listener>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
-        Self { listener, request, response, inbox: inbox(load.request, 1), toll: Toll::new(load, 1) }
+        Self { listener, request, response, inbox: inbox(load.request, 1), limiter: ResponseLimiter::new(load, 1) }
     }
 
     /// Serves one connection. False when the load is over for this end.
-    fn answer(&mut self, accepted: &OwnedFd, kept: &Connection, course: &Course) -> Result<bool, Trouble> {
+    fn answer(
+        &mut self,
+        accepted: &OwnedFd,
+        kept: &Connection,
+        progress: &LoadProgress,
+    ) -> Result<bool, ThreadFailure> {
         let mut left = self.request;
         while left > 0 {
             match recv(accepted, self.inbox.get_mut(), RecvFlags::empty()) {
-                Ok((_, 0)) => return receive_ended(kept, course, Ok(())).map(|()| false),
+                Ok((_, 0)) => return receive_ended(kept, progress, Ok(())).map(|()| false),
                 Ok((_, bytes)) if bytes > left => return Err(excess(kept)),
                 Ok((_, bytes)) => left -= bytes,
                 Err(Errno::INTR | Errno::AGAIN) => {
-                    if course.is_stopped() || !has_peer(kept, course)? {
+                    if progress.is_stopped() || !has_peer(kept, progress)? {
                         return Ok(false);
                     }
                 }
-                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| false),
+                Err(errno) => return receive_ended(kept, progress, Err(errno)).map(|()| false),
             }
         }
         let mut left = self.response.size;
@@ -61,11 +68,11 @@ impl Blocking {
             match self.response.push(accepted, left) {
                 Ok(bytes) => left -= bytes,
                 Err(Errno::INTR | Errno::AGAIN) => {
-                    if course.is_stopped() || !has_peer(kept, course)? {
+                    if progress.is_stopped() || !has_peer(kept, progress)? {
                         return Ok(false);
                     }
                 }
-                Err(errno) => return send_ended(kept, course, errno).map(|()| false),
+                Err(errno) => return send_ended(kept, progress, errno).map(|()| false),
             }
         }
         kept.tally.add(self.request + self.response.size);
@@ -73,21 +80,21 @@ impl Blocking {
     }
 }
 
-impl Engine for Blocking {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+impl Engine for BlockingAcceptor {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let kept = connections[0];
-        self.toll.begin(course);
-        while !course.is_stopped() && self.toll.wait(course) {
+        self.limiter.begin(progress);
+        while !progress.is_stopped() && self.limiter.wait(progress) {
             match self.listener.accept(SocketFlags::CLOEXEC) {
                 Ok(accepted) => {
-                    self.toll.pay(1);
-                    if !self.answer(&accepted, kept, course)? {
+                    self.limiter.pay(1);
+                    if !self.answer(&accepted, kept, progress)? {
                         break;
                     }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => {
-                    if !has_peer(kept, course)? {
+                    if !has_peer(kept, progress)? {
                         break;
                     }
                 }
@@ -98,7 +105,7 @@ impl Engine for Blocking {
     }
 }
 
-fn excess(kept: &Connection) -> Trouble {
+fn excess(kept: &Connection) -> ThreadFailure {
     too_much(kept, "more than one request over a connection")
 }
 
@@ -108,33 +115,33 @@ const KEPT: usize = 1;
 const FIRST_ACCEPTED: usize = 2;
 
 #[derive(Debug)]
-struct Accepted {
+struct AcceptedConnection {
     socket: OwnedFd,
-    line: Line,
+    line: MessageState,
     has_asked: bool,
 }
 
 /// Several connections at once (epoll).
 #[derive(Debug)]
-pub(super) struct Polling {
-    listener: Arc<Door>,
+pub(super) struct PollingAcceptor {
+    listener: Arc<Listener>,
     request: usize,
     response: Payload,
     inbox: Buffer,
-    accepted: Vec<Option<Accepted>>,
+    accepted: Vec<Option<AcceptedConnection>>,
     /// Places of `accepted` that are empty.
     free: Vec<usize>,
     /// Connections at once: as many as the peer has for one thread.
     most: usize,
-    toll: Toll,
+    limiter: ResponseLimiter,
 }
 
-impl Polling {
-    pub(super) fn new(load: &Transactions, listener: Arc<Door>) -> Self {
+impl PollingAcceptor {
+    pub(super) fn new(load: &Transactions, listener: Arc<Listener>) -> Self {
         let (request, response) = (load.request as usize, Payload::last(load.response));
-        let (inbox, toll) = (inbox(load.request, 1), Toll::new(load, 1));
+        let (inbox, limiter) = (inbox(load.request, 1), ResponseLimiter::new(load, 1));
         let most = load.connections as usize;
-        Self { listener, request, response, inbox, accepted: Vec::new(), free: Vec::new(), most, toll }
+        Self { listener, request, response, inbox, accepted: Vec::new(), free: Vec::new(), most, limiter }
     }
 
     fn has_room(&self) -> bool {
@@ -142,12 +149,17 @@ impl Polling {
     }
 
     /// Accepts the connections that wait, as far as there is room. False when there is none left.
-    fn accept(&mut self, watch: &Watch, connections: &[&Connection], course: &Course) -> Result<bool, Trouble> {
+    fn accept(
+        &mut self,
+        watch: &Watch,
+        connections: &[&Connection],
+        progress: &LoadProgress,
+    ) -> Result<bool, ThreadFailure> {
         loop {
             if !self.has_room() {
                 return Ok(false);
             }
-            if !self.toll.wait(course) {
+            if !self.limiter.wait(progress) {
                 return Ok(true);
             }
             let socket = match self.listener.accept(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -156,38 +168,38 @@ impl Polling {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => return Err(refused("accept a connection", errno)),
             };
-            self.toll.pay(1);
+            self.limiter.pay(1);
             let place = self.free.pop().unwrap_or_else(|| {
                 self.accepted.push(None);
                 self.accepted.len() - 1
             });
-            self.accepted[place] = Some(Accepted { socket, line: Line::default(), has_asked: false });
+            self.accepted[place] = Some(AcceptedConnection { socket, line: MessageState::default(), has_asked: false });
             // The request is mostly there already, and then there is nothing to watch.
-            self.serve(place, connections[place % connections.len()], course)?;
-            if let Some(Accepted { socket, .. }) = &self.accepted[place] {
+            self.serve(place, connections[place % connections.len()], progress)?;
+            if let Some(AcceptedConnection { socket, .. }) = &self.accepted[place] {
                 watch.add(socket, FIRST_ACCEPTED + place).map_err(|errno| refused("watch a connection", errno))?;
             }
         }
     }
 
-    fn serve(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+    fn serve(&mut self, place: usize, kept: &Connection, progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let Some(accepted) = &mut self.accepted[place] else { return Ok(()) };
-        let Accepted { socket, line, has_asked } = accepted;
+        let AcceptedConnection { socket, line, has_asked } = accepted;
         while !*has_asked {
             let end = match line.pull(&*socket, &mut self.inbox, self.request) {
-                Ok(Arrival::Nothing) => return Ok(()),
-                Ok(Arrival::Messages { count: 0, .. }) => continue,
-                Ok(Arrival::Messages { count: 1, .. }) if !line.has_partial() => {
+                Ok(ReceiveResult::Nothing) => return Ok(()),
+                Ok(ReceiveResult::Messages { count: 0, .. }) => continue,
+                Ok(ReceiveResult::Messages { count: 1, .. }) if !line.has_partial() => {
                     *has_asked = true;
                     line.queue(&self.response, 1);
                     continue;
                 }
-                Ok(Arrival::Messages { .. }) => return Err(excess(kept)),
-                Ok(Arrival::End) => Ok(()),
+                Ok(ReceiveResult::Messages { .. }) => return Err(excess(kept)),
+                Ok(ReceiveResult::End) => Ok(()),
                 Err(errno) => Err(errno),
             };
             self.leave(place);
-            return receive_ended(kept, course, end);
+            return receive_ended(kept, progress, end);
         }
         match line.flush(&*socket, &self.response) {
             Ok(0) => Ok(()),
@@ -198,7 +210,7 @@ impl Polling {
             }
             Err(errno) => {
                 self.leave(place);
-                send_ended(kept, course, errno)
+                send_ended(kept, progress, errno)
             }
         }
     }
@@ -210,34 +222,34 @@ impl Polling {
     }
 }
 
-impl Engine for Polling {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut watch = Watch::new([], course)?;
+impl Engine for PollingAcceptor {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut watch = Watch::new([], progress)?;
         watch
             .add_shared(&*self.listener, LISTENER)
             .and_then(|()| watch.add(&connections[0].socket, KEPT))
             .map_err(|errno| refused("watch the listening socket", errno))?;
-        self.toll.begin(course);
+        self.limiter.begin(progress);
         let mut listens = true;
-        while !course.is_stopped() {
+        while !progress.is_stopped() {
             watch.wait(None)?;
-            while let Some(Ready { index, .. }) = watch.next() {
+            while let Some(ReadyConnection { index, .. }) = watch.next() {
                 match index {
                     LISTENER => {
                         // Clients beyond that wait until others have left, or for another thread.
-                        if listens && !self.accept(&watch, connections, course)? {
+                        if listens && !self.accept(&watch, connections, progress)? {
                             watch.remove(&*self.listener).map_err(|errno| refused("stop watching", errno))?;
                             listens = false;
                         }
                     }
                     KEPT => {
-                        if !has_peer(connections[0], course)? {
+                        if !has_peer(connections[0], progress)? {
                             return Ok(());
                         }
                     }
                     accepted => {
                         let place = accepted - FIRST_ACCEPTED;
-                        self.serve(place, connections[place % connections.len()], course)?;
+                        self.serve(place, connections[place % connections.len()], progress)?;
                     }
                 }
             }

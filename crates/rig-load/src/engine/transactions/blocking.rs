@@ -5,14 +5,17 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, dismiss, inbox, too_much};
+use super::{
+    Buffer, Connection, Engine, LoadProgress, Payload, ResponseLimiter, ThreadFailure, TransactionStats, Transactions,
+    dismiss, inbox, too_much,
+};
 
 #[derive(Debug)]
 pub(super) struct Requester {
     request: Payload,
     response: usize,
     inbox: Buffer,
-    book: Book,
+    stats: TransactionStats,
 }
 
 impl Requester {
@@ -21,29 +24,29 @@ impl Requester {
             request: Payload::new(load.request),
             response: load.response as usize,
             inbox: inbox(load.response, 1),
-            book: Book::new(load),
+            stats: TransactionStats::new(load),
         }
     }
 }
 
 impl Engine for Requester {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let connection = connections[0];
-        self.book.open(course);
+        self.stats.open(progress);
         let bytes = self.request.size + self.response;
         let mut began_ns = monotonic_ns();
-        while !course.is_stopped() && !self.book.is_over(began_ns) {
-            self.book.hear(course);
+        while !progress.is_stopped() && !self.stats.is_over(began_ns) {
+            self.stats.hear(progress);
             if let Err(errno) = self.request.send(connection) {
-                self.book.unanswered(began_ns);
-                return send_ended(connection, course, errno);
+                self.stats.unanswered(began_ns);
+                return send_ended(connection, progress, errno);
             }
             let mut left = self.response;
             while left > 0 {
                 match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
                     Ok((_, 0)) => {
-                        self.book.unanswered(began_ns);
-                        return receive_ended(connection, course, Ok(()));
+                        self.stats.unanswered(began_ns);
+                        return receive_ended(connection, progress, Ok(()));
                     }
                     Ok((_, received)) if received > left => {
                         return Err(too_much(connection, "more than the response that was asked for"));
@@ -51,14 +54,14 @@ impl Engine for Requester {
                     Ok((_, received)) => left -= received,
                     Err(Errno::INTR) => {}
                     Err(errno) => {
-                        self.book.unanswered(began_ns);
-                        return receive_ended(connection, course, Err(errno));
+                        self.stats.unanswered(began_ns);
+                        return receive_ended(connection, progress, Err(errno));
                     }
                 }
             }
             let now_ns = monotonic_ns();
             connection.tally.add(bytes);
-            self.book.complete(began_ns, began_ns, now_ns);
+            self.stats.complete(began_ns, began_ns, now_ns);
             began_ns = now_ns;
         }
         dismiss(connection);
@@ -66,7 +69,7 @@ impl Engine for Requester {
     }
 
     fn report(&mut self) -> Report {
-        self.book.report()
+        self.stats.report()
     }
 }
 
@@ -77,7 +80,7 @@ pub(super) struct Responder {
     response: Payload,
     inbox: Buffer,
     most: usize,
-    toll: Toll,
+    limiter: ResponseLimiter,
 }
 
 impl Responder {
@@ -87,33 +90,33 @@ impl Responder {
             response: Payload::new(load.response),
             inbox: inbox(load.request, load.in_flight),
             most: load.request as usize * load.in_flight as usize,
-            toll: Toll::new(load, load.in_flight as usize),
+            limiter: ResponseLimiter::new(load, load.in_flight as usize),
         }
     }
 }
 
 impl Engine for Responder {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let connection = connections[0];
         let bytes = self.request + self.response.size;
         let mut received = 0;
-        self.toll.begin(course);
-        while !course.is_stopped() && self.toll.wait(course) {
+        self.limiter.begin(progress);
+        while !progress.is_stopped() && self.limiter.wait(progress) {
             match recv(&connection.socket, self.inbox.get_mut(), RecvFlags::empty()) {
-                Ok((_, 0)) => return receive_ended(connection, course, Ok(())),
+                Ok((_, 0)) => return receive_ended(connection, progress, Ok(())),
                 Ok((_, more)) => received += more,
                 Err(Errno::INTR) => {}
-                Err(errno) => return receive_ended(connection, course, Err(errno)),
+                Err(errno) => return receive_ended(connection, progress, Err(errno)),
             }
             if received > self.most {
                 return Err(too_much(connection, "more requests than may be under way"));
             }
             while received >= self.request {
                 if let Err(errno) = self.response.send(connection) {
-                    return send_ended(connection, course, errno);
+                    return send_ended(connection, progress, errno);
                 }
                 connection.tally.add(bytes);
-                self.toll.pay(1);
+                self.limiter.pay(1);
                 received -= self.request;
             }
         }

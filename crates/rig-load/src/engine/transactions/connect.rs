@@ -11,51 +11,53 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::super::{Report, receive_ended, send_ended};
-use super::agenda::{Agenda, Next};
-use super::dial::{Dial, RETRY, SMALLEST_SEGMENT, has_peer};
-use super::line::{Arrival, Line};
+use super::dial::{ConnectOptions, RETRY, SMALLEST_SEGMENT, has_peer};
+use super::line::{MessageState, ReceiveResult};
+use super::scheduler::{NextAction, TransactionScheduler};
 use super::timetable::Timetable;
-use super::watch::{Ready, Watch, refused};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Transactions, Trouble, inbox, too_much};
+use super::watch::{ReadyConnection, Watch, refused};
+use super::{
+    Buffer, Connection, Engine, LoadProgress, Payload, ThreadFailure, TransactionStats, Transactions, inbox, too_much,
+};
 
 /// One connection after the other, one system call at a time.
 #[derive(Debug)]
-pub(super) struct Blocking {
-    dial: Dial,
+pub(super) struct BlockingConnector {
+    dial: ConnectOptions,
     request: Payload,
     response: usize,
     inbox: Buffer,
-    book: Book,
+    stats: TransactionStats,
 }
 
 /// How an attempt ended that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Done,
+enum TransactionEnd {
+    Completed,
     /// The load was stopped, or the peer has gone and may.
-    Cut,
+    Interrupted,
 }
 
-impl Blocking {
-    pub(super) fn new(load: &Transactions, dial: Dial) -> Self {
+impl BlockingConnector {
+    pub(super) fn new(load: &Transactions, dial: ConnectOptions) -> Self {
         Self {
             dial,
             request: Payload::new(load.request),
             response: load.response as usize,
             inbox: inbox(load.response, 1),
-            book: Book::for_connections(load),
+            stats: TransactionStats::for_connections(load),
         }
     }
 
     /// Connects, however many attempts it takes. `None` when there will be no connection.
-    fn connect(&mut self, kept: &Connection, course: &Course) -> Result<Option<OwnedFd>, Trouble> {
+    fn connect(&mut self, kept: &Connection, progress: &LoadProgress) -> Result<Option<OwnedFd>, ThreadFailure> {
         loop {
-            match self.dial.wait(course)? {
+            match self.dial.wait(progress)? {
                 Ok(socket) => return Ok(socket),
                 Err(_) => {
                     let now_ns = monotonic_ns();
-                    self.book.failed(now_ns);
-                    if course.is_stopped() || self.book.is_over(now_ns) || !has_peer(kept, course)? {
+                    self.stats.failed(now_ns);
+                    if progress.is_stopped() || self.stats.is_over(now_ns) || !has_peer(kept, progress)? {
                         return Ok(None);
                     }
                     std::thread::park_timeout(RETRY);
@@ -64,56 +66,61 @@ impl Blocking {
         }
     }
 
-    fn transact(&mut self, kept: &Connection, began_ns: u64, course: &Course) -> Result<Outcome, Trouble> {
-        let Some(socket) = self.connect(kept, course)? else { return Ok(Outcome::Cut) };
+    fn transact(
+        &mut self,
+        kept: &Connection,
+        began_ns: u64,
+        progress: &LoadProgress,
+    ) -> Result<TransactionEnd, ThreadFailure> {
+        let Some(socket) = self.connect(kept, progress)? else { return Ok(TransactionEnd::Interrupted) };
         let connected_ns = monotonic_ns();
         let mut left = self.request.size;
         while left > 0 {
             match self.request.push(&socket, left) {
                 Ok(bytes) => left -= bytes,
-                Err(Errno::INTR | Errno::AGAIN) if !course.is_stopped() => {}
-                Err(errno) => return send_ended(kept, course, errno).map(|()| Outcome::Cut),
+                Err(Errno::INTR | Errno::AGAIN) if !progress.is_stopped() => {}
+                Err(errno) => return send_ended(kept, progress, errno).map(|()| TransactionEnd::Interrupted),
             }
         }
         let mut left = self.response;
         while left > 0 {
             match recv(&socket, self.inbox.get_mut(), RecvFlags::empty()) {
-                Ok((_, 0)) => return receive_ended(kept, course, Ok(())).map(|()| Outcome::Cut),
+                Ok((_, 0)) => return receive_ended(kept, progress, Ok(())).map(|()| TransactionEnd::Interrupted),
                 Ok((_, bytes)) if bytes > left => return Err(excess(kept)),
                 Ok((_, bytes)) => left -= bytes,
-                Err(Errno::INTR | Errno::AGAIN) if !course.is_stopped() => {}
-                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| Outcome::Cut),
+                Err(Errno::INTR | Errno::AGAIN) if !progress.is_stopped() => {}
+                Err(errno) => return receive_ended(kept, progress, Err(errno)).map(|()| TransactionEnd::Interrupted),
             }
         }
         let now_ns = monotonic_ns();
         kept.tally.add(self.request.size + self.response);
-        self.book.complete(began_ns, began_ns, now_ns);
-        self.book.connected(began_ns, began_ns, connected_ns, now_ns);
-        while self.response >= SMALLEST_SEGMENT && !course.is_stopped() {
+        self.stats.complete(began_ns, began_ns, now_ns);
+        self.stats.connected(began_ns, began_ns, connected_ns, now_ns);
+        while self.response >= SMALLEST_SEGMENT && !progress.is_stopped() {
             match recv(&socket, self.inbox.get_mut(), RecvFlags::empty()) {
                 Ok((_, 0)) => break,
                 Ok(_) => return Err(excess(kept)),
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return receive_ended(kept, course, Err(errno)).map(|()| Outcome::Done),
+                Err(errno) => return receive_ended(kept, progress, Err(errno)).map(|()| TransactionEnd::Completed),
             }
         }
-        Ok(Outcome::Done)
+        Ok(TransactionEnd::Completed)
     }
 }
 
-impl Engine for Blocking {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        self.book.open(course);
+impl Engine for BlockingConnector {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        self.stats.open(progress);
         let kept = connections[0];
-        while !course.is_stopped() {
+        while !progress.is_stopped() {
             // Not the end of the one before: closing its connection lies between.
             let began_ns = monotonic_ns();
-            self.book.hear(course);
-            if self.book.is_over(began_ns) {
+            self.stats.hear(progress);
+            if self.stats.is_over(began_ns) {
                 break;
             }
-            if self.transact(kept, began_ns, course)? == Outcome::Cut {
-                self.book.unanswered(began_ns);
+            if self.transact(kept, began_ns, progress)? == TransactionEnd::Interrupted {
+                self.stats.unanswered(began_ns);
                 break;
             }
         }
@@ -121,11 +128,11 @@ impl Engine for Blocking {
     }
 
     fn report(&mut self) -> Report {
-        self.book.report()
+        self.stats.report()
     }
 }
 
-fn excess(kept: &Connection) -> Trouble {
+fn excess(kept: &Connection) -> ThreadFailure {
     too_much(kept, "more than the response that was asked for")
 }
 
@@ -139,40 +146,40 @@ struct Call {
     connected_ns: Option<u64>,
     /// `None` between two attempts.
     socket: Option<OwnedFd>,
-    line: Line,
+    line: MessageState,
     /// The response is there, the end of the stream is not.
     is_answered: bool,
 }
 
 /// Several connections under way at once, or transactions that begin on schedule (epoll).
 #[derive(Debug)]
-pub(super) struct Polling {
-    dial: Dial,
+pub(super) struct PollingConnector {
+    dial: ConnectOptions,
     request: Payload,
     response: usize,
     inbox: Buffer,
-    book: Book,
+    stats: TransactionStats,
     /// One place for each connection that may be under way.
     calls: Vec<Option<Call>>,
     under_way: usize,
-    agenda: Agenda,
+    scheduler: TransactionScheduler,
     /// Those whose last attempt to connect failed, and when the next one is due.
     failed: VecDeque<(usize, u64)>,
     is_cut: bool,
 }
 
-impl Polling {
-    pub(super) fn new(load: &Transactions, dial: Dial, timetable: Option<Timetable>) -> Self {
+impl PollingConnector {
+    pub(super) fn new(load: &Transactions, dial: ConnectOptions, timetable: Option<Timetable>) -> Self {
         let places = load.connections as usize;
         Self {
             dial,
             request: Payload::new(load.request),
             response: load.response as usize,
             inbox: inbox(load.response, 1),
-            book: Book::for_connections(load),
+            stats: TransactionStats::for_connections(load),
             calls: (0..places).map(|_| None).collect(),
             under_way: 0,
-            agenda: Agenda::new(timetable, places),
+            scheduler: TransactionScheduler::new(timetable, places),
             failed: VecDeque::new(),
             is_cut: false,
         }
@@ -180,19 +187,24 @@ impl Polling {
 
     /// Opens connections that are due and repeats attempts that failed. Returns when to look again, `u64::MAX` when only an event of a
     /// connection can change anything.
-    fn begin_due(&mut self, watch: &Watch, kept: &[&Connection], course: &Course) -> Result<u64, Trouble> {
+    fn begin_due(
+        &mut self,
+        watch: &Watch,
+        kept: &[&Connection],
+        progress: &LoadProgress,
+    ) -> Result<u64, ThreadFailure> {
         loop {
             let now_ns = monotonic_ns();
             let mut again_ns = u64::MAX;
             if let Some(&(place, due_ns)) = self.failed.front() {
-                if self.book.is_over(now_ns) {
+                if self.stats.is_over(now_ns) {
                     self.failed.pop_front();
                     self.give_up(place);
                     continue;
                 }
                 if due_ns <= now_ns {
                     self.failed.pop_front();
-                    self.dial(place, watch, kept[place], course)?;
+                    self.dial(place, watch, kept[place], progress)?;
                     continue;
                 }
                 again_ns = due_ns;
@@ -200,21 +212,27 @@ impl Polling {
             if self.is_cut {
                 return Ok(again_ns);
             }
-            let (place, due_ns) = match self.agenda.next(now_ns, &mut self.book) {
-                Next::Begin { place, due_ns, .. } => (place, due_ns),
-                Next::Until(ns) => return Ok(again_ns.min(ns)),
-                Next::Over => return Ok(again_ns),
+            let (place, due_ns) = match self.scheduler.next(now_ns, &mut self.stats) {
+                NextAction::Begin { place, due_ns, .. } => (place, due_ns),
+                NextAction::Until(ns) => return Ok(again_ns.min(ns)),
+                NextAction::Over => return Ok(again_ns),
             };
             self.under_way += 1;
-            let line = Line::with_queued(&self.request);
+            let line = MessageState::with_queued(&self.request);
             self.calls[place] =
                 Some(Call { due_ns, begun_ns: now_ns, connected_ns: None, socket: None, line, is_answered: false });
-            self.dial(place, watch, kept[place], course)?;
+            self.dial(place, watch, kept[place], progress)?;
         }
     }
 
     /// One attempt to connect.
-    fn dial(&mut self, place: usize, watch: &Watch, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+    fn dial(
+        &mut self,
+        place: usize,
+        watch: &Watch,
+        kept: &Connection,
+        progress: &LoadProgress,
+    ) -> Result<(), ThreadFailure> {
         match self.dial.begin()? {
             Ok(socket) => {
                 watch.add(&socket, place).map_err(|errno| refused("watch a connection", errno))?;
@@ -222,18 +240,23 @@ impl Polling {
                     call.socket = Some(socket);
                 }
                 // Over a path that is quick enough the handshake is over by now.
-                self.flush(place, kept, course)
+                self.flush(place, kept, progress)
             }
-            Err(_) => self.attempt_failed(place, kept, course),
+            Err(_) => self.attempt_failed(place, kept, progress),
         }
     }
 
-    fn attempt_failed(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
-        self.book.failed(monotonic_ns());
+    fn attempt_failed(
+        &mut self,
+        place: usize,
+        kept: &Connection,
+        progress: &LoadProgress,
+    ) -> Result<(), ThreadFailure> {
+        self.stats.failed(monotonic_ns());
         if let Some(call) = &mut self.calls[place] {
             call.socket = None;
         }
-        if has_peer(kept, course)? {
+        if has_peer(kept, progress)? {
             self.failed.push_back((place, monotonic_after(RETRY)));
         } else {
             self.is_cut = true;
@@ -244,13 +267,13 @@ impl Polling {
 
     fn give_up(&mut self, place: usize) {
         if let Some(Call { due_ns, is_answered: false, .. }) = self.calls[place] {
-            self.book.abandon(due_ns, monotonic_ns());
+            self.stats.abandon(due_ns, monotonic_ns());
         }
         self.release(place);
     }
 
     /// Sends what the connection takes of the request.
-    fn flush(&mut self, place: usize, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+    fn flush(&mut self, place: usize, kept: &Connection, progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let Some(Call { socket: Some(socket), line, connected_ns, .. }) = &mut self.calls[place] else { return Ok(()) };
         if line.queued(&self.request) == 0 {
             return Ok(());
@@ -262,18 +285,23 @@ impl Polling {
         }
         match (result, connected_ns) {
             (Ok(_), _) => Ok(()),
-            (Err(_), None) => self.attempt_failed(place, kept, course),
+            (Err(_), None) => self.attempt_failed(place, kept, progress),
             (Err(errno), Some(_)) => {
                 self.is_cut = true;
                 self.give_up(place);
-                send_ended(kept, course, errno)
+                send_ended(kept, progress, errno)
             }
         }
     }
 
-    fn turn(&mut self, ready: Ready, kept: &Connection, course: &Course) -> Result<(), Trouble> {
+    fn turn(
+        &mut self,
+        ready: ReadyConnection,
+        kept: &Connection,
+        progress: &LoadProgress,
+    ) -> Result<(), ThreadFailure> {
         let place = ready.index;
-        self.flush(place, kept, course)?;
+        self.flush(place, kept, progress)?;
         loop {
             let Some(Call { socket: Some(socket), line, connected_ns: Some(_), is_answered, .. }) =
                 &mut self.calls[place]
@@ -281,27 +309,29 @@ impl Polling {
                 return Ok(());
             };
             let end = match line.pull(&*socket, &mut self.inbox, self.response) {
-                Ok(Arrival::Messages { .. }) if *is_answered => return Err(excess(kept)),
-                Ok(Arrival::Messages { count: 0, filled }) if filled || ready.has_ended => continue,
-                Ok(Arrival::Nothing | Arrival::Messages { count: 0, .. }) => return Ok(()),
-                Ok(Arrival::Messages { count: 1, .. }) if !line.has_partial() && line.queued(&self.request) == 0 => {
+                Ok(ReceiveResult::Messages { .. }) if *is_answered => return Err(excess(kept)),
+                Ok(ReceiveResult::Messages { count: 0, filled }) if filled || ready.has_ended => continue,
+                Ok(ReceiveResult::Nothing | ReceiveResult::Messages { count: 0, .. }) => return Ok(()),
+                Ok(ReceiveResult::Messages { count: 1, .. })
+                    if !line.has_partial() && line.queued(&self.request) == 0 =>
+                {
                     self.complete(place, kept);
                     if self.response < SMALLEST_SEGMENT {
                         self.release(place);
                     }
                     continue;
                 }
-                Ok(Arrival::Messages { .. }) => return Err(excess(kept)),
-                Ok(Arrival::End) if *is_answered => {
+                Ok(ReceiveResult::Messages { .. }) => return Err(excess(kept)),
+                Ok(ReceiveResult::End) if *is_answered => {
                     self.release(place);
                     return Ok(());
                 }
-                Ok(Arrival::End) => Ok(()),
+                Ok(ReceiveResult::End) => Ok(()),
                 Err(errno) => Err(errno),
             };
             self.is_cut = true;
             self.give_up(place);
-            return receive_ended(kept, course, end);
+            return receive_ended(kept, progress, end);
         }
     }
 
@@ -311,8 +341,8 @@ impl Polling {
         if let Some(Call { due_ns, begun_ns, connected_ns, is_answered, .. }) = &mut self.calls[place] {
             *is_answered = true;
             kept.tally.add(self.request.size + self.response);
-            self.book.complete(*due_ns, *begun_ns, now_ns);
-            self.book.connected(*due_ns, *begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
+            self.stats.complete(*due_ns, *begun_ns, now_ns);
+            self.stats.connected(*due_ns, *begun_ns, connected_ns.unwrap_or(now_ns), now_ns);
         }
     }
 
@@ -320,38 +350,38 @@ impl Polling {
     fn release(&mut self, place: usize) {
         self.calls[place] = None;
         self.under_way -= 1;
-        self.agenda.release(place);
+        self.scheduler.release(place);
     }
 }
 
-impl Engine for Polling {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut watch = Watch::new([], course)?;
-        self.book.open(course);
-        self.agenda.open(self.book.times().start_ns);
-        while !course.is_stopped() {
-            for (at_ns, rate) in self.book.hear(course) {
-                self.agenda.change(at_ns, rate);
+impl Engine for PollingConnector {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut watch = Watch::new([], progress)?;
+        self.stats.open(progress);
+        self.scheduler.open(self.stats.times().start_ns);
+        while !progress.is_stopped() {
+            for (at_ns, rate) in self.stats.hear(progress) {
+                self.scheduler.change(at_ns, rate);
             }
-            let again_ns = self.begin_due(&watch, connections, course)?;
-            if self.under_way == 0 && (self.is_cut || self.book.is_over(monotonic_ns())) {
+            let again_ns = self.begin_due(&watch, connections, progress)?;
+            if self.under_way == 0 && (self.is_cut || self.stats.is_over(monotonic_ns())) {
                 break;
             }
             watch.wait((again_ns != u64::MAX).then_some(again_ns))?;
             while let Some(ready) = watch.next() {
-                self.turn(ready, connections[ready.index], course)?;
+                self.turn(ready, connections[ready.index], progress)?;
             }
         }
         let now_ns = monotonic_ns();
         for call in self.calls.iter().flatten().filter(|call| !call.is_answered) {
-            self.book.abandon(call.due_ns, now_ns);
+            self.stats.abandon(call.due_ns, now_ns);
         }
-        self.agenda.close(&mut self.book);
+        self.scheduler.close(&mut self.stats);
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report()
+        self.stats.report()
     }
 }
 
@@ -372,16 +402,16 @@ mod tests {
             let kept: Vec<&Connection> = kept.iter().collect();
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let load = Transactions { connections, ..transactions() };
-            let dial = Dial::new(&load, free);
+            let dial = ConnectOptions::new(&load, free);
             let mut engine: Box<dyn Engine> = match connections {
-                1 => Box::new(Blocking::new(&load, dial)),
-                _ => Box::new(Polling::new(&load, dial, None)),
+                1 => Box::new(BlockingConnector::new(&load, dial)),
+                _ => Box::new(PollingConnector::new(&load, dial, None)),
             };
-            let course = Course::new(None).unwrap();
+            let progress = LoadProgress::new(None).unwrap();
             let begin_ns = monotonic_ns();
             let stop_ns = begin_ns + Duration::from_millis(30).as_nanos() as u64;
-            course.start(Times { start_ns: begin_ns, begin_ns, end_ns: stop_ns, stop_ns });
-            engine.run(&kept, &course).unwrap();
+            progress.start(Times { start_ns: begin_ns, begin_ns, end_ns: stop_ns, stop_ns });
+            engine.run(&kept, &progress).unwrap();
             assert!(monotonic_ns() >= stop_ns);
             let record = engine.report().transactions.unwrap();
             assert!(record.failed >= u64::from(connections), "{record:?}");

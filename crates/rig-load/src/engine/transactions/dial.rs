@@ -20,7 +20,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, connect, recv, socket_with};
 
 use super::super::receive_ended;
-use super::{Connection, Course, Transactions, Trouble};
+use super::{Connection, LoadProgress, ThreadFailure, Transactions};
 
 /// How long a thread blocks before it looks whether the load goes on.
 pub(super) const GLANCE: Duration = Duration::from_millis(50);
@@ -33,7 +33,7 @@ pub(super) const RETRY: Duration = Duration::from_millis(1);
 
 /// What every connection is made with.
 #[derive(Debug)]
-pub(super) struct Dial {
+pub(super) struct ConnectOptions {
     to: SocketAddrAny,
     family: AddressFamily,
     send_buffer: Option<u32>,
@@ -42,7 +42,7 @@ pub(super) struct Dial {
     congestion_control: Option<String>,
 }
 
-impl Dial {
+impl ConnectOptions {
     pub(super) fn new(load: &Transactions, to: SocketAddr) -> Self {
         Self {
             to: to.into(),
@@ -54,8 +54,8 @@ impl Dial {
         }
     }
 
-    fn socket(&self, flags: SocketFlags) -> Result<OwnedFd, Trouble> {
-        let failed = |why: &dyn Display| Trouble { what: "create a socket".into(), why: why.to_string() };
+    fn socket(&self, flags: SocketFlags) -> Result<OwnedFd, ThreadFailure> {
+        let failed = |why: &dyn Display| ThreadFailure { what: "create a socket".into(), why: why.to_string() };
         let make = || {
             let fd = socket_with(self.family, SocketType::STREAM, flags | SocketFlags::CLOEXEC, None)?;
             if !flags.contains(SocketFlags::NONBLOCK) {
@@ -83,14 +83,14 @@ impl Dial {
 
     /// A connection in blocking mode whose calls return every [`GLANCE`]. `None` when the load stopped meanwhile. The
     /// outer error ends the load, the inner one is the kernel's verdict on the attempt.
-    pub(super) fn wait(&self, course: &Course) -> Result<Result<Option<OwnedFd>, Errno>, Trouble> {
+    pub(super) fn wait(&self, progress: &LoadProgress) -> Result<Result<Option<OwnedFd>, Errno>, ThreadFailure> {
         let fd = self.socket(SocketFlags::empty())?;
         loop {
             match connect(&fd, &self.to) {
                 Ok(()) | Err(Errno::ISCONN) => return Ok(Ok(Some(fd))),
                 // The time is up; the handshake goes on.
                 Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {
-                    if course.is_stopped() {
+                    if progress.is_stopped() {
                         return Ok(Ok(None));
                     }
                 }
@@ -100,7 +100,7 @@ impl Dial {
     }
 
     /// A connection in non-blocking mode, whose handshake may still be under way.
-    pub(super) fn begin(&self) -> Result<Result<OwnedFd, Errno>, Trouble> {
+    pub(super) fn begin(&self) -> Result<Result<OwnedFd, Errno>, ThreadFailure> {
         let fd = self.socket(SocketFlags::NONBLOCK)?;
         Ok(match connect(&fd, &self.to) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
@@ -111,10 +111,10 @@ impl Dial {
 
 /// Whether the peer is still there, by the connection that was opened before the load and stays until its end. Fails
 /// when it went inside the window.
-pub(super) fn has_peer(kept: &Connection, course: &Course) -> Result<bool, Trouble> {
+pub(super) fn has_peer(kept: &Connection, progress: &LoadProgress) -> Result<bool, ThreadFailure> {
     match recv(&kept.socket, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((_, 0)) => receive_ended(kept, course, Ok(())).map(|()| false),
+        Ok((_, 0)) => receive_ended(kept, progress, Ok(())).map(|()| false),
         Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-        Err(errno) => receive_ended(kept, course, Err(errno)).map(|()| false),
+        Err(errno) => receive_ended(kept, progress, Err(errno)).map(|()| false),
     }
 }

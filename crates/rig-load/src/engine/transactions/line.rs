@@ -9,7 +9,7 @@ use super::{Buffer, Payload};
 
 /// What a receive brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Arrival {
+pub(super) enum ReceiveResult {
     /// `count` messages became complete. `filled`: it took all that there was room for, so there may be more.
     Messages {
         count: usize,
@@ -22,7 +22,7 @@ pub(super) enum Arrival {
 
 /// A connection's unfinished messages. Knows bytes and messages, not what they mean.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Line {
+pub(super) struct MessageState {
     /// Bytes queued for sending, in whole messages save for the first.
     unsent: usize,
     /// Bytes received of a message that is not complete.
@@ -31,7 +31,7 @@ pub(super) struct Line {
     pub(super) is_closed: bool,
 }
 
-impl Line {
+impl MessageState {
     /// With one message to be sent.
     pub(super) fn with_queued(payload: &Payload) -> Self {
         Self { unsent: payload.size, ..Self::default() }
@@ -70,18 +70,18 @@ impl Line {
 
     /// Receives once; messages have `size` bytes.
     #[inline]
-    pub(super) fn pull(&mut self, socket: impl AsFd, inbox: &mut Buffer, size: usize) -> Result<Arrival, Errno> {
+    pub(super) fn pull(&mut self, socket: impl AsFd, inbox: &mut Buffer, size: usize) -> Result<ReceiveResult, Errno> {
         let room = inbox.get_mut();
         loop {
             match recv(&socket, &mut *room, RecvFlags::empty()) {
-                Ok((_, 0)) => return Ok(Arrival::End),
+                Ok((_, 0)) => return Ok(ReceiveResult::End),
                 Ok((_, bytes)) => {
                     let all = self.partial + bytes;
                     self.partial = all % size;
-                    return Ok(Arrival::Messages { count: all / size, filled: bytes == room.len() });
+                    return Ok(ReceiveResult::Messages { count: all / size, filled: bytes == room.len() });
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(Arrival::Nothing),
+                Err(Errno::AGAIN) => return Ok(ReceiveResult::Nothing),
                 Err(errno) => return Err(errno),
             }
         }

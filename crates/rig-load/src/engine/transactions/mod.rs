@@ -4,14 +4,14 @@
 //! end is the beginning of the next. What is recorded lies in the thread's own memory until the thread has ended.
 
 mod accept;
-mod agenda;
 mod blocking;
-mod book;
 mod connect;
 mod datagram;
 mod dial;
 mod line;
 mod ready;
+mod scheduler;
+mod stats;
 mod timetable;
 mod watch;
 
@@ -24,14 +24,14 @@ use rig_sys::socket::NamedAddress;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
-use self::agenda::Agenda;
-use self::book::Book;
-use self::dial::Dial;
+use self::dial::ConnectOptions;
+use self::scheduler::TransactionScheduler;
+use self::stats::TransactionStats;
 use self::timetable::Timetable;
 use super::modes::Buffer;
 use super::pace::Pace;
-use super::{Connection, Course, Engine, Trouble};
-use crate::door::Door;
+use super::{Connection, Engine, LoadProgress, ThreadFailure};
+use crate::listener::Listener;
 use crate::plan::{Role, Schedule, Transactions};
 use crate::record::Direction;
 
@@ -63,12 +63,12 @@ pub(crate) fn over_tcp(
     connections: &[&Connection],
     (thread, seed): (u32, u64),
 ) -> Box<dyn Engine> {
-    let agenda = agenda(load, connections.len(), (thread, seed));
+    let scheduler = scheduler(load, connections.len(), (thread, seed));
     match (direction, may_block(load, direction)) {
         (Direction::Respond, true) => Box::new(blocking::Responder::new(load)),
         (Direction::Respond, false) => Box::new(ready::Responder::new(load, connections.len())),
         (_, true) => Box::new(blocking::Requester::new(load)),
-        (_, false) => Box::new(ready::Requester::new(load, connections.len(), agenda)),
+        (_, false) => Box::new(ready::Requester::new(load, connections.len(), scheduler)),
     }
 }
 
@@ -78,20 +78,20 @@ pub(crate) fn over_udp(
     direction: Direction,
     connections: &[&Connection],
     (thread, seed): (u32, u64),
-) -> Result<Box<dyn Engine>, Trouble> {
+) -> Result<Box<dyn Engine>, ThreadFailure> {
     Ok(match (direction, may_block(load, direction)) {
         (Direction::Respond, _) => Box::new(datagram::Responder::new(load, connections.len())),
         (_, true) => Box::new(datagram::BlockingRequester::new(load, connections[0])?),
         (_, false) => {
-            let agenda = agenda(load, connections.len(), (thread, seed));
-            Box::new(datagram::PollingRequester::new(load, connections.len(), agenda))
+            let scheduler = scheduler(load, connections.len(), (thread, seed));
+            Box::new(datagram::PollingRequester::new(load, connections.len(), scheduler))
         }
     })
 }
 
 /// Of the open loop: what begins on which of a thread's connections.
-fn agenda(load: &Transactions, connections: usize, (thread, seed): (u32, u64)) -> Option<Agenda> {
-    timetable(load, thread, seed).map(|timetable| Agenda::new(Some(timetable), connections))
+fn scheduler(load: &Transactions, connections: usize, (thread, seed): (u32, u64)) -> Option<TransactionScheduler> {
+    timetable(load, thread, seed).map(|timetable| TransactionScheduler::new(Some(timetable), connections))
 }
 
 fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
@@ -106,12 +106,12 @@ fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
 pub(crate) enum Source {
     Dial(SocketAddr),
     /// Shared by the threads.
-    Listener(Arc<Door>),
+    Listener(Arc<Listener>),
 }
 
 impl Source {
     /// For the role of this end. `listener` is the socket that the connections which stay came from.
-    pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<Door>) -> Result<Self, Trouble> {
+    pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<Listener>) -> Result<Self, ThreadFailure> {
         match (role, listener) {
             (Role::Connect { to }, _) => Ok(Self::Dial(*to)),
             (Role::Listen { .. }, Some(listener)) => {
@@ -123,7 +123,7 @@ impl Source {
             }
             (Role::Listen { address, .. }, None) => {
                 let what = format!("go on listening on {}", NamedAddress::from(*address));
-                Err(Trouble { what, why: "its socket has been closed".into() })
+                Err(ThreadFailure { what, why: "its socket has been closed".into() })
             }
         }
     }
@@ -133,41 +133,43 @@ impl Source {
 pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, seed): (u32, u64)) -> Box<dyn Engine> {
     match source {
         Source::Listener(listener) if may_block(load, Direction::Respond) => {
-            Box::new(accept::Blocking::new(load, listener))
+            Box::new(accept::BlockingAcceptor::new(load, listener))
         }
-        Source::Listener(listener) => Box::new(accept::Polling::new(load, listener)),
+        Source::Listener(listener) => Box::new(accept::PollingAcceptor::new(load, listener)),
         Source::Dial(to) if may_block(load, Direction::Request) => {
-            Box::new(connect::Blocking::new(load, Dial::new(load, to)))
+            Box::new(connect::BlockingConnector::new(load, ConnectOptions::new(load, to)))
         }
-        Source::Dial(to) => Box::new(connect::Polling::new(load, Dial::new(load, to), timetable(load, thread, seed))),
+        Source::Dial(to) => {
+            Box::new(connect::PollingConnector::new(load, ConnectOptions::new(load, to), timetable(load, thread, seed)))
+        }
     }
 }
 
 /// Holds a responder to its ceiling. The larger message of a transaction counts: what comes in costs as well, and a requester that
 /// asks for more than it may is answered later.
 #[derive(Debug)]
-struct Toll {
+struct ResponseLimiter {
     each: usize,
     /// The most that is answered between two looks.
     most: usize,
     pace: Option<Pace>,
 }
 
-impl Toll {
+impl ResponseLimiter {
     fn new(load: &Transactions, at_once: usize) -> Self {
         let each = load.request.max(load.response) as usize;
         Self { each, most: each.saturating_mul(at_once), pace: None }
     }
 
     /// From now on.
-    fn begin(&mut self, course: &Course) {
-        self.pace = Pace::within(None, course.ceiling(), self.most);
+    fn begin(&mut self, progress: &LoadProgress) {
+        self.pace = Pace::within(None, progress.ceiling(), self.most);
     }
 
     /// Sleeps until the next transactions may be taken in. False when the load has stopped meanwhile.
     #[inline]
-    fn wait(&mut self, course: &Course) -> bool {
-        self.pace.as_mut().is_none_or(|pace| pace.wait_unless(course, || course.is_stopped()))
+    fn wait(&mut self, progress: &LoadProgress) -> bool {
+        self.pace.as_mut().is_none_or(|pace| pace.wait_unless(progress, || progress.is_stopped()))
     }
 
     #[inline]
@@ -238,8 +240,8 @@ fn dismiss(connection: &Connection) {
     let _ = shutdown(&connection.socket, Shutdown::Write);
 }
 
-fn too_much(connection: &Connection, what: &str) -> Trouble {
-    super::trouble("receive from", connection, &format_args!("{what}: do both ends have the same sizes?"))
+fn too_much(connection: &Connection, what: &str) -> ThreadFailure {
+    super::failure("receive from", connection, &format_args!("{what}: do both ends have the same sizes?"))
 }
 
 #[cfg(test)]

@@ -9,10 +9,13 @@ use std::collections::VecDeque;
 use rig_sys::clock::monotonic_ns;
 
 use super::super::{Report, receive_ended, send_ended};
-use super::agenda::{Agenda, Next};
-use super::line::{Arrival, Line};
-use super::watch::{Ready, Watch};
-use super::{Book, Buffer, Connection, Course, Engine, Payload, Toll, Transactions, Trouble, dismiss, inbox, too_much};
+use super::line::{MessageState, ReceiveResult};
+use super::scheduler::{NextAction, TransactionScheduler};
+use super::watch::{ReadyConnection, Watch};
+use super::{
+    Buffer, Connection, Engine, LoadProgress, Payload, ResponseLimiter, ThreadFailure, TransactionStats, Transactions,
+    dismiss, inbox, too_much,
+};
 
 /// Answers the requests of several connections.
 #[derive(Debug)]
@@ -21,9 +24,9 @@ pub(super) struct Responder {
     response: Payload,
     inbox: Buffer,
     in_flight: usize,
-    lines: Vec<Line>,
+    lines: Vec<MessageState>,
     open: usize,
-    toll: Toll,
+    limiter: ResponseLimiter,
 }
 
 impl Responder {
@@ -33,52 +36,57 @@ impl Responder {
             response: Payload::new(load.response),
             inbox: inbox(load.request, load.in_flight),
             in_flight: load.in_flight as usize,
-            lines: vec![Line::default(); connections],
+            lines: vec![MessageState::default(); connections],
             open: connections,
-            toll: Toll::new(load, load.in_flight as usize),
+            limiter: ResponseLimiter::new(load, load.in_flight as usize),
         }
     }
 
     /// Answers what has come over one connection.
-    fn turn(&mut self, connection: &Connection, ready: Ready, course: &Course) -> Result<(), Trouble> {
-        let Self { request, response, inbox, in_flight, lines, open, toll } = self;
+    fn turn(
+        &mut self,
+        connection: &Connection,
+        ready: ReadyConnection,
+        progress: &LoadProgress,
+    ) -> Result<(), ThreadFailure> {
+        let Self { request, response, inbox, in_flight, lines, open, limiter } = self;
         let line = &mut lines[ready.index];
         if line.is_closed {
             return Ok(());
         }
         loop {
-            if !toll.wait(course) {
+            if !limiter.wait(progress) {
                 return Ok(());
             }
             let mut more = ready.has_ended;
             let end = match line.pull(&connection.socket, inbox, *request) {
-                Ok(Arrival::Messages { count, filled }) => {
+                Ok(ReceiveResult::Messages { count, filled }) => {
                     if line.queued(response) + count + usize::from(line.has_partial()) > *in_flight {
                         return Err(too_much(connection, "more requests than may be under way"));
                     }
                     line.queue(response, count);
-                    toll.pay(count);
+                    limiter.pay(count);
                     more |= filled;
                     None
                 }
-                Ok(Arrival::Nothing) => {
+                Ok(ReceiveResult::Nothing) => {
                     more = false;
                     None
                 }
-                Ok(Arrival::End) => Some(Ok(())),
+                Ok(ReceiveResult::End) => Some(Ok(())),
                 Err(errno) => Some(Err(errno)),
             };
             if let Some(end) = end {
                 line.is_closed = true;
                 *open -= 1;
-                return receive_ended(connection, course, end);
+                return receive_ended(connection, progress, end);
             }
             match line.flush(&connection.socket, response) {
                 Ok(sent) => (0..sent).for_each(|_| connection.tally.add(*request + response.size)),
                 Err(errno) => {
                     line.is_closed = true;
                     *open -= 1;
-                    return send_ended(connection, course, errno);
+                    return send_ended(connection, progress, errno);
                 }
             }
             if !more {
@@ -89,13 +97,13 @@ impl Responder {
 }
 
 impl Engine for Responder {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
-        self.toll.begin(course);
-        while self.open > 0 && !course.is_stopped() {
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut watch = Watch::new(connections.iter().map(|c| &c.socket), progress)?;
+        self.limiter.begin(progress);
+        while self.open > 0 && !progress.is_stopped() {
             watch.wait(None)?;
             while let Some(ready) = watch.next() {
-                self.turn(connections[ready.index], ready, course)?;
+                self.turn(connections[ready.index], ready, progress)?;
             }
         }
         Ok(())
@@ -104,7 +112,7 @@ impl Engine for Responder {
 
 /// When a transaction was due and when its request was handed to the socket.
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct PendingTransaction {
     due_ns: u64,
     sent_ns: u64,
 }
@@ -115,47 +123,47 @@ pub(super) struct Requester {
     response: usize,
     inbox: Buffer,
     in_flight: usize,
-    lines: Vec<Line>,
+    lines: Vec<MessageState>,
     /// The transactions under way on each line, oldest first: TCP answers in order.
-    begun: Vec<VecDeque<Begun>>,
+    pending: Vec<VecDeque<PendingTransaction>>,
     under_way: usize,
     open: usize,
-    book: Book,
+    stats: TransactionStats,
     /// The times of requests, in the open loop.
-    agenda: Option<Agenda>,
+    scheduler: Option<TransactionScheduler>,
 }
 
 impl Requester {
-    pub(super) fn new(load: &Transactions, connections: usize, agenda: Option<Agenda>) -> Self {
+    pub(super) fn new(load: &Transactions, connections: usize, scheduler: Option<TransactionScheduler>) -> Self {
         let in_flight = load.in_flight as usize;
         Self {
             request: Payload::new(load.request),
             response: load.response as usize,
             inbox: inbox(load.response, load.in_flight),
             in_flight,
-            lines: vec![Line::default(); connections],
-            begun: (0..connections).map(|_| VecDeque::with_capacity(in_flight)).collect(),
+            lines: vec![MessageState::default(); connections],
+            pending: (0..connections).map(|_| VecDeque::with_capacity(in_flight)).collect(),
             under_way: 0,
             open: connections,
-            book: Book::new(load),
-            agenda,
+            stats: TransactionStats::new(load),
+            scheduler,
         }
     }
 
     /// Queues a request on a line. It goes out with the next [`Self::flush`].
     #[inline]
     fn begin(&mut self, index: usize, due_ns: u64, sent_ns: u64) {
-        self.begun[index].push_back(Begun { due_ns, sent_ns });
+        self.pending[index].push_back(PendingTransaction { due_ns, sent_ns });
         self.under_way += 1;
         self.lines[index].queue(&self.request, 1);
     }
 
-    fn flush(&mut self, connection: &Connection, index: usize, course: &Course) -> Result<(), Trouble> {
+    fn flush(&mut self, connection: &Connection, index: usize, progress: &LoadProgress) -> Result<(), ThreadFailure> {
         match self.lines[index].flush(&connection.socket, &self.request) {
             Ok(_) => Ok(()),
             Err(errno) => {
                 self.close(index);
-                send_ended(connection, course, errno)
+                send_ended(connection, progress, errno)
             }
         }
     }
@@ -163,19 +171,24 @@ impl Requester {
     fn close(&mut self, index: usize) {
         self.lines[index].is_closed = true;
         self.open -= 1;
-        self.under_way -= self.begun[index].len();
+        self.under_way -= self.pending[index].len();
         self.abandon(index, monotonic_ns());
     }
 
     /// Gives up what is under way on a line.
     fn abandon(&mut self, index: usize, now_ns: u64) {
-        for Begun { due_ns, .. } in self.begun[index].drain(..) {
-            self.book.abandon(due_ns, now_ns);
+        for PendingTransaction { due_ns, .. } in self.pending[index].drain(..) {
+            self.stats.abandon(due_ns, now_ns);
         }
     }
 
     /// Takes what has come over one connection and, in the closed loop, lets the next transactions begin.
-    fn turn(&mut self, connection: &Connection, ready: Ready, course: &Course) -> Result<(), Trouble> {
+    fn turn(
+        &mut self,
+        connection: &Connection,
+        ready: ReadyConnection,
+        progress: &LoadProgress,
+    ) -> Result<(), ThreadFailure> {
         let index = ready.index;
         if self.lines[index].is_closed {
             return Ok(());
@@ -183,21 +196,21 @@ impl Requester {
         loop {
             let mut more = ready.has_ended;
             match self.lines[index].pull(&connection.socket, &mut self.inbox, self.response) {
-                Ok(Arrival::Messages { count, filled }) => {
+                Ok(ReceiveResult::Messages { count, filled }) => {
                     self.complete(connection, index, count)?;
                     more |= filled;
                 }
-                Ok(Arrival::Nothing) => more = false,
-                Ok(Arrival::End) => {
+                Ok(ReceiveResult::Nothing) => more = false,
+                Ok(ReceiveResult::End) => {
                     self.close(index);
-                    return receive_ended(connection, course, Ok(()));
+                    return receive_ended(connection, progress, Ok(()));
                 }
                 Err(errno) => {
                     self.close(index);
-                    return receive_ended(connection, course, Err(errno));
+                    return receive_ended(connection, progress, Err(errno));
                 }
             }
-            self.flush(connection, index, course)?;
+            self.flush(connection, index, progress)?;
             if self.lines[index].is_closed || !more {
                 return Ok(());
             }
@@ -205,8 +218,8 @@ impl Requester {
     }
 
     #[inline]
-    fn complete(&mut self, connection: &Connection, index: usize, count: usize) -> Result<(), Trouble> {
-        let under_way = self.begun[index].len();
+    fn complete(&mut self, connection: &Connection, index: usize, count: usize) -> Result<(), ThreadFailure> {
+        let under_way = self.pending[index].len();
         if count + usize::from(self.lines[index].has_partial()) > under_way {
             return Err(too_much(connection, "more than the responses that were asked for"));
         }
@@ -214,16 +227,16 @@ impl Requester {
             return Ok(());
         }
         let now_ns = monotonic_ns();
-        for Begun { due_ns, sent_ns } in self.begun[index].drain(..count) {
+        for PendingTransaction { due_ns, sent_ns } in self.pending[index].drain(..count) {
             connection.tally.add(self.request.size + self.response);
-            self.book.complete(due_ns, sent_ns, now_ns);
+            self.stats.complete(due_ns, sent_ns, now_ns);
         }
         self.under_way -= count;
-        if let Some(agenda) = &mut self.agenda {
+        if let Some(scheduler) = &mut self.scheduler {
             if under_way == self.in_flight {
-                agenda.release(index);
+                scheduler.release(index);
             }
-        } else if !self.book.is_over(now_ns) {
+        } else if !self.stats.is_over(now_ns) {
             (0..count).for_each(|_| self.begin(index, now_ns, now_ns));
         }
         Ok(())
@@ -231,60 +244,65 @@ impl Requester {
 
     /// Of the open loop: begins what is due as far as lines have room for it. Returns when to look again; `None` when
     /// the load is over.
-    fn begin_due(&mut self, connections: &[&Connection], course: &Course) -> Result<Option<u64>, Trouble> {
+    fn begin_due(
+        &mut self,
+        connections: &[&Connection],
+        progress: &LoadProgress,
+    ) -> Result<Option<u64>, ThreadFailure> {
         loop {
-            let Some(agenda) = &mut self.agenda else { return Ok(None) };
-            let room = |place: usize| (!self.lines[place].is_closed).then(|| self.in_flight - self.begun[place].len());
-            match agenda.next_in(&mut self.book, room) {
-                Next::Begin { place, due_ns, now_ns } => {
+            let Some(scheduler) = &mut self.scheduler else { return Ok(None) };
+            let room =
+                |place: usize| (!self.lines[place].is_closed).then(|| self.in_flight - self.pending[place].len());
+            match scheduler.next_in(&mut self.stats, room) {
+                NextAction::Begin { place, due_ns, now_ns } => {
                     self.begin(place, due_ns, now_ns);
-                    self.flush(connections[place], place, course)?;
+                    self.flush(connections[place], place, progress)?;
                 }
-                Next::Until(ns) => return Ok(Some(ns)),
-                Next::Over => return Ok(None),
+                NextAction::Until(ns) => return Ok(Some(ns)),
+                NextAction::Over => return Ok(None),
             }
         }
     }
 }
 
 impl Engine for Requester {
-    fn run(&mut self, connections: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut watch = Watch::new(connections.iter().map(|c| &c.socket), course)?;
-        self.book.open(course);
-        match &mut self.agenda {
-            Some(agenda) => agenda.open(self.book.times().start_ns),
+    fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut watch = Watch::new(connections.iter().map(|c| &c.socket), progress)?;
+        self.stats.open(progress);
+        match &mut self.scheduler {
+            Some(scheduler) => scheduler.open(self.stats.times().start_ns),
             None => {
                 for (index, connection) in connections.iter().enumerate() {
                     let now_ns = monotonic_ns();
                     (0..self.in_flight).for_each(|_| self.begin(index, now_ns, now_ns));
-                    self.flush(connection, index, course)?;
+                    self.flush(connection, index, progress)?;
                 }
             }
         }
-        while self.open > 0 && !course.is_stopped() {
-            for (at_ns, rate) in self.book.hear(course) {
-                self.agenda.iter_mut().for_each(|agenda| agenda.change(at_ns, rate));
+        while self.open > 0 && !progress.is_stopped() {
+            for (at_ns, rate) in self.stats.hear(progress) {
+                self.scheduler.iter_mut().for_each(|scheduler| scheduler.change(at_ns, rate));
             }
-            let again_ns = self.begin_due(connections, course)?;
+            let again_ns = self.begin_due(connections, progress)?;
             // In the closed loop one follows the other until the load is over.
             if again_ns.is_none() && self.under_way == 0 {
                 break;
             }
             watch.wait(again_ns)?;
             while let Some(ready) = watch.next() {
-                self.turn(connections[ready.index], ready, course)?;
+                self.turn(connections[ready.index], ready, progress)?;
             }
         }
         let now_ns = monotonic_ns();
-        (0..self.begun.len()).for_each(|index| self.abandon(index, now_ns));
-        if let Some(agenda) = &mut self.agenda {
-            agenda.close(&mut self.book);
+        (0..self.pending.len()).for_each(|index| self.abandon(index, now_ns));
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.close(&mut self.stats);
         }
         connections.iter().for_each(|connection| dismiss(connection));
         Ok(())
     }
 
     fn report(&mut self) -> Report {
-        self.book.report()
+        self.stats.report()
     }
 }

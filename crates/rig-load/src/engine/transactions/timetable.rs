@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::plan::Arrivals;
+use crate::plan::ArrivalSpacing;
 
 /// After so many random distances the rest is counted by its mean, which is then exact to a thousandth.
 const COUNTED: u64 = 1_000_000;
@@ -18,7 +18,7 @@ pub(super) struct Timetable {
     start_ns: u64,
     /// Mean distance.
     distance_ns: f64,
-    distances: Distances,
+    distances: ArrivalProcess,
     /// The next, relative to the start. A double counts single nanoseconds up to three months. Infinite in a pause.
     next_ns: f64,
     /// Of a pause: what was left of the distance when it began, in distances.
@@ -30,7 +30,7 @@ pub(super) struct Timetable {
 }
 
 #[derive(Debug)]
-enum Distances {
+enum ArrivalProcess {
     /// The times are multiples, so that no error adds up: the index of the next, and the first.
     Uniform { index: u64, first_ns: f64 },
     /// The random numbers are xoshiro256++, seeded with the worker's seed plus the thread's number.
@@ -40,21 +40,21 @@ enum Distances {
 impl Timetable {
     /// The times of thread `thread` of `threads`, which together have `rate` transactions a second. Uniform threads take
     /// turns.
-    pub(super) fn new(rate: f64, arrivals: Arrivals, (thread, threads): (u32, u32), seed: u64) -> Self {
+    pub(super) fn new(rate: f64, arrivals: ArrivalSpacing, (thread, threads): (u32, u32), seed: u64) -> Self {
         let distance_ns = 1e9 / rate * f64::from(threads);
         let distances = match arrivals {
-            Arrivals::Uniform => Distances::Uniform { index: 0, first_ns: 1e9 / rate * f64::from(thread) },
-            Arrivals::Poisson => {
+            ArrivalSpacing::Uniform => ArrivalProcess::Uniform { index: 0, first_ns: 1e9 / rate * f64::from(thread) },
+            ArrivalSpacing::Poisson => {
                 let random = Xoshiro256PlusPlus::seed_from_u64(seed.wrapping_add(thread.into()));
-                Distances::Poisson { random: Box::new(random), seed }
+                ArrivalProcess::Poisson { random: Box::new(random), seed }
             }
         };
         let threads = f64::from(threads);
         let mut timetable =
             Self { start_ns: 0, distance_ns, distances, next_ns: 0.0, left: 0.0, threads, changes: VecDeque::new() };
         match &timetable.distances {
-            Distances::Uniform { first_ns, .. } => timetable.next_ns = *first_ns,
-            Distances::Poisson { .. } => timetable.step(),
+            ArrivalProcess::Uniform { first_ns, .. } => timetable.next_ns = *first_ns,
+            ArrivalProcess::Poisson { .. } => timetable.step(),
         }
         timetable
     }
@@ -90,7 +90,7 @@ impl Timetable {
             } else {
                 (self.left, self.next_ns) = (left, f64::INFINITY);
             }
-            if let Distances::Uniform { index, first_ns } = &mut self.distances {
+            if let ArrivalProcess::Uniform { index, first_ns } = &mut self.distances {
                 (*index, *first_ns) = (0, self.next_ns);
             }
         }
@@ -106,11 +106,11 @@ impl Timetable {
 
     fn step(&mut self) {
         match &mut self.distances {
-            Distances::Uniform { index, first_ns } => {
+            ArrivalProcess::Uniform { index, first_ns } => {
                 *index += 1;
                 self.next_ns = *first_ns + *index as f64 * self.distance_ns;
             }
-            Distances::Poisson { random, .. } => {
+            ArrivalProcess::Poisson { random, .. } => {
                 // The inverse of the exponential distribution; 1 - u is never 0.
                 self.next_ns -= (1.0 - random.random::<f64>()).ln() * self.distance_ns;
             }
@@ -147,8 +147,8 @@ impl Timetable {
     /// The seed of random times.
     pub(super) fn seed(&self) -> Option<u64> {
         match self.distances {
-            Distances::Uniform { .. } => None,
-            Distances::Poisson { seed, .. } => Some(seed),
+            ArrivalProcess::Uniform { .. } => None,
+            ArrivalProcess::Poisson { seed, .. } => Some(seed),
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
     fn uniform_threads_take_turns() {
         let mut all = Vec::new();
         for thread in 0..3 {
-            let mut timetable = Timetable::new(3000.0, Arrivals::Uniform, (thread, 3), 0);
+            let mut timetable = Timetable::new(3000.0, ArrivalSpacing::Uniform, (thread, 3), 0);
             timetable.open(7);
             all.extend(times(&mut timetable, 100));
         }
@@ -184,13 +184,13 @@ mod tests {
 
     #[test]
     fn uniform_times_do_not_drift() {
-        let mut timetable = Timetable::new(3.0, Arrivals::Uniform, (0, 1), 0);
+        let mut timetable = Timetable::new(3.0, ArrivalSpacing::Uniform, (0, 1), 0);
         assert_eq!(times(&mut timetable, 3_000_001).last(), Some(&1_000_000_000_000_000));
     }
 
     #[test]
     fn poisson_distances_are_exponential() {
-        let mut timetable = Timetable::new(1000.0, Arrivals::Poisson, (0, 2), 42);
+        let mut timetable = Timetable::new(1000.0, ArrivalSpacing::Poisson, (0, 2), 42);
         let times = times(&mut timetable, 200_001);
         let distances: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect();
         let n = distances.len() as f64;
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_times_again_and_each_thread_its_own() {
-        let of = |thread, seed| times(&mut Timetable::new(1e6, Arrivals::Poisson, (thread, 2), seed), 50);
+        let of = |thread, seed| times(&mut Timetable::new(1e6, ArrivalSpacing::Poisson, (thread, 2), seed), 50);
         assert_eq!(of(0, 1), of(0, 1));
         assert_ne!(of(0, 1), of(1, 1));
         assert_ne!(of(0, 1), of(0, 2));
-        assert_eq!(Timetable::new(1.0, Arrivals::Poisson, (0, 1), 9).seed(), Some(9));
+        assert_eq!(Timetable::new(1.0, ArrivalSpacing::Poisson, (0, 1), 9).seed(), Some(9));
     }
 
     #[test]
@@ -223,15 +223,15 @@ mod tests {
             all
         };
         // Every microsecond: 5 000 before the window of 10 000.
-        let mut timetable = Timetable::new(1e6, Arrivals::Uniform, (0, 1), 0);
+        let mut timetable = Timetable::new(1e6, ArrivalSpacing::Uniform, (0, 1), 0);
         assert_eq!(count(&mut timetable, 5_000_000, 15_000_000), 10_000);
         // More than are counted one by one.
-        for (arrivals, slack) in [(Arrivals::Uniform, 1.0), (Arrivals::Poisson, 20_000.0)] {
+        for (arrivals, slack) in [(ArrivalSpacing::Uniform, 1.0), (ArrivalSpacing::Poisson, 20_000.0)] {
             let mut timetable = Timetable::new(1e8, arrivals, (0, 1), 3);
             let all = count(&mut timetable, 1_000_000_000, 2_000_000_000) as f64;
             assert!((all - 1e8).abs() <= slack, "{all}");
         }
-        let mut timetable = Timetable::new(1.0, Arrivals::Uniform, (0, 1), 0);
+        let mut timetable = Timetable::new(1.0, ArrivalSpacing::Uniform, (0, 1), 0);
         assert_eq!(count(&mut timetable, 1, 1_000_000_000), 0);
     }
 }

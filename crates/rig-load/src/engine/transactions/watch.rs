@@ -7,7 +7,7 @@ use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::super::{Course, Trouble};
+use super::super::{LoadProgress, ThreadFailure};
 use crate::wait::timespec;
 
 /// Events taken by one wait.
@@ -19,7 +19,7 @@ const NEWS: u64 = u64::MAX - 2;
 
 /// What [`Watch::wait`] brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ready {
+pub(super) struct ReadyConnection {
     pub(super) index: usize,
     /// The stream has ended or failed: an edge that comes once.
     pub(super) has_ended: bool,
@@ -37,13 +37,16 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new<'a>(sockets: impl IntoIterator<Item = &'a OwnedFd>, course: &Course) -> Result<Self, Trouble> {
+    pub(super) fn new<'a>(
+        sockets: impl IntoIterator<Item = &'a OwnedFd>,
+        progress: &LoadProgress,
+    ) -> Result<Self, ThreadFailure> {
         let make = || {
             let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
             let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-            epoll::add(&epoll, course.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
+            epoll::add(&epoll, progress.stop.as_fd(), EventData::new_u64(STOP), EventFlags::IN)?;
             // No thread reads the eventfd, so it stays readable for all of them: edge-triggered, each write wakes each thread once.
-            epoll::add(&epoll, course.news.as_fd(), EventData::new_u64(NEWS), EventFlags::IN | EventFlags::ET)?;
+            epoll::add(&epoll, progress.news.as_fd(), EventData::new_u64(NEWS), EventFlags::IN | EventFlags::ET)?;
             epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
             let watch = Self { epoll, events: Vec::with_capacity(BATCH), timer, armed_ns: 0, fired_ns: 0 };
             for (index, socket) in sockets.into_iter().enumerate() {
@@ -70,7 +73,7 @@ impl Watch {
     }
 
     /// Waits until something is ready, the load stops, or `until_ns` of CLOCK_MONOTONIC has come.
-    pub(super) fn wait(&mut self, until_ns: Option<u64>) -> Result<(), Trouble> {
+    pub(super) fn wait(&mut self, until_ns: Option<u64>) -> Result<(), ThreadFailure> {
         if let Some(ns) = until_ns
             && ns != self.armed_ns
         {
@@ -92,13 +95,13 @@ impl Watch {
     }
 
     /// What the last wait found, one by one; `None` at its end.
-    pub(super) fn next(&mut self) -> Option<Ready> {
+    pub(super) fn next(&mut self) -> Option<ReadyConnection> {
         loop {
             let event = self.events.pop()?;
             let (token, flags) = (event.data.u64(), event.flags);
             if token < NEWS {
                 let has_ended = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-                return Some(Ready { index: token as usize, has_ended });
+                return Some(ReadyConnection { index: token as usize, has_ended });
             }
             if token == TIMER {
                 self.fired_ns = self.armed_ns;
@@ -107,6 +110,6 @@ impl Watch {
     }
 }
 
-pub(super) fn refused(what: &str, errno: Errno) -> Trouble {
-    Trouble { what: what.into(), why: std::io::Error::from(errno).to_string() }
+pub(super) fn refused(what: &str, errno: Errno) -> ThreadFailure {
+    ThreadFailure { what: what.into(), why: std::io::Error::from(errno).to_string() }
 }

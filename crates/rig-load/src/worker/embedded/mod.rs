@@ -10,9 +10,9 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
-pub use self::receiver::{Port, Receiver, Receiving};
-pub use self::sender::{Sender, Sending, Target};
-use crate::engine::{Tally, Times};
+pub use self::receiver::{Port, Receiver, ReceiverSettings};
+pub use self::sender::{Sender, SenderSettings, Target};
+use crate::engine::{ConnectionCounters, Times};
 
 /// An embedded end has no window: it starts at once, and its connections may end at any time.
 const AT_ONCE: Times = Times { start_ns: 0, begin_ns: 0, end_ns: 0, stop_ns: u64::MAX };
@@ -35,8 +35,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Self {
-        tallies.map(Tally::read).fold(Self::default(), |sum, count| Self {
+    fn of<'a>(tallies: impl Iterator<Item = &'a ConnectionCounters>) -> Self {
+        tallies.map(ConnectionCounters::read).fold(Self::default(), |sum, count| Self {
             bytes: sum.bytes + count.bytes,
             operations: sum.operations + count.operations,
         })

@@ -18,12 +18,12 @@ use socket2::{Domain, Socket, Type};
 
 use super::sender::{note_grant, place};
 use super::{AT_ONCE, Counts, Protocol};
-use crate::engine::{self, Connection, CopyIn, Course, Engine, Pull, Tally, Trouble};
+use crate::engine::{self, Connection, ConnectionCounters, CopyIn, Engine, LoadProgress, ReceiveMethod, ThreadFailure};
 use crate::plan::{Engine as EngineKind, Flow, ReceiveMode, SendMode, TcpStream};
 use crate::record::Direction;
-use crate::wait::Bell;
-use crate::worker::team::Team;
-use crate::worker::{Failing, WorkerError};
+use crate::wait::EventFd;
+use crate::worker::load_threads::LoadThreads;
+use crate::worker::{ErrorContext, WorkerError};
 
 /// Connections of all ports together; more wait in the kernel until one ends.
 const CONNECTIONS: usize = 20_000;
@@ -48,7 +48,7 @@ pub struct Port {
 
 /// What a [`Receiver`] shall do.
 #[derive(Debug, Clone)]
-pub struct Receiving {
+pub struct ReceiverSettings {
     pub protocol: Protocol,
     /// One for each thread, up to 1024.
     pub ports: Vec<Port>,
@@ -66,7 +66,7 @@ pub struct Receiving {
 /// Counters that a port's thread publishes.
 #[derive(Debug, Default)]
 struct State {
-    tally: Tally,
+    tally: ConnectionCounters,
     current: Mutex<Current>,
 }
 
@@ -81,18 +81,18 @@ struct Current {
 
 /// What the threads share.
 #[derive(Debug)]
-struct Door {
+struct ListenerState {
     open: AtomicUsize,
     accepted: AtomicUsize,
     /// A datagram came: there are no connections to count.
     heard: AtomicBool,
-    news: Bell,
+    news: EventFd,
     /// Held from taking a connection out of the kernel's queue to counting it, so that a thread that holds it finds every
     /// connection in one of the two.
     threshold: Mutex<()>,
 }
 
-impl Door {
+impl ListenerState {
     fn threshold(&self) -> MutexGuard<'_, ()> {
         self.threshold.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,12 +100,12 @@ impl Door {
     fn enter(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Release);
-        self.news.ring();
+        self.news.notify();
     }
 
     fn leave(&self) {
         self.open.fetch_sub(1, Ordering::Release);
-        self.news.ring();
+        self.news.notify();
     }
 
     fn is_full(&self) -> bool {
@@ -116,9 +116,9 @@ impl Door {
 /// Threads that receive, one for each [`Port`]. They take and count everything from the moment they are there.
 #[derive(Debug)]
 pub struct Receiver {
-    team: Team,
+    load_threads: LoadThreads,
     states: Vec<Arc<State>>,
-    door: Arc<Door>,
+    listener_state: Arc<ListenerState>,
     /// One for each port: a listening socket, or that of the datagrams.
     sockets: Vec<Arc<OwnedFd>>,
     notes: Vec<String>,
@@ -130,7 +130,7 @@ impl Receiver {
     ///
     /// # Errors
     /// A value out of its range, or a port that cannot be had.
-    pub fn open(receiving: &Receiving) -> Result<Self, WorkerError> {
+    pub fn open(receiving: &ReceiverSettings) -> Result<Self, WorkerError> {
         let stream = stream_of(receiving);
         stream.validate().failing(|| "check what is to be received".into())?;
         rig_sys::process::raise_file_limit();
@@ -146,39 +146,47 @@ impl Receiver {
             addresses.push(socket.local_addr().ok().and_then(|a| a.as_socket()).unwrap_or(port.at));
             sockets.push(Arc::new(OwnedFd::from(socket)));
         }
-        let news = Bell::new().failing(|| "create an eventfd".into())?;
+        let news = EventFd::new().failing(|| "create an eventfd".into())?;
         let (open, accepted, heard) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-        let door = Arc::new(Door { open, accepted, heard, news, threshold: Mutex::default() });
+        let listener_state = Arc::new(ListenerState { open, accepted, heard, news, threshold: Mutex::default() });
         let states: Vec<Arc<State>> = sockets.iter().map(|_| Arc::default()).collect();
-        let mut team = Team::new(&Arc::from(Vec::new()), Direction::Receive, receiving.protocol == Protocol::Udp)?;
+        let mut load_threads =
+            LoadThreads::new(&Arc::from(Vec::new()), Direction::Receive, receiving.protocol == Protocol::Udp)?;
         for (thread, (socket, state)) in sockets.iter().zip(&states).enumerate() {
-            let (socket, state, door) = (socket.clone(), state.clone(), door.clone());
+            let (socket, state, listener_state) = (socket.clone(), state.clone(), listener_state.clone());
             let cpus = Vec::from_iter(receiving.ports[thread].cpu);
             let (stream, no_delay, udp) = (stream.clone(), receiving.no_delay, receiving.protocol == Protocol::Udp);
             let outstanding = receiving.outstanding;
-            team.spawn(thread as u32, move |_| {
+            load_threads.spawn(thread as u32, move |_| {
                 place(&cpus)?;
                 let message = stream.message as usize;
                 Ok(match outstanding {
-                    _ if udp => Box::new(Datagrams { socket, pull: CopyIn::new(message), state, door }),
-                    Some(outstanding) => {
-                        Box::new(Deep { listener: socket, stream, outstanding, no_delay, state, door })
+                    _ if udp => Box::new(Datagrams { socket, pull: CopyIn::new(message), state, listener_state }),
+                    Some(outstanding) => Box::new(OutstandingReceives {
+                        listener: socket,
+                        stream,
+                        outstanding,
+                        no_delay,
+                        state,
+                        listener_state,
+                    }),
+                    None => {
+                        Box::new(Open { listener: socket, pull: CopyIn::new(message), no_delay, state, listener_state })
                     }
-                    None => Box::new(Open { listener: socket, pull: CopyIn::new(message), no_delay, state, door }),
                 })
             })?;
         }
-        team.go(AT_ONCE);
-        Ok(Self { team, states, door, sockets, notes, addresses })
+        load_threads.go(AT_ONCE);
+        Ok(Self { load_threads, states, listener_state, sockets, notes, addresses })
     }
 
-    /// Readable when a connection came or ended, or the first datagram came; [`Self::hush`] silences it.
+    /// Readable when a connection came or ended, or the first datagram came; [`Self::clear`] silences it.
     pub fn news(&self) -> BorrowedFd<'_> {
-        self.door.news.as_fd()
+        self.listener_state.news.as_fd()
     }
 
-    pub fn hush(&self) {
-        self.door.news.hush();
+    pub fn clear(&self) {
+        self.listener_state.news.clear();
     }
 
     /// Where the threads listen, with the ports that the kernel chose for port 0.
@@ -188,7 +196,7 @@ impl Receiver {
 
     /// Connections that are open now.
     pub fn open_connections(&self) -> usize {
-        self.door.open.load(Ordering::Acquire)
+        self.listener_state.open.load(Ordering::Acquire)
     }
 
     /// Everything that was there for the taking has been taken and stands in [`Self::counts`]: no connection is open, and
@@ -198,7 +206,7 @@ impl Receiver {
     /// # Errors
     /// Those of poll(2).
     pub fn is_idle(&self) -> Result<bool, WorkerError> {
-        let _threshold = self.door.threshold();
+        let _threshold = self.listener_state.threshold();
         // In this order: a connection that was there at the end of the open ones is in the queue yet.
         if self.open_connections() > 0 {
             return Ok(false);
@@ -214,12 +222,12 @@ impl Receiver {
 
     /// A connection or a datagram has come since the receiver was opened.
     pub fn was_heard_of(&self) -> bool {
-        self.accepted() > 0 || self.door.heard.load(Ordering::Acquire)
+        self.accepted() > 0 || self.listener_state.heard.load(Ordering::Acquire)
     }
 
     /// Connections that were accepted so far.
     pub fn accepted(&self) -> usize {
-        self.door.accepted.load(Ordering::Acquire)
+        self.listener_state.accepted.load(Ordering::Acquire)
     }
 
     /// What each thread has received so far.
@@ -240,7 +248,7 @@ impl Receiver {
 
     /// Fails when a thread has.
     pub fn check(&self) -> Result<(), WorkerError> {
-        self.team.check()
+        self.load_threads.check()
     }
 
     /// Closes everything.
@@ -249,7 +257,7 @@ impl Receiver {
     /// What kept a thread from receiving, other than its peer.
     pub fn stop(mut self) -> Result<(), WorkerError> {
         self.close_current();
-        self.team.stop()
+        self.load_threads.stop()
     }
 
     /// Ends what io_uring waits on, now and from now on.
@@ -267,12 +275,12 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        // The team joins its threads when it is dropped after this.
+        // The load threads are joined when they are dropped after this.
         self.close_current();
     }
 }
 
-fn stream_of(receiving: &Receiving) -> TcpStream {
+fn stream_of(receiving: &ReceiverSettings) -> TcpStream {
     TcpStream {
         flow: Flow::Forward,
         threads: u32::try_from(receiving.ports.len()).unwrap_or(u32::MAX),
@@ -289,7 +297,7 @@ fn stream_of(receiving: &Receiving) -> TcpStream {
     }
 }
 
-fn listen(receiving: &Receiving, at: SocketAddr, notes: &mut Vec<String>) -> io::Result<Socket> {
+fn listen(receiving: &ReceiverSettings, at: SocketAddr, notes: &mut Vec<String>) -> io::Result<Socket> {
     let kind = match receiving.protocol {
         Protocol::Tcp => Type::STREAM,
         Protocol::Udp => Type::DGRAM,
@@ -335,36 +343,36 @@ struct Open {
     pull: CopyIn,
     no_delay: bool,
     state: Arc<State>,
-    door: Arc<Door>,
+    listener_state: Arc<ListenerState>,
 }
 
 impl Engine for Open {
-    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let mut room = Room { connections: Vec::new(), free: Vec::new() };
-        let result = self.serve(&mut room, course).map_err(|errno| failed("watch a port with epoll", errno));
+    fn run(&mut self, _: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let mut room = ConnectionSlots { connections: Vec::new(), free: Vec::new() };
+        let result = self.serve(&mut room, progress).map_err(|errno| failed("watch a port with epoll", errno));
         for _ in room.connections.iter().flatten() {
-            self.door.leave();
+            self.listener_state.leave();
         }
         result
     }
 }
 
 /// The connections of a port, each with a number that the epoll set knows it by.
-struct Room {
+struct ConnectionSlots {
     connections: Vec<Option<Connection>>,
     free: Vec<usize>,
 }
 
 impl Open {
-    fn serve(&mut self, room: &mut Room, course: &Course) -> Result<(), Errno> {
+    fn serve(&mut self, room: &mut ConnectionSlots, progress: &LoadProgress) -> Result<(), Errno> {
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&watch, &course.stop, EventData::new_u64(STOP), EventFlags::IN)?;
+        epoll::add(&watch, &progress.stop, EventData::new_u64(STOP), EventFlags::IN)?;
         let admit = || epoll::add(&watch, &self.listener, EventData::new_u64(LISTENER), EventFlags::IN);
         admit()?;
         let mut admitting = true;
         let pause = Timespec { tv_sec: 0, tv_nsec: PAUSE.subsec_nanos().into() };
         let mut events: Vec<Event> = Vec::with_capacity(256);
-        while !course.is_stopped() {
+        while !progress.is_stopped() {
             events.clear();
             match epoll::wait(&watch, spare_capacity(&mut events), (!admitting).then_some(&pause)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -378,7 +386,7 @@ impl Open {
                 match event.data.u64() {
                     STOP => return Ok(()),
                     LISTENER => {
-                        admitting = accept(&self.listener, self.no_delay, &self.door, room, &watch);
+                        admitting = accept(&self.listener, self.no_delay, &self.listener_state, room, &watch);
                         if !admitting {
                             // No room: clients wait in the kernel's queue, and the thread must not be woken for them again and again.
                             epoll::delete(&watch, &self.listener)?;
@@ -390,7 +398,7 @@ impl Open {
                         if drain(connection, &mut self.pull, &self.state.tally) {
                             room.connections[index] = None;
                             room.free.push(index);
-                            self.door.leave();
+                            self.listener_state.leave();
                         }
                     }
                 }
@@ -401,12 +409,18 @@ impl Open {
 }
 
 /// Accepts all waiting connections. False when there is no room for more.
-fn accept(listener: &OwnedFd, no_delay: bool, door: &Door, room: &mut Room, watch: &OwnedFd) -> bool {
+fn accept(
+    listener: &OwnedFd,
+    no_delay: bool,
+    listener_state: &ListenerState,
+    room: &mut ConnectionSlots,
+    watch: &OwnedFd,
+) -> bool {
     loop {
-        if door.is_full() {
+        if listener_state.is_full() {
             return false;
         }
-        let _threshold = door.threshold();
+        let _threshold = listener_state.threshold();
         let connection = match accepted(listener, true, no_delay) {
             Ok(connection) => connection,
             Err(Errno::AGAIN) => return true,
@@ -423,7 +437,7 @@ fn accept(listener: &OwnedFd, no_delay: bool, door: &Door, room: &mut Room, watc
             Some(seat) => *seat = Some(connection),
             None => room.connections.push(Some(connection)),
         }
-        door.enter();
+        listener_state.enter();
     }
 }
 
@@ -439,7 +453,7 @@ fn accepted(listener: &OwnedFd, nonblocking: bool, no_delay: bool) -> Result<Con
 }
 
 /// Takes what has come, within a turn. True when the connection has ended.
-fn drain(connection: &Connection, pull: &mut CopyIn, tally: &Tally) -> bool {
+fn drain(connection: &Connection, pull: &mut CopyIn, tally: &ConnectionCounters) -> bool {
     for _ in 0..TURNS {
         match pull.pull(connection) {
             Ok(0) => return true,
@@ -454,19 +468,19 @@ fn drain(connection: &Connection, pull: &mut CopyIn, tally: &Tally) -> bool {
 
 /// One thread's port with several receives outstanding on one connection after the other.
 #[derive(Debug)]
-struct Deep {
+struct OutstandingReceives {
     listener: Arc<OwnedFd>,
     stream: TcpStream,
     outstanding: u32,
     no_delay: bool,
     state: Arc<State>,
-    door: Arc<Door>,
+    listener_state: Arc<ListenerState>,
 }
 
-impl Engine for Deep {
-    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        while wait_for(&self.listener, course).map_err(|errno| failed("wait for a connection", errno))? {
-            let threshold = self.door.threshold();
+impl Engine for OutstandingReceives {
+    fn run(&mut self, _: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        while wait_for(&self.listener, progress).map_err(|errno| failed("wait for a connection", errno))? {
+            let threshold = self.listener_state.threshold();
             let Ok(connection) = accepted(&self.listener, false, self.no_delay) else {
                 drop(threshold);
                 // Gone again, or no descriptor is left.
@@ -481,11 +495,11 @@ impl Engine for Deep {
                 }
                 current.connection = Some(connection.clone());
             }
-            self.door.enter();
+            self.listener_state.enter();
             drop(threshold);
-            // A connection that ends is no trouble: the course lets it from the start.
+            // A connection that ends is no failure: the load may end from the start.
             let result = engine::deep_receiver(&self.stream, self.outstanding, &connection)
-                .and_then(|mut engine| engine.run(&[&connection], course));
+                .and_then(|mut engine| engine.run(&[&connection], progress));
             {
                 let mut current = self.state.current.lock().unwrap_or_else(PoisonError::into_inner);
                 current.connection = None;
@@ -493,7 +507,7 @@ impl Engine for Deep {
                 current.past.bytes += count.bytes;
                 current.past.operations += count.operations;
             }
-            self.door.leave();
+            self.listener_state.leave();
             result?;
         }
         Ok(())
@@ -506,16 +520,16 @@ struct Datagrams {
     socket: Arc<OwnedFd>,
     pull: CopyIn,
     state: Arc<State>,
-    door: Arc<Door>,
+    listener_state: Arc<ListenerState>,
 }
 
 impl Engine for Datagrams {
-    fn run(&mut self, _: &[&Connection], course: &Course) -> Result<(), Trouble> {
-        let Self { socket, pull, state, door } = self;
+    fn run(&mut self, _: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
+        let Self { socket, pull, state, listener_state } = self;
         // Shaped like a connection, because that is what payload is taken from.
         let socket = socket.try_clone().map_err(|error| failed("prepare a socket", error))?;
         let connection = Connection::new(socket, 0, String::new(), String::new());
-        while wait_for(&connection.socket, course).map_err(|errno| failed("wait for a datagram", errno))? {
+        while wait_for(&connection.socket, progress).map_err(|errno| failed("wait for a datagram", errno))? {
             for _ in 0..TURNS {
                 match pull.pull(&connection) {
                     Ok(bytes) => state.tally.add(bytes),
@@ -523,8 +537,8 @@ impl Engine for Datagrams {
                     Err(_) => break,
                 }
             }
-            if !door.heard.load(Ordering::Relaxed) && !door.heard.swap(true, Ordering::Release) {
-                door.news.ring();
+            if !listener_state.heard.load(Ordering::Relaxed) && !listener_state.heard.swap(true, Ordering::Release) {
+                listener_state.news.notify();
             }
         }
         Ok(())
@@ -532,11 +546,11 @@ impl Engine for Datagrams {
 }
 
 /// Waits until there is something to take. False when the load has stopped.
-fn wait_for(socket: &OwnedFd, course: &Course) -> Result<bool, Errno> {
-    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&course.stop, PollFlags::IN)];
+fn wait_for(socket: &OwnedFd, progress: &LoadProgress) -> Result<bool, Errno> {
+    let mut fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(&progress.stop, PollFlags::IN)];
     loop {
         match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) if course.is_stopped() => return Ok(false),
+            Ok(_) | Err(Errno::INTR) if progress.is_stopped() => return Ok(false),
             Ok(_) => return Ok(true),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
@@ -544,6 +558,6 @@ fn wait_for(socket: &OwnedFd, course: &Course) -> Result<bool, Errno> {
     }
 }
 
-fn failed(what: &str, why: impl Into<io::Error>) -> Trouble {
-    Trouble { what: what.into(), why: why.into().to_string() }
+fn failed(what: &str, why: impl Into<io::Error>) -> ThreadFailure {
+    ThreadFailure { what: what.into(), why: why.into().to_string() }
 }

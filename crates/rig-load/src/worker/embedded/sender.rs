@@ -15,9 +15,9 @@ use super::{AT_ONCE, Counts, Protocol};
 use crate::engine::{self, Connection, needs_nonblocking};
 use crate::plan::TcpStream;
 use crate::record::Direction;
-use crate::wait::{Waiter, is_ready};
-use crate::worker::team::Team;
-use crate::worker::{Failing, WorkerError};
+use crate::wait::{DeadlinePoll, is_ready};
+use crate::worker::load_threads::LoadThreads;
+use crate::worker::{ErrorContext, WorkerError};
 
 /// Between two attempts.
 const RETRY: Duration = Duration::from_millis(10);
@@ -34,7 +34,7 @@ pub struct Target {
 
 /// What a [`Sender`] shall do.
 #[derive(Debug, Clone)]
-pub struct Sending {
+pub struct SenderSettings {
     /// The stream: connections for each thread, message, buffers, throttle of a thread, engine. With
     /// [`Protocol::Udp`] the message is the datagram, and the engine has to be the blocking one.
     pub stream: TcpStream,
@@ -52,13 +52,13 @@ pub struct Sending {
     /// How long a connection may take to come up.
     pub timeout: Duration,
     /// A refusal is only believed after this long: the peer may be about to listen.
-    pub patience: Duration,
+    pub time_limit: Duration,
 }
 
 /// Threads that send, one for each [`Target`].
 #[derive(Debug)]
 pub struct Sender {
-    team: Team,
+    load_threads: LoadThreads,
     notes: Vec<String>,
 }
 
@@ -68,8 +68,8 @@ impl Sender {
     ///
     /// # Errors
     /// A value out of its range ([`TcpStream::validate`]), a connection that does not come up, or the cancellation.
-    pub fn open(sending: &Sending, cancelled: &dyn Fn() -> bool) -> Result<Self, WorkerError> {
-        let Sending { stream, protocol, targets, quota, .. } = sending;
+    pub fn open(sending: &SenderSettings, cancelled: &dyn Fn() -> bool) -> Result<Self, WorkerError> {
+        let SenderSettings { stream, protocol, targets, quota, .. } = sending;
         stream.validate().failing(|| "check what is to be sent".into())?;
         if targets.len() != stream.threads as usize {
             let why = format!("{} threads have {} targets", stream.threads, targets.len());
@@ -87,11 +87,11 @@ impl Sender {
                 connections.push(made(socket, thread as u32, stream)?);
             }
         }
-        let mut team = Team::new(&Arc::from(connections), Direction::Send, *protocol == Protocol::Udp)?;
+        let mut load_threads = LoadThreads::new(&Arc::from(connections), Direction::Send, *protocol == Protocol::Udp)?;
         for (thread, target) in targets.iter().enumerate() {
             let (stream, cpus, quota) = (stream.clone(), Vec::from_iter(target.cpu), *quota);
             let datagrams = *protocol == Protocol::Udp;
-            team.spawn(thread as u32, move |mine| {
+            load_threads.spawn(thread as u32, move |mine| {
                 place(&cpus)?;
                 if quota.is_none() && !datagrams {
                     engine::stream(&stream, Direction::Send, mine)
@@ -100,46 +100,46 @@ impl Sender {
                 }
             })?;
         }
-        let waiter = Waiter::new().failing(|| "create a timer".into())?;
-        while !team.is_ready() {
-            team.check()?;
-            let mut fds = vec![team.bell().entry()];
+        let waiter = DeadlinePoll::new().failing(|| "create a timer".into())?;
+        while !load_threads.is_ready() {
+            load_threads.check()?;
+            let mut fds = vec![load_threads.event_fd().entry()];
             waiter.wait(&mut fds, None).failing(|| "wait".into())?;
             if is_ready(&fds[0]) {
-                team.bell().hush();
+                load_threads.event_fd().clear();
             }
         }
-        Ok(Self { team, notes })
+        Ok(Self { load_threads, notes })
     }
 
     /// Lets the threads send.
     pub fn start(&self) {
         // A connection that ends is no failure here: the caller sees it in `ended`.
-        self.team.go(AT_ONCE);
+        self.load_threads.go(AT_ONCE);
     }
 
-    /// Readable when a thread has ended; [`Self::hush`] silences it.
+    /// Readable when a thread has ended; [`Self::clear`] silences it.
     pub fn news(&self) -> BorrowedFd<'_> {
-        self.team.bell().as_fd()
+        self.load_threads.event_fd().as_fd()
     }
 
-    pub fn hush(&self) {
-        self.team.bell().hush();
+    pub fn clear(&self) {
+        self.load_threads.event_fd().clear();
     }
 
     /// Connections of all threads.
     pub fn connections(&self) -> usize {
-        self.team.connections().len()
+        self.load_threads.connections().len()
     }
 
     /// Threads that have come to their end: the peer closed all their connections, or their quota is sent.
     pub fn ended(&self) -> usize {
-        self.team.finished()
+        self.load_threads.finished()
     }
 
     /// All threads have come to their end.
     pub fn is_ended(&self) -> bool {
-        self.team.is_finished()
+        self.load_threads.is_finished()
     }
 
     /// Ends all connections as far as this end goes, and waits until `deadline_ns` of the monotonic clock for the peers to
@@ -150,14 +150,14 @@ impl Sender {
     /// # Errors
     /// Those of poll(2).
     pub fn finish(&self, deadline_ns: u64, cancelled: &dyn Fn() -> bool) -> Result<bool, WorkerError> {
-        if self.team.is_udp() {
+        if self.load_threads.is_udp() {
             return Ok(false);
         }
-        self.team.end_sending();
-        let waiter = Waiter::new().failing(|| "create a timer".into())?;
+        self.load_threads.end_sending();
+        let waiter = DeadlinePoll::new().failing(|| "create a timer".into())?;
         // The peer's end and a failure, but no payload.
         let entry = |connection| PollFd::new(connection, PollFlags::RDHUP);
-        let mut open: Vec<PollFd<'_>> = self.team.connections().iter().map(|c| entry(&c.socket)).collect();
+        let mut open: Vec<PollFd<'_>> = self.load_threads.connections().iter().map(|c| entry(&c.socket)).collect();
         while !open.is_empty() && clock::monotonic_ns() < deadline_ns && !cancelled() {
             let look_ns = clock::monotonic_after(LOOK).min(deadline_ns);
             waiter.wait(&mut open, Some(look_ns)).failing(|| "wait for the peers' ends".into())?;
@@ -168,8 +168,8 @@ impl Sender {
 
     /// What each thread has sent so far.
     pub fn counts(&self) -> Vec<Counts> {
-        let mut counts = vec![Counts::default(); self.team.threads()];
-        for connection in self.team.connections() {
+        let mut counts = vec![Counts::default(); self.load_threads.threads()];
+        for connection in self.load_threads.connections() {
             if let Some(sum) = counts.get_mut(connection.thread as usize) {
                 let Counts { bytes, operations } = Counts::of(std::iter::once(&connection.tally));
                 *sum = Counts { bytes: sum.bytes + bytes, operations: sum.operations + operations };
@@ -181,7 +181,7 @@ impl Sender {
     /// The mean of the connections' smoothed round-trip times in microseconds (TCP_INFO); `None` when no connection
     /// has one.
     pub fn mean_rtt_us(&self) -> Option<u32> {
-        let infos = self.team.connections().iter().filter_map(|c| socket::tcp_info(&c.socket).ok());
+        let infos = self.load_threads.connections().iter().filter_map(|c| socket::tcp_info(&c.socket).ok());
         let times: Vec<u64> = infos.map(|info| u64::from(info.rtt_us)).filter(|&us| us > 0).collect();
         let mean = times.iter().sum::<u64>().checked_div(times.len() as u64)?;
         u32::try_from(mean).ok()
@@ -189,7 +189,7 @@ impl Sender {
 
     /// Local and remote address of each connection, for people.
     pub fn addresses(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.team.connections().iter().map(|c| (c.local.as_str(), c.remote.as_str()))
+        self.load_threads.connections().iter().map(|c| (c.local.as_str(), c.remote.as_str()))
     }
 
     /// What the kernel did not grant, in words for people.
@@ -202,31 +202,31 @@ impl Sender {
     /// # Errors
     /// What kept a thread from sending, other than its peer.
     pub fn stop(mut self) -> Result<(), WorkerError> {
-        self.team.stop()
+        self.load_threads.stop()
     }
 }
 
 /// Puts the calling thread on `cpus`, if there are any.
-pub(super) fn place(cpus: &[u32]) -> Result<(), engine::Trouble> {
+pub(super) fn place(cpus: &[u32]) -> Result<(), engine::ThreadFailure> {
     cpu::set_affinity(cpus)
-        .map_err(|error| engine::Trouble { what: "place a load thread".into(), why: error.to_string() })
+        .map_err(|error| engine::ThreadFailure { what: "place a load thread".into(), why: error.to_string() })
 }
 
 fn connect(
-    sending: &Sending,
+    sending: &SenderSettings,
     to: SocketAddr,
     index: usize,
     notes: &mut Vec<String>,
     cancelled: &dyn Fn() -> bool,
 ) -> Result<Socket, WorkerError> {
     let what = || format!("connect to {}", NamedAddress::from(to));
-    let patience = Instant::now() + sending.patience.min(sending.timeout);
+    let time_limit = Instant::now() + sending.time_limit.min(sending.timeout);
     loop {
         let socket = prepared(sending, to, index, notes).failing(what)?;
         match socket.connect_timeout(&SockAddr::from(to), sending.timeout) {
             Ok(()) => return Ok(socket),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                if Instant::now() >= patience || cancelled() {
+                if Instant::now() >= time_limit || cancelled() {
                     return Err("connection refused: nothing listens there").failing(what);
                 }
                 clock::sleep_until(clock::monotonic_after(RETRY));
@@ -244,7 +244,12 @@ fn connect(
 }
 
 /// A socket with everything set that matters before the handshake.
-fn prepared(sending: &Sending, to: SocketAddr, index: usize, notes: &mut Vec<String>) -> Result<Socket, io::Error> {
+fn prepared(
+    sending: &SenderSettings,
+    to: SocketAddr,
+    index: usize,
+    notes: &mut Vec<String>,
+) -> Result<Socket, io::Error> {
     let kind = match sending.protocol {
         Protocol::Tcp => Type::STREAM,
         Protocol::Udp => Type::DGRAM,

@@ -7,7 +7,7 @@ use rig_sys::clock::{monotonic_after, monotonic_ns};
 use super::*;
 use crate::plan::{Engine, Flow, ReceiveMode, SendMode, TcpStream};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn stream(threads: u32, connections: u32, engine: Engine) -> TcpStream {
     TcpStream {
@@ -29,13 +29,20 @@ fn stream(threads: u32, connections: u32, engine: Engine) -> TcpStream {
 fn receiver(ports: usize, protocol: Protocol, outstanding: Option<u32>) -> Receiver {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let ports = vec![Port { at, cpu: None }; ports];
-    Receiver::open(&Receiving { protocol, ports, message: 65_536, receive_buffer: None, no_delay: false, outstanding })
-        .unwrap()
+    Receiver::open(&ReceiverSettings {
+        protocol,
+        ports,
+        message: 65_536,
+        receive_buffer: None,
+        no_delay: false,
+        outstanding,
+    })
+    .unwrap()
 }
 
-fn sending(to: &[SocketAddr], stream: TcpStream, protocol: Protocol, quota: Option<u64>) -> Sending {
+fn sending(to: &[SocketAddr], stream: TcpStream, protocol: Protocol, quota: Option<u64>) -> SenderSettings {
     let targets = to.iter().map(|&to| Target { to, cpu: None }).collect();
-    Sending {
+    SenderSettings {
         stream,
         protocol,
         targets,
@@ -44,7 +51,7 @@ fn sending(to: &[SocketAddr], stream: TcpStream, protocol: Protocol, quota: Opti
         pacing: None,
         quota,
         timeout: Duration::from_secs(5),
-        patience: Duration::from_millis(100),
+        time_limit: Duration::from_millis(100),
     }
 }
 
@@ -54,7 +61,7 @@ fn bytes(counts: &[Counts]) -> u64 {
 
 #[track_caller]
 fn until(what: &str, done: impl Fn() -> bool) {
-    let deadline = monotonic_after(PATIENCE);
+    let deadline = monotonic_after(TIMEOUT);
     while !done() {
         assert!(monotonic_ns() < deadline, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(2));
@@ -111,20 +118,23 @@ fn a_receiver_is_idle_only_when_it_has_taken_everything() {
 #[test]
 fn a_sender_knows_when_its_peer_has_taken_everything() {
     for engine in [Engine::Blocking, Engine::Uring { outstanding: 3 }] {
-        let door = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let sending = sending(&[door.local_addr().unwrap()], stream(1, 2, engine), Protocol::Tcp, Some(10));
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sending = sending(&[listener.local_addr().unwrap()], stream(1, 2, engine), Protocol::Tcp, Some(10));
         let sender = Sender::open(&sending, &|| false).unwrap();
         sender.start();
         until("the end of the sending", || sender.is_ended());
-        let mut taken: Vec<Client> = (0..2).map(|_| door.accept().unwrap().0).collect();
-        assert!(!sender.finish(monotonic_after(Duration::from_millis(50)), &|| false).unwrap(), "nobody has read");
-        assert!(!sender.finish(monotonic_after(PATIENCE), &|| true).unwrap());
+        let mut taken: Vec<Client> = (0..2).map(|_| listener.accept().unwrap().0).collect();
+        assert!(
+            !sender.finish(monotonic_after(Duration::from_millis(50)), &|| false).unwrap(),
+            "the peer has not read"
+        );
+        assert!(!sender.finish(monotonic_after(TIMEOUT), &|| true).unwrap());
         let read: usize = taken.iter_mut().map(|end| end.read_to_end(&mut Vec::new()).unwrap()).sum();
         assert_eq!(read, 10 * 10_000);
         drop(taken.pop());
         assert!(!sender.finish(monotonic_after(Duration::from_millis(50)), &|| false).unwrap(), "one is open");
         drop(taken);
-        assert!(sender.finish(monotonic_after(PATIENCE), &|| false).unwrap());
+        assert!(sender.finish(monotonic_after(TIMEOUT), &|| false).unwrap());
         sender.stop().unwrap();
     }
 }
@@ -165,18 +175,18 @@ fn datagrams_are_counted_and_nobody_listening_is_no_end() {
     let receiver = receiver(1, Protocol::Udp, None);
     assert!(!receiver.was_heard_of());
     let to = receiver.addresses()[0];
-    let nobody = { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap() };
+    let closed = { std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap() };
     let mut plan = stream(2, 1, Engine::Blocking);
     plan.message = 1000;
     plan.throttle = Some(10_000_000);
-    let sender = Sender::open(&sending(&[to, nobody], plan, Protocol::Udp, None), &|| false).unwrap();
+    let sender = Sender::open(&sending(&[to, closed], plan, Protocol::Udp, None), &|| false).unwrap();
     sender.start();
     until("datagrams", || receiver.counts()[0].operations > 100);
     assert!(receiver.was_heard_of());
     let counts = receiver.counts();
     assert_eq!(counts[0].bytes, counts[0].operations * 1000);
     assert_eq!(sender.ended(), 0);
-    assert!(!sender.finish(monotonic_after(PATIENCE), &|| false).unwrap(), "datagrams have no end");
+    assert!(!sender.finish(monotonic_after(TIMEOUT), &|| false).unwrap(), "datagrams have no end");
     sender.stop().unwrap();
     receiver.stop().unwrap();
 }
@@ -185,7 +195,7 @@ fn datagrams_are_counted_and_nobody_listening_is_no_end() {
 fn what_cannot_be_had_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();
-    let receiving = Receiving {
+    let receiving = ReceiverSettings {
         protocol: Protocol::Tcp,
         ports: vec![Port { at, cpu: None }],
         message: 1,

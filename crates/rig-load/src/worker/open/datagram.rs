@@ -17,11 +17,11 @@ use rustix::net::{RecvFlags, SendFlags, recv, recvfrom, send};
 use socket2::{SockAddr, Socket, Type};
 
 use super::{
-    Control, Failing, OPEN_TIMEOUT, Opened, REFUSED_TIMEOUT, RETRY, Sockets, WorkerError, in_use, new_socket,
-    ready_made,
+    ControlThread, ErrorContext, OPEN_TIMEOUT, OpenedConnections, REFUSED_TIMEOUT, RETRY, Sockets, WorkerError, in_use,
+    new_socket, ready_made,
 };
-use crate::door::is_welcome;
 use crate::greeting::{Greeting, Kind};
+use crate::listener::is_allowed;
 use crate::plan::Role;
 use crate::protocol::Event;
 
@@ -31,10 +31,10 @@ const REPEAT_SELDOM: Duration = Duration::from_millis(320);
 
 /// Opens the flows of a datagram load.
 pub(in crate::worker) fn open<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     role: &Role,
     sockets: &Sockets,
-) -> Result<Opened, WorkerError> {
+) -> Result<OpenedConnections, WorkerError> {
     match role {
         Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
         Role::Connect { to } => connect(control, *to, sockets),
@@ -43,13 +43,13 @@ pub(in crate::worker) fn open<W: Write>(
 
 /// Answers a Hello that is repeated because the Welcome got lost.
 #[derive(Debug)]
-pub(in crate::worker) struct Doorman {
+pub(in crate::worker) struct HelloResponder {
     socket: OwnedFd,
     flow: u32,
     token: u64,
 }
 
-impl Doorman {
+impl HelloResponder {
     fn new(socket: &Socket, flow: u32, token: u64) -> Result<Self, WorkerError> {
         let socket = socket.as_fd().try_clone_to_owned().failing(|| format!("keep the socket of flow {}", flow + 1))?;
         Ok(Self { socket, flow, token })
@@ -85,18 +85,18 @@ impl Doorman {
 }
 
 fn accept<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     address: SocketAddr,
     only_from: Option<ZonedAddress>,
     sockets: &Sockets,
-) -> Result<Opened, WorkerError> {
-    let mut opened = Opened::default();
-    let mut door = new_socket(address, Type::DGRAM, sockets, &mut opened.notes)?;
+) -> Result<OpenedConnections, WorkerError> {
+    let mut opened = OpenedConnections::default();
+    let mut socket = new_socket(address, Type::DGRAM, sockets, &mut opened.notes)?;
     let bind = || {
-        door.bind(&address.into())?;
+        socket.bind(&address.into())?;
         // Only after binding, so that a port that another process uses is refused.
-        door.set_reuse_address(true)?;
-        door.local_addr()
+        socket.set_reuse_address(true)?;
+        socket.local_addr()
     };
     let local = bind()
         .map_err(|error| in_use(error, "ss -lunp"))
@@ -106,21 +106,22 @@ fn accept<W: Write>(
 
     let what = |n| move || format!("accept flow {} of {} on {}", n + 1, sockets.total, NamedAddress::from(address));
     let mut deadline_ns = u64::MAX;
-    let mut doorman: Option<Doorman> = None;
+    let mut hello_responder: Option<HelloResponder> = None;
     for n in 0..sockets.total {
         let (hello, peer) = loop {
-            if let Some(found) = knock(&door, only_from).failing(what(n))?
+            if let Some(found) = receive_hello(&socket, only_from).failing(what(n))?
                 && (found.0.flow, found.0.values.0) == (n, sockets.total.into())
-                && doorman.as_ref().is_none_or(|doorman| doorman.token == found.0.token)
+                && hello_responder.as_ref().is_none_or(|hello_responder| hello_responder.token == found.0.token)
             {
                 break found;
             }
-            let fds: Vec<_> = std::iter::once(door.as_fd()).chain(doorman.as_ref().map(Doorman::fd)).collect();
+            let fds: Vec<_> =
+                std::iter::once(socket.as_fd()).chain(hello_responder.as_ref().map(HelloResponder::fd)).collect();
             if !control.any_ready(&fds, PollFlags::IN, deadline_ns)? {
                 return Err(format!("no greeting within {OPEN_TIMEOUT:?}")).failing(what(n));
             }
-            if let Some(doorman) = &doorman {
-                doorman.answer();
+            if let Some(hello_responder) = &hello_responder {
+                hello_responder.answer();
             }
         };
         if n == 0 {
@@ -130,28 +131,28 @@ fn accept<W: Write>(
         // The next socket is bound before this one is connected, else the kernel would answer other clients with "port unreachable".
         let next = new_socket(address, Type::DGRAM, sockets, &mut opened.notes)?;
         next.set_reuse_address(true).and_then(|()| next.bind(&local)).failing(what(n))?;
-        door.connect(&peer).failing(what(n))?;
+        socket.connect(&peer).failing(what(n))?;
         // What others sent here before that is not the flow's.
-        while recv(&door, &mut [0; 0], RecvFlags::DONTWAIT).is_ok() {}
-        let greeter = doorman.insert(Doorman::new(&door, n, hello.token)?);
-        greeter.welcome();
-        let flow = std::mem::replace(&mut door, next);
+        while recv(&socket, &mut [0; 0], RecvFlags::DONTWAIT).is_ok() {}
+        let responder = hello_responder.insert(HelloResponder::new(&socket, n, hello.token)?);
+        responder.welcome();
+        let flow = std::mem::replace(&mut socket, next);
         opened.connections.push(ready_made(flow, Some(peer), n, sockets)?);
     }
-    opened.doorman = doorman;
+    opened.hello_responder = hello_responder;
     Ok(opened)
 }
 
 /// The next greeting that waits on the listening socket, and its sender's address. Other datagrams, and those from addresses
 /// that are not allowed, are thrown away.
-fn knock(door: &Socket, only_from: Option<ZonedAddress>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
+fn receive_hello(socket: &Socket, only_from: Option<ZonedAddress>) -> Result<Option<(Greeting, SockAddr)>, io::Error> {
     let mut bytes = [0; crate::greeting::LENGTH + 1];
     loop {
-        match recvfrom(door, &mut bytes, RecvFlags::DONTWAIT) {
+        match recvfrom(socket, &mut bytes, RecvFlags::DONTWAIT) {
             Ok((_, length, Some(peer))) => {
                 let hello = Greeting::decode(&bytes[..length]).filter(|greeting| greeting.kind == Kind::Hello);
                 if let (Some(hello), Ok(peer)) = (hello, SocketAddr::try_from(peer))
-                    && is_welcome(Some(peer), only_from)
+                    && is_allowed(Some(peer), only_from)
                 {
                     return Ok(Some((hello, peer.into())));
                 }
@@ -163,11 +164,15 @@ fn knock(door: &Socket, only_from: Option<ZonedAddress>) -> Result<Option<(Greet
     }
 }
 
-fn connect<W: Write>(control: &mut Control<'_, W>, to: SocketAddr, sockets: &Sockets) -> Result<Opened, WorkerError> {
+fn connect<W: Write>(
+    control: &mut ControlThread<'_, W>,
+    to: SocketAddr,
+    sockets: &Sockets,
+) -> Result<OpenedConnections, WorkerError> {
     if to.port() == 0 {
         return Err("a listener's port is needed").failing(|| format!("connect to {}", NamedAddress::from(to)));
     }
-    let mut opened = Opened::default();
+    let mut opened = OpenedConnections::default();
     let deadlines = Deadlines { all_ns: monotonic_after(OPEN_TIMEOUT), refusal_ns: monotonic_after(REFUSED_TIMEOUT) };
     let token = token();
     for n in 0..sockets.total {
@@ -189,7 +194,7 @@ struct Deadlines {
 
 /// Says Hello until it is welcomed. The outer error ends the worker, the inner one tells why there is no flow.
 fn greet<W: Write>(
-    control: &mut Control<'_, W>,
+    control: &mut ControlThread<'_, W>,
     socket: &Socket,
     hello: &Greeting,
     deadlines: &Deadlines,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use rig_load::driver::{Cancel, Driver, DriverError, Pair, Worker};
+use rig_load::driver::{Cancel, Driver, DriverError, Worker, WorkerPair};
 use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
 use rig_load::protocol::{Event, Order, PROTOCOL};
 use rig_load::record::WorkerRecord;
@@ -65,11 +65,11 @@ pub fn piped(command: &mut Command) -> io::Result<Child> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
 }
 
-pub fn pair(listen: WorkerPlan, connect: WorkerPlan) -> Pair<'static> {
-    Pair { listen: Worker::here(listen, spawn), connect: Worker::here(connect, spawn) }
+pub fn pair(listen: WorkerPlan, connect: WorkerPlan) -> WorkerPair<'static> {
+    WorkerPair { listen: Worker::here(listen, spawn), connect: Worker::here(connect, spawn) }
 }
 
-pub fn run(pairs: Vec<Pair<'_>>) -> Result<Vec<WorkerRecord>, DriverError> {
+pub fn run(pairs: Vec<WorkerPair<'_>>) -> Result<Vec<WorkerRecord>, DriverError> {
     Driver::new(&Cancel::new()?).start(pairs)?.finish()
 }
 
@@ -82,13 +82,13 @@ pub fn run_stream(stream: &TcpStream) -> (WorkerRecord, WorkerRecord) {
 }
 
 /// A worker without a driver. Killed when dropped.
-pub struct Bare {
+pub struct BareWorker {
     pub child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
 
-impl Bare {
+impl BareWorker {
     pub fn new() -> Self {
         let mut child = spawn().unwrap();
         let stdin = child.stdin.take();
@@ -147,7 +147,7 @@ impl Bare {
     }
 }
 
-impl Drop for Bare {
+impl Drop for BareWorker {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 
 use rig_packet::device::{Device, Losses, Options};
-use rig_packet::plan::{Driver, Place, PortPlan, Take, VxlanPlan};
+use rig_packet::plan::{Capture, Driver, PortPlan, ThreadPlan, VxlanPlan};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
-use rig_sys::xdp::Sending;
+use rig_sys::xdp::SendPath;
 
 use super::{Frames, Wire, await_live, frames, is_root, plan, range, until};
 
@@ -41,10 +41,10 @@ fn frames_arrive_whole_and_in_order_by_every_way() {
         return;
     }
     let ways = [
-        ("live", Driver::Xdp, Sending::Any),
-        ("xdp", Driver::Xdp, Sending::Socket),
-        ("generic", Driver::XdpGeneric, Sending::Any),
-        ("packet", Driver::Packet, Sending::Any),
+        ("live", Driver::Xdp, SendPath::Any),
+        ("xdp", Driver::Xdp, SendPath::Socket),
+        ("generic", Driver::XdpGeneric, SendPath::Any),
+        ("packet", Driver::Packet, SendPath::Any),
     ];
     for (name, driver, sending) in ways {
         for (peer_name, peer_driver, peer_sending) in ways {
@@ -77,8 +77,8 @@ fn bursts_of_any_size_arrive_whole_and_in_order() {
         return;
     }
     let wire = Wire::new(1, 1500);
-    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Any);
-    let mut b = wire.device(&plan("far", Driver::Xdp), Sending::Any);
+    let mut a = wire.device(&plan("near", Driver::Xdp), SendPath::Any);
+    let mut b = wire.device(&plan("far", Driver::Xdp), SendPath::Any);
     await_live(&mut a);
     let length = |n: u32| 60 + (n as usize * 7) % 1455;
     let mut sent = 0;
@@ -106,9 +106,9 @@ fn a_port_sends_on_when_its_peer_comes_and_goes() {
         return;
     }
     let wire = Wire::new(1, 1500);
-    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Any);
+    let mut a = wire.device(&plan("near", Driver::Xdp), SendPath::Any);
     for _ in 0..2 {
-        let mut b = wire.device(&plan("far", Driver::Xdp), Sending::Any);
+        let mut b = wire.device(&plan("far", Driver::Xdp), SendPath::Any);
         await_live(&mut a);
         cross(frames(&mut a), frames(&mut b), 500);
         drop(b);
@@ -119,7 +119,7 @@ fn a_port_sends_on_when_its_peer_comes_and_goes() {
             frames(&mut a).flush();
             (!meter.is_live()).then_some(())
         });
-        let mut b = wire.device(&plan("far", Driver::Packet), Sending::Any);
+        let mut b = wire.device(&plan("far", Driver::Packet), SendPath::Any);
         cross(frames(&mut a), frames(&mut b), 500);
     }
 }
@@ -131,7 +131,7 @@ fn queues_of_one_number_meet() {
     }
     for driver in [Driver::Xdp, Driver::Packet] {
         let wire = Wire::new(2, 1500);
-        let threads: Vec<_> = [0, 1].map(|queue| Place { cpu: None, queue, response: None }).into();
+        let threads: Vec<_> = [0, 1].map(|queue| ThreadPlan { cpu: None, queue, response: None }).into();
         let open = |interface| {
             let plan = PortPlan { threads: threads.clone(), ..plan(interface, driver) };
             wire.open(&plan, &Options::default()).unwrap()
@@ -168,7 +168,7 @@ fn threads_that_stay_on_their_cpus_send_live_frames_to_the_queue_of_their_number
     }
     let wire = Wire::new(2, 1500);
     let threads = |cpus: [u32; 2]| {
-        let place = |(queue, cpu)| Place { cpu: Some(cpu), queue, response: None };
+        let place = |(queue, cpu)| ThreadPlan { cpu: Some(cpu), queue, response: None };
         (0..).zip(cpus).map(place).collect::<Vec<_>>()
     };
     let open = |interface, cpus| {
@@ -199,13 +199,13 @@ fn busy_polling_and_jumbo_frames_work() {
         return;
     }
     let wire = Wire::new(1, 1500);
-    let options = Options { busy_poll: Some(64), sending: Sending::Socket };
+    let options = Options { busy_poll: Some(64), sending: SendPath::Socket };
     let [mut a, mut b] = ["near", "far"].map(|name| wire.open(&plan(name, Driver::Xdp), &options).unwrap().devices);
     cross(frames(&mut a[0]), frames(&mut b[0]), 1000);
 
     let wire = Wire::new(1, 9000);
     let jumbo = |name| PortPlan { mtu: 9000, ..plan(name, Driver::Packet) };
-    let [mut a, mut b] = ["near", "far"].map(|name| wire.device(&jumbo(name), Sending::Any));
+    let [mut a, mut b] = ["near", "far"].map(|name| wire.device(&jumbo(name), SendPath::Any));
     assert!(frames(&mut a).send(&frame(1, 9014)));
     frames(&mut a).flush();
     let got = until(|| frames(&mut b).receive().pop());
@@ -219,8 +219,8 @@ fn frames_that_are_too_long_or_too_many_are_counted() {
         return;
     }
     let wire = Wire::new(1, 3000);
-    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Socket);
-    let mut b = wire.device(&PortPlan { mtu: 3000, ..plan("far", Driver::Packet) }, Sending::Socket);
+    let mut a = wire.device(&plan("near", Driver::Xdp), SendPath::Socket);
+    let mut b = wire.device(&PortPlan { mtu: 3000, ..plan("far", Driver::Packet) }, SendPath::Socket);
     let meter = a.meter();
     assert!(frames(&mut b).send(&frame(1, 2900)));
     frames(&mut b).flush();
@@ -283,10 +283,10 @@ fn own_frames_are_taken_and_no_others() {
         eprintln!("{driver:?}");
         let wire = Wire::new(1, 1500);
         let mut near = plan("near", driver);
-        near.take = Take::Own;
+        near.take = Capture::Own;
         near.local.push(range("fd00::1", 4));
-        let mut a = wire.device(&near, Sending::Any);
-        let mut b = wire.device(&plan("far", sender), Sending::Any);
+        let mut a = wire.device(&near, SendPath::Any);
+        let mut b = wire.device(&plan("far", sender), SendPath::Any);
         check(&mut a, &mut b, &own, &foreign);
     }
 }
@@ -313,7 +313,7 @@ fn tunnels_are_taken_and_what_is_beside_them_is_not() {
     for driver in [Driver::Xdp, Driver::Packet] {
         let wire = Wire::new(1, 1500);
         let mut near = plan("near", driver);
-        near.take = Take::Own;
+        near.take = Capture::Own;
         near.vxlan = Some(VxlanPlan {
             vni: 1,
             inner_source: [2; 6],
@@ -323,8 +323,8 @@ fn tunnels_are_taken_and_what_is_beside_them_is_not() {
             remote: Ipv4Addr::new(10, 9, 1, 1),
             remote_count: 1,
         });
-        let mut a = wire.device(&near, Sending::Any);
-        let mut b = wire.device(&plan("far", Driver::Packet), Sending::Any);
+        let mut a = wire.device(&near, SendPath::Any);
+        let mut b = wire.device(&plan("far", Driver::Packet), SendPath::Any);
         check(&mut a, &mut b, &own, &foreign);
     }
 }
@@ -353,7 +353,7 @@ fn a_full_queue_refuses_and_recovers() {
     if !is_root() {
         return;
     }
-    for (driver, sending) in [(Driver::Xdp, Sending::Socket), (Driver::Xdp, Sending::Any)] {
+    for (driver, sending) in [(Driver::Xdp, SendPath::Socket), (Driver::Xdp, SendPath::Any)] {
         let wire = Wire::new(1, 1500);
         let mut a = wire.device(&plan("near", driver), sending);
         switch(&wire.near, "near", false);
@@ -362,7 +362,7 @@ fn a_full_queue_refuses_and_recovers() {
         assert!(refused);
         switch(&wire.near, "near", true);
         until(|| wire.links[0].is_operational("near").unwrap().then_some(()));
-        let mut b = wire.device(&plan("far", Driver::Packet), Sending::Any);
+        let mut b = wire.device(&plan("far", Driver::Packet), SendPath::Any);
         // What was refused is gone, what was claimed is sent, and there is room again.
         until(|| {
             frames(&mut a).flush();
@@ -389,8 +389,8 @@ fn a_million_frames_take_no_more_memory_than_the_first() {
         line.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
     };
     let wire = Wire::new(1, 1500);
-    let mut a = wire.device(&plan("near", Driver::Xdp), Sending::Any);
-    let mut b = wire.device(&plan("far", Driver::Xdp), Sending::Any);
+    let mut a = wire.device(&plan("near", Driver::Xdp), SendPath::Any);
+    let mut b = wire.device(&plan("far", Driver::Xdp), SendPath::Any);
     await_live(&mut a);
     cross(frames(&mut a), frames(&mut b), 3000);
     let resident = || read("/proc/self/status", "VmRSS:");

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rig_packet::device::{self, Device, Options};
-use rig_packet::plan::{Driver, Place, PortPlan};
+use rig_packet::plan::{Driver, PortPlan, ThreadPlan};
 use rig_skip::{Lack, skip};
-use rig_sys::xdp::Sending;
+use rig_sys::xdp::SendPath;
 
 use super::{Wire, is_root, plan, until};
 
@@ -41,7 +41,7 @@ fn nothing_is_left_of_a_port_whose_process_was_killed() {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("open: 1")), "the child has no port");
     let taken = wire.open(&plan("near", Driver::Xdp), &Options::default()).unwrap_err().to_string();
-    assert!(taken.contains("somebody else"), "{taken}");
+    assert!(taken.contains("another XDP program"), "{taken}");
     child.kill().unwrap();
     child.wait().unwrap();
 
@@ -74,15 +74,12 @@ fn a_port_that_cannot_be_had_says_why() {
         let error = wire.near.run(|| device::open(&missing, &Options::default())).unwrap().unwrap_err().to_string();
         assert!(error.contains("no interface nothing"), "{error}");
         let mut queue = plan("near", driver);
-        queue.threads = vec![Place { cpu: None, queue: 1, response: None }];
+        queue.threads = vec![ThreadPlan { cpu: None, queue: 1, response: None }];
         says(&queue, &["near has no queue 1", "it has one in use"]);
     }
-    let _first = wire.device(&plan("near", Driver::Xdp), Sending::Any);
+    let _first = wire.device(&plan("near", Driver::Xdp), SendPath::Any);
     for driver in [Driver::Auto, Driver::Xdp, Driver::XdpGeneric] {
-        says(
-            &plan("near", driver),
-            &["near has an XDP program of somebody else", "number", "ip link set near xdp off"],
-        );
+        says(&plan("near", driver), &["near has another XDP program", "number", "ip link set near xdp off"]);
     }
 }
 

@@ -8,17 +8,17 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_packet::device::{self, Device, Opened, Options, PortError};
-use rig_packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
-use rig_packet::{Answer, Port, Receive, Transmit};
+use rig_packet::device::{self, Device, OpenPort, Options, PortError};
+use rig_packet::plan::{Capture, Driver, GatewayPlan, PortPlan, Range, ThreadPlan};
+use rig_packet::{AnswerScope, Port, Receive, Transmit};
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_sys::probe::Privileges;
-use rig_sys::xdp::Sending;
+use rig_sys::xdp::SendPath;
 
 /// What must come may take this long.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Whether this test can be made here; otherwise it says why not.
 fn is_root() -> bool {
@@ -32,7 +32,7 @@ fn is_root() -> bool {
 /// What `look` finds, looked for until it is there; panics when it does not come.
 #[track_caller]
 fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -68,13 +68,13 @@ impl Wire {
         Self { near, far, links }
     }
 
-    fn open(&self, plan: &PortPlan, options: &Options) -> Result<Opened, PortError> {
+    fn open(&self, plan: &PortPlan, options: &Options) -> Result<OpenPort, PortError> {
         let ns = if plan.interface == "near" { &self.near } else { &self.far };
         ns.run(|| device::open(plan, options)).unwrap()
     }
 
     /// The one device of a port.
-    fn device(&self, plan: &PortPlan, sending: Sending) -> Device {
+    fn device(&self, plan: &PortPlan, sending: SendPath) -> Device {
         let opened = self.open(plan, &Options { busy_poll: None, sending }).unwrap();
         let [device] = <[Device; 1]>::try_from(opened.devices).unwrap();
         device
@@ -96,12 +96,12 @@ fn plan(interface: &str, driver: Driver) -> PortPlan {
         vxlan: None,
         local: vec![range(ours, 4)],
         remote: vec![range(theirs, 4)],
-        threads: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![ThreadPlan { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: 64,
-        take: Take::All,
-        answer: Answer::All,
+        take: Capture::All,
+        answer: AnswerScope::All,
         hop_limit: 64,
         tos: 0,
     }

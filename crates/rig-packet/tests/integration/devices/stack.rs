@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rig_packet::device::{Device, Options};
-use rig_packet::plan::{Driver, PortPlan, Take};
+use rig_packet::plan::{Capture, Driver, PortPlan};
 use rig_packet::{
-    Answer, Config, Counters, Engine, Gateway, Link, Monotonic, Payload, Port, Server, Service, Then, UdpServer, V4,
-    drive,
+    AnswerScope, Config, Counters, Engine, Gateway, Link, Monotonic, PassAction, Payload, Port, Server, Service,
+    UdpServer, V4, drive,
 };
 use rig_sys::clock::monotonic_ns;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::xdp::Sending;
+use rig_sys::xdp::SendPath;
 use rig_wire::ethernet::Mac;
 use rig_wire::icmp::{self, Icmp};
 use rig_wire::ipv4::Ipv4;
@@ -29,7 +29,7 @@ fn engine(mac: Mac) -> Engine<V4> {
     let link = Link {
         mac,
         address: ENGINE,
-        answer: Answer::All,
+        answer: AnswerScope::All,
         announce: false,
         vlan: None,
         gateway: Gateway::Address(KERNEL),
@@ -51,12 +51,12 @@ fn engine(mac: Mac) -> Engine<V4> {
 }
 
 fn serve<P: Port>(mut engine: Engine<V4>, mut port: P, done: &AtomicBool) -> Counters {
-    drive(&mut engine, &mut port, &mut Monotonic, |_, _| Then::next_if(!done.load(Ordering::Relaxed)));
+    drive(&mut engine, &mut port, &mut Monotonic, |_, _| PassAction::next_if(!done.load(Ordering::Relaxed)));
     engine.counters().clone()
 }
 
 /// Runs `talk` while an engine answers at `near`.
-fn beside(wire: &Wire, plan: &PortPlan, sending: Sending, talk: impl FnOnce()) -> Counters {
+fn beside(wire: &Wire, plan: &PortPlan, sending: SendPath, talk: impl FnOnce()) -> Counters {
     let opened = wire.open(plan, &Options { busy_poll: None, sending }).unwrap();
     let (mac, done) = (opened.mac, AtomicBool::new(false));
     let [device] = <[Device; 1]>::try_from(opened.devices).unwrap();
@@ -119,8 +119,8 @@ fn the_kernel_and_an_engine_understand_each_other() {
         wire.links[1].add_address("far", KERNEL.into(), 24).unwrap();
         ethtool::set(&wire.far, "far", Offload::Gro, gro).unwrap();
         let mut plan = plan("near", driver);
-        (plan.take, plan.local) = (Take::Own, vec![range("10.0.0.1", 1)]);
-        let counters = beside(&wire, &plan, Sending::Any, || {
+        (plan.take, plan.local) = (Capture::Own, vec![range("10.0.0.1", 1)]);
+        let counters = beside(&wire, &plan, SendPath::Any, || {
             assert_eq!(ask(&wire, 1), 700);
             assert_eq!(ask(&wire, 1400), 700);
             ping(&wire, ENGINE);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use rig_packet::http::{Method, request};
 use rig_packet::plan::Driver;
 use rig_packet::{
-    Client, Close, Counters, Expect, Latencies, Load, Repeat, Service, TcpClient, TcpTimes, V4, V6, Walk,
+    Client, CloseMethod, Counters, Latencies, Load, MessageEnd, RequestRepeat, Service, TcpClient, TcpTimes,
+    TupleOrder, V4, V6,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::process;
@@ -30,7 +31,7 @@ impl Drop for Nginx {
 }
 
 impl Nginx {
-    fn start<F: Hosts>(world: &World<F>) -> Self {
+    fn start<F: Hosts>(world: &InteropLab<F>) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();
         let large: Vec<u8> = (0..1u32 << 20).map(|n| b'a' + (n.wrapping_mul(2_654_435_761) >> 24) as u8 % 26).collect();
@@ -71,20 +72,20 @@ fn program() -> Option<&'static str> {
     ["nginx", "/usr/sbin/nginx"].into_iter().find(|program| has(program, "-v"))
 }
 
-fn client(request: Vec<u8>, rate: f64, repeat: Option<Repeat>, close: Close) -> Service {
+fn client(request: Vec<u8>, rate: f64, repeat: Option<RequestRepeat>, close: CloseMethod) -> Service {
     let client = Client {
         ports: 10_000..=60_000,
         server_ports: 80..=80,
         load: Load { hold: Some(50), ..Load::new(rate) },
         repeat,
-        walk: Walk::Ports,
+        walk: TupleOrder::Ports,
         flood: None,
     };
     Service::TcpClient(TcpClient {
         client,
         times: TcpTimes::default(),
         request: request.into(),
-        response: Expect::Http,
+        response: MessageEnd::Http,
         close,
         delayed_ack: Duration::from_millis(100),
         mss: 1440,
@@ -98,7 +99,7 @@ fn with_nginx<F: Hosts>(driver: Driver, service: Service, connections: u64) -> O
         skip(Lack::Program("nginx"), "Debian: apt-get install nginx-light");
         return None;
     }
-    let mut world = World::<F>::new(driver)?;
+    let mut world = InteropLab::<F>::new(driver)?;
     let _nginx = Nginx::start(&world);
     let (counters, latencies) = world.client(service, connections);
     assert_eq!((counters.sk_con(), counters.sk_err), (0, 0), "{counters:?}");
@@ -113,7 +114,7 @@ fn get(path: &str) -> Vec<u8> {
     request(Method::Get, "netrig", path, 85)
 }
 
-fn short<F: Hosts>(driver: Driver, close: Close) {
+fn short<F: Hosts>(driver: Driver, close: CloseMethod) {
     let Some((counters, _)) = with_nginx::<F>(driver, client(get("/"), 2000.0, None, close), 1000) else { return };
     assert!(counters.sk_open >= 1000);
     assert_eq!((counters.http_2xx, counters.http_err), (counters.sk_open, 0));
@@ -122,21 +123,22 @@ fn short<F: Hosts>(driver: Driver, close: Close) {
 
 #[test]
 fn short_connections() {
-    short::<V4>(Driver::Xdp, Close::Fin);
-    short::<V6>(Driver::Xdp, Close::Fin);
+    short::<V4>(Driver::Xdp, CloseMethod::Fin);
+    short::<V6>(Driver::Xdp, CloseMethod::Fin);
 }
 
 #[test]
 fn short_connections_closed_by_reset_by_other_ways() {
-    short::<V4>(Driver::XdpGeneric, Close::Reset);
-    short::<V4>(Driver::Packet, Close::Reset);
+    short::<V4>(Driver::XdpGeneric, CloseMethod::Reset);
+    short::<V4>(Driver::Packet, CloseMethod::Reset);
 }
 
 #[test]
 fn nginx_closes_each_connection_when_asked_to() {
     let request = b"GET / HTTP/1.1\r\nHost: netrig\r\nConnection: close\r\n\r\n".to_vec();
-    let repeat = Some(Repeat::every(Duration::ZERO));
-    let Some((counters, _)) = with_nginx::<V6>(Driver::Xdp, client(request, 2000.0, repeat, Close::Fin), 300) else {
+    let repeat = Some(RequestRepeat::every(Duration::ZERO));
+    let Some((counters, _)) = with_nginx::<V6>(Driver::Xdp, client(request, 2000.0, repeat, CloseMethod::Fin), 300)
+    else {
         return;
     };
     assert_eq!((counters.http_2xx, counters.http_err), (counters.sk_open, 0));
@@ -144,8 +146,9 @@ fn nginx_closes_each_connection_when_asked_to() {
 
 #[test]
 fn connections_that_stay_until_nginx_announces_their_end() {
-    let repeat = Some(Repeat::every(Duration::from_millis(1)));
-    let Some((counters, _)) = with_nginx::<V4>(Driver::Xdp, client(get("/"), 500.0, repeat, Close::Fin), 100) else {
+    let repeat = Some(RequestRepeat::every(Duration::from_millis(1)));
+    let Some((counters, _)) = with_nginx::<V4>(Driver::Xdp, client(get("/"), 500.0, repeat, CloseMethod::Fin), 100)
+    else {
         return;
     };
     // Ten requests each, but for those that the end of the test cut short.
@@ -158,7 +161,7 @@ fn a_megabyte_by_length_by_chunks_and_until_the_connection_ends() {
     let chunked = b"GET /coded HTTP/1.1\r\nHost: netrig\r\nAccept-Encoding: gzip\r\n\r\n".to_vec();
     let until_close = b"GET /coded HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n".to_vec();
     for (request, bytes) in [(get("/large"), 1 << 20), (chunked, 100_000), (until_close, 100_000)] {
-        let service = client(request, 100.0, None, Close::Fin);
+        let service = client(request, 100.0, None, CloseMethod::Fin);
         let Some((counters, _)) = with_nginx::<V4>(Driver::Xdp, service, 10) else { return };
         assert_eq!((counters.http_2xx, counters.http_err), (counters.sk_open, 0), "{counters:?}");
         assert!(counters.bits_rx / 8 > counters.sk_open * bytes, "{counters:?}");
@@ -173,8 +176,9 @@ fn methods_and_statuses() {
         (get("/missing"), false),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), false),
     ] {
-        let repeat = Some(Repeat { requests: Some(3), ..Repeat::every(Duration::ZERO) });
-        let Some((counters, _)) = with_nginx::<V6>(Driver::Xdp, client(request, 100.0, repeat, Close::Fin), 10) else {
+        let repeat = Some(RequestRepeat { requests: Some(3), ..RequestRepeat::every(Duration::ZERO) });
+        let Some((counters, _)) = with_nginx::<V6>(Driver::Xdp, client(request, 100.0, repeat, CloseMethod::Fin), 10)
+        else {
             return;
         };
         let (good, bad) = if ok { (counters.tcp_rsp, 0) } else { (0, counters.tcp_rsp) };
@@ -184,8 +188,8 @@ fn methods_and_statuses() {
 
 #[test]
 fn a_port_that_nobody_listens_to_refuses() {
-    let Some(mut world) = World::<V4>::new(Driver::Xdp) else { return };
-    let (counters, _) = world.client(client(get("/"), 1000.0, None, Close::Fin), 20);
+    let Some(mut world) = InteropLab::<V4>::new(Driver::Xdp) else { return };
+    let (counters, _) = world.client(client(get("/"), 1000.0, None, CloseMethod::Fin), 20);
     assert_eq!((counters.sk_err, counters.sk_con(), counters.tcp_rsp), (counters.sk_open, 0, 0));
     assert_eq!((counters.rst_rx, counters.syn_rt), (counters.sk_open, 0));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rig_packet::http::{HEADER, response};
 use rig_packet::plan::Driver;
-use rig_packet::{Counters, Expect, Server, Service, TcpServer, TcpTimes, V4, V6};
+use rig_packet::{Counters, MessageEnd, Server, Service, TcpServer, TcpTimes, V4, V6};
 use rig_skip::{Lack, skip};
 use socket2::SockRef;
 
@@ -21,7 +21,7 @@ fn server(body: usize, close: bool) -> Service {
     Service::TcpServer(TcpServer {
         server: Server { ports: 80..=80 },
         times: TcpTimes { retransmit: Duration::from_millis(500), retries: 5, ..TcpTimes::default() },
-        request: Expect::Http,
+        request: MessageEnd::Http,
         response: answer(body, close).into(),
         close,
         idle: Duration::from_secs(60),
@@ -42,8 +42,8 @@ fn address<F: Hosts>() -> SocketAddr {
 }
 
 fn connect<F: Hosts>() -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address::<F>(), PATIENCE).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let stream = TcpStream::connect_timeout(&address::<F>(), TIMEOUT).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
@@ -60,7 +60,7 @@ fn serving<F: Hosts>(service: Service, work: impl FnOnce() + Send) -> Option<Cou
 }
 
 fn serving_by<F: Hosts>(driver: Driver, service: Service, work: impl FnOnce() + Send) -> Option<Counters> {
-    let mut world = World::<F>::new(driver)?;
+    let mut world = InteropLab::<F>::new(driver)?;
     let (counters, ()) = world.server(service, work);
     assert_eq!((counters.sk_con(), counters.bad_rx), (0, 0), "{counters:?}");
     Some(counters)
@@ -188,7 +188,7 @@ fn resets_and_garbage() {
         assert_eq!(stream.read(&mut [0; 10]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         // A port without a service.
         let ip: IpAddr = V6::ENGINE.into();
-        let refused = TcpStream::connect_timeout(&(ip, 81).into(), PATIENCE).unwrap_err();
+        let refused = TcpStream::connect_timeout(&(ip, 81).into(), TIMEOUT).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
         // And it goes on.
         let mut stream = connect::<V6>();

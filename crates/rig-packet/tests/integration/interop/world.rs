@@ -8,10 +8,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_packet::device::{self, Device, Options};
-use rig_packet::plan::{Driver, GatewayPlan, Place, PortPlan, Range, Take};
+use rig_packet::plan::{Capture, Driver, GatewayPlan, PortPlan, Range, ThreadPlan};
 use rig_packet::{
-    Answer, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, Pass, Port, Service, Then,
-    V4, V6, drive,
+    AnswerScope, Clock, Config, Counters, Engine, Family, Gateway, Latencies, Link, Monotonic, PassAction, PassResult,
+    Port, Service, V4, V6, drive,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
@@ -20,7 +20,7 @@ use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
 
 /// What must come may take this long, on a machine that is busy with other things.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A family with the addresses of the two ends.
 pub trait Hosts: Family<Address: Into<IpAddr> + Debug> {
@@ -51,7 +51,7 @@ pub fn has(program: &str, ask: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-pub struct World<F: Hosts> {
+pub struct InteropLab<F: Hosts> {
     pub kernel: NetNs,
     port: Option<Device>,
     mac: Mac,
@@ -59,7 +59,7 @@ pub struct World<F: Hosts> {
     family: std::marker::PhantomData<F>,
 }
 
-impl<F: Hosts> World<F> {
+impl<F: Hosts> InteropLab<F> {
     /// `None` where it cannot be built, which has been said.
     pub fn new(driver: Driver) -> Option<Self> {
         if rig_sys::process::user_id() != 0 || !netns::may_create_namespaces() {
@@ -89,7 +89,7 @@ impl<F: Hosts> World<F> {
         let link = Link {
             mac: self.mac,
             address: F::ENGINE,
-            answer: Answer::All,
+            answer: AnswerScope::All,
             announce: false,
             vlan: None,
             gateway: Gateway::Address(F::KERNEL),
@@ -129,21 +129,21 @@ impl<F: Hosts> World<F> {
         let begin = Instant::now();
         let mut winding = false;
         let mut go_on = |engine: &mut Engine<F>, _| {
-            if !winding && (done(engine) || begin.elapsed() > PATIENCE) {
+            if !winding && (done(engine) || begin.elapsed() > TIMEOUT) {
                 winding = true;
                 engine.wind_down();
             }
             // Others want the CPU too.
             thread::yield_now();
-            if winding && (engine.counters().sk_con() == 0 || begin.elapsed() >= 2 * PATIENCE) {
-                return Then::Stop;
+            if winding && (engine.counters().sk_con() == 0 || begin.elapsed() >= 2 * TIMEOUT) {
+                return PassAction::Stop;
             }
-            Then::Rested
+            PassAction::Rested
         };
         fn on<F: Family>(
             engine: &mut Engine<F>,
             port: &mut impl Port,
-            go_on: impl FnMut(&mut Engine<F>, Pass) -> Then,
+            go_on: impl FnMut(&mut Engine<F>, PassResult) -> PassAction,
         ) {
             drive(engine, port, &mut Monotonic, go_on);
         }
@@ -167,12 +167,12 @@ fn plan<F: Hosts>(driver: Driver) -> PortPlan {
         vxlan: None,
         local: vec![Range { first: F::ENGINE.into(), count: 1 }],
         remote: vec![Range { first: F::KERNEL.into(), count: 1 }],
-        threads: vec![Place { cpu: None, queue: 0, response: None }],
+        threads: vec![ThreadPlan { cpu: None, queue: 0, response: None }],
         mtu: 1500,
         live: true,
         burst: 64,
-        take: Take::All,
-        answer: Answer::All,
+        take: Capture::All,
+        answer: AnswerScope::All,
         hop_limit: 64,
         tos: 0,
     }
@@ -181,7 +181,7 @@ fn plan<F: Hosts>(driver: Driver) -> PortPlan {
 /// Waits for what must come.
 #[track_caller]
 pub fn until(mut is_there: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_there() {
         assert!(Instant::now() < deadline, "it does not come");
         thread::sleep(Duration::from_millis(5));

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig_packet::http::{self, Method};
-use rig_packet::{Close, Counters, Expect, Load, Repeat, Service, TcpClient, TcpServer, V4, V6};
+use rig_packet::{CloseMethod, Counters, Load, MessageEnd, RequestRepeat, Service, TcpClient, TcpServer, V4, V6};
 
 use super::http::{http_client, http_server};
 use super::rig::*;
 
 /// Frame `nth` of a direction meets `fate`, all others pass.
-fn only(nth: Option<u64>, fate: Fate) -> Fates {
-    Box::new(move |n, _| if Some(n) == nth { fate } else { Fate::Pass })
+fn only(nth: Option<u64>, fate: FrameFate) -> FaultPlan {
+    Box::new(move |n, _| if Some(n) == nth { fate } else { FrameFate::Pass })
 }
 
 /// One connection, in which frame `nth` of one direction meets `fate`.
-fn faulty<F: Hosts>(tcp: TcpClient, to: TcpServer, from_client: bool, nth: u64, fate: Fate) -> Rig<F> {
+fn faulty<F: Hosts>(tcp: TcpClient, to: TcpServer, from_client: bool, nth: u64, fate: FrameFate) -> Rig<F> {
     let to_client = only((!from_client).then_some(nth), fate);
     let to_server = only(from_client.then_some(nth), fate);
     let (a, b) = (client::<F>(Service::TcpClient(tcp)), server::<F>(Service::TcpServer(to)));
@@ -49,7 +49,7 @@ fn each_lost_packet_of_a_short_connection_costs_just_its_repetition() {
         (false, 2, [[0, 1, 0, 0], none]),
     ];
     for (from_client, nth, expected) in cases {
-        let rig = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, Fate::Drop);
+        let rig = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, FrameFate::Drop);
         rig.assert_nothing_is_stuck();
         assert_eq!(repeats(&rig), expected, "lost: {nth} of the {}", if from_client { "client" } else { "server" });
         assert_eq!(
@@ -57,7 +57,7 @@ fn each_lost_packet_of_a_short_connection_costs_just_its_repetition() {
             (1, 0, 0)
         );
         // A packet that is damaged is a packet that is lost, and counted.
-        let wrong = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, Fate::Wrong(20 * 8 + 100));
+        let wrong = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, FrameFate::Wrong(20 * 8 + 100));
         assert_eq!(repeats(&wrong), expected);
         assert_eq!(wrong.client.counters().bad_rx + wrong.server.counters().bad_rx, 1);
     }
@@ -67,7 +67,7 @@ fn each_lost_packet_of_a_short_connection_costs_just_its_repetition() {
 fn a_packet_that_comes_twice_costs_no_retransmission_of_data() {
     for from_client in [true, false] {
         for nth in 0..3 {
-            let rig = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, Fate::Twice);
+            let rig = faulty::<V4>(tcp_client(), tcp_server(), from_client, nth, FrameFate::Twice);
             rig.assert_nothing_is_stuck();
             let [client, server] = repeats(&rig);
             assert_eq!((client[1], client[3], server[1], server[3]), (0, 0, 0, 0), "{nth} {from_client}");
@@ -80,7 +80,7 @@ fn a_packet_that_comes_twice_costs_no_retransmission_of_data() {
 #[test]
 fn a_silent_server_is_given_up_after_three_repetitions() {
     let (a, b) = (client::<V4>(Service::TcpClient(tcp_client())), server::<V4>(Service::TcpServer(tcp_server())));
-    let mut rig = Rig::with_faults(a, b, Box::new(|_, _| Fate::Pass), Box::new(|_, _| Fate::Drop));
+    let mut rig = Rig::with_faults(a, b, Box::new(|_, _| FrameFate::Pass), Box::new(|_, _| FrameFate::Drop));
     rig.pass(1000);
     rig.client.wind_down();
     let mut sent_at = Vec::new();
@@ -102,7 +102,7 @@ fn a_silent_server_is_given_up_after_three_repetitions() {
 fn a_closed_port_refuses() {
     let mut to = tcp_server();
     to.server.ports = 81..=81;
-    let rig = faulty::<V4>(tcp_client(), to, true, 99, Fate::Pass);
+    let rig = faulty::<V4>(tcp_client(), to, true, 99, FrameFate::Pass);
     rig.assert_nothing_is_stuck();
     assert_eq!(rig.sent_by_client(), ["SYN"]);
     assert_eq!(rig.sent_by_server(), ["RST ACK"]);
@@ -116,8 +116,8 @@ fn a_lost_segment_of_a_large_response_is_sent_again_at_once() {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
         to.response = vec![b'x'; 40_000].into();
-        tcp.response = Expect::Bytes(40_000);
-        let rig = faulty::<V4>(tcp, to, false, nth, Fate::Drop);
+        tcp.response = MessageEnd::Bytes(40_000);
+        let rig = faulty::<V4>(tcp, to, false, nth, FrameFate::Drop);
         rig.assert_nothing_is_stuck();
         assert_eq!(
             (rig.client.counters().tcp_rsp, rig.client.counters().sk_err, rig.server.counters().sk_err),
@@ -136,12 +136,12 @@ fn a_lost_segment_of_a_large_response_is_sent_again_at_once() {
 #[test]
 fn a_reordered_network_costs_no_connection() {
     let mut tcp = tcp_client();
-    tcp.response = Expect::Bytes(20_000);
+    tcp.response = MessageEnd::Bytes(20_000);
     let mut to = tcp_server();
     to.response = vec![b'x'; 20_000].into();
     for nth in 0..16 {
         for from_client in [true, false] {
-            let rig = faulty::<V4>(tcp.clone(), to.clone(), from_client, nth, Fate::Later(3));
+            let rig = faulty::<V4>(tcp.clone(), to.clone(), from_client, nth, FrameFate::Later(3));
             rig.assert_nothing_is_stuck();
             assert_eq!((rig.client.counters().tcp_rsp, rig.client.counters().sk_err), (1, 0), "{nth} {from_client}");
         }
@@ -151,9 +151,9 @@ fn a_reordered_network_costs_no_connection() {
 #[test]
 fn udp_without_an_answer_is_counted() {
     let mut udp = udp_client();
-    udp.client.repeat = Some(Repeat { requests: Some(5), ..Repeat::every(Duration::from_millis(10)) });
+    udp.client.repeat = Some(RequestRepeat { requests: Some(5), ..RequestRepeat::every(Duration::from_millis(10)) });
     let (a, b) = (client::<V4>(Service::UdpClient(udp)), server::<V4>(Service::UdpServer(udp_server())));
-    let mut rig = Rig::with_faults(a, b, only(Some(2), Fate::Drop), Box::new(|_, _| Fate::Pass));
+    let mut rig = Rig::with_faults(a, b, only(Some(2), FrameFate::Drop), Box::new(|_, _| FrameFate::Pass));
     let begin = rig.now;
     while rig.client.counters().sk_close == 0 {
         rig.pass(MILLISECOND / 10);
@@ -166,7 +166,7 @@ fn udp_without_an_answer_is_counted() {
 }
 
 /// A generator of fates from a seed (SplitMix64).
-fn random(seed: u64, percent: u64) -> Fates {
+fn random(seed: u64, percent: u64) -> FaultPlan {
     let mut state = seed;
     let mut next = move || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -176,11 +176,11 @@ fn random(seed: u64, percent: u64) -> Fates {
         z ^ z >> 31
     };
     Box::new(move |_, _| match next() % 400 {
-        n if n < percent => Fate::Drop,
-        n if n < 2 * percent => Fate::Twice,
-        n if n < 3 * percent => Fate::Later(1 + next() as u32 % 5),
-        n if n < 4 * percent => Fate::Wrong(next() as usize),
-        _ => Fate::Pass,
+        n if n < percent => FrameFate::Drop,
+        n if n < 2 * percent => FrameFate::Twice,
+        n if n < 3 * percent => FrameFate::Later(1 + next() as u32 % 5),
+        n if n < 4 * percent => FrameFate::Wrong(next() as usize),
+        _ => FrameFate::Pass,
     })
 }
 
@@ -223,7 +223,7 @@ fn framed(bytes: usize, framing: u8) -> Vec<u8> {
 }
 
 /// The payloads of a direction are what was meant, however often they were sent: no wrong answer counts as a right one.
-fn assert_http(rig: &(impl Counted + ?Sized), seed: u64) {
+fn assert_http(rig: &(impl CounterPair + ?Sized), seed: u64) {
     let (client, server) = rig.both();
     assert_eq!(client.http_2xx, client.tcp_rsp, "seed {seed}: {client:?}");
     assert_eq!(client.http_get + client.http_post, client.tcp_req);
@@ -235,11 +235,11 @@ fn assert_http(rig: &(impl Counted + ?Sized), seed: u64) {
     assert!(client.http_err <= client.sk_err && server.http_err <= server.sk_err, "seed {seed}");
 }
 
-trait Counted {
+trait CounterPair {
     fn both(&self) -> (&Counters, &Counters);
 }
 
-impl<F: Hosts> Counted for Rig<F> {
+impl<F: Hosts> CounterPair for Rig<F> {
     fn both(&self) -> (&Counters, &Counters) {
         (self.client.counters(), self.server.counters())
     }
@@ -253,12 +253,12 @@ fn each_lost_packet_of_http_costs_just_its_repetition() {
                 let mut tcp = http_client();
                 let mut to = http_server(0, framing == 2);
                 to.response = framed(bytes, framing).into();
-                tcp.client.repeat =
-                    (framing != 2).then_some(Repeat { requests: Some(2), ..Repeat::every(Duration::ZERO) });
+                tcp.client.repeat = (framing != 2)
+                    .then_some(RequestRepeat { requests: Some(2), ..RequestRepeat::every(Duration::ZERO) });
                 // Only one connection, so that the frame that is lost is one of it.
                 tcp.client.load = Load::new(1e-6);
-                let to_client = only((!from_client).then_some(nth), Fate::Drop);
-                let to_server = only(from_client.then_some(nth), Fate::Drop);
+                let to_client = only((!from_client).then_some(nth), FrameFate::Drop);
+                let to_server = only(from_client.then_some(nth), FrameFate::Drop);
                 let (a, b) = (client::<V6>(Service::TcpClient(tcp)), server::<V6>(Service::TcpServer(to)));
                 let mut rig = Rig::with_faults(a, b, to_client, to_server);
                 rig.run(SECOND, MILLISECOND);
@@ -288,8 +288,8 @@ proptest! {
         let mut tcp = tcp_client();
         let mut to = tcp_server();
         tcp.client.load.hold = Some(20);
-        tcp.client.repeat = (!close).then_some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) });
-        tcp.close = if reset { Close::Reset } else { Close::Fin };
+        tcp.client.repeat = (!close).then_some(RequestRepeat { requests: Some(requests), ..RequestRepeat::every(Duration::ZERO) });
+        tcp.close = if reset { CloseMethod::Reset } else { CloseMethod::Fin };
         to.close = close;
         if time_wait {
             tcp.times.time_wait = Duration::from_secs(1);
@@ -297,7 +297,7 @@ proptest! {
         }
         if large {
             to.response = vec![b'x'; 9000].into();
-            tcp.response = Expect::Bytes(9000);
+            tcp.response = MessageEnd::Bytes(9000);
         }
         survives::<V4>(seed, percent, tcp.clone(), to.clone());
         survives::<V6>(seed, percent, tcp, to);
@@ -313,8 +313,8 @@ proptest! {
         to.response = framed(bytes, framing).into();
         tcp.client.load.hold = Some(20);
         tcp.client.repeat =
-            (framing != 2).then_some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) });
-        tcp.close = if reset { Close::Reset } else { Close::Fin };
+            (framing != 2).then_some(RequestRepeat { requests: Some(requests), ..RequestRepeat::every(Duration::ZERO) });
+        tcp.close = if reset { CloseMethod::Reset } else { CloseMethod::Fin };
         if post {
             tcp.request = http::request(Method::Post, "netrig", "/", 700).into();
         }

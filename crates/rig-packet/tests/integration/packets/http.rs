@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rig_packet::http::{Method, request, response};
-use rig_packet::{Close, Expect, Repeat, Service, TcpClient, TcpServer, V4, V6};
+use rig_packet::{CloseMethod, MessageEnd, RequestRepeat, Service, TcpClient, TcpServer, V4, V6};
 use rig_wire::tcp::flags::{ACK, FIN, PSH};
 
 use super::peer::Peer;
@@ -11,15 +11,15 @@ use super::rig::*;
 
 pub fn http_client() -> TcpClient {
     let request = request(Method::Get, "netrig", "/", 85).into();
-    TcpClient { request, response: Expect::Http, ..tcp_client() }
+    TcpClient { request, response: MessageEnd::Http, ..tcp_client() }
 }
 
 pub fn http_server(body: usize, close: bool) -> TcpServer {
-    TcpServer { request: Expect::Http, response: response(&vec![b'b'; body], close).into(), close, ..tcp_server() }
+    TcpServer { request: MessageEnd::Http, response: response(&vec![b'b'; body], close).into(), close, ..tcp_server() }
 }
 
-fn keepalive(requests: u16) -> Option<Repeat> {
-    Some(Repeat { requests: Some(requests), ..Repeat::every(Duration::ZERO) })
+fn keepalive(requests: u16) -> Option<RequestRepeat> {
+    Some(RequestRepeat { requests: Some(requests), ..RequestRepeat::every(Duration::ZERO) })
 }
 
 /// One connection, without faults.
@@ -41,7 +41,7 @@ fn http(counters: &rig_packet::Counters) -> [u64; 4] {
 }
 
 fn a_short_connection<F: Hosts>() {
-    for close in [Close::Fin, Close::Reset] {
+    for close in [CloseMethod::Fin, CloseMethod::Reset] {
         let mut tcp = http_client();
         tcp.close = close;
         let mut rig = Rig::new(client::<F>(Service::TcpClient(tcp)), server(Service::TcpServer(http_server(14, true))));
@@ -49,10 +49,10 @@ fn a_short_connection<F: Hosts>() {
         rig.client.wind_down();
         rig.finish();
         rig.assert_nothing_is_stuck();
-        let last = if close == Close::Fin { "ACK FIN" } else { "RST ACK" };
+        let last = if close == CloseMethod::Fin { "ACK FIN" } else { "RST ACK" };
         assert_eq!(rig.sent_by_client(), ["SYN", "PSH ACK 85", last]);
         let server = ["SYN ACK", "PSH ACK FIN 99", "ACK"];
-        assert_eq!(rig.sent_by_server(), server[..if close == Close::Fin { 3 } else { 2 }]);
+        assert_eq!(rig.sent_by_server(), server[..if close == CloseMethod::Fin { 3 } else { 2 }]);
         for counters in [rig.client.counters(), rig.server.counters()] {
             assert_eq!((http(counters), counters.tcp_rsp, counters.sk_err), ([1, 0, 1, 0], 1, 0));
         }
@@ -101,7 +101,8 @@ fn methods_and_sizes() {
 fn answered(pieces: &[&[u8]], fin: bool, method: Method, requests: u16) -> Peer<V4> {
     let mut tcp = http_client();
     tcp.request = request(method, "netrig", "/", 85).into();
-    tcp.client.repeat = Some(Repeat { requests: Some(requests), ..Repeat::every(Duration::from_secs(1)) });
+    tcp.client.repeat =
+        Some(RequestRepeat { requests: Some(requests), ..RequestRepeat::every(Duration::from_secs(1)) });
     let mut peer = Peer::serving(tcp);
     peer.sent();
     for piece in pieces {

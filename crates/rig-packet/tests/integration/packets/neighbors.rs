@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use rig_packet::{Answer, Config, Engine, Gateway, Port, Receive, Service, Transmit, V4, V6, memory};
+use rig_packet::{AnswerScope, Config, Engine, Gateway, Port, Receive, Service, Transmit, V4, V6, memory};
 use rig_wire::arp::{Arp, Operation};
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Ethernet, Mac, ethertype};
 use rig_wire::icmp::{self, Icmp};
 use rig_wire::icmpv6::{self, Icmpv6, Neighbor};
@@ -41,13 +41,13 @@ fn icmpv6(
     destination: Mac,
     ends: (Ipv6Addr, Ipv6Addr),
     length: usize,
-    write: impl FnOnce(&mut [u8], Sum) -> usize,
+    write: impl FnOnce(&mut [u8], PartialChecksum) -> usize,
 ) -> Vec<u8> {
     frame(destination, ethertype::IPV6, |bytes| {
         let (source, destination) = ends;
         let header = ipv6::Header { source, destination, protocol: protocol::ICMPV6, hop_limit: 255, traffic_class: 0 };
         let at = header.write(bytes, length).unwrap();
-        at + write(&mut bytes[at..], Sum::pseudo_v6(source, destination, protocol::ICMPV6, length))
+        at + write(&mut bytes[at..], PartialChecksum::pseudo_v6(source, destination, protocol::ICMPV6, length))
     })
 }
 
@@ -115,7 +115,7 @@ fn a_gateway_that_asks_tells_where_it_is() {
     assert_eq!(asking(V4::CLIENT).gateway(), Some(CLIENT_MAC));
     assert!(asking(V4::CLIENT).is_ready());
     let other = Ipv4Addr::new(192, 0, 2, 1);
-    assert!(!asking(other).is_ready(), "somebody else asked");
+    assert!(!asking(other).is_ready(), "another neighbour asked");
 
     let (group, mac) = icmpv6::solicited_node(V6::SERVER);
     let asking = |source| {
@@ -182,8 +182,8 @@ fn an_absent_gateway_is_asked_for_each_second() {
     let mut rig = Rig::with_faults(
         config,
         server::<V4>(Service::TcpServer(tcp_server())),
-        Box::new(|_, _| Fate::Drop),
-        Box::new(|_, _| Fate::Pass),
+        Box::new(|_, _| FrameFate::Drop),
+        Box::new(|_, _| FrameFate::Pass),
     );
     rig.run(5 * SECOND, MILLISECOND);
     assert_eq!((rig.client.counters().arp_tx, rig.client.counters().pkt_tx, rig.client.counters().sk_open), (5, 5, 0));
@@ -289,7 +289,7 @@ fn neighbors_learn_by_advertisements() {
 fn behind_direct_routing_only_the_port_is_answered_for_and_announced() {
     let mut config = udp::<V4>();
     let own = Ipv4Addr::new(10, 0, 1, 200);
-    (config.link.address, config.link.answer, config.link.announce) = (own, Answer::Port, true);
+    (config.link.address, config.link.answer, config.link.announce) = (own, AnswerScope::Port, true);
     let questions = [arp_request(V4::CLIENT, V4::SERVER), arp_request(V4::CLIENT, own)];
     let (sent, _) = answers::<V4>(config.clone(), &questions);
     let told: Vec<_> =

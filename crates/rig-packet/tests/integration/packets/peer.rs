@@ -3,7 +3,7 @@
 use rig_packet::{
     Config, Counters, Engine, Latencies, Load, Nanos, Port, Receive, Service, TcpClient, Transmit, memory,
 };
-use rig_wire::checksum::Sum;
+use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Ethernet};
 use rig_wire::tcp::{Header, Options, Tcp, flags};
 use rig_wire::{ipv4::Ipv4, ipv6::Ipv6, protocol};
@@ -103,7 +103,7 @@ impl<F: Hosts> Peer<F> {
     }
 
     /// A packet to the engine, whose payload is written by `write`.
-    pub fn frame(&self, protocol: u8, length: usize, write: impl FnOnce(&mut [u8], Sum)) -> Vec<u8> {
+    pub fn frame(&self, protocol: u8, length: usize, write: impl FnOnce(&mut [u8], PartialChecksum)) -> Vec<u8> {
         let (ours, theirs) = if self.is_client { (CLIENT_MAC, SERVER_MAC) } else { (SERVER_MAC, CLIENT_MAC) };
         let (from, to) = if self.is_client { (F::CLIENT, F::SERVER) } else { (F::SERVER, F::CLIENT) };
         let mut frame = vec![0; ethernet::HEADER + F::HEADER + length];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rig_packet::{Config, Expect, Flood, Repeat, Service, Stride, TcpClient, V4};
+use rig_packet::{AddressStride, Config, Flood, MessageEnd, RequestRepeat, Service, TcpClient, V4};
 
 use super::rig::*;
 
@@ -35,7 +35,7 @@ fn each_refusal_names_what_is_wrong() {
         ),
         (said(|_, tcp| tcp.client.load.rate = f64::NAN), "a rate of NaN connections per second"),
         (said(|_, tcp| tcp.request = vec![0; 1461].into()), "a request of 1461 bytes: give 1 to 1460"),
-        (said(|_, tcp| tcp.response = Expect::Bytes(0)), "a response of 0 bytes"),
+        (said(|_, tcp| tcp.response = MessageEnd::Bytes(0)), "a response of 0 bytes"),
         (said(|_, tcp| tcp.mss = 20), "maximum segment size of 20"),
         (
             said(|_, tcp| tcp.times.retransmit = Duration::from_secs(2200)),
@@ -52,23 +52,23 @@ fn each_refusal_names_what_is_wrong() {
 }
 
 /// A client that repeats as `repeat` says.
-fn repeating(repeat: Repeat) -> String {
+fn repeating(repeat: RequestRepeat) -> String {
     said(|_, tcp| tcp.client.repeat = Some(repeat))
 }
 
 #[test]
 fn what_a_client_repeats_is_checked() {
-    let every = Repeat::every(Duration::ZERO);
+    let every = RequestRepeat::every(Duration::ZERO);
     let cases = [
-        (repeating(Repeat { rate: Some(0.0), ..every }), "a rate of 0 requests per second"),
-        (repeating(Repeat { rate: Some(f64::INFINITY), ..every }), "a rate of inf requests per second"),
+        (repeating(RequestRepeat { rate: Some(0.0), ..every }), "a rate of 0 requests per second"),
+        (repeating(RequestRepeat { rate: Some(f64::INFINITY), ..every }), "a rate of inf requests per second"),
         (
-            repeating(Repeat { rate: Some(5.0), ..Repeat::every(Duration::from_secs(1)) }),
+            repeating(RequestRepeat { rate: Some(5.0), ..RequestRepeat::every(Duration::from_secs(1)) }),
             "an interval between requests and a rate of requests: give one of both",
         ),
-        (repeating(Repeat { requests: Some(0), ..every }), "requests of a connection of 0"),
-        (repeating(Repeat { pipeline: 101, ..every }), "datagrams back to back of 101: give 1 to 100"),
-        (repeating(Repeat { pipeline: 2, ..every }), "2 datagrams back to back: TCP has none"),
+        (repeating(RequestRepeat { requests: Some(0), ..every }), "requests of a connection of 0"),
+        (repeating(RequestRepeat { pipeline: 101, ..every }), "datagrams back to back of 101: give 1 to 100"),
+        (repeating(RequestRepeat { pipeline: 2, ..every }), "2 datagrams back to back: TCP has none"),
         (said(|_, tcp| tcp.client.load.launch = Some(0)), "connections opened together of 0"),
     ];
     for (said, expected) in cases {
@@ -81,7 +81,8 @@ fn floods_that_cannot_be_are_refused() {
     let flood = |destinations: &[(&str, u32)], change: &dyn Fn(&mut TcpClient)| {
         said(|_, tcp| {
             tcp.client.load.hold = None;
-            let stride = |&(first, count): &(&str, u32)| Stride { first: first.parse().unwrap(), step: 1, count };
+            let stride =
+                |&(first, count): &(&str, u32)| AddressStride { first: first.parse().unwrap(), step: 1, count };
             tcp.client.flood = Some(Flood { destinations: destinations.iter().map(stride).collect() });
             change(tcp);
         })
@@ -89,7 +90,7 @@ fn floods_that_cannot_be_are_refused() {
     let cases = [
         (flood(&[], &|tcp| tcp.client.load.hold = Some(1)), "flood: flows are to be held open, but nothing repeats"),
         (
-            flood(&[], &|tcp| tcp.client.repeat = Some(Repeat::every(Duration::ZERO))),
+            flood(&[], &|tcp| tcp.client.repeat = Some(RequestRepeat::every(Duration::ZERO))),
             "flood: nothing answers, so packets cannot follow answers",
         ),
         (flood(&[("fd00::1", 1)], &|_| {}), "destination fd00::1 of a flood"),

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use rig_packet::{
-    Answer, Client, Close, Config, Engine, Expect, Family, Gateway, Link, Load, Nanos, Port, Receive, Server, Service,
-    TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer, V4, V6, Walk, memory,
+    AnswerScope, Client, CloseMethod, Config, Engine, Family, Gateway, Link, Load, MessageEnd, Nanos, Port, Receive,
+    Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer, V4, V6, memory,
 };
 use rig_wire::ethernet::{Ethernet, Mac};
 use rig_wire::tcp::{Tcp, flags};
@@ -22,7 +22,7 @@ pub const SECOND: Nanos = 1_000_000_000;
 
 /// What happens to a frame on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum FrameFate {
     Pass,
     Drop,
     Twice,
@@ -33,16 +33,16 @@ pub enum Fate {
 }
 
 /// Decides about the nth frame of its direction, from 0.
-pub type Fates = Box<dyn FnMut(u64, &[u8]) -> Fate>;
+pub type FaultPlan = Box<dyn FnMut(u64, &[u8]) -> FrameFate>;
 
 /// A port behind a network with faults, which remembers what was sent into it.
-pub struct Faulty {
+pub struct FaultyPort {
     receive: FaultyReceive,
     inner: memory::Memory,
 }
 
 pub struct FaultyReceive {
-    fates: Fates,
+    fates: FaultPlan,
     seen: u64,
     pass: u32,
     late: VecDeque<(u32, Vec<u8>)>,
@@ -57,11 +57,11 @@ impl FaultyReceive {
         self.seen += 1;
         let mut frame = frame.to_vec();
         match fate {
-            Fate::Pass => self.burst.push(frame),
-            Fate::Drop => {}
-            Fate::Twice => self.burst.extend([frame.clone(), frame]),
-            Fate::Later(passes) => self.late.push_back((self.pass + passes, frame)),
-            Fate::Wrong(bit) => {
+            FrameFate::Pass => self.burst.push(frame),
+            FrameFate::Drop => {}
+            FrameFate::Twice => self.burst.extend([frame.clone(), frame]),
+            FrameFate::Later(passes) => self.late.push_back((self.pass + passes, frame)),
+            FrameFate::Wrong(bit) => {
                 let bit = bit % (frame.len() * 8);
                 frame[bit / 8] ^= 1 << (bit % 8);
                 self.burst.push(frame);
@@ -80,7 +80,7 @@ impl Receive for FaultyReceive {
     }
 }
 
-impl Port for Faulty {
+impl Port for FaultyPort {
     type Receive = FaultyReceive;
     type Transmit = memory::MemoryTransmit;
 
@@ -104,20 +104,20 @@ impl Port for Faulty {
 pub struct Rig<F: Family> {
     pub client: Engine<F>,
     pub server: Engine<F>,
-    pub to_client: Faulty,
-    pub to_server: Faulty,
+    pub to_client: FaultyPort,
+    pub to_server: FaultyPort,
     pub now: Nanos,
 }
 
 impl<F: Family> Rig<F> {
     pub fn new(client: Config<F>, server: Config<F>) -> Self {
-        Self::with_faults(client, server, Box::new(|_, _| Fate::Pass), Box::new(|_, _| Fate::Pass))
+        Self::with_faults(client, server, Box::new(|_, _| FrameFate::Pass), Box::new(|_, _| FrameFate::Pass))
     }
 
-    pub fn with_faults(client: Config<F>, server: Config<F>, to_client: Fates, to_server: Fates) -> Self {
+    pub fn with_faults(client: Config<F>, server: Config<F>, to_client: FaultPlan, to_server: FaultPlan) -> Self {
         let now = SECOND;
         let (a, b) = memory::pair(64);
-        let faulty = |inner, fates| Faulty {
+        let faulty = |inner, fates| FaultyPort {
             receive: FaultyReceive {
                 fates,
                 seen: 0,
@@ -232,7 +232,7 @@ fn link<F: Family>(mac: Mac, address: F::Address, gateway: Mac) -> Link<F> {
     Link {
         mac,
         address,
-        answer: Answer::All,
+        answer: AnswerScope::All,
         announce: false,
         vlan: None,
         gateway,
@@ -249,7 +249,7 @@ pub fn load(connections: u32) -> Client {
         server_ports: 80..=80,
         load: Load { hold: Some(connections), ..Load::new(1e9) },
         repeat: None,
-        walk: Walk::Ports,
+        walk: TupleOrder::Ports,
         flood: None,
     }
 }
@@ -259,8 +259,8 @@ pub fn tcp_client() -> TcpClient {
         client: load(1),
         times: TcpTimes::default(),
         request: REQUEST.into(),
-        response: Expect::Bytes(RESPONSE.len() as u32),
-        close: Close::Fin,
+        response: MessageEnd::Bytes(RESPONSE.len() as u32),
+        close: CloseMethod::Fin,
         delayed_ack: Duration::from_millis(100),
         mss: 1460,
         resets: true,
@@ -271,7 +271,7 @@ pub fn tcp_server() -> TcpServer {
     TcpServer {
         server: Server { ports: 80..=80 },
         times: TcpTimes { retransmit: Duration::from_millis(2200), ..TcpTimes::default() },
-        request: Expect::Bytes(REQUEST.len() as u32),
+        request: MessageEnd::Bytes(REQUEST.len() as u32),
         response: RESPONSE.into(),
         close: true,
         idle: Duration::from_secs(60),

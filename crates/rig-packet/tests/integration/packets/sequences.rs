@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_packet::{Close, Expect, Load, Repeat, Service, V4, V6};
+use rig_packet::{CloseMethod, Load, MessageEnd, RequestRepeat, Service, V4, V6};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::ipv4::Ipv4;
 use rig_wire::tcp::flags::{ACK, FIN, PSH, RST, SYN};
@@ -24,8 +24,8 @@ fn one<F: Hosts>(tcp: rig_packet::TcpClient, to: rig_packet::TcpServer) -> Rig<F
     rig
 }
 
-fn requests(interval: Duration, requests: u16) -> Option<Repeat> {
-    Some(Repeat { requests: Some(requests), ..Repeat::every(interval) })
+fn requests(interval: Duration, requests: u16) -> Option<RequestRepeat> {
+    Some(RequestRepeat { requests: Some(requests), ..RequestRepeat::every(interval) })
 }
 
 /// Runs one connection of several requests.
@@ -199,7 +199,7 @@ fn every_byte<F: Hosts>() {
     assert_frames::<F>(tcp_client(), tcp_server(), &short);
 
     let mut fast = tcp_client();
-    fast.close = Close::Reset;
+    fast.close = CloseMethod::Reset;
     let steps = plus(vec![
         Step(C, PSH | ACK, REQUEST, 1),
         Step(S, PSH | ACK | FIN, RESPONSE, 1 + ask),
@@ -232,7 +232,7 @@ fn every_byte<F: Hosts>() {
     let mut to = tcp_server();
     to.response = large.clone().into();
     let mut tcp = tcp_client();
-    tcp.response = Expect::Bytes(large.len() as u32);
+    tcp.response = MessageEnd::Bytes(large.len() as u32);
     let mut steps = handshake();
     steps.push(Step(C, PSH | ACK, REQUEST, 1));
     let pieces: Vec<&[u8]> = large.chunks(1460).collect();
@@ -262,7 +262,7 @@ fn every_byte_of_every_sequence() {
 #[test]
 fn a_fast_close_saves_a_packet() {
     let mut tcp = tcp_client();
-    tcp.close = Close::Reset;
+    tcp.close = CloseMethod::Reset;
     let rig = one::<V4>(tcp, tcp_server());
     assert_eq!(rig.sent_by_client(), ["SYN", "PSH ACK 32", "RST ACK"]);
     assert_eq!(rig.sent_by_server(), ["SYN ACK", "PSH ACK FIN 43"]);
@@ -341,7 +341,7 @@ fn a_large_response_fills_the_window() {
     let mut tcp = tcp_client();
     let mut to = tcp_server();
     to.response = vec![b'x'; 100_000].into();
-    tcp.response = Expect::Bytes(100_000);
+    tcp.response = MessageEnd::Bytes(100_000);
     let rig = one::<V4>(tcp, to);
     let sent = rig.sent_by_server();
     // SYN ACK, 68 full segments, the rest with the end, the last acknowledgment.
@@ -426,7 +426,7 @@ proptest! {
         let mut to = tcp_server();
         to.response = (0..bytes).map(|n| n as u8).collect::<Vec<_>>().into();
         (to.mss, to.window, to.close) = (mss, window, close);
-        tcp.response = Expect::Bytes(bytes as u32);
+        tcp.response = MessageEnd::Bytes(bytes as u32);
         tcp.mss = client_mss;
         let rig = one::<V4>(tcp, to);
         prop_assert_eq!(rig.client.counters().tcp_rsp, 1);

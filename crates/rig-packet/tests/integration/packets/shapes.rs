@@ -4,14 +4,15 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rig_packet::{
-    Config, Engine, Flood, Load, Port, Receive, Repeat, Service, Stride, UdpClient, V4, V6, Walk, memory,
+    AddressStride, Config, Engine, Flood, Load, Port, Receive, RequestRepeat, Service, TupleOrder, UdpClient, V4, V6,
+    memory,
 };
 use rig_wire::{FlowKey, protocol};
 
 use super::rig::*;
 
 /// A load of datagrams that are answered.
-fn udp(load: Load, repeat: Option<Repeat>) -> UdpClient {
+fn udp(load: Load, repeat: Option<RequestRepeat>) -> UdpClient {
     let mut udp = udp_client();
     (udp.client.load, udp.client.repeat) = (load, repeat);
     udp
@@ -21,8 +22,8 @@ fn rig(udp: UdpClient) -> Rig<V4> {
     Rig::new(client::<V4>(Service::UdpClient(udp)), server::<V4>(Service::UdpServer(udp_server())))
 }
 
-fn rate(rate: f64) -> Option<Repeat> {
-    Some(Repeat { rate: Some(rate), ..Repeat::every(Duration::ZERO) })
+fn rate(rate: f64) -> Option<RequestRepeat> {
+    Some(RequestRepeat { rate: Some(rate), ..RequestRepeat::every(Duration::ZERO) })
 }
 
 fn hold(connections: u32) -> Load {
@@ -128,8 +129,9 @@ fn a_rate_of_requests_outlives_a_bad_network() {
     tcp.times.retransmit = Duration::from_millis(5);
     let mut to = tcp_server();
     (to.close, to.times.retransmit) = (false, Duration::from_millis(6));
-    let fates =
-        |every: u64| -> Fates { Box::new(move |n, _| if n % every == every - 1 { Fate::Drop } else { Fate::Pass }) };
+    let fates = |every: u64| -> FaultPlan {
+        Box::new(move |n, _| if n % every == every - 1 { FrameFate::Drop } else { FrameFate::Pass })
+    };
     let (a, b) = (client::<V4>(Service::TcpClient(tcp)), server::<V4>(Service::TcpServer(to)));
     let mut rig = Rig::with_faults(a, b, fates(31), fates(23));
     rig.run(20 * SECOND, 500_000);
@@ -141,7 +143,7 @@ fn a_rate_of_requests_outlives_a_bad_network() {
 
 #[test]
 fn a_pipeline_is_sent_back_to_back_and_waited_for() {
-    let mut repeat = Repeat { pipeline: 5, requests: Some(3), ..Repeat::every(Duration::ZERO) };
+    let mut repeat = RequestRepeat { pipeline: 5, requests: Some(3), ..RequestRepeat::every(Duration::ZERO) };
     let mut pair = rig(udp(hold(1), Some(repeat)));
     pair.pass(1000);
     assert_eq!(pair.client.counters().udp_tx, 5);
@@ -149,9 +151,9 @@ fn a_pipeline_is_sent_back_to_back_and_waited_for() {
     assert_eq!((pair.client.counters().udp_rx, pair.client.counters().udp_tx), (5, 10));
     // One answer of the third time is lost: it is counted alone, and the flow has failed.
     repeat.requests = Some(1);
-    let lost: Fates = Box::new(|n, _| if n == 2 { Fate::Drop } else { Fate::Pass });
+    let lost: FaultPlan = Box::new(|n, _| if n == 2 { FrameFate::Drop } else { FrameFate::Pass });
     let (a, b) = (client(Service::UdpClient(udp(hold(1), Some(repeat)))), server(Service::UdpServer(udp_server())));
-    let mut pair = Rig::<V4>::with_faults(a, b, lost, Box::new(|_, _| Fate::Pass));
+    let mut pair = Rig::<V4>::with_faults(a, b, lost, Box::new(|_, _| FrameFate::Pass));
     pair.pass(MILLISECOND);
     pair.client.wind_down();
     pair.run(2 * SECOND, MILLISECOND);
@@ -163,14 +165,14 @@ fn a_pipeline_is_sent_back_to_back_and_waited_for() {
 
 #[test]
 fn answers_that_come_late_or_twice_are_dropped_and_counted() {
-    let twice: Fates = Box::new(|n, _| match n {
-        0 => Fate::Twice,
-        1 => Fate::Later(30),
-        _ => Fate::Pass,
+    let twice: FaultPlan = Box::new(|n, _| match n {
+        0 => FrameFate::Twice,
+        1 => FrameFate::Later(30),
+        _ => FrameFate::Pass,
     });
-    let repeat = Repeat::every(Duration::from_millis(10));
+    let repeat = RequestRepeat::every(Duration::from_millis(10));
     let (a, b) = (client(Service::UdpClient(udp(hold(1), Some(repeat)))), server(Service::UdpServer(udp_server())));
-    let mut rig = Rig::<V4>::with_faults(a, b, twice, Box::new(|_, _| Fate::Pass));
+    let mut rig = Rig::<V4>::with_faults(a, b, twice, Box::new(|_, _| FrameFate::Pass));
     // The second answer comes 30 ms late, while the flow rests.
     rig.run(60 * MILLISECOND, MILLISECOND);
     let counters = rig.client.counters();
@@ -188,7 +190,7 @@ fn connections_are_launched_together() {
 #[test]
 fn a_number_is_held_and_replaced_no_faster_than_the_rate() {
     // Flows end after two requests, 10 ms apart: without a rate 4 of them would make 400 a second.
-    let repeat = Some(Repeat { requests: Some(2), ..Repeat::every(Duration::from_millis(10)) });
+    let repeat = Some(RequestRepeat { requests: Some(2), ..RequestRepeat::every(Duration::from_millis(10)) });
     let mut rig = rig(udp(Load { hold: Some(4), ..Load::new(100.0) }, repeat));
     rig.run(SECOND, 100_000);
     let counters = rig.client.counters();
@@ -258,7 +260,7 @@ fn a_flood_sends_at_its_rate_and_keeps_nothing() {
 fn a_flood_of_syns_goes_to_its_destinations_in_turn() {
     let mut tcp = tcp_client();
     tcp.client.load = Load::new(1000.0);
-    let stride = |first: [u8; 4], step, count| Stride { first: first.into(), step, count };
+    let stride = |first: [u8; 4], step, count| AddressStride { first: first.into(), step, count };
     let destinations = vec![stride([10, 5, 0, 1], 256, 3), stride([10, 6, 0, 9], 1, 1)];
     tcp.client.flood = Some(Flood { destinations });
     let (passes, engine) = alone(client(Service::TcpClient(tcp)), 8 * MILLISECOND, MILLISECOND);
@@ -271,9 +273,9 @@ fn a_flood_of_syns_goes_to_its_destinations_in_turn() {
 
 #[test]
 fn a_flood_of_flows_repeats_at_their_interval_or_in_turn() {
-    for (repeat, steps) in [(Repeat::every(Duration::from_millis(5)), 3), (rate(600.0).unwrap(), 1)] {
+    for (repeat, steps) in [(RequestRepeat::every(Duration::from_millis(5)), 3), (rate(600.0).unwrap(), 1)] {
         let load = Load { launch: Some(3), ..hold(3) };
-        let mut udp = udp(load, Some(Repeat { pipeline: 2, ..repeat }));
+        let mut udp = udp(load, Some(RequestRepeat { pipeline: 2, ..repeat }));
         udp.client.flood = Some(Flood::default());
         let (passes, engine) = alone(client(Service::UdpClient(udp)), SECOND, 100_000);
         let counters = engine.counters();
@@ -289,7 +291,7 @@ fn a_flood_of_flows_repeats_at_their_interval_or_in_turn() {
 #[test]
 fn hopping_changes_address_and_port() {
     let mut udp = udp(Load::new(1e6), None);
-    (udp.client.ports, udp.client.walk, udp.client.flood) = (100..=105, Walk::Hop, Some(Flood::default()));
+    (udp.client.ports, udp.client.walk, udp.client.flood) = (100..=105, TupleOrder::Hop, Some(Flood::default()));
     let mut config = client::<V4>(Service::UdpClient(udp));
     config.local = vec![(V4::CLIENT, 4)];
     let (passes, _) = alone(config, 24_000, 1000);
@@ -303,7 +305,8 @@ fn hopping_changes_address_and_port() {
 
 #[test]
 fn each_server_has_a_row() {
-    let mut udp = udp(hold(6), Some(Repeat { requests: Some(2), ..Repeat::every(Duration::from_millis(1)) }));
+    let mut udp =
+        udp(hold(6), Some(RequestRepeat { requests: Some(2), ..RequestRepeat::every(Duration::from_millis(1)) }));
     (udp.client.ports, udp.client.server_ports) = (500..=500, 80..=81);
     let mut to = udp_server();
     to.server.ports = 80..=81;
@@ -311,12 +314,12 @@ fn each_server_has_a_row() {
     let mut b = server::<V4>(Service::UdpServer(to));
     (a.remote, b.local) = (vec![(V4::SERVER, 3)], vec![(V4::SERVER, 3)]);
     // What is for the second address and port 81 does not come.
-    let lost: Fates = Box::new(|_, frame| {
+    let lost: FaultPlan = Box::new(|_, frame| {
         let flow = FlowKey::of(frame).unwrap().unwrap();
         let lost = flow.destination == (Ipv4Addr::new(10, 0, 1, 2), 81).into();
-        if lost { Fate::Drop } else { Fate::Pass }
+        if lost { FrameFate::Drop } else { FrameFate::Pass }
     });
-    let mut rig = Rig::with_faults(a, b, Box::new(|_, _| Fate::Pass), lost);
+    let mut rig = Rig::with_faults(a, b, Box::new(|_, _| FrameFate::Pass), lost);
     rig.run(2000, 1000);
     assert_eq!(rig.client.counters().sk_open, 6);
     rig.client.set_hold(Some(0));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rig_packet::{Close, Expect, Repeat, Service, TcpClient, TcpServer, V4, V6};
+use rig_packet::{CloseMethod, MessageEnd, RequestRepeat, Service, TcpClient, TcpServer, V4, V6};
 use rig_wire::checksum;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::protocol;
@@ -71,7 +71,7 @@ fn time_outs_of_minutes_are_kept_and_their_latency_is_right() {
 #[test]
 fn a_response_that_takes_longer_than_stamps_last_is_no_quick_one() {
     let mut tcp = tcp_client();
-    tcp.response = Expect::Bytes(100);
+    tcp.response = MessageEnd::Bytes(100);
     let mut peer = served::<V4>(tcp);
     for _ in 0..99 {
         peer.send(ACK, b"x");
@@ -213,7 +213,7 @@ fn servers_that_close_first() {
     peer.assert_closed(0);
     // Between requests.
     let mut tcp = tcp_client();
-    tcp.client.repeat = Some(Repeat::every(Duration::from_secs(10)));
+    tcp.client.repeat = Some(RequestRepeat::every(Duration::from_secs(10)));
     let mut peer = served::<V4>(tcp);
     peer.send(PSH | ACK, RESPONSE);
     peer.send(FIN | ACK, b"");
@@ -331,7 +331,7 @@ fn a_closed_window_is_probed_until_it_opens() {
 #[test]
 fn a_request_waits_for_the_window() {
     let mut tcp = tcp_client();
-    tcp.client.repeat = Some(Repeat { requests: Some(2), ..Repeat::every(Duration::ZERO) });
+    tcp.client.repeat = Some(RequestRepeat { requests: Some(2), ..RequestRepeat::every(Duration::ZERO) });
     let mut peer = served::<V4>(tcp.clone());
     peer.window = 10;
     peer.send(PSH | ACK, RESPONSE);
@@ -518,7 +518,7 @@ fn a_silent_client_is_reset() {
 #[test]
 fn a_close_by_reset_says_what_was_received() {
     let mut tcp = tcp_client();
-    tcp.close = Close::Reset;
+    tcp.close = CloseMethod::Reset;
     let mut peer = served::<V6>(tcp);
     peer.send(PSH | ACK, RESPONSE);
     let frames = peer.sent_frames();

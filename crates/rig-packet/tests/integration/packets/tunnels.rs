@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use rig_packet::{Config, Engine, Expect, Family, Gateway, Link, Service, Tunnel, V4, V6};
+use rig_packet::{Config, Engine, Family, Gateway, Link, MessageEnd, Service, Tunnel, V4, V6};
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, Mac, ethertype};
 use rig_wire::ipv4::Ipv4;
@@ -92,7 +92,7 @@ fn every_byte_of_a_datagram_in_a_tunnel() {
 /// A response of many segments, whose length the outer headers follow.
 fn streams<F: Hosts>(vlan: Option<u16>) {
     let (mut tcp, mut to) = (tcp_client(), tcp_server());
-    (tcp.response, to.response) = (Expect::Bytes(20_000), vec![b'x'; 20_000].into());
+    (tcp.response, to.response) = (MessageEnd::Bytes(20_000), vec![b'x'; 20_000].into());
     let service = (Service::TcpClient(tcp), Service::TcpServer(to));
     let (a, b) = pair::<F>(service, |config| config.link.vlan = vlan);
     let mut rig = Rig::new(a, b);

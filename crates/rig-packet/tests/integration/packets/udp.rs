@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rig_packet::{Config, Counters, Load, Payload, Repeat, Service, UdpClient, UdpServer, V4, V6};
+use rig_packet::{Config, Counters, Load, Payload, RequestRepeat, Service, UdpClient, UdpServer, V4, V6};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::protocol;
 use rig_wire::udp::{self, Udp};
@@ -14,8 +14,8 @@ use super::rig::*;
 fn asking(interval: u64, requests: u16) -> UdpClient {
     let mut udp = udp_client();
     udp.client.load = Load::new(1e-6);
-    let every = Repeat::every(Duration::from_millis(interval));
-    udp.client.repeat = Some(Repeat { requests: Some(requests), ..every });
+    let every = RequestRepeat::every(Duration::from_millis(interval));
+    udp.client.repeat = Some(RequestRepeat { requests: Some(requests), ..every });
     udp.request = Payload::Filler(18);
     udp
 }
@@ -25,9 +25,9 @@ fn answering(response: Payload) -> UdpServer {
 }
 
 /// A client and a server, and what becomes of answers.
-fn rig<F: Hosts>(udp: UdpClient, response: Payload, to_client: Fates) -> Rig<F> {
+fn rig<F: Hosts>(udp: UdpClient, response: Payload, to_client: FaultPlan) -> Rig<F> {
     let (a, b) = (client::<F>(Service::UdpClient(udp)), server::<F>(Service::UdpServer(answering(response))));
-    let mut rig = Rig::with_faults(a, b, to_client, Box::new(|_, _| Fate::Pass));
+    let mut rig = Rig::with_faults(a, b, to_client, Box::new(|_, _| FrameFate::Pass));
     rig.run(3 * SECOND, MILLISECOND);
     rig
 }
@@ -39,7 +39,7 @@ fn books(counters: &Counters) -> [u64; 6] {
 }
 
 fn round_trips_beyond_the_interval<F: Hosts>() {
-    let rig = rig::<F>(asking(10, 5), Payload::Filler(18), Box::new(|_, _| Fate::Later(15)));
+    let rig = rig::<F>(asking(10, 5), Payload::Filler(18), Box::new(|_, _| FrameFate::Later(15)));
     let counters = rig.client.counters();
     assert_eq!(books(counters), [5, 5, 5, 0, 0, 5], "{counters:?}");
     // Each was given up when the next was due, the last by `timeout`: it is as old as it was then.
@@ -56,7 +56,7 @@ fn an_answer_to_a_request_that_was_given_up_is_not_one_to_the_next() {
 #[test]
 fn an_answer_that_comes_twice_counts_once() {
     for nth in 0..5 {
-        let twice = Box::new(move |n, _: &[u8]| if n == nth { Fate::Twice } else { Fate::Pass });
+        let twice = Box::new(move |n, _: &[u8]| if n == nth { FrameFate::Twice } else { FrameFate::Pass });
         let rig = rig::<V4>(asking(10, 5), Payload::Filler(18), twice);
         assert_eq!(books(rig.client.counters()), [5, 0, 0, 1, 0, 1], "{nth}");
         assert_eq!(rig.client.latencies().transaction.count(), 5);
@@ -66,12 +66,12 @@ fn an_answer_that_comes_twice_counts_once() {
 #[test]
 fn of_datagrams_back_to_back_each_has_its_answer() {
     let mut udp = asking(0, 2);
-    udp.client.repeat = udp.client.repeat.map(|repeat| Repeat { pipeline: 3, ..repeat });
+    udp.client.repeat = udp.client.repeat.map(|repeat| RequestRepeat { pipeline: 3, ..repeat });
     // The first answer comes twice and the second is lost: two of three have theirs.
     let fates = Box::new(|n, _: &[u8]| match n {
-        0 => Fate::Twice,
-        1 => Fate::Drop,
-        _ => Fate::Pass,
+        0 => FrameFate::Twice,
+        1 => FrameFate::Drop,
+        _ => FrameFate::Pass,
     });
     let rig = rig::<V6>(udp, Payload::Filler(18), fates);
     assert_eq!(books(rig.client.counters()), [6, 1, 0, 1, 0, 1]);
@@ -88,7 +88,7 @@ fn a_flow_of_the_same_ends_does_not_take_the_answers_of_the_one_before() {
     udp.client.ports = 10_000..=10_000;
     udp.client.load = Load { hold: Some(1), ..Load::new(1e9) };
     udp.timeout = Duration::from_millis(10);
-    let rig = rig::<V4>(udp, Payload::Filler(18), Box::new(|_, _| Fate::Later(15)));
+    let rig = rig::<V4>(udp, Payload::Filler(18), Box::new(|_, _| FrameFate::Later(15)));
     let counters = rig.client.counters();
     assert!(counters.sk_open > 200, "{counters:?}");
     assert_eq!((counters.sk_err, counters.rtt_count, counters.udp_late), (counters.sk_close, 0, counters.udp_rx));
@@ -100,7 +100,7 @@ fn a_server_that_does_not_echo_is_answered_to_by_addresses_and_ports() {
     for own in [b"aaaaaaaaaaaaaaaaaa".as_slice(), b"12", b"hello dperf!"] {
         let udp = asking(10, 50);
         let service = Service::UdpClient(udp.clone());
-        let rig = rig::<V4>(udp, own.into(), Box::new(|_, _| Fate::Pass));
+        let rig = rig::<V4>(udp, own.into(), Box::new(|_, _| FrameFate::Pass));
         let counters = rig.client.counters();
         assert_eq!(books(counters), [50, 0, 0, 0, 50, 0]);
         assert_eq!(rig.client.latencies().transaction.count(), 50);
@@ -113,7 +113,7 @@ fn a_server_that_does_not_echo_is_answered_to_by_addresses_and_ports() {
 fn what_has_no_room_for_a_number_goes_without() {
     for request in [Payload::Filler(3), b"ping".into()] {
         let udp = UdpClient { request: request.clone(), ..asking(10, 5) };
-        let rig = rig::<V4>(udp, Payload::Filler(18), Box::new(|_, _| Fate::Pass));
+        let rig = rig::<V4>(udp, Payload::Filler(18), Box::new(|_, _| FrameFate::Pass));
         assert_eq!(books(rig.client.counters()), [5, 0, 0, 0, 5, 0]);
         let sent = |frame: &Vec<u8>| frame[frame.len() - request.len() as usize..] == *request.bytes();
         assert!(rig.frames_of_client().iter().all(sent));
@@ -166,13 +166,13 @@ fn others_take_part() {
 
 #[test]
 fn what_waits_at_the_end_is_counted() {
-    let mut rig = rig::<V4>(asking(0, 1), Payload::Filler(18), Box::new(|_, _| Fate::Drop));
+    let mut rig = rig::<V4>(asking(0, 1), Payload::Filler(18), Box::new(|_, _| FrameFate::Drop));
     rig.client.count_unfinished();
     assert_eq!((rig.client.counters().unfinished, rig.client.counters().udp_rt), (0, 1), "its time is over");
     let mut tcp = tcp_client();
     tcp.client.load = Load::new(1e-6);
     for (interval, left) in [(500, 0), (10_000, 1)] {
-        tcp.client.repeat = Some(Repeat::every(Duration::from_millis(interval)));
+        tcp.client.repeat = Some(RequestRepeat::every(Duration::from_millis(interval)));
         let to = rig_packet::TcpServer { close: false, ..tcp_server() };
         let service = |tcp: &rig_packet::TcpClient| client::<V4>(Service::TcpClient(tcp.clone()));
         let mut rig = Rig::new(service(&tcp), server(Service::TcpServer(to)));

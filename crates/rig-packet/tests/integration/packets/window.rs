@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rig_packet::{Load, Nanos, Repeat, Service, TcpTimes, V4, V6};
+use rig_packet::{Load, Nanos, RequestRepeat, Service, TcpTimes, V4, V6};
 
 use super::rig::*;
 
@@ -25,8 +25,8 @@ fn stalled<F: Hosts>(from: Service, to: Service, longer: Nanos) -> Rig<F> {
     rig
 }
 
-fn repeat() -> Option<Repeat> {
-    Some(Repeat { rate: Some(1000.0), ..Repeat::every(Duration::ZERO) })
+fn repeat() -> Option<RequestRepeat> {
+    Some(RequestRepeat { rate: Some(1000.0), ..RequestRepeat::every(Duration::ZERO) })
 }
 
 fn tcp() -> (Service, Service) {

@@ -70,7 +70,7 @@ fn what_disturbed_both_runs_is_told() {
         run
     };
     let comparison = compared(&with(1, &["stolen", "generator-bound"]), &with(2, &["stolen", "saturated"]));
-    let all = Flagged { trials: 4, of: 4 };
+    let all = FlagCount { trials: 4, of: 4 };
     assert_eq!(comparison.doubts, [Doubt { scenario: "B".into(), flag: "stolen".into(), old: all, new: all }]);
     assert_eq!(difference(&comparison, "Trials of B flagged stolen"), None, "it is no difference");
     assert_eq!(difference(&comparison, "Trials of B flagged saturated"), Some(("0 of 4", "4 of 4")));

@@ -51,7 +51,7 @@ fn blocks(draws: &mut Draws, blocks: u32, scenarios: &[(&'static str, f64, f64)]
 
 fn forecast(suite: &Suite, seconds: u64, past: &[TrialRecord]) -> Forecast {
     let window = Some(Duration::from_secs(2));
-    let learnt = if past.is_empty() { Learnt::Nothing } else { Learnt::Before(past.len()) };
+    let learnt = if past.is_empty() { ForecastBasis::Nothing } else { ForecastBasis::Before(past.len()) };
     Forecast::of(suite, &suite.timing, Duration::from_secs(seconds), window, past, learnt).unwrap()
 }
 
@@ -125,8 +125,8 @@ fn a_forecast_says_what_few_blocks_may_leave_open() {
 /// The third surest of three is asked as one alone, and is not decided where the one before it is not.
 #[test]
 fn the_correction_for_many_claims_is_expected_too() {
-    let of = |distance: f64| Outlook { deviation: 0.1, blocks: 9, distance: Some(distance), is_ratio: true };
-    let decided = |outlooks: &[Outlook]| -> Vec<Option<bool>> {
+    let of = |distance: f64| BlockSpread { deviation: 0.1, blocks: 9, distance: Some(distance), is_ratio: true };
+    let decided = |outlooks: &[BlockSpread]| -> Vec<Option<bool>> {
         expect(outlooks, 16, Level::default()).into_iter().map(|of| of.is_decided).collect()
     };
     // Of one: t(97.5 %, 15) = 2.131, and 0.842 more; of two, t(98.75 %, 15) = 2.490.
@@ -134,7 +134,7 @@ fn the_correction_for_many_claims_is_expected_too() {
     assert_eq!(decided(&[of(0.074)]), [Some(false)]);
     assert_eq!(decided(&[of(0.075), of(0.084)]), [Some(true), Some(true)]);
     assert_eq!(decided(&[of(0.075), of(0.083)]), [Some(false), Some(false)]);
-    let unknown = Outlook { distance: None, ..of(0.0) };
+    let unknown = BlockSpread { distance: None, ..of(0.0) };
     assert_eq!(decided(&[of(0.083), unknown]), [Some(false), None]);
 }
 
@@ -154,7 +154,7 @@ fn first_blocks_have_an_eighth_of_the_time_at_most() {
         Duration::from_secs(60),
         None,
         &super::tests::blocks(&mut Draws(24), blocks, &TRUTH),
-        Learnt::FirstBlocks(9),
+        ForecastBasis::FirstBlocks(9),
     );
     let told = told.unwrap().to_string();
     assert!(told.contains("from the scatter of 9 short trials made first"), "{told}");
@@ -162,8 +162,8 @@ fn first_blocks_have_an_eighth_of_the_time_at_most() {
 
 #[test]
 fn few_blocks_that_agree_are_not_taken_at_their_word() {
-    let of = |deviation: f64, blocks: usize| Some(Outlook { deviation, blocks, distance: None, is_ratio: true });
-    let deviations = |outlooks: Vec<Option<Outlook>>| -> Vec<Option<f64>> {
+    let of = |deviation: f64, blocks: usize| Some(BlockSpread { deviation, blocks, distance: None, is_ratio: true });
+    let deviations = |outlooks: Vec<Option<BlockSpread>>| -> Vec<Option<f64>> {
         moderated(outlooks).into_iter().map(|of| of.map(|of| of.deviation)).collect()
     };
     // The likely variance is the middle of (0 + 0.04^2) / 2 and 0.05^2, which is 0.00165. Three blocks have 2 of 6 degrees of freedom.

@@ -6,14 +6,14 @@ use super::*;
 use crate::run::impossible;
 
 /// What a run of the built-in suite goes without, when netrig has so many CPUs.
-fn left_out(cpus: u32, rootless: bool) -> Vec<LeftOut> {
+fn left_out(cpus: u32, rootless: bool) -> Vec<SkippedScenarios> {
     left_out_of(Suite::load("balancer").unwrap(), cpus, rootless)
 }
 
-fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<LeftOut> {
+fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<SkippedScenarios> {
     let placement = Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let before = suite.scenarios.len();
-    let host = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL, Machine { rootless });
+    let host = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
     let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, &host));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
@@ -69,7 +69,7 @@ fn without_root_there_is_no_balancer() {
 
 #[test]
 fn of_what_was_left_out_only_that_which_was_asked_for_is_told() {
-    let one = LeftOut { scenarios: vec!["A".into(), "B".into()], reason: "why".into() };
+    let one = SkippedScenarios { scenarios: vec!["A".into(), "B".into()], reason: "why".into() };
     assert_eq!(one.of(&|id| id == "B").unwrap().to_string(), "B: why");
     assert_eq!(one.of(&|_| false), None);
 }

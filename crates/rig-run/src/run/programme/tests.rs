@@ -88,7 +88,7 @@ impl UnderLoad for Fake {
     }
 }
 
-fn phase(name: &str, steps: Vec<Step>, lasts: Lasts) -> Phase {
+fn phase(name: &str, steps: Vec<Step>, lasts: PhaseLength) -> Phase {
     Phase { name: name.to_owned(), steps, lasts }
 }
 
@@ -96,8 +96,8 @@ fn rate(rate: Rate) -> Vec<Step> {
     vec![Step::Rate { load: ScenarioLoad::Own, rate }]
 }
 
-fn time(ms: u64) -> Lasts {
-    Lasts::Time(Duration::from_millis(ms))
+fn time(ms: u64) -> PhaseLength {
+    PhaseLength::Time(Duration::from_millis(ms))
 }
 
 fn sampled(phases: Vec<Phase>) -> Programme {
@@ -105,11 +105,15 @@ fn sampled(phases: Vec<Phase>) -> Programme {
 }
 
 /// Until more than 5 bit/s arrive, for `hold` milliseconds.
-fn until(hold: u64, deadline: u64) -> Lasts {
+fn until(hold: u64, deadline: u64) -> PhaseLength {
     let threshold = Threshold::Above(5.0);
     let condition =
         Condition { text: "throughput > 5bit".to_owned(), side: Side::Receiver, metric: Metric::Throughput, threshold };
-    Lasts::Until(Wait { condition, hold: Duration::from_millis(hold), deadline: Duration::from_millis(deadline) })
+    PhaseLength::Until(WaitCondition {
+        condition,
+        hold: Duration::from_millis(hold),
+        deadline: Duration::from_millis(deadline),
+    })
 }
 
 fn play(stage: &mut Fake, programme: &Programme) -> Vec<PhaseEnd> {
@@ -132,7 +136,7 @@ fn a_plain_window_is_read_at_its_edges_and_nobody_is_told_anything() {
 fn phases_of_known_length_are_said_ahead() {
     let programme = sampled(vec![
         phase("low", rate(Rate::OfLimit(0.25)), time(250)),
-        phase("high", rate(Rate::At(70.0)), Lasts::Window),
+        phase("high", rate(Rate::At(70.0)), PhaseLength::Window),
         phase("off", rate(Rate::At(0.0)), time(150)),
     ]);
     assert_eq!(programme.longest(WINDOW), Duration::from_millis(900));
@@ -211,7 +215,7 @@ fn datapaths_are_told_when_the_counters_of_the_phase_before_have_been_read() {
     assert_eq!(at_edge, expected);
     // What the first phase begins with has been said before the load began.
     assert_eq!(stage.did("balancer before"), [0]);
-    let moments = |outcome: &Outcome| -> Vec<(String, u64, u64)> {
+    let moments = |outcome: &PhaseResult| -> Vec<(String, u64, u64)> {
         let moment = |one: &CommandRecord| (one.command.clone(), one.told_ns / MS, one.answered_ns / MS);
         outcome.commands.iter().map(moment).collect()
     };

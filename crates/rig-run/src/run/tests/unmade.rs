@@ -3,7 +3,7 @@
 use super::*;
 
 fn unmade(why: &str) -> anyhow::Error {
-    Unmade::new(anyhow::anyhow!("{why}").context("start the vRouter")).into()
+    TestbedUnavailable::new(anyhow::anyhow!("{why}").context("start the vRouter")).into()
 }
 
 #[test]
@@ -16,18 +16,18 @@ fn a_scenario_whose_testbed_is_not_made_is_left_out_and_the_rest_is_measured() {
         "F" => Err(unmade("no link type vxlan")),
         _ => Err(unmade("the kernel refuses the program\n0: R1=ctx()\n1: (b7) r0 = 0")),
     };
-    struct Told(Vec<String>);
-    impl Observer for Told {
-        fn left_out(&mut self, left_out: &LeftOut) {
+    struct RecordedNotes(Vec<String>);
+    impl Observer for RecordedNotes {
+        fn left_out(&mut self, left_out: &SkippedScenarios) {
             self.0.push(left_out.to_string());
         }
     }
     let mut fake = Fake::new(answer);
-    let (mut bench, mut told) = (Bench::new(), Told(Vec::new()));
+    let (mut bench, mut told) = (Bench::new(), RecordedNotes(Vec::new()));
     let (result, settled) = bench.run(&suite, &times(&suite, 3), &mut fake, &mut told);
     result.unwrap();
     assert_eq!(bench.stored(), ["A1", "A2", "A3"]);
-    assert_eq!(settled, [Settled { scenario: "A".into(), trials: 3, outcome: Outcome::Fixed }]);
+    assert_eq!(settled, [ScenarioCertainty { scenario: "A".into(), trials: 3, outcome: RepetitionEnd::Fixed }]);
     let tried: Vec<_> = fake.made.iter().filter(|made| !made.starts_with('A')).collect();
     assert_eq!(tried.len(), 2, "once for a scenario and its twin, and never again: {tried:?}");
     let mut left_out = bench.left_out();
@@ -49,7 +49,7 @@ fn within_a_time_nothing_is_asked_of_what_was_left_out() {
     let (result, settled) = bench.run(&suite, &timing, &mut fake, &mut ());
     result.unwrap();
     assert_eq!(settled.len(), 2, "{settled:?}");
-    assert!(settled.iter().all(|one| (one.trials, &one.outcome) == (8, &Outcome::Decided)), "{settled:?}");
+    assert!(settled.iter().all(|one| (one.trials, &one.outcome) == (8, &RepetitionEnd::Decided)), "{settled:?}");
     assert_eq!(bench.left_out(), ["Other: start the vRouter: no"]);
 }
 
@@ -59,8 +59,8 @@ fn what_was_made_before_can_be_made_and_other_faults_end_the_run() {
     let late = |id: &str, ordinal| if (id, ordinal) == ("B", 2) { Err(unmade("late")) } else { steady(id, ordinal) };
     let mut bench = Bench::new();
     let (result, settled) = bench.run(&suite, &times(&suite, 3), &mut Fake::new(late), &mut ());
-    assert!(result.unwrap_err().is::<Unmade>());
-    assert!(settled.iter().any(|one| (one.scenario.as_str(), &one.outcome) == ("B", &Outcome::Unfinished)));
+    assert!(result.unwrap_err().is::<TestbedUnavailable>());
+    assert!(settled.iter().any(|one| (one.scenario.as_str(), &one.outcome) == ("B", &RepetitionEnd::Unfinished)));
     assert_eq!(bench.left_out(), [""; 0]);
 
     let fault = |id: &str, ordinal| if id == "B" { bail!("a worker died") } else { steady(id, ordinal) };
@@ -78,7 +78,7 @@ fn a_run_of_which_nothing_can_be_made_ends_with_the_reasons() {
     let (result, settled) = bench.run(&suite, &times(&suite, 3), &mut fake, &mut ());
     let error = result.unwrap_err();
     let said = "no scenario can be run here:\n  A: start the vRouter: A\n  B: start the vRouter: B";
-    assert_eq!((error.is::<NothingLeft>(), error.to_string().as_str()), (true, said));
+    assert_eq!((error.is::<NoScenarioLeft>(), error.to_string().as_str()), (true, said));
     assert_eq!(settled, []);
     assert_eq!(bench.left_out().len(), 2);
 }
@@ -88,21 +88,21 @@ fn a_run_of_which_nothing_can_be_made_ends_with_the_reasons() {
 fn a_run_is_refused_once_everything_is_left_out() {
     let left_out = |ids: &[&str]| {
         let scenarios = ids.iter().map(|id| (*id).to_owned()).collect();
-        [LeftOut { scenarios, reason: "no CPUs".into() }]
+        [SkippedScenarios { scenarios, reason: "no CPUs".into() }]
     };
     let two = suite(&["A", "B"]);
     let none = Suite { scenarios: Vec::new(), ..two.clone() };
-    assert_eq!(NothingLeft::refuse(&two, &left_out(&["A"])), Ok(()));
+    assert_eq!(NoScenarioLeft::refuse(&two, &left_out(&["A"])), Ok(()));
     let all = left_out(&["A", "B"]);
     for refused in [&two, &none] {
-        assert_eq!(NothingLeft::refuse(refused, &all), Err(NothingLeft(all.to_vec())));
+        assert_eq!(NoScenarioLeft::refuse(refused, &all), Err(NoScenarioLeft(all.to_vec())));
     }
 }
 
 #[test]
 fn the_testbeds_cost_is_measured_with_the_largest_that_can_be_made() {
-    struct Costly(Vec<String>);
-    impl Execute for Costly {
+    struct ExpensiveRig(Vec<String>);
+    impl Execute for ExpensiveRig {
         fn trial(
             &mut self,
             _: &Scenario,
@@ -122,8 +122,8 @@ fn the_testbeds_cost_is_measured_with_the_largest_that_can_be_made() {
     let timing = times(&suite, 1);
     let mut bench = Bench::new();
     let plan = Plan { suite: &suite, timing: &timing, seed: seed(), rests: true };
-    let (mut costly, mut left_out) = (Costly(Vec::new()), Vec::new());
-    let mut without = Without::of(&mut bench.store, bench.id, &mut left_out);
+    let (mut costly, mut left_out) = (ExpensiveRig(Vec::new()), Vec::new());
+    let mut without = SkippedScenarioLog::of(&mut bench.store, bench.id, &mut left_out);
     rig_cost(&plan, bench.id, &mut costly, &mut (), &mut without).unwrap();
     assert_eq!(costly.0, ["B", "A"]);
     let mut settled = Vec::new();

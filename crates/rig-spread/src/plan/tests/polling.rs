@@ -4,18 +4,18 @@ use super::*;
 
 /// Two CPUs whose queues can be polled in place: packets come to CPU 1 alone, or to both. With threads a packet costs half as
 /// much again.
-struct InPlace {
-    bed: Bed,
+struct InPlacePolling {
+    bed: TestMachine,
     /// Parts of the load that come to CPUs 0 and 1 by themselves.
     comes: [f64; 2],
     demand: f64,
     thread_costs: f64,
 }
 
-impl InPlace {
+impl InPlacePolling {
     fn new(comes: [f64; 2], thread_costs: f64) -> Self {
         let able = Abilities { distributes: false, base_moves: false, in_place: true, ..ABLE };
-        Self { bed: Bed::on(Machine::uniform(2), Settings::default(), able), comes, demand: 0.0, thread_costs }
+        Self { bed: TestMachine::on(Machine::uniform(2), Settings::default(), able), comes, demand: 0.0, thread_costs }
     }
 
     fn run(&mut self, demand: f64, seconds: f64) {
@@ -48,20 +48,20 @@ impl InPlace {
             let here = state.table.iter().filter(|at| *at == cpu).count() as f64;
             let packets = if state.in_place { all / entries } else { packets(*cpu) / here };
             let cost = Some(Duration::from_secs_f64(packets * cost * 1e-6));
-            EntrySeen { packets: packets as u64, bytes: 0, cost, waiting: None, lost: 0 }
+            EntryObservation { packets: packets as u64, bytes: 0, cost, waiting: None, lost: 0 }
         };
-        let of_cpu = |number: u32| CpuSeen {
+        let of_cpu = |number: u32| CpuObservation {
             number,
             packets: if state.in_place { packets(number) as u64 } else { 0 },
             processing: over.mul_f64(done(number)),
             other: over.mul_f64(self.bed.other.get(&number).copied().unwrap_or(0.0)),
             standing_queue: wanted(number) > 1.0,
-            ..CpuSeen::default()
+            ..CpuObservation::default()
         };
         Observation { over, entries: state.table.iter().map(of_entry).collect(), cpus: [0, 1].map(of_cpu).to_vec() }
     }
 
-    fn switches(&self) -> Vec<(bool, Polled)> {
+    fn switches(&self) -> Vec<(bool, PollingReason)> {
         let of = |(_, event): &(Duration, Event)| match event {
             Event::Polling { in_place, why } => Some((*in_place, *why)),
             _ => None,
@@ -72,17 +72,17 @@ impl InPlace {
 
 #[test]
 fn there_are_no_threads_while_one_cpu_is_enough_and_they_come_back_when_it_is_full() {
-    let mut bed = InPlace::new([0.0, 1.0], 1.5);
+    let mut bed = InPlacePolling::new([0.0, 1.0], 1.5);
     bed.run(0.0, 3.0);
     bed.run(0.3, 10.0);
-    assert_eq!(bed.switches(), [(true, Polled::Coalesced)]);
+    assert_eq!(bed.switches(), [(true, PollingReason::Coalesced)]);
     assert_eq!(bed.bed.state.situation, Situation::Coalesced);
     bed.bed.forget();
     bed.run(0.3, 60.0);
     assert!(bed.bed.moves.is_empty() && bed.bed.events.is_empty(), "{:?}", bed.bed.events);
     // One CPU does not do, and the other has room.
     bed.run(1.1, 0.3);
-    assert_eq!(bed.switches(), [(false, Polled::Hot)]);
+    assert_eq!(bed.switches(), [(false, PollingReason::Hot)]);
     bed.run(1.1, 3.0);
     assert_eq!((bed.bed.cpus(), bed.bed.state.in_place), (vec![0, 1], false));
     bed.bed.forget();
@@ -93,11 +93,11 @@ fn there_are_no_threads_while_one_cpu_is_enough_and_they_come_back_when_it_is_fu
 #[test]
 fn where_all_cpus_are_full_the_way_of_polling_stays_that_carries_more() {
     // Packets come to both CPUs by themselves: threads have nothing to add.
-    let mut both = InPlace::new([0.5, 0.5], 1.5);
+    let mut both = InPlacePolling::new([0.5, 0.5], 1.5);
     both.run(0.0, 3.0);
     both.run(4.0, 10.0);
     let switches = both.switches();
-    let [(true, Polled::Trial), (true, Polled::Measured { with, without })] = switches[..] else {
+    let [(true, PollingReason::Trial), (true, PollingReason::Measured { with, without })] = switches[..] else {
         panic!("{switches:?}")
     };
     assert!(without > with * 1.4, "{with} with threads, {without} without");
@@ -109,12 +109,12 @@ fn where_all_cpus_are_full_the_way_of_polling_stays_that_carries_more() {
     assert!(both.switches().is_empty(), "{:?}", both.switches());
 
     // They come to one: with threads both work.
-    let mut one = InPlace::new([0.0, 1.0], 1.2);
+    let mut one = InPlacePolling::new([0.0, 1.0], 1.2);
     one.run(0.0, 3.0);
     one.run(4.0, 20.0);
     assert!(!one.bed.state.in_place && one.bed.cpus() == [0, 1]);
     let switches = one.switches();
-    let [(true, Polled::Trial), (false, Polled::Measured { with, without })] = switches[..] else {
+    let [(true, PollingReason::Trial), (false, PollingReason::Measured { with, without })] = switches[..] else {
         panic!("{switches:?}")
     };
     assert!(with > without * 1.5, "{with} with threads, {without} without");
@@ -122,14 +122,14 @@ fn where_all_cpus_are_full_the_way_of_polling_stays_that_carries_more() {
 
 #[test]
 fn threads_that_carry_less_than_was_carried_without_go_again() {
-    let mut bed = InPlace::new([0.0, 1.0], 3.0);
+    let mut bed = InPlacePolling::new([0.0, 1.0], 3.0);
     bed.run(0.0, 3.0);
     bed.run(0.2, 10.0);
     bed.bed.forget();
     bed.run(1.2, 20.0);
     let switches = bed.switches();
     // Where all CPUs are full sooner, that is a trial.
-    let [(false, Polled::Hot), .., (true, Polled::Measured { with, without })] = switches[..] else {
+    let [(false, PollingReason::Hot), .., (true, PollingReason::Measured { with, without })] = switches[..] else {
         panic!("{switches:?}")
     };
     assert!(with < without * 0.8, "{with} with threads, {without} without");
@@ -138,7 +138,7 @@ fn threads_that_carry_less_than_was_carried_without_go_again() {
 
 #[test]
 fn a_cpu_that_other_work_fills_needs_no_threads_for_the_few_packets_that_come_to_it() {
-    let mut bed = InPlace::new([0.0, 1.0], 1.5);
+    let mut bed = InPlacePolling::new([0.0, 1.0], 1.5);
     bed.run(0.0, 3.0);
     bed.run(0.05, 10.0);
     bed.bed.forget();
@@ -167,20 +167,20 @@ fn what_settings_ask_for_is_not_left_to_where_packets_come() {
         assert!(!on(settings.clone()), "{settings:?}");
     }
     // Settings that come later bring the threads back.
-    let mut bed = InPlace::new([0.0, 1.0], 1.5);
+    let mut bed = InPlacePolling::new([0.0, 1.0], 1.5);
     bed.run(0.3, 10.0);
     assert!(bed.bed.state.in_place);
     bed.bed.settings.mode = Mode::StaticVrss;
     bed.bed.configure();
     bed.bed.forget();
     bed.run(0.3, 2.0);
-    assert_eq!(bed.switches(), [(false, Polled::Settings)]);
+    assert_eq!(bed.switches(), [(false, PollingReason::Settings)]);
     assert_eq!(bed.bed.cpus(), [0, 1]);
 }
 
 #[test]
 fn a_switch_that_is_refused_is_not_tried_again_at_once() {
-    let mut bed = InPlace::new([0.0, 1.0], 1.5);
+    let mut bed = InPlacePolling::new([0.0, 1.0], 1.5);
     bed.run(0.3, 10.0);
     assert!(bed.bed.state.in_place);
     bed.bed.state = bed.bed.state.clone().polled_as_before(false, bed.bed.now);
@@ -188,5 +188,5 @@ fn a_switch_that_is_refused_is_not_tried_again_at_once() {
     bed.run(0.3, 5.0);
     assert!(bed.switches().is_empty());
     bed.run(0.3, 10.0);
-    assert_eq!(bed.switches(), [(true, Polled::Coalesced)]);
+    assert_eq!(bed.switches(), [(true, PollingReason::Coalesced)]);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Decide, Table};
-use crate::average::Average;
+use crate::average::DecayingMean;
 use crate::event::{Event, Move};
 use crate::observation::Observation;
 use crate::settings::Mode;
@@ -22,8 +22,8 @@ const SPARE: f64 = 1.2;
 
 pub(super) struct Ix {
     table: Table,
-    fast: Average,
-    slow: Average,
+    fast: DecayingMean,
+    slow: DecayingMean,
     up: Option<Duration>,
     down: Option<Duration>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Ix {
 impl Ix {
     pub fn new(scenario: &Scenario, port: usize) -> Self {
         let table = Table::new(scenario, port, scenario.static_pairs);
-        Self { table, fast: Average::default(), slow: Average::default(), up: None, down: None }
+        Self { table, fast: DecayingMean::default(), slow: DecayingMean::default(), up: None, down: None }
     }
 }
 

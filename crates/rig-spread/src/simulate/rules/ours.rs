@@ -11,7 +11,7 @@ use crate::settings::{Mode, Settings};
 use crate::simulate::scenario::Scenario;
 use crate::state::State;
 
-pub(super) struct Ours {
+pub(super) struct NetrigRule {
     settings: Settings,
     config: Config,
     state: State,
@@ -29,7 +29,7 @@ fn limited(settings: &Settings, static_pairs: u32) -> Settings {
     }
 }
 
-impl Ours {
+impl NetrigRule {
     pub fn new(scenario: &Scenario, port: usize) -> Self {
         let settings = scenario.ports[port].settings.clone();
         Self { fixed: false, ..Self::with(settings, scenario, port) }
@@ -50,7 +50,7 @@ impl Ours {
     }
 }
 
-impl Decide for Ours {
+impl Decide for NetrigRule {
     fn begin(&self) -> (u32, Vec<u32>) {
         (self.state.base, self.state.table.clone())
     }

@@ -9,7 +9,7 @@ mod simulated;
 
 use rig_facts::figures::phases::t95_of;
 use rig_facts::record::TrialRecord;
-pub use seen::Seen;
+pub use seen::SpreaderTrial;
 use seen::{Time, from, inner, last, seconds};
 pub use simulated::Simulated;
 
@@ -46,22 +46,22 @@ const ENOUGH_CPUS: usize = 4;
 const STRAY: f64 = 20.0;
 
 /// What a check came to: the verdict, and what was seen.
-type Found = (Verdict, String);
+type CheckResult = (Verdict, String);
 
-fn decided(holds: bool, seen: String) -> Found {
+fn decided(holds: bool, seen: String) -> CheckResult {
     (if holds { Verdict::Passed } else { Verdict::Failed }, seen)
 }
 
-fn lacking(why: impl Into<String>) -> Found {
+fn lacking(why: impl Into<String>) -> CheckResult {
     (Verdict::Lacking, why.into())
 }
 
-fn unknown(why: impl Into<String>) -> Found {
+fn unknown(why: impl Into<String>) -> CheckResult {
     (Verdict::Unknown, why.into())
 }
 
 /// A check, as the table below has it: name, what is to be so, what the guide's authors saw, and how it is decided.
-type Row = (&'static str, &'static str, &'static str, fn(&Seen<'_>) -> Option<Found>);
+type Row = (&'static str, &'static str, &'static str, fn(&SpreaderTrial<'_>) -> Option<CheckResult>);
 
 const CHECKS: [Row; 31] = [
     ("V01", "Something can move the interface's receive work", "VMQ-capable NIC", capable),
@@ -99,7 +99,7 @@ const CHECKS: [Row; 31] = [
 
 /// All checks of one trial.
 pub fn judge(trial: &TrialRecord) -> Vec<Check> {
-    let seen = Seen::of(trial);
+    let seen = SpreaderTrial::of(trial);
     let check = |(name, what, published, decide): &Row| {
         let (verdict, seen) = match &seen {
             None => unknown("no spreader was at work, or nothing was counted over time"),
@@ -111,7 +111,7 @@ pub fn judge(trial: &TrialRecord) -> Vec<Check> {
     CHECKS.iter().map(check).collect()
 }
 
-fn capable(seen: &Seen<'_>) -> Option<Found> {
+fn capable(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let history = &seen.history;
     let entries = history.table.len();
     if history.actuator == "observe" {
@@ -128,7 +128,7 @@ fn capable(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(entries > 1, format!("{}, {entries} entries of {}", history.actuator, history.interface)))
 }
 
-fn counted(seen: &Seen<'_>) -> Option<Found> {
+fn counted(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let by_cpu: u64 = seen.cpus().iter().map(|cpu| seen.total(&format!("cpu{cpu}_packets"))).sum();
     let received = seen.received();
     if received == 0 {
@@ -139,14 +139,14 @@ fn counted(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(off.abs() <= 0.01, text))
 }
 
-fn processors(seen: &Seen<'_>) -> Option<Found> {
+fn processors(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let table = &seen.history.table;
     let with = table.iter().flatten().count();
     Some(decided(with == table.len() && with > 0, format!("{with} of {} entries", table.len())))
 }
 
 /// Nothing arrives in the last second, and the table is even then.
-fn even_at_rest(seen: &Seen<'_>, time: &Time) -> Found {
+fn even_at_rest(seen: &SpreaderTrial<'_>, time: &Time) -> CheckResult {
     let packets: f64 = seen.entries(&last(&inner(time), SECOND_NS)).iter().sum();
     let table = seen.history.table_at(time.end);
     let uneven = unevenness(&table, &parking(seen, &table));
@@ -155,7 +155,7 @@ fn even_at_rest(seen: &Seen<'_>, time: &Time) -> Found {
 }
 
 /// The CPUs that entries are parked on: all that may be, up to as many as the policy parks on and there are entries.
-fn parking(seen: &Seen<'_>, table: &[Option<u32>]) -> Vec<u32> {
+fn parking(seen: &SpreaderTrial<'_>, table: &[Option<u32>]) -> Vec<u32> {
     let most = seen.cpus().len().min(table.len());
     let used = distinct(table);
     if used.len() >= most.min(seen.tuning.park_cpus as usize) { used } else { seen.cpus().to_vec() }
@@ -186,11 +186,11 @@ fn placed(table: &[Option<u32>]) -> String {
     }
 }
 
-fn idle(seen: &Seen<'_>) -> Option<Found> {
+fn idle(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     Some(even_at_rest(seen, &seen.time(IDLE)?))
 }
 
-fn accepted(seen: &Seen<'_>) -> Option<Found> {
+fn accepted(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let told = seen.told(IDLE, "set")?;
     let asked = told.arguments.get("mode").and_then(Value::as_str).unwrap_or("static-vrss");
     let (interface, _) = told_status(seen)?;
@@ -202,20 +202,20 @@ fn accepted(seen: &Seen<'_>) -> Option<Found> {
 }
 
 /// The interface in the answer to `status` with which the static phase at low load begins.
-fn told_status<'a>(seen: &Seen<'a>) -> Option<(&'a Value, u64)> {
+fn told_status<'a>(seen: &SpreaderTrial<'a>) -> Option<(&'a Value, u64)> {
     let (set, told) = (seen.told(IDLE, "set")?, seen.told(STATIC_LOW, "status")?);
     let (_, status) = told.answers.first()?;
     Some((status.get("interfaces")?.get(0)?, told.answered_ns.saturating_sub(set.answered_ns)))
 }
 
-fn in_force(seen: &Seen<'_>) -> Option<Found> {
+fn in_force(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let (interface, after_ns) = told_status(seen)?;
     let mode = interface.get("effective")?.get("mode")?.as_str()?;
     let after = after_ns as f64 / 1e9;
     Some(decided(mode == "static-vrss" && after <= 5.0, format!("{mode} after {after:.1} s")))
 }
 
-fn reasons(seen: &Seen<'_>) -> Option<Found> {
+fn reasons(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let (interface, _) = told_status(seen)?;
     let differences = interface.get("differences")?.as_array()?;
     let (requested, effective) = (interface.get("requested")?, interface.get("effective")?);
@@ -255,18 +255,18 @@ fn reason_for(differences: &[Value], setting: &str) -> Option<String> {
 }
 
 /// What is carried from some time after a phase's begin on, to what is offered.
-fn carries(seen: &Seen<'_>, phase: &str, after_ns: u64, least: f64, most: f64) -> Option<Found> {
+fn carries(seen: &SpreaderTrial<'_>, phase: &str, after_ns: u64, least: f64, most: f64) -> Option<CheckResult> {
     let time = from(&seen.time(phase)?, after_ns);
     let (carried, offered) = (seen.carried(&time), seen.offered(phase)?);
     let share = carried / offered;
     Some(decided(share >= least && share <= most, format!("{} of {} offered", bits(carried), bits(offered))))
 }
 
-fn static_low(seen: &Seen<'_>) -> Option<Found> {
+fn static_low(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     carries(seen, STATIC_LOW, SECOND_NS, 0.98, f64::INFINITY)
 }
 
-fn static_cpus(seen: &Seen<'_>) -> Option<Found> {
+fn static_cpus(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = from(&seen.time(STATIC_LOW)?, SECOND_NS);
     let (engaged, highest) = (seen.engaged(&time), highest(seen, &time));
     let expected = 8.min(seen.cpus().len()).min(seen.history.table.len());
@@ -274,29 +274,29 @@ fn static_cpus(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(engaged.len() >= expected && highest < 0.5, text))
 }
 
-fn highest(seen: &Seen<'_>, time: &Time) -> f64 {
+fn highest(seen: &SpreaderTrial<'_>, time: &Time) -> f64 {
     seen.receiving(time).iter().map(|(_, distributing, processing)| distributing + processing).fold(0.0, f64::max)
 }
 
 /// The table is the same at both ends of a stretch of time, and no entry has moved.
-fn unmoved(seen: &Seen<'_>, time: &Time) -> Found {
+fn unmoved(seen: &SpreaderTrial<'_>, time: &Time) -> CheckResult {
     let moves = seen.history.moves_in(time.start, time.end).count();
     let same = seen.history.table_at(time.start) == seen.history.table_at(time.end);
     decided(moves == 0 && same, format!("{moves} moves, {}", placed(&seen.history.table_at(time.end))))
 }
 
-fn static_table(seen: &Seen<'_>) -> Option<Found> {
+fn static_table(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     Some(unmoved(seen, &from(&seen.time(STATIC_LOW)?, SECOND_NS)))
 }
 
 /// From when on all entries are on the base CPU, within a phase.
-fn coalesced_at(seen: &Seen<'_>, phase: &str) -> Option<u64> {
+fn coalesced_at(seen: &SpreaderTrial<'_>, phase: &str) -> Option<u64> {
     let time = seen.time(phase)?;
     let on_one = |table: &[Option<u32>]| distinct(table).len() == 1;
     seen.history.since(time.start, time.end, on_one)
 }
 
-fn waste(seen: &Seen<'_>) -> Option<Found> {
+fn waste(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let fixed = from(&seen.time(STATIC_LOW)?, SECOND_NS);
     let Some(at) = coalesced_at(seen, COALESCE) else { return Some(unknown("dynamic spreading did not coalesce")) };
     let dynamic = at..seen.time(COALESCE)?.end;
@@ -306,7 +306,7 @@ fn waste(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(ratio >= 1.15, format!("{ratio:.2} x: {fixed:.3} to {dynamic:.3} CPU seconds per GB")))
 }
 
-fn split(seen: &Seen<'_>) -> Option<Found> {
+fn split(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let cpus = seen.status()?.pointer("/interfaces/0/cpus")?.as_array()?;
     let up_ns = seen.status()?.get("uptime_ms")?.as_u64()? as f64 * 1e6;
     let time = |cpu: &Value, kind: &str| cpu.get(format!("{kind}_ns")).and_then(Value::as_u64);
@@ -336,30 +336,30 @@ fn split(seen: &Seen<'_>) -> Option<Found> {
 }
 
 /// Why the receiver has too few CPUs for what is asked, if so.
-fn few(seen: &Seen<'_>) -> Option<String> {
+fn few(seen: &SpreaderTrial<'_>) -> Option<String> {
     let cpus = seen.cpus().len();
     (cpus < ENOUGH_CPUS).then(|| format!("the receiver has {cpus} CPUs, {ENOUGH_CPUS} are needed"))
 }
 
 /// Decided where the receiver has enough CPUs; what was seen is told anyway.
-fn with_enough_cpus(seen: &Seen<'_>, holds: bool, text: String) -> Found {
+fn with_enough_cpus(seen: &SpreaderTrial<'_>, holds: bool, text: String) -> CheckResult {
     match few(seen) {
         Some(why) => lacking(format!("{text}; {why}")),
         None => decided(holds, text),
     }
 }
 
-fn static_full(seen: &Seen<'_>) -> Option<Found> {
+fn static_full(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let fixed = seen.carried(&from(&seen.time(STATIC_FULL)?, SECOND_NS));
     let dynamic = seen.carried(&seen.time(FULL)?);
     Some(with_enough_cpus(seen, fixed < dynamic, format!("{} static, {} dynamic", bits(fixed), bits(dynamic))))
 }
 
-fn static_full_table(seen: &Seen<'_>) -> Option<Found> {
+fn static_full_table(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     Some(unmoved(seen, &seen.time(STATIC_FULL)?))
 }
 
-fn peaked(seen: &Seen<'_>) -> Option<Found> {
+fn peaked(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = from(&seen.time(STATIC_FULL)?, SECOND_NS);
     let mut shares: Vec<f64> = seen.receiving(&time).iter().map(|(_, one, other)| one + other).collect();
     shares.sort_by(f64::total_cmp);
@@ -368,7 +368,7 @@ fn peaked(seen: &Seen<'_>) -> Option<Found> {
     Some(with_enough_cpus(seen, most >= 0.98 && median <= 0.6, text))
 }
 
-fn base(seen: &Seen<'_>) -> Option<Found> {
+fn base(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let base = seen.history.base;
     if !seen.history.distributes {
         return Some(decided(seen.cpus().contains(&base), format!("CPU {base}; each CPU receives what is on it")));
@@ -380,7 +380,7 @@ fn base(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(most == base, format!("CPU {base}; CPU {most} received most for others")))
 }
 
-fn base_full(seen: &Seen<'_>) -> Option<Found> {
+fn base_full(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     if !seen.history.distributes {
         return Some(lacking(format!("with actuator {} no CPU distributes for others", seen.history.actuator)));
     }
@@ -393,11 +393,11 @@ fn base_full(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(busy >= 0.98 && share >= 0.5, text))
 }
 
-fn back(seen: &Seen<'_>) -> Option<Found> {
+fn back(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     carries(seen, STATIC_BACK, 2 * SECOND_NS, 0.98, 1.02)
 }
 
-fn live(seen: &Seen<'_>) -> Option<Found> {
+fn live(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = seen.time(COALESCE)?;
     let offered = seen.offered(COALESCE)?;
     let each = (0..(time.end - time.start) / SECOND_NS).map(|at| time.start + at * SECOND_NS);
@@ -408,7 +408,7 @@ fn live(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(least >= 0.98 * offered && dropped == 0, text))
 }
 
-fn coalesced(seen: &Seen<'_>) -> Option<Found> {
+fn coalesced(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = seen.time(COALESCE)?;
     let Some(at) = coalesced_at(seen, COALESCE) else {
         let table = seen.history.table_at(time.end);
@@ -422,7 +422,7 @@ fn coalesced(seen: &Seen<'_>) -> Option<Found> {
     Some(decided((is_base || !seen.history.distributes) && after <= 90.0, text))
 }
 
-fn unaffected(seen: &Seen<'_>) -> Option<Found> {
+fn unaffected(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let Some(at) = coalesced_at(seen, COALESCE) else { return Some(unknown("dynamic spreading did not coalesce")) };
     let before = seen.carried(&from(&seen.time(STATIC_BACK)?, 2 * SECOND_NS));
     let after = seen.carried(&(at..seen.time(COALESCE)?.end));
@@ -434,7 +434,7 @@ fn unaffected(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(change.abs() < 0.02 && again <= sent / 10_000, text))
 }
 
-fn waits(seen: &Seen<'_>) -> Option<Found> {
+fn waits(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let (first, again) = (coalesced_at(seen, COALESCE), coalesced_at(seen, LOW_AGAIN));
     let (Some(first), Some(again)) = (first, again) else {
         return Some(unknown("dynamic spreading did not coalesce in both phases"));
@@ -455,23 +455,23 @@ fn waits(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(first <= 90.0 && again <= 90.0 && again >= hold, text))
 }
 
-fn second_load(seen: &Seen<'_>) -> Option<Found> {
+fn second_load(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     carries(seen, SECOND, 3 * SECOND_NS, 0.98, f64::INFINITY)
 }
 
 /// The fewest CPUs whose time below the policy's upper mark is enough for what receiving took.
-fn needed(seen: &Seen<'_>, time: &Time) -> usize {
+fn needed(seen: &SpreaderTrial<'_>, time: &Time) -> usize {
     (seen.cores(time) / seen.tuning.hi).ceil().max(1.0) as usize
 }
 
-fn second_cpus(seen: &Seen<'_>) -> Option<Found> {
+fn second_cpus(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = last(&seen.time(SECOND)?, 2 * SECOND_NS);
     let (engaged, needed) = (seen.engaged(&time), needed(seen, &time));
     let text = format!("CPUs {}, {:.2} CPUs' worth of work: {needed} needed", list(&engaged), seen.cores(&time));
     Some(decided((needed..=needed + 1).contains(&engaged.len()), text))
 }
 
-fn second_spread(seen: &Seen<'_>) -> Option<Found> {
+fn second_spread(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = last(&seen.time(SECOND)?, 2 * SECOND_NS);
     let highest = highest(seen, &time);
     let moves = seen.history.moves_in(time.start, time.end).count() as f64 / seconds(&time) * 60.0;
@@ -480,13 +480,13 @@ fn second_spread(seen: &Seen<'_>) -> Option<Found> {
     Some(decided(highest <= 0.9 && moves <= budget, text))
 }
 
-fn stopped(seen: &Seen<'_>) -> Option<Found> {
+fn stopped(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = from(&inner(&seen.time(STOPPED)?), 2 * SECOND_NS);
     let packets: f64 = seen.entries(&time).iter().sum();
     Some(decided(packets <= STRAY, format!("{packets:.0} packets in {:.1} s", seconds(&time))))
 }
 
-fn parked(seen: &Seen<'_>) -> Option<Found> {
+fn parked(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = seen.time(STOPPED)?;
     let even =
         |table: &[Option<u32>]| table.iter().all(Option::is_some) && unevenness(table, &parking(seen, table)) <= 1;
@@ -500,7 +500,7 @@ fn parked(seen: &Seen<'_>) -> Option<Found> {
     })
 }
 
-fn burst(seen: &Seen<'_>) -> Option<Found> {
+fn burst(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let t95 = |phase: &str| t95_of(seen.trial(), phase).map(|us| us / 1e3);
     let (Some(parked), Some(coalesced)) = (t95(BURST), t95(BURST_COALESCED)) else {
         return Some(unknown("the rates of the bursts did not settle"));
@@ -517,13 +517,13 @@ fn burst(seen: &Seen<'_>) -> Option<Found> {
     })
 }
 
-fn scraped(seen: &Seen<'_>) -> Option<Found> {
+fn scraped(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let told = seen.told(FULL, "status")?;
     let ms = told.answered_ns.saturating_sub(told.told_ns) as f64 / 1e6;
     Some(decided(ms <= 1000.0, format!("{ms:.1} ms")))
 }
 
-fn ceiling(seen: &Seen<'_>) -> Option<Found> {
+fn ceiling(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let carried = bits(seen.carried(&seen.time(FULL)?));
     if !seen.history.distributes {
         return Some(lacking(format!("{carried}: a wire between namespaces has no rate to be filled")));
@@ -534,7 +534,7 @@ fn ceiling(seen: &Seen<'_>) -> Option<Found> {
     Some(with_enough_cpus(seen, distributing + processing >= 0.9, text))
 }
 
-fn settled(seen: &Seen<'_>) -> Option<Found> {
+fn settled(seen: &SpreaderTrial<'_>) -> Option<CheckResult> {
     let time = seen.time(FULL)?;
     let late = last(&time, (time.end - time.start) / 2);
     let moves = seen.history.moves_in(late.start, late.end).count();

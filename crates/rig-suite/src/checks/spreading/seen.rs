@@ -19,7 +19,7 @@ const BINS: u64 = 300;
 
 /// A trial with a spreader at work.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct SpreaderTrial<'a> {
     trial: &'a TrialRecord,
     agent: &'a AgentRecord,
     track: &'a Track,
@@ -32,7 +32,7 @@ pub struct Seen<'a> {
 /// A stretch of time, nanoseconds.
 pub type Time = Range<u64>;
 
-impl<'a> Seen<'a> {
+impl<'a> SpreaderTrial<'a> {
     /// None where the trial has no spreader, or nothing was counted over time.
     pub fn of(trial: &'a TrialRecord) -> Option<Self> {
         let at = trial.agents.iter().position(|agent| agent.name == SPREADER)?;

@@ -1,9 +1,9 @@
 //! The activities of the checks in the simulator, with the costs that a trial measured.
 
-use rig_spread::simulate::guide::{Activity, Errors, Load, Loads, Measured, Name, activities, errors};
+use rig_spread::simulate::guide::{Activity, Errors, Load, Loads, MeasuredActivity, Name, activities, errors};
 use rig_spread::simulate::{Costs, Flow};
 
-use super::seen::{Seen, Time, last, seconds};
+use super::seen::{SpreaderTrial, Time, last, seconds};
 use super::{BURST_COALESCED, COALESCE, FULL, SECOND, STATIC_FULL, STATIC_LOW};
 
 /// Machines that the guide's activities are simulated for.
@@ -18,7 +18,7 @@ pub struct Simulated {
     pub entries: u32,
     /// On as many CPUs as the trial had, with its loads and the other work that was on them.
     pub same: Vec<Activity>,
-    pub measured: Vec<Measured>,
+    pub measured: Vec<MeasuredActivity>,
     pub errors: Vec<Errors>,
     /// With the guide's loads, by the number of CPUs.
     pub larger: Vec<(u32, Vec<Activity>)>,
@@ -36,7 +36,7 @@ const PHASES: [(Name, &str); 6] = [
 
 impl Simulated {
     /// None where the trial has not all phases, or too few packets to tell costs from.
-    pub fn of(seen: &Seen<'_>) -> Option<Self> {
+    pub fn of(seen: &SpreaderTrial<'_>) -> Option<Self> {
         let total =
             |what: &str| -> f64 { seen.cpus().iter().map(|cpu| seen.total(&format!("cpu{cpu}_{what}")) as f64).sum() };
         let packets = total("packets");
@@ -57,7 +57,7 @@ impl Simulated {
         }
         let same = activities(cpus, entries, &costs, &loads);
         let measured = PHASES.map(|(name, phase)| Some(measured(seen, name, &half(&seen.time(phase)?))));
-        let measured: Vec<Measured> = measured.into_iter().collect::<Option<_>>()?;
+        let measured: Vec<MeasuredActivity> = measured.into_iter().collect::<Option<_>>()?;
         let errors = errors(&same, &measured);
         let larger = |cpus: u32| (cpus, activities(cpus, entries, &costs, &Loads::like_the_guides(&costs, cpus)));
         Some(Self { costs, entries, same, measured, errors, larger: MACHINES.map(larger).to_vec() })
@@ -79,7 +79,7 @@ fn flows(entries: &[f64]) -> Vec<Flow> {
     entries.iter().enumerate().flat_map(of).collect()
 }
 
-fn load(seen: &Seen<'_>, time: &Time) -> Load {
+fn load(seen: &SpreaderTrial<'_>, time: &Time) -> Load {
     let busy = |cpu: u32| seen.count(&format!("cpu{cpu}_busy_ns"), time) / 1e9 / seconds(time);
     let other =
         |(cpu, distributing, processing): &(u32, f64, f64)| (busy(*cpu) - distributing - processing).clamp(0.0, 1.0);
@@ -87,10 +87,15 @@ fn load(seen: &Seen<'_>, time: &Time) -> Load {
 }
 
 /// Packets per second.
-fn rate(seen: &Seen<'_>, time: &Time) -> f64 {
+fn rate(seen: &SpreaderTrial<'_>, time: &Time) -> f64 {
     seen.entries(time).iter().sum::<f64>() / seconds(time)
 }
 
-fn measured(seen: &Seen<'_>, name: Name, time: &Time) -> Measured {
-    Measured { name, carried_pps: rate(seen, time), cpus: seen.engaged(time).len() as f64, cpu_time: seen.cores(time) }
+fn measured(seen: &SpreaderTrial<'_>, name: Name, time: &Time) -> MeasuredActivity {
+    MeasuredActivity {
+        name,
+        carried_pps: rate(seen, time),
+        cpus: seen.engaged(time).len() as f64,
+        cpu_time: seen.cores(time),
+    }
 }

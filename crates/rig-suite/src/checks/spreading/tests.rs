@@ -6,8 +6,8 @@ use rig_facts::record::{
     AgentRecord, CommandRecord, InterfaceDelta, NodeRecord, PhaseEnd, PhaseRecord, RateRecord, Series,
 };
 use rig_load::record::{Direction, ThreadRecord};
-use rig_spread::Why;
-use rig_spread::history::{History, Moved};
+use rig_spread::MoveReason;
+use rig_spread::history::{EntryMove, History};
 use rig_stats::series::Track;
 use rig_testbed::datapath::{Counters, State};
 use serde_json::json;
@@ -19,10 +19,10 @@ const LENGTH_NS: u64 = 10 * SECOND_NS;
 const STEP_US: u64 = 100_000;
 
 /// What a trial of the guide leaves where all is as it should be, on two CPUs; packets of 1,000 bytes, 10 us each.
-struct Story {
+struct GuideTrial {
     /// Packets per second in each phase.
     rates: [f64; 11],
-    moves: Vec<Moved>,
+    moves: Vec<EntryMove>,
     table: Vec<Option<u32>>,
     dropped: u64,
     distributes: bool,
@@ -33,23 +33,30 @@ struct Story {
     ramps: [f64; 2],
 }
 
-impl Default for Story {
+impl Default for GuideTrial {
     fn default() -> Self {
         let low = 10_000.0;
         let full = 80_000.0;
         let begin = |phase: &str| begin_of(phase);
-        let all = |at_ns: u64, from: &[u32; 4], to: &[u32; 4], why: Why| -> Vec<Moved> {
+        let all = |at_ns: u64, from: &[u32; 4], to: &[u32; 4], why: MoveReason| -> Vec<EntryMove> {
             let moved = (0..4).filter(|entry| from[*entry] != to[*entry]);
             moved
-                .map(|entry| Moved { at_ns, entry: entry as u32, from: from[entry], to: to[entry], why, paid: true })
+                .map(|entry| EntryMove {
+                    at_ns,
+                    entry: entry as u32,
+                    from: from[entry],
+                    to: to[entry],
+                    why,
+                    paid: true,
+                })
                 .collect()
         };
         let (spread, one) = ([0, 1, 0, 1], [0, 0, 0, 0]);
         let moves = [
-            all(begin(COALESCE) + 3 * SECOND_NS, &spread, &one, Why::Coalesce),
-            all(begin(STOPPED) + SECOND_NS, &one, &spread, Why::Park),
-            all(begin(LOW_AGAIN) + 5 * SECOND_NS, &spread, &one, Why::Coalesce),
-            all(begin(BURST_COALESCED) + SECOND_NS / 10, &one, &spread, Why::Expand),
+            all(begin(COALESCE) + 3 * SECOND_NS, &spread, &one, MoveReason::Coalesce),
+            all(begin(STOPPED) + SECOND_NS, &one, &spread, MoveReason::Park),
+            all(begin(LOW_AGAIN) + 5 * SECOND_NS, &spread, &one, MoveReason::Coalesce),
+            all(begin(BURST_COALESCED) + SECOND_NS / 10, &one, &spread, MoveReason::Expand),
         ]
         .concat();
         Self {
@@ -69,7 +76,7 @@ fn begin_of(phase: &str) -> u64 {
     PHASES.iter().position(|one| *one == phase).unwrap() as u64 * LENGTH_NS
 }
 
-impl Story {
+impl GuideTrial {
     fn record(&self) -> TrialRecord {
         let history = History {
             interface: "eth0".into(),
@@ -209,13 +216,13 @@ impl Story {
 }
 
 /// The checks that fail where a story differs from the one in which none does.
-fn failing(story: &Story) -> Vec<String> {
+fn failing(story: &GuideTrial) -> Vec<String> {
     story.verdicts().into_iter().filter(|(_, (verdict, _))| *verdict == Verdict::Failed).map(|(name, _)| name).collect()
 }
 
 #[test]
 fn where_all_is_as_it_should_be_no_check_fails_and_each_says_what_was_seen() {
-    let verdicts = Story::default().verdicts();
+    let verdicts = GuideTrial::default().verdicts();
     let of = |wanted: Verdict| -> Vec<&str> {
         verdicts.iter().filter(|(_, (verdict, _))| *verdict == wanted).map(|(name, _)| name.as_str()).collect()
     };
@@ -230,44 +237,45 @@ fn where_all_is_as_it_should_be_no_check_fails_and_each_says_what_was_seen() {
 
 #[test]
 fn each_check_fails_by_what_it_is_about() {
-    let story = Story::default;
-    let moved = |at_ns| Moved { at_ns, entry: 0, from: 0, to: 1, why: Why::Rebalance, paid: true };
+    let story = GuideTrial::default;
+    let moved = |at_ns| EntryMove { at_ns, entry: 0, from: 0, to: 1, why: MoveReason::Rebalance, paid: true };
     // Static spreading that moves.
     let mut moves = story().moves;
     moves.insert(0, moved(begin_of(STATIC_LOW) + 5 * SECOND_NS));
-    moves.insert(1, Moved { from: 1, to: 0, ..moved(begin_of(STATIC_LOW) + 6 * SECOND_NS) });
-    assert_eq!(failing(&Story { moves, ..story() }), ["V10"]);
+    moves.insert(1, EntryMove { from: 1, to: 0, ..moved(begin_of(STATIC_LOW) + 6 * SECOND_NS) });
+    assert_eq!(failing(&GuideTrial { moves, ..story() }), ["V10"]);
     // Never coalesced: nothing that depends on it can be said.
-    let stays =
-        |except: &[Why]| -> Vec<Moved> { story().moves.into_iter().filter(|m| !except.contains(&m.why)).collect() };
-    let never = Story { moves: stays(&[Why::Coalesce, Why::Park, Why::Expand]), ..story() };
+    let stays = |except: &[MoveReason]| -> Vec<EntryMove> {
+        story().moves.into_iter().filter(|m| !except.contains(&m.why)).collect()
+    };
+    let never = GuideTrial { moves: stays(&[MoveReason::Coalesce, MoveReason::Park, MoveReason::Expand]), ..story() };
     let verdicts = never.verdicts();
     assert_eq!(failing(&never), ["V20"]);
     assert_eq!([verdicts["V11"].0, verdicts["V21"].0, verdicts["V22"].0], [Verdict::Unknown; 3]);
     // Nothing parks.
-    let mut unparked = stays(&[Why::Park]);
+    let mut unparked = stays(&[MoveReason::Park]);
     unparked.retain(|moved| moved.at_ns < begin_of(STOPPED));
-    let unparked = Story { moves: unparked, table: vec![Some(0); 4], ..story() };
+    let unparked = GuideTrial { moves: unparked, table: vec![Some(0); 4], ..story() };
     assert!(failing(&unparked).contains(&"V27".to_owned()), "{:?}", failing(&unparked));
     // Packets are lost.
-    assert_eq!(failing(&Story { dropped: 1, ..story() }), ["V19"]);
+    assert_eq!(failing(&GuideTrial { dropped: 1, ..story() }), ["V19"]);
     // A burst that takes long.
-    assert_eq!(failing(&Story { ramps: [0.4, 0.6], ..story() }), ["V28"]);
-    assert_eq!(failing(&Story { ramps: [0.2, 0.0], ..story() }), ["V28"]);
+    assert_eq!(failing(&GuideTrial { ramps: [0.4, 0.6], ..story() }), ["V28"]);
+    assert_eq!(failing(&GuideTrial { ramps: [0.2, 0.0], ..story() }), ["V28"]);
     // What goes on when all is stopped.
     let mut rates = story().rates;
     rates[6] = 1000.0;
-    assert_eq!(failing(&Story { rates, ..story() }), ["V26"]);
+    assert_eq!(failing(&GuideTrial { rates, ..story() }), ["V26"]);
     // A base that only distributes is asked for where there is one.
-    assert_eq!(failing(&Story { distributes: true, ..story() }), ["V17"]);
+    assert_eq!(failing(&GuideTrial { distributes: true, ..story() }), ["V17"]);
 }
 
 /// What is wrong with a trial of which a check has to fail.
 fn wrong(check: &str) -> TrialRecord {
-    let mut story = Story::default();
-    let moved = |at_ns, from, to| Moved { at_ns, entry: 0, from, to, why: Why::Rebalance, paid: true };
-    let without = |story: &mut Story, why: &[Why]| story.moves.retain(|moved| !why.contains(&moved.why));
-    let back_and_forth = |story: &mut Story, at_ns: u64, from, to| {
+    let mut story = GuideTrial::default();
+    let moved = |at_ns, from, to| EntryMove { at_ns, entry: 0, from, to, why: MoveReason::Rebalance, paid: true };
+    let without = |story: &mut GuideTrial, why: &[MoveReason]| story.moves.retain(|moved| !why.contains(&moved.why));
+    let back_and_forth = |story: &mut GuideTrial, at_ns: u64, from, to| {
         story.moves.push(moved(at_ns, from, to));
         story.moves.push(moved(at_ns + SECOND_NS / 2, to, from));
         story.moves.sort_by_key(|moved| moved.at_ns);
@@ -282,10 +290,10 @@ fn wrong(check: &str) -> TrialRecord {
         "V15" => story.cpus = (0..4).collect(),
         "V17" | "V16" => story.distributes = true,
         "V19" => story.dropped = 1,
-        "V20" => without(&mut story, &[Why::Coalesce, Why::Park, Why::Expand]),
+        "V20" => without(&mut story, &[MoveReason::Coalesce, MoveReason::Park, MoveReason::Expand]),
         "V21" => story.rates[4] = 12_000.0,
         "V22" => {
-            let early = |moved: &&mut Moved| moved.at_ns > begin_of(LOW_AGAIN) && moved.why == Why::Coalesce;
+            let early = |moved: &&mut EntryMove| moved.at_ns > begin_of(LOW_AGAIN) && moved.why == MoveReason::Coalesce;
             story.moves.iter_mut().filter(early).for_each(|moved| moved.at_ns = begin_of(LOW_AGAIN) + SECOND_NS);
         }
         "V24" => {
@@ -360,7 +368,7 @@ fn what_cannot_move_anything_is_lacking_only_with_a_reason() {
 
 #[test]
 fn a_trial_that_does_not_tell_fails_nothing() {
-    let mut trial = Story::default().record();
+    let mut trial = GuideTrial::default().record();
     trial.phases.truncate(3);
     let checks = judge(&trial);
     assert_eq!(checks.len(), 31);

@@ -1,5 +1,5 @@
 use anyhow::bail;
-use rig_testbed::datapath::{Asked, Attach, Datapath, Live, Process, Site, read_settings};
+use rig_testbed::datapath::{Attach, Datapath, DatapathRequest, Live, Process, Site, read_settings};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -7,23 +7,23 @@ use super::*;
 
 /// A datapath that runs anywhere.
 #[derive(Debug)]
-struct Anywhere;
+struct TestDatapath;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(dead_code, reason = "what is read is not looked at")]
-struct Own {
+struct TestSettings {
     size: Option<u32>,
     limits: Option<BTreeMap<String, u32>>,
 }
 
-impl Datapath for Anywhere {
+impl Datapath for TestDatapath {
     fn name(&self) -> &'static str {
         "anywhere"
     }
 
-    fn validate(&self, asked: &Asked<'_>) -> Result<(), Mistake> {
-        read_settings::<Own>(asked.settings).map(drop)
+    fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
+        read_settings::<TestSettings>(asked.settings).map(drop)
     }
 
     fn commands(&self) -> &'static [rig_testbed::datapath::Command] {
@@ -33,7 +33,7 @@ impl Datapath for Anywhere {
     }
 
     fn check_command(&self, _name: &str, arguments: &Settings) -> Result<(), Mistake> {
-        read_settings::<Own>(arguments).map(drop)
+        read_settings::<TestSettings>(arguments).map(drop)
     }
 
     fn process(&self) -> Process<'_> {
@@ -41,13 +41,13 @@ impl Datapath for Anywhere {
     }
 }
 
-impl Attach for Anywhere {
+impl Attach for TestDatapath {
     fn attach(&self, _site: &Site, _settings: &Settings) -> anyhow::Result<Box<dyn Live>> {
         bail!("nothing is attached here")
     }
 }
 
-const FAKES: Registry = Registry::new(&[&Anywhere]);
+const FAKES: DatapathRegistry = DatapathRegistry::new(&[&TestDatapath]);
 
 /// A suite of one scenario over `path` between nodes a and b, with these lines from line 15 on.
 fn parse(path: &str, lines: &str) -> Result<Suite> {

@@ -15,12 +15,12 @@ pub(super) const RECEIVER: &str = "at the receiver, ";
 pub(in crate::suite) struct LoadError {
     pub what: String,
     pub hint: Option<String>,
-    pub at: At,
+    pub at: ErrorLocation,
 }
 
 /// Where in a load something is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::suite) enum At {
+pub(in crate::suite) enum ErrorLocation {
     /// At the first of these keys that it has: its own before those of the defaults. Without any of them at the load itself.
     Keys(&'static [&'static str]),
     Span(Range<usize>),
@@ -29,7 +29,7 @@ pub(in crate::suite) enum At {
 impl LoadError {
     /// One that says by itself what to do.
     pub fn plain(what: impl Into<String>, keys: &'static [&'static str]) -> Self {
-        Self { what: what.into(), hint: None, at: At::Keys(keys) }
+        Self { what: what.into(), hint: None, at: ErrorLocation::Keys(keys) }
     }
 
     /// As `error`, which a plan made of the load has; `end` says of which end, where that is not both.
@@ -43,7 +43,7 @@ impl LoadError {
 
     /// As `error`, which is about some keys.
     pub fn of_topology(TopologyError { what, hint }: TopologyError, keys: &'static [&'static str]) -> Self {
-        Self { what, hint: Some(hint), at: At::Keys(keys) }
+        Self { what, hint: Some(hint), at: ErrorLocation::Keys(keys) }
     }
 }
 
@@ -53,7 +53,7 @@ pub(in crate::suite) fn error<T>(
     what: impl Into<String>,
     hint: impl Into<String>,
 ) -> Result<T, LoadError> {
-    Err(LoadError { what: what.into(), hint: Some(hint.into()), at: At::Keys(keys) })
+    Err(LoadError { what: what.into(), hint: Some(hint.into()), at: ErrorLocation::Keys(keys) })
 }
 
 /// The keys that an error of a plan is about, the most likely first.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use rig_cli::source::Spanned;
-use rig_load::plan::{Arrivals, Flow, Pacing, ReceiveMode, SendMode};
-use rig_packet::Close;
+use rig_load::plan::{ArrivalSpacing, Flow, Pacing, ReceiveMode, SendMode};
+use rig_packet::CloseMethod;
 use rig_packet::plan::Driver;
 use rig_stats::units::{ByteRate, Bytes, PerSecond, Span};
 use schemars::JsonSchema;
@@ -153,7 +153,7 @@ load_file! {
     /// Transactions per second of each pair, on a schedule; as fast as they are answered by default.
     rate: Rate => TRANSACTIONS;
     /// How the schedule's transactions follow each other; uniform by default.
-    arrivals: Arrivals => TRANSACTIONS;
+    arrivals: ArrivalSpacing => TRANSACTIONS;
     /// Transactions in flight on each connection at once (netperf's burst and one more); 1 by default.
     #[schemars(range(min = 1))]
     in_flight: u32 => &[TcpRr, UdpRr];
@@ -188,7 +188,7 @@ load_file! {
     #[schemars(example = [80, 89])]
     server_ports: PortsFile => &[Packets];
     /// How a client ends a connection; fin by default.
-    close: Close => &[Packets];
+    close: CloseMethod => &[Packets];
     /// Time until the first retransmission of a segment; 200ms by default.
     #[schemars(example = "100ms")]
     retransmit: Span => &[Packets];
@@ -250,7 +250,7 @@ pub(in crate::suite) struct Outstanding {
     pub receive: Option<u32>,
 }
 
-/// Transactions per second. Who writes bits or bytes means another key.
+/// Transactions per second. A value in bits or bytes is refused: it is meant for another key.
 #[derive(Debug, Clone, Copy, JsonSchema)]
 pub(in crate::suite) struct Rate(pub PerSecond);
 

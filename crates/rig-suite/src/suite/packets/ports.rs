@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use rig_load::record::End;
-use rig_packet::plan::{Answer, BURST, Driver, GatewayPlan, Packets, Place, PortPlan, Range, Take, Timeline};
+use rig_packet::plan::{
+    AnswerScope, BURST, Capture, Driver, GatewayPlan, Packets, PortPlan, Range, ThreadPlan, Timeline,
+};
 use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, XdpHook, uplink};
 use rig_testbed::{Dut, UPLINK};
 
@@ -30,8 +32,8 @@ pub struct PortOf<'a> {
 }
 
 impl PortOf<'_> {
-    fn place(&self, worker: u32, queue: u32) -> Place {
-        Place { cpu: self.cpus.get(worker as usize % self.cpus.len().max(1)).copied(), queue, response: None }
+    fn place(&self, worker: u32, queue: u32) -> ThreadPlan {
+        ThreadPlan { cpu: self.cpus.get(worker as usize % self.cpus.len().max(1)).copied(), queue, response: None }
     }
 }
 
@@ -73,8 +75,8 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
             // A thread receives at one end of each of their wires.
             live: !topology.path().is_of_three(),
             burst: BURST,
-            take: Take::Own,
-            answer: Answer::All,
+            take: Capture::Own,
+            answer: AnswerScope::All,
             hop_limit: HOP_LIMIT,
             tos: 0,
         })

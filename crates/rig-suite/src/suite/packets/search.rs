@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rig_cli::source::Spanned;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_packet::search::Search;
 use rig_stats::units::{PerSecond, Percent, Span};
 use schemars::JsonSchema;
@@ -13,7 +13,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::super::load::{At, LoadError, LoadFile, error, key_of_search, value};
+use super::super::load::{ErrorLocation, LoadError, LoadFile, error, key_of_search, value};
 use super::{CLIENT_PORTS, PortsFile, SERVER_PORTS, SearchPlan, addresses};
 
 /// How long the opening of the connections that a search holds may take: a step must not consist of it.
@@ -71,9 +71,9 @@ pub(in crate::suite) struct SearchTable {
 // By hand, so that a mistake in a table is told with its own line.
 impl<'de> Deserialize<'de> for SearchFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct GoalOrTableVisitor;
 
-        impl<'de> Visitor<'de> for Either {
+        impl<'de> Visitor<'de> for GoalOrTableVisitor {
             type Value = SearchFile;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for SearchFile {
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(GoalOrTableVisitor)
     }
 }
 
@@ -139,18 +139,22 @@ pub(super) fn plan(file: &SearchFile, load: &LoadFile) -> Result<SearchPlan, Loa
     }
     let of = raised(&table.raise, load)?;
     let (key, given) = match of {
-        Searched::Connections => ("", None),
-        Searched::Requests => ("requests_per_second", value(&load.requests_per_second).map(PerSecond::get)),
-        Searched::Held => ("hold", value(&load.hold).map(f64::from)),
+        SearchedRate::Connections => ("", None),
+        SearchedRate::Requests => ("requests_per_second", value(&load.requests_per_second).map(PerSecond::get)),
+        SearchedRate::Held => ("hold", value(&load.hold).map(f64::from)),
     };
     if let (Some(_), Some(start)) = (given, &table.start) {
         let hint = format!("'{key}' is where the search begins: remove 'start'");
-        return Err(LoadError { what: "two first values".into(), hint: Some(hint), at: At::Span(start.span()) });
+        return Err(LoadError {
+            what: "two first values".into(),
+            hint: Some(hint),
+            at: ErrorLocation::Span(start.span()),
+        });
     }
     let most = value(&table.most).map(Searchable::get);
     let most = match of {
-        Searched::Held => Some(most_held(load)?.min(most.unwrap_or(f64::MAX))),
-        Searched::Connections | Searched::Requests => most,
+        SearchedRate::Held => Some(most_held(load)?.min(most.unwrap_or(f64::MAX))),
+        SearchedRate::Connections | SearchedRate::Requests => most,
     };
     let share = |percent: &Option<Spanned<Percent>>, default: f64| value(percent).map_or(default, Percent::fraction);
     let plan = SearchPlan {
@@ -177,7 +181,7 @@ pub(super) fn plan(file: &SearchFile, load: &LoadFile) -> Result<SearchPlan, Loa
         ];
         let span = spans.into_iter().find(|(key, _)| *key == wrong.key).and_then(|(_, span)| span);
         // Where it begins may be what the load has already.
-        let at = span.map_or(At::Keys(&["requests_per_second", "hold", "search"]), At::Span);
+        let at = span.map_or(ErrorLocation::Keys(&["requests_per_second", "hold", "search"]), ErrorLocation::Span);
         LoadError { what: wrong.what, hint: wrong.hint, at }
     })?;
     Ok(plan)
@@ -210,14 +214,14 @@ pub(in crate::suite) fn check_search(plan: &SearchPlan) -> Result<(), SearchFaul
 }
 
 /// What a search of this load raises.
-fn raised(raise: &Option<Spanned<Raise>>, load: &LoadFile) -> Result<Searched, LoadError> {
+fn raised(raise: &Option<Spanned<Raise>>, load: &LoadFile) -> Result<SearchedRate, LoadError> {
     let wrong = |what: &str, hint: &str| {
-        let at = raise.as_ref().map_or(At::Keys(&["search"]), |raise| At::Span(raise.span()));
+        let at = raise.as_ref().map_or(ErrorLocation::Keys(&["search"]), |raise| ErrorLocation::Span(raise.span()));
         Err(LoadError { what: what.to_owned(), hint: Some(hint.to_owned()), at })
     };
     match (value(raise), load.requests_per_second.is_some()) {
-        (None, true) | (Some(Raise::RequestsPerSecond), true) => Ok(Searched::Requests),
-        (None, false) | (Some(Raise::ConnectionsPerSecond), false) => Ok(Searched::Connections),
+        (None, true) | (Some(Raise::RequestsPerSecond), true) => Ok(SearchedRate::Requests),
+        (None, false) | (Some(Raise::ConnectionsPerSecond), false) => Ok(SearchedRate::Connections),
         (Some(Raise::RequestsPerSecond), false) => wrong(
             "a search that raises 'requests_per_second', which the load has not",
             "give it: the search begins there",
@@ -237,7 +241,7 @@ fn raised(raise: &Option<Spanned<Raise>>, load: &LoadFile) -> Result<Searched, L
             "a search that raises 'hold' without a rate at which connections are opened",
             "write for instance connections_per_second = 3000",
         ),
-        (Some(Raise::Hold), false) => Ok(Searched::Held),
+        (Some(Raise::Hold), false) => Ok(SearchedRate::Held),
     }
 }
 

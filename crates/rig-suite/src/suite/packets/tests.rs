@@ -26,8 +26,8 @@ fn raw(load: &str) -> Scenario {
     parse("raw", load).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn packets(load: &AskedLoad) -> &PacketLoad {
-    let AskedLoad::Packets(packets) = load else { panic!("{load:?}") };
+fn packets(load: &RequestedLoad) -> &PacketLoad {
+    let RequestedLoad::Packets(packets) = load else { panic!("{load:?}") };
     packets
 }
 
@@ -155,7 +155,7 @@ fn a_search_for_connections_held_needs_all_that_opens_and_uses_them() {
 
     let scenario = raw(&hold(whole, ""));
     let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
-    assert_eq!((plan.of, plan.options.start), (Searched::Held, 40.0));
+    assert_eq!((plan.of, plan.options.start), (SearchedRate::Held, 40.0));
     // Opened within a minute.
     assert_eq!(plan.options.most, Some(6000.0));
     assert_eq!(scenario.watched, [(rig_facts::claim::Side::Local, rig_facts::claim::Metric::LimitHeld)]);
@@ -175,9 +175,9 @@ fn a_short_connection_is_what_is_meant_unless_told() {
     let (Service::TcpClient(client), Service::TcpServer(server)) = (&connect.service, &listen.service) else {
         panic!("no TCP")
     };
-    assert_eq!((client.client.repeat, client.close, server.close), (None, Close::Fin, true));
-    assert_eq!((client.request.len(), client.response), (64, Expect::Bytes(64)));
-    assert_eq!((server.response.len(), server.request), (64, Expect::Bytes(64)));
+    assert_eq!((client.client.repeat, client.close, server.close), (None, CloseMethod::Fin, true));
+    assert_eq!((client.request.len(), client.response), (64, MessageEnd::Bytes(64)));
+    assert_eq!((server.response.len(), server.request), (64, MessageEnd::Bytes(64)));
     // What was lost last is found lost before the load is over.
     assert!(connect.course.drain > client.times.retransmit);
     assert_eq!(scenario.watched, [(rig_facts::claim::Side::Local, rig_facts::claim::Metric::Connections)]);
@@ -192,7 +192,7 @@ fn connections_that_are_held_are_not_closed_by_the_server() {
     assert_eq!(scenario.watched, [(rig_facts::claim::Side::Local, rig_facts::claim::Metric::Transactions)]);
 }
 
-fn rates(load: &AskedLoad) -> (f64, Option<f64>) {
+fn rates(load: &RequestedLoad) -> (f64, Option<f64>) {
     let client = &packets(load).client;
     (client.load.rate, client.repeat.and_then(|repeat| repeat.rate))
 }
@@ -201,11 +201,11 @@ fn rates(load: &AskedLoad) -> (f64, Option<f64>) {
 fn a_search_raises_what_the_load_says_nothing_else() {
     let scenario = raw("protocol = \"tcp\", search = \"loss-free\"");
     let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
-    assert_eq!((plan.of, plan.options.start, plan.options.precision), (Searched::Connections, 1000.0, 0.02));
+    assert_eq!((plan.of, plan.options.start, plan.options.precision), (SearchedRate::Connections, 1000.0, 0.02));
     assert_eq!(rates(&at_rate(&scenario.traffic.connect, plan.of, 77.0)), (77.0, None));
     let scenario = raw(&format!("{TCP}, hold = 50, requests_per_second = 500, search = \"loss-free\""));
     let plan = scenario.traffic.packets.as_ref().unwrap().search.unwrap();
-    assert_eq!((plan.of, plan.options.start), (Searched::Requests, 500.0));
+    assert_eq!((plan.of, plan.options.start), (SearchedRate::Requests, 500.0));
     assert_eq!(rates(&at_rate(&scenario.traffic.connect, plan.of, 77.0)), (1000.0, Some(77.0)));
 }
 

@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use rig_cli::source::Spanned;
-use rig_facts::record::Searched;
+use rig_facts::record::SearchedRate;
 use rig_packet::Client;
 use rig_testbed::Placement;
 use rig_testbed::topology::{Topology, TopologyError};
@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::super::load::{LoadError, error};
-use super::super::{AskedLoad, Scenario, Traffic};
+use super::super::{RequestedLoad, Scenario, Traffic};
 use super::PacketTraffic;
 
 /// A number of workers, or as many as there are CPUs for.
@@ -113,12 +113,12 @@ pub(in crate::suite) fn with_lanes(topology: Topology, traffic: &mut Traffic) ->
 impl Traffic {
     /// Bounds a search for connections that are held by the addresses and ports that are left to each of so many lanes.
     fn spread(&mut self, lanes: u32) {
-        let AskedLoad::Packets(load) = &self.connect else { return };
+        let RequestedLoad::Packets(load) = &self.connect else { return };
         let (Some(packets), client) = (&mut self.packets, &load.client) else { return };
         let each = |addresses: u32| f64::from(addresses / lanes);
         let ports = client.ports.len() as f64 * client.server_ports.len() as f64;
         let pairs = each(packets.client_addresses) * each(packets.server_addresses) * ports * f64::from(lanes);
-        if let Some(search) = packets.search.as_mut().filter(|search| search.of == Searched::Held) {
+        if let Some(search) = packets.search.as_mut().filter(|search| search.of == SearchedRate::Held) {
             search.options.most = search.options.most.map(|most| most.min(pairs));
         }
     }
@@ -127,7 +127,7 @@ impl Traffic {
     /// ask on, for each.
     fn all_workers(&self, placement: &Placement) -> Option<NonZeroU32> {
         let packets = self.packets.as_ref().filter(|packets| packets.workers == PacketThreads::All)?;
-        let AskedLoad::Packets(load) = &self.connect else { return None };
+        let RequestedLoad::Packets(load) = &self.connect else { return None };
         let bounds =
             [packets.client_addresses, packets.server_addresses, most_that_hold(&load.client), Topology::LANES_MAX];
         NonZeroU32::new(bounds.into_iter().fold(placement.of_each_end(), u32::min))

@@ -70,11 +70,11 @@ deadline = "90s"
     let own = |rate| Step::Rate { load: ScenarioLoad::Own, rate };
     let under = |rate| Step::Rate { load: ScenarioLoad::Under, rate: Rate::At(rate) };
     let [quarter, both, settle] = programme.phases.as_slice() else { panic!("{programme:?}") };
-    assert_eq!((quarter.steps.as_slice(), &quarter.lasts), (&[own(Rate::OfLimit(0.25))][..], &Lasts::Window));
+    assert_eq!((quarter.steps.as_slice(), &quarter.lasts), (&[own(Rate::OfLimit(0.25))][..], &PhaseLength::Window));
     assert_eq!(both.steps, [own(Rate::At(5000.0)), under(10_240.0)]);
-    assert_eq!(both.lasts, Lasts::Time(Duration::from_secs(3)));
+    assert_eq!(both.lasts, PhaseLength::Time(Duration::from_secs(3)));
     assert_eq!(settle.steps, [own(Rate::At(10_000.0)), under(0.0)]);
-    let Lasts::Until(wait) = &settle.lasts else { panic!("{settle:?}") };
+    let PhaseLength::Until(wait) = &settle.lasts else { panic!("{settle:?}") };
     assert_eq!((wait.hold, wait.deadline), (Duration::from_millis(500), Duration::from_secs(90)));
     assert_eq!((wait.condition.side, wait.condition.metric), (Side::Local, Metric::Transactions));
     assert_eq!(wait.condition.threshold, Threshold::AtLeast(9000.0));
@@ -172,14 +172,14 @@ fn a_rate_and_its_absence_go_into_the_load() {
         let traffic = suite(load, "").unwrap().scenarios.remove(0).traffic;
         let at = traffic.at_rate(5000.0);
         match (&at.connect, &traffic.unpaced().connect) {
-            (AskedLoad::TcpRr(at), AskedLoad::TcpRr(unpaced)) => {
+            (RequestedLoad::TcpRr(at), RequestedLoad::TcpRr(unpaced)) => {
                 assert!(matches!(at.schedule, Schedule::Open { rate: 5000.0, .. }));
                 assert_eq!(unpaced.schedule, Schedule::Closed);
             }
-            (AskedLoad::TcpStream(at), AskedLoad::TcpStream(unpaced)) => {
+            (RequestedLoad::TcpStream(at), RequestedLoad::TcpStream(unpaced)) => {
                 assert_eq!((at.throttle, unpaced.throttle), (Some(5000), None));
             }
-            (AskedLoad::UdpStream(at), AskedLoad::UdpStream(unpaced)) => {
+            (RequestedLoad::UdpStream(at), RequestedLoad::UdpStream(unpaced)) => {
                 assert_eq!((at.throttle, unpaced.throttle), (Some(5000), None));
             }
             other => panic!("{other:?}"),

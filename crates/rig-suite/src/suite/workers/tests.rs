@@ -135,7 +135,7 @@ fn tables_of_workers_have_all_rows_and_what_was_published() {
     let layout = &good.unwrap().tables[0];
     assert_eq!((layout.source.as_deref(), layout.notes.as_slice()), (Some("S"), &["N".to_owned()][..]));
     let Form::Workers(workers) = &layout.form else { panic!("{layout:?}") };
-    assert_eq!(workers.raised, Searched::Connections);
+    assert_eq!(workers.raised, SearchedRate::Connections);
     let rows: Vec<_> = workers.cases.iter().map(|case| (case.head.as_str(), case.rows.clone())).collect();
     let own = vec![(Some(1), "A-1".to_owned()), (Some(2), "A-2".to_owned())];
     assert_eq!(rows, [("none", vec![(None, "D".to_owned())]), ("own", own)]);

@@ -7,11 +7,11 @@ use super::*;
 use crate::netns::{self, NetNs};
 use crate::process;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Until one of them is `wanted`; what came.
 fn until(events: &Events, wanted: impl Fn(&Event) -> bool) -> Vec<Event> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut all = Vec::new();
     while !all.iter().any(&wanted) {
         assert!(Instant::now() < deadline, "it does not come: {all:?}");
@@ -71,11 +71,11 @@ fn whoever_waits_is_woken() {
     let events = Events::here().unwrap();
     let begun = Instant::now();
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| events.wait(PATIENCE).unwrap());
+        let waits = scope.spawn(|| events.wait(TIMEOUT).unwrap());
         events.wake();
         waits.join().unwrap();
     });
-    assert!(begun.elapsed() < PATIENCE);
+    assert!(begun.elapsed() < TIMEOUT);
 }
 
 #[test]

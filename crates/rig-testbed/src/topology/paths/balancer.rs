@@ -1,6 +1,6 @@
 //! Path `balancer`: between client and server netrig's own balancer, as XDP programs.
 
-use super::{Definition, Draft, Endpoints, Layout, three};
+use super::{Definition, Endpoints, Layout, PlanBuilder, three};
 
 pub(super) struct Balancer;
 
@@ -17,11 +17,11 @@ impl Definition for Balancer {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
-        three::put_between(draft, "balancer (XDP)", three::Receiving::ByEndpoints);
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
+        three::put_between(draft, "balancer (XDP)", three::ReceiveCpus::ByEndpoints);
     }
 
-    fn pools(&self, draft: &mut Draft<'_>) {
+    fn pools(&self, draft: &mut PlanBuilder<'_>) {
         three::route_pools(draft);
     }
 }

@@ -1,6 +1,6 @@
 //! Path `bridge`: each container has a veth pair into its node's bridge, and the wire is a port of that bridge.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Endpoints, Layout, PlanBuilder};
 use crate::topology::UPLINK;
 
 pub(super) struct Bridge;
@@ -18,7 +18,7 @@ impl Definition for Bridge {
         Endpoints::ContainersOrNode
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         draft.address_nodes_without_containers();
         draft.bridge(Some(UPLINK));

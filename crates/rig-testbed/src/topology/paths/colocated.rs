@@ -1,6 +1,6 @@
 //! Path `colocated`: two containers of one node, joined by the node's bridge.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Endpoints, Layout, PlanBuilder};
 
 pub(super) struct Colocated;
 
@@ -17,7 +17,7 @@ impl Definition for Colocated {
         Endpoints::Containers
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.bridge(None);
     }
 }

@@ -1,6 +1,6 @@
 //! Path `direct`: client and server of the paths with a DUT, with nothing between them.
 
-use super::{Definition, Draft, Endpoints, Layout, three};
+use super::{Definition, Endpoints, Layout, PlanBuilder, three};
 
 pub(super) struct Direct;
 
@@ -17,7 +17,7 @@ impl Definition for Direct {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         three::join_ends(draft);
     }
 }

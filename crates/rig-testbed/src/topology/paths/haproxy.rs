@@ -2,7 +2,7 @@
 
 use rig_sys::napi::Urgency;
 
-use super::{Definition, Draft, Endpoints, Layout, three};
+use super::{Definition, Endpoints, Layout, PlanBuilder, three};
 
 pub(super) struct Haproxy;
 
@@ -19,12 +19,12 @@ impl Definition for Haproxy {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         // A proxy on the same CPU has to get its turn.
-        three::put_between(draft, "HAProxy, TCP mode", three::Receiving::ByDut(Urgency::Normal));
+        three::put_between(draft, "HAProxy, TCP mode", three::ReceiveCpus::ByDut(Urgency::Normal));
     }
 
-    fn pools(&self, draft: &mut Draft<'_>) {
+    fn pools(&self, draft: &mut PlanBuilder<'_>) {
         three::route_pools(draft);
     }
 }

@@ -1,6 +1,6 @@
 //! Path `ipvs`: between client and server the kernel's IP Virtual Server.
 
-use super::{Definition, Draft, Endpoints, Layout, three};
+use super::{Definition, Endpoints, Layout, PlanBuilder, three};
 
 pub(super) struct Ipvs;
 
@@ -17,11 +17,11 @@ impl Definition for Ipvs {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
-        three::put_between(draft, "IPVS, NAT", three::Receiving::BY_KERNEL);
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
+        three::put_between(draft, "IPVS, NAT", three::ReceiveCpus::BY_KERNEL);
     }
 
-    fn pools(&self, draft: &mut Draft<'_>) {
+    fn pools(&self, draft: &mut PlanBuilder<'_>) {
         three::route_pools(draft);
     }
 

@@ -1,7 +1,7 @@
 //! Path `macvlan`: each container has a macvlan interface on its node's wire.
 
-use super::{Definition, Draft, Endpoints, Layout, XdpHook};
-use crate::plan::{At, Interface, Link};
+use super::{Definition, Endpoints, Layout, PlanBuilder, XdpHook};
+use crate::plan::{Interface, InterfaceRef, Link};
 use crate::topology::UPLINK;
 
 pub(super) struct Macvlan;
@@ -19,11 +19,11 @@ impl Definition for Macvlan {
         Endpoints::ContainersOrNode
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         draft.address_nodes_without_containers();
         for node in 0..draft.nodes() {
-            let over = At::new(&draft.own(node).name, UPLINK);
+            let over = InterfaceRef::new(&draft.own(node).name, UPLINK);
             for container in 0..draft.containers(node) {
                 let address = draft.topology.container_address(node, container);
                 let link = Link::Macvlan { over: over.clone() };

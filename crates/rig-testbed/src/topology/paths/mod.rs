@@ -5,12 +5,12 @@ mod balancer;
 mod bridge;
 mod colocated;
 mod direct;
-mod draft;
 mod etun;
 mod haproxy;
 mod ipvs;
 mod macvlan;
 mod nftables;
+mod plan_builder;
 mod raw;
 mod requirements;
 mod routed;
@@ -25,8 +25,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use draft::Draft;
-pub(crate) use requirements::Asked;
+pub(crate) use plan_builder::PlanBuilder;
+pub(crate) use requirements::TopologyRequest;
 
 use crate::plan::IpNet;
 use crate::topology::{Endpoint, Family, NextHop, Topology, TopologyError};
@@ -96,18 +96,18 @@ pub(crate) trait Definition: Sync {
 
     fn endpoints(&self) -> Endpoints;
 
-    /// What is built. [`Draft::new`] has made the nodes and their namespaces, with nothing in them.
-    fn plan(&self, draft: &mut Draft<'_>);
+    /// What is built. [`PlanBuilder::new`] has made the nodes and their namespaces, with nothing in them.
+    fn plan(&self, draft: &mut PlanBuilder<'_>);
 
     /// What is added so that the kernels on the way know the addresses of endpoints that make their packets themselves
     /// ([`Topology::pool`]). Where both ends are on one link there is nothing to route.
-    fn pools(&self, _draft: &mut Draft<'_>) {}
+    fn pools(&self, _draft: &mut PlanBuilder<'_>) {}
 
     /// Whether the path is possible in a testbed like this.
     ///
     /// # Errors
     /// Why not, and what to do.
-    fn requirements(&self, asked: &Asked<'_>) -> Result<(), TopologyError> {
+    fn requirements(&self, asked: &TopologyRequest<'_>) -> Result<(), TopologyError> {
         asked.check()
     }
 

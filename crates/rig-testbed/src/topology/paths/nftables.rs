@@ -1,6 +1,6 @@
 //! Path `nftables`: between client and server nftables, which translates both addresses of each packet.
 
-use super::{Definition, Draft, Endpoints, Layout, three};
+use super::{Definition, Endpoints, Layout, PlanBuilder, three};
 
 pub(super) struct Nftables;
 
@@ -17,11 +17,11 @@ impl Definition for Nftables {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
-        three::put_between(draft, "nftables, DNAT and masquerade", three::Receiving::BY_KERNEL);
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
+        three::put_between(draft, "nftables, DNAT and masquerade", three::ReceiveCpus::BY_KERNEL);
     }
 
-    fn pools(&self, draft: &mut Draft<'_>) {
+    fn pools(&self, draft: &mut PlanBuilder<'_>) {
         three::route_pools(draft);
     }
 }

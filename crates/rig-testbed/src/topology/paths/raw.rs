@@ -1,6 +1,6 @@
 //! Path `raw`: the nodes' own stacks over the wire, and no container.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Endpoints, Layout, PlanBuilder};
 
 pub(super) struct Raw;
 
@@ -17,7 +17,7 @@ impl Definition for Raw {
         Endpoints::Nodes
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         (0..draft.nodes()).for_each(|node| draft.address(node));
     }

@@ -5,7 +5,7 @@ use crate::topology::{Endpoint, Node, Topology, TopologyError, WireOptions};
 
 /// A testbed as a suite or a caller asks for it, before it is checked.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct TopologyRequest<'a> {
     pub path: Path,
     /// With the containers that the endpoints name.
     pub nodes: &'a [Node],
@@ -13,7 +13,7 @@ pub struct Asked<'a> {
     pub endpoints: &'a [Endpoint],
 }
 
-impl Asked<'_> {
+impl TopologyRequest<'_> {
     /// What the path's layout and ends need.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Endpoints, Layout, PlanBuilder};
 use crate::plan::{IpNet, Route};
 use crate::topology::address::{anywhere, subnet, v4, v6};
 use crate::topology::{Endpoint, Family, NextHop, Topology, UPLINK};
@@ -26,7 +26,7 @@ impl Definition for Routed {
         Endpoints::ContainersOrNode
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         (0..draft.nodes()).for_each(|node| draft.address(node));
         let family = draft.topology.family();
@@ -55,7 +55,7 @@ impl Definition for Routed {
         draft.route_to_other(block);
     }
 
-    fn pools(&self, draft: &mut Draft<'_>) {
+    fn pools(&self, draft: &mut PlanBuilder<'_>) {
         draft.route_pools(|topology, node, container| topology.container_address(node, container).addr());
     }
 

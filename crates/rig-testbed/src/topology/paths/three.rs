@@ -3,27 +3,27 @@
 use rig_sys::ethtool::Offload;
 use rig_sys::napi::Urgency;
 
-use super::Draft;
+use super::PlanBuilder;
 use crate::plan::{IpNet, Neighbour, Route, Threads};
 use crate::topology::address::subnet;
 use crate::topology::{DUT, Endpoint, NextHop, Topology, client_link, server_link, uplink};
 
 /// Whose CPUs process what comes to the DUT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Receiving {
+pub(super) enum ReceiveCpus {
     /// The DUT's own, by threads of this urgency.
     ByDut(Urgency),
     /// The ends' put it into the queues of the DUT's workers, as a network card would.
     ByEndpoints,
 }
 
-impl Receiving {
+impl ReceiveCpus {
     /// The kernel itself carries packets: before everything else on its CPUs.
     pub const BY_KERNEL: Self = Self::ByDut(Urgency::RealTime(1));
 }
 
 /// A wire of a lane, seen from the DUT.
-struct ToEnd {
+struct DutWire {
     lane: u32,
     /// The node at its other end.
     node: usize,
@@ -36,10 +36,10 @@ struct ToEnd {
 }
 
 /// Both wires of each lane of a testbed with a DUT, lane by lane.
-fn wires(topology: &Topology) -> Vec<ToEnd> {
+fn wires(topology: &Topology) -> Vec<DutWire> {
     let on = |own: IpNet, lane| subnet(topology.on_lane(own.addr(), lane), own.prefix_len());
     let both = |lane| {
-        let to = |node, link, dut| ToEnd {
+        let to = |node, link, dut| DutWire {
             lane,
             node,
             link,
@@ -56,7 +56,7 @@ fn wires(topology: &Topology) -> Vec<ToEnd> {
 }
 
 /// Client and server alone, in one subnet on each lane.
-pub(super) fn join_ends(draft: &mut Draft<'_>) {
+pub(super) fn join_ends(draft: &mut PlanBuilder<'_>) {
     let topology = draft.topology;
     let Some(wire) = topology.wire() else { return };
     for lane in 0..topology.lanes() {
@@ -68,11 +68,11 @@ pub(super) fn join_ends(draft: &mut Draft<'_>) {
             draft.own(node).interfaces[lane as usize].addresses.push(address);
         }
     }
-    (0..2).for_each(|node| receive_at_end(draft, node, Receiving::BY_KERNEL));
+    (0..2).for_each(|node| receive_at_end(draft, node, ReceiveCpus::BY_KERNEL));
 }
 
 /// Client, DUT and server: the ends' kernels reach each other and the DUT's pools through the DUT.
-pub(super) fn put_between(draft: &mut Draft<'_>, datapath: &str, receiving: Receiving) {
+pub(super) fn put_between(draft: &mut PlanBuilder<'_>, datapath: &str, receiving: ReceiveCpus) {
     let topology = draft.topology;
     let Some(wire) = topology.wire() else { return };
     draft.node(DUT).datapath = Some(datapath.to_owned());
@@ -104,7 +104,7 @@ pub(super) fn put_between(draft: &mut Draft<'_>, datapath: &str, receiving: Rece
 }
 
 /// Lets the DUT route to each end's pools, each on its lane.
-pub(super) fn route_pools(draft: &mut Draft<'_>) {
+pub(super) fn route_pools(draft: &mut PlanBuilder<'_>) {
     let topology = draft.topology;
     let built = topology.plan(&[]);
     for to in wires(topology) {
@@ -133,31 +133,33 @@ pub(super) fn next_hop(topology: &Topology, node: usize) -> Option<NextHop> {
 
 /// The threads that receive for an end run on the CPU of the worker that sent the packet, in whose cache it is, or of the worker
 /// that gets it. They have precedence over the DUT's threads, because the queues of the ends are short.
-fn receive_at_end(draft: &mut Draft<'_>, node: usize, receiving: Receiving) {
+fn receive_at_end(draft: &mut PlanBuilder<'_>, node: usize, receiving: ReceiveCpus) {
     let turns = draft.topology.turns(node, draft.cpus(node));
     for (lane, interface) in draft.own(node).interfaces.iter_mut().enumerate() {
         interface.offloads.insert(Offload::Tso, false);
         match receiving {
-            Receiving::ByDut(_) => {
+            ReceiveCpus::ByDut(_) => {
                 interface.threads = Some(Threads { cpus: from(&turns, lane), urgency: Urgency::RealTime(2) });
             }
             // Workers hand frames over themselves, which a veth takes with GRO only.
-            Receiving::ByEndpoints => drop(interface.offloads.insert(Offload::Gro, true)),
+            ReceiveCpus::ByEndpoints => drop(interface.offloads.insert(Offload::Gro, true)),
         }
     }
 }
 
-fn receive_at_dut(draft: &mut Draft<'_>, receiving: Receiving) {
+fn receive_at_dut(draft: &mut PlanBuilder<'_>, receiving: ReceiveCpus) {
     let own = draft.cpus(DUT).clone();
     let ends = [DUT - 1, DUT + 1].map(|end| draft.topology.turns(end, draft.cpus(end)));
     // The interfaces are those to the client and to the server in turn, lane by lane.
     for (turn, interface) in draft.own(DUT).interfaces.iter_mut().enumerate() {
         interface.offloads.insert(Offload::Tso, false);
         interface.threads = Some(match receiving {
-            Receiving::ByEndpoints => Threads { cpus: from(&ends[turn % 2], turn / 2), urgency: Urgency::RealTime(1) },
-            Receiving::ByDut(urgency) => Threads { cpus: from(own.as_slice(), turn), urgency },
+            ReceiveCpus::ByEndpoints => {
+                Threads { cpus: from(&ends[turn % 2], turn / 2), urgency: Urgency::RealTime(1) }
+            }
+            ReceiveCpus::ByDut(urgency) => Threads { cpus: from(own.as_slice(), turn), urgency },
         });
-        if receiving != Receiving::ByEndpoints && own.len() > 1 {
+        if receiving != ReceiveCpus::ByEndpoints && own.len() > 1 {
             interface.steering = Some(own.clone());
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! Tunnels begin and end at IPv4 addresses of the nodes, also when the containers have IPv6 addresses.
 
-use super::{Asked, Definition, Draft, Endpoints, Layout, XdpHook};
+use super::{Definition, Endpoints, Layout, PlanBuilder, TopologyRequest, XdpHook};
 use crate::plan::{IpNet, Route};
 use crate::topology::address::subnet;
 use crate::topology::address::v4;
@@ -32,7 +32,7 @@ impl Definition for Vrouter {
         Endpoints::Containers
     }
 
-    fn requirements(&self, asked: &Asked<'_>) -> Result<(), TopologyError> {
+    fn requirements(&self, asked: &TopologyRequest<'_>) -> Result<(), TopologyError> {
         asked.check()?;
         match asked.wire {
             Some(wire) if wire.mtu > LARGEST => {
@@ -48,7 +48,7 @@ impl Definition for Vrouter {
         Some(DATAPATH)
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         for node in 0..draft.nodes() {
             draft.node(node).datapath = Some("vRouter (tc)".to_owned());
@@ -82,7 +82,7 @@ impl Definition for Vrouter {
 }
 
 /// The way to another of many nodes. Where a node's tunnels end is one address, whichever wire they come by.
-fn lead_to(draft: &mut Draft<'_>, node: usize, other: usize) {
+fn lead_to(draft: &mut PlanBuilder<'_>, node: usize, other: usize) {
     let link = uplink_to(node, other);
     let [own, far] = [node, other].map(|node| IpNet::from(underlay(node).addr()));
     let space = draft.own(node);

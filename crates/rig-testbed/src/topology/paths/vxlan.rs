@@ -1,6 +1,6 @@
 //! Path `vxlan`: each container has a veth pair into its node's bridge, and the bridges are joined by VXLAN over the wire.
 
-use super::{Definition, Draft, Endpoints, Layout};
+use super::{Definition, Endpoints, Layout, PlanBuilder};
 use crate::plan::{Interface, IpNet, Link};
 use crate::topology::address::{subnet, v4, v6};
 use crate::topology::{Family, UPLINK};
@@ -26,7 +26,7 @@ impl Definition for Vxlan {
         Endpoints::Containers
     }
 
-    fn plan(&self, draft: &mut Draft<'_>) {
+    fn plan(&self, draft: &mut PlanBuilder<'_>) {
         draft.wire();
         let mtu = Some(draft.topology.endpoint_mtu());
         for node in 0..draft.nodes() {

@@ -91,8 +91,8 @@ fn placed(scenario: &Scenario) -> [Packets; 2] {
     let (needs, topology) = (scenario.traffic.packets.as_ref().unwrap(), &scenario.topology);
     let dut = Dut { workers: 1, service_addresses: 8, local_addresses: 50, profile: false };
     let macs: Vec<[u8; 6]> = (0..topology.lanes()).map(|lane| [2, 0, 0, 0, 0, lane as u8]).collect();
-    let end = |own, peer, is_client, load: &AskedLoad| {
-        let AskedLoad::Packets(load) = load else { panic!("{load:?}") };
+    let end = |own, peer, is_client, load: &RequestedLoad| {
+        let RequestedLoad::Packets(load) = load else { panic!("{load:?}") };
         let port =
             PortOf { own, peer, is_client, cpus: &[4, 5], peer_macs: &macs, dut: Some(dut), lasts: Duration::ZERO };
         at_port(load, needs, topology, &port).unwrap()

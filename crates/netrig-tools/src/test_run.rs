@@ -10,7 +10,7 @@ use rig_sys::clock::monotonic_ns;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::counters::{Chosen, Difference, Snapshot};
+use super::counters::{CounterSelection, Difference, Snapshot};
 
 /// Between two lines of the present throughput.
 const TICK_NS: u64 = 500_000_000;
@@ -43,7 +43,7 @@ pub fn read_some(mut stream: &TcpStream, buffer: &mut [u8]) -> Option<usize> {
 
 /// Why a test ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     /// Its time had come.
     Due,
     /// The user wants it to.
@@ -57,7 +57,7 @@ pub enum End {
 }
 
 /// The end that takes part: where bytes are counted, and where it is noticed that the test is over early.
-pub trait Part {
+pub trait TestEnd {
     fn counts(&self) -> Vec<Counts>;
 
     /// The counts and the machine when the test began, where the part knows: what moves between that moment and the
@@ -70,7 +70,7 @@ pub trait Part {
     ///
     /// # Errors
     /// What makes it pointless to go on, in words for people.
-    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>>;
+    fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<EndReason>>;
 }
 
 /// The begin of a window.
@@ -81,7 +81,7 @@ pub struct Start {
 }
 
 /// Is told how the test goes, to print it.
-pub trait Witness {
+pub trait TestObserver {
     /// The present throughput: bytes in so many seconds.
     fn tick(&mut self, bytes: u64, seconds: f64);
     fn warmed_up(&mut self);
@@ -105,16 +105,16 @@ pub struct Times {
 
 /// What was measured.
 #[derive(Debug, Clone)]
-pub struct Measured {
+pub struct Measurement {
     pub machine: Difference,
     /// The counts of each thread inside the window.
     pub threads: Vec<Counts>,
-    pub end: End,
+    pub end: EndReason,
     /// The time from the start to the window's end.
     pub ran: Duration,
 }
 
-impl Measured {
+impl Measurement {
     pub fn bytes(&self) -> u64 {
         self.threads.iter().map(|thread| thread.bytes).sum()
     }
@@ -133,16 +133,16 @@ impl Measured {
 /// # Errors
 /// Those of the part.
 pub fn run(
-    part: &mut dyn Part,
-    witness: &mut dyn Witness,
+    part: &mut dyn TestEnd,
+    witness: &mut dyn TestObserver,
     times: &Times,
-    chosen: &Chosen,
-) -> anyhow::Result<Option<Measured>> {
+    chosen: &CounterSelection,
+) -> anyhow::Result<Option<Measurement>> {
     let start_ns = monotonic_ns();
     let after = |span: Duration| start_ns.saturating_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     let total_ns = times.total.map_or(u64::MAX, after);
     let begin_ns = after(times.warm_up);
-    let mut pulse = Pulse::new(part, start_ns, times.stall);
+    let mut pulse = ThroughputMonitor::new(part, start_ns, times.stall);
     if !times.warm_up.is_zero() {
         if let Some(end) = pulse.until(part, witness, begin_ns.min(total_ns))? {
             tell(end, witness);
@@ -162,7 +162,7 @@ pub fn run(
     let machine = Difference { end: Snapshot::take(chosen), begin };
     let threads = after.iter().zip(&before).map(|(after, before)| after.since(*before)).collect();
     let ran = Duration::from_nanos(machine.end.at_ns.saturating_sub(start_ns));
-    let mut measured = Measured { machine, threads, end: early.unwrap_or(End::Due), ran };
+    let mut measured = Measurement { machine, threads, end: early.unwrap_or(EndReason::Due), ran };
     match early {
         Some(end) => tell(end, witness),
         None => {
@@ -170,8 +170,8 @@ pub fn run(
             if total_ns > end_ns && total_ns != u64::MAX {
                 pulse.quiet = true;
                 // Even if the cool-down ends early, the window is whole.
-                if pulse.until(part, witness, total_ns)? == Some(End::Interrupted) {
-                    measured.end = End::Interrupted;
+                if pulse.until(part, witness, total_ns)? == Some(EndReason::Interrupted) {
+                    measured.end = EndReason::Interrupted;
                     witness.interrupted();
                 }
             }
@@ -184,14 +184,14 @@ pub fn run(
     Ok(Some(measured))
 }
 
-fn tell(end: End, witness: &mut dyn Witness) {
-    if end == End::Interrupted {
+fn tell(end: EndReason, witness: &mut dyn TestObserver) {
+    if end == EndReason::Interrupted {
         witness.interrupted();
     }
 }
 
 /// The lines of the present throughput, and the watch over whether anything moves.
-struct Pulse {
+struct ThroughputMonitor {
     at_ns: u64,
     bytes: u64,
     moved_ns: u64,
@@ -199,17 +199,22 @@ struct Pulse {
     quiet: bool,
 }
 
-impl Pulse {
-    fn new(part: &dyn Part, now_ns: u64, stall: Option<Duration>) -> Self {
+impl ThroughputMonitor {
+    fn new(part: &dyn TestEnd, now_ns: u64, stall: Option<Duration>) -> Self {
         let stall_ns = stall.map_or(u64::MAX, |stall| stall.as_nanos() as u64);
         Self { at_ns: now_ns, bytes: total(part), moved_ns: now_ns, stall_ns, quiet: false }
     }
 
-    fn last_tick(&mut self, part: &dyn Part, now_ns: u64) {
+    fn last_tick(&mut self, part: &dyn TestEnd, now_ns: u64) {
         (self.at_ns, self.bytes) = (now_ns, total(part));
     }
 
-    fn until(&mut self, part: &mut dyn Part, witness: &mut dyn Witness, until_ns: u64) -> anyhow::Result<Option<End>> {
+    fn until(
+        &mut self,
+        part: &mut dyn TestEnd,
+        witness: &mut dyn TestObserver,
+        until_ns: u64,
+    ) -> anyhow::Result<Option<EndReason>> {
         loop {
             let next_ns = self.at_ns.saturating_add(TICK_NS).min(until_ns);
             if let Some(end) = part.serve(next_ns)? {
@@ -227,7 +232,7 @@ impl Pulse {
                 }
                 (self.at_ns, self.bytes) = (now_ns, bytes);
                 if now_ns - self.moved_ns > self.stall_ns {
-                    return Ok(Some(End::Stalled));
+                    return Ok(Some(EndReason::Stalled));
                 }
             }
             if now_ns >= until_ns {
@@ -237,7 +242,7 @@ impl Pulse {
     }
 }
 
-fn total(part: &dyn Part) -> u64 {
+fn total(part: &dyn TestEnd) -> u64 {
     part.counts().iter().map(|count| count.bytes).sum()
 }
 
@@ -249,13 +254,13 @@ mod tests {
 
     /// Counts a byte and an operation at each look, and ends when it is told to.
     #[derive(Default)]
-    struct Clockwork {
+    struct FakeEnd {
         looks: u64,
-        ends: Option<(u64, End)>,
+        ends: Option<(u64, EndReason)>,
         begun: Option<Start>,
     }
 
-    impl Part for Clockwork {
+    impl TestEnd for FakeEnd {
         fn counts(&self) -> Vec<Counts> {
             vec![Counts { bytes: self.looks, operations: self.looks }]
         }
@@ -264,7 +269,7 @@ mod tests {
             self.begun.take()
         }
 
-        fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<End>> {
+        fn serve(&mut self, until_ns: u64) -> anyhow::Result<Option<EndReason>> {
             rig_sys::clock::sleep_until(until_ns.min(rig_sys::clock::monotonic_after(Duration::from_millis(1))));
             self.looks += 1;
             Ok(self.ends.filter(|(at, _)| self.looks >= *at).map(|(_, end)| end))
@@ -272,9 +277,9 @@ mod tests {
     }
 
     #[derive(Default)]
-    struct Words(Vec<&'static str>);
+    struct RecordedCalls(Vec<&'static str>);
 
-    impl Witness for Words {
+    impl TestObserver for RecordedCalls {
         fn tick(&mut self, _: u64, _: f64) {}
         fn warmed_up(&mut self) {
             self.0.push("warm");
@@ -297,47 +302,51 @@ mod tests {
     #[test]
     fn only_the_window_counts_and_every_phase_is_told() {
         let times = Times { warm_up: ms(20), window: Some(ms(30)), total: Some(ms(70)), stall: None };
-        let (mut part, mut words) = (Clockwork::default(), Words::default());
-        let measured = run(&mut part, &mut words, &times, &Chosen::default()).unwrap().unwrap();
+        let (mut part, mut words) = (FakeEnd::default(), RecordedCalls::default());
+        let measured = run(&mut part, &mut words, &times, &CounterSelection::default()).unwrap().unwrap();
         assert_eq!(words.0, ["warm", "measured, cooling", "finished"]);
         assert!(measured.bytes() > 0 && measured.bytes() < part.looks, "{} of {}", measured.bytes(), part.looks);
-        assert_eq!(measured.end, End::Due);
+        assert_eq!(measured.end, EndReason::Due);
         assert!(measured.seconds() > 0.0);
     }
 
     #[test]
     fn an_early_end_ends_the_window() {
         let times = Times { warm_up: ms(0), window: None, total: None, stall: None };
-        for end in [End::Interrupted, End::Stopped, End::Dry] {
-            let (mut part, mut words) = (Clockwork { ends: Some((5, end)), ..Default::default() }, Words::default());
-            let measured = run(&mut part, &mut words, &times, &Chosen::default()).unwrap().unwrap();
+        for end in [EndReason::Interrupted, EndReason::Stopped, EndReason::Dry] {
+            let (mut part, mut words) =
+                (FakeEnd { ends: Some((5, end)), ..Default::default() }, RecordedCalls::default());
+            let measured = run(&mut part, &mut words, &times, &CounterSelection::default()).unwrap().unwrap();
             assert_eq!((measured.end, measured.bytes()), (end, 5));
-            assert_eq!(words.0.contains(&"interrupted"), end == End::Interrupted);
+            assert_eq!(words.0.contains(&"interrupted"), end == EndReason::Interrupted);
         }
         let times = Times { warm_up: ms(60_000), ..times };
         let (mut part, mut words) =
-            (Clockwork { ends: Some((3, End::Stopped)), ..Default::default() }, Words::default());
-        assert!(run(&mut part, &mut words, &times, &Chosen::default()).unwrap().is_none());
+            (FakeEnd { ends: Some((3, EndReason::Stopped)), ..Default::default() }, RecordedCalls::default());
+        assert!(run(&mut part, &mut words, &times, &CounterSelection::default()).unwrap().is_none());
     }
 
     /// A peer may have sent everything before the course takes its first look.
     #[test]
     fn what_moved_since_the_begin_counts() {
         let times = Times { warm_up: ms(0), window: Some(ms(20)), total: Some(ms(20)), stall: None };
-        let start = || Start { counts: vec![Counts::default()], machine: Snapshot::take(&Chosen::default()) };
-        let mut part = Clockwork { looks: 1000, begun: Some(start()), ..Default::default() };
-        let measured = run(&mut part, &mut Words::default(), &times, &Chosen::default()).unwrap().unwrap();
+        let start = || Start { counts: vec![Counts::default()], machine: Snapshot::take(&CounterSelection::default()) };
+        let mut part = FakeEnd { looks: 1000, begun: Some(start()), ..Default::default() };
+        let measured =
+            run(&mut part, &mut RecordedCalls::default(), &times, &CounterSelection::default()).unwrap().unwrap();
         assert!(measured.bytes() > 1000, "{}", measured.bytes());
-        let mut part = Clockwork { looks: 1000, begun: Some(start()), ..Default::default() };
+        let mut part = FakeEnd { looks: 1000, begun: Some(start()), ..Default::default() };
         let times = Times { warm_up: ms(5), total: None, ..times };
-        let measured = run(&mut part, &mut Words::default(), &times, &Chosen::default()).unwrap().unwrap();
+        let measured =
+            run(&mut part, &mut RecordedCalls::default(), &times, &CounterSelection::default()).unwrap().unwrap();
         assert!(measured.bytes() < 1000, "a warm-up is not of the window: {}", measured.bytes());
     }
 
     #[test]
     fn a_total_before_the_end_of_the_window_ends_it() {
         let times = Times { warm_up: ms(0), window: Some(ms(60_000)), total: Some(ms(20)), stall: None };
-        let measured = run(&mut Clockwork::default(), &mut Words::default(), &times, &Chosen::default());
+        let measured =
+            run(&mut FakeEnd::default(), &mut RecordedCalls::default(), &times, &CounterSelection::default());
         assert!(measured.unwrap().unwrap().seconds() < 50.0);
     }
 

@@ -12,7 +12,7 @@ use crate::plan::{Interface, Link, Plan, Sysctl};
 
 /// Something that is set on interfaces and namespaces of a testbed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Chosen {
+pub struct TestbedSettings {
     /// Nodes, each with its containers, and single containers; empty for all.
     pub nodes: Vec<String>,
     /// Names of interfaces; empty for the ends of wires and of the containers' links.
@@ -40,7 +40,7 @@ pub enum Rps {
     Cpus(CpuSet),
 }
 
-impl Chosen {
+impl TestbedSettings {
     fn is_of_interfaces(&self) -> bool {
         !self.offloads.is_empty() || self.qdisc.is_some() || self.rps.is_some() || self.threaded.is_some()
     }
@@ -157,7 +157,7 @@ impl Topology {
     ///
     /// # Errors
     /// When it names what the testbed does not have, or sets nothing.
-    pub fn with_chosen(mut self, chosen: Vec<Chosen>) -> Result<Self, TopologyError> {
+    pub fn with_chosen(mut self, chosen: Vec<TestbedSettings>) -> Result<Self, TopologyError> {
         let plan = self.plan(&[]);
         chosen.iter().try_for_each(|one| one.check(&plan))?;
         self.chosen.extend(chosen);
@@ -165,7 +165,7 @@ impl Topology {
     }
 
     /// What users chose to be set.
-    pub fn chosen(&self) -> &[Chosen] {
+    pub fn chosen(&self) -> &[TestbedSettings] {
         &self.chosen
     }
 
@@ -185,7 +185,7 @@ impl fmt::Display for Rps {
 }
 
 /// `rx-gro off, qdisc fq at eth0 of b`
-impl fmt::Display for Chosen {
+impl fmt::Display for TestbedSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let switch = |on: bool| if on { "on" } else { "off" };
         let mut parts: Vec<String> = self.offloads.iter().map(|(name, on)| format!("{name} {}", switch(*on))).collect();
@@ -210,20 +210,20 @@ mod tests {
     use crate::topology::paths::tests::named;
     use crate::topology::{Endpoint, WireOptions};
 
-    fn on(path: &str, wire: WireOptions, chosen: Chosen) -> Result<Topology, TopologyError> {
+    fn on(path: &str, wire: WireOptions, chosen: TestbedSettings) -> Result<Topology, TopologyError> {
         let ends: [Endpoint; 2] = ["a/x", "b/y"].map(|end| end.parse().unwrap());
         Topology::new(&["a".to_owned(), "b".to_owned()], Some(wire), named(path), &ends)?.with_chosen(vec![chosen])
     }
 
-    fn of(nodes: &[&str]) -> Chosen {
-        Chosen { nodes: nodes.iter().map(ToString::to_string).collect(), ..Chosen::default() }
+    fn of(nodes: &[&str]) -> TestbedSettings {
+        TestbedSettings { nodes: nodes.iter().map(ToString::to_string).collect(), ..TestbedSettings::default() }
     }
 
     #[test]
     fn what_is_chosen_is_set_where_it_is_chosen_and_told() {
         let gro = BTreeMap::from([("rx-gro".to_owned(), false)]);
         let sysctls = BTreeMap::from([("net.ipv4.tcp_ecn".to_owned(), "0".to_owned())]);
-        let chosen = Chosen { offloads: gro.clone(), sysctls, rps: Some(Rps::Off), ..of(&["b"]) };
+        let chosen = TestbedSettings { offloads: gro.clone(), sysctls, rps: Some(Rps::Off), ..of(&["b"]) };
         assert_eq!(chosen.to_string(), "rx-gro off, RPS off, net.ipv4.tcp_ecn = 0 of b");
         let topology = on("bridge", WireOptions::default(), chosen).unwrap();
         let plan = topology.plan(&[CpuSet::new([0]), CpuSet::new([1])]);
@@ -242,22 +242,29 @@ mod tests {
 
     #[test]
     fn what_cannot_be_set_is_refused_by_name() {
-        let wrong = |path: &str, wire: WireOptions, chosen: Chosen| on(path, wire, chosen).unwrap_err().to_string();
-        let plain = |chosen: Chosen| wrong("bridge", WireOptions::default(), chosen);
-        let sysctl =
-            |key: &str| Chosen { sysctls: BTreeMap::from([(key.to_owned(), "1".to_owned())]), ..Chosen::default() };
-        assert!(plain(Chosen::default()).starts_with("nothing is set"));
-        assert!(plain(Chosen { threaded: Some(true), ..of(&["c"]) }).contains("no node 'c'"));
+        let wrong =
+            |path: &str, wire: WireOptions, chosen: TestbedSettings| on(path, wire, chosen).unwrap_err().to_string();
+        let plain = |chosen: TestbedSettings| wrong("bridge", WireOptions::default(), chosen);
+        let sysctl = |key: &str| TestbedSettings {
+            sysctls: BTreeMap::from([(key.to_owned(), "1".to_owned())]),
+            ..TestbedSettings::default()
+        };
+        assert!(plain(TestbedSettings::default()).starts_with("nothing is set"));
+        assert!(plain(TestbedSettings { threaded: Some(true), ..of(&["c"]) }).contains("no node 'c'"));
         let interfaces = vec!["eth1".to_owned()];
-        let error = plain(Chosen { interfaces: interfaces.clone(), threaded: Some(true), ..Chosen::default() });
+        let error = plain(TestbedSettings {
+            interfaces: interfaces.clone(),
+            threaded: Some(true),
+            ..TestbedSettings::default()
+        });
         assert!(error.contains("no interface 'eth1'") && error.contains("br0, eth0, port0"), "{error}");
-        assert!(plain(Chosen { interfaces, ..sysctl("net.ipv4.tcp_ecn") }).contains("nothing to set on them"));
+        assert!(plain(TestbedSettings { interfaces, ..sysctl("net.ipv4.tcp_ecn") }).contains("nothing to set on them"));
         for key in ["kernel.panic", "net", "net.ipv4..x", "net.ipv4/x", "net.ipv4.../../kernel"] {
             assert!(plain(sysctl(key)).contains(&format!("sysctl '{key}'")), "{key}");
         }
         let limited = WireOptions { rate: Some(1_000_000_000), ..WireOptions::default() };
-        let qdisc = Chosen { qdisc: Some("fq".to_owned()), ..Chosen::default() };
+        let qdisc = TestbedSettings { qdisc: Some("fq".to_owned()), ..TestbedSettings::default() };
         assert!(wrong("bridge", limited, qdisc.clone()).contains("qdisc fq on eth0 of a, whose wire has a rate"));
-        on("bridge", limited, Chosen { nodes: vec!["b/y".to_owned()], ..qdisc }).unwrap();
+        on("bridge", limited, TestbedSettings { nodes: vec!["b/y".to_owned()], ..qdisc }).unwrap();
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rig_stats::histogram::Histogram;
 
-use super::super::{Course, Recent, Report, Times};
-use crate::command::What;
+use super::super::{LoadProgress, RecentLatencies, Report, Times};
+use crate::command::CommandAction;
 use crate::plan::{Schedule, Transactions};
 use crate::record::TransactionRecord;
 
@@ -17,12 +17,12 @@ use crate::record::TransactionRecord;
 /// window would leave no trace: what it delayed ends after the window. In the closed loop nothing is due, and the end
 /// decides.
 #[derive(Debug)]
-pub(super) struct Book {
+pub(super) struct TransactionStats {
     times: Times,
     is_open: bool,
     /// By phase, in order; one where the window is not divided.
-    parts: Vec<Part>,
-    recent: Arc<Recent>,
+    phases: Vec<PhaseStats>,
+    recent: Arc<RecentLatencies>,
     /// Commands that were looked at.
     heard: usize,
     /// The seed of random times.
@@ -31,7 +31,7 @@ pub(super) struct Book {
 
 /// One phase of the window. All its memory is taken when it is made.
 #[derive(Debug)]
-struct Part {
+struct PhaseStats {
     begin_ns: u64,
     completed: u64,
     /// Of the latencies, those that are ages.
@@ -46,7 +46,7 @@ struct Part {
     lost: u64,
 }
 
-impl Part {
+impl PhaseStats {
     fn new(begin_ns: u64, service: bool, connect: bool) -> Self {
         Self {
             begin_ns,
@@ -79,13 +79,13 @@ impl Part {
     }
 }
 
-impl Book {
+impl TransactionStats {
     pub(super) fn new(load: &Transactions) -> Self {
         let is_open = load.schedule != Schedule::Closed;
         Self {
             times: Times::NEVER,
             is_open,
-            parts: vec![Part::new(0, is_open, false)],
+            phases: vec![PhaseStats::new(0, is_open, false)],
             recent: Arc::default(),
             heard: 0,
             seed: None,
@@ -94,35 +94,35 @@ impl Book {
 
     /// With room for what connecting takes.
     pub(super) fn for_connections(load: &Transactions) -> Self {
-        let book = Self::new(load);
-        Self { parts: vec![Part::new(0, book.is_open, true)], ..book }
+        let stats = Self::new(load);
+        Self { phases: vec![PhaseStats::new(0, stats.is_open, true)], ..stats }
     }
 
-    pub(super) fn open(&mut self, course: &Course) {
-        self.times = course.times();
-        self.recent = course.measures();
-        self.parts[0].begin_ns = self.times.begin_ns;
+    pub(super) fn open(&mut self, progress: &LoadProgress) {
+        self.times = progress.times();
+        self.recent = progress.measures();
+        self.phases[0].begin_ns = self.times.begin_ns;
     }
 
     /// Takes in what has been said about the window since the last time. Gives the new rates of the load, each with the
     /// moment from which it holds.
     #[inline]
-    pub(super) fn hear(&mut self, course: &Course) -> Vec<(u64, f64)> {
-        if course.has_news(self.heard) { self.take(course) } else { Vec::new() }
+    pub(super) fn hear(&mut self, progress: &LoadProgress) -> Vec<(u64, f64)> {
+        if progress.has_news(self.heard) { self.take(progress) } else { Vec::new() }
     }
 
     #[cold]
-    fn take(&mut self, course: &Course) -> Vec<(u64, f64)> {
+    fn take(&mut self, progress: &LoadProgress) -> Vec<(u64, f64)> {
         let mut rates = Vec::new();
-        for command in course.news(&mut self.heard) {
+        for command in progress.news(&mut self.heard) {
             match command.what {
-                What::Rate(rate) => rates.push((command.at_ns, rate)),
-                What::Mark => {
-                    let last = &self.parts[self.parts.len() - 1];
+                CommandAction::Rate(rate) => rates.push((command.at_ns, rate)),
+                CommandAction::Mark => {
+                    let last = &self.phases[self.phases.len() - 1];
                     let begin_ns = command.at_ns.clamp(last.begin_ns, self.times.end_ns.max(last.begin_ns));
-                    self.parts.push(Part::new(begin_ns, last.service.is_some(), last.connect.is_some()));
+                    self.phases.push(PhaseStats::new(begin_ns, last.service.is_some(), last.connect.is_some()));
                 }
-                What::End => self.times = self.times.after(command),
+                CommandAction::End => self.times = self.times.after(command),
             }
         }
         rates
@@ -140,13 +140,13 @@ impl Book {
 
     /// The phase of a moment; the first or the last one of a moment outside of the window.
     #[inline]
-    fn part(&mut self, ns: u64) -> &mut Part {
-        let last = self.parts.len() - 1;
-        if ns >= self.parts[last].begin_ns {
-            return &mut self.parts[last];
+    fn phase(&mut self, ns: u64) -> &mut PhaseStats {
+        let last = self.phases.len() - 1;
+        if ns >= self.phases[last].begin_ns {
+            return &mut self.phases[last];
         }
-        let at = self.parts.iter().rposition(|part| part.begin_ns <= ns);
-        &mut self.parts[at.unwrap_or(0)]
+        let at = self.phases.iter().rposition(|phase| phase.begin_ns <= ns);
+        &mut self.phases[at.unwrap_or(0)]
     }
 
     /// Of the open loop: enters when a transaction that was due began.
@@ -154,7 +154,7 @@ impl Book {
     pub(super) fn began(&mut self, due_ns: u64, now_ns: u64) {
         let Times { begin_ns, end_ns, .. } = self.times;
         if now_ns >= end_ns && (begin_ns..end_ns).contains(&due_ns) {
-            self.part(due_ns).overdue += 1;
+            self.phase(due_ns).overdue += 1;
         }
     }
 
@@ -164,9 +164,9 @@ impl Book {
 
     /// The phase that the times of a transaction belong to that was due and is complete at these moments.
     #[inline]
-    fn part_of(&mut self, due_ns: u64, now_ns: u64) -> Option<&mut Part> {
+    fn phase_of(&mut self, due_ns: u64, now_ns: u64) -> Option<&mut PhaseStats> {
         let ns = if self.is_open { due_ns } else { now_ns };
-        self.is_inside(ns).then(|| self.part(ns))
+        self.is_inside(ns).then(|| self.phase(ns))
     }
 
     /// Enters a transaction that was due, was sent, and is complete at these moments.
@@ -175,11 +175,11 @@ impl Book {
         let latency_ns = now_ns.saturating_sub(due_ns);
         self.recent.record(latency_ns);
         if self.is_inside(now_ns) {
-            self.part(now_ns).completed += 1;
+            self.phase(now_ns).completed += 1;
         }
-        if let Some(part) = self.part_of(due_ns, now_ns) {
-            part.latency.record(latency_ns);
-            if let Some(service) = &mut part.service {
+        if let Some(phase) = self.phase_of(due_ns, now_ns) {
+            phase.latency.record(latency_ns);
+            if let Some(service) = &mut phase.service {
                 service.record(now_ns - sent_ns);
             }
         }
@@ -188,7 +188,7 @@ impl Book {
     /// Enters what connecting took of a transaction that is complete.
     #[inline]
     pub(super) fn connected(&mut self, due_ns: u64, begun_ns: u64, connected_ns: u64, now_ns: u64) {
-        if let Some(Part { connect: Some(connect), .. }) = self.part_of(due_ns, now_ns) {
+        if let Some(PhaseStats { connect: Some(connect), .. }) = self.phase_of(due_ns, now_ns) {
             connect.record(connected_ns - begun_ns);
         }
     }
@@ -197,15 +197,15 @@ impl Book {
     /// as has been waited, or longer.
     fn age(&mut self, due_ns: u64, now_ns: u64, count: u64) {
         if self.is_open && self.is_inside(due_ns) {
-            let part = self.part(due_ns);
-            part.latency.record_n(now_ns.saturating_sub(due_ns), count);
-            part.censored += count;
+            let phase = self.phase(due_ns);
+            phase.latency.record_n(now_ns.saturating_sub(due_ns), count);
+            phase.censored += count;
         }
     }
 
     /// Enters a transaction of the closed loop that will have no answer.
     pub(super) fn unanswered(&mut self, began_ns: u64) {
-        self.part(began_ns).unanswered += 1;
+        self.phase(began_ns).unanswered += 1;
     }
 
     /// Enters a transaction that has begun, or that had no place to begin, and is not waited for any more.
@@ -216,7 +216,7 @@ impl Book {
 
     /// Enters transactions that were due inside the window and did not begin.
     pub(super) fn never_began(&mut self, due_ns: u64, now_ns: u64, count: u64) {
-        self.part(due_ns).overdue += count;
+        self.phase(due_ns).overdue += count;
         self.age(due_ns, now_ns, count);
     }
 
@@ -225,7 +225,7 @@ impl Book {
     pub(super) fn lost(&mut self, due_ns: u64, sent_ns: u64, now_ns: u64) {
         let ns = if self.is_open { due_ns } else { sent_ns };
         if self.is_inside(ns) {
-            self.part(ns).lost += 1;
+            self.phase(ns).lost += 1;
         }
         self.age(due_ns, now_ns, 1);
     }
@@ -233,16 +233,17 @@ impl Book {
     /// Enters an attempt to connect that failed.
     pub(super) fn failed(&mut self, now_ns: u64) {
         if self.is_inside(now_ns) {
-            self.part(now_ns).failed += 1;
+            self.phase(now_ns).failed += 1;
         }
     }
 
     /// The window, and its phases where it has several.
     pub(super) fn report(&mut self) -> Report {
         let (seed, end_ns) = (self.seed, self.times.end_ns);
-        let ends: Vec<u64> = self.parts.iter().skip(1).map(|part| part.begin_ns).chain([end_ns]).collect();
-        let phases = std::mem::take(&mut self.parts).into_iter().zip(ends);
-        let mut phases: Vec<TransactionRecord> = phases.map(|(part, end_ns)| part.into_record(end_ns, seed)).collect();
+        let ends: Vec<u64> = self.phases.iter().skip(1).map(|phase| phase.begin_ns).chain([end_ns]).collect();
+        let phases = std::mem::take(&mut self.phases).into_iter().zip(ends);
+        let mut phases: Vec<TransactionRecord> =
+            phases.map(|(phase, end_ns)| phase.into_record(end_ns, seed)).collect();
         let mut whole = if phases.len() == 1 { phases.remove(0) } else { TransactionRecord::default() };
         phases.iter().for_each(|phase| whole.merge(phase));
         whole.window_ns = end_ns - self.times.begin_ns;

@@ -6,7 +6,8 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::Offload;
 
 use crate::plan::{
-    At, IPV4_FORWARDING, IPV6_FORWARDING, Interface, IpNet, Link, Mac, Node, Plan, Route, Space, Sysctl, Wire,
+    IPV4_FORWARDING, IPV6_FORWARDING, Interface, InterfaceRef, IpNet, Link, Mac, NamespacePlan, Node, Plan, Route,
+    Sysctl, Wire,
 };
 use crate::topology::{Endpoint, Family, Topology, UPLINK, WireOptions, uplink_to};
 
@@ -15,15 +16,15 @@ pub(super) const BRIDGE: &str = "br0";
 
 /// A plan that is being written.
 #[derive(Debug)]
-pub struct Draft<'a> {
+pub struct PlanBuilder<'a> {
     pub topology: &'a Topology,
     plan: Plan,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> PlanBuilder<'a> {
     /// The nodes of `topology` with their namespaces, and nothing in them.
     pub fn new(topology: &'a Topology, cpus: &[CpuSet]) -> Self {
-        let space = |name: String| Space { name, ..Space::default() };
+        let space = |name: String| NamespacePlan { name, ..NamespacePlan::default() };
         let node = |(number, node): (usize, &crate::topology::Node)| Node {
             name: node.name.clone(),
             cpus: cpus.get(number).cloned().unwrap_or_default(),
@@ -63,7 +64,8 @@ impl<'a> Draft<'a> {
     /// The plan as an addition to a testbed that stands: without namespaces and nodes to which nothing is added.
     pub fn finish_addition(mut self) -> Plan {
         for node in &mut self.plan.nodes {
-            node.spaces.retain(|space| *space != Space { name: space.name.clone(), ..Space::default() });
+            node.spaces
+                .retain(|space| *space != NamespacePlan { name: space.name.clone(), ..NamespacePlan::default() });
         }
         self.plan.nodes.retain(|node| !node.spaces.is_empty());
         self.plan
@@ -92,22 +94,22 @@ impl<'a> Draft<'a> {
     }
 
     /// A node's own namespace.
-    pub fn own(&mut self, node: usize) -> &mut Space {
+    pub fn own(&mut self, node: usize) -> &mut NamespacePlan {
         &mut self.plan.nodes[node].spaces[0]
     }
 
-    pub fn container(&mut self, node: usize, container: usize) -> &mut Space {
+    pub fn container(&mut self, node: usize, container: usize) -> &mut NamespacePlan {
         &mut self.plan.nodes[node].spaces[1 + container]
     }
 
     /// Adds an interface to a node's own namespace, or to that of a container.
-    pub fn add(&mut self, (node, container): (usize, Option<usize>), mut interface: Interface) -> At {
+    pub fn add(&mut self, (node, container): (usize, Option<usize>), mut interface: Interface) -> InterfaceRef {
         let number = container.map_or(0, |container| 1 + container);
         let space = &mut self.plan.nodes[node].spaces[number];
         if interface.link.has_own_mac() {
             interface.mac = Some(mac_of(node, number, space.interfaces.len()));
         }
-        let at = At::new(&space.name, &interface.name);
+        let at = InterfaceRef::new(&space.name, &interface.name);
         space.interfaces.push(interface);
         at
     }
@@ -182,7 +184,7 @@ impl<'a> Draft<'a> {
         let port = Interface { mtu, ..Interface::new(port(container), Link::Veth { far }) };
         self.add((node, None), port);
         let (own, containers) = self.plan.nodes[node].spaces.split_at_mut(1);
-        let last = |space: &mut Space| space.interfaces.len() - 1;
+        let last = |space: &mut NamespacePlan| space.interfaces.len() - 1;
         let (port, end) = (last(&mut own[0]), last(&mut containers[container]));
         (&mut own[0].interfaces[port], &mut containers[container].interfaces[end])
     }

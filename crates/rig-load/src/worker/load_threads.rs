@@ -7,37 +7,37 @@ use std::thread::JoinHandle;
 use rig_sys::clock::{own_cpu_ns, thread_cpu_ns};
 use rustix::net::{Shutdown, shutdown};
 
-use super::{Failing, WorkerError};
+use super::{ErrorContext, WorkerError};
 use crate::command::Command;
-use crate::door::Door;
-use crate::engine::{self, Connection, Course, Report, Snapshot, Times, Trouble, transactions};
+use crate::engine::{self, Connection, LoadProgress, Report, Snapshot, ThreadFailure, Times, transactions};
+use crate::listener::Listener;
 use crate::plan::{Load, WorkerPlan};
 use crate::record::Direction;
-use crate::wait::Bell;
+use crate::wait::EventFd;
 
-impl From<Trouble> for WorkerError {
-    fn from(Trouble { what, why }: Trouble) -> Self {
+impl From<ThreadFailure> for WorkerError {
+    fn from(ThreadFailure { what, why }: ThreadFailure) -> Self {
         Self::Failed { what, why }
     }
 }
 
 /// What the load threads and the control thread tell each other.
 #[derive(Debug)]
-struct Shared {
-    course: Course,
+struct SharedState {
+    progress: LoadProgress,
     /// Rung whenever one of the values below changes.
-    bell: Bell,
+    event_fd: EventFd,
     ready: AtomicU32,
     finished: AtomicU32,
-    trouble: Mutex<Option<Trouble>>,
+    failure: Mutex<Option<ThreadFailure>>,
     /// Of the threads that have ended, together.
     report: Mutex<Report>,
 }
 
-impl Shared {
-    fn complain(&self, trouble: Trouble) {
+impl SharedState {
+    fn complain(&self, failure: ThreadFailure) {
         // The first trouble is the cause, others are its consequences.
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(trouble);
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
     }
 }
 
@@ -49,16 +49,16 @@ struct Thread {
 }
 
 #[derive(Debug)]
-pub(crate) struct Team {
-    shared: Arc<Shared>,
+pub(crate) struct LoadThreads {
+    shared: Arc<SharedState>,
     connections: Arc<[Connection]>,
     threads: Vec<Thread>,
     direction: Direction,
     is_udp: bool,
 }
 
-impl Team {
-    /// A team without threads. `is_udp`: its sockets carry datagrams.
+impl LoadThreads {
+    /// No threads yet. `is_udp`: the sockets carry datagrams.
     pub(super) fn new(
         connections: &Arc<[Connection]>,
         direction: Direction,
@@ -75,12 +75,12 @@ impl Team {
         ceiling: Option<u64>,
     ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
-        let shared = Arc::new(Shared {
-            course: Course::new(ceiling).failing(eventfd)?,
-            bell: Bell::new().failing(eventfd)?,
+        let shared = Arc::new(SharedState {
+            progress: LoadProgress::new(ceiling).failing(eventfd)?,
+            event_fd: EventFd::new().failing(eventfd)?,
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
-            trouble: Mutex::new(None),
+            failure: Mutex::new(None),
             report: Mutex::default(),
         });
         Ok(Self { shared, connections: connections.clone(), threads: Vec::new(), direction, is_udp })
@@ -90,26 +90,27 @@ impl Team {
     pub(super) fn assemble(
         plan: &WorkerPlan,
         connections: &Arc<[Connection]>,
-        listener: Option<Door>,
+        listener: Option<Listener>,
     ) -> Result<Self, WorkerError> {
         let threads = u64::from(plan.load.shape().0.max(1));
         let share = plan.ceiling.map(|ceiling| (ceiling / threads).max(1));
-        let mut team = Self::within(connections, plan.direction(), plan.load.is_udp(), share)?;
+        let mut load_threads = Self::within(connections, plan.direction(), plan.load.is_udp(), share)?;
         match &plan.load {
             Load::Packets(_) | Load::Idle => {}
             Load::TcpRr(load) => {
                 let seed = transactions::draw_seed();
                 for thread in 0..load.threads {
-                    let (load, direction) = (load.clone(), team.direction);
+                    let (load, direction) = (load.clone(), load_threads.direction);
                     let build = move |mine: &[&_]| Ok(transactions::over_tcp(&load, direction, mine, (thread, seed)));
-                    team.spawn(thread, build)?;
+                    load_threads.spawn(thread, build)?;
                 }
             }
             Load::UdpRr(load) => {
                 let seed = transactions::draw_seed();
                 for thread in 0..load.threads {
-                    let (load, direction) = (load.clone(), team.direction);
-                    team.spawn(thread, move |mine| transactions::over_udp(&load, direction, mine, (thread, seed)))?;
+                    let (load, direction) = (load.clone(), load_threads.direction);
+                    load_threads
+                        .spawn(thread, move |mine| transactions::over_udp(&load, direction, mine, (thread, seed)))?;
                 }
             }
             Load::TcpCrr(load) => {
@@ -118,53 +119,53 @@ impl Team {
                 for thread in 0..load.threads {
                     let (load, source) = (load.clone(), source.clone());
                     let build = move |_: &[&_]| Ok(transactions::over_connections(&load, source, (thread, seed)));
-                    team.spawn(thread, build)?;
+                    load_threads.spawn(thread, build)?;
                 }
             }
             Load::TcpStream(stream) => {
-                for &way in ways(team.direction) {
+                for &way in ways(load_threads.direction) {
                     for thread in 0..stream.threads {
                         let stream = stream.clone();
-                        team.spawn(thread, move |mine| engine::stream(&stream, way, mine))?;
+                        load_threads.spawn(thread, move |mine| engine::stream(&stream, way, mine))?;
                     }
                 }
             }
             Load::UdpStream(load) => {
-                let duplex = team.direction == Direction::Both;
-                for &way in ways(team.direction) {
+                let duplex = load_threads.direction == Direction::Both;
+                for &way in ways(load_threads.direction) {
                     for thread in 0..load.threads {
                         let load = load.clone();
-                        team.spawn(thread, move |mine| engine::datagrams::build(&load, way, duplex, mine))?;
+                        load_threads.spawn(thread, move |mine| engine::datagrams::build(&load, way, duplex, mine))?;
                     }
                 }
             }
         }
-        Ok(team)
+        Ok(load_threads)
     }
 
     /// Starts one thread, which builds its engine with `build` and runs it over its share of the connections.
     pub(super) fn spawn(
         &mut self,
         thread: u32,
-        build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, Trouble> + Send + 'static,
+        build: impl FnOnce(&[&Connection]) -> Result<Box<dyn engine::Engine>, ThreadFailure> + Send + 'static,
     ) -> Result<(), WorkerError> {
         let (shared, connections) = (self.shared.clone(), self.connections.clone());
         let cpu_ns = Arc::new(AtomicU64::new(0));
         let will = cpu_ns.clone();
         let body = move || {
-            let _last_words = LastWords { shared: &shared, cpu_ns: &will };
+            let _last_words = ThreadEndGuard { shared: &shared, cpu_ns: &will };
             let mine: Vec<&Connection> = connections.iter().filter(|c| c.thread == thread).collect();
             let result = build(&mine).and_then(|mut engine| {
                 shared.ready.fetch_add(1, Ordering::Release);
-                shared.bell.ring();
-                if shared.course.wait_for_start() {
-                    engine.run(&mine, &shared.course)?;
+                shared.event_fd.notify();
+                if shared.progress.wait_for_start() {
+                    engine.run(&mine, &shared.progress)?;
                     shared.report.lock().unwrap_or_else(PoisonError::into_inner).merge(engine.report());
                 }
                 Ok(())
             });
-            if let Err(trouble) = result {
-                shared.complain(trouble);
+            if let Err(failure) = result {
+                shared.complain(failure);
             }
         };
         let handle = std::thread::Builder::new()
@@ -175,8 +176,8 @@ impl Team {
         Ok(())
     }
 
-    pub(super) fn bell(&self) -> &Bell {
-        &self.shared.bell
+    pub(super) fn event_fd(&self) -> &EventFd {
+        &self.shared.event_fd
     }
 
     pub(super) fn direction(&self) -> Direction {
@@ -212,25 +213,25 @@ impl Team {
 
     /// Fails when a thread has.
     pub(super) fn check(&self) -> Result<(), WorkerError> {
-        match &*self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner) {
             None => Ok(()),
-            Some(trouble) => Err(trouble.clone().into()),
+            Some(failure) => Err(failure.clone().into()),
         }
     }
 
     /// Tells the load threads, also those that are parked or blocked.
     pub(super) fn tell(&self, command: Command) {
-        self.shared.course.tell(command);
+        self.shared.progress.tell(command);
         self.wake();
     }
 
     /// Latencies that the threads have measured so far.
     pub(super) fn latencies(&self) -> Snapshot {
-        self.shared.course.latencies()
+        self.shared.progress.latencies()
     }
 
     pub(super) fn go(&self, times: Times) {
-        self.shared.course.start(times);
+        self.shared.progress.start(times);
         self.wake();
     }
 
@@ -248,7 +249,7 @@ impl Team {
 
     /// Ends the sending of streams, so that the peers come to their end, while receiving goes on.
     pub(super) fn end_sending(&self) {
-        self.shared.course.end();
+        self.shared.progress.end();
         for connection in self.connections.iter() {
             // Wakes the thread that is blocked in sending. Fails only when the peer has ended the connection already.
             let _ = shutdown(&connection.socket, Shutdown::Write);
@@ -263,7 +264,7 @@ impl Team {
     }
 
     fn join(&mut self) {
-        self.shared.course.stop();
+        self.shared.progress.stop();
         for connection in self.connections.iter() {
             // Wakes the thread that is blocked in the socket. Fails only when the peer has ended the connection already.
             let _ = shutdown(&connection.socket, Shutdown::Both);
@@ -292,26 +293,26 @@ fn ways(direction: Direction) -> &'static [Direction] {
     }
 }
 
-impl Drop for Team {
+impl Drop for LoadThreads {
     fn drop(&mut self) {
         self.join();
     }
 }
 
 /// Tells the control thread that a load thread ended, be it by a panic.
-struct LastWords<'a> {
-    shared: &'a Shared,
+struct ThreadEndGuard<'a> {
+    shared: &'a SharedState,
     cpu_ns: &'a AtomicU64,
 }
 
-impl Drop for LastWords<'_> {
+impl Drop for ThreadEndGuard<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = std::thread::current().name().unwrap_or("a load thread").to_owned();
-            self.shared.complain(Trouble { what, why: "panicked; its message is on standard error".into() });
+            self.shared.complain(ThreadFailure { what, why: "panicked; its message is on standard error".into() });
         }
         self.cpu_ns.store(own_cpu_ns(), Ordering::Release);
         self.shared.finished.fetch_add(1, Ordering::Release);
-        self.shared.bell.ring();
+        self.shared.event_fd.notify();
     }
 }

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 /// Scenarios that a run goes without, for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LeftOut {
+pub struct SkippedScenarios {
     pub scenarios: Vec<String>,
     /// Why, and what to do about it.
     pub reason: String,
 }
 
-impl LeftOut {
+impl SkippedScenarios {
     /// This with only those of its scenarios that are `asked` for; `None` without any.
     pub fn of(&self, asked: &dyn Fn(&str) -> bool) -> Option<Self> {
         let scenarios: Vec<String> = self.scenarios.iter().filter(|id| asked(id)).cloned().collect();
@@ -21,7 +21,7 @@ impl LeftOut {
     }
 }
 
-impl fmt::Display for LeftOut {
+impl fmt::Display for SkippedScenarios {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", in_short(&self.scenarios), self.reason)
     }

@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 
 /// How certain the figures of a scenario became.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Settled {
+pub struct ScenarioCertainty {
     pub scenario: String,
     pub trials: u32,
-    pub outcome: Outcome,
+    pub outcome: RepetitionEnd,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum RepetitionEnd {
     /// The number of trials was fixed; nothing was asked of the intervals.
     Fixed,
     Reached,
@@ -28,7 +28,7 @@ pub enum Outcome {
     Unfinished,
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RepetitionEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed => f.write_str("fixed number of trials"),
@@ -41,7 +41,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// `sender cpu ±6.0 %, receiver cpu unknown` of what [`Outcome::NotReached`] holds.
+/// `sender cpu ±6.0 %, receiver cpu unknown` of what [`RepetitionEnd::NotReached`] holds.
 pub fn missed_words(missed: &[(String, Option<f64>)]) -> String {
     let words = |(name, width): &(String, Option<f64>)| match width {
         // More to either side than the mean itself is not possible on one of them.

@@ -21,14 +21,14 @@ use super::topology::check_name;
 
 /// Where the calling user's testbeds are written down.
 #[derive(Debug)]
-pub struct Registry {
+pub struct TestbedRegistry {
     directory: PathBuf,
 }
 
 /// A testbed that a holder keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct HeldTestbed {
     pub name: String,
     /// `SUITE/SCENARIO` it was built from.
     pub origin: String,
@@ -37,12 +37,13 @@ pub struct Kept {
     start_time: u64,
     /// The holder lives in a user namespace that must be entered first.
     rootless: bool,
-    pub places: Vec<KeptPlace>,
+    #[serde(rename = "places")]
+    pub namespaces: Vec<HeldNamespace>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct KeptPlace {
+pub struct HeldNamespace {
     /// `node` or `node/container`.
     pub name: String,
     /// Descriptor of the namespace in the holder.
@@ -57,7 +58,7 @@ pub struct KeptPlace {
 #[error("testbed '{0}' is up already: take it down with `netrig down {0}`, or choose another --name")]
 pub struct NameTaken(pub String);
 
-impl Registry {
+impl TestbedRegistry {
     /// The calling user's registry. To be opened before a user namespace is entered, in which every user is root.
     pub fn open() -> Result<Self, RunDirectoryError> {
         let directory = RunDirectory::of_user().make()?.to_owned();
@@ -73,20 +74,20 @@ impl Registry {
     /// Writes down what the calling process holds. The file appears whole or not at all.
     pub fn publish(&self, name: &str, origin: &str, rootless: bool, testbed: &Testbed<'_>) -> Result<()> {
         let pid = std::process::id();
-        let mut places = Vec::new();
+        let mut namespaces = Vec::new();
         for node in &testbed.plan().nodes {
             for space in &node.spaces {
-                let place = testbed.place(&space.name)?;
-                places.push(KeptPlace {
-                    name: place.name.clone(),
-                    fd: place.ns.raw_fd(),
+                let namespace = testbed.namespace(&space.name)?;
+                namespaces.push(HeldNamespace {
+                    name: namespace.name.clone(),
+                    fd: namespace.ns.raw_fd(),
                     cpus: node.cpus.to_string(),
-                    address: testbed.topology().address(&place.name.parse()?).map(|a| a.to_string()),
+                    address: testbed.topology().address(&namespace.name.parse()?).map(|a| a.to_string()),
                 });
             }
         }
         let start_time = process::start_time(pid).context("read the holder's start time")?;
-        let kept = Kept { name: name.into(), origin: origin.into(), pid, start_time, rootless, places };
+        let kept = HeldTestbed { name: name.into(), origin: origin.into(), pid, start_time, rootless, namespaces };
         let path = self.file(name)?;
         let _lock = self.lock()?;
         if read(&path)?.is_some() {
@@ -107,7 +108,7 @@ impl Registry {
     }
 
     /// All testbeds of this user that stand, by name.
-    pub fn list(&self) -> Result<Vec<Kept>> {
+    pub fn list(&self) -> Result<Vec<HeldTestbed>> {
         let _lock = self.lock()?;
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.directory).context("read the list of testbeds")? {
@@ -121,14 +122,14 @@ impl Registry {
     }
 
     /// The testbed of this name, if it stands.
-    pub fn find(&self, name: &str) -> Result<Option<Kept>> {
+    pub fn find(&self, name: &str) -> Result<Option<HeldTestbed>> {
         let path = self.file(name)?;
         let _lock = self.lock()?;
         read(&path)
     }
 
     /// Ends the holder, and with it everything the testbed consists of.
-    pub fn take_down(&self, kept: &Kept) -> Result<()> {
+    pub fn take_down(&self, kept: &HeldTestbed) -> Result<()> {
         process::kill_started(kept.pid, kept.start_time)
             .with_context(|| format!("end the holder of testbed '{}'", kept.name))?;
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -157,36 +158,36 @@ impl Registry {
     }
 }
 
-impl Kept {
+impl HeldTestbed {
     fn stands(&self) -> bool {
         process::start_time(self.pid) == Some(self.start_time)
     }
 
     /// A place by name.
-    pub fn place(&self, name: &str) -> Option<&KeptPlace> {
-        self.places.iter().find(|place| place.name == name)
+    pub fn namespace(&self, name: &str) -> Option<&HeldNamespace> {
+        self.namespaces.iter().find(|namespace| namespace.name == name)
     }
 
-    /// Moves the calling process, which must have one thread, into `place` and onto its node's CPUs.
-    pub fn enter(&self, place: &KeptPlace) -> Result<()> {
+    /// Moves the calling process, which must have one thread, into `namespace` and onto its node's CPUs.
+    pub fn enter(&self, namespace: &HeldNamespace) -> Result<()> {
         if self.rootless {
             netns::join_user_namespace(self.pid)?;
         }
-        NetNs::open(format!("/proc/{}/fd/{}", self.pid, place.fd))?.enter()?;
+        NetNs::open(format!("/proc/{}/fd/{}", self.pid, namespace.fd))?.enter()?;
         // Tools that look below /sys are a convenience; where it may not be mounted, netlink tools still work.
         let _ = netns::remount_sysfs();
-        place.cpus.parse::<CpuSet>()?.apply()?;
+        namespace.cpus.parse::<CpuSet>()?.apply()?;
         Ok(())
     }
 }
 
 /// Reads one file; removes it when its holder is gone. The registry must be locked, or what is removed may be another's.
-fn read(path: &Path) -> Result<Option<Kept>> {
+fn read(path: &Path) -> Result<Option<HeldTestbed>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text.with_context(|| format!("read {}", path.display()))?,
     };
-    let kept: Kept =
+    let kept: HeldTestbed =
         serde_json::from_str(&text).with_context(|| format!("{} is not netrig's: move it away", path.display()))?;
     if kept.stands() {
         return Ok(Some(kept));

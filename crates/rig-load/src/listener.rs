@@ -8,19 +8,19 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
 
 /// Whether a peer may take part, when only one address may.
-pub(crate) fn is_welcome(peer: Option<SocketAddr>, only_from: Option<ZonedAddress>) -> bool {
+pub(crate) fn is_allowed(peer: Option<SocketAddr>, only_from: Option<ZonedAddress>) -> bool {
     let canonical = |peer| ZonedAddress::from(peer).to_canonical();
     only_from.is_none_or(|only| peer.map(canonical) == Some(only.to_canonical()))
 }
 
 /// A listening TCP socket.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Listener {
     listener: OwnedFd,
     only_from: Option<ZonedAddress>,
 }
 
-impl Door {
+impl Listener {
     pub(crate) fn new(listener: OwnedFd, only_from: Option<ZonedAddress>) -> Self {
         Self { listener, only_from }
     }
@@ -33,14 +33,14 @@ impl Door {
         loop {
             let (socket, peer) = acceptfrom_with(&self.listener, flags)?;
             let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            if is_welcome(peer, self.only_from) {
+            if is_allowed(peer, self.only_from) {
                 return Ok(socket);
             }
         }
     }
 }
 
-impl AsFd for Door {
+impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -61,24 +61,24 @@ mod tests {
         let peer = |text: &str| Some(text.parse().unwrap());
         let only = |text: &str| Some(ZonedAddress::from(text.parse::<IpAddr>().unwrap()));
         let (v4, mapped) = ("10.0.0.1:9", "[::ffff:10.0.0.1]:9");
-        assert!(is_welcome(peer(v4), only("::ffff:10.0.0.1")) && is_welcome(peer(mapped), only("10.0.0.1")));
-        assert!(is_welcome(peer(v4), None) && is_welcome(None, None));
-        assert!(!is_welcome(peer("10.0.0.2:9"), only("10.0.0.1")) && !is_welcome(None, only("10.0.0.1")));
+        assert!(is_allowed(peer(v4), only("::ffff:10.0.0.1")) && is_allowed(peer(mapped), only("10.0.0.1")));
+        assert!(is_allowed(peer(v4), None) && is_allowed(None, None));
+        assert!(!is_allowed(peer("10.0.0.2:9"), only("10.0.0.1")) && !is_allowed(None, only("10.0.0.1")));
     }
 
     #[test]
     fn the_same_link_local_address_on_another_link_is_another_host() {
         let of = |zone| SocketAddr::from(SocketAddrV6::new("fe80::1".parse().unwrap(), 9, 0, zone));
         let only = Some(ZonedAddress::from(of(2)));
-        assert!(is_welcome(Some(of(2)), only));
-        assert!(!is_welcome(Some(of(3)), only));
+        assert!(is_allowed(Some(of(2)), only));
+        assert!(!is_allowed(Some(of(3)), only));
     }
 
     #[test]
     fn strangers_are_closed_and_do_not_count() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Door::new(listener.into(), Some("127.0.0.1".parse().unwrap()));
+        let listener = Listener::new(listener.into(), Some("127.0.0.1".parse().unwrap()));
         let from = |ip: [u8; 4]| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             set_socket_reuseaddr(&socket, true).unwrap();
@@ -88,7 +88,7 @@ mod tests {
         };
         let mut stranger = from([127, 0, 0, 2]);
         let friend = from([127, 0, 0, 1]);
-        let accepted = Socket::from(door.accept(SocketFlags::CLOEXEC).unwrap());
+        let accepted = Socket::from(listener.accept(SocketFlags::CLOEXEC).unwrap());
         let ends = (accepted.peer_addr().unwrap().as_socket(), friend.local_addr().unwrap().as_socket());
         assert_eq!(ends.0, ends.1);
         assert!(matches!(stranger.read(&mut [0; 1]), Ok(0) | Err(_)));

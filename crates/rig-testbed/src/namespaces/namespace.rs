@@ -11,11 +11,11 @@ use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 use rustix::io::Errno;
 
-use crate::plan::{Interface, Link, Space};
+use crate::plan::{Interface, Link, NamespacePlan};
 
 /// A namespace with the means to configure and observe it.
 #[derive(Debug)]
-pub struct Place {
+pub struct Namespace {
     /// `node` or `node/container`.
     pub name: String,
     pub ns: NetNs,
@@ -28,7 +28,7 @@ pub struct Place {
 /// Receive packet steering of interfaces that are created in a namespace.
 const DEFAULT_STEERING: &str = "net.core.rps_default_mask";
 
-impl Place {
+impl Namespace {
     /// The hardware address of an interface.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Place {
         Ok(Self { counters: NamespaceCounters::open(&ns)?, netlink, announced: CpuSet::default(), name, ns })
     }
 
-    pub(super) fn set_sysctls(&self, space: &Space) -> Result<()> {
+    pub(super) fn set_sysctls(&self, space: &NamespacePlan) -> Result<()> {
         let settings: Vec<_> = space.sysctls.iter().map(|own| (own.key.as_str(), own.value.as_str())).collect();
         if settings.is_empty() { Ok(()) } else { self.ns.sysctls(&settings) }
     }
@@ -112,7 +112,7 @@ impl Place {
     }
 
     /// Makes interfaces ports of their bridges.
-    pub(super) fn set_bridges(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn set_bridges(&mut self, space: &NamespacePlan) -> Result<()> {
         for own in &space.interfaces {
             if let Some(bridge) = &own.bridge {
                 self.netlink.set_bridge(&own.name, bridge)?;
@@ -122,7 +122,7 @@ impl Place {
     }
 
     /// Sets the rate limits of interfaces, their offloads, and proxy ARP.
-    pub(super) fn limit(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn limit(&mut self, space: &NamespacePlan) -> Result<()> {
         let mut offloads: Vec<(&str, Offload, bool)> = Vec::new();
         for own in &space.interfaces {
             if let Some(rate) = own.rate {
@@ -141,20 +141,20 @@ impl Place {
         proxies().try_for_each(|own| self.netlink.answer_proxies_at_once(&own.name))
     }
 
-    pub(super) fn set_wires_up(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn set_wires_up(&mut self, space: &NamespacePlan) -> Result<()> {
         self.set_up(space, |link| *link == Link::Wire)
     }
 
-    pub(super) fn set_others_up(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn set_others_up(&mut self, space: &NamespacePlan) -> Result<()> {
         self.set_up(space, |link| *link != Link::Wire)
     }
 
-    fn set_up(&mut self, space: &Space, which: impl Fn(&Link) -> bool) -> Result<()> {
+    fn set_up(&mut self, space: &NamespacePlan, which: impl Fn(&Link) -> bool) -> Result<()> {
         let mut interfaces = space.interfaces.iter().filter(|own| which(&own.link));
         interfaces.try_for_each(|own| self.netlink.set_up(&own.name))
     }
 
-    pub(super) fn add_addresses(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn add_addresses(&mut self, space: &NamespacePlan) -> Result<()> {
         for own in &space.interfaces {
             for address in &own.addresses {
                 self.netlink.add_address(&own.name, address.addr(), address.prefix_len())?;
@@ -163,7 +163,7 @@ impl Place {
         Ok(())
     }
 
-    pub(super) fn add_routes(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn add_routes(&mut self, space: &NamespacePlan) -> Result<()> {
         for route in &space.routes {
             let (destination, prefix) = (route.to.addr(), route.to.prefix_len());
             let interface = route.interface.as_deref();
@@ -174,7 +174,7 @@ impl Place {
     }
 
     /// Places what interfaces receive: their threads first, then the CPUs that go on with it.
-    pub(super) fn place_receiving(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn place_receiving(&mut self, space: &NamespacePlan) -> Result<()> {
         self.announce(None);
         for own in &space.interfaces {
             if let Some(threads) = &own.threads {
@@ -188,7 +188,7 @@ impl Place {
     }
 
     /// Sets what users chose. This is the last step, since it may replace settings of the steps before.
-    pub(super) fn set_chosen(&mut self, space: &Space) -> Result<()> {
+    pub(super) fn set_chosen(&mut self, space: &NamespacePlan) -> Result<()> {
         let name = self.name.clone();
         let here = |error: Error| Error::new(format!("{} in {name}", error.operation), error.source);
         for own in &space.interfaces {

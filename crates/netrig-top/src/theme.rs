@@ -7,7 +7,7 @@ use rig_cli::look::has_only_ascii;
 
 /// Characters and colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct Theme {
     pub colour: bool,
     /// Nothing but ASCII.
     pub ascii: bool,
@@ -15,7 +15,7 @@ pub struct Look {
     pub plain: bool,
 }
 
-impl Look {
+impl Theme {
     pub fn of_environment() -> Self {
         Self::of(env::var_os)
     }
@@ -50,20 +50,23 @@ impl Look {
 mod tests {
     use super::*;
 
-    fn of(set: &[(&str, &str)]) -> Look {
-        Look::of(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value)))
+    fn of(set: &[(&str, &str)]) -> Theme {
+        Theme::of(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value)))
     }
 
     #[test]
     fn the_environment_decides() {
         let xterm = ("TERM", "xterm");
-        assert_eq!(of(&[xterm, ("LANG", "de_DE.UTF-8")]), Look { colour: true, ascii: false, plain: false });
+        assert_eq!(of(&[xterm, ("LANG", "de_DE.UTF-8")]), Theme { colour: true, ascii: false, plain: false });
         assert_eq!(
             of(&[xterm, ("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")]),
-            Look { colour: true, ascii: true, plain: false }
+            Theme { colour: true, ascii: true, plain: false }
         );
-        assert_eq!(of(&[xterm, ("LC_ALL", ""), ("LANG", "C.utf8")]), Look { colour: true, ascii: false, plain: false });
+        assert_eq!(
+            of(&[xterm, ("LC_ALL", ""), ("LANG", "C.utf8")]),
+            Theme { colour: true, ascii: false, plain: false }
+        );
         assert!(!of(&[xterm, ("NO_COLOR", "1")]).colour && of(&[xterm, ("NO_COLOR", "")]).colour);
-        assert_eq!(of(&[("TERM", "dumb")]), Look { colour: false, ascii: false, plain: true });
+        assert_eq!(of(&[("TERM", "dumb")]), Theme { colour: false, ascii: false, plain: true });
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Which of two runs that took turns this is, and which run was the other: the one whose pair has the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Turns {
+pub struct AbRun {
     pub pair: String,
     pub side: Side,
     /// The shell command that was run before each of its trials; empty for none.
@@ -38,7 +38,7 @@ impl fmt::Display for Side {
 }
 
 /// `PAIR:SIDE:COMMAND`, as the run is told on its command line.
-impl FromStr for Turns {
+impl FromStr for AbRun {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -54,7 +54,7 @@ impl FromStr for Turns {
     }
 }
 
-impl fmt::Display for Turns {
+impl fmt::Display for AbRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.pair, self.side, self.command)
     }
@@ -69,12 +69,12 @@ mod tests {
     fn what_a_run_is_told_reads_back() {
         for side in Side::BOTH {
             for command in ["", "a: b"] {
-                let turns = Turns { pair: "1a".to_owned(), side, command: command.to_owned() };
-                assert_eq!(turns.to_string().parse::<Turns>().unwrap(), turns);
+                let turns = AbRun { pair: "1a".to_owned(), side, command: command.to_owned() };
+                assert_eq!(turns.to_string().parse::<AbRun>().unwrap(), turns);
             }
         }
         for wrong in ["", "old", ":old:", "a:old", "a:middle:"] {
-            assert!(wrong.parse::<Turns>().is_err(), "{wrong}");
+            assert!(wrong.parse::<AbRun>().is_err(), "{wrong}");
         }
     }
 }

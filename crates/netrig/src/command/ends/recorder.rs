@@ -5,35 +5,35 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use netrig_ends::client::Watch;
-use netrig_ends::client_session::{Ends, Test};
+use netrig_ends::client_session::{Test, TestRecords};
 use netrig_ends::machine::Meter;
-use netrig_ends::report::{self, Outcome, trial};
-use rig_cli::exit::{Exit, Failure, OrExit, Stopped, in_words};
+use netrig_ends::report::{self, TestResult, trial};
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
 use rig_cli::streams::note;
-use rig_facts::record::settled::{self, Settled};
+use rig_facts::record::certainty::{self, ScenarioCertainty};
 use rig_facts::record::{Environment, TrialRecord};
-use rig_facts::store::{Ending, NewRun, Run, RunId, Store};
+use rig_facts::store::{NewRun, Run, RunEnd, RunId, Store};
 use rig_load::record::Sample;
 use rig_report::document::Document;
 use rig_run::run;
-use rig_suite::ends::{BetweenEnds, Loads, Peer, suite};
+use rig_suite::ends::{EndsTest, Loads, Peer, suite};
 use rig_suite::options::Options;
 use rig_suite::suite::{Repeat, Timing};
 use rig_verdict::view::RunView;
 
 use super::super::report::path_of;
-use super::live::Live;
-use super::options::Keeping;
+use super::live::IntervalDisplay;
+use super::options::StoreOptions;
 use crate::BUILD;
 
-/// Keeps each trial as it ends, and shows what [`Live`] does.
+/// Keeps each trial as it ends, and shows what [`IntervalDisplay`] does.
 #[derive(Debug)]
-pub struct Kept<'a> {
+pub struct TrialRecorder<'a> {
     host: &'a str,
     test: &'a Test,
     planned: u32,
-    keeping: &'a Keeping,
-    pub live: Live,
+    keeping: &'a StoreOptions,
+    pub live: IntervalDisplay,
     /// This machine.
     pub environment: Environment,
     pub started_unix_ms: i64,
@@ -45,8 +45,14 @@ pub struct Kept<'a> {
     since_unix_ms: i64,
 }
 
-impl<'a> Kept<'a> {
-    pub fn new(host: &'a str, test: &'a Test, planned: u32, live: Live, keeping: &'a Keeping) -> Result<Self, Failure> {
+impl<'a> TrialRecorder<'a> {
+    pub fn new(
+        host: &'a str,
+        test: &'a Test,
+        planned: u32,
+        live: IntervalDisplay,
+        keeping: &'a StoreOptions,
+    ) -> Result<Self, Failure> {
         let opened = path_of(&keeping.store).and_then(|path| Store::open(&path).or_exit(Exit::Failed));
         let is_asked_for = keeping.store.store.is_some() || keeping.label.is_some() || keeping.in_turn.is_some();
         let store = match opened {
@@ -83,13 +89,14 @@ impl<'a> Kept<'a> {
     pub fn finish(&mut self, result: &Result<()>) -> Result<(), Failure> {
         let (Some(store), Some(id)) = (&mut self.store, self.id) else { return Ok(()) };
         let ending = match result {
-            Ok(()) => Ending::Complete,
-            Err(error) if error.is::<Stopped>() => Ending::Interrupted,
-            Err(error) => Ending::Failed { reason: in_words(error) },
+            Ok(()) => RunEnd::Complete,
+            Err(error) if error.is::<StoppedByUser>() => RunEnd::Interrupted,
+            Err(error) => RunEnd::Failed { reason: in_words(error) },
         };
-        let outcome = if result.is_ok() { settled::Outcome::Fixed } else { settled::Outcome::Unfinished };
+        let outcome =
+            if result.is_ok() { certainty::RepetitionEnd::Fixed } else { certainty::RepetitionEnd::Unfinished };
         let scenario = self.test.client.name().to_owned();
-        let settled = [Settled { scenario, trials: self.trials.len() as u32, outcome }];
+        let settled = [ScenarioCertainty { scenario, trials: self.trials.len() as u32, outcome }];
         let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
         store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)
     }
@@ -111,7 +118,7 @@ impl<'a> Kept<'a> {
             gate: false,
             turns: keeping.in_turn.clone(),
             inside: Vec::new(),
-            ends: Some(BetweenEnds {
+            ends: Some(EndsTest {
                 peer: Peer { host: (*host).to_owned(), address: Some(address.into()), machine: machine.clone() },
                 load: Loads { client: test.client.clone(), server: test.server.clone() },
                 client_cpus: test.client_cpus.clone(),
@@ -131,7 +138,7 @@ impl<'a> Kept<'a> {
     }
 }
 
-impl Watch for Kept<'_> {
+impl Watch for TrialRecorder<'_> {
     fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()> {
         self.live.connected(address, machine)?;
         if self.id.is_none() && self.store.is_some() {
@@ -145,7 +152,7 @@ impl Watch for Kept<'_> {
         self.live.interim(end, sample);
     }
 
-    fn done(&mut self, ends: &Ends) -> Result<()> {
+    fn done(&mut self, ends: &TestRecords) -> Result<()> {
         self.live.done(ends)?;
         let record = trial(ends, &self.test.client, self.trials.len() as u32 + 1, self.since_unix_ms);
         self.since_unix_ms = Timestamp::now().as_millisecond();
@@ -164,7 +171,7 @@ fn accounting() -> Option<String> {
 
 /// The report and the view of a stored test; `None` of a suite's run.
 pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> {
-    let BetweenEnds { peer, load, client_cpus, server_cpus } = options.ends.as_ref()?;
+    let EndsTest { peer, load, client_cpus, server_cpus } = options.ends.as_ref()?;
     let test = Test {
         client: load.client.clone(),
         client_cpus: client_cpus.clone(),
@@ -174,7 +181,7 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
     };
     let id = run.summary.id.to_string();
     let server = peer.address.clone().map(|address| (address, peer.machine.clone()));
-    let outcome = Outcome {
+    let outcome = TestResult {
         host: &peer.host,
         run: Some(&id),
         test: &test,

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::effective::{Config, Effective, in_order};
-use crate::event::{Event, Move, Situation, Why};
+use crate::effective::{Config, EffectiveSettings, in_order};
+use crate::event::{Event, Move, MoveReason, Situation};
 use crate::nanos;
-use crate::observation::{CpuSeen, Observation};
+use crate::observation::{CpuObservation, Observation};
 use crate::settings::Mode;
 use crate::state::{EntryState, LastMove, Limit, State, layout};
 
@@ -16,7 +16,7 @@ const TELL_AGAIN: u64 = 60 * SECOND;
 
 /// A CPU that may be used. Those of a look are in order of preference, the base first.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Place {
+pub(super) struct CpuCandidate {
     pub number: u32,
     pub node: u32,
     /// What a packet costs here, to what it costs on the base's node.
@@ -39,7 +39,7 @@ pub(super) struct Place {
     pub alive: u32,
 }
 
-pub(super) struct Look<'a> {
+pub(super) struct PlanContext<'a> {
     pub state: State,
     pub seen: &'a Observation,
     pub config: &'a Config,
@@ -47,29 +47,29 @@ pub(super) struct Look<'a> {
     pub now: u64,
     pub moves: Vec<Move>,
     pub events: Vec<Event>,
-    pub places: Vec<Place>,
+    pub candidates: Vec<CpuCandidate>,
     /// Which place each entry is on; none: on a CPU that may not be used.
     pub at: Vec<Option<usize>>,
     position: BTreeMap<u32, usize>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> PlanContext<'a> {
     pub fn begin(mut state: State, seen: &'a Observation, config: &'a Config, now: Duration) -> Self {
         let events = std::mem::take(&mut state.untold);
         let now = nanos::of(now);
-        let mut look = Self {
+        let mut context = Self {
             state,
             seen,
             config,
             now,
             moves: Vec::new(),
             events,
-            places: Vec::new(),
+            candidates: Vec::new(),
             at: Vec::new(),
             position: BTreeMap::new(),
         };
-        look.state.times.looked = now;
-        look
+        context.state.times.looked = now;
+        context
     }
 
     /// What is in force may be new: entries, base, CPUs.
@@ -88,7 +88,7 @@ impl<'a> Look<'a> {
                 self.state.watch = None;
             }
             let moved = before.filter(|before| {
-                let there = Effective {
+                let there = EffectiveSettings {
                     base: before.base,
                     cpus: before.cpus.clone(),
                     static_first: before.static_first,
@@ -117,7 +117,7 @@ impl<'a> Look<'a> {
                 let entry = u32::try_from(self.state.table.len()).ok();
                 let from = self.state.base;
                 self.state.table.push(*to);
-                self.moves.push(Move { entry, from, to: *to, why: Why::Mode, paid: false, predicted: 0.0 });
+                self.moves.push(Move { entry, from, to: *to, why: MoveReason::Mode, paid: false, predicted: 0.0 });
             }
             self.state.watch = None;
         }
@@ -126,7 +126,7 @@ impl<'a> Look<'a> {
 
     /// The CPUs that may be used, in order of preference.
     pub fn numbers(&self) -> Vec<u32> {
-        self.places.iter().map(|place| place.number).collect()
+        self.candidates.iter().map(|candidate| candidate.number).collect()
     }
 
     /// Puts the CPUs in order around the base; what is known of them stays.
@@ -143,28 +143,29 @@ impl<'a> Look<'a> {
         let grudge = nanos::of(self.config.tuning.grudge.0);
         let now = self.now;
         self.state.avoid.retain(|(_, since)| now < since.saturating_add(grudge));
-        let mut before = std::mem::take(&mut self.places);
-        let mut place = |number: u32| Place {
+        let mut before = std::mem::take(&mut self.candidates);
+        let mut candidate = |number: u32| CpuCandidate {
             number,
             node: nodes.get(&number).copied().unwrap_or(0),
             may: number != base || !effective.exclude_primary,
             avoided: self.state.avoid.iter().any(|(cpu, _)| *cpu == number),
-            ..before.iter_mut().find(|place| place.number == number).map(std::mem::take).unwrap_or_default()
+            ..before.iter_mut().find(|candidate| candidate.number == number).map(std::mem::take).unwrap_or_default()
         };
-        self.places = order.into_iter().map(&mut place).collect();
-        self.position = self.places.iter().enumerate().map(|(index, place)| (place.number, index)).collect();
+        self.candidates = order.into_iter().map(&mut candidate).collect();
+        self.position =
+            self.candidates.iter().enumerate().map(|(index, candidate)| (candidate.number, index)).collect();
     }
 
     /// Finds each entry's place.
     pub fn locate(&mut self) {
         self.at = self.state.table.iter().map(|cpu| self.position.get(cpu).copied()).collect();
-        for place in &mut self.places {
-            (place.entries, place.alive) = (0, 0);
+        for candidate in &mut self.candidates {
+            (candidate.entries, candidate.alive) = (0, 0);
         }
         for (entry, at) in self.at.iter().enumerate() {
             if let Some(at) = at {
-                self.places[*at].entries += 1;
-                self.places[*at].alive += u32::from(self.state.entries[entry].alive());
+                self.candidates[*at].entries += 1;
+                self.candidates[*at].alive += u32::from(self.state.entries[entry].alive());
             }
         }
     }
@@ -173,7 +174,7 @@ impl<'a> Look<'a> {
         self.position.get(&cpu).copied()
     }
 
-    pub fn seen_of(&self, cpu: u32) -> Option<&CpuSeen> {
+    pub fn seen_of(&self, cpu: u32) -> Option<&CpuObservation> {
         self.seen.cpus.iter().find(|seen| seen.number == cpu)
     }
 
@@ -196,7 +197,7 @@ impl<'a> Look<'a> {
         let rate: f64 = self.state.entries.iter().map(|entry| entry.rate.get()).sum();
         let costs = &self.state.costs;
         let guess = || {
-            let near = self.places.first().map_or(0, |base| base.node);
+            let near = self.candidates.first().map_or(0, |base| base.node);
             let known = costs.process.iter().find(|(node, _)| *node == near).or(costs.process.first());
             known.map_or(0.0, |(_, cost)| cost.get()) * self.config.tuning.distribute_factor
         };
@@ -205,12 +206,13 @@ impl<'a> Look<'a> {
 
     /// Distinct CPUs that entries are on to stay, with traffic or without.
     pub fn pairs(&self) -> u32 {
-        u32::try_from(self.places.iter().filter(|place| place.entries > 0 && place.may).count()).unwrap_or(u32::MAX)
+        u32::try_from(self.candidates.iter().filter(|candidate| candidate.entries > 0 && candidate.may).count())
+            .unwrap_or(u32::MAX)
     }
 
     /// What an entry on `from` would be as load on `to`.
     pub fn as_load(&self, load: f64, from: usize, to: usize) -> f64 {
-        load * self.places[to].cost / self.places[from].cost
+        load * self.candidates[to].cost / self.candidates[from].cost
     }
 
     pub fn since(&self, moment: Option<u64>) -> u64 {
@@ -224,9 +226,9 @@ impl<'a> Look<'a> {
     }
 
     /// Moves an entry; what moved already at this look goes from where it was at its beginning.
-    pub fn move_entry(&mut self, entry: usize, to: usize, why: Why) {
+    pub fn move_entry(&mut self, entry: usize, to: usize, why: MoveReason) {
         let from = self.state.table[entry];
-        let number = self.places[to].number;
+        let number = self.candidates[to].number;
         if from == number {
             return;
         }
@@ -234,15 +236,15 @@ impl<'a> Look<'a> {
         let state = &mut self.state.entries[entry];
         let alive = state.alive();
         if let Some(at) = self.at[entry] {
-            let factor = self.places[to].cost / self.places[at].cost;
+            let factor = self.candidates[to].cost / self.candidates[at].cost;
             state.load.scale(factor);
             state.slow.scale(factor);
-            self.places[at].entries -= 1;
-            self.places[at].alive -= u32::from(alive);
+            self.candidates[at].entries -= 1;
+            self.candidates[at].alive -= u32::from(alive);
         }
         self.at[entry] = Some(to);
-        self.places[to].entries += 1;
-        self.places[to].alive += u32::from(alive);
+        self.candidates[to].entries += 1;
+        self.candidates[to].alive += u32::from(alive);
         self.state.table[entry] = number;
         let at = Duration::from_nanos(self.now);
         let again = state.last.is_some_and(|last| last.at == at);
@@ -274,7 +276,7 @@ impl<'a> Look<'a> {
         let wanted = layout(self.config, self.state.base, self.state.table.len(), &self.numbers());
         for (entry, cpu) in wanted.into_iter().enumerate() {
             if let Some(to) = self.place_of(cpu).filter(|_| !self.barred(entry)) {
-                self.move_entry(entry, to, Why::Mode);
+                self.move_entry(entry, to, MoveReason::Mode);
             }
         }
         self.state.situation = Situation::Fixed;
@@ -292,28 +294,28 @@ impl<'a> Look<'a> {
         }
         let events = counted.into_iter().map(|(cpu, entries)| Event::CpuGone { cpu, entries });
         self.events.extend(events);
-        self.take_in(&gone, Why::CpuOffline);
+        self.take_in(&gone, MoveReason::CpuOffline);
         self.state.times.active = self.now;
     }
 
     /// Finds new places for entries that cannot stay: with room where CPUs in use have it, else on a CPU more, else where
     /// the load is least.
-    pub fn take_in(&mut self, entries: &[usize], why: Why) {
+    pub fn take_in(&mut self, entries: &[usize], why: MoveReason) {
         let mut loads = self.loads(false);
         let mut sorted: Vec<usize> = entries.to_vec();
-        let load_of = |look: &Self, entry: usize| look.state.entries[entry].load.get();
+        let load_of = |context: &Self, entry: usize| context.state.entries[entry].load.get();
         sorted.sort_by(|a, b| load_of(self, *b).total_cmp(&load_of(self, *a)).then(a.cmp(b)));
         for entry in sorted {
             let load = load_of(self, entry);
-            let load_on = |look: &Self, to| look.at[entry].map_or(load, |from| look.as_load(load, from, to));
+            let load_on = |context: &Self, to| context.at[entry].map_or(load, |from| context.as_load(load, from, to));
             let more = self.pairs() < self.config.effective.max_queue_pairs;
-            let open = |look: &Self, to: &usize| {
-                let place = &look.places[*to];
-                place.may && Some(*to) != look.at[entry] && (place.entries > 0 || more)
+            let open = |context: &Self, to: &usize| {
+                let candidate = &context.candidates[*to];
+                candidate.may && Some(*to) != context.at[entry] && (candidate.entries > 0 || more)
             };
             let fill = self.config.tuning.fill;
-            let candidates: Vec<usize> = (0..self.places.len()).filter(|to| open(self, to)).collect();
-            let used = |to: &&usize| self.places[**to].entries > 0;
+            let candidates: Vec<usize> = (0..self.candidates.len()).filter(|to| open(self, to)).collect();
+            let used = |to: &&usize| self.candidates[**to].entries > 0;
             let fits = |to: &&usize| loads[**to] + load_on(self, **to) <= fill;
             let best = candidates
                 .iter()
@@ -333,15 +335,15 @@ impl<'a> Look<'a> {
     /// Makes the placement keep what is in force: CPUs, the base excluded or not, fewest and most queue pairs.
     pub fn conform(&mut self) {
         self.evacuate();
-        let forbidden = |at: &Option<usize>| at.is_some_and(|at| !self.places[at].may);
+        let forbidden = |at: &Option<usize>| at.is_some_and(|at| !self.candidates[at].may);
         let leaving: Vec<usize> = (0..self.at.len()).filter(|entry| forbidden(&self.at[*entry])).collect();
         if !leaving.is_empty() {
-            self.take_in(&leaving, Why::Mode);
+            self.take_in(&leaving, MoveReason::Mode);
         }
         let effective = &self.config.effective;
         while self.pairs() > effective.max_queue_pairs {
             let loads = self.loads(false);
-            let used = (0..self.places.len()).filter(|at| self.places[*at].entries > 0);
+            let used = (0..self.candidates.len()).filter(|at| self.candidates[*at].entries > 0);
             // The base last, because what is there need not be distributed.
             let Some(least) = used.min_by(|a, b| (*a == 0).cmp(&(*b == 0)).then(loads[*a].total_cmp(&loads[*b])))
             else {
@@ -349,27 +351,27 @@ impl<'a> Look<'a> {
             };
             let leaving: Vec<usize> = (0..self.at.len()).filter(|entry| self.at[*entry] == Some(least)).collect();
             let before = self.pairs();
-            self.places[least].may = false;
-            self.take_in(&leaving, Why::Mode);
+            self.candidates[least].may = false;
+            self.take_in(&leaving, MoveReason::Mode);
             if self.pairs() >= before {
                 break;
             }
         }
         if self.pairs() < effective.min_queue_pairs {
-            self.widen(&(0..self.places.len()).collect::<Vec<_>>(), Why::Mode);
+            self.widen(&(0..self.candidates.len()).collect::<Vec<_>>(), MoveReason::Mode);
         }
     }
 
     /// Puts the entry with the least load on each CPU without any, until there are as many as have to be.
-    pub fn widen(&mut self, among: &[usize], why: Why) {
+    pub fn widen(&mut self, among: &[usize], why: MoveReason) {
         for to in among {
             if self.pairs() >= self.config.effective.min_queue_pairs {
                 break;
             }
-            if self.places[*to].entries > 0 || !self.places[*to].may {
+            if self.candidates[*to].entries > 0 || !self.candidates[*to].may {
                 continue;
             }
-            let spare = |entry: &usize| self.at[*entry].is_some_and(|at| self.places[at].entries > 1);
+            let spare = |entry: &usize| self.at[*entry].is_some_and(|at| self.candidates[at].entries > 1);
             let load = |entry: usize| self.state.entries[entry].load.get();
             let least = (0..self.at.len()).filter(spare).min_by(|a, b| load(*a).total_cmp(&load(*b)).then(a.cmp(b)));
             if let Some(entry) = least {
@@ -381,7 +383,7 @@ impl<'a> Look<'a> {
     /// Load of each place as measured on entries: of tens of milliseconds, or of a second.
     pub fn loads(&self, slow: bool) -> Vec<f64> {
         let mut loads: Vec<f64> =
-            self.places.iter().map(|place| if slow { place.other_slow } else { place.other }).collect();
+            self.candidates.iter().map(|candidate| if slow { candidate.other_slow } else { candidate.other }).collect();
         for (entry, at) in self.at.iter().enumerate() {
             if let Some(at) = at {
                 let state = &self.state.entries[entry];
@@ -397,7 +399,7 @@ impl<'a> Look<'a> {
     }
 
     pub fn situation(&mut self) {
-        let cpus = self.places.iter().filter(|place| place.alive > 0).count();
+        let cpus = self.candidates.iter().filter(|candidate| candidate.alive > 0).count();
         // One look without a way out is no saturation: the next may find one.
         let stuck = self.state.times.stuck.is_some_and(|(first, last)| last.saturating_sub(first) >= SECOND);
         let to = match cpus {

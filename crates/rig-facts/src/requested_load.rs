@@ -5,7 +5,7 @@ use std::time::Duration;
 use rig_load::plan::Load;
 use rig_load::record::End;
 use rig_packet::{
-    Client, Close, Expect, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
+    Client, CloseMethod, MessageEnd, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
 };
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const IDLE: Duration = Duration::from_secs(60);
 
 /// A load as a suite asks for it. Of packets it is what both ends do, wherever they are; all others are as an end runs them.
-pub type AskedLoad = Load<PacketLoad>;
+pub type RequestedLoad = Load<PacketLoad>;
 
 /// What both ends do, wherever they are. A testbed gives the rest: interfaces, addresses, and how large a segment may be.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct TcpExchange {
     pub request: Message,
     pub response: Message,
     /// How a client ends a connection.
-    pub close: Close,
+    pub close: CloseMethod,
     /// Segments of a response that may be under way.
     pub window: u8,
 }
@@ -50,7 +50,7 @@ pub struct TcpExchange {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
     pub payload: Payload,
-    pub complete: Expect,
+    pub complete: MessageEnd,
 }
 
 impl PacketLoad {

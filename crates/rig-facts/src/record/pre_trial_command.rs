@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 /// A command that is run inside a node before a trial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Before {
+pub struct PreTrialCommand {
     /// The node, or one of its containers: `a`, `a/sender`.
     pub node: String,
     /// What `sh` runs there.
     pub command: String,
 }
 
-impl fmt::Display for Before {
+impl fmt::Display for PreTrialCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "in {}: {}", self.node, self.command)
     }
