@@ -35,10 +35,7 @@ impl Owner {
 
 /// A program at an interface, for as long as this is open or pinned. A filter stays, too, when the process is killed.
 #[derive(Debug)]
-pub struct Attached {
-    mechanism: Mechanism,
-    interface: u32,
-}
+pub struct Attached(Mechanism);
 
 #[derive(Debug)]
 enum Mechanism {
@@ -104,20 +101,15 @@ impl Attached {
             }
             link => Mechanism::Link(link?),
         };
-        Ok(Self { mechanism, interface })
+        Ok(Self(mechanism))
     }
 
     /// The link that was [pinned](Self::pin) to `path`.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn open(path: &Path, interface: u32) -> io::Result<Self> {
-        Ok(Self { mechanism: Mechanism::Link(bpf::open_pinned(path)?), interface })
-    }
-
-    /// The kernel's number of the interface.
-    pub fn interface(&self) -> u32 {
-        self.interface
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self(Mechanism::Link(bpf::open_pinned(path)?)))
     }
 
     /// Puts another program in place of the one that is there, from one packet to the next.
@@ -126,7 +118,7 @@ impl Attached {
     /// The kernel's: ENOLINK where the interface is gone, EINVAL where what was [opened](Self::open) is a filter's, which
     /// [another](Self::attach) of its owner replaces.
     pub fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        match &self.mechanism {
+        match &self.0 {
             Mechanism::Link(link) => bpf::update_link(link.as_fd(), program),
             Mechanism::Filter(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
@@ -137,7 +129,7 @@ impl Attached {
     /// # Errors
     /// The kernel's.
     pub fn pin(&mut self, path: &Path) -> io::Result<()> {
-        match &mut self.mechanism {
+        match &mut self.0 {
             Mechanism::Link(link) => bpf::pin(link.as_fd(), path),
             Mechanism::Filter(filter) => {
                 bpf::pin(filter.program.as_fd(), path)?;
@@ -149,7 +141,7 @@ impl Attached {
 
     /// Takes it off, kept or not; the file of one that is kept is the caller's to remove.
     pub fn take_off(mut self) {
-        if let Mechanism::Filter(filter) = &mut self.mechanism {
+        if let Mechanism::Filter(filter) = &mut self.0 {
             filter.is_kept = false;
         }
     }

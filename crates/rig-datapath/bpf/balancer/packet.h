@@ -143,7 +143,7 @@ static always_inline enum kind parse_l4(struct packet *p, struct cursor *c, __u1
 
 struct net_device {
 	const __u8 *dev_addr;
-	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with since Linux 5.18. */
+	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with; older ones have none. */
 	__u8 dev_addr_shadow[32];
 } OF_THE_KERNEL;
 

@@ -68,7 +68,7 @@ fn hold(
             continue;
         }
         let path = kept(*interface);
-        let attached = match path.as_deref().and_then(|path| gone_on_with(&program, *interface, path)) {
+        let attached = match path.as_deref().and_then(|path| gone_on_with(&program, path)) {
             Some(attached) => Ok(attached),
             None => attach(&program, *interface, hook, path.as_deref()),
         };
@@ -81,8 +81,8 @@ fn hold(
 }
 
 /// The link that another router has left on an interface, which leads to this program now.
-fn gone_on_with(program: &impl AsFd, interface: u32, path: &Path) -> Option<Attached> {
-    let left = Attached::open(path, interface).ok()?;
+fn gone_on_with(program: &impl AsFd, path: &Path) -> Option<Attached> {
+    let left = Attached::open(path).ok()?;
     // An interface that went took its program with it, though the link is there; then another is made.
     left.replace(program.as_fd()).ok().map(|()| left)
 }

@@ -10,9 +10,6 @@ use crate::requirements::{MachineChecks, Missing};
 pub struct DatapathRegistry(&'static [&'static dyn Datapath]);
 
 impl DatapathRegistry {
-    /// Without any.
-    pub const NONE: Self = Self(&[]);
-
     pub const fn new(datapaths: &'static [&'static dyn Datapath]) -> Self {
         Self(datapaths)
     }
