@@ -13,6 +13,7 @@ pub use self::packets::PacketsError;
 #[cfg(test)]
 pub(crate) use self::packets::with_one_port;
 pub use self::transactions::{ArrivalSpacing, Schedule, Transactions};
+pub use self::value::{Pace, PlanValue};
 use rig_packet::plan::Packets;
 use rig_sys::socket::ZonedAddress;
 
@@ -21,6 +22,7 @@ mod datagrams;
 mod limits;
 mod packets;
 mod transactions;
+mod value;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 

@@ -1,5 +1,6 @@
 //! What an engine shall do, resolved and checked once.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -340,6 +341,60 @@ pub struct UdpServer {
     pub response: Payload,
 }
 
+/// A value of a configuration that an error is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigValue {
+    SourcePorts,
+    ServerPorts,
+    ListeningPorts,
+    Connections,
+    Requests,
+    Request,
+    Response,
+    SegmentSize,
+    RequestInterval,
+    IdleTime,
+    DelayedAck,
+    TimeWait,
+    RetransmissionTimeout,
+    Timeout,
+    Launch,
+    RequestsOfConnection,
+    Pipeline,
+    DestinationAddresses,
+    Destinations,
+    Window,
+    Retransmissions,
+}
+
+impl fmt::Display for ConfigValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SourcePorts => "source",
+            Self::ServerPorts => "server",
+            Self::ListeningPorts => "listening",
+            Self::Connections => "connections",
+            Self::Requests => "requests",
+            Self::Request => "request",
+            Self::Response => "response",
+            Self::SegmentSize => "maximum segment size",
+            Self::RequestInterval => "request interval",
+            Self::IdleTime => "idle time",
+            Self::DelayedAck => "delayed acknowledgment",
+            Self::TimeWait => "TIME-WAIT",
+            Self::RetransmissionTimeout => "retransmission time-out",
+            Self::Timeout => "time-out",
+            Self::Launch => "connections opened together",
+            Self::RequestsOfConnection => "requests of a connection",
+            Self::Pipeline => "datagrams back to back",
+            Self::DestinationAddresses => "addresses of a flood's destination",
+            Self::Destinations => "destinations of a flood",
+            Self::Window => "a window",
+            Self::Retransmissions => "retransmissions",
+        })
+    }
+}
+
 /// A configuration that cannot be run.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ConfigError {
@@ -348,13 +403,13 @@ pub enum ConfigError {
     #[error("capacity of {0} connections: give 1 to {max}", max = Table::LARGEST)]
     Capacity(u32),
     #[error("{0} ports: the range is empty")]
-    Ports(&'static str),
+    Ports(ConfigValue),
     #[error("{connections} connections are to be held open, and there are only {available} ({by})")]
     Hold { connections: u32, available: u64, by: &'static str },
     #[error("a phase of {0}: give 0 to 1")]
     Phase(f64),
     #[error("a rate of {rate} {of} per second: give more than zero")]
-    Rate { rate: f64, of: &'static str },
+    Rate { rate: f64, of: ConfigValue },
     #[error("{0}: give one of both")]
     Both(&'static str),
     #[error("{0} datagrams back to back: TCP has none, give 1")]
@@ -365,16 +420,16 @@ pub enum ConfigError {
     Destination(IpAddr),
     #[error("tunnel: {0}")]
     Tunnel(&'static str),
-    #[error("{what} of {bytes} bytes: give 1 to {max}")]
-    Message { what: &'static str, bytes: u64, max: u64 },
+    #[error("a {what} of {bytes} bytes: give 1 to {max}")]
+    Message { what: ConfigValue, bytes: u64, max: u64 },
     #[error("maximum segment size of {0}: give 88 to 9660")]
     Mss(u16),
     #[error("{what} of {value:?}: give {min:?} to {max:?}")]
-    Time { what: &'static str, value: Duration, min: Duration, max: Duration },
+    Time { what: ConfigValue, value: Duration, min: Duration, max: Duration },
     #[error("{what} of {value}: give 1 to {max}")]
-    Count { what: &'static str, value: u64, max: u64 },
+    Count { what: ConfigValue, value: u64, max: u64 },
     #[error("the {0} is not an HTTP/1.1 {0}, and HTTP is expected in return: see packet::http::{0}")]
-    NotHttp(&'static str),
+    NotHttp(ConfigValue),
 }
 
 impl<F: Family> Config<F> {
@@ -408,54 +463,54 @@ impl<F: Family> Config<F> {
                     return Err(ConfigError::Pipeline(repeat.pipeline));
                 }
                 check_tcp(&tcp.times, tcp.mss)?;
-                message("a request", tcp.request.len(), tcp.mss.into())?;
-                check_expect("a response", tcp.response)?;
-                check_http("request", tcp.response, Kind::Request, &tcp.request)?;
-                time("delayed acknowledgment", tcp.delayed_ack, Duration::ZERO)
+                message(ConfigValue::Request, tcp.request.len(), tcp.mss.into())?;
+                check_expect(ConfigValue::Response, tcp.response)?;
+                check_http(ConfigValue::Request, tcp.response, Kind::Request, &tcp.request)?;
+                time(ConfigValue::DelayedAck, tcp.delayed_ack, Duration::ZERO)
             }
             Service::TcpServer(tcp) => {
-                ports("listening", &tcp.server.ports)?;
+                ports(ConfigValue::ListeningPorts, &tcp.server.ports)?;
                 check_tcp(&tcp.times, tcp.mss)?;
-                check_expect("a request", tcp.request)?;
-                message("a response", tcp.response.len(), 1 << 30)?;
-                check_http("response", tcp.request, Kind::Response, &tcp.response)?;
-                count("a window", tcp.window.into(), u8::MAX.into())?;
-                time("idle time", tcp.idle, MILLISECOND)
+                check_expect(ConfigValue::Request, tcp.request)?;
+                message(ConfigValue::Response, tcp.response.len(), 1 << 30)?;
+                check_http(ConfigValue::Response, tcp.request, Kind::Response, &tcp.response)?;
+                count(ConfigValue::Window, tcp.window.into(), u8::MAX.into())?;
+                time(ConfigValue::IdleTime, tcp.idle, MILLISECOND)
             }
             Service::UdpClient(udp) => {
                 self.check_client(&udp.client)?;
-                message("a request", udp.request.len(), DATAGRAM)?;
-                between("time-out", udp.timeout, MILLISECOND, Duration::from_nanos(Timestamp::SPAN))
+                message(ConfigValue::Request, udp.request.len(), DATAGRAM)?;
+                between(ConfigValue::Timeout, udp.timeout, MILLISECOND, Duration::from_nanos(Timestamp::SPAN))
             }
             Service::UdpServer(udp) => {
-                ports("listening", &udp.server.ports)?;
-                message("a response", udp.response.len(), DATAGRAM)
+                ports(ConfigValue::ListeningPorts, &udp.server.ports)?;
+                message(ConfigValue::Response, udp.response.len(), DATAGRAM)
             }
         }
     }
 
     fn check_client(&self, client: &Client) -> Result<(), ConfigError> {
-        ports("source", &client.ports)?;
-        ports("server", &client.server_ports)?;
-        rate(client.load.rate, "connections")?;
+        ports(ConfigValue::SourcePorts, &client.ports)?;
+        ports(ConfigValue::ServerPorts, &client.server_ports)?;
+        rate(client.load.rate, ConfigValue::Connections)?;
         if !(0.0..=1.0).contains(&client.load.phase) {
             return Err(ConfigError::Phase(client.load.phase));
         }
         if let Some(launch) = client.load.launch {
-            count("connections opened together", launch.into(), u16::MAX.into())?;
+            count(ConfigValue::Launch, launch.into(), u16::MAX.into())?;
         }
         if let Some(repeat) = client.repeat {
-            time("request interval", repeat.interval, Duration::ZERO)?;
+            time(ConfigValue::RequestInterval, repeat.interval, Duration::ZERO)?;
             if let Some(requests) = repeat.requests {
-                count("requests of a connection", requests.into(), u16::MAX.into())?;
+                count(ConfigValue::RequestsOfConnection, requests.into(), u16::MAX.into())?;
             }
             if let Some(requests) = repeat.rate {
-                rate(requests, "requests")?;
+                rate(requests, ConfigValue::Requests)?;
                 if !repeat.interval.is_zero() {
                     return Err(ConfigError::Both("an interval between requests and a rate of requests"));
                 }
             }
-            count("datagrams back to back", repeat.pipeline.into(), 100)?;
+            count(ConfigValue::Pipeline, repeat.pipeline.into(), 100)?;
         }
         if let Some(flood) = &client.flood {
             check_flood::<F>(client, flood)?;
@@ -494,11 +549,11 @@ fn check_flood<F: Family>(client: &Client, flood: &Flood) -> Result<(), ConfigEr
         if F::of(stride.first).is_none() {
             return Err(ConfigError::Destination(stride.first));
         }
-        count("addresses of a flood's destination", stride.count.into(), DESTINATIONS)?;
+        count(ConfigValue::DestinationAddresses, stride.count.into(), DESTINATIONS)?;
         total += u64::from(stride.count);
     }
     if total > DESTINATIONS {
-        return Err(ConfigError::Count { what: "destinations of a flood", value: total, max: DESTINATIONS });
+        return Err(ConfigError::Count { what: ConfigValue::Destinations, value: total, max: DESTINATIONS });
     }
     Ok(())
 }
@@ -513,14 +568,14 @@ fn check_tcp(times: &TcpTimes, mss: u16) -> Result<(), ConfigError> {
     if !(88..=9660).contains(&mss) {
         return Err(ConfigError::Mss(mss));
     }
-    count("retransmissions", times.retries.into(), 15)?;
+    count(ConfigValue::Retransmissions, times.retries.into(), 15)?;
     // The last one's timer must not be longer than timers are.
     let longest = Duration::from_nanos(TimerWheel::LONGEST >> times.retries);
-    between("retransmission time-out", times.retransmit, MILLISECOND, longest)?;
-    time("TIME-WAIT", times.time_wait, Duration::ZERO)
+    between(ConfigValue::RetransmissionTimeout, times.retransmit, MILLISECOND, longest)?;
+    time(ConfigValue::TimeWait, times.time_wait, Duration::ZERO)
 }
 
-fn check_expect(what: &'static str, expect: MessageEnd) -> Result<(), ConfigError> {
+fn check_expect(what: ConfigValue, expect: MessageEnd) -> Result<(), ConfigError> {
     match expect {
         MessageEnd::Segment | MessageEnd::Http => Ok(()),
         MessageEnd::Bytes(bytes) => message(what, bytes.into(), 1 << 30),
@@ -528,32 +583,32 @@ fn check_expect(what: &'static str, expect: MessageEnd) -> Result<(), ConfigErro
 }
 
 /// A service that expects HTTP must speak it.
-fn check_http(what: &'static str, expect: MessageEnd, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
+fn check_http(what: ConfigValue, expect: MessageEnd, kind: Kind, payload: &Payload) -> Result<(), ConfigError> {
     let speaks = expect != MessageEnd::Http || http::whole(kind, &payload.bytes()).is_some();
     if speaks { Ok(()) } else { Err(ConfigError::NotHttp(what)) }
 }
 
-fn message(what: &'static str, bytes: u64, max: u64) -> Result<(), ConfigError> {
+fn message(what: ConfigValue, bytes: u64, max: u64) -> Result<(), ConfigError> {
     if (1..=max).contains(&bytes) { Ok(()) } else { Err(ConfigError::Message { what, bytes, max }) }
 }
 
-fn rate(rate: f64, of: &'static str) -> Result<(), ConfigError> {
+fn rate(rate: f64, of: ConfigValue) -> Result<(), ConfigError> {
     if rate.is_finite() && rate > 0.0 { Ok(()) } else { Err(ConfigError::Rate { rate, of }) }
 }
 
-fn count(what: &'static str, value: u64, max: u64) -> Result<(), ConfigError> {
+fn count(what: ConfigValue, value: u64, max: u64) -> Result<(), ConfigError> {
     if (1..=max).contains(&value) { Ok(()) } else { Err(ConfigError::Count { what, value, max }) }
 }
 
-fn time(what: &'static str, value: Duration, min: Duration) -> Result<(), ConfigError> {
+fn time(what: ConfigValue, value: Duration, min: Duration) -> Result<(), ConfigError> {
     between(what, value, min, Duration::from_nanos(TimerWheel::LONGEST))
 }
 
-fn between(what: &'static str, value: Duration, min: Duration, max: Duration) -> Result<(), ConfigError> {
+fn between(what: ConfigValue, value: Duration, min: Duration, max: Duration) -> Result<(), ConfigError> {
     if (min..=max).contains(&value) { Ok(()) } else { Err(ConfigError::Time { what, value, min, max }) }
 }
 
-fn ports(which: &'static str, range: &RangeInclusive<u16>) -> Result<(), ConfigError> {
+fn ports(which: ConfigValue, range: &RangeInclusive<u16>) -> Result<(), ConfigError> {
     if range.is_empty() { Err(ConfigError::Ports(which)) } else { Ok(()) }
 }
 

@@ -38,8 +38,8 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, Flood, Load, MessageEnd, RequestRepeat, Server,
-    Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
+    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd,
+    RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};

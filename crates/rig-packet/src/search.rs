@@ -46,11 +46,33 @@ pub struct Search {
     pub late: f64,
 }
 
+/// A value of a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SearchValue {
+    Start,
+    Growth,
+    Precision,
+    Most,
+    Late,
+}
+
+impl fmt::Display for SearchValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Start => "a first rate",
+            Self::Growth => "a growth",
+            Self::Precision => "a precision",
+            Self::Most => "a highest rate",
+            Self::Late => "a share that may be late",
+        })
+    }
+}
+
 /// A search that cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{what} of {value}: give {range}")]
 pub struct SearchError {
-    pub what: &'static str,
+    pub what: SearchValue,
     pub value: f64,
     pub range: &'static str,
 }
@@ -62,11 +84,11 @@ impl Search {
         let Self { start, growth, precision, most, late } = *self;
         let least = most.unwrap_or(start);
         for (what, value, good, range) in [
-            ("a first rate", start, start.is_finite() && start > 0.0, "more than 0 per second"),
-            ("a growth", growth, growth > 1.0 && growth <= 16.0, "more than 1 and at most 16"),
-            ("a precision", precision, (0.001..=0.5).contains(&precision), "0.1 % to 50 %"),
-            ("a highest rate", least, least.is_finite() && least >= start, "no less than the first rate"),
-            ("a share that may be late", late, (0.0..=1.0).contains(&late), "0 % to 100 %"),
+            (SearchValue::Start, start, start.is_finite() && start > 0.0, "more than 0 per second"),
+            (SearchValue::Growth, growth, growth > 1.0 && growth <= 16.0, "more than 1 and at most 16"),
+            (SearchValue::Precision, precision, (0.001..=0.5).contains(&precision), "0.1 % to 50 %"),
+            (SearchValue::Most, least, least.is_finite() && least >= start, "no less than the first rate"),
+            (SearchValue::Late, late, (0.0..=1.0).contains(&late), "0 % to 100 %"),
         ] {
             if !good {
                 return Err(SearchError { what, value, range });

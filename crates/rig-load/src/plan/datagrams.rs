@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::batch::batch_at;
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
+use super::value::PlanValue;
 use super::{Direction, Flow, PlanError};
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
@@ -72,15 +73,15 @@ impl Datagrams {
     }
 
     pub(super) fn validate(&self, direction: Direction) -> Result<(), PlanError> {
-        range("threads", self.threads, 1, THREADS)?;
-        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
-        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
-        range("the datagram", self.message, Self::HEADER.into(), Self::MESSAGE_MAX.into())?;
-        range("the batch", self.batch, 1, Self::BATCH_MAX.into())?;
-        range("the segments", self.segments, 1, Self::SEGMENTS_MAX.into())?;
+        range(PlanValue::Threads, self.threads, 1, THREADS)?;
+        range(PlanValue::Connections, self.connections, 1, CONNECTIONS)?;
+        range(PlanValue::AllConnections, self.total_connections(), 1, CONNECTIONS)?;
+        range(PlanValue::Datagram, self.message, Self::HEADER.into(), Self::MESSAGE_MAX.into())?;
+        range(PlanValue::Batch, self.batch, 1, Self::BATCH_MAX.into())?;
+        range(PlanValue::Segments, self.segments, 1, Self::SEGMENTS_MAX.into())?;
         let together = u64::from(self.segments) * u64::from(self.message);
-        range("segments x datagram", together, 1, Self::MESSAGE_MAX.into())?;
-        self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
+        range(PlanValue::SegmentsTogether, together, 1, Self::MESSAGE_MAX.into())?;
+        self.throttle.map_or(Ok(()), |rate| range(PlanValue::Throttle, rate, 1, u64::MAX))?;
         if self.pacing == Pacing::Kernel && self.throttle.is_none() {
             return Err(PlanError::PacingWithoutRate);
         }
@@ -91,8 +92,8 @@ impl Datagrams {
             (_, false) => self.message.into(),
         };
         memory((sending + receiving) * u64::from(self.batch) * u64::from(self.threads))?;
-        socket_buffer("the send buffer", self.send_buffer)?;
-        socket_buffer("the receive buffer", self.receive_buffer)
+        socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
+        socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use rig_packet::Client;
 
 use super::packets::{self, PacketsError};
+use super::value::{Pace, PlanValue};
 use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, Schedule, SendMode, TcpStream, WorkerPlan};
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
@@ -29,7 +30,7 @@ const LONGEST_PHASE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanError {
     #[error("{what} is {value}: it has to be from {least} to {most}")]
-    OutOfRange { what: &'static str, value: u64, least: u64, most: u64 },
+    OutOfRange { what: PlanValue, value: u64, least: u64, most: u64 },
     #[error("{what} is {value:?}: it has to be from {least:?} to {most:?}")]
     TimeOutOfRange { what: &'static str, value: Duration, least: Duration, most: Duration },
     #[error("the rate is {rate} transactions per second: it has to be from {least} to {most}")]
@@ -49,9 +50,9 @@ pub enum PlanError {
     #[error("UDP has no congestion control: '{0}' has to be left out")]
     CongestionOfUdp(String),
     #[error(
-        "at this rate {what} each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {change}"
+        "at this rate {pace} each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {}", .pace.change()
     )]
-    NothingFalls { what: &'static str, every: Duration, window: Duration, change: &'static str },
+    NothingFalls { pace: Pace, every: Duration, window: Duration },
     #[error(transparent)]
     Packets(#[from] PacketsError),
 }
@@ -89,7 +90,7 @@ impl WorkerPlan {
     /// The first value that is out of its range, or the combination that cannot be had.
     pub fn validate(&self) -> Result<(), PlanError> {
         for &cpu in &self.cpus {
-            range("a CPU number", cpu, 0, LAST_CPU)?;
+            range(PlanValue::Cpu, cpu, 0, LAST_CPU)?;
         }
         self.phases.validate()?;
         match &self.load {
@@ -101,17 +102,16 @@ impl WorkerPlan {
             Load::TcpRr(transactions) => transactions.validate(),
             Load::TcpCrr(transactions) => {
                 transactions.validate()?;
-                range("the transactions in flight on a connection that carries one", transactions.in_flight, 1, 1)
+                range(PlanValue::InFlightOfOne, transactions.in_flight, 1, 1)
             }
             Load::UdpRr(transactions) => {
                 transactions.validate()?;
                 let datagram = |what, size| range(what, size, 1, Datagrams::MESSAGE_MAX.into());
-                datagram("the request", transactions.request)?;
-                datagram("the response", transactions.response)?;
+                datagram(PlanValue::Request, transactions.request)?;
+                datagram(PlanValue::Response, transactions.response)?;
                 if transactions.request.min(transactions.response) == 1 {
                     // More have no number of their own.
-                    let what = "the transactions in flight on a flow whose datagrams have one byte for their number";
-                    range(what, transactions.in_flight, 1, 1 << 8)?;
+                    range(PlanValue::InFlightOfBytes, transactions.in_flight, 1, 1 << 8)?;
                 }
                 match &transactions.congestion_control {
                     Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
@@ -133,20 +133,16 @@ impl<P> Load<P> {
     /// When the time between two of them is longer.
     pub fn falls_into(&self, window: Duration, client: impl FnOnce(&P) -> Option<&Client>) -> Result<(), PlanError> {
         // Threads of a stream of datagrams take turns, those of a TCP stream do not.
-        let (what, seconds, change) = match self {
+        let (pace, seconds) = match self {
             Self::TcpStream(TcpStream { throttle: Some(rate), message, .. }) => {
-                ("a message leaves", f64::from(*message) / *rate as f64, "raise the rate or lower the message")
+                (Pace::Message, f64::from(*message) / *rate as f64)
             }
             Self::UdpStream(Datagrams { throttle: Some(rate), message, segments, threads, .. }) => {
                 let (rate, together) = (*rate as f64 * f64::from(*threads), f64::from(*message) * f64::from(*segments));
-                if *segments > 1 {
-                    ("a message of several segments leaves", together / rate, "raise the rate or lower the segments")
-                } else {
-                    ("a datagram leaves", together / rate, "raise the rate or lower the message")
-                }
+                (if *segments > 1 { Pace::Segments } else { Pace::Datagram }, together / rate)
             }
             Self::TcpRr(l) | Self::TcpCrr(l) | Self::UdpRr(l) => match l.schedule {
-                Schedule::Open { rate, .. } => ("a transaction leaves", 1.0 / rate, "raise the rate"),
+                Schedule::Open { rate, .. } => (Pace::Transaction, 1.0 / rate),
                 Schedule::Closed => return Ok(()),
             },
             Self::Packets(load) => match client(load).and_then(packets::every) {
@@ -157,19 +153,19 @@ impl<P> Load<P> {
         };
         // Longer than any window; a duration cannot hold all that a division makes.
         let every = Duration::try_from_secs_f64(seconds.min(1e9)).unwrap_or_default();
-        if every > window { Err(PlanError::NothingFalls { what, every, window, change }) } else { Ok(()) }
+        if every > window { Err(PlanError::NothingFalls { pace, every, window }) } else { Ok(()) }
     }
 }
 
 impl TcpStream {
     pub fn validate(&self) -> Result<(), PlanError> {
-        range("threads", self.threads, 1, THREADS)?;
-        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
-        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
-        range("the message", self.message, 1, MESSAGE)?;
-        socket_buffer("the send buffer", self.send_buffer)?;
-        socket_buffer("the receive buffer", self.receive_buffer)?;
-        self.throttle.map_or(Ok(()), |rate| range("the throttle", rate, 1, u64::MAX))?;
+        range(PlanValue::Threads, self.threads, 1, THREADS)?;
+        range(PlanValue::Connections, self.connections, 1, CONNECTIONS)?;
+        range(PlanValue::AllConnections, self.total_connections(), 1, CONNECTIONS)?;
+        range(PlanValue::Message, self.message, 1, MESSAGE)?;
+        socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
+        socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)?;
+        self.throttle.map_or(Ok(()), |rate| range(PlanValue::Throttle, rate, 1, u64::MAX))?;
         congestion_control(self.congestion_control.as_deref())
     }
 }
@@ -181,9 +177,9 @@ impl Engine {
         let threads = u64::from(stream.threads);
         let (sending, mut receiving) = (threads * u64::from(sends), threads * u64::from(receives));
         if let Self::Uring { outstanding } = self {
-            range("the number of outstanding operations", outstanding, 1, OUTSTANDING)?;
+            range(PlanValue::Outstanding, outstanding, 1, OUTSTANDING)?;
             let ring = u64::from(outstanding) * u64::from(stream.connections);
-            range("outstanding operations x connections of a thread", ring, 1, RING)?;
+            range(PlanValue::Ring, ring, 1, RING)?;
             match stream.send_mode {
                 SendMode::Sendfile if sends => {
                     return Err(PlanError::UringMode { mode: "sendfile", why: "io_uring has no such operation" });
@@ -229,7 +225,7 @@ pub(super) fn memory(needed: u64) -> Result<(), PlanError> {
     if needed > MEMORY { Err(PlanError::Memory { needed }) } else { Ok(()) }
 }
 
-pub(super) fn socket_buffer(what: &'static str, size: Option<u32>) -> Result<(), PlanError> {
+pub(super) fn socket_buffer(what: PlanValue, size: Option<u32>) -> Result<(), PlanError> {
     size.map_or(Ok(()), |size| range(what, size, 1, SOCKET_BUFFER))
 }
 
@@ -243,7 +239,7 @@ pub(super) fn congestion_control(name: Option<&str>) -> Result<(), PlanError> {
     }
 }
 
-pub(super) fn range(what: &'static str, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
+pub(super) fn range(what: PlanValue, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
     let value = value.into();
     if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
 }

@@ -7,6 +7,7 @@ use rig_packet::plan::Packets;
 use rig_packet::{Client, DivideError};
 
 use super::End;
+use super::value::Pace;
 
 /// IFNAMSIZ of linux/if.h less its terminating zero.
 const INTERFACE: usize = 15;
@@ -57,24 +58,19 @@ pub(super) fn validate(packets: &Packets, end: End) -> Result<(), PacketsError> 
     Ok(())
 }
 
-/// The most frequent packets of a client, the longest time between two of them in seconds, and what to change if that is too long;
-/// `None` where each follows the answer to the one before.
-pub(super) fn every(client: &Client) -> Option<(&'static str, f64, &'static str)> {
+/// The most frequent packets of a client, and the longest time between two of them in seconds; `None` where each follows the answer to the one before.
+pub(super) fn every(client: &Client) -> Option<(Pace, f64)> {
     let load = &client.load;
     let opening = match load.launch {
-        Some(launch) if launch > 1 => (
-            "connections that are opened together leave",
-            f64::from(launch) / load.rate,
-            "raise the rate or lower 'launch'",
-        ),
-        _ => ("a connection leaves", 1.0 / load.rate, "raise the rate"),
+        Some(launch) if launch > 1 => (Pace::Launch, f64::from(launch) / load.rate),
+        _ => (Pace::Connection, 1.0 / load.rate),
     };
     let Some(repeat) = client.repeat else { return Some(opening) };
     if let Some(rate) = repeat.rate {
-        return Some(("a request leaves", 1.0 / rate, "raise the rate"));
+        return Some((Pace::RequestRate, 1.0 / rate));
     }
     let held = load.hold.unwrap_or(1);
-    let asking = ("a request leaves", repeat.interval.as_secs_f64() / f64::from(held.max(1)), "shorten the interval");
+    let asking = (Pace::RequestInterval, repeat.interval.as_secs_f64() / f64::from(held.max(1)));
     match (load.hold, repeat.requests) {
         (None, Some(_)) => Some(opening),
         _ if repeat.interval.is_zero() => None,

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, MESSAGE, THREADS, congestion_control, range, socket_buffer};
+use super::value::PlanValue;
 use super::{PlanError, SHORTEST_TIMEOUT};
 
 /// Transactions: the connecting end sends a request, the listening one answers it. Both ends get the same value.
@@ -70,14 +71,14 @@ impl Transactions {
     }
 
     pub(super) fn validate(&self) -> Result<(), PlanError> {
-        range("threads", self.threads, 1, THREADS)?;
-        range("connections of a thread", self.connections, 1, CONNECTIONS)?;
-        range("threads x connections", self.total_connections(), 1, CONNECTIONS)?;
-        range("the request", self.request, 1, MESSAGE)?;
-        range("the response", self.response, 1, MESSAGE)?;
-        range("the transactions in flight", self.in_flight, 1, Self::IN_FLIGHT_MAX.into())?;
+        range(PlanValue::Threads, self.threads, 1, THREADS)?;
+        range(PlanValue::Connections, self.connections, 1, CONNECTIONS)?;
+        range(PlanValue::AllConnections, self.total_connections(), 1, CONNECTIONS)?;
+        range(PlanValue::Request, self.request, 1, MESSAGE)?;
+        range(PlanValue::Response, self.response, 1, MESSAGE)?;
+        range(PlanValue::InFlight, self.in_flight, 1, Self::IN_FLIGHT_MAX.into())?;
         let under_way = u64::from(self.total_connections()) * u64::from(self.in_flight);
-        range("threads x connections x transactions in flight", under_way, 1, Self::UNDER_WAY_MAX)?;
+        range(PlanValue::UnderWay, under_way, 1, Self::UNDER_WAY_MAX)?;
         if let Schedule::Open { rate, .. } = self.schedule
             && !Self::RATE.contains(&rate)
         {
@@ -87,8 +88,8 @@ impl Transactions {
             let (least, most) = (SHORTEST_TIMEOUT, Self::TIMEOUT_MAX);
             return Err(PlanError::TimeOutOfRange { what: "the timeout", value: self.timeout, least, most });
         }
-        socket_buffer("the send buffer", self.send_buffer)?;
-        socket_buffer("the receive buffer", self.receive_buffer)?;
+        socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
+        socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)?;
         congestion_control(self.congestion_control.as_deref())
     }
 }

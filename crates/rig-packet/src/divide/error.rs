@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::super::config::ConfigError;
+use super::super::config::{ConfigError, ConfigValue};
 
 /// An end that cannot be divided over its threads.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -31,10 +31,10 @@ pub enum DivideError {
     #[error("{port}: {count} {side} tunnel end points for {threads} threads: give each thread its own")]
     Vteps { port: String, side: &'static str, count: u32, threads: usize },
     #[error(
-        "{port}: {what} of {bytes} bytes, and an MTU of {mtu} leaves {max} beside {headers} bytes of headers: give less, or \
+        "{port}: a {what} of {bytes} bytes, and an MTU of {mtu} leaves {max} beside {headers} bytes of headers: give less, or \
          raise the MTU"
     )]
-    Mtu { port: String, what: &'static str, bytes: u64, max: u64, headers: u64, mtu: u16 },
+    Mtu { port: String, what: ConfigValue, bytes: u64, max: u64, headers: u64, mtu: u16 },
     #[error("{port}: {ports} source ports for {threads} threads: each needs one at least")]
     SourcePorts { port: String, threads: usize, ports: u64 },
     #[error(

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rig_wire::ethernet::Mac;
 use rig_wire::{tcp, udp};
 
-use super::config::{AnyConfig, Client, Config, Service};
+use super::config::{AnyConfig, Client, Config, ConfigValue, Service};
 use super::family::link::{Gateway, Link, Tunnel};
 use super::family::{Family, V4, V6};
 use super::numbers::Numbers;
@@ -401,10 +401,10 @@ fn outer<F: Family>(port: &PortPlan, hardware: &Hardware, announce: bool) -> Res
 /// Whether the largest packet of a service fits the port's.
 fn fits<F: Family>(port: &PortPlan, service: &Service) -> Result<(), DivideError> {
     let (what, bytes, header) = match service {
-        Service::TcpClient(tcp) => ("a maximum segment size", tcp.mss.into(), tcp::HEADER),
-        Service::TcpServer(tcp) => ("a maximum segment size", tcp.mss.into(), tcp::HEADER),
-        Service::UdpClient(udp) => ("a request", udp.request.len(), udp::HEADER),
-        Service::UdpServer(udp) => ("a response", udp.response.len(), udp::HEADER),
+        Service::TcpClient(tcp) => (ConfigValue::SegmentSize, tcp.mss.into(), tcp::HEADER),
+        Service::TcpServer(tcp) => (ConfigValue::SegmentSize, tcp.mss.into(), tcp::HEADER),
+        Service::UdpClient(udp) => (ConfigValue::Request, udp.request.len(), udp::HEADER),
+        Service::UdpServer(udp) => (ConfigValue::Response, udp.response.len(), udp::HEADER),
     };
     let tunnel = if port.vxlan.is_some() { Tunnel::ADDED } else { 0 };
     let headers = (F::HEADER + header + tunnel) as u64;

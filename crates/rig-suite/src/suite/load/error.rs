@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use rig_load::plan::{PacketsError, PlanError};
-use rig_packet::search::SearchError;
-use rig_packet::{ConfigError, DivideError};
+use rig_load::plan::{Pace, PacketsError, PlanError, PlanValue};
+use rig_packet::search::{SearchError, SearchValue};
+use rig_packet::{ConfigError, ConfigValue, DivideError};
 use rig_testbed::topology::TopologyError;
 
 /// What errors of the end that receives begin with.
@@ -35,7 +35,7 @@ impl LoadError {
     /// As `error`, which a plan made of the load has; `end` says of which end, where that is not both.
     pub fn of_plan(end: &str, error: &PlanError) -> Self {
         let keys = match (end, error) {
-            (RECEIVER, PlanError::OutOfRange { what: "the message", .. }) => &["receive_message", "message"],
+            (RECEIVER, PlanError::OutOfRange { what: PlanValue::Message, .. }) => &["receive_message", "message"],
             _ => keys_of_plan(error),
         };
         Self::plain(format!("{end}{error}"), keys)
@@ -59,55 +59,56 @@ pub(in crate::suite) fn error<T>(
 /// The keys that an error of a plan is about, the most likely first.
 fn keys_of_plan(error: &PlanError) -> &'static [&'static str] {
     match error {
-        PlanError::OutOfRange { what, .. } => keys_of_value(what),
+        PlanError::OutOfRange { what, .. } => keys_of_value(*what),
         PlanError::TimeOutOfRange { .. } => &["timeout"],
         PlanError::Rate { .. } => &["rate"],
         PlanError::PacingWithoutRate => &["pacing"],
         PlanError::UringMode { .. } => &["send_mode"],
         PlanError::Memory { .. } => &["message", "outstanding", "batch", "segments", "connections", "threads"],
         PlanError::CongestionName(_) | PlanError::CongestionOfUdp(_) => &["congestion_control"],
-        PlanError::NothingFalls { what, .. } => keys_of_pace(what),
+        PlanError::NothingFalls { pace, .. } => keys_of_pace(*pace),
         PlanError::Packets(PacketsError::Divide(error)) => keys_of_division(error),
         PlanError::Packets(_) => &[],
     }
 }
 
-fn keys_of_value(what: &str) -> &'static [&'static str] {
-    match what {
-        "threads" => &["threads"],
-        "connections of a thread" => &["connections"],
-        "threads x connections" => &["threads", "connections"],
-        "the message" | "the datagram" => &["message"],
-        "the send buffer" => &["send_buffer"],
-        "the receive buffer" => &["receive_buffer"],
-        "the throttle" => &["throttle"],
-        "the number of outstanding operations" => &["outstanding"],
-        "outstanding operations x connections of a thread" => &["outstanding", "connections"],
-        "the batch" => &["batch"],
-        "the segments" => &["segments"],
-        "segments x datagram" => &["segments", "message"],
-        "the request" => &["request"],
-        "the response" => &["response"],
-        "threads x connections x transactions in flight" => &["in_flight", "connections", "threads"],
-        what if what.starts_with("the transactions in flight") => &["in_flight"],
-        _ => &[],
+fn keys_of_value(value: PlanValue) -> &'static [&'static str] {
+    match value {
+        // Of the machine, which a suite does not say.
+        PlanValue::Cpu => &[],
+        PlanValue::Threads => &["threads"],
+        PlanValue::Connections => &["connections"],
+        PlanValue::AllConnections => &["threads", "connections"],
+        PlanValue::Message | PlanValue::Datagram => &["message"],
+        PlanValue::SendBuffer => &["send_buffer"],
+        PlanValue::ReceiveBuffer => &["receive_buffer"],
+        PlanValue::Throttle => &["throttle"],
+        PlanValue::Outstanding => &["outstanding"],
+        PlanValue::Ring => &["outstanding", "connections"],
+        PlanValue::Batch => &["batch"],
+        PlanValue::Segments => &["segments"],
+        PlanValue::SegmentsTogether => &["segments", "message"],
+        PlanValue::Request => &["request"],
+        PlanValue::Response => &["response"],
+        PlanValue::UnderWay => &["in_flight", "connections", "threads"],
+        PlanValue::InFlight | PlanValue::InFlightOfOne | PlanValue::InFlightOfBytes => &["in_flight"],
     }
 }
 
 /// Of what leaves too seldom for a window.
-fn keys_of_pace(what: &str) -> &'static [&'static str] {
-    match what {
-        "a transaction leaves" => &["rate"],
-        "connections that are opened together leave" => &["launch", "connections_per_second", "search"],
-        "a connection leaves" => &["connections_per_second", "search"],
-        "a request leaves" => &["requests_per_second", "interval", "search"],
-        _ => &["throttle", "segments", "message"],
+fn keys_of_pace(pace: Pace) -> &'static [&'static str] {
+    match pace {
+        Pace::Transaction => &["rate"],
+        Pace::Launch => &["launch", "connections_per_second", "search"],
+        Pace::Connection => &["connections_per_second", "search"],
+        Pace::RequestRate | Pace::RequestInterval => &["requests_per_second", "interval", "search"],
+        Pace::Message | Pace::Segments | Pace::Datagram => &["throttle", "segments", "message"],
     }
 }
 
 fn keys_of_division(error: &DivideError) -> &'static [&'static str] {
     match error {
-        DivideError::Mtu { what, .. } => keys_of_size(what),
+        DivideError::Mtu { what, .. } => keys_of_size(*what),
         DivideError::SourcePorts { .. } => &["client_ports", "workers"],
         DivideError::Servers { .. } => &["server_addresses", "workers"],
         DivideError::Sockets { .. } => &["hold", "search", "client_addresses"],
@@ -120,37 +121,41 @@ fn keys_of_division(error: &DivideError) -> &'static [&'static str] {
 fn keys_of_config(error: &ConfigError) -> &'static [&'static str] {
     match error {
         ConfigError::Addresses { .. } => &["client_addresses", "server_addresses"],
-        ConfigError::Ports("source") => &["client_ports"],
+        ConfigError::Ports(ConfigValue::SourcePorts) => &["client_ports"],
         ConfigError::Ports(_) => &["server_ports"],
         ConfigError::Capacity(_) | ConfigError::Hold { .. } => &["hold", "search"],
-        ConfigError::Rate { of: "requests", .. } => &["requests_per_second"],
+        ConfigError::Rate { of: ConfigValue::Requests, .. } => &["requests_per_second"],
         ConfigError::Rate { .. } => &["connections_per_second", "search"],
         ConfigError::Both(_) => &["interval", "requests_per_second"],
         ConfigError::Flood(_) => &["flood"],
-        ConfigError::Message { what, .. } | ConfigError::NotHttp(what) => keys_of_size(what),
-        ConfigError::Time { what: "request interval" | "idle time", .. } => &["interval"],
-        ConfigError::Time { what: "retransmission time-out", .. } => &["retransmit"],
-        ConfigError::Time { what: "time-out", .. } => &["timeout"],
-        ConfigError::Count { what: "connections opened together", .. } => &["launch"],
-        ConfigError::Count { what: "requests of a connection", .. } => &["requests"],
-        ConfigError::Pipeline(_) | ConfigError::Count { what: "datagrams back to back", .. } => &["pipeline"],
-        ConfigError::Count { what: "a window", .. } => &["send_window"],
-        ConfigError::Count { what: "retransmissions", .. } => &["retries"],
+        ConfigError::Pipeline(_) => &["pipeline"],
+        ConfigError::Message { what, .. } | ConfigError::NotHttp(what) => keys_of_size(*what),
+        ConfigError::Time { what, .. } | ConfigError::Count { what, .. } => match what {
+            ConfigValue::RequestInterval | ConfigValue::IdleTime => &["interval"],
+            ConfigValue::RetransmissionTimeout => &["retransmit"],
+            ConfigValue::Timeout => &["timeout"],
+            ConfigValue::Launch => &["launch"],
+            ConfigValue::RequestsOfConnection => &["requests"],
+            ConfigValue::Pipeline => &["pipeline"],
+            ConfigValue::Window => &["send_window"],
+            ConfigValue::Retransmissions => &["retries"],
+            _ => &[],
+        },
         _ => &[],
     }
 }
 
-fn keys_of_size(what: &str) -> &'static [&'static str] {
-    if what.contains("response") { &["response"] } else { &["request"] }
+fn keys_of_size(what: ConfigValue) -> &'static [&'static str] {
+    if what == ConfigValue::Response { &["response"] } else { &["request"] }
 }
 
 /// The key of a search's table that its error is about.
 pub(in crate::suite) fn key_of_search(error: &SearchError) -> &'static str {
     match error.what {
-        "a first rate" => "start",
-        "a growth" => "growth",
-        "a precision" => "precision",
-        "a highest rate" => "most",
-        _ => "late",
+        SearchValue::Start => "start",
+        SearchValue::Growth => "growth",
+        SearchValue::Precision => "precision",
+        SearchValue::Most => "most",
+        SearchValue::Late => "late",
     }
 }
