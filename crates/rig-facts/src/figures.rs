@@ -31,7 +31,7 @@ mod table;
 pub use self::check::check;
 pub use self::metric::{Quantity, Statistic};
 pub use self::reference::{FigureError, FigureRef, Side, is_phase_name, is_scenario_id};
-pub use self::table::{Column, FigureDefinition, FigureOwner, Metric, PhaseCounting, Policy, TABLE};
+pub use self::table::{Column, FigureDefinition, FigureOwner, FigureSheet, Metric, PhaseCounting, Policy, TABLE};
 
 /// One figure of one trial, in the unit of [`Metric::unit`].
 ///

@@ -20,6 +20,8 @@ pub struct FigureDefinition {
     pub decimals: u8,
     /// Whether a table goes without it when none of its scenarios has it.
     pub is_optional: bool,
+    /// Where reports show it, and of which sides, behind what their layouts of each kind of load name.
+    pub sheets: &'static [(FigureSheet, &'static [Side])],
     /// The unit of its values.
     pub unit: &'static str,
     /// The sides that have it under any load.
@@ -66,6 +68,19 @@ pub enum FigureOwner {
     Packets,
     /// Of the device under test.
     Dut,
+}
+
+/// A table of reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FigureSheet {
+    /// Of loads over sockets: what both ends saw, and what it cost.
+    Ends,
+    /// Of loads that make their packets themselves: what was carried.
+    Carried,
+    /// Of those, what went wrong.
+    Trouble,
+    /// Of those, frames and the work of threads.
+    Frames,
 }
 
 /// Whether it is counted for each phase of a programme, too.
@@ -129,6 +144,7 @@ const HANDFUL: Policy = less_by(10.0);
 /// Of an end, and of both: what most figures are.
 const END: FigureDefinition = FigureDefinition {
     names: &[],
+    sheets: &[],
     unit: PER_SECOND,
     sides: &Side::ALL,
     default_side: Some(Side::Receiver),
@@ -365,6 +381,7 @@ figures! {
         formula: |trial, _, _| super::background_throughput(trial),
         decimals: 1,
         is_optional: true,
+        sheets: &[(FigureSheet::Ends, &[Side::Receiver]), (FigureSheet::Trouble, &[Side::Receiver])],
         meaning: "payload of the background load, where it arrives",
         ..END
     };
@@ -432,6 +449,7 @@ figures! {
         policy: ONE,
         by_phase: PhaseCounting::NotCounted,
         formula: |trial, side, _| packets::sum(trial, side, packets::dropped),
+        sheets: &[(FigureSheet::Trouble, BOTH_ENDS)],
         meaning: "frames for which the end's own port had no room: sent in the window, or received during the whole load",
         ..PACKETS
     };
@@ -442,6 +460,7 @@ figures! {
         policy: HANDFUL,
         formula: |trial, side, _| packets::sum(trial, side, |one| one.count("late")),
         short: "Started late",
+        sheets: &[(FigureSheet::Trouble, LOCAL)],
         meaning: "connections and requests that started more than a millisecond late",
         ..PACKETS
     };
@@ -450,6 +469,7 @@ figures! {
         unit: PERCENT,
         policy: POINT,
         formula: |trial, side, _| packets::busy(trial, side),
+        sheets: &[(FigureSheet::Frames, BOTH_ENDS)],
         decimals: 1,
         meaning: "share of the window in which the end's busiest thread had work",
         ..PACKETS
@@ -471,6 +491,7 @@ figures! {
         },
         reading: super::limit,
         is_optional: true,
+        sheets: &[(FigureSheet::Carried, LOCAL)],
         formula_words: Some(("doubling, then bisection", "RFC 2544, 26.1")),
         meaning: "the highest rate without loss that a search found",
         ..PACKETS
@@ -497,7 +518,7 @@ figures! {
         ..ASKED
     };
     /// Time from when a request was due to the first byte of its response, microseconds.
-    FirstByte(Statistic) "first_byte", "FirstPacket byte" => FigureDefinition {
+    FirstByte(Statistic) "first_byte", "First byte" => FigureDefinition {
         owner: FigureOwner::Packets,
         by_phase: PhaseCounting::NotCounted,
         check: check::first_byte,

@@ -1,7 +1,7 @@
-//! Which figures a kind of load is shown by. What they are called is in the table of figures.
+//! Which figures a kind of load is shown by. What they are called is in the table of figures, and where those stand that no layout names.
 
 use rig_facts::claim::{Metric, Side, Statistic};
-use rig_facts::figures::Kind;
+use rig_facts::figures::{FigureDefinition, FigureSheet, Kind, TABLE};
 
 /// A row of a table: its label and its figure.
 pub(super) type Line = (String, Side, Metric);
@@ -81,13 +81,20 @@ fn some_times(of: fn(Statistic) -> Metric, statistics: &[Statistic]) -> Vec<Line
 const ENDS: [Side; 2] = [Side::Sender, Side::Receiver];
 const BOTH: [Side; 2] = [Side::Local, Side::Remote];
 
-fn background() -> Line {
-    whole(Side::Receiver, Metric::BackgroundThroughput)
+/// The figures whose rows in the table say that they stand in a sheet.
+fn by_rows(sheet: FigureSheet) -> Vec<Line> {
+    let lines = |row: &'static FigureDefinition| {
+        let sides = row.sheets.iter().filter(move |(of, _)| *of == sheet).map(|(_, sides)| *sides);
+        sides.flat_map(move |sides| row.names.iter().flat_map(move |(metric, ..)| of_sides(sides, *metric)))
+    };
+    TABLE.iter().flat_map(lines).collect()
 }
 
-/// Of packet loads, what the search found.
-fn limit() -> Line {
-    whole(Side::Local, Metric::Limit)
+fn of_sides(sides: &[Side], metric: Metric) -> Vec<Line> {
+    match sides {
+        [side] => vec![alone(*side, metric)],
+        sides => sides.iter().map(|side| of_side(*side, metric)).collect(),
+    }
 }
 
 fn requests_lost() -> Line {
@@ -99,8 +106,7 @@ fn trouble() -> Vec<Line> {
     let mut lines = vec![alone(Side::Local, Metric::Failed)];
     lines.extend(of_both(BOTH, Metric::Retransmits));
     lines.push(requests_lost());
-    lines.extend(of_both(BOTH, Metric::Drops));
-    lines.extend([alone(Side::Local, Metric::Late), background()]);
+    lines.extend(by_rows(FigureSheet::Trouble));
     lines
 }
 
@@ -139,13 +145,14 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
             lines.reverse();
             lines.extend(of_both(ENDS, Metric::Cpu));
             lines.extend(demand(ENDS));
-            lines.extend([alone(Side::Sender, Metric::Retransmits), background()]);
+            lines.push(alone(Side::Sender, Metric::Retransmits));
+            lines.extend(by_rows(FigureSheet::Ends));
             vec![sheet("both ends", true, lines)]
         }
         Kind::TwoWayStream => {
             let mut cost = demand(BOTH);
             cost.extend(of_both(BOTH, Metric::Retransmits));
-            cost.push(background());
+            cost.extend(by_rows(FigureSheet::Ends));
             let end = |side| vec![moved(side, Metric::Throughput), busy(side)];
             vec![
                 sheet("local ends", true, end(Side::Local)),
@@ -162,12 +169,12 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
             lines.extend(quality.map(|metric| alone(Side::Receiver, metric)));
             lines.extend(of_both(ENDS, Metric::Cpu));
             lines.extend(demand(ENDS));
-            lines.push(background());
+            lines.extend(by_rows(FigureSheet::Ends));
             vec![sheet("both ends", true, lines), sheet("delay", false, times(Side::Receiver, Metric::Delay))]
         }
         Kind::TwoWayDatagrams => {
             let mut cost = demand(BOTH);
-            cost.push(background());
+            cost.extend(by_rows(FigureSheet::Ends));
             vec![
                 sheet("local ends", true, arrives(Side::Local)),
                 sheet("remote ends", true, arrives(Side::Remote)),
@@ -178,14 +185,14 @@ pub(super) fn columns(kind: Kind) -> Vec<Sheet> {
             vec![sheet("transactions", true, both_ends(kind)), sheet("latency", false, latency())]
         }
         Kind::Connections | Kind::Requests => vec![
-            sheet("what was carried", true, [carried(kind), vec![limit()]].concat()),
+            sheet("what was carried", true, [carried(kind), by_rows(FigureSheet::Carried)].concat()),
             sheet("what went wrong", false, trouble()),
             sheet("frames", false, frames_and_work()),
             sheet("handshake and first byte", false, begin()),
             sheet("latency", false, latency()),
         ],
         Kind::Flood => vec![
-            sheet("what was carried", true, [rates(kind), vec![limit()]].concat()),
+            sheet("what was carried", true, [rates(kind), by_rows(FigureSheet::Carried)].concat()),
             sheet("what went wrong", false, trouble()),
             sheet("frames", false, frames_and_work()),
         ],
@@ -196,12 +203,8 @@ fn latency() -> Vec<Line> {
     times(Side::Local, Metric::Latency)
 }
 
-fn work() -> Vec<Line> {
-    of_both(BOTH, Metric::Busy).to_vec()
-}
-
 fn frames_and_work() -> Vec<Line> {
-    [frames(), work()].concat()
+    [frames(), by_rows(FigureSheet::Frames)].concat()
 }
 
 /// Of packet loads, what their connections and requests came to; the first is the result.
@@ -244,7 +247,7 @@ fn both_ends(kind: Kind) -> Vec<Line> {
         Kind::Transactions => vec![requests_lost()],
     };
     let cost = [of_both(BOTH, Metric::Cpu), of_both(BOTH, kind.demand())].concat();
-    [rates(kind), cost, quality, vec![background()]].concat()
+    [rates(kind), cost, quality, by_rows(FigureSheet::Ends)].concat()
 }
 
 /// The figures that a single trial is shown by.
@@ -269,7 +272,7 @@ pub(super) fn trial(kind: Kind) -> Vec<Line> {
         }
         Kind::Connections | Kind::Requests | Kind::Flood => Vec::new(),
     };
-    [carried, of_both(kind.sides(), Metric::Cpu).to_vec(), rest, vec![background()]].concat()
+    [carried, of_both(kind.sides(), Metric::Cpu).to_vec(), rest, by_rows(FigureSheet::Ends)].concat()
 }
 
 fn of_packets(kind: Kind) -> Vec<Line> {
@@ -278,5 +281,45 @@ fn of_packets(kind: Kind) -> Vec<Line> {
         Kind::Flood => Vec::new(),
         _ => some_times(Metric::Latency, &[Statistic::P50, Statistic::P99, Statistic::Max]),
     };
-    [vec![limit()], carried, work(), trouble(), latency].concat()
+    [by_rows(FigureSheet::Carried), carried, by_rows(FigureSheet::Frames), trouble(), latency].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rig_facts::figures::FigureOwner;
+
+    use super::*;
+
+    const KINDS: [Kind; 8] = [
+        Kind::Stream,
+        Kind::TwoWayStream,
+        Kind::Datagrams,
+        Kind::TwoWayDatagrams,
+        Kind::Transactions,
+        Kind::Connections,
+        Kind::Requests,
+        Kind::Flood,
+    ];
+
+    /// A new figure has a sheet in its row, or a place in a layout.
+    #[test]
+    fn each_figure_of_an_end_stands_in_a_table_once() {
+        let mut shown = BTreeSet::new();
+        for kind in KINDS {
+            for sheet in columns(kind) {
+                let lines: BTreeSet<(Side, Metric)> =
+                    sheet.lines.iter().map(|(_, side, metric)| (*side, *metric)).collect();
+                assert_eq!(lines.len(), sheet.lines.len(), "{kind:?}, {}: a line twice", sheet.shows);
+                shown.extend(lines.into_iter().map(|(_, metric)| metric));
+            }
+        }
+        let elsewhere = |row: &&FigureDefinition| {
+            row.owner != FigureOwner::Dut && !row.names.iter().any(|(metric, ..)| shown.contains(metric))
+        };
+        let elsewhere: Vec<&str> = TABLE.iter().filter(elsewhere).map(|row| row.names[0].1).collect();
+        // By phase, and with a search.
+        assert_eq!(elsewhere, ["drops_out", "limit_held", "cpus_used", "t95"]);
+    }
 }
