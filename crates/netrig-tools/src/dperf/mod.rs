@@ -216,7 +216,7 @@ fn perform(
             file: path.display().to_string(),
             text,
             mode: if plan.is_client() { Mode::Client } else { Mode::Server },
-            total: Total::new(finished.span.as_secs_f64(), &finished.outcome, finished.nic),
+            total: Total::new(finished.span.as_secs_f64(), &finished),
             seconds: if search.is_some() { Vec::new() } else { finished.seconds },
             interrupted: finished.interrupted || search.as_ref().is_some_and(|search| search.ending == "stopped"),
             ports: finished.ports,

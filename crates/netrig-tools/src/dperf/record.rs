@@ -9,8 +9,9 @@ use rig_stats::histogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::run::{OfferedRate, RunResult};
 use super::search::SearchReport;
-use super::statistics::{Nic, PERCENTILES, is_known};
+use super::statistics::{PERCENTILES, is_known};
 
 /// What the JSON of `netrig dperf` begins with.
 pub const FORMAT: &str = "netrig-dperf";
@@ -95,6 +96,9 @@ pub struct Total {
     pub open: u64,
     /// What interfaces, and the kernel before the thread, lost.
     pub nic: NicRecord,
+    /// Of a client whose connections have times of their own, how much of its rate was begun in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offered: Option<OfferedRecord>,
     pub workers: Vec<ThreadRecord>,
     /// By address and port of the server, where there are 2 to 4096 of them.
     pub servers: BTreeMap<String, ServerRecord>,
@@ -107,6 +111,14 @@ pub struct NicRecord {
     pub ierrors: u64,
     pub oerrors: u64,
     pub imissed: u64,
+}
+
+/// Connections per second.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OfferedRecord {
+    pub asked: f64,
+    /// Less than `asked` where the machine was behind the times of the connections when the last was due.
+    pub offered: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -254,7 +266,8 @@ impl LatencySummary {
 }
 
 impl Total {
-    pub fn new(span_s: f64, outcome: &FleetResult, nic: Nic) -> Self {
+    pub fn new(span_s: f64, finished: &RunResult) -> Self {
+        let RunResult { outcome, nic, offered, .. } = finished;
         let FleetResult { totals: Totals { counters, threads, .. }, latencies, servers } = outcome;
         let measured = |histogram: &Histogram| Some(histogram.clone()).filter(|histogram| !histogram.is_empty());
         let thread = |thread: &rig_packet::fleet::ThreadTotals| ThreadRecord {
@@ -273,6 +286,7 @@ impl Total {
             malformed: counters.reasons().collect(),
             open: counters.sk_con(),
             nic: NicRecord { ierrors: nic.ierrors, oerrors: nic.oerrors, imissed: nic.imissed },
+            offered: offered.map(|OfferedRate { asked, offered, .. }| OfferedRecord { asked, offered }),
             workers: threads.iter().map(thread).collect(),
             servers: servers.iter().map(|(server_at, row)| (server_at.to_string(), server(row))).collect(),
             latency: LatencySummaries::of(latencies),

@@ -53,7 +53,41 @@ pub struct RunResult {
     pub seconds: Vec<SecondRecord>,
     pub span: Duration,
     pub nic: Nic,
+    /// Of a client whose connections have times of their own.
+    pub offered: Option<OfferedRate>,
     pub interrupted: bool,
+}
+
+/// How much of a client's schedule was begun while it lasted: what was late by then is made up for later, but was not offered at the rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OfferedRate {
+    /// Connections per second that the file asks for.
+    pub asked: f64,
+    /// Those that were begun in time, as a part of that rate.
+    pub offered: f64,
+    /// How many were not begun when the time was over.
+    pub behind: f64,
+}
+
+impl OfferedRate {
+    /// `counters` are those of the moment when the schedule is over.
+    fn of(packets: &Packets, counters: &Counters) -> Option<Self> {
+        let client = packets.service.client().filter(|client| client.flood.is_none() && client.load.hold.is_none())?;
+        let [duration, ramp] = [packets.course.duration, client.load.ramp].map(|time| time.as_secs_f64());
+        let rising = ramp.min(duration);
+        let rate = client.load.rate;
+        let risen = if ramp > 0.0 { rate * rising * rising / 2.0 / ramp } else { 0.0 };
+        let due = risen + rate * (duration - rising);
+        // What found no addresses and ports free was tried in time.
+        let begun = counters.sk_open + counters.no_socket;
+        let part = (begun as f64 / due).min(1.0);
+        (due > 0.0).then(|| Self { asked: rate, offered: rate * part, behind: (due - begun as f64).max(0.0) })
+    }
+
+    /// Whether what was not offered is more than what a schedule's edges are.
+    fn is_short(&self) -> bool {
+        self.behind > 2.0 && self.offered < 0.99 * self.asked
+    }
 }
 
 impl RunResult {
@@ -182,6 +216,7 @@ impl ActiveRun {
         let ends = self.begin.saturating_add(whole.as_nanos() as u64);
         let main = self.watch(&mut fleet, ends, false, cancel, console, &progress)?;
         let interrupted = main == StopReason::Signal;
+        let offered = OfferedRate::of(packets, &fleet.totals().counters).filter(|_| !interrupted);
         if interrupted {
             fleet.wind_down();
         }
@@ -194,7 +229,7 @@ impl ActiveRun {
         let outcome = fleet.stop().or_exit(Exit::Failed)?;
         let span = Duration::from_nanos(outcome.totals.at.saturating_sub(self.begin));
         let ports = self.ports.into_iter().map(|port| PortRecord { interface: port.interface, notes: port.notes });
-        Ok(RunResult { outcome, ports: ports.collect(), seconds: self.seconds, span, nic, interrupted })
+        Ok(RunResult { outcome, ports: ports.collect(), seconds: self.seconds, span, nic, offered, interrupted })
     }
 
     /// Shows each second until `ends`; with `empty`, until no connection is open.
@@ -361,6 +396,11 @@ pub fn totals(layout: Layout, finished: &RunResult, colour: bool, columns: Optio
             let _ = writeln!(text, "{name:<8} {}", super::statistics::thousands(value));
         }
     }
+    if let Some(OfferedRate { asked, offered, .. }) = finished.offered.filter(OfferedRate::is_short) {
+        let [offered, asked] = [offered, asked].map(super::per_second);
+        let _ =
+            writeln!(text, "offered {offered}/s of {asked}/s: this machine was behind the times of the connections");
+    }
     for (reason, count) in counters.reasons() {
         let _ = writeln!(text, "badRx: {count} {reason}");
     }
@@ -387,6 +427,39 @@ pub fn stopped() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client of so many connections per second for 4 s, the first two of them with a rising rate.
+    fn client(rate: f64) -> Packets {
+        let text = format!(
+            "mode client\ncpu 0\nport dp0 10.99.0.1 10.99.0.2\nclient 10.99.1.1 10\nserver 10.99.2.1 2\nslow_start 2\n\
+             duration 2\ncps {rate}\n"
+        );
+        let (settings, mut warnings) = super::super::language::read(&text).unwrap();
+        super::super::resolve::resolve(&settings, &mut warnings).unwrap().packets
+    }
+
+    #[test]
+    fn what_was_begun_in_time_was_offered() {
+        let offered = |opened: u64, no_socket: u64| {
+            let counters = Counters { sk_open: opened, no_socket, ..Counters::default() };
+            OfferedRate::of(&client(2000.0), &counters).unwrap()
+        };
+        // 2000 while the rate rises for 2 s, and 4000 in two seconds at the full rate.
+        for (opened, no_socket, per_second, is_short) in [
+            (6000, 0, 2000.0, false),
+            (5990, 0, 1996.666, false),
+            (3000, 3000, 2000.0, false),
+            (3000, 0, 1000.0, true),
+            (0, 0, 0.0, true),
+        ] {
+            let rate = offered(opened, no_socket);
+            assert!((rate.offered - per_second).abs() < 0.01 && rate.asked == 2000.0, "{rate:?}");
+            assert_eq!(rate.is_short(), is_short, "{rate:?}");
+        }
+        // The last of a few connections may not be due yet.
+        let counters = Counters { sk_open: 2, ..Counters::default() };
+        assert!(!OfferedRate::of(&client(1.0), &counters).unwrap().is_short());
+    }
 
     #[test]
     fn a_run_that_is_longer_than_its_duration_says_so() {

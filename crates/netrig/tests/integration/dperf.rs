@@ -288,6 +288,61 @@ fn connections_that_stay_and_datagrams_are_counted_exactly() {
     assert_eq!(server.ends_with(0).total("udpTx"), 500);
 }
 
+/// Keeps the CPUs of both ends busy, as a slow machine is.
+struct CpuHogs(Vec<Child>);
+
+impl CpuHogs {
+    fn start() -> Self {
+        let cpus = CpuSet::allowed().unwrap();
+        let hog = |cpu: &u32| {
+            let script = "while :; do :; done";
+            Command::new("taskset").args(["-c", &cpu.to_string(), "sh", "-c", script]).spawn().unwrap()
+        };
+        let ends = [cpus.as_slice().first(), cpus.as_slice().last()];
+        Self(ends.into_iter().flatten().flat_map(|cpu| [hog(cpu), hog(cpu), hog(cpu)]).collect())
+    }
+}
+
+impl Drop for CpuHogs {
+    fn drop(&mut self) {
+        for hog in &mut self.0 {
+            // It may have been killed already.
+            let _ = hog.kill();
+            let _ = hog.wait();
+        }
+    }
+}
+
+/// However slow the machine: connections that were opened are closed or open, in each second and in all.
+#[test]
+fn counts_of_connections_agree_on_a_machine_that_is_behind() {
+    let Some(wire) = Wire::new() else { return };
+    let hogs = CpuHogs::start();
+    let server = wire.server(&["--json", "server.json"], "duration 1h");
+    let client = wire.client(&["--json", "client.json"], "cps 20k\nduration 3").ends();
+    drop(hogs);
+    server.signal(Signal::INT);
+    server.ends();
+    for name in ["client.json", "server.json"] {
+        let record = wire.record(name);
+        let of = |counted: &Value, counter: &str| counted["counters"][counter].as_u64().unwrap_or(0);
+        let mut before = 0;
+        for second in record["seconds"].as_array().unwrap() {
+            let open = second["open"].as_u64().unwrap();
+            assert_eq!(before + of(second, "skOpen"), of(second, "skClose") + open, "{name}: {second}");
+            before = open;
+        }
+        let total = &record["total"];
+        let [opened, closed, failed] = ["skOpen", "skClose", "skErr"].map(|counter| of(total, counter));
+        assert_eq!(opened, closed + total["open"].as_u64().unwrap(), "{name}: {total}");
+        assert!(failed <= closed && opened > 0, "{name}: {total}");
+    }
+    let record = wire.record("client.json");
+    let [asked, offered] = ["asked", "offered"].map(|which| record["total"]["offered"][which].as_f64().unwrap());
+    assert!(asked == 20_000.0 && (0.0..=asked).contains(&offered), "{record}");
+    assert_eq!(client.out.contains("/s of 20,000/s: "), offered < 0.99 * asked, "{offered}: {}", client.out);
+}
+
 #[test]
 fn several_workers_share_a_port() {
     let Some(wire) = Wire::new() else { return };
