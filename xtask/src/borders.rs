@@ -115,6 +115,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rig-facts",
             "rig-report",
             "rig-run",
+            "rig-service",
             "rig-spread",
             "rig-stats",
             "rig-suite",

@@ -1,14 +1,17 @@
 use std::env;
+use std::path::Path;
 use std::process::ExitCode;
 
 use netrig::cli::{self, Cli};
 use netrig::tool::Tool;
 use rig_cli::help;
 use rig_cli::streams::tell;
+use rig_service::run_directory::RunDirectory;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_else(|| "netrig".into());
+    rig_datapath::keep_verifier_logs(|| RunDirectory::of_user().make().ok().map(Path::to_owned));
     let result = match Tool::of(&program) {
         Some(tool) => tool.execute(&arguments.collect::<Vec<_>>()),
         None => {

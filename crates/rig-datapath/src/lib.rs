@@ -30,3 +30,4 @@ pub mod test_run;
 mod verified;
 
 pub use error::{ConfigError, Error};
+pub use libbpf_log::keep_verifier_logs;

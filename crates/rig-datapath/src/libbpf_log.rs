@@ -1,6 +1,8 @@
 //! What libbpf says in its own words while it loads: it belongs to an error, not on standard error.
 
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use libbpf_rs::{ErrorExt as _, Object, OpenObject, PrintLevel, set_print};
 
@@ -29,13 +31,38 @@ pub(crate) fn listen() {
     });
 }
 
-/// The first line; in place of the log of the kernel's verifier what it refused, the last that it found.
+/// Where whole logs of the kernel's verifier go.
+static LOGS: OnceLock<fn() -> Option<PathBuf>> = OnceLock::new();
+
+/// The most that is kept of a log, from its end: what is refused after a million instructions has one of many megabytes.
+const KEPT: usize = 1 << 20;
+
+/// Has the verifier's log of what the kernel refuses written to a directory, which `directory` makes and no other user writes to: a file
+/// for each program, with the last that was said of it. Errors name the file.
+pub fn keep_verifier_logs(directory: fn() -> Option<PathBuf>) {
+    // The first to say so is the program itself.
+    let _ = LOGS.set(directory);
+}
+
+/// The file that the log of a program is in now; `None` where none is kept.
+fn kept(directory: Option<PathBuf>, program: &str, log: &str) -> Option<PathBuf> {
+    let path = directory?.join(format!("verifier-{program}.log"));
+    fs::write(&path, &log.as_bytes()[log.len().saturating_sub(KEPT)..]).ok()?;
+    Some(path)
+}
+
+/// The first line; in place of the log of the kernel's verifier what it refused, the last that it found, and where the log is.
 fn in_a_line(message: &str) -> String {
     let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default();
     let Some(of) = first.strip_suffix("-- BEGIN PROG LOAD LOG --") else { return first.to_owned() };
     let is_found = |line: &&str| !["-- END PROG LOAD LOG --", "processed "].iter().any(|other| line.starts_with(other));
-    format!("{of}{}", lines.rfind(is_found).unwrap_or("refused"))
+    let found = lines.rfind(is_found).unwrap_or("refused");
+    let program = of.split('\'').nth(1).unwrap_or("program");
+    match kept(LOGS.get().and_then(|directory| directory()), program, message) {
+        Some(path) => format!("{of}{found} (the verifier's log is in {})", path.display()),
+        None => format!("{of}{found}"),
+    }
 }
 
 /// Calls libbpf. When the kernel refuses, the error has libbpf's messages; those of a call of another thread at the same time may
@@ -97,5 +124,21 @@ mod tests {
         assert_eq!(in_a_line("prog 'a': -- BEGIN PROG LOAD LOG --\n-- END PROG LOAD LOG --\n"), "prog 'a': refused");
         assert_eq!(in_a_line("prog 'a': failed to load: -22\n"), "prog 'a': failed to load: -22");
         assert_eq!(in_a_line(""), "");
+    }
+
+    #[test]
+    fn a_log_is_kept_in_one_file_for_each_program_from_its_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let keep = |log: &str| kept(Some(directory.path().into()), "balance", log).unwrap();
+        let long = format!("{}processed 7 insns", "; a line of the program\n".repeat(KEPT / 20));
+        for log in ["0: R1=ctx()\nprocessed 1 insns", &long] {
+            let path = keep(log);
+            assert_eq!(path.file_name().unwrap(), "verifier-balance.log");
+            let text = fs::read_to_string(path).unwrap();
+            assert!(log.ends_with(&text) && text.len() == log.len().min(KEPT), "{} bytes", text.len());
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        assert_eq!(kept(None, "balance", "log"), None);
+        assert_eq!(kept(Some(directory.path().join("gone")), "balance", "log"), None);
     }
 }
