@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The sum over bytes of a frame. */
+/* The sum over bytes of a frame: of XDP, or of tc where CHUNKS_OF_TC is defined before. */
 #ifndef LIB_CHUNKS_H
 #define LIB_CHUNKS_H
 
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+
+#ifdef CHUNKS_OF_TC
+typedef struct __sk_buff frame_context;
+#define load_bytes bpf_skb_load_bytes
+#else
+typedef struct xdp_md frame_context;
+#define load_bytes bpf_xdp_load_bytes
+#endif
 
 /* Where the rest of a packet is summed up, a chunk at a time. */
 #define CHUNK 512
@@ -16,7 +24,7 @@ struct {
 } scratch SEC(".maps");
 
 struct summing {
-	struct xdp_md *ctx;
+	frame_context *ctx;
 	__u32 offset, length;
 	__s64 sum;
 };
@@ -33,7 +41,7 @@ static long sum_chunk(__u32 i, struct summing *s)
 		return 1;
 	if (n < CHUNK)
 		__builtin_memset(chunk, 0, CHUNK);
-	if (bpf_xdp_load_bytes(s->ctx, s->offset, chunk, n))
+	if (load_bytes(s->ctx, s->offset, chunk, n))
 		return 1;
 	s->sum = bpf_csum_diff(0, 0, (__be32 *)chunk, CHUNK, (__u32)s->sum);
 	s->offset += n;
@@ -42,7 +50,7 @@ static long sum_chunk(__u32 i, struct summing *s)
 }
 
 /* The sum over `length` bytes of the packet from `offset`; negative when they are not there. */
-__noinline __s64 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 length)
+__noinline __s64 sum_bytes(frame_context *ctx, __u32 offset, __u32 length)
 {
 	struct summing s = { .ctx = ctx, .offset = offset, .length = length };
 

@@ -9,6 +9,8 @@
 #include <stddef.h>
 
 #include "flood.h"
+#define CHUNKS_OF_TC
+#include "lib/chunks.h"
 
 /* Of a packet's mark: which piece of it this copy becomes, and how many times 8 bytes all but the last have. */
 #define PIECE_MARK 0xfe000000U
@@ -21,51 +23,10 @@
 /* bpf_skb_adjust_room takes away as much at a time. */
 #define MOST_ROOM 0xff8
 #define MORE_FRAGMENTS 0x2000
-#define CHUNK 512
-
-/* A part of the payload, copied here for its checksum. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u8[CHUNK]);
-} chunks SEC(".maps");
 
 static always_inline int is_piece(const struct __sk_buff *skb)
 {
 	return (skb->mark & PIECE_MARKED) == PIECE_MARK;
-}
-
-struct summing {
-	struct __sk_buff *skb;
-	__u32 from, length;
-	__u64 sum;
-	__u32 failed;
-};
-
-static long sum_chunk(__u32 at, struct summing *s)
-{
-	__u32 zero = 0, done = at * CHUNK, left, least = 1;
-	__u8 *chunk = bpf_map_lookup_elem(&chunks, &zero);
-	__s64 sum;
-
-	if (!chunk || done >= s->length)
-		return 1;
-	left = s->length - done;
-	if (left < CHUNK)
-		__builtin_memset(chunk, 0, CHUNK);
-	else
-		left = CHUNK;
-	left &= 2 * CHUNK - 1;
-	/* Linux 6.1 learns from `left >= 1`, and not from `left != 0`, which compilers make of it, that it is not 0. */
-	barrier_var(least);
-	if (left < least || left > CHUNK || bpf_skb_load_bytes(s->skb, s->from + done, chunk, left)) {
-		s->failed = 1;
-		return 1;
-	}
-	sum = bpf_csum_diff(0, 0, (__be32 *)chunk, CHUNK, 0);
-	s->sum += (__u32)sum;
-	return 0;
 }
 
 /*
@@ -76,19 +37,19 @@ static __attribute__((noinline)) int finish_checksum(struct __sk_buff *skb, cons
 {
 	__u32 l4 = ETH_HLEN + sizeof(struct iphdr), length = p->length - sizeof(struct iphdr);
 	__u32 at = l4 + (p->protocol == IPPROTO_UDP ? offsetof(struct udphdr, check) : offsetof(struct tcphdr, check));
-	struct summing s = { .skb = skb, .from = l4, .length = length };
 	__u64 pseudo = (__u64)v4_of(&p->key.source) + v4_of(&p->key.destination) + bpf_htons(p->protocol) + bpf_htons(length);
 	__u16 check;
+	__s64 sum;
 
 	if (bpf_skb_load_bytes(skb, at, &check, sizeof(check)))
 		return REASON_PULL;
 	/* One that is made already may be that, too, and is then made once more as it was. */
 	if (check != fold(pseudo))
 		return 0;
-	bpf_loop(MOST_PIECES, sum_chunk, &s, 0);
-	if (s.failed)
+	sum = sum_bytes(skb, l4, length);
+	if (sum < 0)
 		return REASON_PULL;
-	check = ~fold(s.sum);
+	check = ~fold(sum);
 	if (!check && p->protocol == IPPROTO_UDP)
 		check = 0xffff;
 	return bpf_skb_store_bytes(skb, at, &check, sizeof(check), 0) ? REASON_PULL : 0;
