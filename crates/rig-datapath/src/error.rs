@@ -28,9 +28,9 @@ pub enum Error {
         "cannot close interface {interface} for when there is no router: it takes the kernel's clsact and bpf filters \
          (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF), and that preference 2 of the interface's ingress filters is free"
     )]
-    Close { interface: u32, source: libbpf_rs::Error },
+    Close { interface: u32, source: std::io::Error },
     #[error("cannot open interface {interface}, which was closed for when there is no router")]
-    Open { interface: u32, source: libbpf_rs::Error },
+    Open { interface: u32, source: std::io::Error },
     #[error("cannot list this network namespace's interfaces")]
     Interfaces { source: std::io::Error },
     #[error("cannot have the kernel ask for {address}: is there a route to it?")]

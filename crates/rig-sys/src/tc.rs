@@ -49,42 +49,49 @@ struct Filter {
     netlink: Netlink,
     filter: BpfFilter,
     program: OwnedFd,
-    /// `clsact` was made for it.
-    is_our_qdisc: bool,
     is_kept: bool,
 }
 
 impl Filter {
     fn put(program: BorrowedFd<'_>, filter: BpfFilter, name: &str) -> io::Result<Self> {
         let mut netlink = Netlink::here().map_err(|error| error.source)?;
-        let is_our_qdisc = netlink.add_clsact(filter.interface).map_err(|error| error.source)?;
-        let mut put = Self { netlink, filter, program: program.try_clone_to_owned()?, is_our_qdisc, is_kept: false };
-        put.netlink.put_filter(&filter, program, name).map_err(|error| error.source)?;
-        Ok(put)
+        let program = program.try_clone_to_owned()?;
+        netlink.add_clsact(filter.interface).map_err(|error| error.source)?;
+        netlink.put_filter(&filter, program.as_fd(), name).map_err(|error| error.source)?;
+        Ok(Self { netlink, filter, program, is_kept: false })
     }
 }
 
 impl Drop for Filter {
     fn drop(&mut self) {
-        if self.is_kept {
-            return;
-        }
-        // The interface may be gone, and the filter with it.
-        let _ = self.netlink.remove_filter(&self.filter);
-        if self.is_our_qdisc {
-            // Others may have filters there by now. One that stays does no harm.
-            let _ = self.netlink.remove_empty_clsact(self.filter.interface);
+        if !self.is_kept {
+            // The interface may be gone, and the filter with it.
+            let _ = self.netlink.remove_filter(&self.filter);
         }
     }
 }
 
-/// Takes off what an owner's [kept](Attached::pin) filter has left on an interface of the calling thread's network namespace; of links
-/// there is nothing to do but to remove the file.
-pub fn remove_kept(owner: &Owner, interface: u32, hook: Hook) {
-    let Ok(mut netlink) = Netlink::here() else { return };
-    if netlink.remove_filter(&owner.filter(interface, hook)).is_ok() {
-        let _ = netlink.remove_empty_clsact(interface);
-    }
+/// Puts a program of the kind `SCHED_CLS` on an interface of the calling thread's network namespace as a filter, on each kernel, or in
+/// place of its owner's that is there. It stays until it is [removed](remove_filter).
+///
+/// The queueing discipline that it needs, `clsact`, stays when it goes: the kernel removes that with all filters that are in it by
+/// then, and another program may put one there at any moment.
+///
+/// # Errors
+/// The kernel's: ENODEV without such an interface, EINVAL where another kind of filter has the preference.
+pub fn put_filter(program: BorrowedFd<'_>, interface: u32, hook: Hook, owner: &Owner) -> io::Result<()> {
+    let mut filter = Filter::put(program, owner.filter(interface, hook), owner.name)?;
+    filter.is_kept = true;
+    Ok(())
+}
+
+/// Takes an owner's filter off an interface of the calling thread's network namespace; says whether there was one.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_filter(interface: u32, hook: Hook, owner: &Owner) -> io::Result<bool> {
+    let removed = Netlink::here().and_then(|mut netlink| netlink.remove_filter(&owner.filter(interface, hook)));
+    removed.map_err(|error| error.source)
 }
 
 impl Attached {

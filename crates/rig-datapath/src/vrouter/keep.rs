@@ -82,7 +82,8 @@ fn remove(link: &Path) -> io::Result<()> {
     if let Some((namespace, interface, hook)) = named(link)
         && fs::metadata(NAMESPACE).is_ok_and(|here| here.ino() == namespace)
     {
-        tc::remove_kept(&OWNER, interface, hook);
+        // Of a link there is none, and the file is all.
+        let _ = tc::remove_filter(interface, hook, &OWNER);
     }
     fs::remove_file(link)
 }

@@ -52,42 +52,28 @@ impl Netlink {
         self.request(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE).during(what)
     }
 
-    /// Takes it off.
-    ///
-    /// # Errors
-    /// The kernel's: none of this handle, no such interface.
-    pub fn remove_filter(&mut self, filter: &BpfFilter) -> Result<()> {
-        let what = || format!("take a filter off interface {}", filter.interface);
-        self.request(RouteNetlinkMessage::DelTrafficFilter(filter.message()), 0).during(what)
-    }
-
-    /// Gives an interface, by its number, the queueing discipline `clsact`; says whether it had none, nor `ingress`, before.
+    /// Takes it off; says whether it was there.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn add_clsact(&mut self, interface: u32) -> Result<bool> {
+    pub fn remove_filter(&mut self, filter: &BpfFilter) -> Result<bool> {
+        match self.request(RouteNetlinkMessage::DelTrafficFilter(filter.message()), 0) {
+            // None of this handle; another kind in its place, or no queueing discipline for filters; no such interface.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) => Ok(false),
+            removed => removed.map(|()| true).during(|| format!("take a filter off interface {}", filter.interface)),
+        }
+    }
+
+    /// Gives an interface, by its number, the queueing discipline `clsact`, if it has none, nor `ingress`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn add_clsact(&mut self, interface: u32) -> Result<()> {
         let added = self.request(RouteNetlinkMessage::NewQueueDiscipline(clsact(interface)), NLM_F_CREATE | NLM_F_EXCL);
         match added {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
-            added => added.map(|()| true).during(|| format!("add clsact to interface {interface}")),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            added => added.during(|| format!("add clsact to interface {interface}")),
         }
-    }
-
-    /// Takes `clsact` off an interface where no filter is left in it; says whether it has.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn remove_empty_clsact(&mut self, interface: u32) -> Result<bool> {
-        let what = || format!("remove clsact from interface {interface}");
-        for minor in [TcHandle::MIN_INGRESS, TcHandle::MIN_EGRESS] {
-            let mut message = TcMessage::with_index(interface as i32);
-            message.header.parent = TcHandle { major: u16::MAX, minor };
-            if !self.dump(RouteNetlinkMessage::GetTrafficFilter(message)).during(what)?.is_empty() {
-                return Ok(false);
-            }
-        }
-        self.request(RouteNetlinkMessage::DelQueueDiscipline(clsact(interface)), 0).during(what)?;
-        Ok(true)
     }
 }
 

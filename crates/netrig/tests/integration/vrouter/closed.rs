@@ -109,11 +109,6 @@ pub fn without_a_router(lab: &Lab) {
     is_open(lab);
 }
 
-/// Whether the node's end has a queueing discipline for filters.
-fn has_clsact(lab: &Lab) -> bool {
-    tc(lab, "qdisc show dev toclient").contains("clsact")
-}
-
 #[track_caller]
 fn tc(lab: &Lab, arguments: &str) -> String {
     let mut command = Command::new("tc");
@@ -122,45 +117,38 @@ fn tc(lab: &Lab, arguments: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Each way to open an interface removes the qdisc, if the router has made it and it is empty.
-pub fn leaves_no_qdisc(lab: &Lab) {
+/// Each way to open an interface takes off the router's filter, and leaves others' there.
+pub fn leaves_others_filters(lab: &Lab) {
     let file = lab.file("8080");
+    let shown = |direction: &str| tc(lab, &format!("filter show dev toclient {direction}"));
     let release = || lab.netrig(0, 0, &["release", "--node", "a"]);
     let close = || {
         // Twice, as the second router finds the first one's filter.
         for _ in 0..2 {
             lab.start(0, &file).kill();
-            assert!(tc(lab, "filter show dev toclient ingress").contains("closed"));
+            let shown = shown("ingress");
+            assert!(shown.contains("closed") && shown.matches("direct-action").count() == 1, "{shown}");
         }
     };
     close();
     release();
-    assert!(!has_clsact(lab));
+    assert_eq!(shown("ingress"), "");
 
-    // Another's filter there, in either direction.
     for direction in ["ingress", "egress"] {
         close();
         tc(lab, &format!("filter add dev toclient {direction} pref 7 protocol all u32 match u32 0 0 classid 1:1"));
         release();
-        let shown = tc(lab, &format!("filter show dev toclient {direction}"));
+        let shown = shown(direction);
         assert!(shown.contains("u32") && !shown.contains("closed"), "{shown}");
-        tc(lab, "qdisc del dev toclient clsact");
+        tc(lab, &format!("filter del dev toclient {direction} pref 7"));
     }
-
-    // Another's that is empty.
-    tc(lab, "qdisc add dev toclient clsact");
-    close();
-    release();
-    assert!(has_clsact(lab));
-    tc(lab, "qdisc del dev toclient clsact");
 
     // An interface that is not the file's any more.
     let a = lab.start(0, &file);
-    assert!(has_clsact(lab));
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("name = \"client\"\nnode = \"a\"", "name = \"client\"\nnode = \"b\"")).unwrap();
     lab.netrig(0, 0, &["reload", "--node", "a"]);
-    assert!(!has_clsact(lab));
+    assert_eq!(shown("ingress"), "");
     drop(stop(a));
 }
 

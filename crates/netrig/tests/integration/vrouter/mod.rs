@@ -431,8 +431,8 @@ fn interfaces_stay_closed_without_a_router() {
 }
 
 #[test]
-fn an_interface_that_is_opened_again_has_no_empty_qdisc() {
-    with_lab(closed::leaves_no_qdisc);
+fn an_interface_that_is_opened_again_has_others_filters_alone() {
+    with_lab(closed::leaves_others_filters);
 }
 
 #[test]
