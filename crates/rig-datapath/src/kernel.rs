@@ -1,5 +1,7 @@
 //! What the running kernel has of what programs use where it is there: the constants of bpf/lib/kernel.h.
 
+use std::sync::OnceLock;
+
 use libbpf_rs::OpenObject;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Func;
@@ -19,10 +21,16 @@ plain! {
 
 impl Kernel {
     /// What this kernel has, by its types (BTF), which also tell what a distribution has brought to an older version.
-    fn running() -> libbpf_rs::Result<Self> {
+    fn running() -> libbpf_rs::Result<&'static Self> {
+        // Several megabytes of types, which stay as they are as long as the kernel runs.
+        static RUNNING: OnceLock<Kernel> = OnceLock::new();
+        if let Some(running) = RUNNING.get() {
+            return Ok(running);
+        }
         let types = Btf::from_vmlinux()?;
         let has = |function: &str| u32::from(types.type_by_name::<Func<'_>>(function).is_some());
-        Ok(Self { casts_contexts: has("bpf_cast_to_kern_ctx") })
+        let running = Self { casts_contexts: has("bpf_cast_to_kern_ctx") };
+        Ok(RUNNING.get_or_init(|| running))
     }
 }
 
