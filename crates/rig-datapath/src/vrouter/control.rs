@@ -217,6 +217,13 @@ impl Router {
         self.known = next;
         self.applied = config.clone();
         let (known, tables) = (&self.known, &self.tables);
+        // Before what leads to a service: a flow is fat from its first packet on, or never.
+        write(&tables.fat, &before.fat, &known.fat, |(interface, service)| FatKey::new(*interface, *service))?;
+        if self.control.fat == 0 && !known.fat.is_empty() {
+            // Those that there are stay fat when no others shall become it.
+            self.control.fat = 1;
+            tables.controls.set(&0_u32, &self.control)?;
+        }
         let nothing = Arc::default();
         for (vrf, table) in &known.vrfs {
             let old = before.vrfs.get(vrf).unwrap_or(&nothing);
@@ -258,9 +265,6 @@ impl Router {
                 tables.interfaces.set(number, &shape::Interface::default())?;
             }
         }
-        write(&tables.fat, &before.fat, &known.fat, |(interface, service)| FatKey::new(*interface, *service))?;
-        // Those that there are stay what they are when no others shall become it.
-        self.control.fat |= u16::from(!known.fat.is_empty());
         self.control.epoch = self.control.epoch.checked_add(1).unwrap_or(1);
         self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
         self.control.mac = config.mac.0;

@@ -1,10 +1,13 @@
 //! What is told of flows, and what is not when there is too much of it.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rig_datapath::vrouter::{
-    Action, Encapsulation, FlowActions, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side,
+    Action, Encapsulation, Flow, FlowActions, List, LogCounts, Policy, ROUTER_MAC, Reason, Router, Rule, Service, Side,
     Sizes, Verdict,
 };
 use rig_wire::ethernet::Mac;
@@ -182,4 +185,35 @@ fn refusals_of_frames_to_all_are_logged_as_others_are() {
     node.apply();
     assert_eq!(node.give(Side::Container, &frame, "c0").verdict, Verdict::Redirect);
     assert_eq!(log.read().unwrap(), []);
+}
+
+/// A service that appears while its clients ask for it has no other flows beside the fat one.
+#[test]
+fn a_service_with_fat_flows_has_them_from_its_first_packet_on() {
+    let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let Node { router, config, containers, .. } = &mut lab.nodes[0];
+    config.interfaces.get_mut(&2).unwrap().fat = [Service { protocol: protocol::UDP, port: 53 }].into();
+    let (client, is_over) = (&containers[0], AtomicBool::new(false));
+    let ask = || {
+        while !is_over.load(Ordering::Relaxed) {
+            // From another port each time.
+            let socket = UdpSocket::bind((v4_of(0, 0), 0)).unwrap();
+            let _unreached = socket.send_to(b"?", (v4_of(0, 1), 53));
+        }
+    };
+    let mut appears = || {
+        router.clear()?;
+        router.apply(config)?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let flows = std::iter::repeat_with(|| router.flows());
+        Ok(flows.into_iter().find(|flows| !flows.is_empty() || Instant::now() > deadline).unwrap_or_default())
+    };
+    let is_right = |flows: &Result<Vec<_>, rig_datapath::Error>| matches!(flows, Ok(flows) if !flows.is_empty() && flows.iter().all(|flow: &Flow| flow.fat));
+    let wrong = thread::scope(|scope| {
+        scope.spawn(|| client.run(ask).unwrap());
+        let wrong = (0..200).map(|_| appears()).find(|flows| !is_right(flows));
+        is_over.store(true, Ordering::Relaxed);
+        wrong
+    });
+    assert!(wrong.is_none(), "{wrong:?}");
 }
