@@ -72,7 +72,7 @@ impl Start for Balancer {
         let devices: Vec<String> = site.interfaces().iter().map(|interface| interface.name.clone()).collect();
         let settings = settings::in_force(settings);
         let text = settings::text(&settings, site.services()?, &devices, site.cpus())?;
-        let service = ServiceProcess::start(host, self.name(), site, (&ARGUMENTS, &BALANCER.protocol()), &text)?;
+        let service = ServiceProcess::start(host, self, site, &ARGUMENTS, &BALANCER.protocol(), &text)?;
         Ok(Box::new(ServiceAgent::new(service, Balancing { settings })))
     }
 }

@@ -98,7 +98,7 @@ impl Start for Spreader {
         // Without a word it takes all of the machine's, but for threads of a core that another is of.
         let cpus = (*site.cpus() != CpuSet::online()?).then(|| site.cpus().clone());
         let text = text(&links, cpus, &own, &changes)?;
-        let service = ServiceProcess::start(host, self.name(), site, (&ARGUMENTS, &SPREADER.protocol()), &text)?;
+        let service = ServiceProcess::start(host, self, site, &ARGUMENTS, &SPREADER.protocol(), &text)?;
         Ok(Box::new(ServiceAgent::new(service, Spreading { own, settings: Settings::new(), begun_ns: 0 })))
     }
 }

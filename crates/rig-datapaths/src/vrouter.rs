@@ -97,7 +97,7 @@ impl Start for Vrouter {
         let testbed = TestbedSettings::of(site, own.encapsulation.into(), policy)?;
         let text = testbed.text().context("write the vRouter's settings")?;
         let arguments = ["vrouter", "run", "--on-stdio", "--node", site.node()];
-        let service = ServiceProcess::start(host, self.name(), site, (&arguments, &ROUTER.protocol()), &text)?;
+        let service = ServiceProcess::start(host, self, site, &arguments, &ROUTER.protocol(), &text)?;
         let Value::Object(settings) = serde_json::to_value(&own)? else { bail!("settings that are not a table") };
         let routing = Routing { encapsulation: own.encapsulation.into(), settings, testbed };
         Ok(Box::new(ServiceAgent::new(service, routing)))

@@ -65,20 +65,15 @@ impl<R: Read, W: Write> Client<R, W> {
         self.reader.get_mut()
     }
 
-    /// Asks, and waits for the one answer: `Ok(Err)` where it is refused.
+    /// Asks, and waits for the one answer.
     ///
     /// # Errors
-    /// When there is no answer.
-    pub fn ask<A: DeserializeOwned, F: DeserializeOwned>(
-        &mut self,
-        request: &impl Serialize,
-    ) -> Result<Result<A, F>, Error> {
+    /// When it is refused, or there is no answer.
+    pub fn ask<A: DeserializeOwned>(&mut self, request: &impl Serialize) -> Result<A, Error> {
         self.begin(request)?;
         loop {
-            match self.part()? {
-                Ok((_, false)) => {}
-                Ok((answer, true)) => return Ok(Ok(answer)),
-                Err(why) => return Ok(Err(why)),
+            if let (answer, true) = self.part()? {
+                return Ok(answer);
             }
         }
     }
@@ -97,20 +92,20 @@ impl<R: Read, W: Write> Client<R, W> {
         }
     }
 
-    /// The next part of the answer, and whether it is the last; `Ok(Err)` where the request is refused.
+    /// The next part of the answer, and whether it is the last.
     ///
     /// # Errors
-    /// When there is none.
-    pub fn part<A: DeserializeOwned, F: DeserializeOwned>(&mut self) -> Result<Result<(A, bool), F>, Error> {
+    /// When the request is refused, or there is none.
+    pub fn part<A: DeserializeOwned>(&mut self) -> Result<(A, bool), Error> {
         self.greeted()?;
         let expected = self.next.saturating_sub(1);
-        let (found, part) = match self.reader.message::<Reply<A, F>>()?.ok_or(Error::Ended)? {
+        let (found, part) = match self.reader.message::<Reply<A>>()?.ok_or(Error::Ended)? {
             Reply::Part { number, value } => (number, Ok((value, false))),
             Reply::Answer { number, value } => (number, Ok((value, true))),
             Reply::Refused { number, why } => (number, Err(why)),
             Reply::Broken { why } => return Err(Error::NotUnderstood(why)),
         };
-        if found == expected { Ok(part) } else { Err(Error::OtherNumber { found, expected }) }
+        if found == expected { Ok(part?) } else { Err(Error::OtherNumber { found, expected }) }
     }
 }
 
@@ -126,6 +121,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::Refusal;
 
     const PROTOCOL: Protocol = Protocol { name: "netrig-test", version: 1, longest: 1000 };
 
@@ -143,7 +139,7 @@ mod tests {
                 writer.message(&Reply::<u32>::Part { number, value })?;
             }
             writer.message(&match request {
-                0 => Reply::Refused { number, why: "nothing to count".to_owned() },
+                0 => Reply::Refused { number, why: Refusal::new("nothing to count", None) },
                 value => Reply::Answer { number, value },
             })?;
         }
@@ -156,15 +152,16 @@ mod tests {
         let server = thread::spawn(move || count(&there));
         let mut client = Client::greet(&here, &here, &PROTOCOL, "of the client").unwrap();
         assert_eq!(client.greeting().unwrap().build, "of the server");
-        assert_eq!(client.ask::<u32, String>(&3).unwrap(), Ok(3));
-        assert_eq!(client.ask::<u32, String>(&0).unwrap(), Err("nothing to count".to_owned()));
+        assert_eq!(client.ask::<u32>(&3).unwrap(), 3);
+        let error = client.ask::<u32>(&0).unwrap_err();
+        assert!(matches!(&error, Error::Refused(refusal) if refusal.what == "nothing to count"), "{error}");
         client.begin(&2).unwrap();
-        assert_eq!(client.part::<u32, String>().unwrap(), Ok((1, false)));
-        assert_eq!(client.part::<u32, String>().unwrap(), Ok((2, true)));
-        let error = client.ask::<u32, String>(&"three").unwrap_err();
+        assert_eq!(client.part::<u32>().unwrap(), (1, false));
+        assert_eq!(client.part::<u32>().unwrap(), (2, true));
+        let error = client.ask::<u32>(&"three").unwrap_err();
         assert_eq!(error.to_string(), "it does not understand: a number, please");
         server.join().unwrap().unwrap();
-        let error = client.ask::<u32, String>(&1).unwrap_err();
+        let error = client.ask::<u32>(&1).unwrap_err();
         assert!(error.is_end(), "{error}");
     }
 
@@ -175,18 +172,18 @@ mod tests {
         let mut client = Client::open(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
         client.begin(&1).unwrap();
         assert_eq!(client.greeting(), None);
-        assert_eq!(client.part::<u32, String>().unwrap(), Ok((1, true)));
+        assert_eq!(client.part::<u32>().unwrap(), (1, true));
         assert_eq!(client.greeting().unwrap().build, "b");
         let said = b"{\"protocol\":\"netrig-test\",\"version\":2}\n";
         let mut client = Client::open(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
-        assert!(matches!(client.ask::<u32, String>(&1), Err(Error::OtherVersion { .. })));
+        assert!(matches!(client.ask::<u32>(&1), Err(Error::OtherVersion { .. })));
     }
 
     #[test]
     fn an_answer_to_another_request_is_none() {
         let said = b"{\"protocol\":\"netrig-test\",\"version\":1}\n{\"answer\":{\"number\":5,\"value\":1}}\n";
         let mut client = Client::greet(&said[..], Vec::new(), &PROTOCOL, "").unwrap();
-        let error = client.ask::<u32, String>(&1).unwrap_err();
+        let error = client.ask::<u32>(&1).unwrap_err();
         assert_eq!(error.to_string(), "it answers request 5 where 0 was asked");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::LineTooLong;
+use crate::{LineTooLong, Refusal};
 
-/// After any of these nothing more can be said: what was asked may have been done or not.
+/// After any of these but a refusal nothing more can be said: what was asked may have been done or not.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]
@@ -35,6 +35,8 @@ pub enum Error {
     OtherNumber { found: u64, expected: u64 },
     #[error("it does not understand: {0}")]
     NotUnderstood(String),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
 impl Error {
@@ -49,6 +51,12 @@ impl Error {
         }
     }
 }
+
+/// The other side cannot be asked any more: it is gone, silent, or says what is not understood. This is no [`Refusal`] of what it
+/// was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LostPeer(pub String);
 
 /// The begin of a line, to be shown.
 pub(crate) fn start(line: &[u8]) -> String {

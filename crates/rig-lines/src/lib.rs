@@ -21,11 +21,13 @@ mod error;
 mod greeting;
 mod lines;
 mod message;
+mod refusal;
 mod stream;
 
 pub use client::Client;
-pub use error::Error;
+pub use error::{Error, LostPeer};
 pub use greeting::{Greeting, Protocol};
 pub use lines::{LineTooLong, Lines};
 pub use message::{Reply, Request, decode, encode};
+pub use refusal::Refusal;
 pub use stream::{Reader, Writer};

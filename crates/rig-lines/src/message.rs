@@ -3,8 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
 use crate::error::start;
+use crate::{Error, Refusal};
 
 /// Something that is asked. The asking side counts from 0, and does not use a number twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,13 +17,13 @@ pub struct Request<Q> {
 /// What comes back. Each request is answered or refused once, in the order in which requests came.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Reply<A, R = String> {
+pub enum Reply<A> {
     /// More of the same answer follows.
     Part { number: u64, value: A },
     /// The answer, or the last part of it.
     Answer { number: u64, value: A },
     /// It was not done.
-    Refused { number: u64, why: R },
+    Refused { number: u64, why: Refusal },
     /// The answering side does not understand a line, and ends.
     Broken { why: String },
 }
@@ -72,7 +72,7 @@ mod tests {
         let replies: [Reply<u32>; 4] = [
             Reply::Part { number: 1, value: 2 },
             Reply::Answer { number: 1, value: 3 },
-            Reply::Refused { number: 2, why: "not here".to_owned() },
+            Reply::Refused { number: 2, why: Refusal::new("not here", Some("look elsewhere".to_owned())) },
             Reply::Broken { why: "what?".to_owned() },
         ];
         for reply in replies {

@@ -1,5 +1,6 @@
 //! Asking a service that runs.
 
+use std::fmt;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
@@ -7,12 +8,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rig_cli::exit::{Exit, Failure};
-use rig_lines::Error;
+use rig_lines::{Error, LostPeer, Refusal};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::files::ServiceFiles;
-use crate::protocol::{Answer, BUILD, Question, Refusal, Stamped};
+use crate::protocol::{Answer, BUILD, Question, Stamped};
 
 /// How long an answer may take: of a service that is alive it takes a fraction of a second, but a machine may be too busy to
 /// run it.
@@ -42,10 +43,8 @@ pub enum AskError {
     NotPermitted { subject: String, socket: PathBuf },
     #[error(transparent)]
     Refused(#[from] Refusal),
-    #[error("{subject} does not answer at {socket}: {source}")]
-    Silent { subject: String, socket: PathBuf, source: io::Error },
-    #[error("{subject} gives an answer that this netrig does not understand: restart it with this version ({why})")]
-    Foreign { subject: String, why: String },
+    #[error(transparent)]
+    Lost(#[from] LostPeer),
     /// It is not known which one is meant.
     #[error(transparent)]
     Unknown(#[from] anyhow::Error),
@@ -56,7 +55,7 @@ impl From<AskError> for Failure {
         let exit = match error {
             AskError::Refused(_) => Exit::BadInput,
             AskError::NotRunning { .. } | AskError::Unattended { .. } | AskError::NotPermitted { .. } => Exit::Lacking,
-            AskError::Silent { .. } | AskError::Foreign { .. } | AskError::Unknown(_) => Exit::Failed,
+            AskError::Lost(_) | AskError::Unknown(_) => Exit::Failed,
         };
         Self::new(exit, error)
     }
@@ -135,7 +134,9 @@ impl Client {
 
     /// An answer that is none of those that there are to the request.
     pub fn foreign(&self, why: &str) -> AskError {
-        AskError::Foreign { subject: self.subject.clone(), why: why.to_owned() }
+        let subject = &self.subject;
+        let what = "gives an answer that this netrig does not understand: restart it with this version";
+        LostPeer(format!("{subject} {what} ({why})")).into()
     }
 
     fn question<A: DeserializeOwned>(&self, question: &Question<impl Serialize>) -> Result<Answer<A>, AskError> {
@@ -155,10 +156,10 @@ impl Client {
                 _ => AskError::NotRunning { absent: self.absent.clone() },
             },
             io::ErrorKind::PermissionDenied => AskError::NotPermitted { subject: self.subject.clone(), socket },
-            _ => self.silent(source),
+            _ => self.silent(&source),
         })?;
         let waits = stream.set_read_timeout(Some(TIMEOUT)).and_then(|()| stream.set_write_timeout(Some(TIMEOUT)));
-        waits.map_err(|source| self.silent(source))?;
+        waits.map_err(|source| self.silent(&source))?;
         Ok(stream)
     }
 
@@ -170,23 +171,20 @@ impl Client {
     }
 
     fn part<A: DeserializeOwned>(&self, lines: &mut Lines<'_>) -> Result<(Answer<A>, bool), AskError> {
-        let part = lines.part::<Answer<A>, Refusal>().map_err(|error| self.error(error))?;
-        Ok(part?)
+        lines.part().map_err(|error| self.error(error))
     }
 
     fn error(&self, error: Error) -> AskError {
         match error {
-            Error::Io(source) => self.silent(source),
-            error if error.is_end() => {
-                let why = "it ended before it had answered";
-                self.silent(io::Error::new(io::ErrorKind::UnexpectedEof, why))
-            }
+            Error::Refused(refusal) => refusal.into(),
+            Error::Io(source) => self.silent(&source),
+            error if error.is_end() => self.silent(&"it ended before it had answered"),
             Error::Oversized { .. } => Refusal::new(error.to_string(), None).into(),
             error => self.foreign(&error.to_string()),
         }
     }
 
-    fn silent(&self, source: io::Error) -> AskError {
-        AskError::Silent { subject: self.subject.clone(), socket: self.files.socket(), source }
+    fn silent(&self, why: &dyn fmt::Display) -> AskError {
+        LostPeer(format!("{} does not answer at {}: {why}", self.subject, self.files.socket().display())).into()
     }
 }

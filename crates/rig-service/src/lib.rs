@@ -22,6 +22,7 @@ mod server;
 pub mod service;
 
 pub use client::{AskError, Client};
-pub use protocol::{Counters, Refusal};
+pub use protocol::{Counters, refusal};
+pub use rig_lines::{LostPeer, Refusal};
 pub use serve::{Started, serve, serve_on_stdio};
 pub use service::{End, KernelEventFilter, Replies, Service, Waker};

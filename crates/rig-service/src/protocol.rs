@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rig_cli::exit::in_words;
+use rig_lines::Refusal;
 use serde::{Deserialize, Serialize};
 
 /// Both sides must have the same, which their greetings say.
@@ -55,29 +56,9 @@ pub struct Stamped {
     pub counters: Counters,
 }
 
-/// Nothing was done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{what}{}", hint.as_deref().map(|hint| format!(": {hint}")).unwrap_or_default())]
-pub struct Refusal {
-    pub what: String,
-    /// What the user may do.
-    pub hint: Option<String>,
-    /// Which of several changes is the one that cannot be made, counted from 0.
-    #[serde(default)]
-    pub edit: Option<usize>,
-}
-
-impl Refusal {
-    pub fn new(what: impl Into<String>, hint: Option<String>) -> Self {
-        Self { what: what.into(), hint, edit: None }
-    }
-}
-
-impl From<anyhow::Error> for Refusal {
-    /// The refusal that it is, or else its words.
-    fn from(error: anyhow::Error) -> Self {
-        error.downcast().unwrap_or_else(|error| Self::new(in_words(&error), None))
-    }
+/// The refusal that an error is, or else its words.
+pub fn refusal(error: anyhow::Error) -> Refusal {
+    error.downcast().unwrap_or_else(|error| Refusal::new(in_words(&error), None))
 }
 
 /// Counts since a service began, read at one time.

@@ -13,16 +13,17 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::streams::print;
+use rig_lines::Refusal;
 use rig_sys::clock::{monotonic_ns, own_cpu_ns, process_cpu_ns};
 use rig_sys::netlink;
 use tracing::{error, info, warn};
 
 use crate::files::{ServiceFiles, ServiceKind};
 use crate::http;
-use crate::protocol::{Answer, Question, Refusal, Stamped};
+use crate::protocol::{Answer, Question, Stamped, refusal};
 use crate::server::{Conversation, SocketServer};
 use crate::service::{End, KernelEventFilter, Replies, Service, Waker};
 
@@ -251,11 +252,11 @@ fn answer<S: Service>(
 ) -> ControlFlow<Replies<S::Reply>> {
     let answer = match question {
         Question::Ask(request) => return service.answer(request, replies),
-        Question::Start { .. } => Err(anyhow!("it has been started already").into()),
+        Question::Start { .. } => Err(Refusal::new("it has been started already", None)),
         Question::Reload { settings } => service.reload(settings.as_deref()).map(Answer::Done),
         Question::Counters => {
             let (cpu_before_ns, from_ns) = (own_cpu_ns(), monotonic_ns());
-            let counters = service.counters().map_err(Refusal::from);
+            let counters = service.counters().map_err(refusal);
             counters.map(|counters| {
                 let cpu_ns = own_cpu_ns().saturating_sub(cpu_before_ns);
                 let (user, system) = process_cpu_ns();

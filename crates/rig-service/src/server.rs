@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tracing::debug;
 
 use crate::connections::Connections;
-use crate::protocol::{Answer, BUILD, Outcome, Question, Refusal};
+use crate::protocol::{BUILD, Outcome, Question};
 use crate::service::Replies;
 
 /// A client that is silent for this long is left.
@@ -55,7 +55,7 @@ impl Conversation {
             let Request { number, request } = match request {
                 Ok(request) => request,
                 Err(error) => {
-                    writer.message(&Reply::<(), Refusal>::Broken { why: error.to_string() })?;
+                    writer.message(&Reply::<()>::Broken { why: error.to_string() })?;
                     return Err(error);
                 }
             };
@@ -90,7 +90,7 @@ fn answer<Q, A: Serialize>(
         let reply = match outcomes.recv().map_err(|_| Error::Ended)? {
             Outcome::Part(value) => Reply::Part { number, value },
             Outcome::Answer(value) => Reply::Answer { number, value },
-            Outcome::Refused(why) => Reply::<Answer<A>, Refusal>::Refused { number, why },
+            Outcome::Refused(why) => Reply::Refused { number, why },
         };
         writer.message(&reply)?;
         if !matches!(reply, Reply::Part { .. }) {

@@ -6,11 +6,12 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use rig_cli::exit::{Exit, Failure};
+use rig_lines::Refusal;
 use rig_sys::netlink;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::protocol::{Answer, Counters, Outcome, Refusal};
+use crate::protocol::{Answer, Counters, Outcome};
 
 /// Something that runs until it is told to end. All of it is called by one thread, one call after the other.
 pub trait Service: Sized {

@@ -96,7 +96,7 @@ pub(super) fn refusal(error: anyhow::Error) -> Refusal {
         Some(rig_datapath::Error::NoRoom { what, room, wanted }) => {
             Refusal::new(format!("there is room for {room} {what}, and {wanted} are wanted"), raise_room(what))
         }
-        _ => error.into(),
+        _ => rig_service::refusal(error),
     }
 }
 

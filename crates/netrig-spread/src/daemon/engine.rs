@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rig_cli::exit::{Exit, Failure, in_words};
 use rig_datapath::receive::{Reading, Receive};
-use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service};
+use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service, refusal};
 use rig_sys::clock::own_cpu_ns;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::netlink::{Event as Change, Netlink};
@@ -459,7 +459,7 @@ impl Service for Engine {
             Request::Events { after } => replies.answer(Reply::Events(self.log.after(after))),
             Request::Set { interface, changes } => {
                 self.next = Instant::now();
-                replies.finish(self.set(&interface, &changes).map(Reply::Done).map_err(Refusal::from));
+                replies.finish(self.set(&interface, &changes).map(Reply::Done).map_err(refusal));
             }
             Request::Stop => return ControlFlow::Break(replies),
         }
@@ -467,7 +467,7 @@ impl Service for Engine {
     }
 
     fn reload(&mut self, settings: Option<&str>) -> std::result::Result<Vec<String>, Refusal> {
-        Ok(self.read_again(settings)?)
+        self.read_again(settings).map_err(refusal)
     }
 
     fn due(&self) -> Instant {

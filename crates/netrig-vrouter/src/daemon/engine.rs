@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_datapath::vrouter::Router;
-use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service};
+use rig_service::{Counters, End, KernelEventFilter, Refusal, Replies, Service, refusal};
 use rig_sys::netlink::Event as Change;
 use tracing::{info, warn};
 
@@ -306,12 +306,12 @@ impl Service for Engine {
                 return ControlFlow::Continue(());
             }
         };
-        replies.finish(answer.map_err(Refusal::from));
+        replies.finish(answer.map_err(refusal));
         ControlFlow::Continue(())
     }
 
     fn reload(&mut self, settings: Option<&str>) -> Result<Vec<String>, Refusal> {
-        Ok(self.read_again(settings)?)
+        self.read_again(settings).map_err(refusal)
     }
 
     fn due(&self) -> Instant {

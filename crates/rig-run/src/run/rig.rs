@@ -22,11 +22,11 @@ use rig_packet::search::StepPurpose;
 use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{DatapathRegistry, LostAgent, Machine};
-use rig_testbed::host::{Ability, ClockOffset, Host, Local, LostHost};
+use rig_testbed::datapath::{DatapathRegistry, Machine};
+use rig_testbed::host::{Ability, ClockOffset, Host, Local};
 use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
-use rig_testbed::{Placement, Testbed};
+use rig_testbed::{LostPeer, Placement, Testbed};
 
 use super::agents::{Agents, Observed};
 use super::before;
@@ -520,8 +520,7 @@ impl Trials {
 
 /// Networks that are not apart are no lack of the machine, and a host or an agent that is lost refuses nothing.
 fn unmade(error: anyhow::Error) -> anyhow::Error {
-    let is_lost = error.is::<LostHost>() || error.is::<LostAgent>();
-    let is_fault = error.is::<NetworkFault>() || error.is::<StoppedByUser>() || is_lost;
+    let is_fault = error.is::<NetworkFault>() || error.is::<StoppedByUser>() || error.is::<LostPeer>();
     if is_fault { error } else { TestbedUnavailable::new(error).into() }
 }
 

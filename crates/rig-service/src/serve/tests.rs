@@ -212,8 +212,9 @@ fn over_streams_the_first_line_brings_the_settings() {
         matches!(work(&mut service, &events), End::Signal)
     });
     let mut client = rig_lines::Client::greet(&here, &here, &COUNTER.protocol(), "test").unwrap();
-    let mut ask = |question: Question<TestRequest>| client.ask::<Answer<TestReply>, Refusal>(&question).unwrap();
-    assert_eq!(ask(Question::Ask(TestRequest::Settings)).unwrap_err().what, "it has not been started yet");
+    let mut ask = |question: Question<TestRequest>| client.ask::<Answer<TestReply>>(&question);
+    let refused = ask(Question::Ask(TestRequest::Settings)).unwrap_err();
+    assert_eq!(refused.to_string(), "it has not been started yet: send its settings first");
     let started = ask(Question::Start { settings: "first".to_owned() }).unwrap();
     assert_eq!(started, Answer::Started { introduction: "ready: it counts\n".to_owned() });
     assert!(ask(Question::Start { settings: "again".to_owned() }).is_err());

@@ -14,7 +14,7 @@
 //! That process is a service of netrig's ([`ServiceProcess`]) or, for what is none, `netrig agent`, which says what is said in
 //! [`protocol`]. What goes in and comes out is plain values ([`Site`], settings, arguments, counters, state).
 
-mod client;
+mod node_process;
 mod process;
 pub mod protocol;
 mod registry;
@@ -34,7 +34,6 @@ use self::protocol::{Description, Reading};
 use crate::host::Host;
 
 pub use crate::requirements::Missing;
-pub use client::LostAgent;
 pub use process::SUBCOMMAND;
 pub use registry::{DatapathRegistry, DatapathRequirements};
 pub use serve::serve;
@@ -124,7 +123,7 @@ pub trait Starting: fmt::Debug {
     /// Waits until it is at work.
     ///
     /// # Errors
-    /// What it refused, as it says it; [`LostAgent`] and [`LostHost`](crate::host::LostHost) when it does not answer.
+    /// What it refused, as it says it; [`LostPeer`](rig_lines::LostPeer) when it, or its host, does not answer.
     fn attached(self: Box<Self>) -> Result<Box<dyn Agent>>;
 }
 
@@ -138,13 +137,13 @@ pub trait Agent: fmt::Debug {
     /// Asks it to read its counters, without waiting for them: several agents read at the same time.
     ///
     /// # Errors
-    /// [`LostAgent`].
+    /// [`LostPeer`](rig_lines::LostPeer).
     fn begin_reading(&mut self) -> Result<()>;
 
     /// What it has counted since it was attached, as [`Self::begin_reading`] asked.
     ///
     /// # Errors
-    /// What it refused, or [`LostAgent`].
+    /// What it refused, or [`LostPeer`](rig_lines::LostPeer).
     fn reading(&mut self) -> Result<Reading>;
 
     /// What it has counted since it was attached.

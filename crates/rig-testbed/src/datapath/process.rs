@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::client::ProcessClient;
-use super::protocol::{Answer, Description, PROTOCOL, Question, Reading, Refusal};
+use super::node_process::NodeProcess;
+use super::protocol::{Answer, Description, PROTOCOL, Question, Reading};
 use super::{Agent, Datapath, Settings, Site, Starting, UnknownCommand};
 use crate::host::Host;
 
@@ -15,7 +15,7 @@ pub const SUBCOMMAND: &str = "agent";
 #[derive(Debug)]
 pub(super) struct AgentProcess {
     datapath: &'static dyn Datapath,
-    client: ProcessClient,
+    process: NodeProcess,
 }
 
 impl AgentProcess {
@@ -30,71 +30,62 @@ impl AgentProcess {
         settings: &Settings,
     ) -> Result<Self> {
         let name = datapath.name();
-        let client = ProcessClient::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL)?;
-        let mut new = Self { datapath, client };
-        new.client.begin(&Question::Attach { site: Box::new(site.clone()), settings: settings.clone() })?;
-        Ok(new)
-    }
-
-    fn answer(&mut self) -> Result<Answer> {
-        self.client.answer()?.map_err(Refusal::into_error)
-    }
-
-    fn ask(&mut self, question: &Question) -> Result<Answer> {
-        self.client.ask(question)?.map_err(Refusal::into_error)
+        let mut process = NodeProcess::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL)?;
+        process.client.begin(&Question::Attach { site: Box::new(site.clone()), settings: settings.clone() })?;
+        Ok(Self { datapath, process })
     }
 }
 
 impl Starting for AgentProcess {
     fn attached(mut self: Box<Self>) -> Result<Box<dyn Agent>> {
-        match self.answer()? {
+        match self.process.client.answer()? {
             Answer::Attached => Ok(self),
-            other => Err(self.client.unasked(&other)),
+            other => Err(self.process.client.unasked(&other)),
         }
     }
 }
 
 impl Agent for AgentProcess {
     fn name(&self) -> &'static str {
-        self.client.name()
+        self.datapath.name()
     }
 
     fn node(&self) -> &str {
-        self.client.node()
+        self.process.node()
     }
 
     fn begin_reading(&mut self) -> Result<()> {
-        self.client.begin(&Question::Counters)
+        self.process.client.begin(&Question::Counters)
     }
 
     fn reading(&mut self) -> Result<Reading> {
-        match self.answer()? {
+        match self.process.client.answer()? {
             Answer::Counters(reading) => Ok(reading),
-            other => Err(self.client.unasked(&other)),
+            other => Err(self.process.client.unasked(&other)),
         }
     }
 
     fn describe(&mut self) -> Result<Description> {
-        match self.ask(&Question::Describe)? {
+        match self.process.client.ask(&Question::Describe)? {
             Answer::Description(description) => Ok(*description),
-            other => Err(self.client.unasked(&other)),
+            other => Err(self.process.client.unasked(&other)),
         }
     }
 
     fn command(&mut self, name: &str, arguments: &Value) -> Result<Value> {
-        let question = Question::Command { name: name.to_owned(), arguments: arguments.clone() };
-        match self.client.ask::<Answer, Refusal>(&question)? {
-            Ok(Answer::Done { answer }) => Ok(answer),
-            Ok(other) => Err(self.client.unasked(&other)),
-            Err(refusal) if refusal.unknown_command => Err(UnknownCommand::of(self.datapath, name).into()),
-            Err(refusal) => Err(refusal.into_error()),
+        if !self.datapath.commands().iter().any(|command| command.name == name) {
+            return Err(UnknownCommand::of(self.datapath, name).into());
+        }
+        match self.process.client.ask(&Question::Command { name: name.to_owned(), arguments: arguments.clone() })? {
+            Answer::Done { answer } => Ok(answer),
+            other => Err(self.process.client.unasked(&other)),
         }
     }
 
     fn detach(mut self: Box<Self>) -> Result<()> {
-        match self.ask(&Question::Detach)? {
-            Answer::Detached => self.client.end(),
-            other => Err(self.client.unasked(&other)),
+        match self.process.client.ask(&Question::Detach)? {
+            Answer::Detached => self.process.client.end(),
+            other => Err(self.process.client.unasked(&other)),
         }
     }
 }

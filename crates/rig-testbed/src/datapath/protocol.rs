@@ -24,11 +24,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Counters, Settings, Site, State, UnknownCommand};
+use super::{Counters, Settings, Site, State};
 
 /// The longest line has room for the plan of a testbed with a thousand containers, and for the state of a spreader with a long
 /// history.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-agent", version: 1, longest: 64 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-agent", version: 2, longest: 64 << 20 };
 
 /// To an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,37 +82,6 @@ pub struct Description {
     pub state: State,
 }
 
-/// Why something was not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Refusal {
-    /// Each the cause of the one before.
-    pub causes: Vec<String>,
-    /// It has no such command.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unknown_command: bool,
-}
-
-impl Refusal {
-    pub fn of(error: &anyhow::Error) -> Self {
-        let causes = error.chain().map(ToString::to_string).collect();
-        Self { causes, unknown_command: error.is::<UnknownCommand>() }
-    }
-
-    /// The error as it was there, in words.
-    pub fn into_error(self) -> anyhow::Error {
-        let mut causes = self.causes.into_iter().rev();
-        let innermost = causes.next().unwrap_or_else(|| "it does not say why".to_owned());
-        causes.fold(anyhow::Error::msg(innermost), anyhow::Error::context)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.causes.join(": "))
-    }
-}
-
 /// Reads `bytes` as both sides read each other, and checks that what was understood reads back as it was; gives how many lines were
 /// understood. For fuzzing: panics when it finds a fault.
 pub fn exercise(bytes: &[u8]) -> usize {
@@ -121,7 +90,7 @@ pub fn exercise(bytes: &[u8]) -> usize {
     let mut understood = 0;
     while let Ok(Some(line)) = lines.take() {
         let _ = PROTOCOL.check(line);
-        understood += usize::from(reads_back::<Request<Question>>(line) || reads_back::<Reply<Answer, Refusal>>(line));
+        understood += usize::from(reads_back::<Request<Question>>(line) || reads_back::<Reply<Answer>>(line));
     }
     understood
 }
@@ -131,23 +100,4 @@ fn reads_back<T: Serialize + DeserializeOwned + PartialEq + fmt::Debug>(line: &[
     let again = encode(&value, usize::MAX).expect("what was read can be written");
     assert_eq!(decode::<T>(again.trim_ascii_end()).expect("what was written can be read"), value);
     true
-}
-
-#[cfg(test)]
-mod tests {
-    use anyhow::Context;
-
-    use super::*;
-
-    #[test]
-    fn an_error_is_the_same_on_both_sides() {
-        let error = Err::<(), _>(anyhow::anyhow!("line 3: no")).context("load programs").context("start the vRouter");
-        let error = error.unwrap_err();
-        let refusal = Refusal::of(&error);
-        let sent: Refusal = serde_json::from_str(&serde_json::to_string(&refusal).unwrap()).unwrap();
-        let here = sent.into_error();
-        assert_eq!(format!("{here:#}"), "start the vRouter: load programs: line 3: no");
-        assert_eq!((here.to_string(), here.chain().count()), (error.to_string(), 3));
-        assert!(!refusal.unknown_command);
-    }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use rig_lines::{Error, Reader, Reply, Request, Writer, decode};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns, process_cpu_ns};
 
-use super::protocol::{Answer, Description, PROTOCOL, Question, Reading, Refusal};
+use super::protocol::{Answer, Description, PROTOCOL, Question, Reading};
 use super::{Datapath, Live, Process};
 
 /// Answers what comes by `from`, until that ends or the agent is told to detach. The calling thread is to outlive the agent's
@@ -24,7 +24,7 @@ pub fn serve(datapath: &dyn Datapath, build: &str, from: impl Read, to: impl Wri
         Err(error) => {
             let why = error.to_string();
             // As far as it still listens.
-            let _ = writer.message(&Reply::<Answer, Refusal>::Broken { why });
+            let _ = writer.message(&Reply::<Answer>::Broken { why });
             Err(error).context("hear from the runner")
         }
         Ok(()) => Ok(()),
@@ -45,7 +45,7 @@ fn answer_all(
         let is_last = request == Question::Detach;
         let reply = match agent.answer(request) {
             Ok(value) => Reply::Answer { number, value },
-            Err(error) => Reply::Refused { number, why: Refusal::of(&error) },
+            Err(error) => Reply::Refused { number, why: rig_service::refusal(error) },
         };
         writer.message(&reply)?;
         if is_last {

@@ -3,39 +3,39 @@
 
 use std::fmt;
 
-use anyhow::{Context, Result};
-use rig_lines::Protocol;
-use rig_service::Refusal;
+use anyhow::Result;
+use rig_lines::{Protocol, Refusal};
 use rig_service::protocol::{Answer, Question};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::client::ProcessClient;
+use super::node_process::NodeProcess;
 use super::protocol::{Description, Reading};
-use super::{Agent, Counters, Site, Starting};
+use super::{Agent, Counters, Datapath, Site, Starting};
 use crate::host::Host;
 
 /// The process of a service on a node.
 #[derive(Debug)]
-pub struct ServiceProcess(ProcessClient);
+pub struct ServiceProcess(NodeProcess);
 
 impl ServiceProcess {
-    /// Starts `netrig` with these arguments on the node, for the datapath `name`, and has it begin with settings that are the text of
-    /// a file, without waiting for it.
+    /// Starts `netrig` with these arguments on the node, for a datapath, and has it begin with settings that are the text of a file,
+    /// without waiting for it.
     ///
     /// # Errors
     /// When it cannot be started, or spoken to.
     pub fn start(
         host: &dyn Host,
-        name: &'static str,
+        datapath: &dyn Datapath,
         site: &Site,
-        (arguments, protocol): (&[&str], &Protocol),
+        arguments: &[&str],
+        protocol: &Protocol,
         settings: &str,
     ) -> Result<Self> {
-        let mut client = ProcessClient::start(host, name, site.node(), arguments, protocol)?;
-        client.begin(&Question::<()>::Start { settings: settings.to_owned() })?;
-        Ok(Self(client))
+        let mut process = NodeProcess::start(host, datapath.name(), site.node(), arguments, protocol)?;
+        process.client.begin(&Question::<()>::Start { settings: settings.to_owned() })?;
+        Ok(Self(process))
     }
 
     /// The node that it is on.
@@ -45,17 +45,17 @@ impl ServiceProcess {
 
     /// The version that it says it is.
     pub fn build(&self) -> &str {
-        self.0.build().unwrap_or_default()
+        self.0.client.build().unwrap_or_default()
     }
 
     /// Asks what a client of the service asks. Not for what is answered in several parts.
     ///
     /// # Errors
-    /// What it refused, or [`LostAgent`](super::LostAgent).
+    /// [`Refusal`], or [`LostPeer`](rig_lines::LostPeer).
     pub fn ask<A: DeserializeOwned + fmt::Debug>(&mut self, request: impl Serialize) -> Result<A> {
-        match self.0.ask::<Answer<A>, Refusal>(&Question::Ask(request))?? {
+        match self.0.client.ask(&Question::Ask(request))? {
             Answer::Answer(answer) => Ok(answer),
-            other => Err(self.0.unasked(&other)),
+            other => Err(self.unasked(&other)),
         }
     }
 
@@ -64,18 +64,15 @@ impl ServiceProcess {
     /// # Errors
     /// As [`Self::ask`].
     pub fn reload(&mut self, settings: &str) -> Result<()> {
-        match self
-            .0
-            .ask::<Answer<Value>, Refusal>(&Question::<()>::Reload { settings: Some(settings.to_owned()) })??
-        {
-            Answer::Done(_) => Ok(()),
-            other => Err(self.0.unasked(&other)),
+        match self.0.client.ask(&Question::<()>::Reload { settings: Some(settings.to_owned()) })? {
+            Answer::<Value>::Done(_) => Ok(()),
+            other => Err(self.unasked(&other)),
         }
     }
 
     /// The last lines of its log.
     pub fn logged(&self) -> Vec<String> {
-        self.0.last_lines()
+        self.0.client.last_lines()
     }
 
     /// What it has counted, with its clock.
@@ -83,31 +80,36 @@ impl ServiceProcess {
     /// # Errors
     /// As [`Self::ask`].
     pub fn counters(&mut self) -> Result<Reading> {
-        self.0.begin(&Question::<()>::Counters)?;
+        self.begin_reading()?;
         self.reading()
     }
 
     /// Of an answer to something else.
     pub fn unasked(&self, answer: &impl fmt::Debug) -> anyhow::Error {
-        self.0.unasked(answer)
+        self.0.client.unasked(answer)
+    }
+
+    fn begin_reading(&mut self) -> Result<()> {
+        self.0.client.begin(&Question::<()>::Counters)
     }
 
     fn begun(&mut self) -> Result<()> {
-        match self.0.answer::<Answer<Value>, Refusal>()? {
-            Ok(Answer::Started { .. }) => Ok(()),
-            Ok(other) => Err(self.0.unasked(&other)),
-            Err(refusal) => Err(refusal).with_context(|| format!("start {} on {}", self.0.name(), self.0.node())),
+        match self.0.client.answer() {
+            Ok(Answer::<Value>::Started { .. }) => Ok(()),
+            Ok(other) => Err(self.unasked(&other)),
+            Err(error) if error.is::<Refusal>() => Err(error.context(format!("start {}", self.0.client))),
+            Err(error) => Err(error),
         }
     }
 
     fn reading(&mut self) -> Result<Reading> {
-        match self.0.answer::<Answer<Value>, Refusal>()?? {
-            Answer::Counters(stamped) => {
+        match self.0.client.answer()? {
+            Answer::<Value>::Counters(stamped) => {
                 let counters = Counters { counts: stamped.counters.counts, drops: stamped.counters.drops };
                 let (at_ns, cost_ns, process_cpu_ns) = (stamped.from_ns, stamped.cpu_ns, stamped.process_cpu_ns);
                 Ok(Reading { at_ns, cost_ns, process_cpu_ns, counters })
             }
-            other => Err(self.0.unasked(&other)),
+            other => Err(self.unasked(&other)),
         }
     }
 }
@@ -154,7 +156,7 @@ impl<C: Control + 'static> Starting for ServiceAgent<C> {
 
 impl<C: Control> Agent for ServiceAgent<C> {
     fn name(&self) -> &'static str {
-        self.service.0.name()
+        self.service.0.datapath()
     }
 
     fn node(&self) -> &str {
@@ -162,7 +164,7 @@ impl<C: Control> Agent for ServiceAgent<C> {
     }
 
     fn begin_reading(&mut self) -> Result<()> {
-        self.service.0.begin(&Question::<()>::Counters)
+        self.service.begin_reading()
     }
 
     fn reading(&mut self) -> Result<Reading> {
@@ -178,6 +180,6 @@ impl<C: Control> Agent for ServiceAgent<C> {
     }
 
     fn detach(self: Box<Self>) -> Result<()> {
-        self.service.0.end()
+        self.service.0.client.end()
     }
 }

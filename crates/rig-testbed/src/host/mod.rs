@@ -139,12 +139,6 @@ pub enum Ability {
     Stacks,
 }
 
-/// A host that cannot be asked any more: it is gone, silent, or breaks the protocol. This is no refusal of what it was asked
-/// for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LostHost(pub String);
-
 /// Something that was asked of a host that has it not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} is not possible on host '{host}', whose nodes are another process's", .what.words())]

@@ -1,28 +1,28 @@
-//! What a runner and the program of a host say to each other: lines of `rig_lines` on the program's standard input and
-//! output.
+//! What a runner and the program of a host say to each other on the program's standard input and output: requests and replies of
+//! `rig_lines`, and between them the input and output of the processes that the host has started.
 //!
 //! ```text
 //! runner                                        netrig host
 //!   Greeting  --------------------------------->
 //!             <--------------------------------- Greeting
-//!   Ask { number: 1, question: Apply } -------->
-//!             <--------------------------------- Answer { number: 1, answer: Done }
-//!   Ask { number: 2, question: Start { process: 1 } }
-//!             <--------------------------------- Answer { number: 2, answer: Done }
+//!   Request { number: 0, request: Apply } ----->
+//!             <--------------------------------- Answer { number: 0, value: Done }
+//!   Request { number: 1, request: Start { process: 1 } }
+//!             <--------------------------------- Answer { number: 1, value: Done }
 //!   Input { process: 1, data } ---------------->
 //!             <--------------------------------- Output { process: 1, data }   (whenever it writes)
-//!   Ask { number: 3, question: Mark } --------->
-//!             <--------------------------------- Answer { number: 3, answer: Mark }
+//!   Request { number: 2, request: Mark } ------>
+//!             <--------------------------------- Answer { number: 2, value: Mark }
 //!             <--------------------------------- OutputEnded, ErrorsEnded, Ended { process: 1, status }
 //! ```
 //! Closing the program's standard input ends it, and with it every process that it started and every node. A line that is
-//! too long or says nothing known ends it too, after [`FromHost::Broken`]; so does another version's greeting.
+//! too long or says nothing known ends it too, after [`Reply::Broken`]; so does another version's greeting.
 
 use std::fmt;
 
-use rig_lines::{Protocol, decode, encode};
+use rig_lines::{Error, Protocol, Reply, Request, decode, encode};
 use rig_sys::cpu::CpuSet;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Facts, Mark, Program, Sampled, Window};
@@ -32,21 +32,50 @@ use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 2, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 3, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
 
 /// To a host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToHost {
+    Request(Request<Question>),
+    Process(ToProcess),
+}
+
+/// From a host, which answers with `A`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FromHost<A> {
+    Reply(Reply<A>),
+    Process(FromProcess),
+}
+
+impl ToHost {
+    /// What a line says.
+    ///
+    /// # Errors
+    /// When it says nothing known.
+    pub fn read(line: &[u8]) -> Result<Self, Error> {
+        decode(line).map(Self::Process).or_else(|_| decode(line).map(Self::Request))
+    }
+}
+
+impl<A: DeserializeOwned> FromHost<A> {
+    /// As [`ToHost::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(line: &[u8]) -> Result<Self, Error> {
+        decode(line).map(Self::Process).or_else(|_| decode(line).map(Self::Reply))
+    }
+}
+
+/// To a process that the host has started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum ToHost {
-    /// Answered once, in the order in which questions came.
-    Ask {
-        number: u64,
-        question: Question,
-    },
-    /// For the standard input of a process.
+pub enum ToProcess {
+    /// For its standard input.
     Input {
         process: u64,
         data: Bytes,
@@ -100,20 +129,11 @@ pub enum Question {
     TearDown,
 }
 
-/// From a host.
+/// From a process that the host has started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum FromHost {
-    Answer {
-        number: u64,
-        answer: Answer,
-    },
-    /// What was asked could not be done, in words.
-    Refused {
-        number: u64,
-        why: String,
-    },
-    /// A process wrote this on its standard output.
+pub enum FromProcess {
+    /// It wrote this on its standard output.
     Output {
         process: u64,
         data: Bytes,
@@ -129,14 +149,10 @@ pub enum FromHost {
     ErrorsEnded {
         process: u64,
     },
-    /// A process whose both outputs have ended, with its wait status (wait(2)).
+    /// Both its outputs have ended, and so has it, with this wait status (wait(2)).
     Ended {
         process: u64,
         status: i32,
-    },
-    /// The host does not understand, and ends.
-    Broken {
-        why: String,
     },
 }
 
@@ -204,16 +220,20 @@ impl<'de> Deserialize<'de> for Bytes {
 pub fn exercise(bytes: &[u8]) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = PROTOCOL.check(line);
-        if let Ok(message) = decode::<ToHost>(line) {
-            reads_back(&message);
+        match ToHost::read(line) {
+            Ok(ToHost::Request(request)) => reads_back(&request),
+            Ok(ToHost::Process(message)) => reads_back(&message),
+            Err(_) => {}
         }
-        if let Ok(message) = decode::<FromHost>(line) {
-            reads_back(&message);
+        match FromHost::<Answer>::read(line) {
+            Ok(FromHost::Reply(reply)) => reads_back(&reply),
+            Ok(FromHost::Process(message)) => reads_back(&message),
+            Err(_) => {}
         }
     }
 }
 
-fn reads_back<T: Serialize + de::DeserializeOwned + PartialEq + fmt::Debug>(value: &T) {
+fn reads_back<T: Serialize + DeserializeOwned + PartialEq + fmt::Debug>(value: &T) {
     let line = encode(value, usize::MAX).expect("what was read can be written");
     assert_eq!(&decode::<T>(line.trim_ascii_end()).expect("what was written can be read"), value);
 }

@@ -1,24 +1,24 @@
 //! A host that is another process: it is asked in lines of JSON ([`protocol`](super::protocol)), as it would be over a
 //! network.
 //!
-//! One thread reads all that the host says and divides it: answers go to the caller that waits for them, outputs of processes
+//! One thread reads all that the host says and divides it: replies go to the client that waits for them, outputs of processes
 //! into pipes that look like those of children. It never waits for anything but the host, so that neither side can block the other.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
-use rig_lines::{Greeting, Lines, decode, encode};
+use anyhow::{Context, Result, anyhow};
+use rig_lines::{Client, Error, Lines, Reply, encode};
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rig_sys::process::{die_with_parent, in_own_group};
@@ -26,44 +26,37 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
+use serde::de::IgnoredAny;
 
-use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
-use super::{Ability, Facts, Host, LostHost, Mark, Program, Sampled, UnsupportedByHost, Window};
+use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
+use super::{Ability, Facts, Host, Mark, Program, Sampled, UnsupportedByHost, Window};
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
+use crate::process_client::{ProcessClient, TIMEOUT, silence};
 use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 
 /// Longest time for a host to greet.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
-/// Longest time for an answer. Building the largest testbed on a busy machine takes seconds.
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest time for a process that was killed, or a host that has nothing more to do, to end.
+/// Longest time for a process that was killed to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Nodes of another process, and what they count.
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    program: RefCell<Child>,
+    client: RefCell<ProcessClient<Replies, HostInput>>,
     link: Arc<Link>,
-    answers: Receiver<ListenerEvent>,
-    number: Cell<u64>,
+    /// Of the process that is started next.
+    process: Cell<u64>,
     listener: Option<JoinHandle<()>>,
-}
-
-/// What the listener thread hands to the caller that waits for an answer.
-#[derive(Debug)]
-enum ListenerEvent {
-    Greeting(Result<Greeting, rig_lines::Error>),
-    Answer(u64, Result<Answer, String>),
 }
 
 /// What is shared with the listener and with the processes' pipes.
 #[derive(Debug)]
 struct Link {
-    /// `None` when nothing more is to be said.
-    voice: Mutex<Option<ChildStdin>>,
+    /// `None` when nothing more is to be written.
+    stdin: Mutex<Option<ChildStdin>>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -92,6 +85,16 @@ struct OutputPipe {
     is_ended: bool,
 }
 
+/// An answer of one kind, or the error that it is none.
+macro_rules! expect {
+    ($host:expr, $question:expr, $pattern:pat => $value:expr) => {
+        match $host.ask($question)? {
+            $pattern => Ok($value),
+            other => Err($host.client.borrow().unasked(&other)),
+        }
+    };
+}
+
 impl Remote {
     /// A host that is a child of this process: `program`, which is netrig. It dies with the thread that calls this.
     ///
@@ -113,79 +116,37 @@ impl Remote {
         let mut program = child.with_context(|| format!("start host {name}"))?;
         let (stdin, stdout) = (program.stdin.take(), program.stdout.take());
         let (stdin, stdout) = stdin.zip(stdout).context("speak to a host")?;
-        let link = Arc::new(Link { voice: Mutex::new(Some(stdin)), state: Mutex::default(), changed: Condvar::new() });
-        let (say, answers) = mpsc::channel();
+        let link = Arc::new(Link { stdin: Mutex::new(Some(stdin)), state: Mutex::default(), changed: Condvar::new() });
+        let (lines, replies) = mpsc::channel();
         let listener = {
             let link = link.clone();
             let listen = move || {
-                let why = listen(&stdout, &link, &say);
-                link.lose(why);
+                let why = listen(&stdout, &link, &lines).err().unwrap_or(Error::Ended);
+                link.lose(why.to_string());
+                if !why.is_end() {
+                    drop(lines.send(Err(io::Error::other(why))));
+                }
             };
             thread::Builder::new().name(format!("host {name}")).spawn(listen).context("start a thread")?
         };
-        let program = RefCell::new(program);
-        let (name, number) = (name.to_owned(), Cell::new(0));
-        let host = Self { name, program, link, answers, number, listener: Some(listener) };
-        // Fails when it has gone; then what comes from it says why.
-        let _ = host.link.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")));
-        match host.hear(GREETING_PATIENCE)? {
-            ListenerEvent::Greeting(Ok(_)) => Ok(host),
-            ListenerEvent::Greeting(Err(why)) => bail!("host {}: {why}", host.name),
-            ListenerEvent::Answer(..) => bail!("host {} answers what was not asked", host.name),
+        let replies = Replies { lines: replies, rest: Cursor::default(), time_limit: GREETING_PATIENCE };
+        let input = HostInput(link.clone());
+        let open = || Client::greet(replies, input, &PROTOCOL, env!("CARGO_PKG_VERSION"));
+        let mut client = ProcessClient::open(format!("host {name}"), Box::new(program), None, open)?;
+        if let Some(replies) = client.source() {
+            replies.time_limit = TIMEOUT;
         }
+        let client = RefCell::new(client);
+        Ok(Self { name: name.to_owned(), client, link, process: Cell::new(0), listener: Some(listener) })
     }
 
-    fn hear(&self, time_limit: Duration) -> Result<ListenerEvent> {
-        match self.answers.recv_timeout(time_limit) {
-            Ok(said) => Ok(said),
-            Err(RecvTimeoutError::Timeout) => {
-                Err(LostHost(format!("host {} does not answer within {time_limit:?}", self.name)).into())
-            }
-            Err(RecvTimeoutError::Disconnected) => Err(self.why_gone()),
-        }
+    fn ask(&self, question: &Question) -> Result<Answer> {
+        self.client.borrow_mut().ask(question)
     }
 
-    fn why_gone(&self) -> anyhow::Error {
-        let why = self.link.state().gone.clone().unwrap_or_default();
-        let ended = wait_for(&mut self.program.borrow_mut(), Duration::from_secs(1));
-        let how = ended.map_or_else(String::new, |status| format!(" ({status})"));
-        LostHost(format!("host {} is gone{how}: {why}", self.name)).into()
+    fn tell(&self, question: &Question) -> Result<()> {
+        expect!(self, question, Answer::Done => ())
     }
-
-    fn ask(&self, question: Question) -> Result<Answer> {
-        let number = self.number.get();
-        self.number.set(number + 1);
-        if self.link.say(&ToHost::Ask { number, question }).is_err() {
-            // Answers that the host sent before it ended are skipped, to find the reason that it gave.
-            while self.hear(TIMEOUT).is_ok() {}
-            return Err(self.why_gone());
-        }
-        match self.hear(TIMEOUT)? {
-            ListenerEvent::Answer(to, answer) if to == number => answer.map_err(|why| anyhow!("{why}")),
-            said => Err(LostHost(format!("host {} does not speak the protocol: {said:?}", self.name)).into()),
-        }
-    }
-
-    fn tell(&self, question: Question) -> Result<()> {
-        match self.ask(question)? {
-            Answer::Done => Ok(()),
-            other => Err(self.unasked(&other)),
-        }
-    }
-
-    fn unasked(&self, answer: &Answer) -> anyhow::Error {
-        anyhow!("host {} does not speak the protocol: it answered {answer:?}", self.name)
-    }
-}
-
-/// An answer of one kind, or the error that it is none.
-macro_rules! expect {
-    ($host:expr, $question:expr, $pattern:pat => $value:expr) => {
-        match $host.ask($question)? {
-            $pattern => Ok($value),
-            other => Err($host.unasked(&other)),
-        }
-    };
 }
 
 impl Host for Remote {
@@ -194,17 +155,17 @@ impl Host for Remote {
     }
 
     fn facts(&self) -> Result<Facts> {
-        expect!(self, Question::Facts, Answer::Facts(facts) => facts)
+        expect!(self, &Question::Facts, Answer::Facts(facts) => facts)
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
         let question = Question::Missing { datapath: datapath.to_owned() };
-        expect!(self, question, Answer::Missing(missing) => missing)
+        expect!(self, &question, Answer::Missing(missing) => missing)
     }
 
     fn try_out(&self, datapath: &str) -> Result<()> {
         let question = Question::TryOut { datapath: datapath.to_owned() };
-        match expect!(self, question, Answer::TriedOut { refusal } => refusal)? {
+        match expect!(self, &question, Answer::TriedOut { refusal } => refusal)? {
             Some(refusal) => Err(anyhow!(refusal)),
             None => Ok(()),
         }
@@ -215,29 +176,30 @@ impl Host for Remote {
     }
 
     fn keep_off(&self, cpus: &CpuSet) -> Result<()> {
-        self.tell(Question::KeepOff { cpus: cpus.clone() })
+        self.tell(&Question::KeepOff { cpus: cpus.clone() })
     }
 
     fn apply(&mut self, part: &Plan) -> Result<()> {
-        self.tell(Question::Apply { plan: Box::new(part.clone()) })
+        self.tell(&Question::Apply { plan: Box::new(part.clone()) })
     }
 
     fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()> {
         let question = Question::CheckNetworks { containers: containers.to_vec() };
-        match expect!(self, question, Answer::Networks { unfit } => unfit)? {
+        match expect!(self, &question, Answer::Networks { unfit } => unfit)? {
             Some(unfit) => Err(unfit.into()),
             None => Ok(()),
         }
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
-        let process = self.number.get();
+        let process = self.process.get();
+        self.process.set(process + 1);
         let (stdout, far_stdout) = outlet()?;
         let (stderr, far_stderr) = outlet()?;
         let far = RemoteProcess { stdout: far_stdout, stderr: far_stderr, status: None };
         self.link.state().processes.insert(process, far);
         let question = Question::Start { process, space: space.to_owned(), program: program.clone() };
-        if let Err(error) = self.tell(question) {
+        if let Err(error) = self.tell(&question) {
             self.link.state().processes.remove(&process);
             return Err(error);
         }
@@ -247,47 +209,41 @@ impl Host for Remote {
     }
 
     fn now(&self) -> Result<u64> {
-        expect!(self, Question::Now, Answer::Now { ns } => ns)
+        expect!(self, &Question::Now, Answer::Now { ns } => ns)
     }
 
     fn mark(&self) -> Result<Mark> {
-        expect!(self, Question::Mark, Answer::Mark(mark) => mark)
+        expect!(self, &Question::Mark, Answer::Mark(mark) => mark)
     }
 
     fn between(&self, begin: Mark, end: Mark) -> Result<Window> {
-        expect!(self, Question::Between { begin, end }, Answer::Window(window) => window)
+        expect!(self, &Question::Between { begin, end }, Answer::Window(window) => window)
     }
 
     fn forget(&self, mark: Mark) -> Result<()> {
-        self.tell(Question::Forget { mark })
+        self.tell(&Question::Forget { mark })
     }
 
     fn start_sampling(&self) -> Result<()> {
-        self.tell(Question::StartSampling)
+        self.tell(&Question::StartSampling)
     }
 
     fn sample(&self) -> Result<Vec<NodeSample>> {
-        expect!(self, Question::Sample, Answer::Sample(sample) => sample)
+        expect!(self, &Question::Sample, Answer::Sample(sample) => sample)
     }
 
     fn end_sampling(&self) -> Result<Sampled> {
-        expect!(self, Question::EndSampling, Answer::Sampled(sampled) => sampled)
+        expect!(self, &Question::EndSampling, Answer::Sampled(sampled) => sampled)
     }
 
     fn tear_down(&mut self) -> Result<()> {
-        self.tell(Question::TearDown)
+        self.tell(&Question::TearDown)
     }
 }
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // The host's program ends when its input ends.
-        drop(self.link.voice().take());
-        let program = self.program.get_mut();
-        if wait_for(program, END_PATIENCE).is_none() {
-            let _ = program.kill();
-            let _ = program.wait();
-        }
+        self.client.get_mut().close();
         if let Some(listener) = self.listener.take() {
             // If the thread panicked, its message is on standard error already.
             let _ = listener.join();
@@ -295,15 +251,47 @@ impl Drop for Remote {
     }
 }
 
-/// The exit status of a process; `None` when it does not end in time.
-fn wait_for(child: &mut Child, time_limit: Duration) -> Option<ExitStatus> {
-    let deadline = Instant::now() + time_limit;
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-            Ok(None) | Err(_) => return None,
+/// The host's standard input, of which a line is written at a time. Dropped, it ends, and with it the host.
+#[derive(Debug)]
+struct HostInput(Arc<Link>);
+
+impl Write for HostInput {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write(line).map(|()| line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for HostInput {
+    fn drop(&mut self) {
+        drop(self.0.stdin().take());
+    }
+}
+
+/// The host's replies, as the listener hands them on.
+#[derive(Debug)]
+struct Replies {
+    lines: Receiver<io::Result<Vec<u8>>>,
+    /// Of the line that is being read.
+    rest: Cursor<Vec<u8>>,
+    time_limit: Duration,
+}
+
+impl Read for Replies {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.rest.read(buffer)?;
+        if count > 0 || buffer.is_empty() {
+            return Ok(count);
         }
+        self.rest = Cursor::new(match self.lines.recv_timeout(self.time_limit) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Timeout) => return Err(silence(self.time_limit)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(0),
+        });
+        self.rest.read(buffer)
     }
 }
 
@@ -315,19 +303,22 @@ fn outlet() -> Result<(OwnedFd, OutputPipe)> {
 }
 
 impl Link {
-    fn voice(&self) -> MutexGuard<'_, Option<ChildStdin>> {
-        self.voice.lock().unwrap_or_else(PoisonError::into_inner)
+    fn stdin(&self) -> MutexGuard<'_, Option<ChildStdin>> {
+        self.stdin.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn say(&self, message: &ToProcess) -> io::Result<()> {
+        self.write(&encode(message, PROTOCOL.longest).map_err(io::Error::other)?)
+    }
+
     /// The host always reads at once, so that this does not block for long.
-    fn say(&self, message: &impl serde::Serialize) -> io::Result<()> {
-        let line = encode(message, PROTOCOL.longest).map_err(io::Error::other)?;
-        match self.voice().as_mut() {
-            Some(voice) => voice.write_all(&line),
+    fn write(&self, line: &[u8]) -> io::Result<()> {
+        match self.stdin().as_mut() {
+            Some(stdin) => stdin.write_all(line),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
@@ -379,8 +370,8 @@ impl OutputPipe {
     }
 }
 
-/// Divides what the host says until it says nothing more; gives the reason.
-fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<ListenerEvent>) -> String {
+/// Divides what the host says until it says nothing more.
+fn listen(stdout: &ChildStdout, link: &Link, replies: &Sender<io::Result<Vec<u8>>>) -> Result<(), Error> {
     let mut lines = Lines::new(PROTOCOL.longest);
     let mut chunk = vec![0u8; 256 * 1024];
     let mut is_greeted = false;
@@ -394,7 +385,7 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<ListenerEvent>) -> Str
         fds.extend(full.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return format!("wait for it: {error}"),
+            Err(error) => return Err(io::Error::from(error).into()),
         }
         let speaks = !fds[0].revents().is_empty();
         if !full.is_empty() {
@@ -405,49 +396,40 @@ fn listen(stdout: &ChildStdout, link: &Link, say: &Sender<ListenerEvent>) -> Str
             continue;
         }
         match rustix::io::read(stdout, &mut chunk) {
-            Ok(0) => return "its output has ended".to_owned(),
+            Ok(0) => return Ok(()),
             Ok(count) => lines.push(&chunk[..count]),
             Err(Errno::INTR | Errno::AGAIN) => continue,
-            Err(error) => return format!("hear from it: {error}"),
+            Err(error) => return Err(io::Error::from(error).into()),
         }
-        loop {
-            let line = match lines.take() {
-                Ok(Some(line)) => line,
-                Ok(None) => break,
-                Err(error) => return error.to_string(),
-            };
-            if !is_greeted {
-                is_greeted = true;
-                // A caller that no longer waits for the greeting has closed the channel.
-                let _ = say.send(ListenerEvent::Greeting(PROTOCOL.check(line)));
-            } else if let Err(why) = take(line, link, say) {
-                return why;
+        while let Some(line) = lines.take()? {
+            let message = is_greeted.then(|| FromHost::<IgnoredAny>::read(line)).transpose()?;
+            is_greeted = true;
+            match message {
+                Some(FromHost::Process(message)) => divide(message, link),
+                Some(FromHost::Reply(Reply::Broken { why })) => return Err(Error::NotUnderstood(why)),
+                // Replies and the greeting are the client's to read. The channel is closed when it has given the host up.
+                Some(FromHost::Reply(_)) | None => drop(replies.send(Ok([line, b"\n"].concat()))),
             }
         }
     }
 }
 
-/// One thing that the host says.
-fn take(line: &[u8], link: &Link, say: &Sender<ListenerEvent>) -> Result<(), String> {
+/// What a process does.
+fn divide(message: FromProcess, link: &Link) {
     let of = |process: u64, act: &mut dyn FnMut(&mut RemoteProcess)| {
         // The caller may have dropped the process already.
         let _ = link.state().processes.get_mut(&process).map(act);
     };
-    match decode(line).map_err(|error| error.to_string())? {
-        // The channel is closed when the caller has given the host up.
-        FromHost::Answer { number, answer } => drop(say.send(ListenerEvent::Answer(number, Ok(answer)))),
-        FromHost::Refused { number, why } => drop(say.send(ListenerEvent::Answer(number, Err(why)))),
-        FromHost::Output { process, data } => of(process, &mut |far| far.stdout.push(&data.0)),
-        FromHost::Errors { process, data } => of(process, &mut |far| far.stderr.push(&data.0)),
-        FromHost::OutputEnded { process } => of(process, &mut |far| far.stdout.end()),
-        FromHost::ErrorsEnded { process } => of(process, &mut |far| far.stderr.end()),
-        FromHost::Ended { process, status } => {
+    match message {
+        FromProcess::Output { process, data } => of(process, &mut |far| far.stdout.push(&data.0)),
+        FromProcess::Errors { process, data } => of(process, &mut |far| far.stderr.push(&data.0)),
+        FromProcess::OutputEnded { process } => of(process, &mut |far| far.stdout.end()),
+        FromProcess::ErrorsEnded { process } => of(process, &mut |far| far.stderr.end()),
+        FromProcess::Ended { process, status } => {
             of(process, &mut |far| far.status = Some(ExitStatus::from_raw(status)));
             link.changed.notify_all();
         }
-        FromHost::Broken { why } => return Err(why),
     }
-    Ok(())
 }
 
 /// The standard input of a process there.
@@ -459,7 +441,7 @@ struct Input {
 impl Write for Input {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(CHUNK)];
-        self.link.say(&ToHost::Input { process: self.process, data: Bytes(piece.to_vec()) })?;
+        self.link.say(&ToProcess::Input { process: self.process, data: Bytes(piece.to_vec()) })?;
         Ok(piece.len())
     }
 
@@ -471,7 +453,7 @@ impl Write for Input {
 impl Drop for Input {
     fn drop(&mut self) {
         // Fails when the host has gone, and the process with it.
-        let _ = self.link.say(&ToHost::InputEnded { process: self.process });
+        let _ = self.link.say(&ToProcess::InputEnded { process: self.process });
     }
 }
 
@@ -497,7 +479,7 @@ impl ProcessHandle for RemoteLife {
     }
 
     fn kill(&mut self) -> io::Result<()> {
-        self.link.say(&ToHost::Kill { process: self.process })
+        self.link.say(&ToProcess::Kill { process: self.process })
     }
 
     fn wait(&mut self) -> io::Result<ExitStatus> {
@@ -525,6 +507,6 @@ impl Drop for RemoteLife {
 
 impl fmt::Debug for RemoteLife {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FarLife").field("process", &self.process).finish_non_exhaustive()
+        f.debug_struct("RemoteLife").field("process", &self.process).finish_non_exhaustive()
     }
 }

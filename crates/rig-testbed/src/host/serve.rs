@@ -7,7 +7,8 @@ use std::os::unix::process::ExitStatusExt;
 
 use anyhow::{Context, Result, bail};
 use rig_cli::exit::in_words;
-use rig_lines::{Lines, decode, encode};
+use rig_lines::{Lines, Reply, Request, encode};
+use rig_service::refusal;
 use rig_sys::clock;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::Host;
-use super::protocol::{Answer, Bytes, CHUNK, FromHost, PROTOCOL, Question, ToHost};
+use super::protocol::{Answer, Bytes, CHUNK, FromProcess, PROTOCOL, Question, ToHost, ToProcess};
 use crate::preflight::NetworkFault;
 
 /// How much may wait to be read by the runner until no more is read from processes.
@@ -135,28 +136,37 @@ impl Server<'_> {
             PROTOCOL.check(line)?;
             return Ok(());
         }
-        match decode(line)? {
-            ToHost::Ask { number, question } => match self.answer(question) {
-                Ok(answer) => self.say(&FromHost::Answer { number, answer }),
-                Err(error) => self.say(&FromHost::Refused { number, why: in_words(&error) }),
-            },
-            ToHost::Input { process, data } => {
+        match ToHost::read(line)? {
+            ToHost::Request(Request { number, request }) => {
+                let answer = self.answer(request);
+                self.say(&match answer {
+                    Ok(value) => Reply::Answer { number, value },
+                    Err(error) => Reply::Refused { number, why: refusal(error) },
+                })
+            }
+            ToHost::Process(message) => {
+                self.hand_on(message);
+                Ok(())
+            }
+        }
+    }
+
+    fn hand_on(&mut self, message: ToProcess) {
+        match message {
+            ToProcess::Input { process, data } => {
                 if let Some(stdin) = self.processes.get_mut(&process).and_then(|process| process.stdin.as_mut()) {
                     // Fails when the process has gone; then its outputs have ended too, which says so.
                     let _ = stdin.write_all(&data.0);
                 }
-                Ok(())
             }
-            ToHost::InputEnded { process } => {
+            ToProcess::InputEnded { process } => {
                 self.processes.get_mut(&process).and_then(|process| process.stdin.take());
-                Ok(())
             }
-            ToHost::Kill { process } => {
+            ToProcess::Kill { process } => {
                 if let Some(process) = self.processes.get_mut(&process) {
                     // Fails when it has ended.
                     let _ = process.life.kill();
                 }
-                Ok(())
             }
         }
     }
@@ -211,10 +221,10 @@ impl Server<'_> {
             Ok(count) => (Some(Bytes(chunk[..count].to_vec())), number),
         };
         self.say(&match (said, is_stdout) {
-            (Some(data), true) => FromHost::Output { process, data },
-            (Some(data), false) => FromHost::Errors { process, data },
-            (None, true) => FromHost::OutputEnded { process },
-            (None, false) => FromHost::ErrorsEnded { process },
+            (Some(data), true) => FromProcess::Output { process, data },
+            (Some(data), false) => FromProcess::Errors { process, data },
+            (None, true) => FromProcess::OutputEnded { process },
+            (None, false) => FromProcess::ErrorsEnded { process },
         })
     }
 
@@ -232,7 +242,7 @@ impl Server<'_> {
                 }
             }
         });
-        ended.into_iter().try_for_each(|(process, status)| self.say(&FromHost::Ended { process, status }))
+        ended.into_iter().try_for_each(|(process, status)| self.say(&FromProcess::Ended { process, status }))
     }
 
     fn say(&mut self, message: &impl serde::Serialize) -> Result<()> {
@@ -257,7 +267,7 @@ impl Server<'_> {
 
     /// Says why nothing follows, as far as the runner listens.
     fn part(&mut self, why: &str) {
-        let said = self.say(&FromHost::Broken { why: why.to_owned() });
+        let said = self.say(&Reply::<Answer>::Broken { why: why.to_owned() });
         while said.is_ok() && !self.waiting.is_empty() {
             let mut fds = [PollFd::from_borrowed_fd(self.output, PollFlags::OUT)];
             if !matches!(poll(&mut fds, Some(&PARTING)), Ok(1)) || self.flush().is_err() {

@@ -14,10 +14,10 @@ use rig_facts::store::{RunState, Store};
 use rig_run::run::agents::Agents;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{self, Agent, Datapath, LostAgent, Machine, Site, UnknownCommand};
+use rig_testbed::datapath::{self, Agent, Datapath, Machine, Site, UnknownCommand};
 use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::Topology;
-use rig_testbed::{Placement, Testbed};
+use rig_testbed::{LostPeer, Placement, Testbed};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -269,12 +269,12 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         let program = directory.path().join("stranger");
         let spin = rig_datapaths::ALL.find("spin").unwrap();
-        let greeting = r#"{"protocol":"netrig-agent","version":1,"build":"x"}"#;
+        let greeting = r#"{"protocol":"netrig-agent","version":2,"build":"x"}"#;
         let attached = r#"{"answer":{"number":0,"value":"attached"}}"#;
         for (script, why) in [
             ("echo Welcome to this machine; cat >/dev/null", "no greeting of netrig's: 'Welcome to this machine'"),
             ("echo no such thing >&2; exit 127", "died (exit status: 127): no such thing"),
-            (r#"echo '{"protocol":"netrig-agent","version":9}'; cat >/dev/null"#, "version 9 and the other 1"),
+            (r#"echo '{"protocol":"netrig-agent","version":9}'; cat >/dev/null"#, "version 9 and the other 2"),
             (r#"echo '{"protocol":"netrig-host","version":2}'; cat >/dev/null"#, "it speaks 'netrig-host'"),
             (&format!("echo '{greeting}'; echo hello; cat >/dev/null"), "does not speak the protocol: 'hello'"),
             (&format!("echo '{greeting}'; kill -9 $$"), "died (signal: 9"),
@@ -296,19 +296,16 @@ fn a_process_that_is_no_agent_is_given_up_with_the_reason() {
             with_program(&program, |testbed, site| {
                 let error = attach(testbed, spin, site).unwrap_err();
                 let said = format!("{error:#}");
-                assert!(
-                    error.is::<LostAgent>() && said.contains("spin on a") && said.contains(why),
-                    "{script}: {said}"
-                );
+                assert!(error.is::<LostPeer>() && said.contains("spin on a") && said.contains(why), "{script}: {said}");
             });
             world::assert_nothing_left(script);
         }
         // An agent that refuses what it is asked is not lost.
-        let refusal = r#"{"refused":{"number":0,"why":{"causes":["spend time","the verifier says no"]}}}"#;
+        let refusal = r#"{"refused":{"number":0,"why":{"what":"spend time: the verifier says no"}}}"#;
         fs::write(&program, format!("#!/bin/bash\necho '{greeting}'; echo '{refusal}'; cat >/dev/null\n")).unwrap();
         with_program(&program, |testbed, site| {
             let error = attach(testbed, spin, site).unwrap_err();
-            assert!(!error.is::<LostAgent>());
+            assert!(!error.is::<LostPeer>());
             assert_eq!(format!("{error:#}"), "spend time: the verifier says no");
         });
         // An agent that attaches, and is gone at the next question.
@@ -347,7 +344,7 @@ fn served(name: &str, input: &str, ends: bool) -> (Vec<String>, String, Option<i
 
 #[test]
 fn an_agent_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_it_is_left() {
-    let greeting = "{\"protocol\":\"netrig-agent\",\"version\":1}\n";
+    let greeting = "{\"protocol\":\"netrig-agent\",\"version\":2}\n";
     for (input, why) in [
         ("hello\n".to_owned(), "no greeting"),
         ("{\"protocol\":\"netrig-agent\",\"version\":9}\n".to_owned(), "version 9"),

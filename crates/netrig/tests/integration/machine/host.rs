@@ -239,17 +239,20 @@ fn a_host_that_is_none_is_given_up_with_the_reason() {
         // Hosts that greet, and then break the protocol.
         let answers = [
             ("read; read; echo hello", "does not speak the protocol"),
-            (r#"read; read; echo '{"answer":{"number":7,"answer":"done"}}'; cat"#, "does not speak the protocol"),
             (
-                r#"read; read; echo '{"answer":{"number":0,"answer":{"now":{"ns":1}}}}'; cat"#,
+                r#"read; read; echo '{"answer":{"number":7,"value":"done"}}'; cat"#,
+                "answers request 7 where 0 was asked",
+            ),
+            (
+                r#"read; read; echo '{"answer":{"number":0,"value":{"now":{"ns":1}}}}'; cat"#,
                 "does not speak the protocol",
             ),
             (r#"read; read; echo '{"broken":{"why":"no idea"}}'; cat"#, "no idea"),
-            ("read; read", "gone"),
+            ("read; read", "died (exit status: 0)"),
             ("kill -9 $$", "signal: 9"),
         ];
         for (script, why) in answers {
-            let script = format!(r#"echo '{{"protocol":"netrig-host","version":2}}'; {script}"#);
+            let script = format!(r#"echo '{{"protocol":"netrig-host","version":3}}'; {script}"#);
             let host = Remote::start("stranger", Command::new("bash").args(["-c", &script])).unwrap();
             let error = format!("{:#}", host.facts().unwrap_err());
             assert!(error.contains("host stranger") && error.contains(why), "{script}: {error}");
@@ -273,9 +276,9 @@ fn served() -> (Child, BufReader<std::process::ChildStdout>) {
 #[test]
 fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_asks() {
     world::own(|| {
-        let greeting = "{\"protocol\":\"netrig-host\",\"version\":2}\n";
-        let apply = serde_json::json!({"ask": {"number": 1, "question": {"apply": {"plan": plan("etun").2}}}});
-        let started = r#"{"ask":{"number":2,"question":{"start":{"process":1,"space":"a","program":{"path":"sleep","arguments":["60"]}}}}}"#;
+        let greeting = "{\"protocol\":\"netrig-host\",\"version\":3}\n";
+        let apply = serde_json::json!({"number": 0, "request": {"apply": {"plan": plan("etun").2}}});
+        let started = r#"{"number":1,"request":{"start":{"process":1,"space":"a","program":{"path":"sleep","arguments":["60"]}}}}"#;
         let begin = format!("{greeting}{apply}\n{started}\n");
         let long = format!("{greeting}{}", "x".repeat(17 << 20));
         let cases = [
@@ -283,10 +286,7 @@ fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_
             ("hello\n".to_owned(), Some("no greeting")),
             (long, Some("longer than")),
             (format!("{begin}hello\n"), Some("does not speak the protocol")),
-            (
-                format!("{begin}{{\"ask\":{{\"number\":3,\"question\":\"fly\"}}}}\n"),
-                Some("does not speak the protocol"),
-            ),
+            (format!("{begin}{{\"number\":2,\"request\":\"fly\"}}\n"), Some("does not speak the protocol")),
             (format!("{begin}{{\"kill\":{{\"process\":99}}}}\n"), None),
             (String::new(), None),
         ];

@@ -4,34 +4,34 @@ use super::*;
 
 #[test]
 fn what_is_said_reads_back_and_anything_else_is_refused() {
-    let input = ToHost::Input { process: 7, data: Bytes(b"{\"go\":1}\n\xff\0".to_vec()) };
+    let input = ToProcess::Input { process: 7, data: Bytes(b"{\"go\":1}\n\xff\0".to_vec()) };
     let line = encode(&input, PROTOCOL.longest).unwrap();
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
-    assert_eq!(decode::<ToHost>(line.trim_ascii_end()).unwrap(), input);
+    assert_eq!(ToHost::read(line.trim_ascii_end()).unwrap(), ToHost::Process(input));
     for text in [
         "",
         "{}",
         "null",
         "hello",
-        r#"{"ask":{"number":1,"question":"fly"}}"#,
-        r#"{"ask":{"number":-1,"question":"now"}}"#,
-        r#"{"ask":{"number":1,"question":"now","more":1}}"#,
+        r#"{"number":1,"request":"fly"}"#,
+        r#"{"number":-1,"request":"now"}"#,
+        r#"{"number":1,"request":"now","more":1}"#,
         r#"{"input":{"process":1,"data":"Ā"}}"#,
         r#"{"kill":{"process":1}} {"kill":{"process":2}}"#,
     ] {
-        let why = decode::<ToHost>(text.as_bytes()).unwrap_err().to_string();
+        let why = ToHost::read(text.as_bytes()).unwrap_err().to_string();
         assert!(why.contains("does not speak the protocol"), "{text}: {why}");
     }
     // The begin of a long line is enough to know it by.
-    let why = decode::<ToHost>(&[b'x'; 1000]).unwrap_err().to_string();
+    let why = ToHost::read(&[b'x'; 1000]).unwrap_err().to_string();
     assert!(why.len() < 300, "{why}");
 }
 
 #[test]
 fn a_message_that_the_other_side_would_refuse_is_not_sent() {
-    let longest = ToHost::Input { process: u64::MAX, data: Bytes(vec![0; CHUNK]) };
+    let longest = ToProcess::Input { process: u64::MAX, data: Bytes(vec![0; CHUNK]) };
     assert!(encode(&longest, PROTOCOL.longest).unwrap().len() < 7 * CHUNK);
-    let too_long = ToHost::Input { process: 1, data: Bytes(vec![b'x'; PROTOCOL.longest]) };
+    let too_long = ToProcess::Input { process: 1, data: Bytes(vec![b'x'; PROTOCOL.longest]) };
     let error = encode(&too_long, PROTOCOL.longest).unwrap_err();
     assert!(error.to_string().contains("longer than"), "{error}");
 }
