@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rig_datapath::cputime::Account;
 use rig_sys::Error;
 use rig_sys::counters::{self, Interface, NamespaceCounters, Protocols, Softnet};
@@ -130,9 +130,26 @@ impl Reading {
     }
 
     /// What each node did from `self` until `end`; `accounts` are those of the nodes.
-    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], accounts: &[Option<Account>]) -> Vec<NodeRecord> {
+    ///
+    /// # Errors
+    /// When an interface went away meanwhile: what the load did is not what was to be measured.
+    pub fn until(&self, end: &Self, nodes: &[NodeSpaces], accounts: &[Option<Account>]) -> Result<Vec<NodeRecord>> {
+        if let Some(gone) = self.gone_at(end, nodes) {
+            bail!("interface {gone} went away while it was measured");
+        }
         let account = |node: usize| accounts.get(node).copied().flatten();
-        nodes.iter().enumerate().map(|(number, node)| self.node_until(end, node, number, account(number))).collect()
+        let nodes = nodes.iter().enumerate();
+        Ok(nodes.map(|(number, node)| self.node_until(end, node, number, account(number))).collect())
+    }
+
+    /// The first interface that is there no more.
+    fn gone_at(&self, end: &Self, nodes: &[NodeSpaces]) -> Option<String> {
+        let namespaces = nodes.iter().flat_map(NodeSpaces::namespaces);
+        let readings = self.namespaces.iter().flatten().zip(end.namespaces.iter().flatten());
+        namespaces.zip(readings).find_map(|(namespace, (begin, end))| {
+            let gone = begin.interfaces.keys().find(|name| !end.interfaces.contains_key(*name))?;
+            Some(format!("{gone} of {}", namespace.name))
+        })
     }
 
     /// For how long the machine's CPU limits halted netrig from `self` until `end`, microseconds.

@@ -2,14 +2,27 @@
 
 use rig_facts::claim::Claim;
 use rig_facts::record::TrialRecord;
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
 use rig_suite::options::Options;
 
-/// Why a claim can have no verdict here, independent of its figures: the run left out one of its scenarios, or workers of a
-/// device under test had to share CPUs with the load, so that the figures are not those of so many workers.
-pub fn no_verdict(claim: &Claim, options: &Options, trials: &[TrialRecord]) -> Option<NoVerdict> {
+/// Why a claim can have no verdict here, independent of its figures: the run left out one of its scenarios or closed one early because
+/// a trial failed, or workers of a device under test had to share CPUs with the load, so that the figures are not those of so many workers.
+pub fn no_verdict(
+    claim: &Claim,
+    options: &Options,
+    settled: &[ScenarioCertainty],
+    trials: &[TrialRecord],
+) -> Option<NoVerdict> {
     let scenarios = || claim.figures().iter().map(|figure| figure.scenario.as_str());
     if let Some((id, reason)) = scenarios().find_map(|id| Some((id, options.why_left_out(id)?))) {
         return Some(NoVerdict { words: format!("{id} was left out: {reason}"), reason: reason.to_owned() });
+    }
+    let failure = |id: &str| {
+        let outcome = settled.iter().find(|one| one.scenario == id).map(|one| &one.outcome);
+        outcome.filter(|outcome| matches!(outcome, RepetitionEnd::Failed { .. })).map(ToString::to_string)
+    };
+    if let Some((id, reason)) = scenarios().find_map(|id| Some((id, failure(id)?))) {
+        return Some(NoVerdict { words: format!("{id} {reason}"), reason });
     }
     let shares = |id: &str| {
         let duts = trials.iter().filter(|trial| trial.scenario == id).filter_map(|trial| trial.dut.as_ref());
@@ -63,7 +76,11 @@ mod tests {
             label: None,
             gate: false,
         };
-        let why = |holds: &str| no_verdict(&Claim::parse("c", holds).unwrap(), &options, &trials).map(|one| one.words);
+        let outcome = RepetitionEnd::Failed { trial: 3, reason: "a worker died".into() };
+        let failed = [ScenarioCertainty { scenario: "B-4".into(), trials: 2, outcome }];
+        let claim = |holds: &str| Claim::parse("c", holds).unwrap();
+        let why = |holds: &str| no_verdict(&claim(holds), &options, &failed, &trials).map(|one| one.words);
+        assert_eq!(why("A-1.limit <= B-4.limit").unwrap(), "B-4 failed in trial 3: a worker died");
         assert_eq!(why("A-4.limit >= A-1.limit").unwrap(), "A-4 was left out: more workers than CPUs");
         assert!(why("A-1.limit <= A-2.limit").unwrap().starts_with("workers of A-2 shared CPUs with the load"));
         // One worker on a machine of one CPU has the same as all its peers.

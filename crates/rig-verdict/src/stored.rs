@@ -120,7 +120,10 @@ pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
     let (claims, judged) = asked_of
         .iter()
         .zip(rulings)
-        .map(|(claim, ruling)| ruled(claim, ruling, options, run, suite.study.is_some()))
+        .map(|(claim, ruling)| {
+            let no_verdict = no_verdict(claim, options, &settled, &run.trials);
+            ruled(claim, ruling, no_verdict, run, suite.study.is_some())
+        })
         .unzip();
     Ok(RunView {
         id: run.summary.id.to_string(),
@@ -158,16 +161,21 @@ pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
 }
 
 /// A claim with its ruling, for readers and for programs.
-fn ruled(claim: &Claim, ruling: Ruling, options: &Options, run: &Run, is_studys: bool) -> (view::Claim, ClaimData) {
-    let left_out = no_verdict(claim, options, &run.trials);
-    let verdict = if left_out.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
+fn ruled(
+    claim: &Claim,
+    ruling: Ruling,
+    no_verdict: Option<NoVerdict>,
+    run: &Run,
+    is_studys: bool,
+) -> (view::Claim, ClaimData) {
+    let verdict = if no_verdict.is_some() { Verdict::Undecided } else { ruling.judgement.verdict };
     let mut data = ClaimData::new(claim, &ruling, verdict, is_studys);
-    let open = match &left_out {
+    let open = match &no_verdict {
         Some(NoVerdict { reason, .. }) => Some(Open::Refused { reason: reason.clone() }),
         None => why_open(&ruling.judgement),
     };
     let mut words = ruling.judgement.words.clone();
-    if let Some(why) = left_out {
+    if let Some(why) = no_verdict {
         words += &format!("; {}", why.words);
     }
     // What each block took of the scenarios that the claim is about.
@@ -216,6 +224,7 @@ fn certainty(settled: Option<&ScenarioCertainty>) -> Certainty {
         Some(RepetitionEnd::Fixed | RepetitionEnd::TimeUp) => Certainty::Fixed,
         Some(RepetitionEnd::Reached | RepetitionEnd::Decided) => Certainty::Reached,
         Some(RepetitionEnd::NotReached(missed)) => Certainty::Missed(missed_words(missed)),
+        Some(failed @ RepetitionEnd::Failed { .. }) => Certainty::Failed(failed.to_string()),
         Some(RepetitionEnd::Unfinished) | None => Certainty::Unfinished,
     }
 }

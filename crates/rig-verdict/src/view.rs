@@ -101,6 +101,8 @@ pub enum Certainty {
     Reached,
     /// Which figures missed it and by how much: `sender cpu ±3.7 %`.
     Missed(String),
+    /// A trial failed, and the run went on without it: `failed in trial 3: a worker died`.
+    Failed(String),
     /// The run ended before.
     Unfinished,
 }

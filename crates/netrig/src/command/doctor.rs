@@ -1,19 +1,54 @@
 //! `netrig doctor`.
 
-use rig_cli::exit::{Exit, Failure};
+use rig_cli::exit::{Exit, Failure, in_words};
 use rig_cli::look;
 use rig_cli::streams::{self, print_as_it_is};
+use rig_facts::record::SkippedScenarios;
 use rig_facts::store::Store;
+use rig_suite::suite::{Scenario, Suite};
+use rig_sys::probe::Access;
+use rig_sys::process;
 
-use crate::doctor::{Format, Readiness, examine, write};
+use super::run::{HostKind, Survey};
+use super::usable_cpus;
+use crate::doctor::{Format, MachineReport, SuiteSupport, examine, write};
 
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
-    let findings = examine(Store::default_path());
+    let (findings, access) = examine(Store::default_path());
+    let report = MachineReport::new(findings, suites(&access)?);
     let format = if json { Format::Json } else { Format::for_stdout() };
-    let text = write(&findings, format, streams::width());
+    let text = write(&report, format, streams::width());
     print_as_it_is(&if json { text } else { look::shown(&text).into_owned() })?;
-    Ok(match Readiness::of(&findings) {
-        Readiness::Ready => Exit::Done,
-        Readiness::NotReady => Exit::Lacking,
-    })
+    Ok(if report.ready { Exit::Done } else { Exit::Lacking })
+}
+
+/// What a run of each built-in suite would say before its first trial: the same is asked.
+fn suites(access: &Access) -> Result<Vec<SuiteSupport>, Failure> {
+    let suites: Vec<Suite> = Suite::built_in().collect::<Result<_, _>>()?;
+    let mut survey = survey(access, &suites);
+    let mut support = |mut suite: Suite| {
+        let ids = |suite: &Suite| -> Vec<String> { suite.scenarios.iter().map(|one| one.id.clone()).collect() };
+        let all = ids(&suite);
+        let asked = survey.as_mut().map_err(|why| why.clone());
+        let left_out = asked.and_then(|survey| survey.leave_out(&mut suite).map_err(|error| in_words(&error)));
+        let (scenarios, left_out) = match left_out {
+            Ok(left_out) => (ids(&suite), left_out),
+            Err(reason) => (Vec::new(), vec![SkippedScenarios { scenarios: all, reason }]),
+        };
+        SuiteSupport { suite: suite.name, scenarios, left_out }
+    };
+    Ok(suites.into_iter().map(&mut support).collect())
+}
+
+/// `Err` with the reason where no suite can be run.
+fn survey(access: &Access, suites: &[Suite]) -> Result<Survey, String> {
+    let rootless = match access {
+        Access::Direct => false,
+        Access::UserNamespace => true,
+        Access::Refused(refusal) => return Err(refusal.to_string()),
+    };
+    process::raise_file_limit();
+    let scenarios: Vec<Scenario> = suites.iter().flat_map(|suite| suite.scenarios.clone()).collect();
+    let cpus = usable_cpus(None).map_err(|failure| failure.to_string())?;
+    Survey::begin(HostKind::Local, rootless, &cpus, &scenarios).map_err(|failure| failure.to_string())
 }

@@ -15,18 +15,58 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rig_cli::schema::{Schema, described};
+use rig_facts::record::SkippedScenarios;
 use rig_facts::store::{Store, StoreError};
 use rig_load::plan::{Load, TcpStream, Transactions};
 use rig_run::run::MissingResource;
 use rig_suite::suite::Scenario;
-use rig_sys::probe::{Facts, Packets, try_congestion_control};
+use rig_sys::probe::{Access, Facts, Packets, try_congestion_control};
 use rig_testbed::datapath::Machine;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use findings::findings;
 
+/// What is told of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MachineReport {
+    pub netrig_version: &'static str,
+    /// Whether `netrig run layers` can be made: nothing is missing.
+    pub ready: bool,
+    pub findings: Vec<Finding>,
+    /// What of each built-in suite a run would make now.
+    pub suites: Vec<SuiteSupport>,
+}
+
+impl MachineReport {
+    pub fn new(findings: Vec<Finding>, suites: Vec<SuiteSupport>) -> Self {
+        let ready = Readiness::of(&findings) == Readiness::Ready;
+        Self { netrig_version: env!("CARGO_PKG_VERSION"), ready, findings, suites }
+    }
+}
+
+/// What a run of a suite would make of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SuiteSupport {
+    pub suite: String,
+    /// The scenarios that would be run.
+    pub scenarios: Vec<String>,
+    /// Those that a run would go without.
+    pub left_out: Vec<SkippedScenarios>,
+}
+
+/// The JSON Schema of `netrig doctor --json`, by its file name in docs/schema.
+pub fn schemas() -> [(&'static str, Schema); 1] {
+    let report = described::<MachineReport>(
+        "netrig doctor",
+        "What `netrig doctor --json` prints: findings about the machine, and what of each built-in suite can be run on it",
+    );
+    [("doctor.json", report)]
+}
+
 /// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Finding {
     pub area: FindingArea,
     pub name: &'static str,
@@ -35,7 +75,7 @@ pub struct Finding {
 }
 
 /// The parts of netrig that a finding matters to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FindingArea {
     Privileges,
@@ -51,7 +91,7 @@ pub enum FindingArea {
     Tools,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "state")]
 pub enum State {
     Ok {
@@ -68,7 +108,7 @@ pub enum State {
     },
 }
 
-/// Whether This machine can run `netrig run layers`.
+/// Whether this machine can run `netrig run layers`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
@@ -105,8 +145,8 @@ const WATCH: Duration = Duration::from_millis(200);
 /// Looks at the machine. `store` is where runs would be kept.
 ///
 /// Without root the process ends up in a user namespace (see [`Facts::gather`]): call it from a process that has one
-/// thread and does nothing else afterwards.
-pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
+/// thread. Tells by which privileges network namespaces are made then, too.
+pub fn examine(store: Result<PathBuf, StoreError>) -> (Vec<Finding>, Access) {
     // Before the user namespace, in which other users' files seem to belong to the user `nobody`.
     let store = store.and_then(|path| look_at_store(&path).map(|()| path)).map_err(|error| error.to_string());
     rig_sys::advice::remember();
@@ -124,7 +164,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> Vec<Finding> {
     // What belongs together stands together, in the order in which it was first spoken of.
     let order: Vec<FindingArea> = all.iter().map(|finding| finding.area).collect();
     all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));
-    all
+    (all, facts.namespaces.access)
 }
 
 /// What a suite is wanted for.
@@ -179,12 +219,12 @@ fn congestion_controls_of(scenarios: &[Scenario]) -> BTreeSet<&str> {
     scenarios.iter().flat_map(Scenario::loads).filter_map(named).collect()
 }
 
-/// `findings` for a reader.
-pub fn write(findings: &[Finding], format: Format, width: usize) -> String {
+/// `report` for a reader.
+pub fn write(report: &MachineReport, format: Format, width: usize) -> String {
     match format {
-        Format::Plain => print::text(findings, print::Palette::NONE, width),
-        Format::Coloured => print::text(findings, print::Palette::ANSI, width),
-        Format::Json => print::json(findings),
+        Format::Plain => print::text(report, print::Palette::NONE, width),
+        Format::Coloured => print::text(report, print::Palette::ANSI, width),
+        Format::Json => print::json(report),
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use serde::Serialize;
-
 use rig_cli::look::wrapped;
 use rig_cli::visible::visible;
+use rig_stats::units::counted;
 
-use super::{Finding, FindingArea, Readiness, State};
+use super::{Finding, FindingArea, MachineReport, Readiness, State, SuiteSupport};
 
 /// Columns of the longest of the words that a finding begins with.
 const LABEL: usize = 8;
@@ -47,13 +46,14 @@ impl FindingArea {
 }
 
 /// In lines of at most `width` columns, as far as words allow.
-pub(super) fn text(findings: &[Finding], palette: Palette, width: usize) -> String {
+pub(super) fn text(report: &MachineReport, palette: Palette, width: usize) -> String {
     let mut text = String::new();
-    write_text(findings, palette, width, &mut text).expect("a String takes all that is written to it");
+    write_text(report, palette, width, &mut text).expect("a String takes all that is written to it");
     text
 }
 
-fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut impl Write) -> fmt::Result {
+fn write_text(report: &MachineReport, palette: Palette, columns: usize, out: &mut impl Write) -> fmt::Result {
+    let MachineReport { findings, suites, .. } = report;
     let Palette { good, doubt, bad, heading, plain } = palette;
     let width = findings.iter().map(|finding| finding.name.len()).max().unwrap_or(0);
     let margin = " ".repeat(2 + LABEL + 2 + width + 2);
@@ -79,6 +79,7 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
             }
         }
     }
+    write_suites(suites, palette, columns, out)?;
     writeln!(out)?;
     match Readiness::of(findings) {
         Readiness::Ready => {
@@ -104,6 +105,32 @@ fn write_text(findings: &[Finding], palette: Palette, columns: usize, out: &mut 
     }
 }
 
+/// What a run would make of each suite.
+fn write_suites(suites: &[SuiteSupport], palette: Palette, columns: usize, out: &mut impl Write) -> fmt::Result {
+    let Palette { good, doubt, bad, heading, plain } = palette;
+    if suites.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "{heading}Suites{plain}")?;
+    let width = suites.iter().map(|of| of.suite.len()).max().unwrap_or(0);
+    let margin = " ".repeat(2 + LABEL + 2 + width + 2);
+    let deeper = format!("{margin}  ");
+    for SuiteSupport { suite, scenarios, left_out } in suites {
+        let all = scenarios.len() + left_out.iter().map(|one| one.scenarios.len()).sum::<usize>();
+        let all_words = counted(all, "scenario", "scenarios");
+        let (colour, label, found) = match scenarios.len() {
+            0 => (bad, "none", format!("none of {all_words}")),
+            some if some < all => (doubt, "in part", format!("{some} of {all_words}, all but")),
+            _ => (good, "ok", format!("all of {all_words}")),
+        };
+        writeln!(out, "  {colour}{label:<LABEL$}{plain}  {suite:<width$}  {found}")?;
+        for one in left_out {
+            out.write_str(&wrapped(&visible(&one.to_string()), &margin, &deeper, columns))?;
+        }
+    }
+    Ok(())
+}
+
 /// What else keeps the machine busy, which is another a minute later.
 fn doubtful_now(findings: &[Finding]) -> Vec<String> {
     let now = findings.iter().filter(|finding| finding.area == FindingArea::OtherLoad);
@@ -114,15 +141,7 @@ fn doubtful_now(findings: &[Finding]) -> Vec<String> {
     now.filter_map(doubtful).collect()
 }
 
-pub(super) fn json(findings: &[Finding]) -> String {
-    #[derive(Serialize)]
-    struct Report<'a> {
-        netrig_version: &'a str,
-        ready: bool,
-        findings: &'a [Finding],
-    }
-    let ready = Readiness::of(findings) == Readiness::Ready;
-    let report = Report { netrig_version: env!("CARGO_PKG_VERSION"), ready, findings };
-    let json = serde_json::to_string_pretty(&report).expect("findings are texts, which JSON can hold");
+pub(super) fn json(report: &MachineReport) -> String {
+    let json = serde_json::to_string_pretty(report).expect("a report is texts, which JSON can hold");
     format!("{json}\n")
 }

@@ -66,8 +66,13 @@ fn look(facts: &Facts) -> Vec<Finding> {
     findings(facts, &Ok("/home/me/.local/share/netrig/runs.sqlite".into()))
 }
 
+/// Without suites, which only a machine can tell of.
+fn report(findings: Vec<Finding>) -> MachineReport {
+    MachineReport::new(findings, Vec::new())
+}
+
 fn text(findings: &[Finding]) -> String {
-    write(findings, Format::Plain, 80)
+    write(&report(findings.to_vec()), Format::Plain, 80)
 }
 
 /// The state of `name` after `change` was made to a good machine.
@@ -247,13 +252,50 @@ fn a_forbidden_io_uring_has_the_remedy_of_its_cause() {
 
 #[test]
 fn json_says_the_same() {
-    let report: serde_json::Value = serde_json::from_str(&write(&look(&bad()), Format::Json, 80)).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&write(&report(look(&bad())), Format::Json, 80)).unwrap();
     assert_eq!(report["ready"], false);
     let findings = report["findings"].as_array().unwrap();
     assert_eq!(findings.len(), look(&bad()).len());
     let bridge = findings.iter().find(|finding| finding["name"] == "bridge").unwrap();
     assert_eq!((&bridge["area"], &bridge["state"]), (&"testbed".into(), &"missing".into()));
     assert!(bridge["remedy"].as_str().unwrap().contains("modprobe bridge"));
+}
+
+#[test]
+fn what_a_run_of_each_suite_would_leave_out_is_told_with_the_reason() {
+    let skipped = |ids: &[&str], reason: &str| SkippedScenarios {
+        scenarios: ids.iter().map(|id| (*id).to_owned()).collect(),
+        reason: reason.to_owned(),
+    };
+    let suite = |name: &str, scenarios: &[&str], left_out: &[SkippedScenarios]| SuiteSupport {
+        suite: name.to_owned(),
+        scenarios: scenarios.iter().map(|id| (*id).to_owned()).collect(),
+        left_out: left_out.to_vec(),
+    };
+    let why = "load the vRouter's programs: the kernel refuses the program 'from_container'";
+    let suites = vec![
+        suite("layers", &["A", "B"], &[skipped(&["D", "F"], why), skipped(&["E"], "no link type vxlan")]),
+        suite("namespaces", &["etun"], &[]),
+        suite("overlay", &[], &[skipped(&["crr-1", "crr-2"], why)]),
+    ];
+    let report = MachineReport::new(look(&good()), suites);
+    let said = write(&report, Format::Plain, 80);
+    let (_, said) = said.split_once("Suites\n").unwrap();
+    let expected = [
+        "  in part   layers      2 of 5 scenarios, all but",
+        "                        D, F: load the vRouter's programs: the kernel refuses",
+        "                          the program 'from_container'",
+        "                        E: no link type vxlan",
+        "  ok        namespaces  all of 1 scenario",
+        "  none      overlay     none of 2 scenarios",
+        "                        crr-1/2: load the vRouter's programs: the kernel refuses",
+        "                          the program 'from_container'",
+        "",
+        "This machine can run `netrig run layers`.",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected, "{said}");
+    let json: serde_json::Value = serde_json::from_str(&write(&report, Format::Json, 80)).unwrap();
+    assert_eq!(json["suites"][0]["left_out"][1]["scenarios"], serde_json::json!(["E"]));
 }
 
 #[test]
@@ -296,7 +338,7 @@ fn a_congestion_control_that_a_scenario_names_has_to_be_there() {
 
 #[test]
 fn colour_changes_nothing_but_the_colour() {
-    let coloured = write(&look(&bad()), Format::Coloured, 80);
+    let coloured = write(&report(look(&bad())), Format::Coloured, 80);
     let without = coloured.split('\x1b').map(|part| part.split_once('m').map_or(part, |(_, rest)| rest));
     assert_eq!(without.collect::<String>(), text(&look(&bad())));
     assert!(coloured.contains("\x1b[31mMISSING"));
@@ -332,7 +374,7 @@ fn who_keeps_the_machine_busy_decides_what_to_do_about_it() {
 fn a_busy_machine_is_not_told_that_all_is_well() {
     let mut facts = good();
     let verdict = |facts: &Facts| {
-        let said = write(&findings(facts, &Ok("/x".into())), Format::Plain, 400);
+        let said = write(&report(findings(facts, &Ok("/x".into()))), Format::Plain, 400);
         said.lines().last().unwrap().to_owned()
     };
     assert_eq!(verdict(&facts), "This machine can run `netrig run layers`.");
@@ -381,15 +423,15 @@ fn each_way_of_packets_that_is_not_there_says_what_it_costs_and_what_helps() {
     };
     let found = packets::findings("6.18.44-cloud x86_64", &without_root);
     assert_eq!(Readiness::of(&found), Readiness::Ready);
-    let said = write(&found, Format::Plain, 400);
+    let said = write(&report(found), Format::Plain, 400);
     assert_eq!(said.matches("  lacking ").count(), 3, "{said}");
     // A kernel that is new enough is no way out.
     assert_eq!(said.matches(&rights(&[XDP, NAMESPACES].concat())).count(), 3, "{said}");
     assert!(!said.contains("newer"), "{said}");
-    let old = write(&packets::findings("6.6.0", &without_root), Format::Plain, 400);
+    let old = write(&report(packets::findings("6.6.0", &without_root)), Format::Plain, 400);
     assert!(old.contains("use Linux 6.7 or newer; ") && !old.contains("5.9"), "{old}");
     assert!(
-        write(&packets::findings("5.4.0-150-generic", &without_root), Format::Plain, 400)
+        write(&report(packets::findings("5.4.0-150-generic", &without_root)), Format::Plain, 400)
             .contains("Linux 5.9 or newer")
     );
     assert!(said.starts_with("Packet load\n") && said.contains("packet sockets       works"), "{said}");

@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rig_suite::suite::Suite;
 use serde_json::Value;
 
 const NOBODY: u32 = 65534;
@@ -18,6 +19,14 @@ fn findings(output: &Output) -> Vec<Value> {
     let report: Value = serde_json::from_slice(&output.stdout).expect("--json writes JSON");
     let ready = report["ready"].as_bool().expect("a truth value");
     let findings = report["findings"].as_array().expect("a list").clone();
+    let [(_, schema)] = netrig::doctor::schemas();
+    let schema = jsonschema::validator_for(schema.as_value()).unwrap();
+    let faults: Vec<String> = schema.iter_errors(&report).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    let suites: Vec<&str> =
+        report["suites"].as_array().unwrap().iter().map(|of| of["suite"].as_str().unwrap()).collect();
+    let built_in: Vec<String> = Suite::built_in().map(|suite| suite.unwrap().name).collect();
+    assert_eq!(suites, built_in);
     let missing = findings.iter().any(|finding| finding["state"] == "missing");
     assert_eq!((ready, output.status.code()), (!missing, Some(if missing { 3 } else { 0 })));
     findings

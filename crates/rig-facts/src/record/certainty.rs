@@ -24,6 +24,11 @@ pub enum RepetitionEnd {
     TimeUp,
     /// The most trials allowed did not suffice: the figures, with the full width each reached relative to its mean.
     NotReached(Vec<(String, Option<f64>)>),
+    /// A trial failed: the scenario was closed with those before.
+    Failed {
+        trial: u32,
+        reason: String,
+    },
     /// The run ended before.
     Unfinished,
 }
@@ -35,6 +40,7 @@ impl fmt::Display for RepetitionEnd {
             Self::Reached => f.write_str("confidence reached"),
             Self::Decided => f.write_str("all its claims are decided"),
             Self::TimeUp => f.write_str("the time is up"),
+            Self::Failed { trial, reason } => write!(f, "failed in trial {trial}: {reason}"),
             Self::Unfinished => f.write_str("the run ended before"),
             Self::NotReached(missed) => write!(f, "confidence not reached: {}", missed_words(missed)),
         }

@@ -31,7 +31,7 @@ use rig_stats::sample::Sample;
 use rig_stats::units::counted;
 use rig_suite::suite::Form;
 use rig_verdict::export::data;
-use rig_verdict::view::{RunView, ScenarioView, Status};
+use rig_verdict::view::{Certainty, RunView, ScenarioView, Status};
 
 pub(crate) use claims::seen;
 
@@ -59,15 +59,21 @@ fn summary(view: &RunView) -> Vec<String> {
         view.id,
         view.suite,
         time(view.started_unix_ms),
-        status(&view.status, trials),
+        status(view, trials),
         counted(view.scenarios.len(), "scenario", "scenarios"),
     );
     vec![run, machine(&view.environment)]
 }
 
-fn status(status: &Status, trials: usize) -> String {
-    match status {
-        Status::Complete => format!("complete, {}", counted(trials, "trial", "trials")),
+fn status(view: &RunView, trials: usize) -> String {
+    match &view.status {
+        Status::Complete => {
+            let but = match view.scenarios.iter().filter_map(failure).count() {
+                0 => String::new(),
+                n => format!(" but for {} that failed", counted(n, "scenario", "scenarios")),
+            };
+            format!("complete{but}, {}", counted(trials, "trial", "trials"))
+        }
         Status::Running { done, planned } => format!("running, {done} of at most {planned} trials done"),
         Status::Interrupted { done, planned } => format!("interrupted after {done} of at most {planned} trials"),
         Status::Failed { done, planned, .. } => format!("failed after {done} of at most {planned} trials"),
@@ -117,14 +123,16 @@ fn lead(view: &RunView) -> Vec<Block> {
     }
     if !view.left_out.is_empty() {
         let n: usize = view.left_out.iter().map(|one| one.scenarios.len()).sum();
-        let (are, they_need) = if n == 1 { ("is", "it needs") } else { ("are", "they need") };
+        let (are, they) = if n == 1 { ("is", "it") } else { ("are", "they") };
         blocks.push(Block::Folded {
-            summary: format!(
-                "{} {are} left out: this machine lacks what {they_need}",
-                counted(n, "scenario", "scenarios")
-            ),
+            summary: format!("{} {are} left out: {they} cannot be made here", counted(n, "scenario", "scenarios")),
             blocks: vec![Block::List { items: view.left_out.iter().map(|one| format!("{one}.")).collect() }],
         });
+    }
+    let failed: Vec<String> = view.scenarios.iter().filter_map(failure).collect();
+    if !failed.is_empty() {
+        let n = counted(failed.len(), "scenario", "scenarios");
+        blocks.push(Block::warning(format!("{n} failed, and the run went on without: {}.", failed.join("; "))));
     }
     blocks.extend(headline::some_doubted(view));
     blocks.extend(claims::beside_the_study(view));
@@ -136,6 +144,13 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks.extend(layers::blocks(view));
     blocks.extend(claims::blocks(view));
     blocks
+}
+
+/// Why a scenario has fewer trials than it was to have, with their number.
+fn failure(scenario: &ScenarioView) -> Option<String> {
+    let Certainty::Failed(why) = &scenario.certainty else { return None };
+    let kept = counted(scenario.trials.len(), "trial is", "trials are");
+    Some(format!("{} {why} ({kept} kept)", scenario.id))
 }
 
 /// What the lead does not show already.

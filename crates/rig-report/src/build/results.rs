@@ -290,6 +290,7 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
     for (head, scenario) in scenarios {
         let missed = match &scenario.certainty {
             Certainty::Missed(words) => Some(format!("confidence not reached: {words}")),
+            Certainty::Failed(words) => Some(words.clone()),
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
             Certainty::Fixed | Certainty::Reached => None,
         };

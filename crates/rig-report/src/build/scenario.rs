@@ -59,6 +59,7 @@ fn certainty(scenario: &ScenarioView) -> String {
         Certainty::Fixed => "the number of trials was fixed".to_owned(),
         Certainty::Reached => "reached".to_owned(),
         Certainty::Missed(words) => format!("not reached: {words}"),
+        Certainty::Failed(words) => words.clone(),
         Certainty::Unfinished => "the run ended before".to_owned(),
     }
 }

@@ -19,7 +19,7 @@ use rig_testbed::datapath::protocol::{Description, Reading};
 use rig_testbed::datapath::{self, Counters, DatapathRegistry, Missing, Services, Site, Starting};
 use rig_testbed::host::{Ability, Host, UnsupportedByHost};
 use rig_testbed::topology::Layout;
-use rig_testbed::{Placement, Testbed};
+use rig_testbed::{LostPeer, Placement, Testbed};
 use serde_json::Value;
 
 use crate::run::MissingResource;
@@ -270,6 +270,11 @@ impl Agents {
     fn read(&self) -> Result<Vec<Reading>> {
         self.0.iter().try_for_each(|agent| agent.process.borrow_mut().begin_reading())?;
         self.0.iter().map(|agent| agent.process.borrow_mut().reading()).collect()
+    }
+
+    /// The first that does not answer any more: where a load fails, that may be why.
+    pub(super) fn lost(&self) -> Option<anyhow::Error> {
+        self.read().err().filter(anyhow::Error::is::<LostPeer>)
     }
 
     /// What each agent has counted since it was attached, with its name and its node's.

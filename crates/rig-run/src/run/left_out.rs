@@ -1,6 +1,5 @@
 //! Scenarios that this machine cannot make: a run goes without them, and says so.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use rig_cli::exit::in_words;
@@ -10,12 +9,13 @@ use rig_suite::suite::{Scenario, Suite};
 use rig_testbed::datapath::DatapathRegistry;
 use rig_testbed::host::Host;
 use rig_testbed::{Dut, Placement};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{not_here, not_on};
 
 /// What a machine has not.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct MissingResource {
     pub found: String,
     /// What does not work, or which figures suffer.
@@ -43,24 +43,16 @@ pub fn why_not_here(
         .then(|| "more workers than netrig has CPUs here: use a machine with more, or name more with --cpus".to_owned())
 }
 
-/// Datapaths that were tried out on a host, each once, and why it does not take them.
-#[derive(Debug)]
-pub struct DatapathTrials<'h> {
-    host: &'h dyn Host,
-    refused: RefCell<BTreeMap<String, Option<String>>>,
-}
+/// Datapaths that were tried out on a host, each once, and why it does not take them, if so.
+#[derive(Debug, Default)]
+pub struct DatapathTrials(BTreeMap<String, Option<String>>);
 
-impl<'h> DatapathTrials<'h> {
-    pub fn new(host: &'h dyn Host) -> Self {
-        Self { host, refused: RefCell::default() }
-    }
-
+impl DatapathTrials {
     /// Why a datapath of the scenario is not taken; `None` when all are. Asked of a scenario that nothing else speaks against.
-    pub fn why_not(&self, scenario: &Scenario) -> Option<String> {
-        let mut refused = self.refused.borrow_mut();
+    pub fn why_not(&mut self, scenario: &Scenario, host: &dyn Host) -> Option<String> {
         scenario.datapaths.iter().find_map(|setup| {
-            let tried = || self.host.try_out(&setup.name).err().map(|error| TestbedUnavailable::new(error).reason());
-            refused.entry(setup.name.clone()).or_insert_with(tried).clone()
+            let tried = || host.try_out(&setup.name).err().map(|error| one_line(&error));
+            self.0.entry(setup.name.clone()).or_insert_with(tried).clone()
         })
     }
 }
@@ -71,7 +63,7 @@ pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
 }
 
 /// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.
-pub fn leave_out(suite: &mut Suite, why_not: &dyn Fn(&Scenario) -> Option<String>) -> Vec<SkippedScenarios> {
+pub fn leave_out(suite: &mut Suite, why_not: &mut dyn FnMut(&Scenario) -> Option<String>) -> Vec<SkippedScenarios> {
     let mut all = Vec::new();
     suite.scenarios.retain(|scenario| {
         let Some(reason) = why_not(scenario) else { return true };
@@ -95,22 +87,33 @@ pub fn add(all: &mut Vec<SkippedScenarios>, id: &str, reason: String) {
 #[error("{}", in_words(.0))]
 pub struct TestbedUnavailable(anyhow::Error);
 
-/// The longest reason that is told; what a program's verifier says has no end.
-const MOST: usize = 400;
-
 impl TestbedUnavailable {
     pub fn new(error: anyhow::Error) -> Self {
         Self(error)
     }
+}
 
-    /// Why, in one line.
-    pub fn reason(&self) -> String {
-        let words = in_words(&self.0);
-        let line = words.lines().next().unwrap_or_default();
-        match line.char_indices().nth(MOST) {
-            None => line.to_owned(),
-            Some((end, _)) => format!("{} ...", &line[..end]),
-        }
+/// The host of the nodes is gone, and with it all that a suite could be run on.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", in_words(.0))]
+pub struct LostHost(anyhow::Error);
+
+impl LostHost {
+    pub fn new(error: anyhow::Error) -> Self {
+        Self(error)
+    }
+}
+
+/// The longest reason that is told; what a program's verifier says has no end.
+const MOST: usize = 400;
+
+/// What failed, in one line: why a run goes on without a scenario.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let words = in_words(error);
+    let line = words.lines().next().unwrap_or_default();
+    match line.char_indices().nth(MOST) {
+        None => line.to_owned(),
+        Some((end, _)) => format!("{} ...", &line[..end]),
     }
 }
 

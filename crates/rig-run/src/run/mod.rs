@@ -21,7 +21,8 @@ mod under_load;
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use rig_cli::exit::StoppedByUser;
 use rig_facts::claim::Metric;
 use rig_facts::figures::reading;
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
@@ -39,10 +40,11 @@ use self::deciding::Deciding;
 pub use agents::{impossible, not_here, not_on};
 pub use environment::{Build, environment};
 pub use left_out::{
-    DatapathTrials, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
-    why_not_here, why_not_on,
+    DatapathTrials, LostHost, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
+    one_line, why_not_here, why_not_on,
 };
 pub use progress::{Progress, TurnLimit, TurnsProgress};
+pub use rehearse::rehearse;
 pub use rig::{Rig, Trials};
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
@@ -62,8 +64,8 @@ pub trait Execute {
     /// Makes one trial of `scenario` and calls `interim` for each sample of each worker.
     ///
     /// # Errors
-    /// [`rig_cli::exit::StoppedByUser`] when the user stopped it, [`TestbedUnavailable`] when the machine did not let its testbed be made; anything
-    /// else says what the machine or a worker refused.
+    /// [`StoppedByUser`] when the user stopped it, [`LostHost`] when the nodes' host is gone, [`TestbedUnavailable`] when the machine did
+    /// not let the testbed be made; anything else says what failed of this scenario.
     fn trial(
         &mut self,
         scenario: &Scenario,
@@ -101,8 +103,13 @@ pub struct Plan<'a> {
     pub rests: bool,
 }
 
+/// Whether an error is none of a scenario: whatever else the suite has cannot be measured either, or is not to be.
+pub fn ends_runs(error: &anyhow::Error) -> bool {
+    error.is::<StoppedByUser>() || error.is::<LostHost>()
+}
+
 /// Measures what the testbed itself costs, with the scenario of the suite that has the most nodes and can be made. Scenarios that
-/// cannot be made are left out.
+/// cannot be made are left out; what fails otherwise is tried again by a scenario's trials, which say it.
 ///
 /// # Errors
 /// As of [`run`].
@@ -121,35 +128,36 @@ pub fn rig_cost(
                 without.store().set_rig_cost(run, &cost)?;
                 break;
             }
-            Err(error) => leave_out_unmade(error, &[&scenario.id], observer, without)?,
+            Err(error) if ends_runs(&error) => return Err(error),
+            Err(error) if error.is::<TestbedUnavailable>() => {
+                leave_out_unmade(&one_line(&error), &[&scenario.id], observer, without)?;
+            }
+            Err(_) => {}
         }
     }
     Ok(NoScenarioLeft::refuse(plan.suite, without.all())?)
 }
 
-/// Goes without scenarios whose testbed was not made; anything else that went wrong is given back.
+/// Goes without scenarios of which no trial could be made.
 fn leave_out_unmade(
-    error: anyhow::Error,
+    reason: &str,
     ids: &[&str],
     observer: &mut dyn Observer,
     without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
-    let Some(reason) = error.downcast_ref::<TestbedUnavailable>().map(TestbedUnavailable::reason) else {
-        return Err(error);
-    };
     let scenarios: Vec<String> = ids.iter().filter(|id| !without.has(id)).map(|id| (*id).to_owned()).collect();
-    scenarios.iter().try_for_each(|id| without.add(id, reason.clone()))?;
-    observer.left_out(&SkippedScenarios { scenarios, reason });
+    scenarios.iter().try_for_each(|id| without.add(id, reason.to_owned()))?;
+    observer.left_out(&SkippedScenarios { scenarios, reason: reason.to_owned() });
     Ok(())
 }
 
-/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` is called for
-/// every scenario that the run came to, also one that it did not finish, but not for those that it goes `without`. A scenario whose
-/// testbed cannot be built at its first trial is added to these.
+/// Makes all trials of a suite, in blocks of one of each scenario in random order, and stores each as it ends. `settled` has
+/// every scenario that the run came to, also one that it did not finish, but none of those that it goes `without`. A scenario whose
+/// first trial fails is added to these; one that fails later is closed with the trials that it has. The rest is measured.
 ///
 /// # Errors
-/// The first trial that fails ends the run; what was stored stays. [`rig_cli::exit::StoppedByUser`] when the user stopped it;
-/// [`NoScenarioLeft`] where no scenario can be made.
+/// What [ends runs](ends_runs), and a store that takes no trials; what was stored stays. Where no scenario is left that was or can be
+/// measured, [`NoScenarioLeft`] if none could be made, else what failed last.
 pub fn run(
     plan: &Plan<'_>,
     run: RunId,
@@ -158,109 +166,194 @@ pub fn run(
     settled: &mut Vec<ScenarioCertainty>,
     without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
-    let Plan { suite, timing, seed, rests } = *plan;
-    let mut all: Vec<Progressing<'_>> = suite.scenarios.iter().map(Progressing::new).collect();
-    for entry in &mut all {
-        entry.is_open = !without.has(&entry.scenario.id);
-    }
-    let mut usual = UsualTimes::default();
-    let mut deciding = Deciding::of(suite, timing.repeat);
-    let known = |without: &SkippedScenarioLog<'_>, deciding: &mut Option<Deciding<'_>>| {
-        deciding.as_mut().into_iter().for_each(|deciding| deciding.go_without(&|id| without.has(id)));
-    };
-    known(without, &mut deciding);
-    let mut settle = |entry: &mut Progressing<'_>, outcome: RepetitionEnd, observer: &mut dyn Observer| {
-        entry.is_open = false;
-        let done = entry.settled(outcome);
-        observer.settled(&done);
-        settled.push(done);
-    };
+    let mut blocks = Blocks::new(plan, settled, without);
     let mut result = Ok(());
     for block in 1.. {
-        let mut is_ended = false;
-        result = order(seed, block - 1, all.len()).into_iter().try_for_each(|index| {
-            let entry = &mut all[index];
-            if !entry.is_open || is_ended {
-                return Ok(());
+        let made = blocks.make(block, run, execute, observer, without);
+        let is_ended = match made {
+            Ok(is_ended) => is_ended,
+            Err(error) => {
+                result = Err(error);
+                break;
             }
-            is_ended = !execute.begin_trial()?;
-            if is_ended {
-                return Ok(());
+        };
+        if blocks.close(block, is_ended, observer) {
+            break;
+        }
+    }
+    blocks.leave();
+    result
+}
+
+/// The scenarios of a run, block by block.
+struct Blocks<'a> {
+    plan: Plan<'a>,
+    all: Vec<Progressing<'a>>,
+    usual: UsualTimes,
+    deciding: Option<Deciding<'a>>,
+    settled: &'a mut Vec<ScenarioCertainty>,
+    /// Whether something failed that is no lack of the machine.
+    has_fault: bool,
+}
+
+impl<'a> Blocks<'a> {
+    fn new(plan: &Plan<'a>, settled: &'a mut Vec<ScenarioCertainty>, without: &SkippedScenarioLog<'_>) -> Self {
+        let Plan { suite, timing, .. } = *plan;
+        let mut all: Vec<Progressing<'a>> = suite.scenarios.iter().map(Progressing::new).collect();
+        for entry in &mut all {
+            entry.is_open = !without.has(&entry.scenario.id);
+        }
+        let mut deciding = Deciding::of(suite, timing.repeat);
+        if let Some(deciding) = &mut deciding {
+            deciding.go_without(&|id| without.has(id));
+        }
+        Self { plan: *plan, all, usual: UsualTimes::default(), deciding, settled, has_fault: false }
+    }
+
+    /// Makes a trial of each open scenario; gives whether no more are to be made.
+    fn make(
+        &mut self,
+        block: u32,
+        run: RunId,
+        execute: &mut dyn Execute,
+        observer: &mut dyn Observer,
+        without: &mut SkippedScenarioLog<'_>,
+    ) -> Result<bool> {
+        for index in order(self.plan.seed, block - 1, self.all.len()) {
+            let entry = &self.all[index];
+            if !entry.is_open {
+                continue;
             }
-            let scenario = entry.scenario;
-            observer.trial_started(scenario, entry.trials + 1);
-            let made = execute
-                .trial(scenario, entry.trials + 1, timing, &mut |worker, sample| observer.interim(worker, sample))
-                .with_context(|| format!("trial {} of scenario {}", entry.trials + 1, scenario.id));
-            let record = match made {
+            if !execute.begin_trial()? {
+                return Ok(true);
+            }
+            let (scenario, ordinal) = (entry.scenario, entry.trials + 1);
+            observer.trial_started(scenario, ordinal);
+            let mut interim = |worker: &str, sample: &Interim| observer.interim(worker, sample);
+            let record = match execute.trial(scenario, ordinal, self.plan.timing, &mut interim) {
                 Ok(record) => record,
                 Err(error) => {
-                    // A scenario and its twin have one testbed. One that was made before can be made here.
-                    let family = scenario.family();
-                    let is_first = all.iter().filter(|one| one.scenario.family() == family).all(|one| one.trials == 0);
-                    if !is_first {
-                        return Err(error);
-                    }
-                    let own = suite.scenarios.iter().filter(|one| one.family() == family);
-                    let own: Vec<&str> = own.map(|one| one.id.as_str()).collect();
-                    leave_out_unmade(error, &own, observer, without)?;
-                    all.iter_mut().filter(|one| one.scenario.family() == family).for_each(|one| one.is_open = false);
-                    known(without, &mut deciding);
-                    return Ok(NoScenarioLeft::refuse(suite, without.all())?);
+                    self.go_without(scenario, ordinal, error, observer, without)?;
+                    continue;
                 }
             };
             let mut record = TrialRecord { block: Some(block), ..record };
-            usual.flag(&mut record);
+            self.usual.flag(&mut record);
             without.store().add_trial(run, &record)?;
             observer.trial_done(&record);
-            entry.add(&record);
-            if let Some(deciding) = &mut deciding {
+            self.all[index].add(&record);
+            if let Some(deciding) = &mut self.deciding {
                 deciding.add(record);
             }
-            Ok(())
-        });
-        if result.is_err() {
-            break;
         }
-        let answered = deciding.as_ref().map(|deciding| if rests { deciding.answered(block) } else { BTreeSet::new() });
-        let mut done = Vec::new();
-        for entry in all.iter_mut().filter(|entry| entry.is_open && entry.scenario.twin_of.is_none()) {
-            let outcome = match &answered {
-                Some(answered) => answered.contains(&entry.scenario.id).then_some(RepetitionEnd::Decided),
-                None => entry.outcome(timing.repeat),
+        Ok(false)
+    }
+
+    /// Leaves a scenario out whose first trial failed, or closes it with those that it has; an error where the run cannot go on.
+    fn go_without(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        error: anyhow::Error,
+        observer: &mut dyn Observer,
+        without: &mut SkippedScenarioLog<'_>,
+    ) -> Result<()> {
+        let reason = one_line(&error);
+        let is_fault = !error.is::<TestbedUnavailable>();
+        let failure = error.context(format!("trial {ordinal} of scenario {}", scenario.id));
+        if ends_runs(&failure) {
+            return Err(failure);
+        }
+        self.has_fault |= is_fault;
+        // A scenario and its twin have one testbed.
+        let is_own = |entry: &Progressing<'_>| entry.scenario.family() == scenario.family();
+        let own: Vec<usize> = (0..self.all.len()).filter(|index| is_own(&self.all[*index])).collect();
+        let ids: Vec<&str> = own.iter().map(|index| self.all[*index].scenario.id.as_str()).collect();
+        if own.iter().all(|index| self.all[*index].trials == 0) {
+            leave_out_unmade(&reason, &ids, observer, without)?;
+            own.iter().for_each(|index| self.all[*index].is_open = false);
+        } else {
+            for index in own.into_iter().filter(|index| self.all[*index].is_open).collect::<Vec<_>>() {
+                self.settle(index, RepetitionEnd::Failed { trial: ordinal, reason: reason.clone() }, observer);
+            }
+        }
+        if let Some(deciding) = &mut self.deciding {
+            deciding.go_without(&|id| ids.contains(&id) || without.has(id));
+        }
+        if !self.has_fault {
+            NoScenarioLeft::refuse(self.plan.suite, without.all())?;
+        }
+        match self.all.iter().any(|entry| entry.is_open || entry.is_measured) {
+            true => Ok(()),
+            false => Err(failure),
+        }
+    }
+
+    /// Closes the scenarios that need no more trials; gives whether those were all.
+    fn close(&mut self, block: u32, is_ended: bool, observer: &mut dyn Observer) -> bool {
+        let rests = self.plan.rests;
+        let answered =
+            self.deciding.as_ref().map(|deciding| if rests { deciding.answered(block) } else { BTreeSet::new() });
+        let mut done: Vec<(&'a str, RepetitionEnd)> = Vec::new();
+        for index in self.open() {
+            let Progressing { scenario, .. } = self.all[index];
+            let outcome = match (&scenario.twin_of, &answered) {
+                // Below.
+                (Some(_), _) => None,
+                (None, Some(answered)) => answered.contains(&scenario.id).then_some(RepetitionEnd::Decided),
+                (None, None) => self.all[index].outcome(self.plan.timing.repeat),
             };
             if let Some(outcome) = outcome {
-                done.push((entry.scenario.id.as_str(), outcome.clone()));
-                settle(entry, outcome, observer);
+                done.push((&scenario.id, outcome.clone()));
+                self.settle(index, outcome, observer);
             }
         }
         // A twin has the blocks of its scenario, and no others.
-        for entry in all.iter_mut().filter(|entry| entry.is_open) {
-            let own = |(id, _): &&(&str, RepetitionEnd)| entry.scenario.twin_of.as_deref() == Some(*id);
+        for index in self.open() {
+            let own = |(id, _): &&(&str, RepetitionEnd)| self.all[index].scenario.twin_of.as_deref() == Some(*id);
             if let Some((_, outcome)) = done.iter().find(own) {
-                settle(entry, outcome.clone(), observer);
+                self.settle(index, outcome.clone(), observer);
             }
         }
-        let open: Vec<&str> = all.iter().filter(|entry| entry.is_open).map(|entry| &*entry.scenario.id).collect();
+        let open = self.open();
+        let ids: Vec<&str> = open.iter().map(|index| self.all[*index].scenario.id.as_str()).collect();
         let time_is_up = is_ended
-            || deciding.as_ref().is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&open));
+            || self
+                .deciding
+                .as_ref()
+                .is_some_and(|deciding| block >= Budget::BLOCKS_MAX || !deciding.has_time_for(&ids));
         if time_is_up {
-            for entry in all.iter_mut().filter(|entry| entry.is_open) {
-                settle(entry, RepetitionEnd::TimeUp, observer);
-            }
+            open.iter().for_each(|index| self.settle(*index, RepetitionEnd::TimeUp, observer));
         }
-        if open.is_empty() || time_is_up {
-            break;
-        }
+        open.is_empty() || time_is_up
     }
-    settled.extend(all.iter().filter(|entry| entry.is_open).map(|entry| entry.settled(RepetitionEnd::Unfinished)));
-    result
+
+    fn open(&self) -> Vec<usize> {
+        (0..self.all.len()).filter(|index| self.all[*index].is_open).collect()
+    }
+
+    fn settle(&mut self, index: usize, outcome: RepetitionEnd, observer: &mut dyn Observer) {
+        let entry = &mut self.all[index];
+        entry.is_open = false;
+        entry.is_measured = !matches!(outcome, RepetitionEnd::Failed { .. });
+        let done = entry.settled(outcome);
+        observer.settled(&done);
+        self.settled.push(done);
+    }
+
+    /// What is open when the run ends is not finished.
+    fn leave(self) {
+        let open = self.all.iter().filter(|entry| entry.is_open);
+        self.settled.extend(open.map(|entry| entry.settled(RepetitionEnd::Unfinished)));
+    }
 }
 
 /// A scenario whose figures are not certain yet.
 struct Progressing<'a> {
     scenario: &'a Scenario,
     is_open: bool,
+    /// Whether all trials were made that it was to have.
+    is_measured: bool,
     trials: u32,
     /// CPUs of a node.
     cpus: usize,
@@ -271,7 +364,7 @@ struct Progressing<'a> {
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let figures = scenario.watched.iter().map(|(_, metric)| Sample::within(metric.range()));
-        Self { scenario, is_open: true, trials: 0, cpus: 1, figures: figures.collect() }
+        Self { scenario, is_open: true, is_measured: false, trials: 0, cpus: 1, figures: figures.collect() }
     }
 
     fn settled(&self, outcome: RepetitionEnd) -> ScenarioCertainty {

@@ -1,25 +1,19 @@
 //! What the kernel refuses of a suite's testbeds is known before a trial is made.
 
 use anyhow::{Context, Result};
-use rig_suite::suite::Suite;
-use rig_testbed::Testbed;
+use rig_suite::suite::Scenario;
+use rig_testbed::host::Host;
+use rig_testbed::{Placement, Testbed};
 
-use super::Rig;
-
-impl Rig {
-    /// Builds the testbeds of the suite on which something is set, and takes them down.
-    ///
-    /// # Errors
-    /// What the kernel refused, with the scenario.
-    pub fn rehearse(&mut self, suite: &Suite) -> Result<()> {
-        let placement = self.placement().clone();
-        let (host, _) = self.parts();
-        for scenario in suite.scenarios.iter().filter(|scenario| !scenario.topology.chosen().is_empty()) {
-            let scenario = &scenario.on(&placement)?;
-            let shares = placement.of(&scenario.topology, scenario.dut)?;
-            let testbed = Testbed::build_on(host, &scenario.topology, &shares);
-            testbed.with_context(|| format!("set up the testbed of scenario '{}'", scenario.id))?.tear_down()?;
-        }
-        Ok(())
+/// Builds the testbed of a scenario on which something is set, and takes it down: whether the kernel takes a setting, only that tells.
+///
+/// # Errors
+/// What the kernel refused.
+pub fn rehearse(scenario: &Scenario, placement: &Placement, host: &mut (dyn Host + 'static)) -> Result<()> {
+    if scenario.topology.chosen().is_empty() {
+        return Ok(());
     }
+    let scenario = &scenario.on(placement)?;
+    let shares = placement.of(&scenario.topology, scenario.dut)?;
+    Testbed::build_on(host, &scenario.topology, &shares).context("set up the testbed")?.tear_down()
 }

@@ -36,7 +36,7 @@ use super::pairs::longer_lead;
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::under_load::{self, LatestSamples, TestbedUnderLoad};
-use super::{Execute, TestbedUnavailable};
+use super::{Execute, LostHost, TestbedUnavailable, ends_runs};
 
 /// Longest window for measuring the rig's own cost.
 const COST_WINDOW: Duration = Duration::from_secs(2);
@@ -518,7 +518,7 @@ impl Trials {
     }
 }
 
-/// Networks that are not apart are no lack of the machine, and a host or an agent that is lost refuses nothing.
+/// Networks that are not apart are no lack of the machine, and a host or an agent that is lost refuses nothing: these are failures.
 fn unmade(error: anyhow::Error) -> anyhow::Error {
     let is_fault = error.is::<NetworkFault>() || error.is::<StoppedByUser>() || error.is::<LostPeer>();
     if is_fault { error } else { TestbedUnavailable::new(error).into() }
@@ -529,57 +529,17 @@ fn owned(nodes: &[CpuSet]) -> CpuSet {
     CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()))
 }
 
-impl Execute for Rig {
-    fn trial(
-        &mut self,
-        scenario: &Scenario,
-        ordinal: u32,
-        timing: &Timing,
-        interim: &mut dyn FnMut(&str, &Sample),
-    ) -> Result<TrialRecord> {
-        let Self { host, trials } = self;
-        let host = host.as_mut();
-        if trials.cancel.is_cancelled() {
-            return Err(StoppedByUser.into());
+impl Rig {
+    /// Why a trial failed: what ends with the signal that stops the run, or with the host, has not failed by itself.
+    fn cause(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.host.clock() {
+            _ if self.trials.cancel.is_cancelled() => StoppedByUser.into(),
+            Err(gone) => LostHost::new(gone).into(),
+            Ok(_) => error,
         }
-        let started_unix_ms = Timestamp::now().as_millisecond();
-        let started = Instant::now();
-        let scenario = &scenario.on(&trials.placement)?;
-        let generator = trials.generator_limit(host, scenario, timing)?;
-        let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
-        let is_here = host.local().is_some();
-        let gauged = is_here.then(|| gauge(&cpus));
-        let building = Instant::now();
-        let (testbed, agents) = trials.build(host, scenario)?;
-        let setup = building.elapsed();
-        before::carry_out(testbed.host(), &scenario.before, &trials.cancel)?;
-        let stage = Stage::of(&testbed, &agents)?;
-        let record = trials.trial_with(stage, scenario, generator, ordinal, timing, interim)?;
-        if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
-            // What others would search again is known.
-            let generator = Generator::of(scenario, timing);
-            if !trials.generator.iter().any(|(of, _)| *of == generator) {
-                trials.generator.push((generator, search.outcome.held));
-            }
-        }
-        let closing = Instant::now();
-        agents.detach()?;
-        testbed.tear_down()?;
-        let teardown = closing.elapsed();
-        let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
-        Ok(TrialRecord {
-            calibration,
-            set: scenario.topology.chosen().iter().map(ToString::to_string).collect(),
-            before: scenario.before.clone(),
-            started_unix_ms,
-            setup_us: setup.as_micros() as u64,
-            teardown_us: teardown.as_micros() as u64,
-            total_us: started.elapsed().as_micros() as u64,
-            ..record
-        })
     }
 
-    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+    fn measure_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
         let Self { host, trials } = self;
         let scenario = &scenario.on(&trials.placement)?;
         let (testbed, agents) = trials.build(host.as_mut(), scenario)?;
@@ -604,6 +564,73 @@ impl Execute for Rig {
             nodes: observed.nodes.iter().map(|node| (node.name.clone(), own(node))).collect(),
             busy: observed.nodes.iter().map(|node| (node.name.clone(), node.busy_percent())).collect(),
         })
+    }
+
+    fn make_trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        let Self { host, trials } = self;
+        let host = host.as_mut();
+        if trials.cancel.is_cancelled() {
+            return Err(StoppedByUser.into());
+        }
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        let started = Instant::now();
+        let scenario = &scenario.on(&trials.placement)?;
+        let generator = trials.generator_limit(host, scenario, timing)?;
+        let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
+        let is_here = host.local().is_some();
+        let gauged = is_here.then(|| gauge(&cpus));
+        let building = Instant::now();
+        let (testbed, agents) = trials.build(host, scenario)?;
+        let setup = building.elapsed();
+        before::carry_out(testbed.host(), &scenario.before, &trials.cancel)?;
+        let stage = Stage::of(&testbed, &agents)?;
+        let made = trials.trial_with(stage, scenario, generator, ordinal, timing, interim);
+        // A load that nothing carries any more fails, too.
+        let record = made.map_err(|error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) })?;
+        if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
+            // What others would search again is known.
+            let generator = Generator::of(scenario, timing);
+            if !trials.generator.iter().any(|(of, _)| *of == generator) {
+                trials.generator.push((generator, search.outcome.held));
+            }
+        }
+        let closing = Instant::now();
+        agents.detach()?;
+        testbed.tear_down()?;
+        let teardown = closing.elapsed();
+        let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
+        Ok(TrialRecord {
+            calibration,
+            set: scenario.topology.chosen().iter().map(ToString::to_string).collect(),
+            before: scenario.before.clone(),
+            started_unix_ms,
+            setup_us: setup.as_micros() as u64,
+            teardown_us: teardown.as_micros() as u64,
+            total_us: started.elapsed().as_micros() as u64,
+            ..record
+        })
+    }
+}
+
+impl Execute for Rig {
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Sample),
+    ) -> Result<TrialRecord> {
+        self.make_trial(scenario, ordinal, timing, interim).map_err(|error| self.cause(error))
+    }
+
+    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        self.measure_cost(scenario, timing).map_err(|error| self.cause(error))
     }
 }
 

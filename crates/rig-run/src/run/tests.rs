@@ -12,6 +12,7 @@ use rig_suite::options::Options;
 
 use super::*;
 
+mod failed;
 mod unmade;
 
 /// One by which the first of two scenarios comes first.
@@ -356,37 +357,13 @@ fn a_figure_that_no_trial_has_is_never_certain() {
     assert!(said.contains("receiver throughput") && !said.contains("sender throughput"), "{said}");
 }
 
-#[test]
-fn a_trial_that_fails_ends_the_run_and_keeps_the_ones_before() {
-    let suite = suite(&["A", "B"]);
-    let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
-        ("B", 2) => bail!("the worker died"),
-        _ => steady(id, ordinal),
-    });
-    let mut bench = Bench::new();
-    let (result, settled) = bench.run(&suite, &times(&suite, 5), &mut fake, &mut ());
-    let error = result.unwrap_err();
-    assert_eq!(format!("{error:#}"), "trial 2 of scenario B: the worker died");
-    assert_eq!(bench.stored(), ["A1", "B1"]);
-    assert_eq!(fake.made.last().unwrap(), "B2", "it went on after a failure");
-    let unfinished =
-        ["A", "B"].map(|id| ScenarioCertainty { scenario: id.into(), trials: 1, outcome: RepetitionEnd::Unfinished });
-    assert_eq!(settled, unfinished);
-    assert_eq!(Failure::from(error).exit, Exit::Failed);
+/// What became of scenarios, with their trials.
+fn ends(settled: &[ScenarioCertainty]) -> BTreeMap<&str, (u32, &RepetitionEnd)> {
+    settled.iter().map(|one| (one.scenario.as_str(), (one.trials, &one.outcome))).collect()
 }
 
-#[test]
-fn a_scenario_that_was_certain_before_the_failure_stays_so() {
-    let suite = suite(&["A", "B"]);
-    let mut fake = Fake::new(|id: &str, ordinal| match (id, ordinal) {
-        ("B", 4) => bail!("the worker died"),
-        ("B", _) => Ok((f64::from(ordinal) * 1000.0, 50.0)),
-        _ => steady(id, ordinal),
-    });
-    let (result, settled) = Bench::new().run(&suite, &suite.timing, &mut fake, &mut ());
-    result.unwrap_err();
-    let expected = [("A", RepetitionEnd::Reached), ("B", RepetitionEnd::Unfinished)];
-    assert_eq!(settled, expected.map(|(id, outcome)| ScenarioCertainty { scenario: id.into(), trials: 3, outcome }));
+fn failed(trial: u32, reason: &str) -> RepetitionEnd {
+    RepetitionEnd::Failed { trial, reason: reason.to_owned() }
 }
 
 #[test]

@@ -161,6 +161,8 @@ pub(super) struct WireFile {
     pub queues: Option<Spanned<u32>>,
 }
 
+/// What is measured on a testbed. A run leaves out a scenario that cannot be made on its machine, closes one that fails with the trials that
+/// it has, and measures the rest; `--strict` makes that an error.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Scenario")]

@@ -186,7 +186,7 @@ impl Host for Local {
             |mark: Mark| marks.get(&mark.number).context("find counters that were read: the mark is forgotten");
         let (begin, end) = (marked(begin)?, marked(end)?);
         let accounts: Vec<Option<Account>> = self.counted.iter().map(|(account, _)| *account).collect();
-        Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &accounts), throttled_us: begin.throttled_until(end) })
+        Ok(Window { nodes: begin.until(end, self.nodes.nodes(), &accounts)?, throttled_us: begin.throttled_until(end) })
     }
 
     fn forget(&self, mark: Mark) -> Result<()> {

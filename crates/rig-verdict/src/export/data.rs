@@ -64,6 +64,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         Certainty::Fixed => (CertaintyKind::Fixed, None),
         Certainty::Reached => (CertaintyKind::Reached, None),
         Certainty::Missed(words) => (CertaintyKind::Missed, Some(format!("confidence not reached: {words}"))),
+        Certainty::Failed(words) => (CertaintyKind::Failed, Some(words.clone())),
         Certainty::Unfinished => (CertaintyKind::Unfinished, None),
     };
     let values = |side, metric| scenario.trials.iter().map(move |trial| reading(trial, side, metric));

@@ -149,7 +149,7 @@ pub struct ScenarioData {
     #[schemars(with = "std::collections::BTreeMap<String, Value>")]
     pub plan: Value,
     pub certainty: CertaintyKind,
-    /// Which figures missed the certainty asked for and by how much, in words.
+    /// Which figures missed the certainty asked for and by how much, or which trial failed and why, in words.
     pub certainty_missed: Option<String>,
     /// Those that at least one trial has.
     pub figures: Vec<FigureData>,
@@ -177,6 +177,8 @@ pub enum CertaintyKind {
     Fixed,
     Reached,
     Missed,
+    /// A trial failed; the figures are those of the trials before it.
+    Failed,
     /// The run ended before.
     Unfinished,
 }

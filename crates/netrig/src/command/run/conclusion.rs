@@ -8,6 +8,7 @@ use rig_report::{Format, build};
 use rig_run::run::NoScenarioLeft;
 use rig_run::run::turns::TurnMessage;
 use rig_verdict::compare::Comparison;
+use rig_verdict::view::{Certainty, RunView};
 
 use super::super::arguments::StoreArgs;
 use super::super::report;
@@ -55,17 +56,30 @@ pub fn conclude(
     if !args.quiet {
         note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
     }
+    let lost = args.strict.then(|| losses(&view)).flatten();
+    if let Some(lost) = lost.as_ref().filter(|_| !args.quiet) {
+        note(format_args!("Status 4: {lost}, and --strict asks for all scenarios"));
+    }
     let fails = |verdict| matches!(verdict, Verdict::Refuted | Verdict::Differs);
     let failed = view.claims.iter().filter(|claim| fails(claim.verdict)).count();
     let is_refused = selection.gate && failed > 0;
-    if is_refused && !args.quiet {
+    if is_refused && lost.is_none() && !args.quiet {
         note(format_args!("Status 1: {failed} of {} claims do not hold, and this run has a gate", view.claims.len()));
     }
     Ok(match compared {
+        _ if lost.is_some() => Exit::Failed,
         _ if is_refused => Exit::Refuted,
         Some((_, exit)) => exit,
         None => Exit::Done,
     })
+}
+
+/// The scenarios that the run lost on the way; `None` where it is whole.
+fn losses(view: &RunView) -> Option<String> {
+    let failed = view.scenarios.iter().filter(|one| matches!(one.certainty, Certainty::Failed(_)));
+    let left_out = view.left_out.iter().flat_map(|one| &one.scenarios);
+    let lost: Vec<&str> = left_out.chain(failed.map(|one| &one.id)).map(String::as_str).collect();
+    (!lost.is_empty()).then(|| format!("{} failed", lost.join(", ")))
 }
 
 /// What to do with the run, in one line.

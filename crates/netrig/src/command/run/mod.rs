@@ -5,23 +5,29 @@ mod conclusion;
 mod measurement;
 mod schedule;
 mod selection;
+mod survey;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{ArgAction, Args, ValueEnum};
 use rig_cli::exit::{Exit, ExitContext, Failure};
-use rig_facts::record::AbRun;
+use rig_facts::record::{AbRun, SkippedScenarios};
 use rig_facts::store::{Label, Store};
+use rig_run::run::NoScenarioLeft;
 use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
+use rig_testbed::LostPeer;
 
-use self::bench::{Bench, Survey};
+use self::bench::Bench;
 use self::measurement::Measurement;
 use self::schedule::{PastTrials, Schedule};
 use self::selection::Selection;
 pub(super) use self::selection::{Length, before};
+pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
+use super::gain_privilege;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -57,6 +63,9 @@ pub struct RunArgs {
     /// End with status 1 if a claim does not hold
     #[arg(long)]
     pub gate: bool,
+    /// Fail if a scenario cannot be made here, or fails
+    #[arg(long)]
+    pub strict: bool,
     /// CPUs for the nodes, e.g. 0-3 [default: all allowed]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
@@ -105,15 +114,35 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;
-    let survey = Survey::make(args.host, &mut selection)?;
+    let mut survey = Survey::begin(args.host, gain_privilege()?, &selection.cpus, &selection.suite.scenarios)?;
+    let left_out = survey.leave_out(&mut selection.suite).map_err(lacking)?;
+    refuse(args, &selection, &left_out)?;
     let past = PastTrials::of(args, &selection.suite)?;
     Schedule::plan(args, &selection, &past)?;
 
-    let mut bench = Bench::open(survey, &selection, args.seed)?;
+    let mut bench = Bench::open(survey, left_out, &selection, args.seed)?;
     let mut store = Store::open(&selection.store).or_exit(Exit::Failed)?;
     let past = past.with_first_blocks(args, &mut selection, &mut bench)?;
+    refuse(args, &selection, &bench.left_out)?;
     let schedule = Schedule::plan(args, &selection, &past)?.with_twin(args, &selection, &past);
 
     let measurement = Measurement::make(args, &selection, schedule, bench, &mut store)?;
     conclusion::conclude(args, selection, measurement, &store)
+}
+
+/// Refuses a run of which nothing is left, or that is to be whole and is not.
+fn refuse(args: &RunArgs, selection: &Selection, left_out: &[SkippedScenarios]) -> Result<(), Failure> {
+    NoScenarioLeft::refuse(&selection.suite, left_out).or_exit(Exit::Lacking)?;
+    if !args.strict || left_out.is_empty() {
+        return Ok(());
+    }
+    let each: String = left_out.iter().map(|one| format!("\n  {one}")).collect();
+    let error = anyhow!("not all scenarios can be run here, and --strict asks for all:{each}");
+    Err(Failure::new(Exit::Lacking, error))
+}
+
+/// What a machine does not let be made; a host that is gone says nothing of its machine.
+fn lacking(error: anyhow::Error) -> Failure {
+    let exit = if error.is::<LostPeer>() { Exit::Failed } else { Exit::Lacking };
+    Failure::new(exit, error)
 }

@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
-use anyhow::Context;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::note;
 use rig_facts::record::TrialRecord;
 use rig_run::run::budget::{FirstBlocks, Forecast, ForecastBasis};
-use rig_run::run::{Execute, NoScenarioLeft, TestbedUnavailable, add};
+use rig_run::run::{Execute, add, ends_runs, one_line};
 use rig_stats::blocks::order;
 use rig_suite::suite::{Suite, Timing};
 
@@ -62,17 +61,18 @@ impl PastTrials {
                     continue;
                 }
                 let record = bench.rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ());
-                let unmade = record.as_ref().err().and_then(|error| error.downcast_ref::<TestbedUnavailable>());
-                if let (0, Some(unmade)) = (block, unmade) {
-                    add(&mut bench.left_out, &scenario.id, unmade.reason());
-                    continue;
+                match record {
+                    Ok(record) => trials.push(TrialRecord { block: Some(block + 1), ..record }),
+                    Err(error) if ends_runs(&error) => {
+                        return Err(error.context(format!("first block {} of {}", block + 1, scenario.id)).into());
+                    }
+                    Err(error) if block == 0 => add(&mut bench.left_out, &scenario.id, one_line(&error)),
+                    // One that failed later has shown how it scatters, and the run tells whether it fails again.
+                    Err(_) => {}
                 }
-                let record = record.with_context(|| format!("first block {} of {}", block + 1, scenario.id))?;
-                trials.push(TrialRecord { block: Some(block + 1), ..record });
             }
         }
         suite.scenarios.retain(|scenario| !bench.is_left_out(&scenario.id));
-        NoScenarioLeft::refuse(suite, &bench.left_out).or_exit(Exit::Lacking)?;
         let learnt = ForecastBasis::FirstBlocks(trials.len());
         Ok(Self { trials, learnt })
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -76,7 +76,10 @@ fn agents_at_work() -> Vec<u32> {
 
 fn start(suite: &Path, store: &Path, more: &[&str]) -> Child {
     let mut command = netrig();
-    command.arg("run").arg(suite).args(["--trials", "1", "--no-aa", "--store"]).arg(store).args(more);
+    command.arg("run").arg(suite).args(["--no-aa", "--store"]).arg(store).args(more);
+    if !more.contains(&"--trials") {
+        command.args(["--trials", "1"]);
+    }
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
@@ -200,18 +203,100 @@ fn a_run_whose_agent_dies_says_which_and_how() {
         fs::write(&suite, overlay("1s")).unwrap();
         for kind in HOSTS {
             let mut run = start(&suite, &store, &["--host", kind]);
-            // At work when the load's workers are there.
+            // At work when the load's workers are there: first without load, for what the testbed costs, which a run does without.
             let is_worker = |process: &world::Process| process.command.ends_with(" worker");
-            let loaded = || world::processes().iter().any(is_worker).then(agents_at_work);
-            let agents = world::until(TIMEOUT, loaded).expect("no load is started");
-            assert_eq!(agents.len(), 2, "{kind}");
-            kill_process(Pid::from_raw(agents[0] as i32).unwrap(), Signal::KILL).unwrap();
+            let mut killed = Vec::new();
+            for _ in 0..2 {
+                let are_others = || agents_at_work().iter().all(|agent| !killed.contains(agent));
+                let loaded = || world::processes().iter().any(is_worker) && are_others();
+                world::until(TIMEOUT, || loaded().then_some(())).expect("no load is started");
+                let agents = agents_at_work();
+                assert_eq!(agents.len(), 2, "{kind}");
+                kill_process(Pid::from_raw(agents[0] as i32).unwrap(), Signal::KILL).unwrap();
+                killed = agents;
+            }
             let said = std::io::read_to_string(run.stderr.take().unwrap()).unwrap();
             let status = run.wait().unwrap();
             assert_eq!(status.code(), Some(4), "{kind}: {said}");
             let named = ["vrouter on a died (signal: 9", "vrouter on b died (signal: 9"];
             assert!(named.iter().any(|one| said.contains(one)), "{kind}: {said}");
             world::assert_nothing_left(kind);
+        }
+    });
+}
+
+/// [`overlay`], with a bare wire beside it about which it makes a claim.
+fn overlay_and_wire() -> String {
+    let scenario = "[[scenario]]\nid = \"R\"\nname = \"R\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                    load = { kind = \"udp-stream\", message = \"500\", throttle = \"500KB/s\" }\n\
+                    [[claim]]\ntext = \"The overlay carries it, too.\"\nholds = \"S.throughput >= 0.5 * R.throughput\"\n";
+    of_two("vrouter", ["a/c", "b/c"], "1s", scenario)
+}
+
+/// What is done to a trial of scenario S that is not its first, when its load runs.
+type Disturbance = fn();
+
+fn kill_an_agent() {
+    kill_process(Pid::from_raw(agents_at_work()[0] as i32).unwrap(), Signal::KILL).unwrap();
+}
+
+/// By the way of the process that has the namespace.
+fn delete_a_wire() {
+    let worker = world::processes().into_iter().find(|process| process.command.ends_with(" worker")).unwrap();
+    let namespace = worker.pid.to_string();
+    let links = Command::new("nsenter").args(["-t", &namespace, "-n", "ip", "-br", "link"]).output().unwrap();
+    let links = text(&links.stdout);
+    let link = links.split_whitespace().find(|name| name.starts_with("eth")).unwrap_or_else(|| panic!("{links}"));
+    let link = link.split('@').next().unwrap();
+    let deleted = Command::new("nsenter").args(["-t", &namespace, "-n", "ip", "link", "delete", link]).status();
+    assert!(deleted.unwrap().success(), "{link}");
+}
+
+/// What dies or goes away in a trial takes its scenario alone.
+#[test]
+fn a_scenario_that_loses_its_datapath_or_an_interface_is_closed_and_the_rest_is_measured() {
+    world::own(|| {
+        if world::rig().is_none() {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let suite = directory.path().join("suite.toml");
+        fs::write(&suite, overlay_and_wire()).unwrap();
+        let cases: [(&str, Disturbance, &str, &[&str], i32); 3] = [
+            ("agent", kill_an_agent, "vrouter on ", &[], 0),
+            ("agent of child", kill_an_agent, "vrouter on ", &["--host", "child", "--strict"], 4),
+            ("wire", delete_a_wire, "", &[], 0),
+        ];
+        for (what, disturb, why, more, status) in cases {
+            let store = directory.path().join(format!("{what}.sqlite"));
+            let mut run = start(&suite, &store, &[&["--trials", "3"][..], more].concat());
+            let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+            let is_first = |line: &String| line.contains(" S #1 ");
+            assert!(lines.by_ref().any(|line| is_first(&line)), "{what}: no trial of S");
+            let loaded = || {
+                let is_worker = |process: &world::Process| process.command.ends_with(" worker");
+                (agents_at_work().len() == 2 && world::processes().iter().any(is_worker)).then_some(())
+            };
+            world::until(TIMEOUT, loaded).expect("no second trial of S");
+            // Its load runs by now.
+            thread::sleep(Duration::from_millis(300));
+            disturb();
+            let said: Vec<String> = lines.collect();
+            let said = said.join("\n");
+            assert_eq!(run.wait().unwrap().code(), Some(status), "{what}: {said}");
+            assert!(said.contains("failed in trial 2: ") && said.contains(why), "{what}: {said}");
+            let json = netrig().args(["report", "--format", "json", "--store"]).arg(&store).output().unwrap();
+            let json: Value = serde_json::from_str(&expect(&json, 0).0).unwrap();
+            let of = |id: &str| {
+                let scenarios = json["data"]["scenarios"].as_array().unwrap().iter();
+                let one = scenarios.clone().find(|one| one["id"] == id).unwrap_or_else(|| panic!("{what}: {json}"));
+                (one["certainty"].as_str().unwrap(), one["trials"].as_array().unwrap().len())
+            };
+            assert_eq!((of("S"), of("R")), (("failed", 1), ("fixed", 3)), "{what}: {said}");
+            let claim = &json["data"]["claims"][0];
+            assert_eq!(claim["verdict"], "undecided", "{what}: {claim}");
+            assert!(json.to_string().contains("S failed in trial 2: "), "{what}: {json}");
+            world::assert_nothing_left(what);
         }
     });
 }

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_facts::store::RunState;
+use rig_sys::cpu::CpuSet;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
 
 use super::bench::{Bench, assert_whole, trials_told};
 use super::world::{self, RandomSource, expect, netrig};
@@ -45,7 +47,7 @@ fn assert_reportable(bench: &Bench) {
             let (out, _) = expect(&netrig().args(["report", &id, "--format", format]).args(store).output().unwrap(), 0);
             assert!(out.contains("A short suite"), "{out}");
             let cut_short = run.summary.state == RunState::Interrupted;
-            assert_eq!(out.to_lowercase().contains("interrupted"), cut_short, "{out}");
+            assert_eq!(out.contains("interrupted after "), cut_short, "{out}");
         }
     }
 }
@@ -150,31 +152,63 @@ fn workers() -> Vec<u32> {
     world::processes().into_iter().filter(|process| process.command.ends_with(" worker")).map(|p| p.pid).collect()
 }
 
-#[test]
-fn a_worker_that_is_killed_fails_the_run_by_name_and_keeps_its_trials() {
-    world::own(|| {
-        let bench = Bench::new();
-        let mut run = bench.start(&["--window", "1s"]);
-        let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+/// Kills a worker of the second trial or a later one, and gives what the run said.
+fn with_a_worker_killed(bench: &Bench, more: &[&str]) -> (i32, String) {
+    let mut run = bench.start(&[&["--window", "1s"][..], more].concat());
+    let mut lines = BufReader::new(run.stderr.take().unwrap()).lines();
+    // A trial of each scenario: nothing has to be left out then.
+    for _ in 0..CpuSet::allowed().unwrap().len().min(2) {
         let done = lines.by_ref().map(Result::unwrap).find(|line| line.contains("bit/s ")).expect("a trial ends");
         println!("{done}");
-        let victim = world::until(TIMEOUT, || workers().pop()).expect("a worker is started");
-        // Not in the middle of its start.
-        thread::sleep(Duration::from_millis(100));
-        kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
-        let said: Vec<String> = lines.map(Result::unwrap).collect();
-        let said = said.join("\n");
-        println!("{said}");
-        assert_eq!(run.wait().unwrap().code(), Some(4), "{said}");
-        world::assert_nothing_left("of a run whose worker was killed");
-        let named = ["a: ", "b: ", "a/x: ", "a/y: ", "b/x: ", "b/y: "].iter().any(|name| said.contains(name));
-        assert!(named, "no worker is named: {said}");
-        assert!(said.contains("died") && said.contains("signal: 9"), "{said}");
-        assert!(said.contains("scenario") && said.contains("trial"), "{said}");
-        assert!(said.contains("netrig report 1 --store"), "{said}");
-        let runs = bench.runs();
-        assert!(matches!(&runs[0].summary.state, RunState::Failed { reason } if reason.contains("died")));
-        assert!(!runs[0].trials.is_empty());
-        runs.iter().for_each(assert_whole);
+    }
+    let victim = world::until(TIMEOUT, || workers().pop()).expect("a worker is started");
+    // Not in the middle of its start.
+    thread::sleep(Duration::from_millis(100));
+    kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    let said = said.join("\n");
+    println!("{said}");
+    (run.wait().unwrap().code().unwrap(), said)
+}
+
+#[test]
+fn a_scenario_whose_worker_is_killed_is_closed_by_name_and_the_rest_is_measured() {
+    world::own(|| {
+        for (number, (more, of_two)) in
+            [(&["--no-aa"][..], 0), (&["--no-aa", "--strict"][..], 4)].into_iter().enumerate()
+        {
+            let bench = Bench::new();
+            let (status, said) = with_a_worker_killed(&bench, more);
+            world::assert_nothing_left("of a run whose worker was killed");
+            let named = ["a: ", "b: ", "a/x: ", "a/y: ", "b/x: ", "b/y: "].iter().any(|name| said.contains(name));
+            assert!(named, "no worker is named: {said}");
+            assert!(said.contains("died") && said.contains("signal: 9") && said.contains("trial"), "{said}");
+            let runs = bench.runs();
+            let run = &runs[0];
+            assert_whole(run);
+            if CpuSet::allowed().unwrap().len() < 2 {
+                // Nothing else is left to measure.
+                assert_eq!(status, 4, "{said}");
+                assert!(said.contains("netrig report 1 --store"), "{said}");
+                assert!(matches!(&run.summary.state, RunState::Failed { reason } if reason.contains("died")));
+                continue;
+            }
+            assert_eq!((status, &run.summary.state), (of_two, &RunState::Complete), "{said}");
+            assert_eq!(said.contains("--strict asks for all"), number == 1, "{said}");
+            let report = netrig().args(["report", "1", "--format", "json", "--store"]).arg(bench.store()).output();
+            let json: Value = serde_json::from_str(&expect(&report.unwrap(), 0).0).unwrap();
+            let scenarios = json["data"]["scenarios"].as_array().unwrap();
+            let (failed, whole): (Vec<_>, Vec<_>) = scenarios.iter().partition(|one| one["certainty"] == "failed");
+            let ([failed], [whole]) = (failed.as_slice(), whole.as_slice()) else { panic!("{json}") };
+            let [kept, all] = [failed, whole].map(|one| one["trials"].as_array().unwrap().len());
+            assert!((1..3).contains(&kept) && all == 3, "{kept} and {all}: {said}");
+            let why = failed["certainty_missed"].as_str().unwrap();
+            assert!(why.starts_with(&format!("failed in trial {}: ", kept + 1)) && why.contains("signal: 9"), "{why}");
+            let words = netrig().args(["report", "1", "--store"]).arg(bench.store()).output().unwrap();
+            let (words, _) = expect(&words, 0);
+            let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("complete but for 1 scenario that failed"), "{words}");
+            assert!(words.contains("1 scenario failed, and the run went on without: "), "{words}");
+        }
     });
 }

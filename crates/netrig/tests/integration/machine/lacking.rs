@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use rig_facts::record::SkippedScenarios;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
+use serde_json::Value;
 
 use super::world::{self, expect, netrig};
 
@@ -248,8 +250,16 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
 
             let mut doctor = netrig();
             refusing(&mut doctor);
-            let (out, _) = expect(&doctor.arg("doctor").output().unwrap(), 0);
-            assert!(out.contains(REFUSED), "{out}");
+            let doctor = doctor.args(["doctor", "--json"]).env("NETRIG_RUN", directory.path());
+            let (out, _) = expect(&doctor.output().unwrap(), 0);
+            let log = directory.path().join(format!("verifier-{program}.log"));
+            let told = format!("{REFUSED} (the verifier's log is in {})", log.display());
+            assert!(out.contains(&told), "{out}");
+            let text = fs::read_to_string(log).unwrap();
+            assert!(
+                text.contains("BEGIN PROG LOAD LOG") && text.contains(REFUSED) && text.contains("processed "),
+                "{text}"
+            );
         }
     });
 }
@@ -272,6 +282,66 @@ fn a_scenario_whose_agent_is_refused_is_left_out_and_the_rest_is_measured() {
         assert_run_without_d(&output, &store, REFUSED);
         let err = world::text(&output.stderr);
         assert!(err.contains("Not in this run: D: start vrouter on a: "), "{err}");
+    });
+}
+
+/// What doctor says that a run of the suite leaves out, and that it runs.
+fn foretold(doctor: &mut Command, suite: &str) -> (Vec<String>, Value) {
+    // Where something is missing, its status is 3.
+    let output = doctor.args(["doctor", "--json"]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+    let of = report["suites"].as_array().unwrap().iter().find(|of| of["suite"] == suite).unwrap();
+    let runs = of["scenarios"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned());
+    (runs.collect(), of["left_out"].clone())
+}
+
+/// What doctor says of a suite is what a run of it does, whatever the machine lacks.
+#[test]
+fn doctor_says_what_a_run_leaves_out() {
+    if !world::is_root() {
+        return skip(Lack::Root, "a vRouter needs it");
+    }
+    world::own(|| {
+        let Some(directory) = place() else { return };
+        let Some(library) = refusing_library(directory.path()) else { return };
+        let first = CpuSet::allowed().unwrap().as_slice()[0].to_string();
+        let preloaded = format!("LD_PRELOAD={}", library.display());
+        let refused = ["env", &preloaded, "NETRIG_TEST_REFUSED=from_container"];
+        let of_few_rights = ["setpriv", "--bounding-set=-bpf,-perfmon,-sys_admin"];
+        for how in [&["env"][..], &refused, &["taskset", "-c", &first], &of_few_rights] {
+            if !has_program(how[0]) {
+                continue;
+            }
+            let by = |arguments: &[&str]| {
+                let mut command = Command::new(how[0]);
+                command.args(&how[1..]).arg(env!("CARGO_BIN_EXE_netrig")).args(arguments);
+                command
+            };
+            let (runs, left_out) = foretold(&mut by(&[]), "layers");
+            assert!(how[0] != "env" || !runs.is_empty(), "{how:?}: {left_out}");
+            assert!(how.len() == 1 || left_out[0]["reason"].is_string(), "{how:?}: {runs:?}");
+            let store = directory.path().join(format!("{}.sqlite", how.len() + how[0].len()));
+            let path = store.to_str().unwrap();
+            let options = ["--quick", "--window", "200ms", "--trials", "1", "--no-aa", "--store", path];
+            let output = by(&[&["run", "layers"][..], &options].concat()).output().unwrap();
+            let told: Vec<SkippedScenarios> = serde_json::from_value(left_out.clone()).unwrap();
+            let (_, said) = expect(&output, if runs.is_empty() { 3 } else { 0 });
+            let header: Vec<&str> = match runs.is_empty() {
+                true => said.lines().filter_map(|line| line.strip_prefix("  ")).collect(),
+                false => said.lines().filter_map(|line| line.strip_prefix("Not in this run: ")).collect(),
+            };
+            assert_eq!(header, told.iter().map(ToString::to_string).collect::<Vec<_>>(), "{how:?}: {said}");
+            if runs.is_empty() {
+                continue;
+            }
+            let json = netrig().args(["report", "--format", "json", "--store", path]).output().unwrap();
+            let json: Value = serde_json::from_str(&expect(&json, 0).0).unwrap();
+            let made = json["data"]["scenarios"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap());
+            assert_eq!(
+                (made.collect::<Vec<_>>(), json["data"]["left_out"].as_array().cloned().unwrap_or_default()),
+                (runs.iter().map(String::as_str).collect(), left_out.as_array().unwrap().clone())
+            );
+        }
     });
 }
 

@@ -165,15 +165,31 @@ fn variants_of_a_scenario_are_measured_and_told_apart() {
 }
 
 #[test]
-fn a_suite_that_sets_what_the_kernel_does_not_have_makes_no_trial() {
+fn a_scenario_that_sets_what_the_kernel_does_not_have_is_left_out_before_the_first_trial() {
     world::own(|| {
-        let Some(bench) = suite_with("[[scenario.set]]\noffloads = { rx-groo = false }\n") else { return };
-        let mut run = netrig();
-        run.arg("run").arg(bench.path("suite.toml")).args(["--trials", "1", "--store"]).arg(bench.store());
-        let (_, said) = expect(&run.output().unwrap(), 3);
-        assert!(said.contains("set up the testbed of scenario 'R'"), "{said}");
+        let lacking = "[[scenario.set]]\noffloads = { rx-groo = false }\n";
+        let Some(bench) = suite_with(lacking) else { return };
+        let suite = bench.path("suite.toml");
+        let run = |more: &[&str], status| {
+            let mut run = netrig();
+            run.arg("run").arg(&suite).args(["--trials", "1", "--store"]).arg(bench.store()).args(more);
+            expect(&run.output().unwrap(), status).1
+        };
+        let why = "set up the testbed: ";
+        let said = run(&[], 3);
+        assert!(said.contains(&format!("no scenario can be run here:\n  R: {why}")), "{said}");
         assert!(said.contains("the kernel has no feature of this name"), "{said}");
-        assert!(!bench.store().exists() || bench.runs().is_empty(), "a run was stored");
-        world::assert_nothing_left("of a suite that was refused");
+        assert!(!bench.store().exists(), "a run was stored");
+        let text = fs::read_to_string(&suite).unwrap();
+        let other =
+            "[[scenario]]\nid = \"O\"\nname = \"O\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n";
+        fs::write(&suite, format!("{text}{other}")).unwrap();
+        let said = run(&["--strict"], 3);
+        assert!(said.contains("--strict asks for all:\n  R: ") && !bench.store().exists(), "{said}");
+        let said = run(&[], 0);
+        assert!(said.contains(&format!("Not in this run: R: {why}")), "{said}");
+        let ids: Vec<String> = bench.runs()[0].trials.iter().map(|trial| trial.scenario.clone()).collect();
+        assert_eq!(ids, ["O"]);
+        world::assert_nothing_left("of a scenario that was left out");
     });
 }

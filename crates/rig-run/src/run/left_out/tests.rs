@@ -14,7 +14,7 @@ fn left_out_of(mut suite: Suite, cpus: u32, rootless: bool) -> Vec<SkippedScenar
     let placement = Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap();
     let before = suite.scenarios.len();
     let host = Local::uncounted().unwrap().with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
-    let left_out = leave_out(&mut suite, &|scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, &host));
+    let left_out = leave_out(&mut suite, &mut |scenario| why_not_here(scenario, &placement, rig_datapaths::ALL, &host));
     let taken: usize = left_out.iter().map(|one| one.scenarios.len()).sum();
     assert_eq!(suite.scenarios.len(), before - taken);
     assert!(left_out.iter().flat_map(|one| &one.scenarios).all(|id| suite.scenario(id).is_none()));
