@@ -16,6 +16,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("balancer", "unsent", "unsent"),
     ("measure", "cputime", "cputime"),
     ("measure", "known_softirq", "known_softirq"),
+    ("measure", "napis", "napis"),
     ("measure", "receive", "receive"),
     ("measure", "spin", "spin"),
     ("spreader", "steer", "steer"),

@@ -7,6 +7,7 @@ mod command;
 mod demo;
 mod dist;
 mod fuzz;
+mod kernels;
 mod links;
 mod lint;
 mod man;
@@ -62,6 +63,17 @@ enum Task {
     },
     /// Build with the oldest Rust that is promised; needs rustup and that toolchain
     Oldest,
+    /// Boot other kernels in virtual machines, run there what depends on the kernel, and write docs/KERNELS.md
+    Kernels {
+        /// Debian's 5.10, 6.1, 6.12, or the path of an image with its modules [default: all of Debian's]
+        kernels: Vec<String>,
+        /// The shortest useful part
+        #[arg(long)]
+        quick: bool,
+        /// Only checks with this in their name; may be given several times
+        #[arg(long, value_name = "PART")]
+        only: Vec<String>,
+    },
     /// Make the release: a static binary, Debian packages, checksums and an SBOM
     Dist {
         /// Build all a second time, in another folder, and compare
@@ -94,6 +106,7 @@ fn main() -> ExitCode {
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Oldest => oldest::oldest(),
+        Task::Kernels { kernels, quick, only } => kernels::kernels(&kernels::Options { kernels, quick, only }),
         Task::Dist { twice } => dist::dist(twice),
         Task::Readme { stored } => readme::readme(stored),
         Task::Results { suite, stored } => results::results(suite.as_deref(), stored),

@@ -1,6 +1,7 @@
 //! System packages that the build and the tests need.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Result;
@@ -100,6 +101,25 @@ pub const TESTS: &[Dependency] = &[
         is_there: || works(Command::new("gobgpd").arg("--version")) && works(Command::new("gobgp").arg("--help")),
         debian: &["gobgpd"],
         fedora: &["gobgp"],
+    },
+];
+
+/// For virtual machines with other kernels.
+pub const GUESTS: &[Dependency] = &[
+    Dependency {
+        what: "QEMU, which boots other kernels",
+        is_there: || works(Command::new("qemu-system-x86_64").arg("--version")),
+        debian: &["qemu-system-x86"],
+        fedora: &["qemu-system-x86-core"],
+    },
+    Dependency {
+        what: "busybox without libraries, kmod, cpio and xz, for what a guest starts from",
+        is_there: || {
+            let programs = [("/sbin/depmod", "--version"), ("cpio", "--version"), ("xz", "--version")];
+            Path::new("/bin/busybox").exists() && programs.iter().all(|(one, flag)| works(Command::new(one).arg(flag)))
+        },
+        debian: &["busybox-static", "kmod", "cpio", "xz-utils"],
+        fedora: &["busybox", "kmod", "cpio", "xz"],
     },
 ];
 

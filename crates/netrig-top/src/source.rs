@@ -7,11 +7,11 @@ use anyhow::{Context, anyhow};
 use netrig_lb::instance::Name;
 use netrig_vrouter::client::RouterClient;
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
+use rig_datapath::napi;
 use rig_datapath::receive::Receive;
 use rig_service::AskError;
 use rig_sys::clock::{monotonic_ns, process_cpu_ns};
 use rig_sys::counters::{self, NamespaceCounters};
-use rig_sys::napi;
 use rig_sys::netns::{NetNs, Sysfs};
 
 use crate::reading::{CountedQueue, ProgramCounts, Reading};

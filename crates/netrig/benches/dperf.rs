@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
+use rig_datapath::napi::{self, Urgency};
 use rig_stats::sample::Sample;
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::{die_with_parent, in_namespace};

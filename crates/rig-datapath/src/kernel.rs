@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use libbpf_rs::OpenObject;
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::Func;
+use libbpf_rs::btf::types::{Enum, Func};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::plain::plain;
@@ -40,4 +40,13 @@ pub(crate) fn tell(object: &mut OpenObject) -> libbpf_rs::Result<()> {
         Some(mut constants) => constants.set_initial_value(Kernel::running()?.as_bytes()),
         None => Ok(()),
     }
+}
+
+/// Whether programs can exchange and compare values in memory at once: since Linux 5.12, as the helper `bpf_check_mtu`, which types
+/// tell of.
+pub(crate) fn exchanges(types: &Btf<'_>) -> bool {
+    let helpers = types.type_by_name::<Enum<'_>>("bpf_func_id");
+    helpers.is_some_and(|helpers| {
+        helpers.iter().any(|helper| helper.name.is_some_and(|name| name == "BPF_FUNC_check_mtu"))
+    })
 }

@@ -74,6 +74,7 @@ mod tests {
         let vrouter = objects!("vrouter", "vrouter_bench");
         let (steer, receive) = (objects!("steer"), objects!("receive"));
         let (cputime, spin) = (objects!("cputime"), objects!("spin"));
+        let napis = objects!("napis");
         let all = [
             (balancer.as_slice(), crate::plain::layouts()),
             (balancer.as_slice(), crate::balancer::shape::layouts()),
@@ -84,6 +85,7 @@ mod tests {
             (receive.as_slice(), crate::receive::shape::layouts()),
             (cputime.as_slice(), crate::cputime::shape::layouts()),
             (spin.as_slice(), crate::spin::layouts()),
+            (napis.as_slice(), crate::napi::layouts()),
         ];
         let (mut held, mut wrong) = (0, Vec::new());
         for (objects, layouts) in all {

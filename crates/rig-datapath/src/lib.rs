@@ -7,6 +7,7 @@
 
 pub mod balancer;
 pub mod cputime;
+pub mod napi;
 pub mod receive;
 pub mod spin;
 pub mod steer;

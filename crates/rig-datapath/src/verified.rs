@@ -41,6 +41,7 @@ fn load_all() -> Result<(), Error> {
         router.trace(side, &[0; 64], loopback, [Ipv4Addr::UNSPECIFIED.into(); 2])?;
     }
     Steer::load(Options { queues: 1, packets: 64, strict: false, completes: true }, 0)?;
+    crate::napi::load()?;
     Receive::attach()?;
     CpuTime::attach()?;
     Spin::load(Duration::from_micros(1))?;

@@ -1,7 +1,4 @@
-//! Receive processing in kernel threads of its own (Documentation/networking/napi.rst of the kernel, "Threaded NAPI").
-//!
-//! What a veth interface receives is processed where its peer sent it, in a softirq of the sender's CPU: two nodes on one
-//! machine would do each other's work. A thread for each queue can be put onto the node's own CPUs.
+//! Receive queues, and the kernel's threads that poll them (Documentation/networking/napi.rst of the kernel, "Threaded NAPI").
 
 use std::fs;
 use std::io;
@@ -10,9 +7,8 @@ use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::process::Pid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
-use crate::cpu::{CpuSet, run_before_others};
-use crate::error::{Error, ErrorContext, Result};
-use crate::ethtool::{self, Offload};
+use crate::cpu::CpuSet;
+use crate::error::{ErrorContext, Result};
 use crate::netdev::{self, Questions};
 use crate::netns::NetNs;
 
@@ -34,50 +30,6 @@ pub enum Urgency {
     RealTime(u8),
 }
 
-/// Has the kernel process what `interface` of `ns` receives in threads, a thread of each queue, which take `cpus` in turn.
-/// The interface must be up. Of veth interfaces this switches generic receive offload on: without it they have no queue that
-/// a thread could serve.
-///
-/// # Errors
-/// See [`may_place`]. Before Linux 6.9, which does not tell which threads they are.
-pub fn place(ns: &NetNs, interface: &str, cpus: &[u32], urgency: Urgency) -> Result<()> {
-    may_place().map_err(io::Error::other).during(|| format!("place the receiving threads of {interface}"))?;
-    ethtool::set(ns, interface, Offload::Gro, true)?;
-    ns.sysfs()?.write(interface, "threaded", "1")?;
-    let threads = threads(ns, interface)?;
-    if threads.is_empty() {
-        let why = "the kernel names no thread (Linux 6.9 does), or the interface is down";
-        return Err(Error::new(format!("find the receiving threads of {interface}"), io::Error::other(why)));
-    }
-    for (thread, cpu) in threads.iter().zip(cpus.iter().cycle()) {
-        let operation = || format!("put a receiving thread of {interface} onto CPU {cpu}");
-        let pid = Pid::from_raw(*thread as i32);
-        sched_setaffinity(pid, &CpuSet::new([*cpu]).kernel_set()).during(operation)?;
-        if let Urgency::RealTime(priority) = urgency {
-            run_before_others(*thread, priority)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether the receiving threads of `interface` of `ns` are where [`place`] puts them; `None` while there are none. The
-/// kernel makes them anew when the link goes down and up again, and then they run anywhere.
-///
-/// # Errors
-/// Also when they went away meanwhile.
-pub fn is_placed(ns: &NetNs, interface: &str, cpus: &[u32]) -> Result<Option<bool>> {
-    let threads = threads(ns, interface)?;
-    let mut placed = (!threads.is_empty()).then_some(true);
-    for (thread, cpu) in threads.iter().zip(cpus.iter().cycle()) {
-        let at = sched_getaffinity(Pid::from_raw(*thread as i32));
-        let at = at.during(|| format!("ask where receiving thread {thread} of {interface} runs"))?;
-        if at != CpuSet::new([*cpu]).kernel_set() {
-            placed = Some(false);
-        }
-    }
-    Ok(placed)
-}
-
 /// Why receive processing cannot be placed by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementError {
@@ -89,7 +41,7 @@ pub enum PlacementError {
     Capability,
 }
 
-/// Whether this process may move threads of the kernel, as [`place`] does.
+/// Whether this process may move threads of the kernel, as [`move_thread`] does.
 ///
 /// # Errors
 /// What it lacks.
@@ -113,39 +65,25 @@ pub fn may_place() -> std::result::Result<(), PlacementError> {
     }
 }
 
-/// The threads that process what `interface` of `ns` receives, by the order of their queues; none unless it is up and its
-/// processing is threaded.
-pub fn threads(ns: &NetNs, interface: &str) -> Result<Vec<u32>> {
-    let mut threads =
-        ns.run(|| pids(number(interface)?))?.during(|| format!("ask for the receiving threads of {interface}"))?;
-    // The newest is the first that is told; they are created in the queues' order.
-    threads.sort_unstable();
-    for thread in &threads {
-        // In a process number namespace of our own the numbers would be others'.
-        let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
-        if !name.starts_with(&format!("napi/{interface}-")) {
-            let why = format!("process {thread} is '{}', not a receiving thread", name.trim());
-            return Err(Error::new(format!("find the receiving threads of {interface}"), io::Error::other(why)));
+/// Whether threads process what an interface of the calling thread's network namespace receives; false where the kernel does not
+/// tell.
+pub(crate) fn is_threaded(interface: &str) -> bool {
+    match number(interface).and_then(of_index) {
+        Ok(queues) => queues.iter().any(|queue| queue.thread.is_some()),
+        // Before Linux 6.8.
+        Err(_) => {
+            let threaded = NetNs::of_current_thread()
+                .and_then(|ns| ns.sysfs())
+                .and_then(|sysfs| sysfs.read(interface, "threaded"));
+            threaded.is_ok_and(|threaded| threaded != "0")
         }
     }
-    Ok(threads)
-}
-
-/// Whether threads process what the interface of this number receives, one of the calling thread's network namespace;
-/// false where the kernel does not tell.
-pub(crate) fn is_threaded(index: u32) -> bool {
-    pids(index).is_ok_and(|threads| !threads.is_empty())
 }
 
 /// The number of an interface of the calling thread's network namespace.
 fn number(interface: &str) -> io::Result<u32> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     Ok(netdevice::name_to_index(socket, interface)?)
-}
-
-/// The threads of an interface of the calling thread's network namespace.
-fn pids(index: u32) -> io::Result<Vec<u32>> {
-    Ok(of_index(index)?.iter().filter_map(|queue| queue.thread).collect())
 }
 
 /// How the kernel receives from a queue of an interface.

@@ -169,11 +169,25 @@ impl Netlink {
     /// appears in `ns`.
     pub fn add_macvlan(&mut self, name: &str, parent: &str, ns: &NetNs) -> Result<()> {
         let index = self.index(parent)?;
-        let mut message = link(name);
-        message.attributes.extend([LinkAttribute::Link(index), LinkAttribute::NetNsFd(ns.raw_fd())]);
-        let options = vec![InfoMacVlan::Mode(MacVlanMode::Bridge)];
-        self.create(message, InfoKind::MacVlan, Some(InfoData::MacVlan(options)))
-            .during(|| format!("create macvlan {name} over {parent}"))
+        let create = |name: &str| {
+            let mut message = link(name);
+            message.attributes.extend([LinkAttribute::Link(index), LinkAttribute::NetNsFd(ns.raw_fd())]);
+            let options = vec![InfoMacVlan::Mode(MacVlanMode::Bridge)];
+            self.create(message, InfoKind::MacVlan, Some(InfoData::MacVlan(options)))
+        };
+        let operation = || format!("create macvlan {name} over {parent}");
+        match create(name) {
+            // Older kernels look for the name in this socket's namespace, too.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                const NAME: &str = "netrig-macvlan";
+                create(NAME).during(operation)?;
+                let there = Self::open(ns)?;
+                let mut message = link(name);
+                message.header.index = there.index(NAME)?;
+                there.request(RouteNetlinkMessage::SetLink(message), 0).during(operation)
+            }
+            made => made.during(operation),
+        }
     }
 
     pub fn add_vxlan(&mut self, vxlan: &Vxlan<'_>) -> Result<()> {

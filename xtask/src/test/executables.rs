@@ -37,9 +37,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A test executable.
 #[derive(Debug)]
-struct Executable {
+pub struct Executable {
     /// Its crate's name and, of integration tests, theirs.
-    name: String,
+    pub name: String,
     path: PathBuf,
     package: Package,
     is_integration: bool,
@@ -88,7 +88,7 @@ impl Queues {
 /// # Errors
 /// When they cannot be built or started.
 pub fn run() -> Result<Vec<String>> {
-    let executables = build()?;
+    let executables = build(&["--workspace"])?;
     let count = executables.len();
     let mut pieces = Vec::new();
     for executable in executables {
@@ -147,10 +147,15 @@ fn test_threads() -> usize {
     thread::available_parallelism().map_or(2, std::num::NonZero::get).max(2)
 }
 
-fn build() -> Result<Vec<Executable>> {
+/// Builds the test executables that cargo's `arguments` choose.
+///
+/// # Errors
+/// When one does not build.
+pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
     let packages = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?.packages;
-    let mut command = cargo(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
-    eprintln!("$ cargo test --workspace --no-run");
+    let mut command = cargo(["test", "--no-run", "--message-format=json-render-diagnostics"]);
+    command.args(arguments);
+    eprintln!("$ cargo test --no-run {}", arguments.join(" "));
     let mut cargo = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
     let output = cargo.stdout.take().context("cargo without an output")?;
     let mut executables = Vec::new();
@@ -196,7 +201,10 @@ fn pieces_of(executable: Arc<Executable>) -> Result<Vec<TestRun>> {
 
 /// The executable with the environment that cargo gives it (the Cargo book, "Environment variables Cargo sets for crates"), in
 /// place of that of this program.
-fn command(executable: &Executable) -> Result<Command> {
+///
+/// # Errors
+/// When its package has no folder.
+pub fn command(executable: &Executable) -> Result<Command> {
     let mut command = Command::new(&executable.path);
     let package = &executable.package;
     let folder = package.manifest_path.parent().context("a manifest without a folder")?;

@@ -1,6 +1,6 @@
 //! All tests.
 
-mod executables;
+pub mod executables;
 
 use std::process::{Command, ExitCode};
 

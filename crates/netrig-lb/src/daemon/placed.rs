@@ -5,10 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use rig_datapath::napi::{self, Urgency};
 use rig_service::files::ServiceFiles;
 use rig_service::run_directory;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi::{self, Urgency};
 use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 

@@ -43,7 +43,10 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<usize> {
     Steer::may_load()?;
     let name = &device.name;
     let index = Netlink::open(&device.ns)?.index(name)?;
-    if !device.ns.run(|| Questions::open()?.features(index))?.is_ok_and(Features::runs_programs) {
+    // Before Linux 6.3 no kernel tells; whether the driver takes the program shows when it is put there.
+    if let Ok(mut questions) = device.ns.run(Questions::open)?
+        && !device.ns.run(|| questions.features(index))?.is_ok_and(Features::runs_programs)
+    {
         bail!("its driver runs no XDP programs, and generic XDP would cost more than it saves");
     }
     if device.ns.run(|| Steer::is_taken(index))? {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use rig_datapath::napi::{self, Napi};
 use rig_datapath::receive::{Reading, Receive};
 use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi::{self, Napi};
 use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ impl Threads {
 /// Those of all queues.
 fn threads(napis: &[Napi]) -> anyhow::Result<Vec<u32>> {
     let threads: Option<Vec<u32>> = napis.iter().map(|napi| napi.thread).collect();
-    threads.ok_or_else(|| anyhow!("the kernel names no thread for some of its queues (Linux 6.9 does)"))
+    threads.ok_or_else(|| anyhow!("some of its queues have no thread"))
 }
 
 impl Actuator for Threads {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use rig_datapath::napi;
 use rig_spread::Order;
-use rig_sys::napi;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use schemars::JsonSchema;
@@ -91,7 +91,7 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
         }
         Kind::Rps => has_queues(device),
         Kind::Observe => {
-            if napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?.is_empty() {
+            if napi::of(&device.ns, &device.name)?.is_empty() {
                 bail!("{}", device.without_queues());
             }
             Ok(0)
@@ -101,7 +101,7 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
 
 /// Receive queues that it has, or would have when it is taken.
 fn has_queues(device: &Device) -> anyhow::Result<usize> {
-    let napis = napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?;
+    let napis = napi::of(&device.ns, &device.name)?;
     let is_up = device.sysfs.read(&device.name, "carrier").is_ok_and(|carrier| carrier == "1");
     match napis.len() {
         0 if is_up && device.is_veth() => Ok(device.receive_queues()),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use rig_datapath::napi::{self, Napi};
 use rig_datapath::receive::{Queue, Reading, Receive};
 use rig_spread::EntryObservation;
-use rig_sys::napi::{self, Napi};
 
 use super::Device;
 
@@ -25,7 +25,7 @@ impl Queues {
     /// # Errors
     /// Where the interface has none.
     pub(super) fn watch(device: &Device, receive: &Arc<Receive>, first: u32) -> anyhow::Result<Self> {
-        let napis = napi::of(&device.ns, &device.name).context("the kernel lists no queues before Linux 6.8")?;
+        let napis = napi::of(&device.ns, &device.name)?;
         if napis.is_empty() {
             bail!("{}", device.without_queues());
         }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use rig_datapath::napi::{self, Napi};
 use rig_datapath::receive::{Reading, Receive};
 use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi::{self, Napi};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::rss;

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use rig_datapath::napi::{self, PlacementError};
 use rig_load::plan::{Datagrams, Engine, Load, SendMode, TcpStream};
 use rig_stats::units::Bytes;
 use rig_suite::suite::Scenario;
 use rig_sys::advice::{Capability, NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi::{self, PlacementError};
 use rig_sys::probe::{
     Access, Facts, Feature, Machine, MachineActivity, Namespaces, Privileges, ProbeResult, ProcessOwner, Refusal,
     Sockets,

@@ -12,6 +12,7 @@
 #include <bpf/bpf_core_read.h>
 
 #include "cputime.h"
+#include "lib/task.h"
 
 #define always_inline inline __attribute__((always_inline))
 
@@ -244,11 +245,11 @@ static always_inline struct upid number_in(struct pid *pid, __u32 level)
 /* The number of a process in the watching program's namespace; 0 where it has none there. */
 static always_inline __u32 number_for(struct watcher *watcher, struct task_struct *task)
 {
-	struct pid *pid = task->group_leader->thread_pid;
+	struct pid *pid = TYPED_TASKS ? task->group_leader->thread_pid : BPF_CORE_READ(task, group_leader, thread_pid);
 	struct upid number;
 
 	/* An ending process has none any more, which reads as zero. */
-	if (!pid || pid->level < watcher->level)
+	if (!pid || task_field(pid, level) < watcher->level)
 		return 0;
 	number = number_in(pid, watcher->level);
 	return BPF_CORE_READ(number.ns, ns.inum) == watcher->namespace ? number.nr : 0;
@@ -285,7 +286,9 @@ static always_inline __u32 known_place(struct cpu *cpu, __u32 process, __u32 nam
 /* An ending task has no namespaces any more, which reads as zero. */
 static always_inline __u32 place_of_task(struct cpu *cpu, struct task_struct *task)
 {
-	return known_place(cpu, task->tgid, task->nsproxy->net_ns->ns.inum, task);
+	__u32 namespace = TYPED_TASKS ? task->nsproxy->net_ns->ns.inum : BPF_CORE_READ(task, nsproxy, net_ns, ns.inum);
+
+	return known_place(cpu, task_field(task, tgid), namespace, task);
 }
 
 static always_inline __u32 place_of_device(struct cpu *cpu, struct net_device *device)
@@ -293,25 +296,36 @@ static always_inline __u32 place_of_device(struct cpu *cpu, struct net_device *d
 	return known_place(cpu, 0, device->nd_net.net->ns.inum, 0);
 }
 
+/* bpf_strncmp came with Linux 5.17. */
+static always_inline int begins_with(const char *name, const char *with, int length)
+{
+	int differ = 0;
+
+#pragma unroll
+	for (int i = 0; i < length; i++)
+		differ |= name[i] ^ with[i];
+	return !differ;
+}
+
 static always_inline __u32 kind_by_name(struct task_struct *task)
 {
 	char name[16];
 
-	bpf_probe_read_kernel(name, sizeof(name), task->comm);
-	if (!bpf_strncmp(name, 5, "napi/") || !bpf_strncmp(name, 8, "backlog_"))
+	bpf_core_read(name, sizeof(name), &task->comm);
+	if (begins_with(name, "napi/", 5) || begins_with(name, "backlog_", 8))
 		return NAPI_THREAD;
-	if (!bpf_strncmp(name, 10, "ksoftirqd/"))
+	if (begins_with(name, "ksoftirqd/", 10))
 		return SOFTIRQ_THREAD;
 	return KERNEL_THREAD;
 }
 
 static always_inline __u32 kind_of_thread(struct cpu *cpu, struct task_struct *task)
 {
-	struct thread *thread = &cpu->threads[task->pid & (THREADS - 1)];
+	struct thread *thread = &cpu->threads[task_field(task, pid) & (THREADS - 1)];
 
-	if (thread->task != (__u64)task || thread->id != (__u32)task->pid) {
+	if (thread->task != (__u64)task || thread->id != (__u32)task_field(task, pid)) {
 		thread->task = (__u64)task;
-		thread->id = task->pid;
+		thread->id = task_field(task, pid);
 		thread->kind = kind_by_name(task);
 	}
 	return thread->kind;
@@ -321,11 +335,11 @@ static always_inline void takes_over(struct cpu *cpu, __u64 now, struct task_str
 {
 	cpu->who = (__u64)task;
 	cpu->came = now;
-	cpu->had = task->se.sum_exec_runtime;
+	cpu->had = task_field(task, se.sum_exec_runtime);
 	cpu->place = 0;
-	if (!task->pid) {
+	if (!task_field(task, pid)) {
 		cpu->task = IDLE;
-	} else if (task->flags & PF_KTHREAD) {
+	} else if (task_field(task, flags) & PF_KTHREAD) {
 		cpu->task = kind_of_thread(cpu, task);
 	} else {
 		cpu->task = PROCESS;
@@ -406,7 +420,7 @@ int cputime_soft_in(struct bpf_raw_tracepoint_args *arguments)
 	cpu->changing = 1;
 	barrier();
 	measure = begun(cpu);
-	check_task(cpu, bpf_get_current_task_btf());
+	check_task(cpu, current_task());
 	advance(cpu);
 	/* What a thread that polls had not settled yet is its own. */
 	if (cpu->polls)
@@ -469,7 +483,7 @@ int cputime_hard_in(void *arguments)
 		return 0;
 	measure = begun(cpu);
 	if (!meets_work(cpu)) {
-		check_task(cpu, bpf_get_current_task_btf());
+		check_task(cpu, current_task());
 		advance(cpu);
 		cpu->hard = 1;
 	}
@@ -543,8 +557,17 @@ int cputime_poll(__u64 *arguments)
 }
 
 /* With interrupts on, unless the reading came from another CPU: what an interrupt charged in between is not charged again. */
-static always_inline void advance_to_read(struct cpu *cpu)
+static always_inline void advance_to_read(struct cpu *cpu, int exchanges)
 {
+	if (!exchanges) {
+		/* Interrupts that come meanwhile charge nothing. */
+		cpu->changing = 1;
+		barrier();
+		advance(cpu);
+		barrier();
+		cpu->changing = 0;
+		return;
+	}
 	for (int i = 0; i < 4; i++) {
 		__u64 since = *(volatile __u64 *)&cpu->since;
 		__u64 now = bpf_ktime_get_ns();
@@ -574,11 +597,9 @@ static always_inline void begin(struct cpu *cpu, struct task_struct *task)
 	cpu->since = now;
 }
 
-/* Run on each CPU for a reading, with the time since the last change in it. */
-SEC("raw_tp")
-int cputime_read(void *arguments)
+static always_inline int read_cpu(int exchanges)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = current_task();
 	struct cpu *cpu = this_cpu();
 	struct times *reading;
 	__u32 key = 0;
@@ -592,7 +613,7 @@ int cputime_read(void *arguments)
 		if (cpu->changing)
 			return READ_AGAIN;
 		check_task(cpu, task);
-		advance_to_read(cpu);
+		advance_to_read(cpu, exchanges);
 		/* What is watched may have changed since this task came, and on a quiet CPU it stays for long. */
 		if (cpu->task == PROCESS)
 			cpu->place = place_of_task(cpu, task);
@@ -606,6 +627,20 @@ int cputime_read(void *arguments)
 			return READ_DONE;
 	}
 	return READ_AGAIN;
+}
+
+/* Run on each CPU for a reading, with the time since the last change in it. */
+SEC("raw_tp")
+int cputime_read(void *arguments)
+{
+	return read_cpu(1);
+}
+
+/* The same where programs cannot compare and exchange: before Linux 5.12. */
+SEC("raw_tp")
+int cputime_read_plain(void *arguments)
+{
+	return read_cpu(0);
 }
 
 /* Run on a CPU that is to be counted no more: its events cost a look at that. */
@@ -626,15 +661,17 @@ int cputime_rest(void *arguments)
 SEC("raw_tp")
 int cputime_own(void *arguments)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = current_task();
 	struct watcher *watching = watcher();
-	struct pid *pid = task->thread_pid;
+	struct pid *pid = task_field(task, thread_pid);
 	__u64 least = 1000;
+	__u32 level;
 
 	if (!watching)
 		return 1;
-	watching->level = pid->level;
-	watching->namespace = BPF_CORE_READ(number_in(pid, pid->level).ns, ns.inum);
+	level = task_field(pid, level);
+	watching->level = level;
+	watching->namespace = BPF_CORE_READ(number_in(pid, level).ns, ns.inum);
 	for (int i = 0; i < 32; i++) {
 		__u64 before = bpf_ktime_get_ns(), apart = bpf_ktime_get_ns() - before;
 

@@ -35,6 +35,14 @@ static long spin(__u64 index, void *end)
 	return bpf_ktime_get_ns() >= *(__u64 *)end;
 }
 
+/* On this CPU, where a timer mostly stays before Linux 6.7, too, which lets it be said. */
+static long start(struct load *load)
+{
+	long failed = bpf_timer_start(&load->timer, load->pause, BPF_F_TIMER_CPU_PIN);
+
+	return failed ? bpf_timer_start(&load->timer, load->pause, 0) : 0;
+}
+
 static int work(void *map, int *key, struct load *load)
 {
 	__u64 begin = bpf_ktime_get_ns(), end = begin + load->length;
@@ -42,7 +50,7 @@ static int work(void *map, int *key, struct load *load)
 	bpf_loop(1 << 22, spin, &end, 0);
 	load->took += bpf_ktime_get_ns() - begin;
 	if (load->left && --load->left)
-		bpf_timer_start(&load->timer, load->pause, BPF_F_TIMER_CPU_PIN);
+		start(load);
 	return 0;
 }
 
@@ -56,5 +64,5 @@ int begin(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	bpf_timer_init(&load->timer, &loads, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&load->timer, work);
-	return bpf_timer_start(&load->timer, load->pause, BPF_F_TIMER_CPU_PIN) ? XDP_ABORTED : XDP_PASS;
+	return start(load) ? XDP_ABORTED : XDP_PASS;
 }

@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "receive.h"
+#include "lib/task.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
@@ -96,17 +97,17 @@ int receive_polled(__u64 *arguments)
 	struct napi_struct *napi = (struct napi_struct *)arguments[0];
 	int work = (int)arguments[1];
 	struct cpu_time *cpu = this_cpu();
-	struct task_struct *task = bpf_get_current_task_btf();
+	struct task_struct *task = current_task();
 	__u64 now, spent;
 	__u32 id, *at;
 
 	/* Else it is a task that polls by itself, and the work is its own. */
-	if (!cpu || !cpu->since || (!cpu->soft && !(task->flags & PF_KTHREAD)))
+	if (!cpu || !cpu->since || (!cpu->soft && !(task_field(task, flags) & PF_KTHREAD)))
 		return 0;
 	now = bpf_ktime_get_ns();
 	spent = now - cpu->since;
 	cpu->since = now;
-	if (!task->pid)
+	if (!task_field(task, pid))
 		cpu->polls_of_idle += spent;
 	id = napi->napi_id;
 	at = id ? bpf_map_lookup_elem(&watched, &id) : 0;
@@ -161,7 +162,7 @@ int receive_begin(void *arguments)
 {
 	struct cpu_time *cpu = this_cpu();
 
-	if (cpu && !cpu->idle_since && !bpf_get_current_task_btf()->pid)
+	if (cpu && !cpu->idle_since && !task_field(current_task(), pid))
 		cpu->idle_since = bpf_ktime_get_ns();
 	return 0;
 }

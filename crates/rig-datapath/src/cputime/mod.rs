@@ -27,6 +27,7 @@ use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Link, Object, ObjectBuilder, Program, ProgramInput, ProgramMut};
 
 use crate::Error;
+use crate::kernel;
 use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
@@ -37,6 +38,8 @@ pub use shape::{AccountTime, Kind, Times};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";
+/// The same for kernels whose programs cannot compare and exchange.
+const READ_PLAIN: &str = "cputime_read_plain";
 const REST: &str = "cputime_rest";
 const OWN: &str = "cputime_own";
 /// How often a program is run again on a CPU that is in the middle of a change, which takes well below a microsecond.
@@ -103,6 +106,8 @@ impl From<Member> for WatchKey {
 /// Programs that count, at the tracepoints.
 pub struct CpuTime {
     object: Object,
+    /// The program that reads a CPU.
+    reader: &'static str,
     /// Before the object, whose programs they keep, goes.
     links: Vec<Link>,
     readings: Map,
@@ -135,32 +140,37 @@ impl CpuTime {
         std::fs::metadata(TYPES).map_err(Error::NoTypes)?;
         let failed = |source| Error::Load { program: "cputime_switch", source };
         let mut builder = ObjectBuilder::default();
-        let open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
+        let mut open = builder.name("cputime").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
+        let types = Btf::from_vmlinux().map_err(failed)?;
+        let (reader, other) = if kernel::exchanges(&types) { (READ, READ_PLAIN) } else { (READ_PLAIN, READ) };
+        if let Some(mut other) = open.progs_mut().find(|program| program.name() == other) {
+            other.set_autoload(false);
+        }
         let object = libbpf_log::load(open, "cputime_switch")?;
         let mut new = Self {
             readings: Map::of(&object, "readings", size_of::<Times>())?,
             places: Map::of(&object, "places", size_of::<u32>())?,
             watcher: Map::of(&object, "watchers", size_of::<Watcher>())?,
             object,
+            reader,
             links: Vec::new(),
             missing: Vec::new(),
             cpus: None,
         };
         let outcome = new.program(OWN)?.test_run(ProgramInput::default());
         outcome.map_err(|source| Error::TestRun { program: OWN, source })?;
-        new.attach_all()?;
+        new.attach_all(&types)?;
         // From its first reading on a CPU counts.
         new.read()?;
         Ok(new)
     }
 
     /// Ends before begins, so that nothing begins that is not seen to end.
-    fn attach_all(&mut self) -> Result<(), Error> {
+    fn attach_all(&mut self, types: &Btf<'_>) -> Result<(), Error> {
         self.attach_raw("cputime_soft_out", "softirq_exit")?;
         self.attach_raw("cputime_soft_in", "softirq_entry")?;
-        let kernel = Btf::from_vmlinux().map_err(|source| Error::Load { program: "cputime_hard_in", source })?;
         for name in HARD.iter().copied().chain(RARE) {
-            if kernel.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}_entry")).is_none() {
+            if types.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}_entry")).is_none() {
                 if HARD.contains(&name) {
                     self.missing.push(name);
                 }
@@ -195,7 +205,7 @@ impl CpuTime {
             let failed = |source| Error::Map { map: "programs", operation: "find the number of", source };
             Program::id_from_fd(program.as_fd()).map_err(failed)
         };
-        self.object.progs_mut().map(number).collect()
+        self.object.progs_mut().filter(|program| program.autoload()).map(number).collect()
     }
 
     /// What the kernel says that the programs took so far, nanoseconds: only while it counts that for all programs of the
@@ -256,7 +266,7 @@ impl CpuTime {
     pub fn read(&self) -> Result<Reading, Error> {
         let mut online = Vec::new();
         for cpu in (0..possible()?).filter(|cpu| self.counts(*cpu)) {
-            if self.run_on(READ, cpu)? {
+            if self.run_on(self.reader, cpu)? {
                 online.push(cpu);
             }
         }

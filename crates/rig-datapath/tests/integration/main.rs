@@ -4,5 +4,6 @@
 mod balancer;
 mod cputime;
 mod endtoend;
+mod napi;
 mod steer;
 mod vrouter;

@@ -141,7 +141,7 @@ fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> R
     let entries = places.iter().map(|place| place.queue + 1).max().unwrap_or(1);
     let sockets = bpf::create_map(MapKind::Xskmap, 4, entries, 0).map_err(|e| refused("make an XSKMAP", e))?;
     let mut maps = None;
-    if link.is_veth && !is_generic && options.sending == SendPath::Any && !napi::is_threaded(link.index) {
+    if link.is_veth && !is_generic && options.sending == SendPath::Any && !napi::is_threaded(&link.name) {
         match live_maps(link, places) {
             Ok(made) => maps = Some(made),
             Err(why) => {

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod namespaces;
-mod napi;
 mod processes;
 
 use std::process::{Command, Stdio};

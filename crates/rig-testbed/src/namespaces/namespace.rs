@@ -2,10 +2,10 @@
 
 use std::io;
 
+use rig_datapath::napi;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi;
 use rig_sys::netlink::{self, Netlink, QueueStats, TokenBucket, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};

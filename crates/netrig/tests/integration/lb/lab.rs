@@ -10,8 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{fs, net};
 
+use rig_datapath::napi;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;

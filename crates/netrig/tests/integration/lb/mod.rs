@@ -35,7 +35,7 @@ fn with_lab(test: impl FnOnce(&Lab)) {
 
 /// [`with_lab`], where queues can be put onto CPUs.
 fn with_placing_lab(test: impl FnOnce(&Lab)) {
-    if let Err(why) = rig_sys::napi::may_place() {
+    if let Err(why) = rig_datapath::napi::may_place() {
         return skip(Lack::ReceiveThreads, why);
     }
     own_among_processes(|| {

@@ -2,12 +2,12 @@
 
 use std::fs;
 
+use rig_datapath::napi;
 use rig_facts::record::{Flag, TrialRecord};
 use rig_load::record::End;
 use rig_run::run::{Execute, Rig, not_here};
 use rig_skip::{Lack, skip};
 use rig_suite::suite::{Scenario, Suite};
-use rig_sys::napi;
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::Local;
 use rig_testbed::topology::Path;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use rig_datapath::napi;
 use rig_facts::record::TrialRecord;
 use rig_load::record::{End, PacketRecord, PacketThread};
 use rig_run::run::Execute;
 use rig_skip::{Lack, skip};
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi;
 use rig_testbed::topology::Path;
 use rig_testbed::{Dut, Testbed};
 

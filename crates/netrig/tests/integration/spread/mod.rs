@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rig_datapath::napi;
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi;
 use rustix::process::Signal;
 use serde_json::json;
 

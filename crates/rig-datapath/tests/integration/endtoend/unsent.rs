@@ -5,10 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use rig_datapath::balancer::{Drop, GenericXdp, Mode, Protocol, QUEUE_PACKETS, Service, Spreading};
+use rig_datapath::napi::{self, Urgency};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, TokenBucket};
 
 use super::lab::{self, HOST, Lab, Plan, server};

@@ -2,9 +2,9 @@
 
 use std::fs;
 
+use rig_datapath::napi::{self, Urgency};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
-use rig_sys::napi::{self, Urgency};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 

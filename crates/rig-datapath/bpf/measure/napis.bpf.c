@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/*
+ * How the kernel receives from the queues of an interface, for kernels that do not tell (netlink does from Linux 6.8 on): walks the
+ * list of the interface's NAPIs. Attached nowhere: it is run for the thread that asks.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#include "napis.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+#define OF_THE_KERNEL __attribute__((preserve_access_index))
+
+/* include/net/net_namespace.h, net/core/dev.h: lists of interfaces by the last bits of their numbers. */
+#define LISTS 256
+/* Interfaces in one of them. */
+#define MOST_IN_A_LIST 1024
+
+struct list_head {
+	struct list_head *next;
+} OF_THE_KERNEL;
+
+struct hlist_node {
+	struct hlist_node *next;
+} OF_THE_KERNEL;
+
+struct hlist_head {
+	struct hlist_node *first;
+} OF_THE_KERNEL;
+
+struct net {
+	struct hlist_head *dev_index_head;
+} OF_THE_KERNEL;
+
+struct nsproxy {
+	struct net *net_ns;
+} OF_THE_KERNEL;
+
+struct task_struct {
+	int pid;
+	struct nsproxy *nsproxy;
+} OF_THE_KERNEL;
+
+struct napi_struct {
+	struct list_head dev_list;
+	unsigned int napi_id;
+	/* Since Linux 5.12. */
+	struct task_struct *thread;
+} OF_THE_KERNEL;
+
+struct net_device {
+	int ifindex;
+	struct hlist_node index_hlist;
+	struct list_head napi_list;
+} OF_THE_KERNEL;
+
+/* In the list's order. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, NAPIS_MOST);
+	__type(key, __u32);
+	__type(value, struct napi_entry);
+} found SEC(".maps");
+
+static inline __attribute__((always_inline)) struct net_device *device_of(int index)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct hlist_head *lists = BPF_CORE_READ(task, nsproxy, net_ns, dev_index_head);
+	struct hlist_node *node = BPF_CORE_READ(&lists[index & (LISTS - 1)], first);
+	int at;
+
+	for (at = 0; at < MOST_IN_A_LIST && node; at++) {
+		struct net_device *device = (void *)node - bpf_core_field_offset(struct net_device, index_hlist);
+
+		if (BPF_CORE_READ(device, ifindex) == index)
+			return device;
+		node = BPF_CORE_READ(node, next);
+	}
+	return 0;
+}
+
+/* Argument: the number of an interface of the thread's network namespace. How many were found, or less than none. */
+SEC("raw_tp")
+int napis(__u64 *arguments)
+{
+	struct net_device *device = device_of((int)arguments[0]);
+	struct list_head *next;
+	__u64 end, at;
+
+	if (!device)
+		return -1;
+	end = (__u64)device + bpf_core_field_offset(struct net_device, napi_list);
+	next = BPF_CORE_READ(device, napi_list.next);
+	for (at = 0; at < NAPIS_MOST && (__u64)next != end; at++) {
+		struct napi_struct *napi = (void *)next - bpf_core_field_offset(struct napi_struct, dev_list);
+		/* Beside the counter, whose bounds are not known any more where its address is taken. */
+		__u32 key = at;
+		struct napi_entry *queue = bpf_map_lookup_elem(&found, &key);
+		struct task_struct *thread = 0;
+
+		if (!queue)
+			break;
+		queue->id = BPF_CORE_READ(napi, napi_id);
+		if (bpf_core_field_exists(napi->thread))
+			thread = BPF_CORE_READ(napi, thread);
+		queue->thread = thread ? BPF_CORE_READ(thread, pid) : 0;
+		next = BPF_CORE_READ(next, next);
+	}
+	return at;
+}

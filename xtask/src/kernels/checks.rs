@@ -1,0 +1,316 @@
+//! What is run in each guest.
+
+use std::ffi::OsStr;
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::command::{cargo, run, target};
+use crate::test::executables::{Executable, build, command};
+
+/// The exit status of timeout(1) for what took too long; with a signal that cannot be ignored the shell says 137.
+const TIMED_OUT: [i32; 2] = [124, 137];
+const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
+
+/// Something that is run in a guest.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// As users choose it, and the table's row.
+    pub name: String,
+    /// What it shows, for the table.
+    pub about: &'static str,
+    /// For a shell, with its limit.
+    pub command: String,
+    pub limit: Duration,
+    /// It is part of the shortest useful run.
+    pub quick: bool,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A test executable.
+    Tests,
+    /// All programs are loaded; its output has the verified instructions of each.
+    Objects,
+    /// A run of a suite, whose JSON is beside the log.
+    Suite,
+    /// Its exit status says it.
+    Program,
+}
+
+/// How a check ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// What passed, in words; why parts were not made.
+    Passed {
+        what: String,
+        left_out: Vec<String>,
+    },
+    Failed {
+        what: String,
+        why: Vec<String>,
+    },
+    TimedOut,
+    /// The guest ended before.
+    NotReached,
+}
+
+/// The executables that checks run.
+#[derive(Debug)]
+pub struct Programs {
+    netrig: PathBuf,
+    tests: Vec<Executable>,
+}
+
+impl Programs {
+    /// Builds them.
+    pub fn build() -> Result<Self> {
+        if !run(&mut cargo(["build", "--package", "netrig"]))?.success() {
+            bail!("netrig does not build");
+        }
+        let tests =
+            build(&["--package", "netrig", "--package", "rig-datapath", "--lib", "--bins", "--test", "integration"])?;
+        Ok(Self { netrig: target().join("debug/netrig"), tests })
+    }
+
+    /// A shell's command for tests of the executable `name`.
+    fn tests(&self, name: &str, arguments: &[&str]) -> Result<String> {
+        let executable = self.tests.iter().find(|one| one.name == name);
+        let mut command = command(executable.with_context(|| format!("no test executable `{name}` was built"))?)?;
+        command.args(arguments);
+        Ok(in_shell(&command))
+    }
+}
+
+/// All checks, in the order in which they are run: what others stand on first.
+pub fn all(programs: &Programs) -> Result<Vec<Check>> {
+    let mut checks = Vec::new();
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    let mut add = |name: &str, about, command: String, limit: Duration, quick, kind| {
+        let command = format!("timeout -k 10 {} {command}", limit.as_secs());
+        checks.push(Check { name: name.to_owned(), about, command, limit, quick, kind });
+    };
+    let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
+    let netrig = |arguments: &[&str]| programs.tests("netrig::integration", arguments);
+    let objects = ["verified::the_verifier_has_no_more_to_do_than_it_had", "--exact", "--nocapture"];
+    add(
+        "objects",
+        "every eBPF program is loaded",
+        programs.tests("rig-datapath", &objects)?,
+        minutes(3),
+        true,
+        Kind::Objects,
+    );
+    let doctor = format!("{} doctor", programs.netrig.display());
+    add("doctor", "`netrig doctor`", doctor, minutes(2), true, Kind::Program);
+    for (name, about, command, limit, quick) in [
+        (
+            "balancer cases",
+            "packets through the balancer's program, byte by byte",
+            datapath(&["balancer::"])?,
+            15,
+            false,
+        ),
+        ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?, 15, false),
+        ("steer cases", "packets through the spreader's program", datapath(&["steer::"])?, 5, false),
+        ("cpu time", "exact CPU time of softirqs, interrupts and tasks", datapath(&["cputime::"])?, 5, false),
+        (
+            "vrouter traffic",
+            "two vRouters carry traffic in each encapsulation",
+            netrig(&["vrouter::traffic::"])?,
+            10,
+            false,
+        ),
+        ("balancer traffic", "nginx behind the balancer as a service", netrig(&["lb_e2e::"])?, 10, false),
+        ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?, 15, false),
+        ("spreader", "the receive spreader as a service", netrig(&["spread::"])?, 15, false),
+    ] {
+        add(name, about, command, minutes(limit), quick, Kind::Tests);
+    }
+    for suite in SUITES {
+        let run = format!(
+            "{} run {suite} --quick --trials 1 --quiet --format json --output {suite}.json --store /tmp/{suite}.sqlite",
+            programs.netrig.display()
+        );
+        add(
+            &format!("suite {suite}"),
+            "one short trial of every scenario",
+            run,
+            minutes(10),
+            suite == "layers",
+            Kind::Suite,
+        );
+    }
+    Ok(checks)
+}
+
+impl Check {
+    /// The name of one of its files in the directory that host and guest share.
+    pub fn file(&self, extension: &str) -> String {
+        format!("{}.{extension}", self.name.replace(' ', "-"))
+    }
+
+    /// What its exit status and its output say.
+    pub fn judge(&self, status: i32, shared: &Path) -> Outcome {
+        if TIMED_OUT.contains(&status) {
+            return Outcome::TimedOut;
+        }
+        let log = fs::read(shared.join(self.file("log"))).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log);
+        match self.kind {
+            Kind::Tests => judge_tests(status, &log),
+            Kind::Objects if status == 0 => {
+                let what = format!("{} programs", verified(&log).len());
+                Outcome::Passed { what, left_out: skipped(&log) }
+            }
+            Kind::Suite if status == 0 => {
+                let json = self.name.strip_prefix("suite ").map(|suite| shared.join(format!("{suite}.json")));
+                let text = json.and_then(|json| fs::read(json).ok()).unwrap_or_default();
+                match serde_json::from_slice(&text) {
+                    Ok(report) => judge_suite(&report),
+                    Err(error) => Outcome::Failed { what: "no report".to_owned(), why: vec![error.to_string()] },
+                }
+            }
+            Kind::Program if status == 0 => Outcome::Passed { what: "ends well".to_owned(), left_out: Vec::new() },
+            _ => Outcome::Failed { what: format!("status {status}"), why: last_line(&log).into_iter().collect() },
+        }
+    }
+}
+
+impl Outcome {
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Passed { .. })
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |reasons: &[String]| reasons.join("; ");
+        match self {
+            Self::Passed { what, left_out } if left_out.is_empty() => f.write_str(what),
+            Self::Passed { what, left_out } => write!(f, "{what}; left out: {}", list(left_out)),
+            Self::Failed { what, why } if why.is_empty() => write!(f, "FAILED: {what}"),
+            Self::Failed { what, why } => write!(f, "FAILED: {what}: {}", list(why)),
+            Self::TimedOut => f.write_str("FAILED: took too long"),
+            Self::NotReached => f.write_str("not reached"),
+        }
+    }
+}
+
+/// The verified instructions of each program, by the lines that the test of all objects prints.
+pub fn verified(log: &str) -> Vec<(&str, u64)> {
+    let lines = log.lines().skip_while(|line| !line.starts_with("Linux "));
+    lines
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(name, count)| Some((name, count.parse().ok()?)))
+        .collect()
+}
+
+/// What libtest's lines say: `test NAME ... FAILED`, `test result: ok. 3 passed; 0 failed; ...`.
+fn judge_tests(status: i32, log: &str) -> Outcome {
+    let results = log.lines().filter_map(|line| line.strip_prefix("test result: "));
+    let count = |word: &str| {
+        let counts = results.clone().flat_map(|result| result.split(['.', ';']));
+        counts.filter_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok()).sum::<u64>()
+    };
+    let (passed, failed) = (count(" passed"), count(" failed"));
+    let names = log.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    match status {
+        0 if passed > 0 => Outcome::Passed { what: format!("{passed} tests"), left_out: skipped(log) },
+        0 => Outcome::Failed { what: "no test was run".to_owned(), why: Vec::new() },
+        _ => Outcome::Failed {
+            what: format!("{failed} of {} tests", passed + failed),
+            why: names.map(str::to_owned).collect(),
+        },
+    }
+}
+
+/// Each test that was not made and why, as rig-skip says it.
+fn skipped(log: &str) -> Vec<String> {
+    log.lines().filter_map(|line| line.split_once("SKIPPED ").map(|(_, rest)| rest.to_owned())).collect()
+}
+
+fn judge_suite(report: &Value) -> Outcome {
+    let scenarios = report.pointer("/data/scenarios").and_then(Value::as_array).map_or(0, Vec::len);
+    let left_out = report.pointer("/data/left_out").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let reason = |one: &Value| {
+        let ids: Vec<&str> = one["scenarios"].as_array()?.iter().filter_map(Value::as_str).collect();
+        Some(format!("{}: {}", ids.join(", "), one["reason"].as_str()?))
+    };
+    let left_out: Vec<String> = left_out.iter().filter_map(reason).collect();
+    match scenarios {
+        0 => Outcome::Failed { what: "no scenario was measured".to_owned(), why: left_out },
+        _ => Outcome::Passed { what: format!("{scenarios} scenarios"), left_out },
+    }
+}
+
+fn last_line(log: &str) -> Option<String> {
+    log.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
+
+/// The command with its directory and environment, for a shell.
+fn in_shell(command: &Command) -> String {
+    let mut text = String::from("env");
+    if let Some(directory) = command.get_current_dir() {
+        let _ = write!(text, " -C {}", quoted(directory.as_os_str()));
+    }
+    for (name, value) in command.get_envs() {
+        if let Some(value) = value {
+            let _ = write!(text, " {}={}", name.display(), quoted(value));
+        }
+    }
+    for word in std::iter::once(command.get_program()).chain(command.get_args()) {
+        let _ = write!(text, " {}", quoted(word));
+    }
+    text
+}
+
+fn quoted(word: &OsStr) -> String {
+    format!("'{}'", word.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tests_are_judged_by_the_lines_of_their_runner() {
+        let log = "test a::b ... ok\nSKIPPED a::c: no nginx\ntest a::c ... ok\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n";
+        let passed = Outcome::Passed { what: "2 tests".to_owned(), left_out: vec!["a::c: no nginx".to_owned()] };
+        assert_eq!(judge_tests(0, log), passed);
+        let log = "test a::b ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
+        let failed = Outcome::Failed { what: "1 of 2 tests".to_owned(), why: vec!["a::b".to_owned()] };
+        assert_eq!(judge_tests(101, log), failed);
+        assert!(judge_tests(0, "test result: ok. 0 passed; 0 failed;").is_failure());
+    }
+
+    #[test]
+    fn a_suite_is_judged_by_its_report() {
+        let report = json!({"data": {
+            "scenarios": [{}, {}],
+            "left_out": [{"scenarios": ["D", "F"], "reason": "no tunnels here"}],
+        }});
+        let expected = "2 scenarios; left out: D, F: no tunnels here";
+        assert_eq!(judge_suite(&report).to_string(), expected);
+        assert!(judge_suite(&json!({"data": {"scenarios": []}})).is_failure());
+    }
+
+    #[test]
+    fn verified_instructions_are_those_of_programs_alone() {
+        let log = "running 1 test\nLinux 6.1\nDebian clang version 14.0.6\nbalance/balance 97319\nvrouter trace/from_underlay 3\n";
+        assert_eq!(verified(log), [("balance/balance", 97319), ("vrouter trace/from_underlay", 3)]);
+    }
+
+    #[test]
+    fn words_reach_the_shell_as_they_are() {
+        assert_eq!(quoted(OsStr::new("it's")), r"'it'\''s'");
+    }
+}

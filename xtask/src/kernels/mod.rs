@@ -1,0 +1,108 @@
+//! Other kernels: boots each under QEMU's emulation with this machine's files, runs there what depends on the kernel, and writes what works
+//! where.
+//!
+//! ```text
+//! Kernel (image.rs) ──┐
+//! initramfs.rs ───────┼── Guest (guest.rs) ── Outcome of each Check (checks.rs) ── table.rs ── docs/KERNELS.md
+//! Check (checks.rs) ──┘
+//! ```
+//!
+//! Emulation is 10 to 30 times slower than the machine: what it tells is whether things work, never how fast.
+
+mod checks;
+mod guest;
+mod image;
+mod initramfs;
+mod table;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::command::{BAD_INPUT, LACKING, target};
+use crate::packages;
+use checks::{Check, Programs};
+use guest::{Guest, GuestRecord};
+use image::Kernel;
+
+/// What is run in each guest.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Debian's by their version, others by the path of their image; all of Debian's where there are none.
+    pub kernels: Vec<String>,
+    /// The shortest useful part.
+    pub quick: bool,
+    /// Only checks whose name has one of these in it.
+    pub only: Vec<String>,
+}
+
+/// Boots the kernels one after the other.
+///
+/// # Errors
+/// When something cannot be downloaded, built or started.
+pub fn kernels(options: &Options) -> Result<ExitCode> {
+    let names: Vec<&str> = match options.kernels.is_empty() {
+        true => image::DEBIAN.iter().map(|one| one.version).collect(),
+        false => options.kernels.iter().map(String::as_str).collect(),
+    };
+    if let Some(unknown) = names.iter().find(|name| !image::is_known(name)) {
+        eprintln!("no kernel `{unknown}`: name one of Debian's, {}, or the path of an image", image::versions());
+        return Ok(ExitCode::from(BAD_INPUT));
+    }
+    if !packages::ensure(&[packages::BUILD, packages::GUESTS].concat())? {
+        return Ok(ExitCode::from(LACKING));
+    }
+    let programs = Programs::build()?;
+    let chosen = |check: &Check| {
+        (!options.quick || check.quick)
+            && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
+    };
+    let checks: Vec<Check> = checks::all(&programs)?.into_iter().filter(chosen).collect();
+    if checks.is_empty() {
+        let all = checks::all(&programs)?;
+        eprintln!(
+            "no check has `{}` in its name: there are {}",
+            options.only.join("` or `"),
+            all.iter().map(|check| check.name.as_str()).collect::<Vec<_>>().join(", ")
+        );
+        return Ok(ExitCode::from(BAD_INPUT));
+    }
+    let mut records = Vec::new();
+    for name in names {
+        let kernel = Kernel::get(name)?;
+        let record = boot(&kernel, &checks)?;
+        println!("{record}");
+        records.push(record);
+    }
+    if options.kernels.is_empty() && options.only.is_empty() && !options.quick {
+        table::write(&records)?;
+    }
+    let failed = records.iter().any(GuestRecord::has_failed);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn boot(kernel: &Kernel, checks: &[Check]) -> Result<GuestRecord> {
+    let directory = target().join("kernels").join(&kernel.release);
+    if directory.exists() {
+        fs::remove_dir_all(&directory).with_context(|| format!("cannot empty {}", directory.display()))?;
+    }
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    eprintln!("Linux {}: booting; logs go to {}", kernel.release, directory.display());
+    let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 3000 };
+    guest.run(checks)
+}
+
+/// Where downloads are kept from one run to the next.
+fn cache() -> Result<PathBuf> {
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    let base = base.context("neither XDG_CACHE_HOME nor HOME is set: where shall downloaded kernels be kept?")?;
+    Ok(base.join("netrig/kernels"))
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.0} s", duration.as_secs_f64())
+}
