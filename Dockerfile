@@ -13,7 +13,7 @@ RUN apt-get update -q \
 WORKDIR /netrig
 COPY . .
 # Line tables are three quarters of the binary.
-RUN cargo build --profile dist --locked --package netrig && strip --strip-debug target/dist/netrig
+RUN cargo build --profile dist --locked --features bgp --package netrig && strip --strip-debug target/dist/netrig
 
 FROM $DEBIAN_IMAGE
 # Peers of the suites balancer and overlay, and what one tries by hand in `netrig shell`.

@@ -22,7 +22,6 @@ use crate::client;
 use crate::daemon::{self, Run};
 use crate::message::{Interface, Request, Status};
 use crate::settings::{Pattern, Rule, SettingChanges, Settings};
-#[cfg(feature = "simulate")]
 use crate::simulate::{self, Simulate};
 use crate::{instance, listing, metrics};
 
@@ -122,7 +121,6 @@ enum Command {
     /// The scenarios are the activities of Microsoft's validation guide, and others that a receive path meets; costs are those
     /// of the guide's machine.
     #[command(after_help = "Examples:\n  netrig spread simulate\n  netrig spread simulate guide --cpus 16")]
-    #[cfg(feature = "simulate")]
     Simulate(Simulate),
     /// End the running spreader
     #[command(after_help = "Examples:\n  netrig spread stop")]
@@ -197,7 +195,6 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Base { interface } => done(&listing::bases(&of(interface.as_deref())?)),
         Command::Events { interface, follow, how } => events(interface.as_deref(), follow, how.json),
         Command::Metrics => done(&metrics::render(&client::status()?)),
-        #[cfg(feature = "simulate")]
         Command::Simulate(asked) => simulate::execute(asked),
         Command::Stop => stop(),
         Command::Guard => daemon::guard(),

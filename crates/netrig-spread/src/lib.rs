@@ -21,7 +21,6 @@ mod listing;
 pub mod message;
 mod metrics;
 pub mod settings;
-#[cfg(feature = "simulate")]
 mod simulate;
 
 #[cfg(feature = "fuzz")]

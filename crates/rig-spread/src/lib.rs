@@ -22,7 +22,6 @@ mod nanos;
 pub mod observation;
 pub mod plan;
 pub mod settings;
-#[cfg(feature = "simulate")]
 pub mod simulate;
 pub mod state;
 pub mod trace;

@@ -63,7 +63,7 @@ pub fn write(file: &Path) -> Result<()> {
 fn metadata() -> Result<Metadata> {
     let mut command = MetadataCommand::new();
     command.manifest_path(root().join("Cargo.toml"));
-    command.features(CargoOpt::SomeFeatures(vec!["rig-datapath/static".to_owned()]));
+    command.features(CargoOpt::SomeFeatures(vec!["netrig/bgp".to_owned(), "rig-datapath/static".to_owned()]));
     command.other_options(["--locked", "--filter-platform", TARGET].map(str::to_owned).to_vec());
     command.exec().context("ask cargo what netrig is built from")
 }

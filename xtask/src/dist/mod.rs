@@ -112,9 +112,8 @@ fn build(target: &Path, work: &Path) -> Result<PathBuf> {
     let places = places(target)?;
     let flags: Vec<String> =
         places.iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect();
-    let mut build =
-        cargo(["build", "--profile", PROFILE, "--locked", "--package", "netrig", "--features", "rig-datapath/static"]);
-    build.args(["--target", TARGET]);
+    let mut build = cargo(["build", "--profile", PROFILE, "--locked", "--package", "netrig"]);
+    build.args(["--features", "bgp,rig-datapath/static", "--target", TARGET]);
     build.env("CARGO_TARGET_DIR", target).env("SOURCE_DATE_EPOCH", epoch()?);
     build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     // Line tables would have the machine's places in C objects; symbols stay.
@@ -181,7 +180,7 @@ fn sbom(out: &Path) -> Result<()> {
     const NAME: &str = "netrig-sbom";
     let file = format!("{NAME}.json");
     let mut cyclonedx = cargo(["cyclonedx", "--format", "json", "--spec-version", "1.5", "--target", TARGET]);
-    cyclonedx.args(["--override-filename", NAME]).env("SOURCE_DATE_EPOCH", epoch()?);
+    cyclonedx.args(["--features", "bgp", "--override-filename", NAME]).env("SOURCE_DATE_EPOCH", epoch()?);
     cyclonedx.arg("--manifest-path").arg(root().join("crates/netrig/Cargo.toml"));
     succeed(&mut cyclonedx)?;
     let made = root().join("crates/netrig").join(&file);

@@ -1,5 +1,6 @@
 //! All tests.
 
+mod examples;
 pub mod executables;
 
 use std::process::{Command, ExitCode};
@@ -33,9 +34,14 @@ pub fn test(arguments: &[String]) -> Result<ExitCode> {
         return run_all([test]);
     }
     let mut failed = executables::run()?;
-    let documentation = run(&mut cargo(["test", "--workspace", "--doc", "--quiet"]))?;
-    if !documentation.success() {
-        failed.push(format!("documentation: {documentation}"));
+    let mut documentation = cargo(["test", "--doc", "--quiet"]);
+    let names = examples::crates()?;
+    documentation.args(names.iter().flat_map(|name| ["--package", name]));
+    if !names.is_empty() {
+        let documentation = run(&mut documentation)?;
+        if !documentation.success() {
+            failed.push(format!("documentation: {documentation}"));
+        }
     }
     if failed.is_empty() {
         println!("all tests passed");

@@ -86,9 +86,9 @@ pub(crate) fn execute(asked: Simulate) -> Result<Exit, Failure> {
         }
         if let Some(to) = &asked.plot {
             let file = if several { to.join(format!("{}.svg", scenario.name)) } else { to.clone() };
-            let drawn = plot::draw(scenario, &report.courses).with_context(|| format!("draw {}", scenario.name));
             let how = || format!("write {}", file.display());
-            std::fs::write(&file, drawn.or_exit(Exit::Failed)?).with_context(how).or_exit(Exit::Failed)?;
+            let drawn = plot::draw(scenario, &report.courses);
+            std::fs::write(&file, drawn).with_context(how).or_exit(Exit::Failed)?;
             note(format_args!("drawn in {}", file.display()));
             // Those of all scenarios together would be much.
             if several {

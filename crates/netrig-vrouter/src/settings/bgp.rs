@@ -84,8 +84,9 @@ impl FromStr for Assigned {
 
 impl Reader<'_> {
     pub(super) fn bgp(&self, file: &Spanned<BgpFile>) -> Result<Bgp> {
-        if !cfg!(feature = "bgp") {
-            let hint = "use netrig of a package, or build it with its feature `bgp`; or remove the table";
+        if !self.has_bgp {
+            let hint =
+                "use netrig of a package, or build it by `cargo build --release --features bgp`; or remove the table";
             return Err(self.error(file.span(), "this netrig was built without BGP", hint));
         }
         let file = file.get_ref();
@@ -224,6 +225,7 @@ fn is_address(text: &str) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
 
@@ -252,18 +254,18 @@ mod tests {
             assert!(!is_address(odd), "{odd}");
         }
     }
-}
-
-#[cfg(all(test, not(feature = "bgp")))]
-#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
-mod tests {
-    use super::*;
 
     #[test]
     fn a_speaker_is_refused_where_netrig_was_built_without_bgp() {
+        let read = |text: &str, has_bgp| {
+            let beside = |_: &str| Err(std::io::Error::other("no other file"));
+            crate::settings::read::settings("vrouter.toml", text, &beside, has_bgp)
+        };
         let node = "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n";
-        assert!(Settings::parse("vrouter.toml", node).is_ok());
-        let error = Settings::parse("vrouter.toml", &format!("{node}[router.bgp]\n")).unwrap_err();
+        let with_speaker = format!("{node}[router.bgp]\n");
+        assert!(read(node, false).is_ok() && read(&with_speaker, true).is_ok());
+        let error = read(&with_speaker, false).unwrap_err();
         assert_eq!((error.line, error.what.as_str()), (Some(4), "this netrig was built without BGP"));
+        assert!(error.to_string().contains("cargo build --release --features bgp"), "{error}");
     }
 }

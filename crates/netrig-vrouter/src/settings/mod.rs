@@ -73,6 +73,8 @@ pub struct Router {
     pub bgp: Option<Bgp>,
 }
 
+/// Whether files may have `[router.bgp]`. Tests of settings need no speaker.
+const HAS_BGP: bool = cfg!(any(feature = "bgp", test));
 /// Shares of the flow table that an interface without a limit leaves for others: it has one of so many at most.
 const SHARES: usize = 8;
 
@@ -339,14 +341,15 @@ impl Settings {
     /// # Errors
     /// The first mistake, with its line and what to do about it.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
-        read::settings(file, text, &|_| Err(std::io::Error::other("other files are not read for a text alone")))
+        let beside = |_: &str| Err(std::io::Error::other("other files are not read for a text alone"));
+        read::settings(file, text, &beside, HAS_BGP)
     }
 
     /// # Errors
     /// When the file, or its key's, cannot be read, or the first mistake in it.
     pub fn load(path: &std::path::Path) -> Result<Self, FileError> {
         let beside = |name: &str| key::read(&path.parent().unwrap_or(path).join(name));
-        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside)
+        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside, HAS_BGP)
     }
 
     /// How packets of a network go from one node to another: the first of its preferences that both can do.
