@@ -1,5 +1,6 @@
 //! What is run in each guest.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -15,6 +16,8 @@ use crate::test::executables::{Executable, build, command};
 
 /// The exit status of timeout(1) for what took too long; with a signal that cannot be ignored the shell says 137.
 const TIMED_OUT: [i32; 2] = [124, 137];
+/// What `netrig doctor` printed, in the directory that host and guest share.
+const DOCTOR: &str = "doctor.json";
 const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
 
 /// Something that is run in a guest.
@@ -40,8 +43,8 @@ enum Kind {
     Objects,
     /// A run of a suite, whose JSON is beside the log.
     Suite,
-    /// Its exit status says it.
-    Program,
+    /// What netrig says of the machine; a suite's run has to leave out the same.
+    Doctor,
 }
 
 /// How a check ended.
@@ -107,8 +110,8 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         true,
         Kind::Objects,
     );
-    let doctor = format!("{} doctor", programs.netrig.display());
-    add("doctor", "`netrig doctor`", doctor, minutes(2), true, Kind::Program);
+    let doctor = format!("{} doctor --json > {DOCTOR}", programs.netrig.display());
+    add("doctor", "`netrig doctor`: what of each suite can be made", doctor, minutes(2), true, Kind::Doctor);
     for (name, about, command, limit, quick) in [
         (
             "balancer cases",
@@ -135,7 +138,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     }
     for suite in SUITES {
         let run = format!(
-            "{} run {suite} --quick --trials 1 --quiet --format json --output {suite}.json --store /tmp/{suite}.sqlite",
+            "{} run {suite} --quick --trials 1 --format json --output {suite}.json --store /tmp/{suite}.sqlite",
             programs.netrig.display()
         );
         add(
@@ -172,12 +175,16 @@ impl Check {
             Kind::Suite if status == 0 => {
                 let json = self.name.strip_prefix("suite ").map(|suite| shared.join(format!("{suite}.json")));
                 let text = json.and_then(|json| fs::read(json).ok()).unwrap_or_default();
+                let foretold = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
                 match serde_json::from_slice(&text) {
-                    Ok(report) => judge_suite(&report),
+                    Ok(report) => judge_suite(&report, foretold.as_ref()),
                     Err(error) => Outcome::Failed { what: "no report".to_owned(), why: vec![error.to_string()] },
                 }
             }
-            Kind::Program if status == 0 => Outcome::Passed { what: "ends well".to_owned(), left_out: Vec::new() },
+            Kind::Doctor if status == 0 => {
+                let report = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+                judge_doctor(&report.unwrap_or_default())
+            }
             _ => Outcome::Failed { what: format!("status {status}"), why: last_line(&log).into_iter().collect() },
         }
     }
@@ -236,18 +243,52 @@ fn skipped(log: &str) -> Vec<String> {
     log.lines().filter_map(|line| line.split_once("SKIPPED ").map(|(_, rest)| rest.to_owned())).collect()
 }
 
-fn judge_suite(report: &Value) -> Outcome {
-    let scenarios = report.pointer("/data/scenarios").and_then(Value::as_array).map_or(0, Vec::len);
-    let left_out = report.pointer("/data/left_out").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+/// Each suite of which something would be left out, as a reason.
+fn judge_doctor(report: &Value) -> Outcome {
+    let suites = report["suites"].as_array().map_or(&[][..], Vec::as_slice);
+    let whole = suites.iter().filter(|suite| ids_left_out(suite).is_empty()).count();
+    let left_out = suites.iter().flat_map(|suite| {
+        let name = suite["suite"].as_str().unwrap_or_default();
+        reasons(suite).into_iter().map(move |reason| format!("{name}: {reason}"))
+    });
+    match suites.len() {
+        0 => Outcome::Failed { what: "it tells of no suite".to_owned(), why: Vec::new() },
+        all => Outcome::Passed { what: format!("{whole} of {all} suites whole"), left_out: left_out.collect() },
+    }
+}
+
+fn judge_suite(report: &Value, doctor: Option<&Value>) -> Outcome {
+    let data = &report["data"];
+    let scenarios = data["scenarios"].as_array().map_or(0, Vec::len);
+    let left_out = reasons(data);
+    if scenarios == 0 {
+        return Outcome::Failed { what: "no scenario was measured".to_owned(), why: left_out };
+    }
+    let suites = doctor.and_then(|doctor| doctor["suites"].as_array());
+    let own = suites.and_then(|suites| suites.iter().find(|suite| suite["suite"] == data["run"]["suite"]));
+    if let Some(own) = own
+        && ids_left_out(own) != ids_left_out(data)
+    {
+        let list = |of: &Value| ids_left_out(of).into_iter().collect::<Vec<_>>().join(", ");
+        let what = format!("doctor foretold that `{}` is left out, and it was `{}`", list(own), list(data));
+        return Outcome::Failed { what, why: left_out };
+    }
+    Outcome::Passed { what: format!("{scenarios} scenarios"), left_out }
+}
+
+/// The lists `left_out` of netrig's JSON: scenarios and why.
+fn reasons(of: &Value) -> Vec<String> {
+    let left_out = of["left_out"].as_array().map_or(&[][..], Vec::as_slice);
     let reason = |one: &Value| {
         let ids: Vec<&str> = one["scenarios"].as_array()?.iter().filter_map(Value::as_str).collect();
         Some(format!("{}: {}", ids.join(", "), one["reason"].as_str()?))
     };
-    let left_out: Vec<String> = left_out.iter().filter_map(reason).collect();
-    match scenarios {
-        0 => Outcome::Failed { what: "no scenario was measured".to_owned(), why: left_out },
-        _ => Outcome::Passed { what: format!("{scenarios} scenarios"), left_out },
-    }
+    left_out.iter().filter_map(reason).collect()
+}
+
+fn ids_left_out(of: &Value) -> BTreeSet<&str> {
+    let left_out = of["left_out"].as_array().map_or(&[][..], Vec::as_slice);
+    left_out.iter().filter_map(|one| one["scenarios"].as_array()).flatten().filter_map(Value::as_str).collect()
 }
 
 fn last_line(log: &str) -> Option<String> {
@@ -293,14 +334,17 @@ mod tests {
     }
 
     #[test]
-    fn a_suite_is_judged_by_its_report() {
-        let report = json!({"data": {
-            "scenarios": [{}, {}],
-            "left_out": [{"scenarios": ["D", "F"], "reason": "no tunnels here"}],
-        }});
+    fn a_suite_is_judged_by_its_report_and_by_what_doctor_foretold() {
+        let left_out = json!([{"scenarios": ["D", "F"], "reason": "no tunnels here"}]);
+        let report = json!({"data": {"run": {"suite": "layers"}, "scenarios": [{}, {}], "left_out": left_out}});
+        let doctor = json!({"suites": [{"suite": "layers", "scenarios": ["A", "B"], "left_out": left_out}]});
         let expected = "2 scenarios; left out: D, F: no tunnels here";
-        assert_eq!(judge_suite(&report).to_string(), expected);
-        assert!(judge_suite(&json!({"data": {"scenarios": []}})).is_failure());
+        assert_eq!(judge_suite(&report, Some(&doctor)).to_string(), expected);
+        let other = json!({"suites": [{"suite": "layers", "scenarios": ["A", "B", "D", "F"], "left_out": []}]});
+        assert!(judge_suite(&report, Some(&other)).is_failure());
+        assert!(judge_suite(&json!({"data": {"scenarios": []}}), None).is_failure());
+        assert_eq!(judge_doctor(&doctor).to_string(), "0 of 1 suites whole; left out: layers: D, F: no tunnels here");
+        assert!(judge_doctor(&json!({})).is_failure());
     }
 
     #[test]
