@@ -148,15 +148,19 @@ fn has_its_layer(suite: &Suite, layer: &str) {
     let Some(record) = trial_with(suite, &mut || meanwhile.extend(programs())) else { return };
     // Programs are the whole kernel's, those of other tests too.
     let map = Map::built_in();
-    let is_own = |name: &String| map.layer_of(&format!("bpf:{name}_[j]")).is_some_and(|own| own.id == layer);
-    assert!(meanwhile.is_empty() || meanwhile.iter().any(is_own), "no program of {layer} in {meanwhile:?}");
+    let has_program_of = |layer: &str| {
+        let layer_of = |name: &String| map.layer_of(&format!("bpf:{name}_[j]"));
+        meanwhile.iter().filter_map(layer_of).any(|own| own.id == layer)
+    };
+    assert!(meanwhile.is_empty() || has_program_of(layer), "no program of {layer} in {meanwhile:?}");
     let ((own, all), (unknown, _)) = (samples(&record, layer), samples(&record, "unknown"));
     let nodes = &record.layers.as_ref().unwrap().nodes;
     let names: Vec<_> = nodes.iter().flat_map(|node| &node.unknown).collect();
     println!("{layer}: {own} of {all} samples, {unknown} without a layer: {names:?}");
     assert!(own > 0, "{layer} has no sample of {all}: {:#?}", record.agents);
     assert!(unknown as f64 <= all as f64 * MUCH_UNKNOWN / 100.0, "{unknown} of {all} without a layer: {names:?}");
-    for other in ["vrouter", "balancer", "spreader"].iter().filter(|other| **other != layer) {
+    // What another test has in the kernel meanwhile may run on these CPUs, too.
+    for other in ["vrouter", "balancer", "spreader"].iter().filter(|other| **other != layer && !has_program_of(other)) {
         assert_eq!(samples(&record, other).0, 0, "{layer}'s samples count to {other}");
     }
     // Programs have names of their own.
