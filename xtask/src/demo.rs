@@ -15,7 +15,7 @@ pub fn demo() -> Result<ExitCode> {
     let netrig = target().join("release/netrig");
     if !netrig.exists() {
         eprintln!(
-            "Now cargo builds netrig, about 8 minutes with 2 CPUs, and lists what it compiles. Then `netrig run layers \
+            "Now cargo builds netrig, about 6 minutes with 2 CPUs, and lists what it compiles. Then `netrig run layers \
              --quick` measures for a minute and prints its answer."
         );
     }
