@@ -88,11 +88,9 @@ impl Guest<'_> {
         let cut_short = cut_short?.map(|why| format!("{why}\n{}", last_lines(&console)));
         let mut outcomes = Vec::new();
         for check in checks {
-            let outcome = match status(&shared, check) {
-                Some((status, _)) => check.judge(status, &shared),
-                None => Outcome::NotReached,
-            };
-            let duration = status(&shared, check).map_or(Duration::ZERO, |(_, duration)| duration);
+            let ended = status(&shared, check);
+            let outcome = ended.map_or(Outcome::NotReached, |(status, _)| check.judge(status, &shared));
+            let duration = ended.map_or(Duration::ZERO, |(_, duration)| duration);
             outcomes.push((check.clone(), outcome, duration));
         }
         let log = fs::read(shared.join("dmesg.log")).unwrap_or_default();

@@ -60,14 +60,11 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         (!options.quick || check.quick)
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
     };
-    let checks: Vec<Check> = checks::all(&programs)?.into_iter().filter(chosen).collect();
+    let all = checks::all(&programs)?;
+    let checks: Vec<Check> = all.iter().filter(|check| chosen(check)).cloned().collect();
     if checks.is_empty() {
-        let all = checks::all(&programs)?;
-        eprintln!(
-            "no check has `{}` in its name: there are {}",
-            options.only.join("` or `"),
-            all.iter().map(|check| check.name.as_str()).collect::<Vec<_>>().join(", ")
-        );
+        let names: Vec<&str> = all.iter().map(|check| check.name.as_str()).collect();
+        eprintln!("no check has `{}` in its name: there are {}", options.only.join("` or `"), names.join(", "));
         return Ok(ExitCode::from(BAD_INPUT));
     }
     let mut records = Vec::new();
