@@ -17,6 +17,7 @@ pub mod vrouter;
 pub const OBJECTS: &str = env!("EBPF_OBJECTS");
 
 mod error;
+mod grace;
 mod kernel;
 #[cfg(test)]
 mod layout;

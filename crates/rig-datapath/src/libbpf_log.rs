@@ -6,6 +6,8 @@ use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use libbpf_rs::{ErrorExt as _, Object, OpenObject, PrintLevel, set_print};
 
+use rig_sys::signal;
+
 use crate::Error;
 use crate::kernel;
 
@@ -75,10 +77,12 @@ pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::
     })
 }
 
-/// Loads an object.
+/// Loads an object. The verifier gives up with EAGAIN as soon as there is a signal for the thread, though it be one that the process
+/// ignores; libbpf tries five times, which on a busy machine is not enough.
 pub(crate) fn load(mut open: OpenObject, program: &'static str) -> Result<Object, Error> {
-    let object = with(|| kernel::tell(&mut open).and_then(|()| open.load()))
-        .map_err(|source| Error::Load { program, source })?;
+    let failed = |source| Error::Load { program, source };
+    let loaded = signal::deferred(|| with(|| kernel::tell(&mut open).and_then(|()| open.load())));
+    let object = loaded.map_err(|error| failed(error.into()))?.map_err(failed)?;
     #[cfg(test)]
     loaded::note(&object, program);
     Ok(object)

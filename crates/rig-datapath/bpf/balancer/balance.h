@@ -269,12 +269,13 @@ __noinline int insert_outward(__u32 slot)
 	if (!s)
 		return DROP_INTERNAL;
 	if (s->forward == TUNNEL) {
-		__u32 addresses = LENGTH(s->locals);
+		__u64 list = READ_ONCE(s->locals);
+		__u32 addresses = LENGTH(list);
 
 		/* A flow's outer source stays, and flows have different ones. */
 		if (!addresses)
 			return DROP_NO_LOCAL_ADDRESS;
-		c->local = list_at(s->locals, hash_endpoint(&c->client, c->client_port) % addresses);
+		c->local = list_at(list, hash_endpoint(&c->client, c->client_port) % addresses);
 		return 0;
 	}
 	if (s->forward != NAT)

@@ -18,12 +18,13 @@ struct local {
 /* The number of a local address, and a port of it: the nth of a backend's sequence. */
 static always_inline int local_of(const struct service *s, __u64 nth, struct local *l)
 {
-	__u32 addresses = LENGTH(s->locals);
+	__u64 list = READ_ONCE(s->locals);
+	__u32 addresses = LENGTH(list);
 	__u64 block = nth / PORT_BLOCK;
 
 	if (!addresses || !tuning.port_blocks)
 		return 0;
-	l->address = list_at(s->locals, block % addresses);
+	l->address = list_at(list, block % addresses);
 	l->port = bpf_htons(tuning.port_low + block / addresses % tuning.port_blocks * PORT_BLOCK + nth % PORT_BLOCK);
 	return 1;
 }

@@ -94,10 +94,10 @@ static long least_of(__u32 i, struct least *least)
  * The less loaded of two for its weight; 0 when both are at their limits. They are drawn by the hash of the client's packets,
  * which is not known outside, so that a packet that is traced has the same.
  */
-static always_inline __u32 less_loaded(const struct service *s, __u64 hash)
+static always_inline __u32 less_loaded(__u64 list, __u64 hash)
 {
-	struct least least = { .list = s->schedule };
-	__u64 length = LENGTH(s->schedule);
+	struct least least = { .list = list };
+	__u64 length = LENGTH(list);
 	__u32 one = (hash & 0xffffffff) * length >> 32, other = (hash >> 32) * length >> 32;
 
 	if (other == one)
@@ -132,17 +132,20 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 {
 	const struct service *s = service_at(service);
 	__u32 length, at;
+	__u64 list;
 
 	if (!s || !t)
 		return -DROP_INTERNAL;
-	length = LENGTH(s->schedule);
+	/* One list for all of it: another one may be in place at any moment, and be shorter. */
+	list = READ_ONCE(s->schedule);
+	length = LENGTH(list);
 	if (!length)
 		return -DROP_NO_BACKEND;
 	if (s->scheduler == LEAST) {
-		struct least least = { .list = s->schedule };
+		struct least least = { .list = list };
 
 		if (length > LEAST_SCANNED) {
-			at = less_loaded(s, hash);
+			at = less_loaded(list, hash);
 			if (at && admit(at))
 				return at;
 			/* The next connection, of the same client too, begins further on, so that all backends are tried. */
@@ -156,7 +159,7 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 	}
 	at = start_in(s, service, t, length, 1);
 	for (int i = 0; i < SCHEDULE_TRIES; i++) {
-		__u32 number = list_at(s->schedule, at);
+		__u32 number = list_at(list, at);
 
 		if (number && admit(number))
 			return number;
@@ -169,11 +172,12 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 /* The backend that `schedule` will most likely choose, with nothing changed; 0 when that takes a look at all of them. */
 static always_inline __u32 likely_backend(const struct service *s, __u32 service, const struct tuple *t, __u64 hash)
 {
-	__u32 length = LENGTH(s->schedule);
+	__u64 list = READ_ONCE(s->schedule);
+	__u32 length = LENGTH(list);
 
 	if (s->scheduler == LEAST)
-		return length > LEAST_SCANNED ? less_loaded(s, hash) : 0;
-	return length ? list_at(s->schedule, start_in(s, service, t, length, 0)) : 0;
+		return length > LEAST_SCANNED ? less_loaded(list, hash) : 0;
+	return length ? list_at(list, start_in(s, service, t, length, 0)) : 0;
 }
 
 #endif

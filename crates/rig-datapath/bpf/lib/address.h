@@ -14,6 +14,8 @@
 #include <bpf/bpf_helpers.h>
 
 #define always_inline inline __attribute__((always_inline))
+/* What another CPU or a control plane may change meanwhile is read once. */
+#define READ_ONCE(x) (*(const volatile typeof(x) *)&(x))
 
 #define MAPPED 0xffff0000ULL
 

@@ -260,7 +260,7 @@ int steer_put(__u64 *arguments)
 		return 0;
 	/* Also a barrier: that the packets are there comes before `rounds` is read. */
 	__sync_lock_test_and_set(&link->open, 1);
-	link->rounds = *(volatile __u64 *)&processor->rounds;
+	link->rounds = READ_ONCE(processor->rounds);
 	__sync_lock_test_and_set(&link->open, 0);
 	if (dropped)
 		__sync_fetch_and_add(&processor->refused, dropped);

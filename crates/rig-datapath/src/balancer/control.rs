@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::Error;
+use crate::grace::GracePeriod;
 
 use super::attach::TransmitMethod;
 use super::config::{Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
@@ -45,6 +46,7 @@ pub struct Balancer {
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
     pub(super) unsent: UnsentCounter,
+    pub(super) grace: GracePeriod,
     /// The directory in which the tables are pinned.
     pub(super) kept: Option<PathBuf>,
 }
@@ -93,8 +95,16 @@ impl Balancer {
         self.reclaim()?;
         self.reclaim_locals()?;
         // What is there first, so that at no moment a new connection finds less than before or after.
+        let mut drained = Vec::new();
         for service in &config.services {
-            self.apply_service(service)?;
+            self.apply_service(service, &mut drained)?;
+        }
+        // A packet may still choose from a list that was replaced, and has to find a backend there that takes it.
+        if !self.known.resting.is_empty() {
+            self.grace.wait()?;
+        }
+        for (number, value) in drained {
+            self.handle.tables.backends.set(&number, &value)?;
         }
         self.close_others(config)?;
         self.leave_locals(config);
@@ -135,7 +145,9 @@ impl Balancer {
         Ok(())
     }
 
-    fn apply_service(&mut self, service: &Service) -> Result<(), Error> {
+    /// Puts a service in place; `drained` gets the entries that backends without new connections shall have when no packet
+    /// chooses from the old schedule any more.
+    fn apply_service(&mut self, service: &Service, drained: &mut Vec<(u32, shape::Backend)>) -> Result<(), Error> {
         let identity = identity(service);
         let (number, old) = match self.known.services.get(&identity) {
             Some(known) => (known.number, [known.schedule, known.locals]),
@@ -154,7 +166,6 @@ impl Balancer {
         let locals =
             service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
-        let mut drained = Vec::new();
         for backend in &service.backends {
             let (number, waits) = self.backend(number, service, backend)?;
             drained.extend(waits.map(|value| (number, value)));
@@ -181,9 +192,6 @@ impl Balancer {
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;
-        for (number, value) in drained {
-            self.handle.tables.backends.set(&number, &value)?;
-        }
         if !was_open {
             self.handle.tables.service_of.set(&key(service.protocol, service.address), &number)?;
         }

@@ -7,6 +7,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut}
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
+use crate::grace::GracePeriod;
 use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
@@ -251,6 +252,7 @@ impl Balancer {
             control,
             spreader: None,
             unsent,
+            grace: GracePeriod::new()?,
             kept: kept.map(Path::to_path_buf),
         };
         if kept.is_none() {
