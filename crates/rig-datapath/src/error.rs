@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rig_sys::advice;
 
+use crate::kernel::{OLDEST_TRIED, version};
+
 /// An error of a datapath.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -14,7 +16,7 @@ pub enum Error {
         "the kernel does not tell its types (/sys/kernel/btf/vmlinux), which takes one built with CONFIG_DEBUG_INFO_BTF"
     )]
     NoTypes(#[source] std::io::Error),
-    #[error("the kernel refuses the program `{program}`{}", needed(.source))]
+    #[error("the kernel refuses the program `{program}`{}", needed(.source, version()))]
     Load { program: &'static str, source: libbpf_rs::Error },
     #[error("cannot {operation} map `{map}`")]
     Map { map: &'static str, operation: &'static str, source: libbpf_rs::Error },
@@ -51,12 +53,15 @@ pub enum Error {
     Config(#[from] ConfigError),
 }
 
-/// A hint for a program that was refused: the kernel version that it needs. Empty where a limit stands in the way, which the caller
-/// explains.
-fn needed(source: &libbpf_rs::Error) -> &'static str {
-    match advice::in_words(&format!("{source:#}")) {
-        Some(_) => "",
-        None => ": it needs Linux 6.1 or later with BTF",
+/// A hint for a program that was refused by a kernel that is older than those on which it was tried. Empty where a limit stands in the way,
+/// which the caller explains.
+fn needed(source: &libbpf_rs::Error, version: Option<(u32, u32)>) -> String {
+    match version {
+        Some((major, minor)) if version < Some(OLDEST_TRIED) && advice::in_words(&format!("{source:#}")).is_none() => {
+            let (oldest, of_it) = OLDEST_TRIED;
+            format!(": this is Linux {major}.{minor}, and all programs load on {oldest}.{of_it} or later")
+        }
+        _ => String::new(),
     }
 }
 
@@ -98,15 +103,10 @@ mod tests {
 
     #[test]
     fn a_limit_is_not_told_as_the_kernels_version() {
-        let load = |program, errno| {
-            let source = libbpf_rs::Error::from_raw_os_error(errno);
-            Error::Load { program, source }.to_string()
-        };
-        let said = load("balancer", 22);
-        assert!(said.contains("Linux 6.1 or later"), "{said}");
+        let hint = |errno, version| needed(&libbpf_rs::Error::from_raw_os_error(errno), version);
+        assert_eq!(hint(22, Some((5, 10))), ": this is Linux 5.10, and all programs load on 6.1 or later");
         // Too many open files, a file system that is read-only.
-        for errno in [24, 30] {
-            assert_eq!(load("vrouter", errno), "the kernel refuses the program `vrouter`");
-        }
+        assert_eq!([24, 30].map(|errno| hint(errno, Some((5, 10)))), ["", ""]);
+        assert_eq!([Some((6, 1)), Some((6, 18)), None].map(|version| hint(22, version)), ["", "", ""]);
     }
 }

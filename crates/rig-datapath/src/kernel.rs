@@ -34,6 +34,16 @@ impl Kernel {
     }
 }
 
+/// The oldest version on which each of netrig's programs was loaded.
+pub(crate) const OLDEST_TRIED: (u32, u32) = (6, 1);
+
+/// The running kernel's version by its release, such as (6, 1) of `6.1.0-43-amd64`; `None` where that is not readable.
+pub(crate) fn version() -> Option<(u32, u32)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut parts = release.trim().split(['.', '-']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
 /// Tells an object's programs what the running kernel has, where they ask for it.
 pub(crate) fn tell(object: &mut OpenObject) -> libbpf_rs::Result<()> {
     match object.maps_mut().find(|map| map.name() == SECTION) {

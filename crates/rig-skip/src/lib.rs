@@ -30,6 +30,8 @@ pub enum Lack {
     ReceiveThreads,
     /// A file system of type bpf.
     BpfFs,
+    /// A kernel that takes the program.
+    Kernel,
     /// The kernel's own balancer.
     Ipvs,
     /// A veth whose queue stops when its ring is full (Linux 6.16).
