@@ -170,19 +170,32 @@ for (const e of width < 1800 ? [] : document.querySelectorAll('.group')) {
   if (e.children.length > 1 && !shown.some(rect => rect.right > half + 1)) faults.push(`half empty: ${e.textContent.slice(0, 40)}`);
 }
 if (document.documentElement.scrollWidth > width + 1) faults.push(`the page scrolls to ${document.documentElement.scrollWidth} of ${width}`);
-parent.report(width + '|' + faults.slice(0, 20).join('|'));
+parent.report(window.name, [width, ...faults.slice(0, 20)].join('|'));
 "#;
 
-/// What the browser finds in a frame of that width.
-fn found(browser: &str, page: &str, width: u32, dark: bool) -> Vec<String> {
+/// A page as a user with that width and scheme has it.
+struct Visit {
+    page: String,
+    width: u32,
+    dark: bool,
+}
+
+/// What the browser finds on each page, which has a frame of its own.
+fn found(browser: &str, visits: &[Visit]) -> Vec<Vec<String>> {
     let directory = tempfile::tempdir().unwrap();
-    let scheme = if dark { "@media all" } else { "@media not all" };
-    let page = page.replace("@media screen and (prefers-color-scheme: dark)", scheme);
-    let page = page.replace("</body>", &format!("<script>{CHECKS}</script></body>"));
-    std::fs::write(directory.path().join("page.html"), page).unwrap();
+    let mut frames = String::new();
+    for (number, Visit { page, width, dark }) in visits.iter().enumerate() {
+        let scheme = if *dark { "@media all" } else { "@media not all" };
+        let page = page.replace("@media screen and (prefers-color-scheme: dark)", scheme);
+        let page = page.replace("</body>", &format!("<script>{CHECKS}</script></body>"));
+        let file = format!("page{number}.html");
+        std::fs::write(directory.path().join(&file), page).unwrap();
+        frames +=
+            &format!("<iframe name='{number}' src='{file}' style='width:{width}px;height:2000px;border:0'></iframe>");
+    }
     let frame = format!(
-        "<!doctype html><script>function report(t) {{ document.title = 'found|' + t; }}</script>\
-         <iframe src='page.html' style='width:{width}px;height:2000px;border:0'></iframe>"
+        "<!doctype html><script>const all = []; function report(at, t) {{ all[at] = t; \
+         document.title = 'found;;;' + all.join(';;;'); }}</script>{frames}"
     );
     let file = directory.path().join("frame.html");
     std::fs::write(&file, frame).unwrap();
@@ -203,9 +216,14 @@ fn found(browser: &str, page: &str, width: u32, dark: bool) -> Vec<String> {
     let dom = String::from_utf8_lossy(&output.stdout).into_owned();
     let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
     let title = title.unwrap_or_else(|| panic!("the browser ran no checks: {dom:.400}"));
-    let mut parts = title.strip_prefix("found|").unwrap().split('|');
-    assert_eq!(parts.next(), Some(&*width.to_string()), "the frame's width");
-    parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    let reports: Vec<&str> = title.strip_prefix("found;;;").unwrap().split(";;;").collect();
+    assert_eq!(reports.len(), visits.len(), "{title}");
+    let faults = reports.iter().zip(visits).map(|(report, visit)| {
+        let mut parts = report.split('|');
+        assert_eq!(parts.next(), Some(&*visit.width.to_string()), "the frame's width");
+        parts.filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    });
+    faults.collect()
 }
 
 fn page(document: &Document) -> String {
@@ -231,9 +249,9 @@ fn a_browser_finds_nothing_in_the_way_of_anybody() {
     let Some(browser) = browser() else { return };
     let documents = [build::document(&views::run_view()), build::document(&views::balancer::balancer_view())];
     for document in documents {
-        let page = page(&document);
-        for (width, dark) in [(390, false), (390, true), (1280, false), (1280, true), (2560, false)] {
-            let faults = found(browser, &page, width, dark);
+        let visits = [(390, false), (390, true), (1280, false), (1280, true), (2560, false)]
+            .map(|(width, dark)| Visit { page: page(&document), width, dark });
+        for (faults, Visit { width, dark, .. }) in found(browser, &visits).iter().zip(&visits) {
             assert!(faults.is_empty(), "{} at {width}, dark {dark}: {faults:#?}", document.title);
         }
     }
@@ -244,7 +262,7 @@ fn a_browser_finds_nothing_in_the_way_of_anybody() {
 fn a_browser_finds_what_is_in_the_way() {
     let Some(browser) = browser() else { return };
     let page = page(&fixture::document());
-    for (width, from, to, fault) in [
+    let all = [
         (390, "<h2 ", "<h4 id=\"deep\">x</h4><h2 ", "h4 after h1"),
         (390, "role=\"img\"", "", "svg that is no img"),
         (390, "--muted: #59626b", "--muted: #b0b0b0", "contrast 2."),
@@ -252,9 +270,12 @@ fn a_browser_finds_what_is_in_the_way() {
         (390, "scope=\"col\"", "", "table without heads"),
         (2560, "p, ul { max-width: 56rem; }", "", "lines of"),
         (2560, "</main>", "<div class=\"group\" style=\"columns:1\"><i>a</i><i>b</i></div></main>", "half empty: ab"),
-    ] {
+    ];
+    let visits = all.map(|(width, from, to, _)| {
         assert!(page.contains(from), "the page has no {from}");
-        let faults = found(browser, &page.replace(from, to), width, false);
+        Visit { page: page.replace(from, to), width, dark: false }
+    });
+    for (faults, (_, from, to, fault)) in found(browser, &visits).iter().zip(all) {
         assert!(faults.iter().any(|one| one.contains(fault)), "{from} -> {to}: {faults:#?}");
     }
 }

@@ -135,7 +135,7 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
     });
 }
 
-/// What a run of the suite leaves, made on another host.
+/// The trials of a run of the suite on another host.
 fn run_on_child(suite: &str, only: Option<&str>) -> Vec<TrialRecord> {
     let directory = tempfile::tempdir().unwrap();
     let store = directory.path().join("runs.sqlite");
@@ -160,25 +160,24 @@ fn suites_with_datapaths_run_on_another_host() {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = directory.path().join(name);
-            fs::write(&path, text).unwrap();
-            path.display().to_string()
-        };
         let spread = "[[scenario.datapath]]\nname = \"spreader\"\nnodes = [\"b\"]\nactuator = [\"rps\"]";
-        let spread = file("spread.toml", &of_two("raw", ["a", "b"], "300ms", spread));
-        let spin = "[[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 100";
-        let spin = file("spin.toml", &of_two("raw", ["a", "b"], "300ms", spin));
-        for (suite, only, agents) in [
-            ("balancer", Some("cps-balancer-1"), &["balancer"][..]),
-            ("layers", Some("D"), &["vrouter", "vrouter"]),
-            ("overlay", Some("crr-vrouter-10"), &["vrouter", "vrouter"]),
-            (&spread, None, &["spreader"]),
-            (&spin, None, &["spin"]),
+        let spin = "[[scenario]]\nid = \"P\"\nname = \"P\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                    load = { kind = \"udp-stream\", message = \"500\", throttle = \"500KB/s\" }\n\
+                    [[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 100";
+        let file = directory.path().join("two.toml");
+        fs::write(&file, of_two("raw", ["a", "b"], "300ms", &format!("{spread}\n{spin}"))).unwrap();
+        for (suite, only, scenarios) in [
+            ("balancer", Some("cps-balancer-1"), &[("cps-balancer-1", &["balancer"][..])][..]),
+            ("layers", Some("D"), &[("D", &["vrouter", "vrouter"][..])][..]),
+            ("overlay", Some("crr-vrouter-10"), &[("crr-vrouter-10", &["vrouter", "vrouter"][..])][..]),
+            (file.to_str().unwrap(), None, &[("S", &["spreader"][..]), ("P", &["spin"][..])][..]),
         ] {
-            for trial in run_on_child(suite, only) {
+            let trials = run_on_child(suite, only);
+            assert_eq!(trials.len(), scenarios.len(), "{suite}");
+            for trial in &trials {
+                let (_, agents) = scenarios.iter().find(|(id, _)| *id == trial.scenario).unwrap();
                 let names: Vec<&str> = trial.agents.iter().map(|agent| agent.name.as_str()).collect();
-                assert_eq!(names, agents, "{suite}");
+                assert_eq!(names, *agents, "{suite}");
                 let clock = trial.host.as_ref().unwrap().clock_at_begin;
                 for agent in &trial.agents {
                     assert!(agent.counters.counts.values().any(|count| *count > 0), "{suite}: {agent:?}");
@@ -313,7 +312,7 @@ fn a_run_with_agents_that_is_killed_leaves_nothing() {
         let mut dice = RandomSource::new();
         for kind in HOSTS {
             let mut at_work = 0;
-            for life in 0..5 {
+            for life in 0..3 {
                 let mut run = start(&suite, &store, &["--host", kind]);
                 // The first at the first agent, which is being attached.
                 match life {

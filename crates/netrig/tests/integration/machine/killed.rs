@@ -58,9 +58,14 @@ fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
         let bench = Bench::new();
         let mut dice = RandomSource::new();
         let mut in_a_testbed = 0;
-        for life in 0..15 {
+        for life in 0..8 {
             let after = dice.up_to(Duration::from_millis(1300));
             let mut run = bench.start(&[]);
+            let mut lines = BufReader::new(run.stderr.take().unwrap()).lines().map(Result::unwrap);
+            // The last lives long enough on any machine to store something.
+            if life == 7 {
+                assert!(lines.any(|line| trials_told(&line) > 0), "no trial ends");
+            }
             thread::sleep(after);
             in_a_testbed += u32::from(world::network_namespaces().len() > 1);
             run.kill().unwrap();
@@ -76,7 +81,7 @@ fn a_run_killed_at_any_moment_leaves_nothing_but_finished_trials() {
         }
         assert!(in_a_testbed > 0, "no moment fell into a trial");
         let stored: usize = bench.runs().iter().map(|run| run.trials.len()).sum();
-        assert!(stored > 0, "no life was long enough to store anything");
+        assert!(stored > 0, "nothing was stored");
         assert_reportable(&bench);
     });
 }
@@ -87,8 +92,7 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
         let bench = Bench::new();
         let mut dice = RandomSource::new();
         let mut caught = 0;
-        for (life, how) in
-            [Signal::INT, Signal::TERM, Signal::HUP, Signal::INT].into_iter().cycle().take(10).enumerate()
+        for (life, how) in [Signal::INT, Signal::TERM, Signal::HUP, Signal::INT].into_iter().cycle().take(6).enumerate()
         {
             let before = bench.runs().len();
             let after = dice.up_to(Duration::from_millis(1300));

@@ -197,7 +197,7 @@ fn suite_of_a_vrouter(directory: &Path) -> PathBuf {
 
 /// Runs it by `how`.
 fn run_of(mut how: Command, file: &Path, store: &Path) -> Output {
-    how.arg(env!("CARGO_BIN_EXE_netrig")).arg("run").arg(file).args(["--trials", "2", "--no-aa", "--store"]);
+    how.arg(env!("CARGO_BIN_EXE_netrig")).arg("run").arg(file).args(["--trials", "1", "--no-aa", "--store"]);
     how.arg(store).output().unwrap()
 }
 

@@ -7,7 +7,7 @@ use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
 use rig_facts::layers::{CpuTimeOwner, LayersData, MUCH_UNKNOWN, Map, OTHERS, Pairing, differences, of_scenario};
 use rig_facts::record::TrialRecord;
-use rig_run::run::Execute;
+use rig_run::run::{Execute, Rig};
 use rig_skip::{Lack, skip};
 use rig_stats::confidence::Level;
 use rig_suite::suite::Suite;
@@ -29,23 +29,23 @@ fn suite(path: &str, from: &str, to: &str) -> Suite {
     Suite::parse("by-layer.toml", &text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The trial of a path with its samples; `None` where the machine gives none, which is told.
-fn sampled(path: &str, from: &str, to: &str) -> Option<TrialRecord> {
-    trial(&suite(path, from, to))
-}
-
-fn trial(suite: &Suite) -> Option<TrialRecord> {
-    trial_with(suite, &mut || ())
-}
-
-/// [`trial`] that calls `meanwhile` while the load runs.
-fn trial_with(suite: &Suite, meanwhile: &mut dyn FnMut()) -> Option<TrialRecord> {
+/// A rig that divides what it samples by layer; `None` where the machine gives no samples, which is told.
+fn dividing_rig() -> Option<Rig> {
     let mut rig = world::rig()?;
     if let Err(error) = rig.divide_by(Map::built_in()) {
         skip(Lack::Sampling, format_args!("{error:#}"));
         return None;
     }
-    if is_lacking(&suite.scenarios[0], &rig) {
+    Some(rig)
+}
+
+fn trial(rig: &mut Rig, suite: &Suite) -> Option<TrialRecord> {
+    trial_with(rig, suite, &mut || ())
+}
+
+/// [`trial`] that calls `meanwhile` while the load runs.
+fn trial_with(rig: &mut Rig, suite: &Suite, meanwhile: &mut dyn FnMut()) -> Option<TrialRecord> {
+    if is_lacking(&suite.scenarios[0], rig) {
         return None;
     }
     Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| meanwhile()).unwrap())
@@ -66,6 +66,7 @@ fn percent(ends: &[LayersData], layer: &str) -> f64 {
 #[test]
 fn the_layers_of_each_path_have_their_part_and_all_parts_add_up() {
     world::own_among_processes(|| {
+        let Some(mut rig) = dividing_rig() else { return };
         let paths = [
             ("raw", "a", "b", "ip"),
             ("etun", "a/sender", "b/receiver", "veth"),
@@ -74,8 +75,14 @@ fn the_layers_of_each_path_have_their_part_and_all_parts_add_up() {
             ("vxlan", "a/sender", "b/receiver", "vxlan"),
         ];
         for (path, from, to, layer) in paths {
-            let Some(record) = sampled(path, from, to) else { return };
+            let Some(record) = trial(&mut rig, &suite(path, from, to)) else { return };
             let layers = record.layers.as_ref().unwrap();
+            // Samples are taken in a window of their own, so that they do not cost CPU time in the window that is measured.
+            assert!(layers.window_begin_ns >= record.window_end_ns, "{path}: {layers:?}");
+            assert!(
+                layers.totals.iter().all(|(_, total)| *total > 0.0) && layers.totals.len() >= 2,
+                "{path}: {layers:?}"
+            );
             assert_eq!(layers.map, Map::built_in().digest());
             let ends = of_scenario(std::slice::from_ref(&record), Level::default());
             assert_eq!(ends.len(), 2, "{path}: {ends:#?}");
@@ -120,17 +127,6 @@ fn a_scenario_with_profile_has_the_stacks_of_its_ends() {
     });
 }
 
-/// Samples are taken in a window of their own, so that they do not cost CPU time in the window that is measured.
-#[test]
-fn sampling_has_a_window_of_its_own() {
-    world::own_among_processes(|| {
-        let Some(record) = sampled("bridge", "a/sender", "b/receiver") else { return };
-        let layers = record.layers.unwrap();
-        assert!(layers.window_begin_ns >= record.window_end_ns, "{layers:?}");
-        assert!(layers.totals.iter().all(|(_, total)| *total > 0.0) && layers.totals.len() >= 2, "{layers:?}");
-    });
-}
-
 /// Samples of a layer on all CPUs, and of all layers but other programs.
 fn samples(record: &TrialRecord, layer: &str) -> (u64, u64) {
     let layers = record.layers.as_ref().unwrap();
@@ -145,7 +141,8 @@ fn samples(record: &TrialRecord, layer: &str) -> (u64, u64) {
 fn has_its_layer(suite: &Suite, layer: &str) {
     suite.check_datapaths(rig_datapaths::ALL).unwrap();
     let mut meanwhile = BTreeSet::new();
-    let Some(record) = trial_with(suite, &mut || meanwhile.extend(programs())) else { return };
+    let Some(mut rig) = dividing_rig() else { return };
+    let Some(record) = trial_with(&mut rig, suite, &mut || meanwhile.extend(programs())) else { return };
     // Programs are the whole kernel's, those of other tests too.
     let map = Map::built_in();
     let has_program_of = |layer: &str| {
@@ -204,7 +201,8 @@ fn programs_of_the_spreader_are_its_layer() {
 #[test]
 fn a_known_time_is_found_in_its_own_layer_before_all_others() {
     world::own_among_processes(|| {
-        let trial_of = |more: &str| {
+        let Some(mut rig) = dividing_rig() else { return };
+        let mut trial_of = |more: &str| {
             // As fast as it goes, so that the receiver's CPU has no rest: the kernel's timer is late on one that wakes for each burst, and
             // then shows its time where the burst began.
             let text = format!(
@@ -216,7 +214,7 @@ fn a_known_time_is_found_in_its_own_layer_before_all_others() {
             );
             let suite = Suite::parse("known.toml", &text).unwrap_or_else(|error| panic!("{error}"));
             suite.check_datapaths(rig_datapaths::ALL).unwrap();
-            let record = trial(&suite)?;
+            let record = trial(&mut rig, &suite)?;
             let ends = of_scenario(std::slice::from_ref(&record), Level::default());
             let receiver = ends.into_iter().find(|end| end.end == CpuTimeOwner::Receiver).unwrap();
             Some((record, receiver))

@@ -296,25 +296,35 @@ fn each_kind_of_scenario_of_the_suite_overlay_is_carried() {
         }
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("runs.sqlite");
-        let mut command = netrig();
-        command.args(["run", "overlay", "--quick", "--window", "200ms", "--trials", "1", "--only", OVERLAY]);
-        let output = command.arg("--store").arg(&store).output().unwrap();
-        let (_, said) = expect(&output, 0);
-        let store = Store::open_to_read(&store).unwrap();
-        let run = store.run(store.latest().unwrap()).unwrap();
-        assert_eq!(run.summary.state, RunState::Complete, "{said}");
-        let paths: Vec<&str> = OVERLAY.split(',').collect();
-        assert_eq!(run.trials.len(), paths.len(), "{said}");
-        for trial in &run.trials {
-            assert!(paths.contains(&trial.scenario.as_str()));
-            assert!(trial.workers.iter().all(|worker| worker.bytes() > 0), "{}: nothing was carried", trial.scenario);
-            let routers = trial.agents.iter().filter(|agent| agent.name == "vrouter").count();
-            assert_eq!(routers > 0, trial.scenario.contains("vrouter"), "{}: {:?}", trial.scenario, trial.agents);
-            // What the rules or the router refuse is no load that is carried.
-            for why in [Reason::Policy, Reason::NoPeer, Reason::InvalidLabel, Reason::FlowTableFull] {
-                let nodes = trial.agents.iter().map(|agent| agent.node.as_str());
-                assert_eq!(nodes.map(|node| dropped(trial, node, why)).sum::<u64>(), 0, "{}: {why:?}", trial.scenario);
+        // A machine that is busy with other things may give a worker no CPU time in a short window: what carries nothing is run again,
+        // for longer, until it does.
+        let mut paths: Vec<&str> = OVERLAY.split(',').collect();
+        let mut window_ms = 200;
+        while !paths.is_empty() {
+            let mut command = netrig();
+            command.args(["run", "overlay", "--quick", "--trials", "1", "--no-aa", "--only", &paths.join(",")]);
+            let output =
+                command.arg("--window").arg(format!("{window_ms}ms")).arg("--store").arg(&store).output().unwrap();
+            let (_, said) = expect(&output, 0);
+            let store = Store::open_to_read(&store).unwrap();
+            let run = store.run(store.latest().unwrap()).unwrap();
+            assert_eq!(run.summary.state, RunState::Complete, "{said}");
+            assert_eq!(run.trials.len(), paths.len(), "{said}");
+            for trial in &run.trials {
+                assert!(paths.contains(&trial.scenario.as_str()));
+                let routers = trial.agents.iter().filter(|agent| agent.name == "vrouter").count();
+                assert_eq!(routers > 0, trial.scenario.contains("vrouter"), "{}: {:?}", trial.scenario, trial.agents);
+                // What the rules or the router refuse is no load that is carried.
+                for why in [Reason::Policy, Reason::NoPeer, Reason::InvalidLabel, Reason::FlowTableFull] {
+                    let nodes = trial.agents.iter().map(|agent| agent.node.as_str());
+                    let refused: u64 = nodes.map(|node| dropped(trial, node, why)).sum();
+                    assert_eq!(refused, 0, "{}: {why:?}", trial.scenario);
+                }
             }
+            let carries = |trial: &TrialRecord| trial.workers.iter().all(|worker| worker.bytes() > 0);
+            paths.retain(|path| !run.trials.iter().any(|trial| trial.scenario == *path && carries(trial)));
+            assert!(paths.is_empty() || window_ms < 4000, "nothing was carried: {paths:?}\n{said}");
+            window_ms *= 3;
         }
     });
 }
