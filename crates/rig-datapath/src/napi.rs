@@ -23,7 +23,7 @@ use crate::object::program;
 use crate::plain::plain;
 use crate::rights::check_may_trace;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/napis.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/napis.bpf.o"));
 const NAPIS: &str = "napis";
 /// Characters of a task's name (TASK_COMM_LEN of include/linux/sched.h).
 const NAME_LENGTH: usize = 15;

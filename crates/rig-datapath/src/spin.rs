@@ -14,7 +14,7 @@ use crate::object::program;
 use crate::rights::check_may_load;
 use crate::{Error, libbpf_log};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
 const SPIN: &str = "spin";
 /// Behind a vRouter's.
 const OWNER: Owner = Owner { name: "netrig spin", handle: 0x6e74_0002, preference: 3 };

@@ -26,9 +26,9 @@ use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::stages;
 use super::unsent::UnsentCounter;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
 /// `OBJECT` with the programs that benchmarks run.
-const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer_bench.bpf.o"));
+static BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer_bench.bpf.o"));
 /// The constants' section, and what its copy is called where it is kept.
 const TUNING: &str = ".rodata.tuning";
 const KEPT_TUNING: &str = "tuning";

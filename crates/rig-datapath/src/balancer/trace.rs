@@ -18,7 +18,7 @@ use super::shape::{self, RateLimit, State, WAYS, forward, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 const PROGRAM: &str = "trace";
 /// Of an entry of the index: the packet is from the backend.
 const OUTWARD: u32 = 1 << 31;

@@ -11,7 +11,7 @@ use crate::object::program;
 use super::load::{Tables, load_object};
 use super::shape::Tuning;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unsent.bpf.o"));
 /// Programs, and what their attachments are called where they are kept.
 const COUNTING: [&str; 3] = ["count_unsent", "count_refused_redirect", "count_unsent_back"];
 

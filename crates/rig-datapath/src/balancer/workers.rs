@@ -16,7 +16,7 @@ use super::load::load_object;
 use super::shape::{AT_ONCE, MAX_WORKERS, WorkerQueue};
 use super::sizes::possible_cpus;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o"));
 pub(super) const SPREAD: &str = "spread";
 const QUEUED: &str = "balance_queued";
 const COUNTING: &str = "count_refused";

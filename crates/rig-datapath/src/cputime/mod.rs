@@ -36,7 +36,7 @@ use crate::rights::check_may_trace;
 use shape::{AGAIN, WatchKey, WatchKind, Watcher};
 pub use shape::{AccountTime, Kind, Times};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cputime.bpf.o"));
 const READ: &str = "cputime_read";
 /// The same for kernels whose programs cannot compare and exchange.
 const READ_PLAIN: &str = "cputime_read_plain";

@@ -22,7 +22,7 @@ use crate::maps::Map;
 use crate::object::program;
 use crate::rights::check_may_trace;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/receive.bpf.o"));
 const BEGIN: &str = "receive_begin";
 const POLLED: &str = "receive_polled";
 /// `BPF_F_TEST_RUN_ON_CPU` (linux/bpf.h).

@@ -30,7 +30,7 @@ use crate::object::program;
 use crate::rights::check_may_trace;
 use crate::{libbpf_log, test_run};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 const STEER: &str = "steer";
 /// linux/if_link.h, `XDP_ATTACHED_SKB`.
 const ATTACHED_GENERIC: u8 = 2;

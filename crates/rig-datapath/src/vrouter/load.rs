@@ -13,9 +13,9 @@ use super::keep::{self, KEPT};
 use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
-pub(super) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
+pub(super) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
 /// `OBJECT` with the programs that benchmarks run.
-pub(super) const BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_bench.bpf.o"));
+pub(super) static BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_bench.bpf.o"));
 /// Of all programs together.
 const NAME: &str = "vrouter";
 /// The programs for packets of containers, and for those of tunnels.

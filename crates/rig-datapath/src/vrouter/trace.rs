@@ -18,7 +18,7 @@ use super::reason::Reason;
 use super::shape::{self, FlowKey};
 use super::trial::{self, Side, Verdict};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_trace.bpf.o"));
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_trace.bpf.o"));
 const NAME: &str = "vrouter trace";
 /// Maps that programs only read.
 const SHARED: [&str; 18] = [
