@@ -3,6 +3,7 @@
 
 mod bench;
 mod borders;
+mod clangs;
 mod command;
 mod demo;
 mod dist;
@@ -63,6 +64,8 @@ enum Task {
     },
     /// Build with the oldest Rust that is promised; needs rustup and that toolchain
     Oldest,
+    /// Compile the eBPF programs with every clang-N on PATH, from 14 on, load them, and print the verified instructions of each; needs root
+    Clangs,
     /// Boot other kernels in virtual machines, run there what depends on the kernel, and write docs/KERNELS.md
     Kernels {
         /// Debian's 5.10, 6.1, 6.12, or the path of an image with its modules [default: all of Debian's]
@@ -106,6 +109,7 @@ fn main() -> ExitCode {
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Oldest => oldest::oldest(),
+        Task::Clangs => clangs::clangs(),
         Task::Kernels { kernels, quick, only } => kernels::kernels(&kernels::Options { kernels, quick, only }),
         Task::Dist { twice } => dist::dist(twice),
         Task::Readme { stored } => readme::readme(stored),

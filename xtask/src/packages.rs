@@ -121,6 +121,15 @@ pub const GUESTS: &[Dependency] = &[
         debian: &["busybox-static", "kmod", "cpio", "xz-utils"],
         fedora: &["busybox", "kmod", "cpio", "xz"],
     },
+    Dependency {
+        what: "ip, and ethtool, for the cards of guests",
+        is_there: || {
+            let ethtool = ["ethtool", "/usr/sbin/ethtool"];
+            works(Command::new("ip").arg("-V")) && ethtool.iter().any(|one| works(Command::new(one).arg("--version")))
+        },
+        debian: &["iproute2", "ethtool"],
+        fedora: &["iproute", "ethtool"],
+    },
 ];
 
 const NFTABLES: Dependency = Dependency {

@@ -1,5 +1,5 @@
 //! The receive queues of interfaces, and the kernel's threads that poll them: as netlink tells (Linux 6.8, threads from 6.9), or by a
-//! program that walks the kernel's list of them.
+//! program that walks the kernel's list of them. Interrupts that netlink does not tell are found by their names.
 //!
 //! What a veth interface receives is processed where its peer sent it, in a softirq of the sender's CPU: two nodes on one machine would do
 //! each other's work. A thread for each queue can be put onto the node's own CPUs.
@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::ethtool::{self, Offload};
+use rig_sys::interrupts;
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -42,13 +43,27 @@ plain! {
 /// When there is no such interface, and before Linux 6.8 without the right to load programs.
 pub fn of(ns: &NetNs, interface: &str) -> Result<Vec<Napi>> {
     let told = rig_sys::napi::of(ns, interface);
-    match &told {
+    let mut napis = match &told {
         Ok(napis) if napis.iter().all(|napi| napi.thread.is_none()) && is_threaded(ns, interface) => {
             walked(ns, interface).map(|walked| with_interrupts(walked, napis))
         }
         Err(error) if matches!(error.errno(), Some(ENOENT | EOPNOTSUPP)) => walked(ns, interface),
         _ => told,
+    }?;
+    // Drivers keep those that are switched off (`ethtool -L`).
+    if let Ok((receive, _)) = ns.run(|| ethtool::queues(interface))? {
+        napis.truncate(receive as usize);
     }
+    // Of most drivers netlink does not tell them either.
+    if napis.iter().any(|napi| napi.irq.is_none())
+        && let Some(named) = interrupts::of_receive_queues(ns, interface)
+        && named.len() >= napis.len()
+    {
+        for (napi, interrupt) in napis.iter_mut().zip(named) {
+            napi.irq = Some(interrupt);
+        }
+    }
+    Ok(napis)
 }
 
 /// The kernel has no family `netdev` (Linux 6.3), or not this question (Linux 6.8).

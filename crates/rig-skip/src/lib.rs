@@ -42,6 +42,8 @@ pub enum Lack {
     Mounts,
     /// User namespaces that can be limited for the test.
     Hardening,
+    /// Two network cards with a cable between them, one of several queues.
+    Card,
     /// The project's history beside its files.
     Repository,
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::pair;
 use crate::command::{cargo, run, target};
 use crate::test::executables::{Executable, build, command};
 
@@ -18,6 +19,8 @@ use crate::test::executables::{Executable, build, command};
 const TIMED_OUT: [i32; 2] = [124, 137];
 /// What `netrig doctor` printed, in the directory that host and guest share.
 const DOCTOR: &str = "doctor.json";
+/// What tests know a card and the other end of its cable by.
+const CARDS: &str = "NETRIG_TEST_CARD=eth0 NETRIG_TEST_FAR_CARD=eth1";
 const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
 
 /// Something that is run in a guest.
@@ -27,12 +30,25 @@ pub struct Check {
     pub name: String,
     /// What it shows, for the table.
     pub about: &'static str,
-    /// For a shell, with its limit.
+    /// What machines it needs.
+    pub setup: Setup,
+    /// For a shell, with its limit; nothing where more than one machine takes part.
     pub command: String,
     pub limit: Duration,
     /// It is part of the shortest useful run.
     pub quick: bool,
     kind: Kind,
+}
+
+/// Machines for checks, made once for all that need them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Setup {
+    /// A guest without a network.
+    Guest,
+    /// A guest with a card of several queues, and another one on the same segment.
+    Card,
+    /// Two guests with a card each, joined.
+    Pair,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +83,7 @@ pub enum Outcome {
 /// The executables that checks run.
 #[derive(Debug)]
 pub struct Programs {
-    netrig: PathBuf,
+    pub netrig: PathBuf,
     tests: Vec<Executable>,
 }
 
@@ -97,7 +113,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let mut add = |name: &str, about, command: String, limit: Duration, quick, kind| {
         let command = format!("timeout -k 10 {} {command}", limit.as_secs());
-        checks.push(Check { name: name.to_owned(), about, command, limit, quick, kind });
+        checks.push(Check { name: name.to_owned(), about, setup: Setup::Guest, command, limit, quick, kind });
     };
     let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
     let netrig = |arguments: &[&str]| programs.tests("netrig::integration", arguments);
@@ -149,6 +165,23 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
             suite == "layers",
             Kind::Suite,
         );
+    }
+    for (name, about, tests, limit) in [
+        ("card queues", "queues, interrupts, rings and offloads of a multi-queue card, and `netrig top`", "queues", 5),
+        ("card spreader", "the spreader moves entries of the card's table under traffic from outside", "spreader", 10),
+        ("card datapaths", "the balancer and dperf on the card's driver (native XDP)", "datapaths", 10),
+    ] {
+        let tests = netrig(&[&format!("card::{tests}::")])?;
+        let limit = minutes(limit);
+        let command = format!("timeout -k 10 {} env {CARDS} {tests}", limit.as_secs());
+        let (setup, kind) = (Setup::Card, Kind::Tests);
+        checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick: false, kind });
+    }
+    for check in &pair::CHECKS {
+        // Each of its steps has a limit.
+        let (setup, limit) = (Setup::Pair, Duration::ZERO);
+        let (name, about) = (check.name.to_owned(), check.about);
+        checks.push(Check { name, about, setup, command: String::new(), limit, quick: false, kind: Kind::Tests });
     }
     Ok(checks)
 }

@@ -4,7 +4,9 @@
 //! ```text
 //! Kernel (image.rs) ──┐
 //! initramfs.rs ───────┼── Guest (guest.rs) ── Outcome of each Check (checks.rs) ── table.rs ── docs/KERNELS.md
-//! Check (checks.rs) ──┘
+//! Check (checks.rs) ──┘        │
+//!                 segment.rs: cards of a guest on a bridge in a namespace
+//!                 machine.rs: commands on guests that are up at the same time; pair.rs: checks between two
 //! ```
 //!
 //! Emulation is 10 to 30 times slower than the machine: what it tells is whether things work, never how fast.
@@ -13,10 +15,13 @@ mod checks;
 mod guest;
 mod image;
 mod initramfs;
+mod machine;
+mod pair;
+mod segment;
 mod table;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,9 +29,14 @@ use anyhow::{Context, Result};
 
 use crate::command::{BAD_INPUT, LACKING, target};
 use crate::packages;
-use checks::{Check, Programs};
-use guest::{Guest, GuestRecord};
+pub use checks::verified;
+use checks::{Check, Programs, Setup};
+use guest::{Card, Guest, GuestRecord};
 use image::Kernel;
+use segment::{Segment, Tap};
+
+/// The cards of the guest that has some: the one that is tried, with a CPU for each queue, and the other end of its cable.
+const TAPS: [Tap; 2] = [Tap { name: "tap0", queues: 4 }, Tap { name: "tap1", queues: 1 }];
 
 /// What is run in each guest.
 #[derive(Debug, Clone)]
@@ -70,7 +80,7 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
     let mut records = Vec::new();
     for name in names {
         let kernel = Kernel::get(name)?;
-        let record = boot(&kernel, &checks)?;
+        let record = boot(&kernel, &checks, &programs)?;
         println!("{record}");
         records.push(record);
     }
@@ -81,15 +91,38 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn boot(kernel: &Kernel, checks: &[Check]) -> Result<GuestRecord> {
+/// Runs checks on each setup that one of them needs.
+fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestRecord> {
     let directory = target().join("kernels").join(&kernel.release);
-    if directory.exists() {
-        fs::remove_dir_all(&directory).with_context(|| format!("cannot empty {}", directory.display()))?;
-    }
-    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
     eprintln!("Linux {}: booting; logs go to {}", kernel.release, directory.display());
-    let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 3000 };
-    guest.run(checks)
+    let mut whole = GuestRecord::new(kernel);
+    for (setup, name) in [(Setup::Guest, ""), (Setup::Card, "card"), (Setup::Pair, "pair")] {
+        let of_setup: Vec<Check> = checks.iter().filter(|check| check.setup == setup).cloned().collect();
+        if of_setup.is_empty() {
+            continue;
+        }
+        let directory = directory.join(name);
+        empty(&directory)?;
+        let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 3000, cards: Vec::new(), clock: None };
+        let record = match setup {
+            Setup::Guest => guest.run(&of_setup)?,
+            Setup::Card => {
+                let segment = Segment::new(&TAPS)?;
+                let cards = TAPS.map(|tap| Card::Plugged { segment: &segment, tap }).into();
+                Guest { cpus: TAPS[0].queues, cards, ..guest }.run(&of_setup)?
+            }
+            Setup::Pair => pair::run(kernel, &directory, &programs.netrig, &of_setup)?,
+        };
+        whole.add(record);
+    }
+    Ok(whole)
+}
+
+fn empty(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory).with_context(|| format!("cannot empty {}", directory.display()))?;
+    }
+    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))
 }
 
 /// Where downloads are kept from one run to the next.

@@ -2,7 +2,6 @@
 //! (Documentation/networking/scaling.rst, "RSS: Receive Side Scaling").
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use rig_datapath::napi::{self, Napi};
 use rig_datapath::receive::{Reading, Receive};
 use rig_spread::{Abilities, EntryObservation};
 use rig_sys::cpu::CpuSet;
+use rig_sys::interrupts::cpus_of;
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::rss;
@@ -36,12 +36,6 @@ pub(crate) struct SavedState {
     pub(super) interface: String,
     /// Empty for the driver's own.
     table: Vec<u32>,
-}
-
-/// The CPU that an interrupt comes to (Documentation/core-api/irq/irq-affinity.rst).
-fn cpu_of(interrupt: u32) -> Option<CpuSet> {
-    let text = fs::read_to_string(format!("/proc/irq/{interrupt}/effective_affinity_list")).ok()?;
-    text.trim().parse().ok()
 }
 
 /// The queue that each CPU receives from.
@@ -129,7 +123,7 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<(Vec<u32>, BTreeMap<u32, 
     let name = &device.name;
     let index = Netlink::open(&device.ns)?.index(name)?;
     let table = device.ns.run(|| rss::get(index, name))?;
-    let table = table.map_err(|error| anyhow!("its driver has no table for receive-side scaling ({error})"))?;
+    let mut table = table.map_err(|error| anyhow!("its driver has no table for receive-side scaling ({error})"))?;
     if table.is_empty() {
         bail!("its driver has no table for receive-side scaling");
     }
@@ -137,9 +131,10 @@ pub(super) fn probe(device: &Device) -> anyhow::Result<(Vec<u32>, BTreeMap<u32, 
     if napis.is_empty() {
         bail!("{}", device.without_queues());
     }
-    let queue_on = queues_by_cpu(&napis, cpu_of)?;
-    if let Some(queue) = table.iter().find(|&&queue| queue as usize >= napis.len()) {
-        bail!("its table leads to queue {queue}, and the kernel tells of {}", napis.len());
+    let queue_on = queues_by_cpu(&napis, cpus_of)?;
+    // After `ethtool -L` some drivers show the table of before; the kernel takes no such table back.
+    for queue in &mut table {
+        *queue %= napis.len() as u32;
     }
     Ok((table, queue_on))
 }
@@ -223,7 +218,7 @@ impl Actuator for Table {
     }
 
     fn is_intact(&self) -> bool {
-        self.queues.are_intact() && queues_by_cpu(self.queues.napis(), cpu_of).is_ok_and(|now| now == self.queue_on)
+        self.queues.are_intact() && queues_by_cpu(self.queues.napis(), cpus_of).is_ok_and(|now| now == self.queue_on)
     }
 
     fn before(&self) -> super::SavedState {

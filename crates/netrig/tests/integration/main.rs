@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 mod benches;
+mod card;
 mod cli;
 mod compare;
 mod corpus;

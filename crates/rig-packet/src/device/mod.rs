@@ -166,6 +166,7 @@ fn is_mended_by_packet_sockets(error: &OpenError) -> bool {
         | OpenError::Frame { .. }
         | OpenError::LockedMemory { .. }
         | OpenError::NoDriverSupport { .. }
+        | OpenError::NoSpareQueues { .. }
         | OpenError::Kernel { .. } => true,
         OpenError::NoInterface(_)
         | OpenError::NoQueue { .. }

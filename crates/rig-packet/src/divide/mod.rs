@@ -206,6 +206,10 @@ enum Partition<'a> {
 
 fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Partition<'a> {
     match &hardware.spread {
+        // A card may have queues that no thread of the port reads.
+        Spread::Rss(rss) if client.flood.is_none() && port.vxlan.is_none() && leads_past(rss, &port.threads) => {
+            Partition::Rss(rss)
+        }
         _ if port.threads.len() == 1 => Partition::None,
         // No answers are expected; or the tunnel's own address chooses the thread that gets them.
         _ if client.flood.is_some() || port.vxlan.is_some() => Partition::Ports,
@@ -215,15 +219,20 @@ fn partition<'a>(port: &PortPlan, hardware: &'a Hardware, client: &Client) -> Pa
     }
 }
 
+/// Whether packets come to queues that none of the threads reads.
+fn leads_past(rss: &Rss, threads: &[ThreadPlan]) -> bool {
+    rss.table.iter().any(|queue| threads.iter().all(|thread_plan| thread_plan.queue != *queue))
+}
+
 /// Rules that the interface must have so that answers come to the threads that asked.
 fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
     let Some(client) = plan.service.client() else { return Vec::new() };
     let (interface, threads) = (&port.interface, port.threads.len());
     let mirrored = matches!(hardware.spread, Spread::Mirrored | Spread::ByServer);
-    if threads == 1 || client.flood.is_some() || mirrored {
+    if client.flood.is_some() || mirrored {
         return Vec::new();
     }
-    if let Some(vxlan) = &port.vxlan {
+    if let Some(vxlan) = port.vxlan.as_ref().filter(|_| threads > 1) {
         let note = |(n, thread_plan): (usize, &ThreadPlan)| {
             let local = V4::after(vxlan.local, n as u32);
             let queue = thread_plan.queue;
@@ -246,9 +255,12 @@ fn notes(plan: &Packets, port: &PortPlan, hardware: &Hardware) -> Vec<String> {
             )]
         }
         Partition::Rss(_) => {
-            vec![format!(
-                "{interface}: its {threads} threads use the source ports whose answers its hash sends to them"
-            )]
+            let (use_them, them) = if threads == 1 {
+                ("thread uses".to_owned(), "it")
+            } else {
+                (format!("{threads} threads use"), "them")
+            };
+            vec![format!("{interface}: its {use_them} the source ports whose answers its hash sends to {them}")]
         }
         Partition::None | Partition::Ports => Vec::new(),
     }

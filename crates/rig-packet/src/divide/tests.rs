@@ -87,15 +87,18 @@ fn sent(thread: &ThreadAssignment, count: usize) -> Vec<FlowKey> {
 
 #[test]
 fn answers_come_to_the_thread_that_asked() {
-    let plan = plan(vec![port(0, 3, 4)], Service::UdpClient(client()));
     let rss = rss(3);
-    let division = divide(&plan, &hardware(Spread::Rss(rss.clone()), 1)).unwrap();
-    for thread in &division.threads {
-        for flow in sent(thread, 1500) {
-            assert_eq!(rss.queue(&flow.reversed()), Some(thread.thread_plan.queue), "{flow:?}");
+    // Threads on all queues of the card, and on some.
+    for threads in 1..=3 {
+        let plan = plan(vec![port(0, threads, 4)], Service::UdpClient(client()));
+        let division = divide(&plan, &hardware(Spread::Rss(rss.clone()), 1)).unwrap();
+        for thread in &division.threads {
+            for flow in sent(thread, 1500) {
+                assert_eq!(rss.queue(&flow.reversed()), Some(thread.thread_plan.queue), "{flow:?}");
+            }
         }
+        assert_eq!(division.notes.len(), 1);
     }
-    assert_eq!(division.notes.len(), 1);
 }
 
 #[test]

@@ -39,6 +39,11 @@ pub enum OpenError {
     LockedMemory { bytes: usize },
     #[error("{interface}'s driver has no XDP: driver `xdp-generic` or `packet` works on any interface")]
     NoDriverSupport { interface: String },
+    #[error(
+        "{interface}'s driver has no queue for each CPU to spare for an XDP program, as virtio_net needs before Linux 5.13: `ethtool -L` with \
+         fewer queues leaves some; driver `xdp-generic` or `packet` works with all"
+    )]
+    NoSpareQueues { interface: String },
     #[error("{needed}; this kernel is {release}: use driver `packet`")]
     Kernel { needed: &'static str, release: String },
     #[error(transparent)]

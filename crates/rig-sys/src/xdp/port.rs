@@ -12,6 +12,7 @@ use super::link::{Link, all_multicast};
 use super::live::{LiveFrameSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
 use crate::error::Error;
+use crate::ethtool;
 use crate::napi;
 
 /// Where the program that steers frames may stand.
@@ -122,7 +123,9 @@ impl Port {
             Mode::Driver => open_in(&link, places, options, Hook::Driver),
             Mode::Generic => open_in(&link, places, options, Hook::Generic),
             Mode::Any => match open_in(&link, places, options, Hook::Driver) {
-                Err(OpenError::NoDriverSupport { .. }) => open_in(&link, places, options, Hook::Generic),
+                Err(OpenError::NoDriverSupport { .. } | OpenError::NoSpareQueues { .. }) => {
+                    open_in(&link, places, options, Hook::Generic)
+                }
                 done => done,
             },
         }
@@ -177,6 +180,7 @@ fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> R
         };
         queues.push(Queue { receiver, transmitter });
     }
+    notes.extend(unread(link, places));
     notes.extend(way(link, &queues));
     Ok(Port { queues, mac: link.mac, is_generic, notes })
 }
@@ -197,6 +201,20 @@ fn live_maps(link: &Link, places: &[QueueCpu]) -> Result<Arc<Maps>, String> {
         return Err("to send without needs Linux 6.7".to_owned());
     }
     Maps::new(link.index, places.len() as u32).map_err(|error| format!("make a map of frames: {error}"))
+}
+
+/// Queues that nothing reads here. Some drivers switch more on with a program, so the driver is asked when it has that.
+fn unread(link: &Link, places: &[QueueCpu]) -> Option<String> {
+    let (name, read) = (&link.name, places.len() as u32);
+    // A frame comes to the queue of a veth interface that it was sent by at its peer.
+    let queues = ethtool::queues(name).map_or(link.queues, |(receive, _)| receive);
+    (read < queues && !link.is_veth).then(|| {
+        let are = if read == 1 { "is" } else { "are" };
+        format!(
+            "{name}: {read} of its {queues} receive queues {are} read here, and what comes by the others goes to the kernel: \
+             `ethtool -L {name} combined {read}` leaves no others"
+        )
+    })
 }
 
 fn way(link: &Link, queues: &[Queue]) -> Option<String> {
@@ -240,6 +258,7 @@ fn not_attached(link: &Link, error: io::Error) -> OpenError {
         Some(libc::EOPNOTSUPP) => OpenError::NoDriverSupport { interface },
         Some(libc::ERANGE) => OpenError::Mtu { interface, mtu: link.mtu },
         Some(libc::ENOSPC) => OpenError::Queues { interface },
+        Some(libc::ENOMEM) => OpenError::NoSpareQueues { interface },
         Some(libc::EPERM) => OpenError::NotPermitted { operation: format!("attaching an XDP program to {interface}") },
         // The command, or the kind of link, is not known.
         Some(libc::EINVAL) if kernel_is_before(5, 9) => {

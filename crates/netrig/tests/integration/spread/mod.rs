@@ -1,7 +1,7 @@
 //! `netrig spread` as a service: what it takes, moves and leaves as it was.
 
 mod actuators;
-mod lab;
+pub mod lab;
 mod load;
 mod past;
 
