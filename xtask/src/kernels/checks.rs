@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::pair;
-use crate::command::{cargo, run, target};
+use crate::command::{LACKING, cargo, run, target};
 use crate::test::executables::{Executable, build, command};
 
 /// The exit status of timeout(1) for what took too long; with a signal that cannot be ignored the shell says 137.
@@ -21,6 +21,25 @@ const TIMED_OUT: [i32; 2] = [124, 137];
 const DOCTOR: &str = "doctor.json";
 /// What tests know a card and the other end of its cable by.
 const CARDS: &str = "NETRIG_TEST_CARD=eth0 NETRIG_TEST_FAR_CARD=eth1";
+/// What the check of all programs left, in the directory that host and guest share.
+pub const OBJECTS_LOG: &str = "objects.log";
+/// What rig-skip begins a line with that tells of a test, or of a feature's programs, that the machine does not take.
+const MARK: &str = "SKIPPED ";
+/// The exit status of a check that stands on programs which the kernel refuses: EX_UNAVAILABLE of sysexits.h.
+const REFUSED: i32 = 69;
+/// Checks that stand on programs, by the features under which the check of all programs loads them.
+const STANDS_ON: [(&str, &str); 8] = [
+    ("balancer cases", "balancer"),
+    ("vrouter cases", "vrouter"),
+    ("steer cases", "spreader"),
+    ("vrouter traffic", "vrouter"),
+    ("balancer traffic", "balancer"),
+    ("spreader", "spreader"),
+    ("card spreader", "spreader"),
+    ("card datapaths", "balancer"),
+];
+/// With services whose programs take an emulated CPU seconds to verify in each scenario.
+const LONG_SUITES: [&str; 2] = ["balancer", "overlay"];
 const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
 
 /// Something that is run in a guest.
@@ -78,6 +97,10 @@ pub enum Outcome {
     TimedOut,
     /// The guest ended before.
     NotReached,
+    /// The kernel refuses what it stands on.
+    Impossible {
+        why: Vec<String>,
+    },
 }
 
 /// The executables that checks run.
@@ -112,7 +135,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
     let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
     let mut add = |name: &str, about, command: String, limit: Duration, quick, kind| {
-        let command = format!("timeout -k 10 {} {command}", limit.as_secs());
+        let command = where_it_stands(name, &format!("timeout -k 10 {} {command}", limit.as_secs()));
         checks.push(Check { name: name.to_owned(), about, setup: Setup::Guest, command, limit, quick, kind });
     };
     let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
@@ -161,7 +184,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
             &format!("suite {suite}"),
             "one short trial of every scenario",
             run,
-            minutes(10),
+            minutes(if LONG_SUITES.contains(&suite) { 30 } else { 10 }),
             suite == "layers",
             Kind::Suite,
         );
@@ -173,7 +196,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     ] {
         let tests = netrig(&[&format!("card::{tests}::")])?;
         let limit = minutes(limit);
-        let command = format!("timeout -k 10 {} env {CARDS} {tests}", limit.as_secs());
+        let command = where_it_stands(name, &format!("timeout -k 10 {} env {CARDS} {tests}", limit.as_secs()));
         let (setup, kind) = (Setup::Card, Kind::Tests);
         checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick: false, kind });
     }
@@ -199,6 +222,9 @@ impl Check {
         }
         let log = fs::read(shared.join(self.file("log"))).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
+        if status == REFUSED && self.kind == Kind::Tests {
+            return Outcome::Impossible { why: skipped(&log) };
+        }
         match self.kind {
             Kind::Tests => judge_tests(status, &log),
             Kind::Objects if status == 0 => {
@@ -214,6 +240,10 @@ impl Check {
                     Err(error) => Outcome::Failed { what: "no report".to_owned(), why: vec![error.to_string()] },
                 }
             }
+            Kind::Suite if status == i32::from(LACKING) => {
+                let foretold = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+                judge_impossible(self.name.trim_start_matches("suite "), &foretold.unwrap_or_default(), &log)
+            }
             Kind::Doctor if status == 0 => {
                 let report = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
                 judge_doctor(&report.unwrap_or_default())
@@ -225,7 +255,7 @@ impl Check {
 
 impl Outcome {
     pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Passed { .. })
+        !matches!(self, Self::Passed { .. } | Self::Impossible { .. })
     }
 }
 
@@ -239,6 +269,7 @@ impl fmt::Display for Outcome {
             Self::Failed { what, why } => write!(f, "FAILED: {what}: {}", list(why)),
             Self::TimedOut => f.write_str("FAILED: took too long"),
             Self::NotReached => f.write_str("not reached"),
+            Self::Impossible { why } => write!(f, "cannot be: {}", list(why)),
         }
     }
 }
@@ -273,7 +304,7 @@ fn judge_tests(status: i32, log: &str) -> Outcome {
 
 /// Each test that was not made and why, as rig-skip says it.
 fn skipped(log: &str) -> Vec<String> {
-    log.lines().filter_map(|line| line.split_once("SKIPPED ").map(|(_, rest)| rest.to_owned())).collect()
+    log.lines().filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned())).collect()
 }
 
 /// Each suite of which something would be left out, as a reason.
@@ -309,6 +340,17 @@ fn judge_suite(report: &Value, doctor: Option<&Value>) -> Outcome {
     Outcome::Passed { what: format!("{scenarios} scenarios"), left_out }
 }
 
+/// A suite of which the run could make nothing: that is so where doctor foretold it.
+fn judge_impossible(suite: &str, doctor: &Value, log: &str) -> Outcome {
+    let suites = doctor["suites"].as_array().map_or(&[][..], Vec::as_slice);
+    match suites.iter().find(|one| one["suite"] == suite) {
+        Some(own) if own["scenarios"].as_array().is_some_and(Vec::is_empty) => {
+            Outcome::Impossible { why: reasons(own) }
+        }
+        _ => Outcome::Failed { what: "no scenario was measured".to_owned(), why: last_line(log).into_iter().collect() },
+    }
+}
+
 /// The lists `left_out` of netrig's JSON: scenarios and why.
 fn reasons(of: &Value) -> Vec<String> {
     let left_out = of["left_out"].as_array().map_or(&[][..], Vec::as_slice);
@@ -326,6 +368,16 @@ fn ids_left_out(of: &Value) -> BTreeSet<&str> {
 
 fn last_line(log: &str) -> Option<String> {
     log.lines().rev().find(|line| !line.trim().is_empty()).map(str::to_owned)
+}
+
+/// A check's command for a shell, which ends at once where the kernel refuses the programs that it stands on.
+fn where_it_stands(name: &str, command: &str) -> String {
+    match STANDS_ON.iter().find(|(check, _)| *check == name) {
+        Some((_, feature)) => {
+            format!("grep -s '^{MARK}.*: {feature}: ' {OBJECTS_LOG} && exit {REFUSED}; {command}")
+        }
+        None => command.to_owned(),
+    }
 }
 
 /// The command with its directory and environment, for a shell.
@@ -378,6 +430,39 @@ mod tests {
         assert!(judge_suite(&json!({"data": {"scenarios": []}}), None).is_failure());
         assert_eq!(judge_doctor(&doctor).to_string(), "0 of 1 suites whole; left out: layers: D, F: no tunnels here");
         assert!(judge_doctor(&json!({})).is_failure());
+    }
+
+    #[test]
+    fn what_stands_on_refused_programs_cannot_be() {
+        let shared = tempfile::tempdir().unwrap();
+        let check = |name: &str, kind| Check {
+            name: name.to_owned(),
+            about: "",
+            setup: Setup::Guest,
+            command: where_it_stands(name, "true"),
+            limit: Duration::ZERO,
+            quick: false,
+            kind,
+        };
+        let run = |check: &Check| {
+            let log = fs::File::create(shared.path().join(check.file("log"))).unwrap();
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &format!("( {} )", check.command)]).current_dir(shared.path()).stdout(log);
+            check.judge(shell.status().unwrap().code().unwrap(), shared.path())
+        };
+        let (cases, steer) = (check("balancer cases", Kind::Tests), check("steer cases", Kind::Tests));
+        assert_eq!(run(&cases).to_string(), "FAILED: no test was run");
+        let log = "SKIPPED verified::all: balancer: invalid func bpf_loop#181\nLinux 5.10\nspin/spin 72\n";
+        fs::write(shared.path().join(OBJECTS_LOG), log).unwrap();
+        assert_eq!(run(&cases).to_string(), "cannot be: verified::all: balancer: invalid func bpf_loop#181");
+        assert!(!run(&cases).is_failure());
+        assert_eq!(run(&steer).to_string(), "FAILED: no test was run");
+        let doctor = |scenarios| {
+            json!({"suites": [{"suite": "spreading", "scenarios": scenarios, "left_out": [
+            {"scenarios": ["A"], "reason": "no spreader"}]}]})
+        };
+        assert!(!judge_impossible("spreading", &doctor(json!([])), "").is_failure());
+        assert!(judge_impossible("spreading", &doctor(json!(["B"])), "").is_failure());
     }
 
     #[test]

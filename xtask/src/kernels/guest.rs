@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::checks::{Check, Outcome};
+use super::checks::{Check, OBJECTS_LOG, Outcome};
 use super::image::Kernel;
 use super::segment::{Segment, Tap};
 use super::{initramfs, seconds};
@@ -42,6 +42,8 @@ pub struct Guest<'a> {
     pub cpus: u32,
     pub memory_mib: u32,
     pub cards: Vec<Card<'a>>,
+    /// What the check of all programs left on this kernel, where that was run before.
+    pub objects: Option<&'a Path>,
     /// What its clock says when it starts, as QEMU's `-rtc base=` has it; the time of day, where none is given.
     pub clock: Option<&'a str>,
 }
@@ -131,6 +133,9 @@ impl Guest<'_> {
         initramfs::write(self.kernel, &initramfs)?;
         let shared = self.directory.join("checks");
         fs::create_dir(&shared)?;
+        if let Some(log) = self.objects.filter(|log| log.exists()) {
+            fs::copy(log, shared.join(OBJECTS_LOG))?;
+        }
         fs::write(shared.join("main"), format!("{PRELUDE}{main}{END}"))?;
         let console = self.directory.join("console.log");
         // The path of a socket has 107 characters at most.

@@ -30,7 +30,7 @@ use anyhow::{Context, Result};
 use crate::command::{BAD_INPUT, LACKING, target};
 use crate::packages;
 pub use checks::verified;
-use checks::{Check, Programs, Setup};
+use checks::{Check, OBJECTS_LOG, Programs, Setup};
 use guest::{Card, Guest, GuestRecord};
 use image::Kernel;
 use segment::{Segment, Tap};
@@ -96,6 +96,8 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
     let directory = target().join("kernels").join(&kernel.release);
     eprintln!("Linux {}: booting; logs go to {}", kernel.release, directory.display());
     let mut whole = GuestRecord::new(kernel);
+    let is_run = |name| checks.iter().any(|check| check.name == name);
+    let objects = is_run("objects").then(|| directory.join("checks").join(OBJECTS_LOG));
     for (setup, name) in [(Setup::Guest, ""), (Setup::Card, "card"), (Setup::Pair, "pair")] {
         let of_setup: Vec<Check> = checks.iter().filter(|check| check.setup == setup).cloned().collect();
         if of_setup.is_empty() {
@@ -103,7 +105,15 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
         }
         let directory = directory.join(name);
         empty(&directory)?;
-        let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 3000, cards: Vec::new(), clock: None };
+        let guest = Guest {
+            kernel,
+            directory: &directory,
+            cpus: 2,
+            memory_mib: 3000,
+            cards: Vec::new(),
+            objects: objects.as_deref(),
+            clock: None,
+        };
         let record = match setup {
             Setup::Guest => guest.run(&of_setup)?,
             Setup::Card => {

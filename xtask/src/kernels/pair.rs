@@ -134,7 +134,7 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -
         let directory = directory.join(name);
         empty(&directory)?;
         let cards = vec![Card::Joined { here: ends[0].clone(), there: ends[1].clone() }];
-        let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 1500, cards, clock };
+        let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 1500, cards, objects: None, clock };
         machines.push(Machine::boot(&guest)?);
         thread::sleep(APART);
         let key = directory.join("checks/key");

@@ -70,6 +70,7 @@ fn cell(outcome: &Outcome, notes: &mut Vec<String>) -> String {
     let (text, reasons) = match outcome {
         Outcome::Passed { what, left_out } => (what.clone(), left_out.clone()),
         Outcome::Failed { what, why } => (format!("**fails**: {what}"), why.clone()),
+        Outcome::Impossible { why } => ("cannot be".to_owned(), why.clone()),
         Outcome::TimedOut | Outcome::NotReached => (format!("**{outcome}**"), Vec::new()),
     };
     let mut marks = Vec::new();

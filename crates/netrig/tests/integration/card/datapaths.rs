@@ -178,7 +178,7 @@ fn dperf(cable: &Cable, client_is_here: bool, cpus: &str) -> [String; 2] {
 #[test]
 fn one_thread_of_dperfs_client_asks_so_that_all_answers_come_to_its_queue() {
     let Some(cable) = Cable::with_table() else { return };
-    // virtio-net shows a table from its start on, and has it in force from when it is first written.
+    // Written first: until then a device may spread packets otherwise than its table says.
     run(cable.here(), &["ethtool", "-X", &cable.card, "equal", &cable.queues().to_string()]);
     let [asked, _] = dperf(&cable, true, "0");
     let of_queues = format!("1 of its {} receive queues is read", cable.queues());
