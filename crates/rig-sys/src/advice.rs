@@ -1,8 +1,9 @@
 //! What stands in the way where the kernel refuses something, named as what it is: a limit, a capability that even root may lack,
 //! a file system that is read-only.
 
-use std::fs;
+use std::process::Command;
 use std::sync::OnceLock;
+use std::{env, fs};
 
 use rustix::process::{Resource, getrlimit};
 
@@ -56,9 +57,20 @@ pub struct ProcessRights {
 
 static BEFORE: OnceLock<ProcessRights> = OnceLock::new();
 
-/// Remembers the rights of this process: in a user namespace of its own every process is root with all capabilities.
+/// The variable by which a process tells one that it starts in its user namespace what rights there were outside of it.
+const OUTSIDE: &str = "NETRIG_RIGHTS";
+
+/// Remembers the rights of this process: in a user namespace of its own every process is root with all capabilities. Of one that was
+/// started in such a namespace, those of the process that made it.
 pub fn remember() {
-    let _ = BEFORE.set(ProcessRights::now());
+    let outside = env::var(OUTSIDE).ok().and_then(|text| ProcessRights::outside(&text));
+    let _ = BEFORE.set(outside.unwrap_or_else(ProcessRights::now));
+}
+
+/// Has `command`, another netrig, give the same advice as this process.
+pub fn pass_on(command: &mut Command) -> &mut Command {
+    let ProcessRights { user, capabilities, .. } = ProcessRights::here();
+    command.env(OUTSIDE, format!("{user} {capabilities:x}"))
 }
 
 impl ProcessRights {
@@ -73,6 +85,13 @@ impl ProcessRights {
             files: getrlimit(Resource::Nofile).current,
             locked: getrlimit(Resource::Memlock).current,
         }
+    }
+
+    /// As [`pass_on`] tells them.
+    fn outside(text: &str) -> Option<Self> {
+        let (user, capabilities) = text.split_once(' ')?;
+        let (user, capabilities) = (user.parse().ok()?, u64::from_str_radix(capabilities, 16).ok()?);
+        Some(Self { user, capabilities, ..Self::now() })
     }
 
     /// Of this process, before it entered a user namespace of its own.
@@ -185,6 +204,16 @@ mod tests {
         assert!(said.contains("CAP_SYS_ADMIN, CAP_NET_ADMIN") && said.contains("and CAP_PERFMON"), "{said}");
         let said = had(1000, 0).rights(PROGRAMS);
         assert_eq!(said, "run netrig as root, or give it CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON");
+    }
+
+    #[test]
+    fn rights_outside_of_a_namespace_are_passed_on() {
+        let mut command = Command::new("netrig");
+        pass_on(&mut command);
+        let told = command.get_envs().find(|(name, _)| *name == OUTSIDE).unwrap().1.unwrap().to_str().unwrap();
+        let (had, here) = (ProcessRights::outside(told).unwrap(), ProcessRights::here());
+        assert_eq!((had.user, had.capabilities), (here.user, here.capabilities));
+        assert!(["", "0", "0 x", "-1 0"].iter().all(|odd| ProcessRights::outside(odd).is_none()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod process_client;
 pub mod registry;
 pub mod requirements;
 pub mod sampler;
+pub mod stacks;
 mod testbed;
 pub mod topology;
 

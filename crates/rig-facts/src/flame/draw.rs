@@ -7,7 +7,7 @@ use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 
 use rig_cli::visible::visible;
 
-use super::fold::IDLE;
+use super::IDLE;
 use crate::record::Profile;
 use rig_sys::perf::Clock;
 

@@ -4,8 +4,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rig_skip::{Lack, skip};
+use rig_sys::cpu::CpuSet;
+use rig_testbed::stacks::Profiler;
 
 use super::*;
+use crate::record::Profile;
 
 fn profile(stacks: &[(&str, u64)]) -> Profile {
     Profile {
@@ -67,14 +70,15 @@ fn a_busy_loop_is_found_by_its_name() {
     if let Err(error) = rig_sys::perf::probe() {
         return skip(Lack::Sampling, error);
     }
-    let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
+    let cpus = CpuSet::allowed().unwrap();
+    let profiler = Profiler::start(&cpus, HERTZ).unwrap();
     spin_for_the_flame_graph(Instant::now() + Duration::from_secs(60), Duration::from_millis(400));
     // The loop itself asks nothing of the kernel, which a quiet machine has no other work for.
     let mut zeros = vec![0; 1 << 20];
     for _ in 0..2000 {
         File::open("/dev/zero").unwrap().read_exact(&mut zeros).unwrap();
     }
-    let profile = profiler.stop().unwrap().profile();
+    let profile = Profile::of(&profiler.stop().unwrap().folded(), &cpus);
     let found: u64 =
         profile.stacks.iter().filter(|(stack, _)| stack.contains("spin_for_the_flame_graph")).map(|(_, n)| n).sum();
     assert!(found > 20, "{found} of {}: {:#?}", profile.samples, profile.stacks);
@@ -96,7 +100,8 @@ fn a_process_that_has_ended_keeps_its_names() {
     if let Err(error) = rig_sys::perf::probe() {
         return skip(Lack::Sampling, error);
     }
-    let profiler = Profiler::start(&CpuSet::allowed().unwrap(), HERTZ).unwrap();
+    let cpus = CpuSet::allowed().unwrap();
+    let profiler = Profiler::start(&cpus, HERTZ).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "flame::tests::a_process_that_has_ended_keeps_its_names"]).env(SPIN, "");
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
@@ -110,7 +115,7 @@ fn a_process_that_has_ended_keeps_its_names() {
     let sampled = profiler.stop().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    let profile = sampled.profile();
+    let profile = Profile::of(&sampled.folded(), &cpus);
     let of_it = |stack: &str| stack.starts_with("flame::tests::a") && stack.contains("spin_for_the_flame_graph");
     let found: u64 = profile.stacks.iter().filter(|(stack, _)| of_it(stack)).map(|(_, count)| count).sum();
     assert!(found > 20, "{found} of {}: {:#?}", profile.samples, profile.stacks);
@@ -120,7 +125,7 @@ fn a_process_that_has_ended_keeps_its_names() {
 fn a_machine_that_does_not_let_stacks_be_sampled_gives_a_profile_that_says_so() {
     let nowhere = CpuSet::new([CpuSet::MAX]);
     let error = Profiler::start(&nowhere, HERTZ).unwrap_err();
-    let profile = Profiler::attempt(&nowhere, HERTZ).stop().unwrap().profile();
+    let profile = Profile::of(&FoldedStacks::nothing(HERTZ, &error), &nowhere);
     assert_eq!((profile.samples, profile.cpus.as_slice()), (0, &[CpuSet::MAX][..]));
     assert_eq!(profile.notes, [format!("No stacks could be sampled: {error}.")]);
 }

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use rig_sys::cpu::CpuSet;
+use rig_testbed::stacks::{FoldedStacks, IDLE, KERNEL, SOFTIRQS};
 
 use super::map::{LayerMatcher, Map, SampleLayers, UNKNOWN};
 use super::total;
-use crate::flame::{FoldedStacks, IDLE, KERNEL, SOFTIRQS};
-use crate::record::{CpuTimeOwner, CpuUse, Kind, LayerSamples, LayersRecord, NodeLayers, NodeRecord, TrialRecord};
+use crate::record::{
+    CpuTimeOwner, CpuUse, Kind, LayerSamples, LayersRecord, NodeLayers, NodeRecord, Profile, TrialRecord,
+};
 
 /// The thread that takes the samples, which the measured window goes without.
 const SAMPLER: &str = "netrig-stacks";
@@ -57,7 +59,7 @@ impl LayersRecord {
         };
         let nodes = sampled.nodes.iter().map(|node| {
             let cpus = cpus(node);
-            let profile = (sampled.ordinal == 1).then(|| stacks.profile(&cpus));
+            let profile = (sampled.ordinal == 1).then(|| Profile::of(stacks, &cpus));
             let counted = node.cpus.iter().filter(|cpu| cpus.as_slice().contains(&cpu.cpu)).map(CpuUse::busy);
             let busy_percent = counted.sum::<f64>() / cpus.as_slice().len().max(1) as f64;
             NodeLayers { profile, busy_percent, ..NodeLayers::new(map, stacks, &node.name, &cpus) }

@@ -8,16 +8,17 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use anyhow::{Context, Result, bail};
-use rig_facts::flame::{HERTZ, ProfileRecording, Profiler};
+use rig_cli::exit::in_words;
+use rig_facts::flame::{FoldedStacks, HERTZ};
 use rig_facts::programme::Command;
-use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord};
+use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord, Profile};
 use rig_stats::series::Track;
 use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::{Description, Reading};
 use rig_testbed::datapath::{self, Counters, DatapathRegistry, Missing, Services, Site, Starting};
-use rig_testbed::host::{Ability, Host, UnsupportedByHost};
+use rig_testbed::host::{Host, StackSampling};
 use rig_testbed::topology::Layout;
 use rig_testbed::{LostPeer, Placement, Testbed};
 use serde_json::Value;
@@ -106,25 +107,32 @@ impl Sampler {
 
 /// A window that has begun: what was read at its begin, of each agent.
 #[derive(Debug)]
-pub struct Window(Vec<(Reading, Option<Profiler>)>);
+pub struct Window(Vec<(Reading, Option<Result<StackSampling>>)>);
 
 /// A window that has ended.
 #[derive(Debug, Default)]
-pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<ProfileRecording>)>);
+pub struct Observed(Vec<(AgentRecord, Option<DutRecord>, Option<Result<StackSampling>>)>);
 
 impl Observed {
     /// To be called when the load has ended, whose CPUs it may use: what each agent did, and what the node between the
     /// ends did, where there is one.
-    pub fn records(self) -> (Vec<AgentRecord>, Option<DutRecord>) {
-        let mut dut = None;
-        let agent = |(agent, node, sampled): (AgentRecord, Option<DutRecord>, Option<ProfileRecording>)| {
-            if let Some(node) = node {
-                dut = Some(DutRecord { profile: sampled.map(ProfileRecording::profile), ..node });
-            }
-            agent
-        };
-        let agents = self.0.into_iter().map(agent).collect();
-        (agents, dut)
+    ///
+    /// # Errors
+    /// When the host does not answer.
+    pub fn records(self, host: &dyn Host) -> Result<(Vec<AgentRecord>, Option<DutRecord>)> {
+        let (mut agents, mut dut) = (Vec::new(), None);
+        for (agent, node, sampled) in self.0 {
+            agents.push(agent);
+            let Some(node) = node else { continue };
+            let stacks = match sampled {
+                Some(Ok(sampling)) => Some(host.folded_stacks(sampling)?),
+                Some(Err(why)) => Some(FoldedStacks::nothing(HERTZ, &in_words(&why))),
+                None => None,
+            };
+            let cpus = CpuSet::new(node.workers.iter().copied());
+            dut = Some(DutRecord { profile: stacks.map(|stacks| Profile::of(&stacks, &cpus)), ..node });
+        }
+        Ok((agents, dut))
     }
 }
 
@@ -160,11 +168,6 @@ pub fn not_here(
     }
     let mut missing = scenario.datapaths.iter().filter_map(|setup| host.missing(&setup.name).transpose());
     Ok(missing.next().transpose()?.map(lack))
-}
-
-/// What a scenario asks for that cannot be had on a host; `None` when nothing speaks against it.
-pub fn not_on(scenario: &Scenario, host: &dyn Host) -> Option<UnsupportedByHost> {
-    scenario.profile.then(|| host.lacks(Ability::Stacks))?
 }
 
 fn unknown(setup: &DatapathSetup, datapaths: DatapathRegistry) -> Missing {
@@ -210,11 +213,10 @@ impl Agents {
                 let is_between = topology.dut() == Some(node);
                 let services = is_between.then(|| services(scenario, testbed)).transpose()?;
                 let site = Site::new(testbed, node, services)?;
-                // A figure less, where stacks are not to be had.
-                let is_sampled = testbed.host().lacks(Ability::Stacks).is_none();
-                let profile = is_between && is_sampled && scenario.dut.is_some_and(|dut| dut.profile);
+                let profile = is_between && scenario.dut.is_some_and(|dut| dut.profile);
                 if profile {
-                    Profiler::prepare(site.cpus());
+                    // A figure less, with the reason, where stacks are not to be had.
+                    let _unsampled = testbed.host().prepare_stacks(site.cpus());
                 }
                 let starting = datapath::start(testbed.host(), datapath, &site, &setup.settings)?;
                 begun.push_back(StartingAgent { node, site, is_between, profile, starting });
@@ -243,27 +245,30 @@ impl Agents {
     ///
     /// # Errors
     /// When an agent does not tell its counters.
-    pub fn begin(&self, samples: bool) -> Result<Window> {
+    pub fn begin(&self, host: &dyn Host, samples: bool) -> Result<Window> {
         let begun = self.read()?;
-        let profiler = |agent: &Agent| (samples && agent.profile).then(|| Profiler::attempt(&agent.cpus, HERTZ));
-        Ok(Window(begun.into_iter().zip(self.0.iter().map(profiler)).collect()))
+        let stacks = |agent: &Agent| (samples && agent.profile).then(|| host.start_stacks(&agent.cpus, HERTZ));
+        Ok(Window(begun.into_iter().zip(self.0.iter().map(stacks)).collect()))
     }
 
     /// To be called at the window's end; `nodes` are what the testbed's counters say of the window.
     ///
     /// # Errors
     /// When an agent does not tell of itself.
-    pub fn end(&self, window: Window, nodes: &[NodeRecord]) -> Result<Observed> {
+    pub fn end(&self, host: &dyn Host, window: Window, nodes: &[NodeRecord]) -> Result<Observed> {
         let now = self.read()?;
-        let end = |((agent, now), (begin, profiler)): ((&Agent, Reading), (Reading, Option<Profiler>))| {
+        let mut observed = Vec::new();
+        for ((agent, now), (begin, stacks)) in self.0.iter().zip(now).zip(window.0) {
             let record = agent.record(&begin, &now)?;
             // Last, for it takes some milliseconds.
-            let sampled = profiler.map(Profiler::stop).transpose()?;
+            if let Some(Ok(sampling)) = &stacks {
+                host.stop_stacks(*sampling)?;
+            }
             let node = nodes.get(agent.node).filter(|_| agent.is_between);
             let dut = node.map(|node| agent.of_node(&record, node));
-            Ok((record, dut, sampled))
-        };
-        self.0.iter().zip(now).zip(window.0).map(end).collect::<Result<_>>().map(Observed)
+            observed.push((record, dut, stacks));
+        }
+        Ok(Observed(observed))
     }
 
     /// What each has counted. All read at the same time, and stamp when: how long it takes to hear of it is nothing of a window.

@@ -35,7 +35,8 @@ impl Trials {
             }
         };
         let observed = observed.context("sample what the CPUs ran")?;
-        let stacks = observed.stacks.context("sample what the CPUs ran")?.folded();
+        let stacks = observed.stacks.context("sample what the CPUs ran")?;
+        let stacks = stage.testbed.host().folded_stacks(stacks)?;
         let sampled = TrialRecord {
             window_begin_ns: observed.window.0,
             window_end_ns: observed.window.1,

@@ -1,7 +1,6 @@
 //! What happens in a window, and what is counted in it.
 
 use anyhow::{Context, Result};
-use rig_facts::flame::{ProfileRecording, Profiler};
 use rig_facts::layers::HERTZ;
 use rig_facts::programme::{Phase, Programme, Rate, ScenarioLoad};
 use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord};
@@ -9,9 +8,9 @@ use rig_load::driver::WorkerPair;
 use rig_load::plan::Phases;
 use rig_suite::suite::{Scenario, Traffic};
 use rig_sys::cpu::CpuSet;
-use rig_testbed::host::Mark;
+use rig_testbed::host::{Mark, StackSampling};
 
-use super::agents::{self, Agents, Observed};
+use super::agents::{self, Observed};
 use super::pairs::WorkerPlacement;
 use super::programme::PhaseResult;
 use super::rig::Stage;
@@ -82,23 +81,25 @@ fn rate_record(load: ScenarioLoad, rate: Rate, limit: f64) -> RateRecord {
 #[derive(Default)]
 pub(super) struct Counting {
     agents: Option<agents::Window>,
-    profiler: Option<Profiler>,
+    stacks: Option<StackSampling>,
 }
 
 impl Counting {
     pub fn begin(&mut self, Stage { testbed, agents, samples, stacks, .. }: Stage<'_>) -> Result<()> {
-        self.agents = Some(agents.begin(samples)?);
+        self.agents = Some(agents.begin(testbed.host(), samples)?);
         if stacks {
             let nodes = 0..testbed.topology().nodes().len();
             let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
-            self.profiler = Some(Profiler::start(&CpuSet::new(cpus), HERTZ)?);
+            self.stacks = Some(testbed.host().start_stacks(&CpuSet::new(cpus), HERTZ)?);
         }
         Ok(())
     }
 
-    pub fn end(self, agents: &Agents, nodes: &[NodeRecord]) -> Result<(Observed, Option<ProfileRecording>)> {
+    pub fn end(self, stage: Stage<'_>, nodes: &[NodeRecord]) -> Result<(Observed, Option<StackSampling>)> {
+        let host = stage.testbed.host();
         let begun = self.agents.context("the agents were not read at the window's begin")?;
-        let observed = agents.end(begun, nodes)?;
-        Ok((observed, self.profiler.map(Profiler::stop).transpose()?))
+        let observed = stage.agents.end(host, begun, nodes)?;
+        self.stacks.map(|sampling| host.stop_stacks(sampling)).transpose()?;
+        Ok((observed, self.stacks))
     }
 }

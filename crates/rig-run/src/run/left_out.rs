@@ -12,7 +12,7 @@ use rig_testbed::{Dut, Placement};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{not_here, not_on};
+use super::not_here;
 
 /// What a machine has not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -55,11 +55,6 @@ impl DatapathTrials {
             self.0.entry(setup.name.clone()).or_insert_with(tried).clone()
         })
     }
-}
-
-/// Why the scenario cannot be made with its nodes on `host`, and what to do about it; `None` when it can.
-pub fn why_not_on(scenario: &Scenario, host: &dyn Host) -> Option<String> {
-    not_on(scenario, host).map(|lack| format!("{lack}: run it on this machine, without --host"))
 }
 
 /// Takes the scenarios out of `suite` of which `why_not` says why they cannot be made.

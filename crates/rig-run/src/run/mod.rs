@@ -37,11 +37,11 @@ use rig_suite::suite::{Budget, Repeat, Scenario, Suite, Timing};
 use self::calibration::UsualTimes;
 use self::deciding::Deciding;
 
-pub use agents::{impossible, not_here, not_on};
+pub use agents::{impossible, not_here};
 pub use environment::{Build, environment};
 pub use left_out::{
     DatapathTrials, LostHost, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
-    one_line, why_not_here, why_not_on,
+    one_line, why_not_here,
 };
 pub use progress::{Progress, TurnLimit, TurnsProgress};
 pub use rehearse::rehearse;

@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use rig_cli::exit::StoppedByUser;
 use rig_facts::figures::node_of;
-use rig_facts::flame::{ProfileRecording, Profiler};
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
@@ -23,12 +22,12 @@ use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{DatapathRegistry, Machine};
-use rig_testbed::host::{Ability, ClockOffset, Host, Local};
+use rig_testbed::host::{ClockOffset, Host, Local, StackSampling};
 use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{LostPeer, Placement, Testbed};
 
-use super::agents::{Agents, Observed};
+use super::agents::Agents;
 use super::before;
 use super::calibration::gauge;
 use super::course::{Counting, ProgrammeWindow};
@@ -72,7 +71,7 @@ pub(super) struct Observation {
     pub(super) dut: Option<DutRecord>,
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
-    pub(super) stacks: Option<ProfileRecording>,
+    pub(super) stacks: Option<StackSampling>,
 }
 
 /// A testbed, and the agents at work on its nodes.
@@ -184,12 +183,7 @@ impl Rig {
     /// # Errors
     /// As [`Self::divide_by`].
     pub fn prepare_samples(&self) -> Result<()> {
-        if let Some(lack) = self.host.lacks(Ability::Stacks) {
-            bail!(lack);
-        }
-        rig_sys::perf::probe()?;
-        Profiler::prepare(&owned(&self.trials.placement.all()));
-        Ok(())
+        self.host.prepare_stacks(&owned(&self.trials.placement.all()))
     }
 
     /// How CPU time is counted, in words.
@@ -473,13 +467,13 @@ impl Trials {
         let TestbedUnderLoad { marks, samplers, .. } = loaded_testbed;
         let [begin, .., end] = *marks.as_slice() else { bail!("the window has no edges") };
         let window = testbed.host().between(begin, end)?;
-        let (observed, stacks) = counting.end(agents, &window.nodes)?;
+        let (observed, stacks) = counting.end(stage, &window.nodes)?;
         let sampled = samplers.map(|samplers| samplers.finish(testbed.host())).transpose()?;
         let phases = course.records(stage, &marks, outcomes)?;
         marks.iter().try_for_each(|mark| testbed.host().forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
         let after = agents.connections()?;
-        let (mut agents, dut) = Observed::records(observed);
+        let (mut agents, dut) = observed.records(testbed.host())?;
         for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
             agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
             agent.read_ns = agent.read_ns.map(|(begin, end)| (clock.here(begin), clock.here(end)));

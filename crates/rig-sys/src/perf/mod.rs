@@ -82,7 +82,8 @@ pub struct Samples {
 pub struct Sampling {
     clock: Clock,
     stop: Arc<AtomicBool>,
-    reader: JoinHandle<Samples>,
+    /// `None` once it was waited for.
+    reader: Option<JoinHandle<Samples>>,
 }
 
 impl Sampling {
@@ -119,7 +120,7 @@ impl Sampling {
             let stop = Arc::clone(&stop);
             move || read::until(&stop, rings)
         });
-        Ok(Self { clock, stop, reader: reader.during(|| "start the thread that reads stacks".into())? })
+        Ok(Self { clock, stop, reader: Some(reader.during(|| "start the thread that reads stacks".into())?) })
     }
 
     pub fn clock(&self) -> Clock {
@@ -130,11 +131,24 @@ impl Sampling {
     ///
     /// # Errors
     /// When the thread that reads samples has died.
-    pub fn finish(self) -> Result<Samples> {
+    pub fn finish(mut self) -> Result<Samples> {
+        self.stop();
+        let samples = self.reader.take().and_then(|reader| reader.join().ok());
+        let died = || io::Error::other("the thread that reads them has died");
+        samples.ok_or_else(died).during(|| "read sampled stacks".into())
+    }
+
+    fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.reader.thread().unpark();
-        let died = |_| io::Error::other("the thread that reads them has died");
-        self.reader.join().map_err(died).during(|| "read sampled stacks".into())
+        if let Some(reader) = &self.reader {
+            reader.thread().unpark();
+        }
+    }
+}
+
+impl Drop for Sampling {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -12,7 +12,7 @@ use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::piped::PipedProcess;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
-use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, Window};
+use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
 use crate::accounting::CpuAccounting;
 use crate::meter::Reading;
 use crate::namespaces::{Namespace, Namespaces, NodeSpaces};
@@ -20,6 +20,7 @@ use crate::plan::Plan;
 use crate::preflight::{self, ReachableContainer};
 use crate::requirements::{MachineChecks, Missing};
 use crate::sampler::{NodeSample, Sampler};
+use crate::stacks::{FoldedStacks, ProfileRecording, Profiler};
 
 /// Nodes in namespaces of this process, and their counters.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Local {
     marks: RefCell<BTreeMap<u64, Reading>>,
     next: Cell<u64>,
     sampler: RefCell<Option<Sampler>>,
+    profilers: RefCell<BTreeMap<u64, Profiler>>,
+    recordings: RefCell<BTreeMap<u64, ProfileRecording>>,
 }
 
 impl Local {
@@ -62,6 +65,8 @@ impl Local {
             marks: RefCell::default(),
             next: Cell::new(0),
             sampler: RefCell::default(),
+            profilers: RefCell::default(),
+            recordings: RefCell::default(),
         })
     }
 
@@ -212,8 +217,33 @@ impl Host for Local {
         Ok(Sampled { tracks, cost_ns })
     }
 
+    fn prepare_stacks(&self, cpus: &CpuSet) -> Result<()> {
+        Ok(Profiler::prepare(cpus)?)
+    }
+
+    fn start_stacks(&self, cpus: &CpuSet, hertz: u32) -> Result<StackSampling> {
+        let profiler = Profiler::start(cpus, hertz)?;
+        let number = self.next.get();
+        self.next.set(number + 1);
+        self.profilers.borrow_mut().insert(number, profiler);
+        Ok(StackSampling(number))
+    }
+
+    fn stop_stacks(&self, StackSampling(number): StackSampling) -> Result<()> {
+        let profiler = self.profilers.borrow_mut().remove(&number).context("these stacks are not sampled")?;
+        self.recordings.borrow_mut().insert(number, profiler.stop()?);
+        Ok(())
+    }
+
+    fn folded_stacks(&self, StackSampling(number): StackSampling) -> Result<FoldedStacks> {
+        let recording = self.recordings.borrow_mut().remove(&number);
+        Ok(recording.context("there is no recording of these stacks")?.folded())
+    }
+
     fn tear_down(&mut self) -> Result<()> {
         self.count_together();
+        self.profilers.get_mut().clear();
+        self.recordings.get_mut().clear();
         self.marks.get_mut().clear();
         self.sampler.take();
         self.nodes = Namespaces::default();

@@ -34,9 +34,10 @@ use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::requirements::Missing;
 use crate::sampler::NodeSample;
+use crate::stacks::FoldedStacks;
 
 /// The place where nodes live: this process, another process or another machine. Arguments and results are plain values, so that
-/// they can be sent; what needs the nodes' namespaces in this process is refused by name elsewhere ([`Ability`]).
+/// they can be sent.
 pub trait Host: fmt::Debug {
     /// For records and messages: `local`, `child`.
     fn name(&self) -> &str;
@@ -44,11 +45,6 @@ pub trait Host: fmt::Debug {
     /// # Errors
     /// As all that follow: when the host cannot be asked, or its kernel refuses.
     fn facts(&self) -> Result<Facts>;
-
-    /// Why something cannot be done on this host that can be done on others; `None` when it can.
-    fn lacks(&self, _ability: Ability) -> Option<UnsupportedByHost> {
-        None
-    }
 
     /// What the host lacks for a datapath, as far as that is seen without trying it out.
     fn missing(&self, datapath: &str) -> Result<Option<Missing>>;
@@ -92,12 +88,7 @@ pub trait Host: fmt::Debug {
     fn mark(&self) -> Result<Mark>;
 
     /// From now on hard interrupts are counted by themselves, where CPU time is counted exactly: to divide it by what it went to.
-    ///
-    /// # Errors
-    /// [`UnsupportedByHost`] where stacks cannot be sampled either.
-    fn count_interrupts(&mut self) -> Result<()> {
-        Err(UnsupportedByHost { host: self.name().to_owned(), what: Ability::Stacks }.into())
-    }
+    fn count_interrupts(&mut self) -> Result<()>;
 
     /// What the nodes did between two marks, in the order in which they were built.
     fn between(&self, begin: Mark, end: Mark) -> Result<Window>;
@@ -113,6 +104,22 @@ pub trait Host: fmt::Debug {
 
     /// Ends what [`Self::start_sampling`] began.
     fn end_sampling(&self) -> Result<Sampled>;
+
+    /// Makes ready to sample the stacks of these CPUs, which takes some milliseconds of each the first time.
+    ///
+    /// # Errors
+    /// When the host's kernel does not let stacks be sampled.
+    fn prepare_stacks(&self, cpus: &CpuSet) -> Result<()>;
+
+    /// Begins to sample the stacks of all that runs on these CPUs, so many times a second of each.
+    fn start_stacks(&self, cpus: &CpuSet, hertz: u32) -> Result<StackSampling>;
+
+    /// Ends it, as long as there are the processes that were sampled.
+    fn stop_stacks(&self, sampling: StackSampling) -> Result<()>;
+
+    /// What was sampled, with names. That takes some tenths of a second of CPU time, so it is for when no load runs, and it is as long as
+    /// there are the BPF programs whose names matter.
+    fn folded_stacks(&self, sampling: StackSampling) -> Result<FoldedStacks>;
 
     /// Removes all nodes; others may be built then. What is started in them has to be gone.
     fn tear_down(&mut self) -> Result<()>;
@@ -130,29 +137,6 @@ pub struct Facts {
     pub cores: Vec<CpuSet>,
     /// How CPU time is counted, in words.
     pub accounting: String,
-}
-
-/// What can be done where the runner's own process has the nodes' namespaces, and not on every host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ability {
-    /// To sample the stacks of CPUs.
-    Stacks,
-}
-
-/// Something that was asked of a host that has it not.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} is not possible on host '{host}', whose nodes are another process's", .what.words())]
-pub struct UnsupportedByHost {
-    pub host: String,
-    pub what: Ability,
-}
-
-impl Ability {
-    fn words(self) -> &'static str {
-        match self {
-            Self::Stacks => "sampling stacks",
-        }
-    }
 }
 
 /// What is started in a namespace.
@@ -184,6 +168,10 @@ pub struct Mark {
     /// When CPU counters were read, by the host's CLOCK_MONOTONIC, ns.
     pub at_ns: u64,
 }
+
+/// Stacks that a host samples, or has sampled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackSampling(u64);
 
 /// What a host's nodes did from one mark to another.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

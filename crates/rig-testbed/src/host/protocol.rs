@@ -25,14 +25,15 @@ use rig_sys::cpu::CpuSet;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Facts, Mark, Program, Sampled, Window};
+use super::{Facts, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
 use crate::requirements::Missing;
 use crate::sampler::NodeSample;
+use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 3, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 4, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
@@ -116,6 +117,7 @@ pub enum Question {
     },
     Now,
     Mark,
+    CountInterrupts,
     Between {
         begin: Mark,
         end: Mark,
@@ -126,6 +128,19 @@ pub enum Question {
     StartSampling,
     Sample,
     EndSampling,
+    PrepareStacks {
+        cpus: CpuSet,
+    },
+    StartStacks {
+        cpus: CpuSet,
+        hertz: u32,
+    },
+    StopStacks {
+        sampling: StackSampling,
+    },
+    FoldedStacks {
+        sampling: StackSampling,
+    },
     TearDown,
 }
 
@@ -178,6 +193,8 @@ pub enum Answer {
     Window(Window),
     Sample(Vec<NodeSample>),
     Sampled(Sampled),
+    StackSampling(StackSampling),
+    FoldedStacks(FoldedStacks),
 }
 
 /// Any bytes, in JSON as a string of the characters U+0000 to U+00FF, each a byte: what is text of ASCII stays readable.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use rig_lines::{Client, Error, Lines, Reply, encode};
+use rig_sys::advice;
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rig_sys::process::{die_with_parent, in_own_group};
@@ -29,12 +30,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::de::IgnoredAny;
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
-use super::{Ability, Facts, Host, Mark, Program, Sampled, UnsupportedByHost, Window};
+use super::{Facts, Host, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::process_client::{ProcessClient, TIMEOUT, silence};
 use crate::requirements::Missing;
 use crate::sampler::NodeSample;
+use crate::stacks::FoldedStacks;
 
 /// Longest time for a host to greet.
 const GREETING_PATIENCE: Duration = Duration::from_secs(15);
@@ -103,7 +105,7 @@ impl Remote {
     pub fn child(program: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("host");
-        Self::start("child", &mut command)
+        Self::start("child", advice::pass_on(&mut command))
     }
 
     /// A host that `command` starts, or leads to.
@@ -171,10 +173,6 @@ impl Host for Remote {
         }
     }
 
-    fn lacks(&self, what: Ability) -> Option<UnsupportedByHost> {
-        Some(UnsupportedByHost { host: self.name.clone(), what })
-    }
-
     fn keep_off(&self, cpus: &CpuSet) -> Result<()> {
         self.tell(&Question::KeepOff { cpus: cpus.clone() })
     }
@@ -234,6 +232,27 @@ impl Host for Remote {
 
     fn end_sampling(&self) -> Result<Sampled> {
         expect!(self, &Question::EndSampling, Answer::Sampled(sampled) => sampled)
+    }
+
+    fn count_interrupts(&mut self) -> Result<()> {
+        self.tell(&Question::CountInterrupts)
+    }
+
+    fn prepare_stacks(&self, cpus: &CpuSet) -> Result<()> {
+        self.tell(&Question::PrepareStacks { cpus: cpus.clone() })
+    }
+
+    fn start_stacks(&self, cpus: &CpuSet, hertz: u32) -> Result<StackSampling> {
+        let question = Question::StartStacks { cpus: cpus.clone(), hertz };
+        expect!(self, &question, Answer::StackSampling(sampling) => sampling)
+    }
+
+    fn stop_stacks(&self, sampling: StackSampling) -> Result<()> {
+        self.tell(&Question::StopStacks { sampling })
+    }
+
+    fn folded_stacks(&self, sampling: StackSampling) -> Result<FoldedStacks> {
+        expect!(self, &Question::FoldedStacks { sampling }, Answer::FoldedStacks(stacks) => stacks)
     }
 
     fn tear_down(&mut self) -> Result<()> {

@@ -56,6 +56,9 @@ pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd) -> Result
     result
 }
 
+/// The most bytes of sampled stacks in an answer.
+const MOST_OF_STACKS: usize = PROTOCOL.longest / 2;
+
 struct Server<'a> {
     host: &'a mut dyn Host,
     output: BorrowedFd<'a>,
@@ -193,6 +196,13 @@ impl Server<'_> {
             Question::Apply { plan } => self.host.apply(&plan).map(done)?,
             Question::Forget { mark } => self.host.forget(mark).map(done)?,
             Question::StartSampling => self.host.start_sampling().map(done)?,
+            Question::CountInterrupts => self.host.count_interrupts().map(done)?,
+            Question::PrepareStacks { cpus } => self.host.prepare_stacks(&cpus).map(done)?,
+            Question::StartStacks { cpus, hertz } => Answer::StackSampling(self.host.start_stacks(&cpus, hertz)?),
+            Question::StopStacks { sampling } => self.host.stop_stacks(sampling).map(done)?,
+            Question::FoldedStacks { sampling } => {
+                Answer::FoldedStacks(self.host.folded_stacks(sampling)?.within(MOST_OF_STACKS))
+            }
             Question::TearDown => self.host.tear_down().map(done)?,
             Question::Start { process, space, program } => {
                 if self.processes.contains_key(&process) {

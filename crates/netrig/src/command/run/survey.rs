@@ -5,10 +5,9 @@ use std::path::Path;
 use anyhow::Context;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::record::SkippedScenarios;
-use rig_run::run::{DatapathTrials, add, leave_out, one_line, rehearse, why_not_here, why_not_on};
+use rig_run::run::{DatapathTrials, add, leave_out, one_line, rehearse, why_not_here};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
-use rig_sys::perf;
 use rig_testbed::Placement;
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::{Host, Local, Remote};
@@ -65,10 +64,12 @@ impl Survey {
         suite.nodes = suite.nodes.min(cpus.len());
         let placement = Placement::new(cpus, cores, suite.nodes)?;
         let others = leave_out(suite, &mut |scenario| {
-            why_not_on(scenario, host.as_ref())
-                .or_else(|| why_not_here(scenario, &placement, rig_datapaths::ALL, host.as_ref()))
+            why_not_here(scenario, &placement, rig_datapaths::ALL, host.as_ref())
                 .or_else(|| support.why_not(scenario))
-                .or_else(|| scenario.profile.then(perf::probe)?.err().map(|error| format!("sample stacks: {error}")))
+                .or_else(|| {
+                    let refused = scenario.profile.then(|| host.prepare_stacks(cpus))?.err();
+                    refused.map(|error| format!("sample stacks: {}", one_line(&error)))
+                })
                 .or_else(|| tried_out.why_not(scenario, host.as_ref()))
                 .or_else(|| rehearse(scenario, &placement, host.as_mut()).err().map(|error| one_line(&error)))
         });

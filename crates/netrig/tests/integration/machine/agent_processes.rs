@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use rig_facts::record::TrialRecord;
+use rig_facts::record::{Profile, TrialRecord};
 use rig_facts::store::{RunState, Store};
 use rig_run::run::agents::Agents;
 use rig_suite::suite::Suite;
@@ -26,7 +26,7 @@ use super::world::{self, NETRIG, RandomSource, expect, netrig, text};
 
 /// Longer than what is waited for takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
-const HOSTS: [&str; 2] = ["local", "child"];
+pub(super) const HOSTS: [&str; 2] = ["local", "child"];
 
 fn host(kind: &str) -> Box<dyn Host> {
     match kind {
@@ -105,8 +105,9 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
                 let counters = agents.counters().unwrap_or_else(|error| panic!("{what}: {error:#}"));
                 let (name, node, _) = &counters[0];
                 assert_eq!((name.as_str(), node.as_str()), (path, "lb"));
-                let window = agents.begin(false).unwrap();
-                let (records, _) = agents.end(window, &[]).unwrap().records();
+                let window = agents.begin(testbed.host(), false).unwrap();
+                let observed = agents.end(testbed.host(), window, &[]).unwrap();
+                let (records, _) = observed.records(testbed.host()).unwrap();
                 let record = &records[0];
                 let (begin, end) = record.read_ns.unwrap();
                 assert!(!record.version.is_empty() && begin < end, "{what}: {record:?}");
@@ -135,6 +136,11 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
     });
 }
 
+/// Whether the machine lets stacks be sampled.
+fn is_sampled() -> bool {
+    rig_sys::perf::probe().is_ok()
+}
+
 /// The trials of a run of the suite on another host.
 fn run_on_child(suite: &str, only: Option<&str>) -> Vec<TrialRecord> {
     let directory = tempfile::tempdir().unwrap();
@@ -143,6 +149,9 @@ fn run_on_child(suite: &str, only: Option<&str>) -> Vec<TrialRecord> {
     command.args(["run", suite, "--trials", "1", "--no-aa", "--host", "child", "--store"]).arg(&store);
     if let Some(only) = only {
         command.args(["--quick", "--window", "200ms", "--only", only]);
+    }
+    if is_sampled() && suite == "layers" {
+        command.arg("--layers");
     }
     let (_, said) = expect(&command.output().unwrap(), 0);
     let (out, _) = expect(&netrig().args(["report", "--all", "--store"]).arg(&store).output().unwrap(), 0);
@@ -178,6 +187,15 @@ fn suites_with_datapaths_run_on_another_host() {
                 let (_, agents) = scenarios.iter().find(|(id, _)| *id == trial.scenario).unwrap();
                 let names: Vec<&str> = trial.agents.iter().map(|agent| agent.name.as_str()).collect();
                 assert_eq!(names, *agents, "{suite}");
+                // With the stacks of the host's CPUs.
+                let has_stacks = |profile: Option<&Profile>| profile.is_some_and(|profile| !profile.stacks.is_empty());
+                if is_sampled() && suite == "balancer" {
+                    assert!(has_stacks(trial.dut.as_ref().unwrap().profile.as_ref()), "{:?}", trial.dut);
+                }
+                if is_sampled() && suite == "layers" {
+                    let nodes = &trial.layers.as_ref().unwrap().nodes;
+                    assert!(nodes.iter().all(|node| has_stacks(node.profile.as_ref())), "{nodes:?}");
+                }
                 let clock = trial.host.as_ref().unwrap().clock_at_begin;
                 for agent in &trial.agents {
                     assert!(agent.counters.counts.values().any(|count| *count > 0), "{suite}: {agent:?}");

@@ -10,12 +10,15 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use rig_facts::flame::HERTZ;
 use rig_facts::store::RunState;
+use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::PipedProcess;
 use rig_testbed::Testbed;
-use rig_testbed::host::{ClockOffset, Host, Local, Mark, Program, Remote, Sampled, UnsupportedByHost, Window};
+use rig_testbed::host::{ClockOffset, Host, Local, Mark, Program, Remote, Sampled, Window};
 use rig_testbed::plan::Plan;
+use rig_testbed::stacks::FoldedStacks;
 use rig_testbed::topology::{Endpoint, Topology};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
@@ -198,24 +201,47 @@ fn programs_speak_through_three_pipes_and_end_as_they_end() {
 }
 
 #[test]
-fn what_only_the_runners_own_host_can_do_is_refused_by_name() {
+fn nodes_of_another_process_are_not_entered() {
     world::own(|| {
         let mut child = Remote::child(Path::new(NETRIG)).unwrap();
-        let refused: UnsupportedByHost = child.count_interrupts().unwrap_err().downcast().unwrap();
-        assert_eq!(refused.host, "child");
         let topology = plan("raw").0;
         let testbed = Testbed::build_on(&mut child, &topology, &[one_cpu(), one_cpu()]).unwrap();
         let error = testbed.namespace("a").unwrap_err();
         assert!(error.to_string().contains("enter a: host 'child' has it in another process"), "{error}");
-        drop(testbed);
-        drop(child);
-        if CpuSet::allowed().unwrap().len() > 1 {
-            let args =
-                ["run", "layers", "--quick", "--layers", "--host", "child", "--only", "B", "--store", "/dev/null"];
-            let (_, err) = expect(&netrig().args(args).output().unwrap(), 3);
-            assert!(err.contains("sampling stacks is not possible on host 'child'"), "{err}");
-        }
-        world::assert_nothing_left("of what was refused");
+    });
+}
+
+#[test]
+fn stacks_are_sampled_on_each_host() {
+    if let Err(error) = rig_sys::perf::probe() {
+        return skip(Lack::Sampling, error);
+    }
+    on_each(|host| {
+        let cpus = CpuSet::allowed().unwrap();
+        host.apply(&plan("raw").2).unwrap();
+        host.count_interrupts().unwrap();
+        host.prepare_stacks(&cpus).unwrap();
+        let busy = Program::at("bash", &["-c", "while :; do :; done"]);
+        let mut started = host.start("a", &busy).unwrap();
+        let is_busy = |stacks: &FoldedStacks| stacks.of(&cpus).any(|(stack, _)| stack.starts_with("bash;"));
+        let found = world::until(TIMEOUT, || {
+            let sampling = sent(&host.start_stacks(&cpus, HERTZ).unwrap());
+            assert!(host.folded_stacks(sampling).is_err(), "they are still sampled");
+            thread::sleep(Duration::from_millis(50));
+            host.stop_stacks(sampling).unwrap();
+            let stacks = sent(&host.folded_stacks(sampling).unwrap());
+            assert!(
+                host.folded_stacks(sampling).is_err() && host.stop_stacks(sampling).is_err(),
+                "they are given once"
+            );
+            is_busy(&stacks).then_some(stacks)
+        });
+        started.life.kill().unwrap();
+        started.life.wait().unwrap();
+        assert_eq!(found.expect("a busy process is not seen").hertz, HERTZ);
+        let error = host.start_stacks(&CpuSet::new([CpuSet::MAX]), HERTZ).unwrap_err();
+        assert!(format!("{error:#}").contains(&CpuSet::MAX.to_string()), "{error:#}");
+        host.tear_down().unwrap();
     });
 }
 
@@ -252,7 +278,7 @@ fn a_host_that_is_none_is_given_up_with_the_reason() {
             ("kill -9 $$", "signal: 9"),
         ];
         for (script, why) in answers {
-            let script = format!(r#"echo '{{"protocol":"netrig-host","version":3}}'; {script}"#);
+            let script = format!(r#"echo '{{"protocol":"netrig-host","version":4}}'; {script}"#);
             let host = Remote::start("stranger", Command::new("bash").args(["-c", &script])).unwrap();
             let error = format!("{:#}", host.facts().unwrap_err());
             assert!(error.contains("host stranger") && error.contains(why), "{script}: {error}");
@@ -276,7 +302,7 @@ fn served() -> (Child, BufReader<std::process::ChildStdout>) {
 #[test]
 fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_asks() {
     world::own(|| {
-        let greeting = "{\"protocol\":\"netrig-host\",\"version\":3}\n";
+        let greeting = "{\"protocol\":\"netrig-host\",\"version\":4}\n";
         let apply = serde_json::json!({"number": 0, "request": {"apply": {"plan": plan("etun").2}}});
         let started = r#"{"number":1,"request":{"start":{"process":1,"space":"a","program":{"path":"sleep","arguments":["60"]}}}}"#;
         let begin = format!("{greeting}{apply}\n{started}\n");

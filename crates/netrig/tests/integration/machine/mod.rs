@@ -20,6 +20,7 @@ mod packets;
 mod paths;
 mod programme;
 mod rootless;
+mod sampled;
 mod set;
 mod spin;
 mod spreader;

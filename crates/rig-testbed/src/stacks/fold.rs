@@ -1,12 +1,13 @@
-//! Stacks in the folded form of flame graphs, few enough to be kept.
+//! Stacks in the folded form of flame graphs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
 
 use rig_sys::cpu::CpuSet;
 use rig_sys::perf::{Clock, Samples, Stack};
+use serde::{Deserialize, Serialize};
 
 use super::symbols::{Addresses, Names, UNKNOWN};
-use crate::record::Profile;
 
 /// Ends of names that say what a function is, as other tools write them.
 pub const KERNEL: &str = "_[k]";
@@ -15,18 +16,15 @@ pub const PROGRAM: &str = "_[j]";
 pub const IDLE: &str = "[idle]";
 /// In front of the stacks of processes that are not this program's.
 pub const OTHER_PROGRAMS: &str = "[other programs]";
-/// Stacks that were too rare to be kept.
+/// Stacks that were too rare to be kept or sent.
 pub const OTHER: &str = "[other]";
 
 /// Where softirqs are processed (kernel/softirq.c), by new kernels and old ones.
-pub(crate) const SOFTIRQS: [&str; 2] = ["handle_softirqs", "__do_softirq"];
-
-/// The most that a record keeps: stacks, and bytes of them.
-const STACKS: usize = 2000;
-const BYTES: usize = 256 * 1024;
+pub const SOFTIRQS: [&str; 2] = ["handle_softirqs", "__do_softirq"];
 
 /// All stacks with names.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "NamedStacks", into = "NamedStacks")]
 pub struct FoldedStacks {
     pub hertz: u32,
     /// `None` where nothing could be sampled.
@@ -70,8 +68,43 @@ impl FoldedStacks {
         new
     }
 
-    pub(super) fn nothing(hertz: u32, why: String) -> Self {
-        Self { hertz, notes: vec![why], ..Self::default() }
+    /// Of a machine that does not let them be sampled.
+    pub fn nothing(hertz: u32, why: &impl fmt::Display) -> Self {
+        let note = format!("No stacks could be sampled: {why}.");
+        Self { hertz, notes: vec![note], ..Self::default() }
+    }
+
+    /// As many of the stacks as can be sent in so many bytes, most frequent first; of each CPU, the others are added up under [`OTHER`].
+    #[must_use]
+    pub fn within(mut self, bytes: usize) -> Self {
+        let mut all: Vec<(u64, u32, String)> = Vec::new();
+        for (cpu, stacks) in self.stacks.drain() {
+            all.extend(stacks.into_iter().map(|(stack, count)| (count, cpu, stack)));
+        }
+        all.sort_by(|one, other| other.0.cmp(&one.0).then_with(|| (one.1, &one.2).cmp(&(other.1, &other.2))));
+        let mut names = HashSet::<String>::new();
+        let (mut room, mut merged, mut samples) = (Some(bytes), 0_u64, 0);
+        for (count, cpu, stack) in all {
+            let new = |name: &&str| !names.contains(*name);
+            let of_names: usize = stack.split(';').filter(new).map(size_of_name).sum();
+            let size = STACK + FRAME * stack.split(';').count() + of_names;
+            room = room.and_then(|room| room.checked_sub(size));
+            let kept = if room.is_some() {
+                names.extend(stack.split(';').map(str::to_owned));
+                stack
+            } else {
+                merged += 1;
+                samples += count;
+                OTHER.to_owned()
+            };
+            *self.stacks.entry(cpu).or_default().entry(kept).or_default() += count;
+        }
+        if merged > 0 {
+            self.notes.push(format!(
+                "{merged} of the rarest stacks, {samples} samples, are together as {OTHER}: there were more than a host sends."
+            ));
+        }
+        self
     }
 
     /// The stacks of some CPUs with their counts, in no order: a stack may come more than once.
@@ -84,24 +117,65 @@ impl FoldedStacks {
     pub fn awake(&self, cpus: &CpuSet) -> u64 {
         cpus.as_slice().iter().filter_map(|cpu| self.awake.get(cpu)).sum()
     }
+}
 
-    /// The stacks of some CPUs, as many as a record keeps.
-    pub fn profile(&self, cpus: &CpuSet) -> Profile {
-        let mut folded = HashMap::<String, u64>::new();
-        self.of(cpus).for_each(|(stack, count)| *folded.entry(stack.to_owned()).or_default() += count);
-        let samples = folded.values().sum();
-        let (stacks, merged) = most_frequent(folded, STACKS, BYTES);
-        let cpus = cpus.as_slice().to_vec();
-        Profile {
-            hertz: self.hertz,
-            clock: self.clock,
-            cpus,
-            samples,
-            lost: self.lost,
-            stacks,
-            merged,
-            notes: self.notes.clone(),
+/// The most bytes that a stack takes as it is sent, and each of its frames.
+const STACK: usize = 32;
+const FRAME: usize = 11;
+
+/// Bytes of a name as it is sent.
+fn size_of_name(name: &str) -> usize {
+    serde_json::to_string(name).map_or(0, |text| text.len() + 1)
+}
+
+/// As they are sent: each name once.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NamedStacks {
+    hertz: u32,
+    clock: Option<Clock>,
+    names: Vec<String>,
+    /// By CPU: how many samples, and the names' numbers.
+    stacks: BTreeMap<u32, Vec<(u64, Vec<u32>)>>,
+    awake: BTreeMap<u32, u64>,
+    lost: u64,
+    notes: Vec<String>,
+}
+
+impl From<FoldedStacks> for NamedStacks {
+    fn from(folded: FoldedStacks) -> Self {
+        let FoldedStacks { hertz, clock, stacks, awake, lost, notes } = folded;
+        let (mut names, mut numbers) = (Vec::new(), HashMap::<String, u32>::new());
+        let mut number = |name: &str| {
+            *numbers.entry(name.to_owned()).or_insert_with(|| {
+                names.push(name.to_owned());
+                (names.len() - 1) as u32
+            })
+        };
+        let mut of_cpu = |stacks: HashMap<String, u64>| {
+            stacks.into_iter().map(|(stack, count)| (count, stack.split(';').map(&mut number).collect())).collect()
+        };
+        let stacks = stacks.into_iter().map(|(cpu, stacks)| (cpu, of_cpu(stacks))).collect();
+        Self { hertz, clock, names, stacks, awake: awake.into_iter().collect(), lost, notes }
+    }
+}
+
+impl TryFrom<NamedStacks> for FoldedStacks {
+    type Error = String;
+
+    fn try_from(named: NamedStacks) -> Result<Self, String> {
+        let NamedStacks { hertz, clock, names, stacks, awake, lost, notes } = named;
+        let name =
+            |number: &u32| names.get(*number as usize).map(String::as_str).ok_or_else(|| format!("no name {number}"));
+        let mut folded = HashMap::<u32, HashMap<String, u64>>::new();
+        for (cpu, stacks) in stacks {
+            let of_cpu = folded.entry(cpu).or_default();
+            for (count, frames) in stacks {
+                let frames = frames.iter().map(name).collect::<Result<Vec<&str>, String>>()?;
+                *of_cpu.entry(frames.join(";")).or_default() += count;
+            }
         }
+        Ok(Self { hertz, clock, stacks: folded, awake: awake.into_iter().collect(), lost, notes })
     }
 }
 
@@ -162,34 +236,51 @@ fn waits(kernel: &[&str], clock: Clock) -> bool {
     kernel.first().is_none_or(halts) || kernel.iter().take(2).any(|name| name.contains("safe_halt"))
 }
 
-/// The stacks with the most samples, most first, and how many there are beside; those are added up under [`OTHER`].
-fn most_frequent(folded: HashMap<String, u64>, stacks: usize, mut bytes: usize) -> (Vec<(String, u64)>, u64) {
-    let mut all: Vec<(String, u64)> = folded.into_iter().collect();
-    all.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-    let fits = |(stack, _): &&(String, u64)| {
-        let room = bytes.checked_sub(stack.len());
-        bytes = room.unwrap_or(bytes);
-        room.is_some()
-    };
-    let kept = all.iter().take(stacks).take_while(fits).count();
-    let rest = all.split_off(kept);
-    if !rest.is_empty() {
-        all.push((OTHER.to_owned(), rest.iter().map(|(_, count)| count).sum()));
-    }
-    (all, rest.len() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn rare_stacks_are_added_up() {
-        let folded = || HashMap::from([("a;b".to_owned(), 5), ("a;c".to_owned(), 2), ("a;d".to_owned(), 1)]);
-        let owned = |stacks: &[(&str, u64)]| stacks.iter().map(|(s, n)| ((*s).to_owned(), *n)).collect::<Vec<_>>();
-        assert_eq!(most_frequent(folded(), 1, 100), (owned(&[("a;b", 5), (OTHER, 3)]), 2));
-        assert_eq!(most_frequent(folded(), 9, 6), (owned(&[("a;b", 5), ("a;c", 2), (OTHER, 1)]), 1));
-        assert_eq!(most_frequent(folded(), 9, 100), (owned(&[("a;b", 5), ("a;c", 2), ("a;d", 1)]), 0));
+    fn stacks_are_sent_with_each_name_once() {
+        let stacks = HashMap::from([("t;main;send_[k]".to_owned(), 5), ("t;main".to_owned(), 2), (IDLE.to_owned(), 1)]);
+        let folded = FoldedStacks {
+            hertz: 499,
+            clock: Some(Clock::Cycles),
+            stacks: HashMap::from([(3, stacks)]),
+            awake: HashMap::from([(3, 1)]),
+            lost: 7,
+            notes: vec!["a note".to_owned()],
+        };
+        let text = serde_json::to_string(&folded).unwrap();
+        assert_eq!(text.matches("main").count(), 1, "{text}");
+        assert_eq!(serde_json::from_str::<FoldedStacks>(&text).unwrap(), folded);
+        let other = text.replace(r#""names":["#, r#""names":[],"more":["#);
+        assert!(serde_json::from_str::<FoldedStacks>(&other).is_err());
+        let nameless = r#"{"hertz":1,"clock":null,"names":[],"stacks":{"0":[[1,[0]]]},"awake":{},"lost":0,"notes":[]}"#;
+        let error = serde_json::from_str::<FoldedStacks>(nameless).unwrap_err();
+        assert!(error.to_string().contains("no name 0"), "{error}");
+    }
+
+    #[test]
+    fn what_is_sent_of_stacks_has_a_limit() {
+        let stack = |number: u64| (format!("thread;main;\"f\\{number}\u{1}_[k]"), 10_000 + number);
+        let stacks = HashMap::from([(0, (0..2000).map(stack).collect()), (7, (2000..3000).map(stack).collect())]);
+        let all = FoldedStacks { hertz: 499, clock: Some(Clock::CpuClock), stacks, ..FoldedStacks::default() };
+        let samples = |folded: &FoldedStacks, cpu| folded.of(&CpuSet::new([cpu])).map(|(_, count)| count).sum::<u64>();
+        let sizes = [10_000, 100_000].map(|bytes| {
+            let some = all.clone().within(bytes);
+            let text = serde_json::to_string(&some).unwrap();
+            assert!(text.len() < bytes + 500, "{} of {bytes}", text.len());
+            assert!(text.len() > bytes / 4, "{} of {bytes}", text.len());
+            assert!([0, 7].iter().all(|cpu| samples(&some, *cpu) == samples(&all, *cpu)));
+            // The most frequent ones are there.
+            assert!(some.of(&CpuSet::new([7])).any(|(_, count)| count == 12_999));
+            assert!(some.of(&CpuSet::new([0])).any(|(stack, _)| stack == OTHER));
+            assert!(some.notes[0].contains("of the rarest stacks, "), "{:?}", some.notes);
+            some.of(&CpuSet::new([0, 7])).count()
+        });
+        assert!(sizes[0] < sizes[1], "{sizes:?}");
+        assert_eq!(all.clone().within(1 << 20), all);
     }
 
     #[test]
