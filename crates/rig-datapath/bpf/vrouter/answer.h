@@ -42,11 +42,15 @@ static always_inline int send_back(struct __sk_buff *skb, __u32 interface)
 }
 
 /* Whether the router answers for an address: it has a route there, which does not lead back to the sender. */
-static __attribute__((noinline)) int answers_for(const struct interface *at, const struct address *target)
+static __attribute__((noinline)) int answers_for(const struct interface *at, __u32 number, const struct address *target)
 {
+	const struct next_hop *nh;
 	struct route r = {};
 
-	return at && !resolve(at->vrf, target, 0, &r) && r.next_hop && r.next_hop != at->next_hop;
+	if (!at || resolve(at->vrf, target, 0, &r))
+		return 0;
+	nh = next_hop_at(r.next_hop);
+	return nh && !leads_to_interface(nh, number);
 }
 
 /* RFC 826, and RFC 1027 for others. */
@@ -64,7 +68,7 @@ static always_inline int answer_arp(struct __sk_buff *skb, struct packet *p, con
 	asked = a->target;
 	set_v4(&target, asked);
 	/* A host that asks for its own address probes whether another one has it (RFC 5227). */
-	if (a->operation != bpf_htons(1) || asked == a->sender || !answers_for(at, &target))
+	if (a->operation != bpf_htons(1) || asked == a->sender || !answers_for(at, number, &target))
 		return drop(p, number, REASON_UNANSWERED);
 	set_mac(ethernet->h_dest, a->sender_mac);
 	set_mac(ethernet->h_source, c->mac);
@@ -125,7 +129,7 @@ static always_inline int answer_solicitation(struct __sk_buff *skb, struct packe
 	struct address target;
 	int reason = asked_for(skb, p, ETH_HLEN, &target);
 
-	if (!reason && !answers_for(at, &target))
+	if (!reason && !answers_for(at, number, &target))
 		reason = REASON_UNANSWERED;
 	if (reason)
 		return drop(p, number, reason);

@@ -78,9 +78,9 @@ static always_inline __u32 all_of_frame(__u32 vrf, const __u8 *mac)
 
 struct copying {
 	struct __sk_buff *skb;
-	/* The entry of `members`, and the member that is left out. */
-	__u32 place, own;
-	/* Where the packet comes from; 0 for a tunnel. */
+	/* The entry of `members`. */
+	__u32 place;
+	/* The interface that the packet comes from, which is left out; 0 for a tunnel. */
 	__u32 number;
 	/* How many members there are. */
 	__u32 count;
@@ -135,7 +135,7 @@ static long copy_to(__u32 at, struct copying *c)
 	struct packet *p = w ? &w->packet : 0;
 	const struct interface *receiver;
 
-	if (!nh || !p || to.next_hop == c->own)
+	if (!nh || !p || (c->number && leads_to_interface(nh, c->number)))
 		return 0;
 	if (nh->kind == TO_INTERFACE) {
 		receiver = interface_at(nh->number);
@@ -207,7 +207,7 @@ static always_inline int is_for_all(struct packet *p, const struct interface *at
 	}
 	if (is_of_link(&p->key.source))
 		return 0;
-	return route_back(at, &p->key.source, outer, &back);
+	return route_back(at, number, &p->key.source, outer, &back);
 }
 
 static always_inline void count_copies(const struct copying *c)
@@ -260,7 +260,6 @@ static __attribute__((noinline)) int flood(struct __sk_buff *skb, __u32 number, 
 	if (!nh || nh->kind != TO_ALL)
 		return drop(p, number, REASON_L2_NO_ROUTE);
 	c.place = nh->number;
-	c.own = at->next_hop;
 	if (is_copy(skb)) {
 		c.next = 1 + (skb->mark & ~COPY_MARKED);
 		nh = member(c.place, c.next - 1, &last);

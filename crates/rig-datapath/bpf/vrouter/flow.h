@@ -64,10 +64,11 @@ static always_inline void note_tcp(struct flow *own, const struct packet *p)
 		__sync_fetch_and_or(&f->tcp, seen);
 }
 
-static always_inline int is_noteworthy(const struct packet *p, const struct flow *f)
+/* Of the first packets of a direction, however many segments they are; `before` are those that came before it. */
+static always_inline int is_noteworthy(const struct packet *p, __u64 before)
 {
 	return p->protocol == IPPROTO_TCP &&
-	       (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) || f->packets < 4);
+	       (p->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST) || before < 3);
 }
 
 /* A later fragment has the ports of the first. */
@@ -247,7 +248,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	if (is_same(&p->key.source, &p->key.destination))
 		return REASON_INVALID_SOURCE;
 	/* Strict reverse path (RFC 3704, 2.2): a source that packets do not go to by the same way is none. */
-	reason = route_back(at, &p->key.source, outer, route);
+	reason = route_back(at, number, &p->key.source, outer, route);
 	if (reason)
 		return reason;
 	back->next_hop = route->next_hop;
@@ -337,6 +338,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 				const struct control *c, struct resolution *out)
 {
 	struct flow *f;
+	__u64 before;
 	int reason;
 
 	p->key.at = AT(number, p->protocol);
@@ -365,6 +367,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	}
 	if (f->flags & DENIED)
 		return REASON_FLOW_ACTION_DROP;
+	before = f->packets;
 	__sync_fetch_and_add(&f->packets, p->segments);
 	__sync_fetch_and_add(&f->bytes, p->length);
 	f->tick = tick_of(c);
@@ -372,7 +375,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	out->route.label = f->label;
 	out->tunnel_port = f->tunnel_port;
 	out->mirror = f->mirror;
-	if (is_noteworthy(p, f) && !p->error && !(f->flags & FAT))
+	if (is_noteworthy(p, before) && !p->error && !(f->flags & FAT))
 		note_tcp(f, p);
 	return 0;
 }

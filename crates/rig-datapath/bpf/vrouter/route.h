@@ -119,23 +119,35 @@ __attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32
 	return REASON_INVALID_NH;
 }
 
-static always_inline int is_by(const struct route *r, __u32 next_hop, __u32 outer)
+/*
+ * By the interface's own number: that of its next hop is another one when the interface has changed, and while a change is written,
+ * routes and interfaces do not agree on it.
+ */
+static always_inline int leads_to_interface(const struct next_hop *nh, __u32 number)
+{
+	return nh->kind == TO_INTERFACE && nh->number == number;
+}
+
+static always_inline int is_by(const struct route *r, __u32 number, __u32 outer)
 {
 	const struct next_hop *nh = next_hop_at(r->next_hop);
 
-	return outer ? nh && nh->kind == TO_TUNNEL && nh->destination == outer : r->next_hop == next_hop;
+	if (!nh)
+		return 0;
+	return outer ? nh->kind == TO_TUNNEL && nh->destination == outer : leads_to_interface(nh, number);
 }
 
 /*
- * The route back to a packet's source, which must lead to where the packet came from: the interface whose next hop this is, or
- * the router `outer`. 0, or a reason for a drop.
+ * The route back to a packet's source, which must lead to where the packet came from: interface `number`, which is `at`, or the router
+ * `outer`. 0, or a reason for a drop.
  */
-__attribute__((noinline)) int route_back(const struct interface *at, const struct address *source, __u32 outer, struct route *out)
+__attribute__((noinline)) int route_back(const struct interface *at, __u32 number, const struct address *source, __u32 outer,
+					 struct route *out)
 {
 	const struct next_hop *nh;
 	const struct route *r;
 	struct ways *w;
-	__u32 number;
+	__u32 several;
 
 	if (!at || !source || !out)
 		return REASON_INVALID_SOURCE;
@@ -151,14 +163,14 @@ __attribute__((noinline)) int route_back(const struct interface *at, const struc
 			return REASON_INVALID_SOURCE;
 		*out = *r;
 	}
-	if (is_by(out, at->next_hop, outer))
+	if (is_by(out, number, outer))
 		return 0;
-	number = nh->number;
-	w = nh->kind == TO_ONE ? bpf_map_lookup_elem(&ways, &number) : 0;
+	several = nh->number;
+	w = nh->kind == TO_ONE ? bpf_map_lookup_elem(&ways, &several) : 0;
 	if (!w)
 		return REASON_INVALID_SOURCE;
 	for (int i = 0; i < MAX_WAYS; i++) {
-		if (is_by(&w->way[i], at->next_hop, outer)) {
+		if (is_by(&w->way[i], number, outer)) {
 			*out = w->way[i];
 			return 0;
 		}

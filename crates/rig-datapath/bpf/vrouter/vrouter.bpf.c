@@ -217,7 +217,7 @@ int from_container(struct __sk_buff *skb)
 			struct route back = {};
 
 			/* As of a flow, when it begins. */
-			reason = route_back(at, &p->key.source, 0, &back);
+			reason = route_back(at, number, &p->key.source, 0, &back);
 			if (reason)
 				return drop(p, number, reason);
 		}
@@ -358,7 +358,7 @@ int from_underlay(struct __sk_buff *skb)
 	if (!(to->flags & HAS_POLICY)) {
 		struct route back = {};
 
-		reason = route_back(to, &p->key.source, o.source, &back);
+		reason = route_back(to, number, &p->key.source, o.source, &back);
 		if (reason)
 			return drop(p, number, reason);
 	} else {

@@ -11,10 +11,10 @@ use ipnet::IpNet;
 use libbpf_rs::Object;
 use rig_sys::tc::Attached;
 use rig_wire::ethernet::Mac;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::Error;
-use crate::maps::Map;
+use crate::grace::GracePeriod;
 
 use super::closed::ClosedFilters;
 use super::config::{
@@ -25,8 +25,7 @@ use super::load::{self, OBJECT, Tables};
 use super::numbers::Numbers;
 use super::rules::CompiledRules;
 use super::shape::{
-    self, ANY_MAC, Control, FatKey, HAS_POLICY, HostKey, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, MacKey, PrefixKey, Route,
-    SERVES_DHCP, kind, v4,
+    self, ANY_MAC, Control, HAS_POLICY, MAX_LISTS, MAX_MEMBERS, MAX_WAYS, Route, SERVES_DHCP, kind, v4,
 };
 use super::sizes::Sizes;
 use super::spans::{ElementRange, Spans};
@@ -43,6 +42,7 @@ pub struct Router {
     applied: Config,
     pub(super) left: MovedCounts,
     pub(super) numbers: Allocations,
+    grace: GracePeriod,
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Attached>,
     pub(super) underlay: BTreeMap<u32, Attached>,
@@ -80,7 +80,7 @@ pub(super) struct MapContents {
     pub(super) underlay: BTreeSet<u32>,
     /// Written when the program for copies is where they come by.
     pub(super) analysers: BTreeMap<u8, shape::Analyser>,
-    fat: BTreeMap<(u32, Service), u32>,
+    pub(super) fat: BTreeMap<(u32, Service), u32>,
 }
 
 /// What the tables say of one VRF.
@@ -119,6 +119,8 @@ pub(super) struct Allocations {
     floods: Numbers<FloodMembers>,
     /// By the number that the configuration has for a list and what it says.
     lists: BTreeMap<u32, ListPlacement>,
+    /// Lists that no interface has any more, and programs may still have.
+    old_lists: Vec<ListPlacement>,
     list_numbers: Spans,
     cuts: Spans,
     bounds: Spans,
@@ -156,6 +158,7 @@ impl Router {
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),
             floods: Numbers::new("networks with frames to all", 0, sizes.floods),
             lists: BTreeMap::new(),
+            old_lists: Vec::new(),
             list_numbers: Spans::new("lists of rules", sizes.lists),
             cuts: Spans::new("ranges of addresses", sizes.cuts),
             bounds: Spans::new("ranges of ports", sizes.bounds),
@@ -171,6 +174,7 @@ impl Router {
             applied: Config::default(),
             left: MovedCounts::default(),
             numbers,
+            grace: GracePeriod::new()?,
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
             mirrors: BTreeMap::new(),
@@ -206,77 +210,44 @@ impl Router {
                 return Err(error);
             }
         };
-        let mut old_lists: Vec<ListPlacement> = Vec::new();
-        for (number, placed) in new_lists {
-            old_lists.extend(self.numbers.lists.insert(number, placed));
-        }
-        let gone: Vec<u32> =
-            self.numbers.lists.keys().filter(|number| !config.lists.contains_key(number)).copied().collect();
-        old_lists.extend(gone.iter().filter_map(|number| self.numbers.lists.remove(number)));
+        self.numbers.replace_lists(config, new_lists);
         let before = std::mem::take(&mut self.known);
         self.known = next;
         self.applied = config.clone();
         let (known, tables) = (&self.known, &self.tables);
-        // Before what leads to a service: a flow is fat from its first packet on, or never.
-        write(&tables.fat, &before.fat, &known.fat, |(interface, service)| FatKey::new(*interface, *service))?;
+        tables.exchange_fat(&before, known)?;
         if self.control.fat == 0 && !known.fat.is_empty() {
             // Those that there are stay fat when no others shall become it.
             self.control.fat = 1;
             tables.controls.set(&0_u32, &self.control)?;
         }
-        let nothing = Arc::default();
-        for (vrf, table) in &known.vrfs {
-            let old = before.vrfs.get(vrf).unwrap_or(&nothing);
-            if !Arc::ptr_eq(old, table) {
-                tables.write(*vrf, old, table)?;
-            }
-        }
-        for (vrf, old) in before.vrfs.iter().filter(|(vrf, _)| !known.vrfs.contains_key(vrf)) {
-            tables.write(*vrf, old, &nothing)?;
-        }
-        write(&tables.vnis, &before.vnis, &known.vnis, |vni| *vni)?;
-        for label in before.labels.keys().filter(|label| !known.labels.contains_key(label)) {
-            tables.labels.set(label, &0_u32)?;
-        }
-        for (label, number) in &known.labels {
-            if before.labels.get(label) != Some(number) {
-                tables.labels.set(label, number)?;
-            }
-        }
-        write(&tables.peers, &before.peers, &known.peers, |peer| v4(*peer))?;
+        tables.exchange(&before, known, &self.numbers.tables())?;
         for number in before.analysers.keys().filter(|number| !known.analysers.contains_key(number)) {
             tables.analysers.set(&u32::from(*number), &shape::Analyser::default())?;
-        }
-        for (number, interface) in &known.interfaces {
-            let old = before.interfaces.get(number);
-            if old != Some(interface) {
-                tables.interfaces.set(number, &with_macs(tables, *number, old, interface)?)?;
-            }
-            if old.map(|old| old.ifindex) != Some(interface.ifindex) {
-                tables.interface_of.set(&interface.ifindex, number)?;
-            }
-        }
-        let used: BTreeSet<u32> = known.interfaces.values().map(|interface| interface.ifindex).collect();
-        for (number, old) in &before.interfaces {
-            if !used.contains(&old.ifindex) {
-                tables.interface_of.remove(&old.ifindex)?;
-            }
-            if !known.interfaces.contains_key(number) {
-                tables.interfaces.set(number, &shape::Interface::default())?;
-            }
         }
         self.control.epoch = self.control.epoch.checked_add(1).unwrap_or(1);
         self.control.address = config.underlay.as_ref().map_or(0, |underlay| v4(underlay.address));
         self.control.mac = config.mac.0;
         self.tables.controls.set(&0_u32, &self.control)?;
         self.leave(&before)?;
-        // From here on packets find no old entries.
-        for placed in old_lists {
-            self.numbers.give(&placed);
+        self.release(&before)
+    }
+
+    /// Gives free what packets find no more, once none is in the hands of a program that found it before.
+    fn release(&mut self, before: &MapContents) -> Result<(), Error> {
+        let hops = self.numbers.hops.unwanted();
+        let gone = before.interfaces.keys().filter(|number| !self.known.interfaces.contains_key(number));
+        let gone: Vec<u32> = gone.copied().collect();
+        // Ways and members go with a next hop.
+        if hops.is_empty() && gone.is_empty() && self.numbers.old_lists.is_empty() {
+            return Ok(());
         }
-        for (_, number) in self.numbers.hops.release() {
-            self.tables.next_hops.set(&number, &shape::NextHop::default())?;
-        }
+        self.grace.wait()?;
+        gone.iter().try_for_each(|number| self.tables.interfaces.set(number, &shape::Interface::default()))?;
+        hops.iter().try_for_each(|number| self.tables.next_hops.set(number, &shape::NextHop::default()))?;
+        let old_lists = std::mem::take(&mut self.numbers.old_lists);
+        old_lists.iter().for_each(|placed| self.numbers.give(placed));
+        self.numbers.hops.release();
         self.numbers.ways.release();
         self.numbers.floods.release();
         Ok(())
@@ -521,6 +492,22 @@ impl Router {
 }
 
 impl Allocations {
+    /// Numbers of next hops that lead to another table.
+    fn tables(&self) -> BTreeSet<u32> {
+        let leads_on =
+            |hop: &NextHopKey| matches!(hop, NextHopKey::Itself(bytes) if bytes.first() == Some(&kind::TO_VRF));
+        self.hops.iter().filter(|(hop, _)| leads_on(hop)).map(|(_, number)| number).collect()
+    }
+
+    /// Lists that have come, in place of those with the same number and of those that are not configured any more.
+    fn replace_lists(&mut self, config: &Config, new: Vec<(u32, ListPlacement)>) {
+        for (number, placed) in new {
+            self.old_lists.extend(self.lists.insert(number, placed));
+        }
+        let gone: Vec<u32> = self.lists.keys().filter(|number| !config.lists.contains_key(number)).copied().collect();
+        self.old_lists.extend(gone.iter().filter_map(|number| self.lists.remove(number)));
+    }
+
     fn take(
         &mut self,
         list: &super::config::List,
@@ -596,22 +583,6 @@ fn describe(
     }
 }
 
-/// An interface as it goes into the table, with the MAC addresses that the one before it has met, where it is the same device under the
-/// same rule.
-fn with_macs(
-    tables: &Tables,
-    number: u32,
-    before: Option<&shape::Interface>,
-    now: &shape::Interface,
-) -> Result<shape::Interface, Error> {
-    let rule = |one: &shape::Interface| (one.ifindex, one.mac, one.flags & ANY_MAC);
-    if before.is_none_or(|before| rule(before) != rule(now)) {
-        return Ok(*now);
-    }
-    let met: shape::Interface = tables.interfaces.at(number)?;
-    Ok(shape::Interface { known_mac: met.known_mac, foreign_mac: met.foreign_mac, ..*now })
-}
-
 /// An analyser as the table has it; one without a way is none.
 fn described(analyser: &Analyser) -> shape::Analyser {
     let Some(peer) = &analyser.peer else { return shape::Analyser::default() };
@@ -642,28 +613,4 @@ fn through(encapsulation: Encapsulation, own: Ipv4Addr, to: Ipv4Addr, peer: &Pee
         mac: mac.0,
         ..shape::NextHop::default()
     }
-}
-
-impl Tables {
-    /// Makes tables that said `before` of a VRF say `now`.
-    fn write(&self, vrf: u32, before: &Table, now: &Table) -> Result<(), Error> {
-        write(&self.hosts, &before.hosts, &now.hosts, |address| HostKey::new(vrf, *address))?;
-        write(&self.prefixes, &before.prefixes, &now.prefixes, |prefix| PrefixKey::new(vrf, prefix))?;
-        write(&self.macs, &before.macs, &now.macs, |mac| MacKey { vrf, mac: mac.0, pad: 0 })
-    }
-}
-
-/// Makes a table that said `before` say `now`.
-fn write<K, V, B>(map: &Map, before: &BTreeMap<K, V>, now: &BTreeMap<K, V>, key: impl Fn(&K) -> B) -> Result<(), Error>
-where
-    K: Ord,
-    V: PartialEq + IntoBytes + Immutable,
-    B: IntoBytes + Immutable,
-{
-    for (what, value) in now {
-        if before.get(what) != Some(value) {
-            map.set(&key(what), value)?;
-        }
-    }
-    before.keys().filter(|what| !now.contains_key(what)).try_for_each(|what| map.remove(&key(what)))
 }

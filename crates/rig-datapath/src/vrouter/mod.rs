@@ -12,6 +12,7 @@ mod attach;
 mod closed;
 mod config;
 mod control;
+mod exchange;
 pub mod keep;
 mod load;
 mod log;

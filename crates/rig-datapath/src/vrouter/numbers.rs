@@ -82,17 +82,20 @@ impl<T: Ord + Clone> Numbers<T> {
         self.lately.clear();
     }
 
-    /// Frees the numbers of all things that were not wanted since [`begin`](Self::begin). They are returned with what they stood for.
-    pub(super) fn release(&mut self) -> Vec<(T, u32)> {
-        let mut gone = Vec::new();
-        self.of.retain(|thing, number| {
-            let stays = self.wanted.get(*number as usize).is_some_and(|wanted| *wanted);
-            if !stays {
-                gone.push((thing.clone(), *number));
-            }
-            stays
-        });
-        self.free.extend(gone.iter().map(|(_, number)| *number));
-        gone
+    /// The numbers of all things that were not wanted since [`begin`](Self::begin).
+    pub(super) fn unwanted(&self) -> Vec<u32> {
+        self.of.values().copied().filter(|number| !self.is_wanted(*number)).collect()
+    }
+
+    /// Frees these.
+    pub(super) fn release(&mut self) {
+        let gone = self.unwanted();
+        let Self { of, wanted, .. } = self;
+        of.retain(|_, number| wanted.get(*number as usize).is_some_and(|wanted| *wanted));
+        self.free.extend(gone);
+    }
+
+    fn is_wanted(&self, number: u32) -> bool {
+        self.wanted.get(number as usize).is_some_and(|wanted| *wanted)
     }
 }

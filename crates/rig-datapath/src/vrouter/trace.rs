@@ -107,7 +107,7 @@ impl Router {
         for (key, flow) in &flows {
             to.set(key, flow)?;
         }
-        let outcome = trial::run(&object, side.program(), frame, (interface, 0), 1)?;
+        let outcome = trial::run(&object, side.program(), frame, trial::FrameMetadata::of(interface), 1)?;
         let dropped = Map::of(&object, "dropped", size_of::<shape::DroppedPacket>())?;
         let mut reason = None;
         dropped.each(|_, one: shape::DroppedPacket| {

@@ -61,10 +61,11 @@ pub struct TestRunResult {
 
 /// Room for what a program may add.
 const GROWTH: usize = 256;
-/// `struct __sk_buff`, and where in it the mark and the interface's number are.
+/// `struct __sk_buff`, and where in it the mark, the interface's number and how many segments it will be cut into are.
 const CONTEXT: usize = 192;
 const MARK: usize = 8;
 const IFINDEX: usize = 40;
+const SEGMENTS: usize = 164;
 /// Of bpf/vrouter/flood.h: the mark of a copy, with the place of its member.
 const COPY: u32 = 0xfd0d_0000;
 /// Of bpf/vrouter/cut.h: that of a piece, with its place and how many times 8 bytes each has.
@@ -86,7 +87,8 @@ impl Router {
     /// # Errors
     /// When there is no such interface.
     pub fn test_run_copy(&self, frame: &[u8], interface: u32, member: u16) -> Result<TestRunResult, Error> {
-        run(&self.object, FROM_CONTAINER, frame, (interface, COPY | u32::from(member)), 1)
+        let metadata = FrameMetadata { mark: COPY | u32::from(member), ..FrameMetadata::of(interface) };
+        run(&self.object, FROM_CONTAINER, frame, metadata, 1)
     }
 
     /// As [`Self::test_run`], with a packet that has come back to become a piece of itself: the piece's number, and the length of all
@@ -96,7 +98,16 @@ impl Router {
     /// When there is no such interface.
     pub fn test_run_piece(&self, frame: &[u8], interface: u32, place: u8, eights: u16) -> Result<TestRunResult, Error> {
         let mark = PIECE | u32::from(place) << 16 | u32::from(eights);
-        run(&self.object, FROM_CONTAINER, frame, (interface, mark), 1)
+        run(&self.object, FROM_CONTAINER, frame, FrameMetadata { mark, ..FrameMetadata::of(interface) }, 1)
+    }
+
+    /// As [`Self::test_run`], with a container's packet that is still to be cut into so many segments.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn test_run_segments(&self, frame: &[u8], interface: u32, segments: u16) -> Result<TestRunResult, Error> {
+        let metadata = FrameMetadata { segments: segments.into(), ..FrameMetadata::of(interface) };
+        run(&self.object, FROM_CONTAINER, frame, metadata, 1)
     }
 
     /// As [`Self::test_run`], with a program by its name. With `repeat` above 1 each repetition gets the frame as the one before left it.
@@ -107,7 +118,21 @@ impl Router {
         interface: u32,
         repeat: u32,
     ) -> Result<TestRunResult, Error> {
-        run(&self.object, program, frame, (interface, 0), repeat)
+        run(&self.object, program, frame, FrameMetadata::of(interface), repeat)
+    }
+}
+
+/// What the kernel has with a frame.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FrameMetadata {
+    interface: u32,
+    mark: u32,
+    segments: u32,
+}
+
+impl FrameMetadata {
+    pub(super) fn of(interface: u32) -> Self {
+        Self { interface, mark: 0, segments: 0 }
     }
 }
 
@@ -116,13 +141,14 @@ pub(super) fn run(
     object: &Object,
     program: &'static str,
     frame: &[u8],
-    (interface, mark): (u32, u32),
+    metadata: FrameMetadata,
     repeat: u32,
 ) -> Result<TestRunResult, Error> {
     let mut out = vec![0; frame.len() + GROWTH];
     let mut context = [0_u8; CONTEXT];
-    context[IFINDEX..IFINDEX + 4].copy_from_slice(&interface.to_ne_bytes());
-    context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
+    for (at, word) in [(IFINDEX, metadata.interface), (MARK, metadata.mark), (SEGMENTS, metadata.segments)] {
+        context[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+    }
     let input = ProgramInput {
         context_in: Some(&mut context),
         data_in: Some(frame),

@@ -71,6 +71,30 @@ fn changed_rules_are_for_the_next_packet_of_a_flow() {
     assert_eq!(lab.nodes[0].refuses(&tcp(SYN, from, at(v4_of(0, 1), 1500))), Reason::Policy);
 }
 
+/// Also where an answer's second packet is several segments, more than are looked at.
+#[test]
+fn both_ends_of_a_connection_are_seen_to_be_there() {
+    let Some(lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };
+    let node = &lab.nodes[0];
+    let (from, to) = (at(v4_of(0, 0), 1000), at(v4_of(0, 1), 80));
+    let back = |flags, segments| {
+        let frame = framed(mac_of(0, 1), ROUTER_MAC, &tcp(flags, to, from));
+        let index = node.index("c1");
+        let outcome = node.ns.run(|| node.router.test_run_segments(&frame, index, segments)).unwrap().unwrap();
+        assert_eq!(outcome.verdict, Verdict::Redirect);
+    };
+    node.passes(&tcp(SYN, from, to));
+    back(SYN | ACK, 1);
+    node.passes(&tcp(ACK, from, to));
+    back(ACK, 5);
+    let flows = node.router.flows();
+    let began = flows.iter().find(|flow| flow.forward).unwrap();
+    // SYN and then ACK, by both.
+    assert_eq!(began.tcp, 0x0f, "{flows:?}");
+    let answer = flows.iter().find(|flow| !flow.forward).unwrap();
+    assert_eq!(answer.packets, 6, "{flows:?}");
+}
+
 #[test]
 fn routes_to_nowhere_are_no_flows() {
     let Some(mut lab) = Lab::new(1, 2, Encapsulation::MplsOverUdp) else { return };

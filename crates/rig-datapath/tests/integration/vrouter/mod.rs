@@ -4,6 +4,7 @@
 mod bytes;
 mod captures;
 mod cases;
+mod changes;
 mod claims;
 mod copies;
 mod differential;
