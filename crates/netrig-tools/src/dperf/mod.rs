@@ -90,14 +90,6 @@ impl DperfArgs {
         }
         arguments
     }
-
-    /// Takes away the file that was made to see that it can be, when a run leaves no record.
-    fn remove_empty_json(&self) {
-        let is_empty = |path: &&PathBuf| fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
-        if let Some(path) = self.json.as_ref().filter(is_empty) {
-            let _ = fs::remove_file(path);
-        }
-    }
 }
 
 /// The options as the whole command line of a link named `dperf`.
@@ -154,16 +146,14 @@ pub fn execute(options: &DperfArgs) -> Result<Exit, Failure> {
     }
     if let Some(json) = &options.json {
         // Not after an hour.
-        fs::write(json, "").with_context(|| format!("write {}", json.display())).or_exit(Exit::BadInput)?;
+        may_write(json).with_context(|| format!("write {}", json.display())).or_exit(Exit::BadInput)?;
     }
-    let mut console = Console::new(&plan).inspect_err(|_| options.remove_empty_json())?;
+    let mut console = Console::new(&plan)?;
     if plan.daemon && env::var_os(IN_BACKGROUND).is_none() {
-        let gone = crate::go_into_background("dperf", &options.arguments(path), IN_BACKGROUND);
-        return gone.inspect_err(|_| options.remove_empty_json());
+        return crate::go_into_background("dperf", &options.arguments(path), IN_BACKGROUND);
     }
     warnings.iter().for_each(|warning| console.warn(&format!("{}: {warning}", path.display())));
-    let done = perform(options, path, text, &plan, &mut console).inspect_err(|_| options.remove_empty_json());
-    match done {
+    match perform(options, path, text, &plan, &mut console) {
         // A daemon has no terminal: its log is the only place for the error.
         Err(failure) if plan.daemon => {
             console.error(&failure.to_string());
@@ -227,6 +217,16 @@ fn perform(
         write(json, &record).with_context(|| format!("write {}", json.display())).or_exit(Exit::Failed)?;
     }
     Ok(if failures.is_empty() { Exit::Done } else { Exit::Refuted })
+}
+
+/// Whether a file can be written there. Nothing of it is seen, however the process ends, and what is there stays until it is replaced.
+fn may_write(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return fs::File::options().append(true).open(path).map(drop);
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Without a name.
+    tempfile::tempfile_in(directory).map(drop)
 }
 
 fn write(path: &Path, record: &Record) -> io::Result<()> {

@@ -3,10 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rig_cli::mistakes::FileError;
+use rig_cli::source::Source;
 use rig_stats::units::Span;
 use toml::Spanned;
 
@@ -15,7 +18,7 @@ use super::file::{BgpFile, File, Targets};
 use super::interfaces::OF_NETWORK;
 use super::networks::asked_number;
 use super::read::{Reader, Result};
-use super::{Router, Settings};
+use super::{HAS_BGP, Router, Settings};
 
 /// How each node's router reaches its speaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,12 +85,16 @@ impl FromStr for Assigned {
     }
 }
 
+/// Of a program without what talks to a speaker.
+fn unsupported(source: Source, table: Range<usize>) -> FileError {
+    let hint = "use netrig of a package, or build it by `cargo build --release --features bgp`; or remove the table";
+    source.error(table, "this netrig was built without BGP", Some(hint))
+}
+
 impl Reader<'_> {
     pub(super) fn bgp(&self, file: &Spanned<BgpFile>) -> Result<Bgp> {
-        if !self.has_bgp {
-            let hint =
-                "use netrig of a package, or build it by `cargo build --release --features bgp`; or remove the table";
-            return Err(self.error(file.span(), "this netrig was built without BGP", hint));
+        if !HAS_BGP {
+            return Err(unsupported(self.source, file.span()));
         }
         let file = file.get_ref();
         let mut bgp = Bgp { gobgp: GOBGP.to_owned(), autonomous_system: AUTONOMOUS_SYSTEM, keep: KEEP };
@@ -257,14 +264,9 @@ mod tests {
 
     #[test]
     fn a_speaker_is_refused_where_netrig_was_built_without_bgp() {
-        let read = |text: &str, has_bgp| {
-            let beside = |_: &str| Err(std::io::Error::other("no other file"));
-            crate::settings::read::settings("vrouter.toml", text, &beside, has_bgp)
-        };
-        let node = "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n";
-        let with_speaker = format!("{node}[router.bgp]\n");
-        assert!(read(node, false).is_ok() && read(&with_speaker, true).is_ok());
-        let error = read(&with_speaker, false).unwrap_err();
+        let text = "[[node]]\nname = 'a'\naddress = '192.0.2.1'\n[router.bgp]\n";
+        let table = text.find("[router.bgp]").unwrap()..text.len();
+        let error = unsupported(Source { file: "vrouter.toml", text }, table);
         assert_eq!((error.line, error.what.as_str()), (Some(4), "this netrig was built without BGP"));
         assert!(error.to_string().contains("cargo build --release --features bgp"), "{error}");
     }

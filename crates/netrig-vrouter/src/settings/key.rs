@@ -101,7 +101,7 @@ mod tests {
     fn labels_and_identifiers_follow_from_the_key_and_nothing_else_does() {
         let with = |key: &str| {
             let beside = |name: &str| Ok([key, name].concat().into_bytes());
-            super::super::read::settings("vrouter.toml", FILE, &beside, true).unwrap()
+            super::super::read::settings("vrouter.toml", FILE, &beside).unwrap()
         };
         let without = Settings::parse("vrouter.toml", &FILE.replace("key_file = 'k'", "")).unwrap();
         let (one, other) = (with("0123456789abcdef"), with("0123456789abcdeF"));

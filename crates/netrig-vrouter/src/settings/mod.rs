@@ -342,14 +342,14 @@ impl Settings {
     /// The first mistake, with its line and what to do about it.
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let beside = |_: &str| Err(std::io::Error::other("other files are not read for a text alone"));
-        read::settings(file, text, &beside, HAS_BGP)
+        read::settings(file, text, &beside)
     }
 
     /// # Errors
     /// When the file, or its key's, cannot be read, or the first mistake in it.
     pub fn load(path: &std::path::Path) -> Result<Self, FileError> {
         let beside = |name: &str| key::read(&path.parent().unwrap_or(path).join(name));
-        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside, HAS_BGP)
+        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside)
     }
 
     /// How packets of a network go from one node to another: the first of its preferences that both can do.

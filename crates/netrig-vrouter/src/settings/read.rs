@@ -27,12 +27,12 @@ const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
 /// The bytes of a file that is named, from the directory of the one that names it.
 pub(super) type FileReader<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
-pub(super) fn settings(file: &str, text: &str, beside: FileReader, has_bgp: bool) -> Result<Settings> {
+pub(super) fn settings(file: &str, text: &str, beside: FileReader) -> Result<Settings> {
     let source = Source { file, text };
     let letter: File = source.read()?;
     let names = Names::of(source, &letter)?;
     let drawn_from = drawn_from(source, &letter.router, beside)?;
-    let mut reader = Reader { source, names, spans: Spans::default(), drawn_from, has_bgp };
+    let mut reader = Reader { source, names, spans: Spans::default(), drawn_from };
     let mut settings = Settings { router: reader.router(&letter.router)?, ..Settings::default() };
     for node in &letter.node {
         let (name, node) = reader.node(node.get_ref(), &settings)?;
@@ -127,12 +127,10 @@ pub(super) struct Spans {
 }
 
 pub(super) struct Reader<'a> {
-    source: Source<'a>,
+    pub(super) source: Source<'a>,
     pub(super) names: Names,
     pub(super) spans: Spans,
     drawn_from: key::Source,
-    /// Whether the program has what talks to a speaker.
-    pub(super) has_bgp: bool,
 }
 
 impl Reader<'_> {

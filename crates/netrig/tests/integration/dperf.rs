@@ -455,6 +455,22 @@ fn a_gateway_that_is_not_there_can_be_waited_for_and_given_up() {
     }
 }
 
+/// The second signal ends the process where it is; what was there before stays.
+#[test]
+fn a_run_that_is_ended_at_once_leaves_no_empty_file() {
+    let Some(wire) = Wire::new() else { return };
+    let [new, old] = ["new.json", "old.json"].map(|name| wire.home.path().join(name));
+    fs::write(&old, "of the run before").unwrap();
+    for file in [&new, &old] {
+        let client = wire.client(&["--json", file.to_str().unwrap()], "cps 10");
+        wait_until(|| client.said().contains("10.99.0.2 (dp0)"));
+        client.signal(Signal::KILL);
+        client.ends();
+    }
+    assert!(!new.exists(), "an empty file is no JSON");
+    assert_eq!(fs::read_to_string(&old).unwrap(), "of the run before");
+}
+
 /// The steps of a search that were told.
 fn steps_in(out: &str) -> usize {
     out.lines().filter(|line| line.contains("connections/s  ")).count()

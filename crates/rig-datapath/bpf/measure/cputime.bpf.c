@@ -13,70 +13,11 @@
 
 #include "cputime.h"
 #include "lib/task.h"
+#include "lib/types.h"
 
 #define always_inline inline __attribute__((always_inline))
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-/* What of the kernel's types is read here; their places are found when the program is loaded. */
-#define OF_THE_KERNEL __attribute__((preserve_access_index))
-
-struct ns_common {
-	unsigned int inum;
-} OF_THE_KERNEL;
-
-struct net {
-	struct ns_common ns;
-} OF_THE_KERNEL;
-
-struct nsproxy {
-	struct net *net_ns;
-} OF_THE_KERNEL;
-
-struct sched_entity {
-	__u64 sum_exec_runtime;
-} OF_THE_KERNEL;
-
-struct pid_namespace {
-	struct ns_common ns;
-} OF_THE_KERNEL;
-
-/* Read as a whole, so that its layout is this one: there is one of it for each namespace that a process is in. */
-struct upid {
-	int nr;
-	struct pid_namespace *ns;
-};
-
-struct pid {
-	unsigned int level;
-	struct upid numbers[1];
-} OF_THE_KERNEL;
-
-struct task_struct {
-	unsigned int flags;
-	struct sched_entity se;
-	int pid;
-	int tgid;
-	struct task_struct *group_leader;
-	struct pid *thread_pid;
-	char comm[16];
-	struct nsproxy *nsproxy;
-} OF_THE_KERNEL;
-
-typedef struct {
-	struct net *net;
-} OF_THE_KERNEL possible_net_t;
-
-struct net_device {
-	possible_net_t nd_net;
-} OF_THE_KERNEL;
-
-struct napi_struct {
-	struct net_device *dev;
-} OF_THE_KERNEL;
-
-/* include/linux/sched.h */
-#define PF_KTHREAD 0x00200000
 
 /* What was found out about a process, by its number in the kernel's first namespace, or, with process 0, a device's namespace. */
 struct known {

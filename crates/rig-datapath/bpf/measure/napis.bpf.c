@@ -8,53 +8,14 @@
 #include <bpf/bpf_helpers.h>
 
 #include "napis.h"
+#include "lib/types.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
-
-#define OF_THE_KERNEL __attribute__((preserve_access_index))
 
 /* include/net/net_namespace.h, net/core/dev.h: lists of interfaces by the last bits of their numbers. */
 #define LISTS 256
 /* Interfaces in one of them. */
 #define MOST_IN_A_LIST 1024
-
-struct list_head {
-	struct list_head *next;
-} OF_THE_KERNEL;
-
-struct hlist_node {
-	struct hlist_node *next;
-} OF_THE_KERNEL;
-
-struct hlist_head {
-	struct hlist_node *first;
-} OF_THE_KERNEL;
-
-struct net {
-	struct hlist_head *dev_index_head;
-} OF_THE_KERNEL;
-
-struct nsproxy {
-	struct net *net_ns;
-} OF_THE_KERNEL;
-
-struct task_struct {
-	int pid;
-	struct nsproxy *nsproxy;
-} OF_THE_KERNEL;
-
-struct napi_struct {
-	struct list_head dev_list;
-	unsigned int napi_id;
-	/* Since Linux 5.12. */
-	struct task_struct *thread;
-} OF_THE_KERNEL;
-
-struct net_device {
-	int ifindex;
-	struct hlist_node index_hlist;
-	struct list_head napi_list;
-} OF_THE_KERNEL;
 
 /* In the list's order. */
 struct {

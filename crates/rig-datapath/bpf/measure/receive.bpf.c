@@ -8,26 +8,12 @@
 
 #include "receive.h"
 #include "lib/task.h"
+#include "lib/types.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-#define OF_THE_KERNEL __attribute__((preserve_access_index))
-
-/* include/linux/sched.h, include/linux/interrupt.h */
-#define PF_KTHREAD 0x00200000
+/* include/linux/interrupt.h */
 #define NET_RX_SOFTIRQ 3
-
-struct net_device;
-
-struct napi_struct {
-	struct net_device *dev;
-	unsigned int napi_id;
-} OF_THE_KERNEL;
-
-struct task_struct {
-	unsigned int flags;
-	int pid;
-} OF_THE_KERNEL;
 
 /* Numbers of queues' NAPIs, and where in `queues` they are counted. */
 struct {

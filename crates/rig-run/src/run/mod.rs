@@ -201,7 +201,8 @@ impl<'a> Blocks<'a> {
         let Plan { suite, timing, .. } = *plan;
         let mut all: Vec<Progressing<'a>> = suite.scenarios.iter().map(Progressing::new).collect();
         for entry in &mut all {
-            entry.is_open = !without.has(&entry.scenario.id);
+            entry.is_lost = without.has(&entry.scenario.id);
+            entry.is_open = !entry.is_lost;
         }
         let mut deciding = Deciding::of(suite, timing.repeat);
         if let Some(deciding) = &mut deciding {
@@ -221,11 +222,12 @@ impl<'a> Blocks<'a> {
     ) -> Result<bool> {
         for index in order(self.plan.seed, block - 1, self.all.len()) {
             let entry = &self.all[index];
+            // One that was lost has its turn all the same, so that two runs that take turns stay at the same scenario.
+            if (entry.is_open || entry.is_lost) && !execute.begin_trial()? {
+                return Ok(true);
+            }
             if !entry.is_open {
                 continue;
-            }
-            if !execute.begin_trial()? {
-                return Ok(true);
             }
             let (scenario, ordinal) = (entry.scenario, entry.trials + 1);
             observer.trial_started(scenario, ordinal);
@@ -271,7 +273,9 @@ impl<'a> Blocks<'a> {
         let ids: Vec<&str> = own.iter().map(|index| self.all[*index].scenario.id.as_str()).collect();
         if own.iter().all(|index| self.all[*index].trials == 0) {
             leave_out_unmade(&reason, &ids, observer, without)?;
-            own.iter().for_each(|index| self.all[*index].is_open = false);
+            for index in own {
+                (self.all[index].is_open, self.all[index].is_lost) = (false, true);
+            }
         } else {
             for index in own.into_iter().filter(|index| self.all[*index].is_open).collect::<Vec<_>>() {
                 self.settle(index, RepetitionEnd::Failed { trial: ordinal, reason: reason.clone() }, observer);
@@ -335,7 +339,8 @@ impl<'a> Blocks<'a> {
     fn settle(&mut self, index: usize, outcome: RepetitionEnd, observer: &mut dyn Observer) {
         let entry = &mut self.all[index];
         entry.is_open = false;
-        entry.is_measured = !matches!(outcome, RepetitionEnd::Failed { .. });
+        entry.is_lost = matches!(outcome, RepetitionEnd::Failed { .. });
+        entry.is_measured = !entry.is_lost;
         let done = entry.settled(outcome);
         observer.settled(&done);
         self.settled.push(done);
@@ -352,6 +357,8 @@ impl<'a> Blocks<'a> {
 struct Progressing<'a> {
     scenario: &'a Scenario,
     is_open: bool,
+    /// Whether it cannot be made, or a trial of its failed: there are no more.
+    is_lost: bool,
     /// Whether all trials were made that it was to have.
     is_measured: bool,
     trials: u32,
@@ -364,7 +371,15 @@ struct Progressing<'a> {
 impl<'a> Progressing<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let figures = scenario.watched.iter().map(|(_, metric)| Sample::within(metric.range()));
-        Self { scenario, is_open: true, is_measured: false, trials: 0, cpus: 1, figures: figures.collect() }
+        Self {
+            scenario,
+            is_open: true,
+            is_lost: false,
+            is_measured: false,
+            trials: 0,
+            cpus: 1,
+            figures: figures.collect(),
+        }
     }
 
     fn settled(&self, outcome: RepetitionEnd) -> ScenarioCertainty {

@@ -523,20 +523,10 @@ fn owned(nodes: &[CpuSet]) -> CpuSet {
     CpuSet::new(nodes.iter().flat_map(|share| share.as_slice().iter().copied()))
 }
 
-impl Rig {
-    /// Why a trial failed: what ends with the signal that stops the run, or with the host, has not failed by itself.
-    fn cause(&self, error: anyhow::Error) -> anyhow::Error {
-        match self.host.clock() {
-            _ if self.trials.cancel.is_cancelled() => StoppedByUser.into(),
-            Err(gone) => LostHost::new(gone).into(),
-            Ok(_) => error,
-        }
-    }
-
-    fn measure_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
-        let Self { host, trials } = self;
-        let scenario = &scenario.on(&trials.placement)?;
-        let (testbed, agents) = trials.build(host.as_mut(), scenario)?;
+impl Trials {
+    fn measure_cost(&self, host: &mut (dyn Host + 'static), scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        let scenario = &scenario.on(&self.placement)?;
+        let (testbed, agents) = self.build(host, scenario)?;
         let phases = Phases {
             warm_up: Duration::ZERO,
             cool_down: Duration::ZERO,
@@ -545,7 +535,7 @@ impl Rig {
         };
         let before_ns = own_cpu_ns() + agents.cpu_ns()?;
         let stage = Stage::of(&testbed, &agents)?;
-        let observed = trials.observe(stage, scenario, phases, false, &mut |_, _| ())?;
+        let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         // Agents work for all nodes, as the runner does.
         let all_ns = (own_cpu_ns() + agents.cpu_ns()?).saturating_sub(before_ns);
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
@@ -562,36 +552,35 @@ impl Rig {
 
     fn make_trial(
         &mut self,
+        host: &mut (dyn Host + 'static),
         scenario: &Scenario,
         ordinal: u32,
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        let Self { host, trials } = self;
-        let host = host.as_mut();
-        if trials.cancel.is_cancelled() {
+        if self.cancel.is_cancelled() {
             return Err(StoppedByUser.into());
         }
         let started_unix_ms = Timestamp::now().as_millisecond();
         let started = Instant::now();
-        let scenario = &scenario.on(&trials.placement)?;
-        let generator = trials.generator_limit(host, scenario, timing)?;
-        let cpus = owned(&trials.placement.of(&scenario.topology, scenario.dut)?);
+        let scenario = &scenario.on(&self.placement)?;
+        let generator = self.generator_limit(host, scenario, timing)?;
+        let cpus = owned(&self.placement.of(&scenario.topology, scenario.dut)?);
         let is_here = host.local().is_some();
         let gauged = is_here.then(|| gauge(&cpus));
         let building = Instant::now();
-        let (testbed, agents) = trials.build(host, scenario)?;
+        let (testbed, agents) = self.build(host, scenario)?;
         let setup = building.elapsed();
-        before::carry_out(testbed.host(), &scenario.before, &trials.cancel)?;
+        before::carry_out(testbed.host(), &scenario.before, &self.cancel)?;
         let stage = Stage::of(&testbed, &agents)?;
-        let made = trials.trial_with(stage, scenario, generator, ordinal, timing, interim);
+        let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
         // A load that nothing carries any more fails, too.
         let record = made.map_err(|error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) })?;
         if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
             // What others would search again is known.
             let generator = Generator::of(scenario, timing);
-            if !trials.generator.iter().any(|(of, _)| *of == generator) {
-                trials.generator.push((generator, search.outcome.held));
+            if !self.generator.iter().any(|(of, _)| *of == generator) {
+                self.generator.push((generator, search.outcome.held));
             }
         }
         let closing = Instant::now();
@@ -612,6 +601,18 @@ impl Rig {
     }
 }
 
+impl Rig {
+    /// What ends with the signal that stops the run, or with the host, has not failed by itself.
+    fn make<T>(&mut self, make: impl FnOnce(&mut Trials, &mut (dyn Host + 'static)) -> Result<T>) -> Result<T> {
+        let Self { host, trials } = self;
+        make(trials, host.as_mut()).map_err(|error| match host.clock() {
+            _ if trials.cancel.is_cancelled() => StoppedByUser.into(),
+            Err(gone) => LostHost::new(gone).into(),
+            Ok(_) => error,
+        })
+    }
+}
+
 impl Execute for Rig {
     fn trial(
         &mut self,
@@ -620,11 +621,11 @@ impl Execute for Rig {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.make_trial(scenario, ordinal, timing, interim).map_err(|error| self.cause(error))
+        self.make(|trials, host| trials.make_trial(host, scenario, ordinal, timing, interim))
     }
 
     fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
-        self.measure_cost(scenario, timing).map_err(|error| self.cause(error))
+        self.make(|trials, host| trials.measure_cost(host, scenario, timing))
     }
 }
 

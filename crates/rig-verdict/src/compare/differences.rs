@@ -129,6 +129,7 @@ pub(super) fn between(
     );
     let chosen = |run: &RunData| run.scenarios.iter().map(|s| s.id.as_str()).collect::<Vec<_>>().join(", ");
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
+    note("Scenarios left out", left_out(old), left_out(new));
     found.extend(super::machine::difference(&conditions.0, &conditions.1));
     found.extend(settings(&old.environment, &new.environment));
     if let (Some(one), Some(other)) = (&one.peer, &other.peer) {
@@ -160,6 +161,12 @@ fn host(run: &RunData) -> String {
 fn command(run: &RunData) -> String {
     let command = run.run.turns.as_ref().map_or("", |turns| turns.command.as_str());
     if command.is_empty() { "none".to_owned() } else { command.to_owned() }
+}
+
+/// What could not be made, with the reasons.
+fn left_out(run: &RunData) -> String {
+    let all: Vec<String> = run.left_out.iter().map(ToString::to_string).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join("; ") }
 }
 
 /// What was run in nodes before the trials of a scenario.

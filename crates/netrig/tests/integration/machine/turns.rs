@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use rig_facts::store::RunState;
+use rig_skip::{Lack, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -111,6 +112,52 @@ fn stopped_runs_and_those_of_a_killed_starter_keep_their_trials_and_leave_nothin
             bench.runs().iter().for_each(assert_whole);
             world::assert_nothing_left("of stopped runs");
         }
+    });
+}
+
+/// The others go on, trial by trial in turn, and it is told which side lost what, and why.
+#[test]
+fn a_side_that_loses_a_scenario_is_compared_by_the_others() {
+    world::own(|| {
+        let bench = Bench::new();
+        let (suite, new_is_next) = (bench.path("suite.toml"), bench.path("new"));
+        let text = fs::read_to_string(&suite).unwrap();
+        if !text.contains("id = \"V\"") {
+            return skip(Lack::Cpus, "two nodes need two CPUs");
+        }
+        let fails = format!("[scenario.before]\na = [\"test ! -e {}\"]\n", new_is_next.display());
+        fs::write(&suite, text + &fails).unwrap();
+        let [old, new] = ["rm -f", "touch"].map(|does| format!("{does} {}", new_is_next.display()));
+        let options = ["--trials", "3", "--old", &old, "--new", &new, "--format", "json"];
+        let (out, said) = expect(&ab(&bench, &options).output().unwrap(), 0);
+        let comparison: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(comparison["data"]["blocks"], 3, "{said}");
+        let runs = bench.runs();
+        let blocks = |run: &rig_facts::store::Run, scenario: &str| -> Vec<u32> {
+            let own = run.trials.iter().filter(|trial| trial.scenario == scenario);
+            own.map(|trial| trial.block.unwrap()).collect()
+        };
+        let made = runs.iter().map(|run| (blocks(run, "R"), blocks(run, "V"))).collect::<Vec<_>>();
+        assert_eq!(made, [(vec![1, 2, 3], vec![1, 2, 3]), (vec![1, 2, 3], vec![])], "{said}");
+        // Between two trials of a block there is none of another scenario.
+        let mut windows: Vec<(u64, &str)> = runs
+            .iter()
+            .flat_map(|run| &run.trials)
+            .map(|trial| (trial.window_begin_ns, trial.scenario.as_str()))
+            .collect();
+        windows.sort_unstable();
+        let of_r: Vec<usize> = (0..windows.len()).filter(|at| windows[*at].1 == "R").collect();
+        assert!(of_r.chunks(2).all(|pair| pair[1] == pair[0] + 1), "{windows:?}");
+        let store = bench.store();
+        let compare = ["compare", "1", "2", "--all", "--store", store.to_str().unwrap()];
+        let (words, _) = expect(&netrig().args(compare).output().unwrap(), 0);
+        assert!(words.contains(" has V: not compared."), "{words}");
+        let lost = comparison["data"]["differences"].as_array().unwrap();
+        let lost = lost.iter().find(|one| one["what"] == "Scenarios left out").unwrap_or_else(|| panic!("{lost:?}"));
+        assert_eq!(lost["old"], "none");
+        let why = "V: the command before the trial in a: `test ! -e ";
+        assert!(lost["new"].as_str().is_some_and(|new| new.starts_with(why)), "{lost}");
+        world::assert_nothing_left("of a side that lost a scenario");
     });
 }
 
