@@ -246,7 +246,7 @@ fn a_scenario_with_a_program_that_the_verifier_refuses_is_left_out_and_the_rest_
             let output = run_of(how, &file, &store);
             assert_run_without_d(&output, &store, REFUSED);
             let err = world::text(&output.stderr);
-            assert!(err.contains(&format!("prog '{program}'")) && err.contains("Linux 6.1"), "{err}");
+            assert!(err.contains(&format!("prog '{program}'")), "{err}");
 
             let mut doctor = netrig();
             refusing(&mut doctor);
