@@ -11,7 +11,7 @@ const MAP: &str = "grace";
 
 /// A control plane's way to wait for programs. When an element of a map of maps is updated, the kernel returns once every
 /// program that may have seen the old one has ended (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c, since Linux 5.0): an RCU
-/// grace period, which no other call gives on machines with `nohz_full`, where membarrier(2) refuses.
+/// grace period. membarrier(2) gives one, too, but refuses on machines with `nohz_full`.
 #[derive(Debug)]
 pub(crate) struct GracePeriod {
     inner: MapHandle,

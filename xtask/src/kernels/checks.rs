@@ -225,6 +225,8 @@ impl Check {
         if status == REFUSED && self.kind == Kind::Tests {
             return Outcome::Impossible { why: skipped(&log) };
         }
+        let read =
+            |name: &str| fs::read(shared.join(name)).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         match self.kind {
             Kind::Tests => judge_tests(status, &log),
             Kind::Objects if status == 0 => {
@@ -234,20 +236,16 @@ impl Check {
             Kind::Suite if status == 0 => {
                 let json = self.name.strip_prefix("suite ").map(|suite| shared.join(format!("{suite}.json")));
                 let text = json.and_then(|json| fs::read(json).ok()).unwrap_or_default();
-                let foretold = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+                let foretold = read(DOCTOR);
                 match serde_json::from_slice(&text) {
                     Ok(report) => judge_suite(&report, foretold.as_ref()),
                     Err(error) => Outcome::Failed { what: "no report".to_owned(), why: vec![error.to_string()] },
                 }
             }
             Kind::Suite if status == i32::from(LACKING) => {
-                let foretold = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-                judge_impossible(self.name.trim_start_matches("suite "), &foretold.unwrap_or_default(), &log)
+                judge_impossible(self.name.trim_start_matches("suite "), &read(DOCTOR).unwrap_or_default(), &log)
             }
-            Kind::Doctor if status == 0 => {
-                let report = fs::read(shared.join(DOCTOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
-                judge_doctor(&report.unwrap_or_default())
-            }
+            Kind::Doctor if status == 0 => judge_doctor(&read(DOCTOR).unwrap_or_default()),
             _ => Outcome::Failed { what: format!("status {status}"), why: last_line(&log).into_iter().collect() },
         }
     }

@@ -128,12 +128,8 @@ static always_inline int leads_to_interface(const struct next_hop *nh, __u32 num
 	return nh->kind == TO_INTERFACE && nh->number == number;
 }
 
-static always_inline int is_by(const struct route *r, __u32 number, __u32 outer)
+static always_inline int is_by(const struct next_hop *nh, __u32 number, __u32 outer)
 {
-	const struct next_hop *nh = next_hop_at(r->next_hop);
-
-	if (!nh)
-		return 0;
 	return outer ? nh->kind == TO_TUNNEL && nh->destination == outer : leads_to_interface(nh, number);
 }
 
@@ -163,14 +159,15 @@ __attribute__((noinline)) int route_back(const struct interface *at, __u32 numbe
 			return REASON_INVALID_SOURCE;
 		*out = *r;
 	}
-	if (is_by(out, number, outer))
+	if (is_by(nh, number, outer))
 		return 0;
 	several = nh->number;
 	w = nh->kind == TO_ONE ? bpf_map_lookup_elem(&ways, &several) : 0;
 	if (!w)
 		return REASON_INVALID_SOURCE;
 	for (int i = 0; i < MAX_WAYS; i++) {
-		if (is_by(&w->way[i], number, outer)) {
+		nh = next_hop_at(w->way[i].next_hop);
+		if (nh && is_by(nh, number, outer)) {
 			*out = w->way[i];
 			return 0;
 		}
