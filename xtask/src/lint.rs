@@ -1,11 +1,11 @@
-//! The borders between the crates, documents, names of types, formatting, rustdoc, clippy, and what cargo-deny knows of dependencies.
+//! The borders between the crates, documents, examples in comments, names of types, formatting, rustdoc, clippy, and what cargo-deny knows of dependencies.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::command::{LACKING, cargo, run_all, works};
-use crate::{borders, links, names, packages, readme, suites};
+use crate::{borders, examples, links, names, packages, readme, suites};
 
 pub fn lint() -> Result<ExitCode> {
     // Clippy runs build scripts, which compile C.
@@ -18,8 +18,15 @@ pub fn lint() -> Result<ExitCode> {
             return Ok(ExitCode::from(LACKING));
         }
     }
-    let faults =
-        [borders::faults()?, links::faults()?, readme::faults()?, suites::faults()?, names::faults()?].concat();
+    let faults = [
+        borders::faults()?,
+        examples::faults()?,
+        links::faults()?,
+        readme::faults()?,
+        suites::faults()?,
+        names::faults()?,
+    ]
+    .concat();
     if !faults.is_empty() {
         faults.iter().for_each(|fault| eprintln!("{fault}"));
         return Ok(ExitCode::FAILURE);

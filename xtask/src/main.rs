@@ -7,6 +7,7 @@ mod clangs;
 mod command;
 mod demo;
 mod dist;
+mod examples;
 mod fuzz;
 mod kernels;
 mod links;

@@ -72,9 +72,17 @@ fn in_a_line(message: &str) -> String {
 pub(crate) fn with<T>(act: impl FnOnce() -> libbpf_rs::Result<T>) -> libbpf_rs::Result<T> {
     said().clear();
     act().map_err(|error| {
-        let said = said().join("; ");
+        let said = without_consequences(&said()).join("; ");
         if said.is_empty() { error } else { error.context(said) }
     })
+}
+
+/// Without what libbpf says of a program or an object that failed to load because of what it has said before.
+fn without_consequences(lines: &[String]) -> Vec<&str> {
+    let is_consequence = |line: &str| line.contains("failed to load");
+    let (consequences, causes): (Vec<&str>, Vec<&str>) =
+        lines.iter().map(String::as_str).partition(|line| is_consequence(line));
+    if causes.is_empty() { consequences } else { causes }
 }
 
 /// Loads an object. The verifier gives up with EAGAIN as soon as there is a signal for the thread, though it be one that the process
@@ -128,6 +136,15 @@ mod tests {
         assert_eq!(in_a_line("prog 'a': -- BEGIN PROG LOAD LOG --\n-- END PROG LOAD LOG --\n"), "prog 'a': refused");
         assert_eq!(in_a_line("prog 'a': failed to load: -22\n"), "prog 'a': failed to load: -22");
         assert_eq!(in_a_line(""), "");
+    }
+
+    #[test]
+    fn a_refused_program_is_told_once() {
+        let lines =
+            ["prog 'a': invalid func bpf_loop#181", "prog 'a': failed to load: -EINVAL", "failed to load object 'o'"];
+        let lines = lines.map(str::to_owned);
+        assert_eq!(without_consequences(&lines), ["prog 'a': invalid func bpf_loop#181"]);
+        assert_eq!(without_consequences(&lines[1..2]), ["prog 'a': failed to load: -EINVAL"]);
     }
 
     #[test]

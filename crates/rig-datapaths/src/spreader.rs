@@ -2,13 +2,16 @@
 
 use anyhow::{Context, Result, bail};
 use netrig_spread::SPREADER;
-use netrig_spread::actuator::Kind;
+use netrig_spread::actuator::{Kind, probe};
 use netrig_spread::message::{Interface as InterfaceStatus, LogEntry, LogEvent, Reply, Request, Status};
 use netrig_spread::settings::{AnyKeyword, SettingChange, SettingChanges};
 use rig_spread::history::{EntryMove, History};
 use rig_spread::{Order, Tuning};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
+use rig_sys::ethtool::{self, Offload};
+use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netns::NetNs;
 use rig_testbed::datapath::protocol::Description;
 use rig_testbed::datapath::{
     Command, Control, Datapath, DatapathRequest, Machine, Missing, Mistake, Process, ServiceAgent, ServiceProcess,
@@ -65,6 +68,24 @@ impl Datapath for Spreader {
 
     fn missing(&self, machine: &Machine) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("moving receive work between CPUs needs root", rights(NAMESPACES)))
+    }
+
+    /// Looks for what could move the receive work of a veth interface that is made for it, in a namespace of its own.
+    fn try_out(&self) -> Result<()> {
+        let [here, there] = [NetNs::create()?, NetNs::create()?];
+        let mut link = Netlink::open(&here)?;
+        link.add_veth(&VethPair { name: "spread", peer: "peer", peer_ns: &there, queues: 1, mtu: 1500 })?;
+        // As it does when it takes one.
+        ethtool::set(&here, "spread", Offload::Gro, true)?;
+        link.set_up("spread")?;
+        Netlink::open(&there)?.set_up("peer")?;
+        let report = here.run(|| probe("spread"))??;
+        if !report.prospects.iter().any(|one| one.preferred && one.entries > 0) {
+            let of_preferred = report.lacks.iter().filter(|lack| Kind::PREFERRED.contains(&lack.kind));
+            let why: Vec<String> = of_preferred.map(|lack| format!("{}: {}", lack.kind, lack.why)).collect();
+            bail!("the receive work of a veth interface cannot be moved: {}", why.join("; "));
+        }
+        Ok(())
     }
 
     fn commands(&self) -> &'static [Command] {

@@ -1,22 +1,9 @@
 //! Driving a group of workers: hand out the plans, start all at one moment, gather the records.
 //!
-//! ```no_run
-//! # use std::{io, process::{Child, Command, Stdio}};
-//! # use rig_load::driver::{Cancel, Driver, DriverError, Worker, WorkerPair};
-//! # fn pairs() -> Vec<WorkerPair<'static>> { vec![] }
-//! # fn read_counters() {}
-//! # fn main() -> Result<(), DriverError> {
-//! let cancel = Cancel::new()?;
-//! let mut running = Driver::new(&cancel).on_sample(|worker, sample| println!("{worker}: {sample:?}")).start(pairs())?;
-//! let (begin_ns, end_ns) = running.window();
-//! running.wait_until(begin_ns)?;
-//! read_counters();
-//! running.wait_until(end_ns)?;
-//! read_counters();
-//! let records = running.finish()?;
-//! # Ok(())
-//! # }
-//! ```
+//! [`Driver::start`] hands out the plans and returns a [`RunningLoad`], whose [`window`](RunningLoad::window) is the time that is measured. The
+//! caller [waits](RunningLoad::wait_until) for its begin and its end and reads its own counters at each;
+//! [`finish`](RunningLoad::finish) gathers the workers' records. [`Driver::on_sample`] sees what workers tell meanwhile.
+//!
 //! The caller spawns the processes, because where a worker lives (a namespace, a container, another user) is the
 //! caller's matter. One thread does it all, waiting for every pipe and the next deadline at once.
 

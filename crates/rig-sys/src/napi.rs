@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketType, netdevice};
 use rustix::process::Pid;
@@ -39,6 +40,8 @@ pub enum PlacementError {
     ProcessNamespace,
     #[error("the kernel's threads are moved by processes with CAP_SYS_NICE")]
     Capability,
+    #[error("the kernel has no threads that process what an interface receives (threaded NAPI, Linux 5.12)")]
+    Kernel,
 }
 
 /// Whether this process may move threads of the kernel, as [`move_thread`] does.
@@ -60,9 +63,15 @@ pub fn may_place() -> std::result::Result<(), PlacementError> {
     }
     // The parent of all of them has always this number.
     match read("/proc/2/comm").trim() {
-        "kthreadd" => Ok(()),
-        _ => Err(PlacementError::ProcessNamespace),
+        "kthreadd" => {}
+        _ => return Err(PlacementError::ProcessNamespace),
     }
+    // Of any interface; where sysfs is another network namespace's, that says nothing.
+    let (interface, file) = (Path::new("/sys/class/net/lo"), "threaded");
+    if interface.exists() && !interface.join(file).exists() {
+        return Err(PlacementError::Kernel);
+    }
+    Ok(())
 }
 
 /// Whether threads process what an interface of the calling thread's network namespace receives; false where the kernel does not

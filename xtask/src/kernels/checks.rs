@@ -40,6 +40,10 @@ const STANDS_ON: [(&str, &str); 8] = [
 ];
 /// With services whose programs take an emulated CPU seconds to verify in each scenario.
 const LONG_SUITES: [&str; 2] = ["balancer", "overlay"];
+/// What the shortest useful run has.
+const QUICK: [&str; 3] = ["objects", "doctor", "suite layers"];
+/// What takes longer hangs: emulation beside a build is slow.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
 
 /// Something that is run in a guest.
@@ -133,83 +137,77 @@ impl Programs {
 /// All checks, in the order in which they are run: what others stand on first.
 pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
-    let mut add = |name: &str, about, command: String, limit: Duration, quick, kind| {
+    let mut add = |name: &str, about, setup, command: &str, limit: Duration, kind| {
         let command = where_it_stands(name, &format!("timeout -k 10 {} {command}", limit.as_secs()));
-        checks.push(Check { name: name.to_owned(), about, setup: Setup::Guest, command, limit, quick, kind });
+        let quick = QUICK.contains(&name);
+        checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick, kind });
     };
     let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
-    let netrig = |arguments: &[&str]| programs.tests("netrig::integration", arguments);
+    let netrig = |module: &str| programs.tests("netrig::integration", &[module]);
     let objects = ["verified::the_verifier_has_no_more_to_do_than_it_had", "--exact", "--nocapture"];
-    add(
-        "objects",
-        "every eBPF program is loaded",
-        programs.tests("rig-datapath", &objects)?,
-        minutes(3),
-        true,
-        Kind::Objects,
-    );
+    let objects = programs.tests("rig-datapath", &objects)?;
+    add("objects", "every eBPF program is loaded", Setup::Guest, &objects, LIMIT, Kind::Objects);
     let doctor = format!("{} doctor --json > {DOCTOR}", programs.netrig.display());
-    add("doctor", "`netrig doctor`: what of each suite can be made", doctor, minutes(2), true, Kind::Doctor);
-    for (name, about, command, limit, quick) in [
-        (
-            "balancer cases",
-            "packets through the balancer's program, byte by byte",
-            datapath(&["balancer::"])?,
-            15,
-            false,
-        ),
-        ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?, 15, false),
-        ("steer cases", "packets through the spreader's program", datapath(&["steer::"])?, 5, false),
-        ("cpu time", "exact CPU time of softirqs, interrupts and tasks", datapath(&["cputime::"])?, 5, false),
-        (
-            "vrouter traffic",
-            "two vRouters carry traffic in each encapsulation",
-            netrig(&["vrouter::traffic::"])?,
-            10,
-            false,
-        ),
-        ("balancer traffic", "nginx behind the balancer as a service", netrig(&["lb_e2e::"])?, 10, false),
-        ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?, 15, false),
-        ("spreader", "the receive spreader as a service", netrig(&["spread::"])?, 15, false),
+    add("doctor", "`netrig doctor`: what of each suite can be made", Setup::Guest, &doctor, LIMIT, Kind::Doctor);
+    for (name, about, tests) in [
+        ("balancer cases", "packets through the balancer's program, byte by byte", datapath(&["balancer::"])?),
+        ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?),
+        ("steer cases", "packets through the spreader's program", datapath(&["steer::"])?),
+        ("cpu time", "exact CPU time of softirqs, interrupts and tasks", datapath(&["cputime::"])?),
+        ("vrouter traffic", "two vRouters carry traffic in each encapsulation", netrig("vrouter::traffic::")?),
+        ("balancer traffic", "nginx behind the balancer as a service", netrig("lb_e2e::")?),
+        ("dperf", "dperf's configuration files, layout and exact counts", netrig("dperf::")?),
+        ("spreader", "the receive spreader as a service", netrig("spread::")?),
     ] {
-        add(name, about, command, minutes(limit), quick, Kind::Tests);
+        add(name, about, Setup::Guest, &tests, LIMIT, Kind::Tests);
     }
     for suite in SUITES {
         let run = format!(
             "{} run {suite} --quick --trials 1 --format json --output {suite}.json --store /tmp/{suite}.sqlite",
             programs.netrig.display()
         );
-        add(
-            &format!("suite {suite}"),
-            "one short trial of every scenario",
-            run,
-            minutes(if LONG_SUITES.contains(&suite) { 30 } else { 10 }),
-            suite == "layers",
-            Kind::Suite,
-        );
+        let limit = if LONG_SUITES.contains(&suite) { 2 * LIMIT } else { LIMIT };
+        let name = format!("suite {suite}");
+        add(&name, "one short trial of every scenario", Setup::Guest, &run, limit, Kind::Suite);
     }
-    for (name, about, tests, limit) in [
-        ("card queues", "queues, interrupts, rings and offloads of a multi-queue card, and `netrig top`", "queues", 5),
-        ("card spreader", "the spreader moves entries of the card's table under traffic from outside", "spreader", 10),
-        ("card datapaths", "the balancer and dperf on the card's driver (native XDP)", "datapaths", 10),
+    for (name, about, module) in [
+        ("card queues", "queues, interrupts, rings and offloads of a multi-queue card, and `netrig top`", "queues"),
+        ("card spreader", "the spreader moves entries of the card's table under traffic from outside", "spreader"),
+        ("card datapaths", "the balancer and dperf on the card's driver (native XDP)", "datapaths"),
     ] {
-        let tests = netrig(&[&format!("card::{tests}::")])?;
-        let limit = minutes(limit);
-        let command = where_it_stands(name, &format!("timeout -k 10 {} env {CARDS} {tests}", limit.as_secs()));
-        let (setup, kind) = (Setup::Card, Kind::Tests);
-        checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick: false, kind });
+        let tests = format!("env {CARDS} {}", netrig(&format!("card::{module}::"))?);
+        add(name, about, Setup::Card, &tests, LIMIT, Kind::Tests);
     }
     for check in &pair::CHECKS {
         // Each of its steps has a limit.
-        let (setup, limit) = (Setup::Pair, Duration::ZERO);
-        let (name, about) = (check.name.to_owned(), check.about);
-        checks.push(Check { name, about, setup, command: String::new(), limit, quick: false, kind: Kind::Tests });
+        checks.push(Check::of_tests(check.name, check.about, Setup::Pair));
     }
     Ok(checks)
 }
 
 impl Check {
+    /// One that is no command.
+    pub fn of_tests(name: &str, about: &'static str, setup: Setup) -> Self {
+        Self {
+            name: name.to_owned(),
+            about,
+            setup,
+            command: String::new(),
+            limit: Duration::ZERO,
+            quick: false,
+            kind: Kind::Tests,
+        }
+    }
+
+    /// The check whose findings its own are judged by.
+    pub fn stands_on(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Suite => Some("doctor"),
+            _ if STANDS_ON.iter().any(|(check, _)| *check == self.name) => Some("objects"),
+            _ => None,
+        }
+    }
+
     /// The name of one of its files in the directory that host and guest share.
     pub fn file(&self, extension: &str) -> String {
         format!("{}.{extension}", self.name.replace(' ', "-"))
@@ -223,7 +221,7 @@ impl Check {
         let log = fs::read(shared.join(self.file("log"))).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         if status == REFUSED && self.kind == Kind::Tests {
-            return Outcome::Impossible { why: skipped(&log) };
+            return Outcome::Impossible { why: lacking(&log) };
         }
         let read =
             |name: &str| fs::read(shared.join(name)).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
@@ -231,7 +229,7 @@ impl Check {
             Kind::Tests => judge_tests(status, &log),
             Kind::Objects if status == 0 => {
                 let what = format!("{} programs", verified(&log).len());
-                Outcome::Passed { what, left_out: skipped(&log) }
+                Outcome::Passed { what, left_out: lacking(&log) }
             }
             Kind::Suite if status == 0 => {
                 let json = self.name.strip_prefix("suite ").map(|suite| shared.join(format!("{suite}.json")));
@@ -303,6 +301,14 @@ fn judge_tests(status: i32, log: &str) -> Outcome {
 /// Each test that was not made and why, as rig-skip says it.
 fn skipped(log: &str) -> Vec<String> {
     log.lines().filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned())).collect()
+}
+
+/// Each feature whose programs the kernel refuses, and why, by the check of all programs.
+fn lacking(log: &str) -> Vec<String> {
+    skipped(log)
+        .into_iter()
+        .map(|line| line.split_once(": ").map_or(line.clone(), |(_, rest)| rest.to_owned()))
+        .collect()
 }
 
 /// Each suite of which something would be left out, as a reason.
@@ -452,7 +458,7 @@ mod tests {
         assert_eq!(run(&cases).to_string(), "FAILED: no test was run");
         let log = "SKIPPED verified::all: balancer: invalid func bpf_loop#181\nLinux 5.10\nspin/spin 72\n";
         fs::write(shared.path().join(OBJECTS_LOG), log).unwrap();
-        assert_eq!(run(&cases).to_string(), "cannot be: verified::all: balancer: invalid func bpf_loop#181");
+        assert_eq!(run(&cases).to_string(), "cannot be: balancer: invalid func bpf_loop#181");
         assert!(!run(&cases).is_failure());
         assert_eq!(run(&steer).to_string(), "FAILED: no test was run");
         let doctor = |scenarios| {

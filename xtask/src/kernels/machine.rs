@@ -9,12 +9,14 @@ use anyhow::{Context, Result, bail};
 
 use super::guest::{BOOT_LIMIT, Guest, RunningGuest};
 
-/// Runs each file `N.task` as it comes, until there is a file `end`. What is moved into place is whole.
+/// Runs each file `N.task` as it comes, as a process group whose number is in `N.group`, until there is a file `end`. What is moved into
+/// place is whole.
 const MAIN: &str = "touch ready
 number=1
 while [ ! -e end ]; do
     if [ -e $number.task ]; then
-        ( sh ./$number.task > $number.log 2>&1 < /dev/null; echo $? > $number.part; mv $number.part $number.status ) &
+        ( setsid --wait sh -c 'echo $$ > $0.group; exec sh ./$0.task' $number > $number.log 2>&1 < /dev/null
+          echo $? > $number.part; mv $number.part $number.status ) &
         number=$((number + 1))
     else
         /bin/busybox usleep 100000
@@ -23,15 +25,19 @@ done
 ";
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SHUT_DOWN_LIMIT: Duration = Duration::from_secs(60);
+/// From SIGTERM to a command's end; then it is killed.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub struct Machine {
     guest: RunningGuest,
     tasks: u32,
+    /// Those whose end has not been seen.
+    running: Vec<Task>,
 }
 
 /// A command that a machine was given.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
     number: u32,
 }
@@ -46,7 +52,7 @@ pub struct TaskOutput {
 
 impl Machine {
     pub fn boot(guest: &Guest<'_>) -> Result<Self> {
-        Ok(Self { guest: guest.boot(MAIN)?, tasks: 0 })
+        Ok(Self { guest: guest.boot(MAIN)?, tasks: 0, running: Vec::new() })
     }
 
     /// Waits until it takes commands.
@@ -79,6 +85,7 @@ impl Machine {
         let part = file.with_extension("new");
         fs::write(&part, command).with_context(|| format!("cannot write {}", part.display()))?;
         fs::rename(&part, &file)?;
+        self.running.push(task);
         Ok(task)
     }
 
@@ -95,11 +102,13 @@ impl Machine {
         let end = Instant::now() + limit;
         loop {
             if let Ok(status) = fs::read_to_string(self.file(task, "status")) {
+                self.running.retain(|running| *running != task);
                 return Ok(TaskOutput { status: status.trim().parse()?, text: self.log(task) });
             }
             self.check()?;
             if Instant::now() > end {
-                bail!("no end within {} s: {}", limit.as_secs(), self.log(task));
+                let command = fs::read_to_string(self.file(task, "task")).unwrap_or_default();
+                bail!("no end within {} s of `{command}`: {}", limit.as_secs(), self.log(task));
             }
             thread::sleep(POLL_INTERVAL);
         }
@@ -127,6 +136,37 @@ impl Machine {
             bail!("`{command}` ends with status {}: {}", output.status, output.text);
         }
         Ok(output.text)
+    }
+
+    /// Asks a command and what it has started to end (SIGTERM), and waits for it.
+    ///
+    /// # Errors
+    /// Where it had to be killed.
+    pub fn end(&mut self, task: Task) -> Result<TaskOutput> {
+        self.signal(task, "TERM")?;
+        let ended = self.wait(task, END_LIMIT);
+        if ended.is_err() {
+            self.signal(task, "KILL")?;
+            self.wait(task, END_LIMIT)?;
+        }
+        ended
+    }
+
+    /// Ends what still runs, by force where it has to be.
+    ///
+    /// # Errors
+    /// Where the guest has ended.
+    pub fn end_all(&mut self) -> Result<()> {
+        for task in self.running.clone() {
+            let _ = self.end(task);
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn signal(&mut self, task: Task, signal: &str) -> Result<()> {
+        // One that has ended since has no group any more.
+        self.run(&format!("kill -s {signal} -- -$(cat {}.group) || true", task.number), END_LIMIT).map(drop)
     }
 
     /// Switches the link of its first card, as one who pulls the plug.

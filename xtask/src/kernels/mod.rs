@@ -71,7 +71,9 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
     };
     let all = checks::all(&programs)?;
-    let checks: Vec<Check> = all.iter().filter(|check| chosen(check)).cloned().collect();
+    let mut checks: Vec<Check> = all.iter().filter(|check| chosen(check)).cloned().collect();
+    let needed: Vec<&str> = checks.iter().filter_map(Check::stands_on).collect();
+    checks = all.iter().filter(|one| chosen(one) || needed.contains(&one.name.as_str())).cloned().collect();
     if checks.is_empty() {
         let names: Vec<&str> = all.iter().map(|check| check.name.as_str()).collect();
         eprintln!("no check has `{}` in its name: there are {}", options.only.join("` or `"), names.join(", "));
@@ -83,13 +85,8 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         let record = boot(&kernel, &checks, &programs)?;
         println!("{record}");
         failed |= record.has_failed();
-        if checks.len() == all.len() {
-            table::keep(&record)?;
-        }
     }
-    if checks.len() == all.len() {
-        table::write()?;
-    }
+    table::write(&all)?;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -125,6 +122,7 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
             }
             Setup::Pair => pair::run(kernel, &directory, &programs.netrig, &of_setup)?,
         };
+        table::keep(&record)?;
         whole.add(record);
     }
     Ok(whole)

@@ -1,15 +1,16 @@
 //! docs/KERNELS.md: what works on which kernel, as it was run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::checks::{Outcome, verified};
+use super::checks::{Check, OBJECTS_LOG, Outcome, verified};
 use super::guest::GuestRecord;
 use super::{image, seconds};
 use crate::command::{root, target};
@@ -17,7 +18,7 @@ use crate::command::{root, target};
 const HEAD: &str = "# Kernels
 
 What works on which kernel. Every cell is what was run, in virtual machines under QEMU's emulation, by `cargo xtask kernels`, which writes this page when each kernel has had
-all checks; the daily tests run on the newest. Emulation tells whether something works, not how fast. What a scenario or a test goes without is under the table, with the reason
+all checks (each cell is of the last time that its check was run); the daily tests run on the newest. Emulation tells whether something works, not how fast. What a scenario or a test goes without is under the table, with the reason
 that netrig gave.
 ";
 
@@ -26,26 +27,34 @@ fn columns() -> PathBuf {
     target().join("kernels/columns")
 }
 
-/// Keeps what a kernel's checks found, for the page.
+/// Keeps what a kernel's checks found, for the page: beside what other checks found before.
 pub fn keep(record: &GuestRecord) -> Result<()> {
-    let log = target().join("kernels").join(&record.release).join("checks/objects.log");
-    let log = fs::read_to_string(&log).with_context(|| format!("cannot read {}", log.display()))?;
-    let programs: BTreeMap<&str, u64> = verified(&log).into_iter().collect();
-    let rows: Vec<Value> = record
-        .outcomes
-        .iter()
-        .map(|(check, outcome, _)| {
-            let (text, reasons) = cell(outcome);
-            json!({"check": check.name, "about": check.about, "text": text, "reasons": reasons})
-        })
-        .collect();
-    let column = json!({
-        "release": record.release, "commit": commit(), "time": seconds(record.duration), "faults": record.faults.len(),
-        "rows": rows, "programs": programs,
-    });
     let file = columns().join(format!("{}.json", record.release));
+    let before = match fs::read_to_string(&file) {
+        Ok(text) => serde_json::from_str(&text).unwrap_or_default(),
+        Err(_) => Value::Null,
+    };
+    let log = target().join("kernels").join(&record.release).join("checks").join(OBJECTS_LOG);
+    let log = fs::read_to_string(&log).unwrap_or_default();
+    let column = column(record, &verified(&log), &commit(), before);
     fs::create_dir_all(columns()).with_context(|| format!("cannot make {}", columns().display()))?;
     fs::write(&file, column.to_string()).with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// With the rows of `before` that `record` has not.
+fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: Value) -> Value {
+    let mut column = if before.is_object() { before } else { json!({"rows": {}, "faults": {}, "programs": {}}) };
+    column["release"] = json!(record.release);
+    for (check, outcome, duration) in &record.outcomes {
+        let (text, reasons) = cell(outcome);
+        column["rows"][&check.name] =
+            json!({"text": text, "reasons": reasons, "seconds": duration.as_secs_f64(), "commit": commit});
+        column["faults"][format!("{:?}", check.setup)] = json!(record.faults.len());
+        if check.name == "objects" {
+            column["programs"] = json!(verified.iter().copied().collect::<BTreeMap<&str, u64>>());
+        }
+    }
+    column
 }
 
 /// netrig's, of the working tree; `+` behind it where files differ from it.
@@ -55,7 +64,7 @@ fn commit() -> String {
 }
 
 /// Writes the page, where all of Debian's kernels have had all checks.
-pub fn write() -> Result<()> {
+pub fn write(checks: &[Check]) -> Result<()> {
     let mut kept = Vec::new();
     for file in fs::read_dir(columns()).with_context(|| format!("cannot list {}", columns().display()))? {
         let text = fs::read_to_string(file?.path())?;
@@ -67,32 +76,36 @@ pub fn write() -> Result<()> {
             .and_then(|release| release.strip_prefix(version))
             .is_some_and(|rest| rest.starts_with('.'))
     };
-    let mut chosen = Vec::new();
+    let (mut chosen, mut missing) = (Vec::new(), Vec::new());
     for debian in &image::DEBIAN {
-        match kept.iter().filter(|column| is_of(column, debian.version)).max_by_key(|column| column["release"].as_str())
-        {
-            Some(column) => chosen.push(column),
-            None => {
-                eprintln!("docs/KERNELS.md is not written: Linux {} has not had all checks yet", debian.version);
-                return Ok(());
-            }
+        let column = kept.iter().filter(|column| is_of(column, debian.version));
+        let column = column.max_by_key(|column| column["release"].as_str());
+        let lacks = |check: &&Check| column.is_none_or(|column| column["rows"].get(&check.name).is_none());
+        match checks.iter().filter(lacks).map(|check| check.name.as_str()).collect::<Vec<_>>() {
+            lacking if lacking.is_empty() => chosen.extend(column),
+            lacking if lacking.len() == checks.len() => missing.push(format!("Linux {} has had none", debian.version)),
+            lacking => missing.push(format!("Linux {} has not had {}", debian.version, lacking.join(", "))),
         }
     }
+    if !missing.is_empty() {
+        eprintln!("docs/KERNELS.md is written when each kernel has had all checks: {}", missing.join("; "));
+        return Ok(());
+    }
     let file = root().join("docs/KERNELS.md");
-    fs::write(&file, page(&chosen)).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&file, page(checks, &chosen)).with_context(|| format!("cannot write {}", file.display()))?;
     eprintln!("written: docs/KERNELS.md");
     Ok(())
 }
 
-fn page(columns: &[&Value]) -> String {
-    format!("{HEAD}{}{}", table(columns), objects(columns))
+fn page(checks: &[Check], columns: &[&Value]) -> String {
+    format!("{HEAD}{}{}", table(checks, columns), objects(columns))
 }
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn table(columns: &[&Value]) -> String {
+fn table(checks: &[Check], columns: &[&Value]) -> String {
     let mut notes = Vec::<String>::new();
     let mut table = String::from("\n| check | what it shows |");
     for column in columns {
@@ -101,25 +114,33 @@ fn table(columns: &[&Value]) -> String {
     table += "\n|---|---|";
     table += &"---|".repeat(columns.len());
     table.push('\n');
-    let rows = |column: &Value| column["rows"].as_array().cloned().unwrap_or_default();
-    for row in columns.last().map(|column| rows(column)).unwrap_or_default() {
-        let _ = write!(table, "| {} | {} |", text(&row["check"]), text(&row["about"]));
+    for check in checks {
+        let _ = write!(table, "| {} | {} |", check.name, check.about);
         for column in columns {
-            let own = rows(column).into_iter().find(|own| own["check"] == row["check"]).unwrap_or_default();
-            let _ = write!(table, " {} |", noted(&own, &mut notes));
+            let _ = write!(table, " {} |", noted(&column["rows"][&check.name], &mut notes));
         }
         table.push('\n');
     }
-    for (name, key) in
-        [("faults in the kernel's log", "faults"), ("time, all checks", "time"), ("netrig at commit", "commit")]
-    {
-        let _ = write!(table, "| {name} | |");
-        for column in columns {
-            let value = &column[key];
-            let _ = write!(table, " {} |", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
-        }
-        table.push('\n');
-    }
+    let rows = |column: &Value| column["rows"].as_object().cloned().unwrap_or_default();
+    let time = |column: &Value| {
+        let all = rows(column).values().filter_map(|row| row["seconds"].as_f64()).sum();
+        seconds(Duration::from_secs_f64(all))
+    };
+    let faults = |column: &Value| {
+        let by_setup = column["faults"].as_object().cloned().unwrap_or_default();
+        by_setup.values().filter_map(Value::as_u64).sum::<u64>().to_string()
+    };
+    let commits = |column: &Value| {
+        let all: BTreeSet<String> = rows(column).values().map(|row| text(&row["commit"]).to_owned()).collect();
+        all.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    let mut line = |name: &str, value: &dyn Fn(&Value) -> String| {
+        let cells: Vec<String> = columns.iter().map(|column| value(column)).collect();
+        let _ = writeln!(table, "| {name} | | {} |", cells.join(" | "));
+    };
+    line("faults in the kernel's log", &faults);
+    line("time, all checks", &time);
+    line("netrig at commit", &commits);
     for (number, note) in notes.iter().enumerate() {
         let _ = write!(table, "\n{}. {note}", number + 1);
     }
@@ -182,21 +203,48 @@ fn objects(columns: &[&Value]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checks::Setup;
     use super::*;
+
+    fn check(name: &str) -> Check {
+        Check::of_tests(name, "trials", Setup::Guest)
+    }
+
+    fn record(release: &str, outcomes: Vec<(&str, Outcome)>) -> GuestRecord {
+        GuestRecord {
+            release: release.to_owned(),
+            duration: Duration::ZERO,
+            outcomes: outcomes
+                .into_iter()
+                .map(|(name, outcome)| (check(name), outcome, Duration::from_secs(30)))
+                .collect(),
+            cut_short: None,
+            faults: Vec::new(),
+        }
+    }
 
     #[test]
     fn a_page_has_a_column_for_each_kernel_and_each_reason_once() {
-        let column = |release: &str, text: &str, count: u64| {
-            json!({"release": release, "commit": "abc", "time": "60 s", "faults": 0, "programs": {"spin/spin": count},
-                "rows": [{"check": "suite layers", "about": "trials", "text": text, "reasons": ["F: no tunnels"]}]})
+        let checks = ["objects", "suite layers"].map(check);
+        let passed = |what: &str, left_out: &[&str]| Outcome::Passed {
+            what: what.to_owned(),
+            left_out: left_out.iter().map(|&reason| reason.to_owned()).collect(),
         };
-        let (old, new) = (column("5.10.1", "7 scenarios", 0), column("6.1.2", "8 scenarios", 72));
-        let page = page(&[&old, &new]);
+        let of = |release, what, count| {
+            let rows = vec![("objects", passed("1 program", &[])), ("suite layers", passed(what, &["F: no tunnels"]))];
+            column(&record(release, rows), &[("spin/spin", count)], "abc", Value::Null)
+        };
+        let (old, new) = (of("5.10.1", "7 scenarios", 0), of("6.1.2", "nothing", 72));
+        // What is run again takes its own place alone.
+        let again = record("6.1.2", vec![("suite layers", passed("8 scenarios", &["F: no tunnels"]))]);
+        let new = column(&again, &[], "def", new);
+        let page = page(&checks, &[&old, &new]);
         for line in [
             "| check | what it shows | 5.10.1 | 6.1.2 |",
             "| suite layers | trials | 7 scenarios (1) | 8 scenarios (1) |",
             "| faults in the kernel's log | | 0 | 0 |",
-            "| netrig at commit | | abc | abc |",
+            "| time, all checks | | 60 s | 60 s |",
+            "| netrig at commit | | abc | abc, def |",
             "1. F: no tunnels",
             "| `spin/spin` | loads | 72 |",
         ] {

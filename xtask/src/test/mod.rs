@@ -1,13 +1,12 @@
 //! All tests.
 
-mod examples;
 pub mod executables;
 
 use std::process::{Command, ExitCode};
 
 use anyhow::Result;
 
-use crate::command::{LACKING, cargo, is_root, run, run_all, works};
+use crate::command::{LACKING, cargo, is_root, run_all, works};
 use crate::packages;
 
 pub fn test(arguments: &[String]) -> Result<ExitCode> {
@@ -33,16 +32,7 @@ pub fn test(arguments: &[String]) -> Result<ExitCode> {
         test.args(arguments);
         return run_all([test]);
     }
-    let mut failed = executables::run()?;
-    let mut documentation = cargo(["test", "--doc", "--quiet"]);
-    let names = examples::crates()?;
-    documentation.args(names.iter().flat_map(|name| ["--package", name]));
-    if !names.is_empty() {
-        let documentation = run(&mut documentation)?;
-        if !documentation.success() {
-            failed.push(format!("documentation: {documentation}"));
-        }
-    }
+    let failed = executables::run()?;
     if failed.is_empty() {
         println!("all tests passed");
         return Ok(ExitCode::SUCCESS);

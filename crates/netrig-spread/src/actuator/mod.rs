@@ -186,7 +186,13 @@ impl Device {
             return format!("{name} has no receive queues while its link is down");
         }
         if self.is_veth() {
-            return format!("{name} has no receive queues without receive offload: ethtool -K {name} gro on");
+            return match self.needs_gro() {
+                Ok(false) => format!(
+                    "{name} has no receive queues: a veth has some without an XDP program since Linux 5.13, and with one by \
+                     `--actuator cpumap`"
+                ),
+                _ => format!("{name} has no receive queues without receive offload: ethtool -K {name} gro on"),
+            };
         }
         format!("{name} has no receive queues of its own, as virtual interfaces over others have none")
     }

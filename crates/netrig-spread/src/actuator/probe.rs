@@ -80,16 +80,16 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
     match kind {
         Kind::Rss => rss::probe(device).map(|(table, _)| table.len()),
         Kind::Cpumap | Kind::CpumapBounded => {
-            has_queues(device)?;
+            has_queues(device, true)?;
             cpumap::probe(device)?;
             Ok(rig_datapath::steer::Steer::BUCKETS as usize)
         }
         Kind::Napi => {
             napi::may_place()?;
             device.sysfs.read(&device.name, "threaded").context("there are no such threads before Linux 5.12")?;
-            has_queues(device)
+            has_queues(device, false)
         }
-        Kind::Rps => has_queues(device),
+        Kind::Rps => has_queues(device, false),
         Kind::Observe => {
             if napi::of(&device.ns, &device.name)?.is_empty() {
                 bail!("{}", device.without_queues());
@@ -99,12 +99,12 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
     }
 }
 
-/// Receive queues that it has, or would have when it is taken.
-fn has_queues(device: &Device) -> anyhow::Result<usize> {
+/// Receive queues that it has, or would have when it is taken, `with_program` for XDP.
+fn has_queues(device: &Device, with_program: bool) -> anyhow::Result<usize> {
     let napis = napi::of(&device.ns, &device.name)?;
-    let is_up = device.sysfs.read(&device.name, "carrier").is_ok_and(|carrier| carrier == "1");
+    let gets_some = || device.has_carrier() && device.is_veth() && (with_program || device.needs_gro().unwrap_or(true));
     match napis.len() {
-        0 if is_up && device.is_veth() => Ok(device.receive_queues()),
+        0 if gets_some() => Ok(device.receive_queues()),
         0 => bail!("{}", device.without_queues()),
         queues => Ok(queues),
     }

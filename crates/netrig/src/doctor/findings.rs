@@ -97,6 +97,7 @@ pub(super) fn placing() -> State {
         Ok(()) => return ok("receiving threads can be put onto CPUs"),
         Err(PlacementError::UserNamespace) => "run as root of the machine, outside of user namespaces".to_owned(),
         Err(PlacementError::Capability) => rights(&[Capability::SysNice]),
+        Err(PlacementError::Kernel) => "use Linux 5.12 or newer".to_owned(),
         Err(PlacementError::ProcessNamespace) => {
             "start the container with the machine's processes: `docker run --pid=host`".to_owned()
         }
