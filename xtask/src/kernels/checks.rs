@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::pair;
+use super::{pair, three};
 use crate::command::{LACKING, cargo, run, target};
 use crate::test::executables::{Executable, build, command};
 
@@ -28,18 +28,22 @@ const MARK: &str = "SKIPPED ";
 /// The exit status of a check that stands on programs which the kernel refuses: EX_UNAVAILABLE of sysexits.h.
 const REFUSED: i32 = 69;
 /// Checks that stand on programs, by the features under which the check of all programs loads them.
-const STANDS_ON: [(&str, &str); 8] = [
+const STANDS_ON: [(&str, &str); 9] = [
     ("balancer cases", "balancer"),
     ("vrouter cases", "vrouter"),
     ("steer cases", "spreader"),
-    ("vrouter traffic", "vrouter"),
-    ("balancer traffic", "balancer"),
-    ("spreader", "spreader"),
+    ("vrouter service", "vrouter"),
+    ("balancer service", "balancer"),
+    ("spreader service", "spreader"),
     ("card spreader", "spreader"),
     ("card datapaths", "balancer"),
+    (three::NAME, "balancer"),
 ];
 /// With services whose programs take an emulated CPU seconds to verify in each scenario.
 const LONG_SUITES: [&str; 2] = ["balancer", "overlay"];
+/// Of the tests of the vRouter's service those in which packets pass.
+const VROUTER: [&str; 5] =
+    ["vrouter::containers", "vrouter::flows", "vrouter::frames", "vrouter::packets", "vrouter::nothing"];
 /// What the shortest useful run has.
 const QUICK: [&str; 3] = ["objects", "doctor", "suite layers"];
 /// What takes longer hangs: emulation beside a build is slow.
@@ -72,6 +76,8 @@ pub enum Setup {
     Card,
     /// Two guests with a card each, joined.
     Pair,
+    /// Three guests with a card each, on one segment.
+    Three,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +149,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick, kind });
     };
     let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
-    let netrig = |module: &str| programs.tests("netrig::integration", &[module]);
+    let netrig = |modules: &[&str]| programs.tests("netrig::integration", modules);
     let objects = ["verified::the_verifier_has_no_more_to_do_than_it_had", "--exact", "--nocapture"];
     let objects = programs.tests("rig-datapath", &objects)?;
     add("objects", "every eBPF program is loaded", Setup::Guest, &objects, LIMIT, Kind::Objects);
@@ -154,10 +160,10 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?),
         ("steer cases", "packets through the spreader's program", datapath(&["steer::"])?),
         ("cpu time", "exact CPU time of softirqs, interrupts and tasks", datapath(&["cputime::"])?),
-        ("vrouter traffic", "two vRouters carry traffic in each encapsulation", netrig("vrouter::traffic::")?),
-        ("balancer traffic", "nginx behind the balancer as a service", netrig("lb_e2e::")?),
-        ("dperf", "dperf's configuration files, layout and exact counts", netrig("dperf::")?),
-        ("spreader", "the receive spreader as a service", netrig("spread::")?),
+        ("vrouter service", "the vRouter as a service: two nodes, policies, flows, restarts", netrig(&VROUTER)?),
+        ("balancer service", "nginx behind the balancer as a service", netrig(&["lb_e2e::"])?),
+        ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?),
+        ("spreader service", "the receive spreader as a service", netrig(&["spread::"])?),
     ] {
         add(name, about, Setup::Guest, &tests, LIMIT, Kind::Tests);
     }
@@ -175,13 +181,14 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         ("card spreader", "the spreader moves entries of the card's table under traffic from outside", "spreader"),
         ("card datapaths", "the balancer and dperf on the card's driver (native XDP)", "datapaths"),
     ] {
-        let tests = format!("env {CARDS} {}", netrig(&format!("card::{module}::"))?);
+        let tests = format!("env {CARDS} {}", netrig(&[&format!("card::{module}::")])?);
         add(name, about, Setup::Card, &tests, LIMIT, Kind::Tests);
     }
     for check in &pair::CHECKS {
         // Each of its steps has a limit.
         checks.push(Check::of_tests(check.name, check.about, Setup::Pair));
     }
+    checks.push(Check::of_tests(three::NAME, three::ABOUT, Setup::Three));
     Ok(checks)
 }
 
@@ -206,6 +213,15 @@ impl Check {
             _ if STANDS_ON.iter().any(|(check, _)| *check == self.name) => Some("objects"),
             _ => None,
         }
+    }
+
+    /// That it cannot be, by what the check of all programs has left in `objects`.
+    pub fn refusal(&self, objects: &Path) -> Option<Outcome> {
+        let (_, feature) = STANDS_ON.iter().find(|(check, _)| *check == self.name)?;
+        let log = fs::read_to_string(objects).ok()?;
+        let why: Vec<String> =
+            lacking(&log).into_iter().filter(|line| line.starts_with(&format!("{feature}: "))).collect();
+        (!why.is_empty()).then_some(Outcome::Impossible { why })
     }
 
     /// The name of one of its files in the directory that host and guest share.
@@ -461,6 +477,8 @@ mod tests {
         assert_eq!(run(&cases).to_string(), "cannot be: balancer: invalid func bpf_loop#181");
         assert!(!run(&cases).is_failure());
         assert_eq!(run(&steer).to_string(), "FAILED: no test was run");
+        let three = Check::of_tests(three::NAME, "", Setup::Three).refusal(&shared.path().join(OBJECTS_LOG));
+        assert_eq!(three.unwrap().to_string(), "cannot be: balancer: invalid func bpf_loop#181");
         let doctor = |scenarios| {
             json!({"suites": [{"suite": "spreading", "scenarios": scenarios, "left_out": [
             {"scenarios": ["A"], "reason": "no spreader"}]}]})

@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,6 +93,11 @@ impl GuestRecord {
         }
     }
 
+    /// One check, for which no guest was booted.
+    pub fn of(kernel: &Kernel, check: &Check, outcome: Outcome) -> Self {
+        Self { outcomes: vec![(check.clone(), outcome, Duration::ZERO)], ..Self::new(kernel) }
+    }
+
     /// Adds what another guest with the same kernel has left.
     pub fn add(&mut self, other: Self) {
         self.duration += other.duration;
@@ -139,7 +145,9 @@ impl Guest<'_> {
         fs::write(shared.join("main"), format!("{PRELUDE}{main}{END}"))?;
         let console = self.directory.join("console.log");
         // The path of a socket has 107 characters at most.
-        let monitor = std::env::temp_dir().join(format!("netrig-guest-{}-{}", std::process::id(), self.kernel.release));
+        static BOOTED: AtomicU32 = AtomicU32::new(0);
+        let number = BOOTED.fetch_add(1, Ordering::Relaxed);
+        let monitor = std::env::temp_dir().join(format!("netrig-guest-{}-{number}", std::process::id()));
         let _ = fs::remove_file(&monitor);
         let log = self.directory.join("qemu.log");
         let log = fs::File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
@@ -215,7 +223,8 @@ impl Card<'_> {
                 format!("tap,ifname={name},script=no,downscript=no,queues={queues},vhost=off"),
                 // Two vectors for each queue pair, and two of the card.
                 format!(",mq=on,vectors={},rss=on,hash=on", 2 * queues + 2),
-                0,
+                // Taps of a segment have names that end in numbers.
+                name.trim_start_matches(|c: char| !c.is_ascii_digit()).parse().unwrap_or(0),
             ),
             Self::Joined { here, there } => (
                 format!(

@@ -6,12 +6,13 @@
 //! initramfs.rs ───────┼── Guest (guest.rs) ── Outcome of each Check (checks.rs) ── table.rs ── docs/KERNELS.md
 //! Check (checks.rs) ──┘        │
 //!                 segment.rs: cards of a guest on a bridge in a namespace
-//!                 machine.rs: commands on guests that are up at the same time; pair.rs: checks between two
+//!                 machine.rs: commands on guests that are up at the same time; pair.rs, three.rs: checks between them
 //! ```
 //!
 //! Emulation is 10 to 30 times slower than the machine: what it tells is whether things work, never how fast.
 
 mod checks;
+mod dperf;
 mod guest;
 mod image;
 mod initramfs;
@@ -19,6 +20,7 @@ mod machine;
 mod pair;
 mod segment;
 mod table;
+mod three;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -97,7 +99,7 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
     let mut whole = GuestRecord::new(kernel);
     let is_run = |name| checks.iter().any(|check| check.name == name);
     let objects = is_run("objects").then(|| directory.join("checks").join(OBJECTS_LOG));
-    for (setup, name) in [(Setup::Guest, ""), (Setup::Card, "card"), (Setup::Pair, "pair")] {
+    for (setup, name) in [(Setup::Guest, ""), (Setup::Card, "card"), (Setup::Pair, "pair"), (Setup::Three, "three")] {
         let of_setup: Vec<Check> = checks.iter().filter(|check| check.setup == setup).cloned().collect();
         if of_setup.is_empty() {
             continue;
@@ -121,6 +123,16 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
                 Guest { cpus: TAPS[0].queues, cards, ..guest }.run(&of_setup)?
             }
             Setup::Pair => pair::run(kernel, &directory, &programs.netrig, &of_setup)?,
+            Setup::Three => {
+                let mut record = GuestRecord::new(kernel);
+                for check in &of_setup {
+                    record.add(match objects.as_deref().and_then(|objects| check.refusal(objects)) {
+                        Some(refusal) => GuestRecord::of(kernel, check, refusal),
+                        None => three::run(kernel, &directory, &programs.netrig, check)?,
+                    });
+                }
+                record
+            }
         };
         table::keep(&record)?;
         whole.add(record);

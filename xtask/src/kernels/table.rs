@@ -43,7 +43,8 @@ pub fn keep(record: &GuestRecord) -> Result<()> {
 
 /// With the rows of `before` that `record` has not.
 fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: Value) -> Value {
-    let mut column = if before.is_object() { before } else { json!({"rows": {}, "faults": {}, "programs": {}}) };
+    let mut column =
+        if before["rows"].is_object() { before } else { json!({"rows": {}, "faults": {}, "programs": {}}) };
     column["release"] = json!(record.release);
     for (check, outcome, duration) in &record.outcomes {
         let (text, reasons) = cell(outcome);
