@@ -116,7 +116,8 @@ impl Cable {
     /// The card's table, as ethtool(8) prints it.
     fn table(&self) -> Vec<u32> {
         let text = run(self.here(), &["ethtool", "-x", &self.card]);
-        let lines = text.lines().filter_map(|line| {
+        // The key of the hash has colons, too.
+        let lines = text.lines().take_while(|line| !line.contains("hash key")).filter_map(|line| {
             let (first, queues) = line.trim().split_once(':')?;
             first.parse::<u32>().is_ok().then_some(queues)
         });

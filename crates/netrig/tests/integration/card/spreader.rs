@@ -131,14 +131,17 @@ fn queues_that_are_switched_off_are_left_out_and_taken_when_they_are_on() {
     switch(2);
     let mut spreader = cable.lab.start(&[&cable.card, "--actuator", "rss", "--mode", "static-vrss"]);
     for queues in [2, all] {
+        let mut seen = (Vec::new(), Vec::new());
         let taken = until(TIMEOUT, || {
             let is_taken = cable.lab.json()["interfaces"].as_array().is_some_and(|all| !all.is_empty());
-            let cpus = if is_taken { shown(&cable) } else { Vec::new() };
-            (cpus.iter().collect::<BTreeSet<_>>().len() == queues && placed(&cable) == cpus).then_some(())
+            seen = (if is_taken { shown(&cable) } else { Vec::new() }, placed(&cable));
+            let (shown, placed) = &seen;
+            (shown.iter().collect::<BTreeSet<_>>().len() == queues && placed == shown).then_some(())
         });
         if taken.is_none() {
+            let table = cable.table();
             switch(all);
-            panic!("{queues} queues: {}\n{}", cable.lab.json(), spreader.said());
+            panic!("{queues} queues: shown and placed {seen:?} by {table:?}\n{}", spreader.said());
         }
         switch(all);
     }
