@@ -25,6 +25,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("vrouter", "vrouter", "vrouter"),
 ];
 
+/// Objects that there are for old kernels, too: see bpf/lib/old.h.
+const OLD: &[&str] = &["balancer", "spin", "spread", "steer", "trace", "vrouter", "vrouter_trace"];
+
 /// As xtask/src/packages.rs has it, which tests that.
 const NEEDED: &str = "what the build needs:
   Debian, Ubuntu: sudo apt-get install -y gcc libc6-dev libelf-dev zlib1g-dev make pkg-config clang
@@ -34,9 +37,12 @@ fn main() -> ExitCode {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=CLANG");
     for (folder, program, object) in PROGRAMS {
-        if let Err(error) = compile(folder, program, object) {
-            eprintln!("{error}");
-            return ExitCode::FAILURE;
+        let old = OLD.contains(object).then(|| (format!("{object}_old"), Some("-DOLD_KERNEL")));
+        for (object, define) in [((*object).to_owned(), None)].into_iter().chain(old) {
+            if let Err(error) = compile(folder, program, &object, define) {
+                eprintln!("{error}");
+                return ExitCode::FAILURE;
+            }
         }
     }
     println!("cargo:rustc-env=EBPF_OBJECTS={}", hash());
@@ -48,7 +54,8 @@ fn main() -> ExitCode {
 fn hash() -> String {
     let directory = env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let mut hasher = DefaultHasher::new();
-    for (_, _, object) in PROGRAMS {
+    let old = OLD.iter().map(|object| format!("{object}_old"));
+    for object in PROGRAMS.iter().map(|(_, _, object)| (*object).to_owned()).chain(old) {
         object.hash(&mut hasher);
         fs::read(directory.join(format!("{object}.bpf.o"))).unwrap_or_default().hash(&mut hasher);
     }
@@ -63,7 +70,7 @@ fn version() -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-fn compile(folder: &str, program: &str, object: &str) -> Result<(), String> {
+fn compile(folder: &str, program: &str, object: &str, define: Option<&str>) -> Result<(), String> {
     let variable = |name: &str| env::var_os(name).ok_or_else(|| format!("cargo does not say {name}"));
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let object = Path::new(&variable("OUT_DIR")?).join(format!("{object}.bpf.o"));
@@ -83,6 +90,7 @@ fn compile(folder: &str, program: &str, object: &str) -> Result<(), String> {
     if multiarch.exists() {
         command.arg("-idirafter").arg(multiarch);
     }
+    command.args(define);
     command.arg("-c").arg(&source).arg("-o").arg(object);
     let status = command.status().map_err(|error| {
         let clang = Path::new(&clang).display();

@@ -1,4 +1,4 @@
-//! What the running kernel has of what programs use where it is there: the constants of bpf/lib/kernel.h.
+//! What the running kernel has of what programs use where it is there: helpers, and the constants of bpf/lib/kernel.h.
 
 use std::sync::OnceLock;
 
@@ -34,8 +34,22 @@ impl Kernel {
     }
 }
 
+/// Helpers that programs call, but for those of old kernels, and the Linux that has brought them; a distribution may have brought them to an
+/// older one.
+const HELPERS: [(&str, &str); 3] = [("loop", "5.17"), ("xdp_load_bytes", "5.18"), ("map_lookup_percpu_elem", "5.19")];
+
+/// The first of the helpers that the running kernel lacks.
+pub(crate) fn lacking() -> libbpf_rs::Result<Option<(&'static str, &'static str)>> {
+    static LACKING: OnceLock<Option<(&str, &str)>> = OnceLock::new();
+    if let Some(lacking) = LACKING.get() {
+        return Ok(*lacking);
+    }
+    let types = Btf::from_vmlinux()?;
+    Ok(*LACKING.get_or_init(|| HELPERS.into_iter().find(|(helper, _)| !has_helper(&types, helper))))
+}
+
 /// The oldest version on which each of netrig's programs was loaded.
-pub(crate) const OLDEST_TRIED: (u32, u32) = (6, 1);
+pub(crate) const OLDEST_TRIED: (u32, u32) = (5, 10);
 
 /// The running kernel's version by its release, such as (6, 1) of `6.1.0-43-amd64`; `None` where that is not readable.
 pub(crate) fn version() -> Option<(u32, u32)> {
@@ -52,11 +66,18 @@ pub(crate) fn tell(object: &mut OpenObject) -> libbpf_rs::Result<()> {
     }
 }
 
+/// Whether programs may call a helper, by its name without `bpf_`.
+fn has_helper(types: &Btf<'_>, name: &str) -> bool {
+    let helpers = types.type_by_name::<Enum<'_>>("bpf_func_id");
+    helpers.is_some_and(|helpers| {
+        helpers.iter().any(|helper| {
+            helper.name.is_some_and(|is| is.to_str().and_then(|is| is.strip_prefix("BPF_FUNC_")) == Some(name))
+        })
+    })
+}
+
 /// Whether programs can exchange and compare values in memory at once: since Linux 5.12, as the helper `bpf_check_mtu`, which types
 /// tell of.
 pub(crate) fn exchanges(types: &Btf<'_>) -> bool {
-    let helpers = types.type_by_name::<Enum<'_>>("bpf_func_id");
-    helpers.is_some_and(|helpers| {
-        helpers.iter().any(|helper| helper.name.is_some_and(|name| name == "BPF_FUNC_check_mtu"))
-    })
+    has_helper(types, "check_mtu")
 }

@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn structures_have_the_fields_that_the_programs_have() {
-        let balancer = objects!("balancer", "balancer_bench", "spread", "trace", "unsent");
-        let vrouter = objects!("vrouter", "vrouter_bench");
+        let balancer = objects!("balancer", "balancer_old", "balancer_bench", "spread", "trace", "unsent");
+        let vrouter = objects!("vrouter", "vrouter_bench", "vrouter_old");
         let (steer, receive) = (objects!("steer"), objects!("receive"));
         let (cputime, spin) = (objects!("cputime"), objects!("spin"));
         let napis = objects!("napis");

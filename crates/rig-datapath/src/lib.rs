@@ -24,6 +24,7 @@ mod layout;
 mod libbpf_log;
 mod maps;
 mod object;
+mod objects;
 mod plain;
 mod reasons;
 mod rights;

@@ -11,10 +11,11 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::maps::Map;
 use crate::object::program;
+use crate::objects::{Objects, objects};
 use crate::rights::check_may_load;
 use crate::{Error, libbpf_log};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spin.bpf.o"));
+static OBJECTS: Objects = objects!("spin");
 const SPIN: &str = "spin";
 /// Behind a vRouter's.
 const OWNER: Owner = Owner { name: "netrig spin", handle: 0x6e74_0002, preference: 3 };
@@ -62,12 +63,12 @@ impl Spin {
     /// Loads the program, which spends `time` on each packet, to the next look at the clock (some 30 ns).
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] before Linux 6.1.
+    /// [`Error::NotPermitted`] without CAP_BPF, [`Error::Load`] where the kernel refuses it.
     pub fn load(time: Duration) -> Result<Self, Error> {
         check_may_load()?;
         let failed = |source| Error::Load { program: SPIN, source };
         let mut builder = ObjectBuilder::default();
-        let mut open = builder.name(SPIN).map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
+        let mut open = builder.name(SPIN).map_err(failed)?.open_memory(OBJECTS.for_running(SPIN)?).map_err(failed)?;
         for mut map in open.maps_mut() {
             if map.name().to_string_lossy() == ".rodata.spinning" {
                 let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).min(*Self::TIME_NS.end());

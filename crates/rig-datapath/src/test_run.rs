@@ -6,6 +6,7 @@ use libbpf_rs::{Object, ProgramInput, ProgramOutput};
 use rig_sys::signal;
 
 use crate::Error;
+use crate::kernel::version;
 use crate::object::program as find;
 
 /// What an XDP program decides (linux/bpf.h, `enum xdp_action`).
@@ -46,6 +47,9 @@ pub struct TestRunResult {
     pub each: Duration,
 }
 
+/// Since when the kernel takes the context of an XDP program.
+const INTERFACES: (u32, u32) = (5, 15);
+
 /// Room in front of and behind a frame for what a program may add.
 const GROWTH: usize = 256;
 
@@ -73,7 +77,14 @@ pub fn run(
         repeat,
         ..ProgramInput::default()
     };
-    let output = all_repetitions(object, program, input)?;
+    let output = all_repetitions(object, program, input).map_err(|error| match error {
+        Error::TestRun { source, .. }
+            if interface.is_some() && version().is_some_and(|version| version < INTERFACES) =>
+        {
+            Error::TestRunInterface { program, source }
+        }
+        error => error,
+    })?;
     Ok(TestRunResult {
         verdict: output.return_value.into(),
         frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),

@@ -42,7 +42,7 @@ static always_inline void update_state(struct connection *c, const struct servic
 
 		if (old >= RESERVED || live == next)
 			return;
-		if (__sync_val_compare_and_swap(&c->live, live, next) != live)
+		if (atomic_replace(&c->live, live, next) != live)
 			continue;
 		if (old == ESTABLISHED && new != ESTABLISHED)
 			add_load(c->backend, 0, -1);
@@ -101,7 +101,7 @@ static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const 
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
-__noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 entry, __u32 tick)
+OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick), (ctx, kind, entry, tick))
 {
 	struct connection *c = connection_at(SLOT(entry));
 	const enum direction direction = DIRECTION(entry);
@@ -134,10 +134,9 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
 	/* With a tunnel's header it may be more than 16 bits have room for. */
 	if (route.mtu && p->l3_length + outer > route.mtu) {
 		/* With NAT the backend sees the client's own address, which no message may be from. */
-		const struct address *from =
-			direction == OUTWARD && s->forward == NAT ? &s->address : &p->tuple.destination;
+		__u32 from = direction == OUTWARD && s->forward == NAT ? c->service : 0;
 
-		return kind == FLOW ? too_big(ctx, p, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
+		return kind == FLOW ? too_big(p, ctx, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
 	if (is_direct_return(s))
 		reason = forward_whole(ctx, p, c, kind, direction);
@@ -156,21 +155,21 @@ __noinline int forward(struct xdp_md *ctx, struct packet *p, int kind, __u32 ent
  * Prefetches the bucket that a new connection's entry for replies will most likely go to, ahead of the look-up: both cache lines are
  * fetched at the same time then. It is a guess: another CPU may take the port or the turn of the backend before.
  */
-__noinline int prefetch_reply_bucket(__u32 number, const struct tuple *client, __u64 hash)
+OF_TUPLE(int, prefetch_reply_bucket, (__u32 number, __u64 hash), (number, hash))
 {
 	const struct service *s = service_at(number);
-	const struct address *to = client ? &client->source : 0;
-	struct tuple t = {};
+	const struct address *to = t ? &t->source : 0;
+	struct tuple reply = {};
 	struct local l = {};
 	struct backend *b;
 	struct bucket *bucket;
 	__u64 *next_port;
 	__u32 key;
 
-	if (!s || !client)
+	if (!s || !t)
 		return 0;
-	l.port = client->source_port;
-	b = backend_at(likely_backend(s, number, client, hash));
+	l.port = t->source_port;
+	b = backend_at(likely_backend(s, number, t, hash));
 	if (!b)
 		return 0;
 	if (s->forward == FULLNAT) {
@@ -185,8 +184,8 @@ __noinline int prefetch_reply_bucket(__u32 number, const struct tuple *client, _
 	}
 	if (!to)
 		return 0;
-	backends_tuple(&t, s, b, to, l.port);
-	bucket = bucket_at(hash_tuple(&t), 0);
+	backends_tuple(&reply, s, b, to, l.port);
+	bucket = bucket_at(hash_tuple(&reply), 0);
 	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
 
@@ -305,7 +304,7 @@ __noinline int insert_outward(__u32 slot)
  * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port; 0
  * where there is none.
  */
-__noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
+OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (hash, number, before, tick))
 {
 	const struct service *s = service_at(number);
 	struct connection *c;
@@ -320,7 +319,7 @@ __noinline int reserve(struct packet *p, __u64 hash, __u32 number, __u32 before,
 		TRACE(reopening, REOPENED_SAME_BACKEND);
 		backend = before;
 	} else {
-		backend = schedule(number, &p->tuple, hash);
+		backend = schedule(&p->tuple, number, hash);
 	}
 	if (backend < 0) {
 		uncount_in_service(number);
@@ -367,7 +366,7 @@ static always_inline int abandon(__u32 slot, __u32 tick, int reason)
 }
 
 /* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */
-__noinline int publish(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 slot, __u32 tick)
+OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick), (ctx, hash, slot, tick))
 {
 	struct connection *c = connection_at(slot);
 	struct translation t;
@@ -423,7 +422,7 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 		reason = insert_outward(slot);
 	if (reason)
 		return abandon(slot, tick, reason);
-	return publish(ctx, p, hash, slot, tick);
+	return publish(p, ctx, hash, slot, tick);
 }
 
 /* A client's first packet of TCP. */
@@ -557,7 +556,7 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
 		if (number)
-			prefetch_reply_bucket(number, &packet->tuple, hash);
+			prefetch_reply_bucket(&packet->tuple, number, hash);
 	}
 	entry = find(&packet->tuple, hash);
 	if (last == STAGE_LOOKUP)
@@ -588,16 +587,17 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		entry = made;
 	}
 	if (kind == OUTER_ERROR)
-		return outer_error(ctx, packet, entry, tick);
-	return forward(ctx, packet, kind, entry, tick);
+		return outer_error(packet, ctx, entry, tick);
+	return forward(packet, ctx, kind, entry, tick);
 }
 
 static always_inline int balance_to(struct xdp_md *ctx, enum stage last)
 {
-	struct packet packet = {};
-	enum kind kind = parse(ctx, &packet);
+	PACKET(packet);
 
-	return balance_parsed(ctx, &packet, kind, last);
+	enum kind kind = parse(ctx, packet);
+
+	return balance_parsed(ctx, packet, kind, last);
 }
 
 #endif

@@ -4,7 +4,7 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-SEC("xdp.frags")
+SEC(XDP)
 int balance(struct xdp_md *ctx)
 {
 	return balance_to(ctx, STAGE_FORWARD);
@@ -93,6 +93,23 @@ static long sweep_one(__u32 i, struct sweep *s)
  * Ends connections of a range of slots that have been silent for their state's timeout, and frees what ended earlier.
  * Run by the control plane, one at a time; packets may interrupt it anywhere.
  */
+#ifdef OLD_KERNEL
+/* No program is of type syscall before Linux 5.14: this one is run once for each slot, on a frame that is what it is to do and has done. */
+SEC("xdp")
+int sweep(struct xdp_md *ctx)
+{
+	struct sweep *s = (void *)(long)ctx->data;
+	const struct control *c = settings();
+
+	if (!c || (void *)(s + 1) > (void *)(long)ctx->data_end || s->from == 0)
+		return XDP_ABORTED;
+	if (!s->tick)
+		s->tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	if (s->next < s->count)
+		sweep_one(s->next++, s);
+	return XDP_PASS;
+}
+#else
 SEC("syscall")
 int sweep(struct sweep *ctx)
 {
@@ -120,3 +137,4 @@ int sweep(struct sweep *ctx)
 	ctx->live += s.live;
 	return 0;
 }
+#endif

@@ -103,6 +103,30 @@ static long search_one(__u32 i, struct search *search)
 	return 1;
 }
 
+#ifdef OLD_KERNEL
+/* As with `try_to_lock`. */
+#define SEARCHED_AT_ONCE 64
+
+__noinline __u64 search_some(__u32 service, __u32 backend, __u64 from)
+{
+	struct search search = { .service = service, .backend = backend, .from = from };
+
+	LOOP(SEARCHED_AT_ONCE, SEARCHED_AT_ONCE, search_one, &search);
+	return search.found;
+}
+
+static always_inline void search_all(struct search *search)
+{
+	for (int i = 0; i < PORTS_SEARCHED / SEARCHED_AT_ONCE && !search->found; i++)
+		search->found = search_some(search->service, search->backend, search->from + i * SEARCHED_AT_ONCE);
+}
+#else
+static always_inline void search_all(struct search *search)
+{
+	bpf_loop(PORTS_SEARCHED, search_one, search, 0);
+}
+#endif
+
 /*
  * A free local port among those that are next, and 1; 0 when there is none, or when this CPU has searched as often as it may in this
  * tick. The next search goes on where this one has ended, so that all ports are searched.
@@ -133,7 +157,7 @@ __noinline __u64 search_port(__u32 service, __u32 backend)
 	if (!sequence)
 		return 0;
 	search.from = fetch_and_add(&sequence->search, PORTS_SEARCHED);
-	bpf_loop(PORTS_SEARCHED, search_one, &search, 0);
+	search_all(&search);
 	return search.found;
 }
 

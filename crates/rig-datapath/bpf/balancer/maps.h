@@ -10,6 +10,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "lib/old.h"
 #include "reason.h"
 #include "shape.h"
 
@@ -305,7 +306,7 @@ static always_inline __u32 now_tick(const struct control *c)
 {
 	if (c->fixed_tick)
 		return c->fixed_tick;
-	return bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
+	return coarse_ns() >> TICK_SHIFT;
 }
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "lib/kernel.h"
 #include "lib/packet.h"
+#include "lib/types.h"
 #include "sum.h"
 #include "table.h"
 
@@ -26,20 +27,6 @@ enum kind {
 	OPTIONS,
 	/* An ICMP error about a tunnel's outer packet: the tuple is that of the one inside. */
 	OUTER_ERROR,
-};
-
-struct packet {
-	struct tuple tuple;
-	__u16 l3_length;
-	/* Offsets in the frame. */
-	__u16 l3, l4;
-	__u8 ipv6;
-	__u8 tcp_flags;
-	__u8 ttl;
-	/* Why the packet is left to the kernel. */
-	__u8 reason;
-	/* It has come by a worker's queue, where there is no interface that could turn it round. */
-	__u8 queued;
 };
 
 static always_inline void swap_tuple(struct tuple *t)
@@ -138,25 +125,6 @@ static always_inline enum kind parse_l4(struct packet *p, struct cursor *c, __u1
 	return leave(p, PASS_PROTOCOL);
 }
 
-/* What of the kernel's types is read here; their places are found when the program is loaded. */
-#define OF_THE_KERNEL __attribute__((preserve_access_index))
-
-struct net_device {
-	const __u8 *dev_addr;
-	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with; older ones have none. */
-	__u8 dev_addr_shadow[32];
-} OF_THE_KERNEL;
-
-struct xdp_rxq_info {
-	struct net_device *dev;
-} OF_THE_KERNEL;
-
-struct xdp_buff {
-	struct xdp_rxq_info *rxq;
-} OF_THE_KERNEL;
-
-extern void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
-
 /* The address of the device that the frame came in by, for kernels that do not let a program have its context. */
 static __attribute__((noinline)) __u64 own_address(struct xdp_md *ctx)
 {
@@ -170,6 +138,19 @@ static __attribute__((noinline)) __u64 own_address(struct xdp_md *ctx)
 	return own;
 }
 
+static always_inline int is_address(const __u8 *mac, __u64 own)
+{
+	return own == ((__u64)*(const __u16 *)(mac + 4) << 32 | *(const __u32 *)mac);
+}
+
+#ifdef OLD_KERNEL
+static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *ethernet)
+{
+	return is_address(ethernet->h_dest, own_address(ctx));
+}
+#else
+extern void *bpf_cast_to_kern_ctx(void *) __ksym __weak;
+
 /* Whether the frame is for this device, and not one that came to it as to all, or because it listens to all. */
 static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *ethernet)
 {
@@ -177,12 +158,13 @@ static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *
 	const __u8 *own;
 
 	if (!kernel.casts_contexts)
-		return own_address(ctx) == ((__u64)*(const __u16 *)(ethernet->h_dest + 4) << 32 | *(const __u32 *)ethernet->h_dest);
+		return is_address(ethernet->h_dest, own_address(ctx));
 	buffer = bpf_cast_to_kern_ctx(ctx);
 	own = buffer->rxq->dev->dev_addr_shadow;
 	return *(const __u32 *)own == *(const __u32 *)ethernet->h_dest &&
 	       *(const __u16 *)(own + 4) == *(const __u16 *)(ethernet->h_dest + 4);
 }
+#endif
 
 static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 {
@@ -244,7 +226,7 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 	if (p->l3_length < behind)
 		return leave(p, PASS_MALFORMED);
 	/* The linear part is all there is, unless the packet has fragments of memory. */
-	if (l3 + p->l3_length > c.end && p->l3 + (__u32)p->l3_length > bpf_xdp_get_buff_len(ctx))
+	if (l3 + p->l3_length > c.end && p->l3 + (__u32)p->l3_length > frame_length(ctx))
 		return leave(p, PASS_MALFORMED);
 	p->l4 = p->l3 + behind;
 	return parse_l4(p, &c, p->l3_length - behind);

@@ -3,6 +3,7 @@
 #ifndef BALANCER_ROUTE_H
 #define BALANCER_ROUTE_H
 
+#include "lib/device.h"
 #include "packet.h"
 
 #define AF_INET 2
@@ -16,6 +17,31 @@ struct route {
 	__u16 mtu;
 	__u16 pad;
 };
+
+#ifdef OLD_KERNEL
+#define MOST_IN_A_LIST 256
+
+/* What fits through a device of the namespace that the frame came in by. Before Linux 5.12 no helper tells. */
+__noinline __u32 mtu_of(struct xdp_md *ctx, __u32 ifindex)
+{
+	/* A context is what it stands for: what of it programs see is translated as they are loaded. */
+	const struct xdp_buff *buffer = (void *)ctx;
+	struct net_device *device;
+
+	if (BPF_CORE_READ_INTO(&device, buffer, rxq, dev))
+		return 0;
+	if (ifindex != ctx->ingress_ifindex)
+		device = device_of(BPF_CORE_READ(device, nd_net.net), ifindex, MOST_IN_A_LIST);
+	return device ? BPF_CORE_READ(device, mtu) : 0;
+}
+#else
+static always_inline __u32 mtu_of(struct xdp_md *ctx, __u32 ifindex)
+{
+	__u32 mtu = 0;
+
+	return bpf_check_mtu(ctx, ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
+}
+#endif
 
 static always_inline struct next_hop next_hop_of(const struct bpf_fib_lookup *fib, __u32 backend)
 {
@@ -77,6 +103,10 @@ static always_inline int look_up_route(struct xdp_md *ctx, const struct outward 
 	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	route->ifindex = fib.ifindex;
 	route->mtu = fib.mtu_result;
+#ifdef OLD_KERNEL
+	if (!route->mtu)
+		route->mtu = mtu_of(ctx, fib.ifindex);
+#endif
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return DROP_NO_ROUTE;
 	hop = next_hop_of(&fib, o->backend);
@@ -149,11 +179,9 @@ static always_inline __u64 mac_number(const __u8 *mac)
 static always_inline void keep_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
 					   __u32 tick)
 {
-	__u32 mtu = 0;
-
 	c->route_ifindex = ctx->ingress_ifindex;
 	__builtin_memcpy(c->route_source, arrived->h_dest, 6);
-	c->route_mtu = bpf_check_mtu(ctx, ctx->ingress_ifindex, &mtu, 0, 0) >= 0 ? mtu : 0;
+	c->route_mtu = mtu_of(ctx, ctx->ingress_ifindex);
 	*(volatile __u64 *)&c->route = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << ROUTE_SHIFT)) << 48;
 }
 

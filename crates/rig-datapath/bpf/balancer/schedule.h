@@ -66,8 +66,14 @@ struct least {
 
 static long least_of(__u32 i, struct least *least)
 {
-	__u32 at = least->from + i, length = LENGTH(least->list);
-	__u32 number = list_at(least->list, at < length ? at : at - length);
+	__u64 list = least->list;
+	__u32 at = least->from + i, length;
+
+	/* What the verifier learns of the length here is not to follow it through the loop. */
+	FORGET(list);
+	length = LENGTH(list);
+
+	__u32 number = list_at(list, at < length ? at : at - length);
 	struct backend *b = backend_at(number);
 	struct load *load = bpf_map_lookup_elem(&loads, &number);
 
@@ -128,7 +134,7 @@ static always_inline __u32 walk_from(__u32 service, __u32 length)
 }
 
 /* The backend's number, with the connection counted towards it; or a negative reason for a drop. */
-__noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
+OF_TUPLE(int, schedule, (__u32 service, __u64 hash), (service, hash))
 {
 	const struct service *s = service_at(service);
 	__u32 length, at;
@@ -152,7 +158,7 @@ __noinline int schedule(__u32 service, const struct tuple *t, __u64 hash)
 			least.from = walk_from(service, length);
 			length = length < LEAST_WALKED ? length : LEAST_WALKED;
 		}
-		bpf_loop(length, least_of, &least, 0);
+		LOOP(LEAST_WALKED, length, least_of, &least);
 		if (least.backend && admit(least.backend))
 			return least.backend;
 		return -DROP_BACKENDS_FULL;

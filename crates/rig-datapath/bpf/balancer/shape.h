@@ -385,7 +385,9 @@ struct sweep {
 	__u32 service, backend;
 	/* Bits of enum early, of all connections. */
 	__u32 early;
+	/* Which slot is next, on old kernels. */
+	__u32 next;
 };
-_Static_assert(sizeof(struct sweep) == 52, "");
+_Static_assert(sizeof(struct sweep) == 56, "");
 
 #endif

@@ -29,29 +29,33 @@ struct {
  * is still to be made. All CPUs share the state, so any of them may have any packet; the hash chooses the CPU to keep a flow's packets
  * in order.
  */
-SEC("xdp.frags")
+SEC(XDP)
 int spread(struct xdp_md *ctx)
 {
-	struct packet packet = {};
-	enum kind kind = parse(ctx, &packet);
+	PACKET(packet);
 
-	if (is_spread(&packet, kind)) {
-		__u32 worker = (hash_tuple(&packet.tuple) & 0xffffffff) * spreading.workers >> 32;
+	enum kind kind = parse(ctx, packet);
+
+	if (is_spread(packet, kind)) {
+		__u32 worker = (hash_tuple(&packet->tuple) & 0xffffffff) * spreading.workers >> 32;
 		__u32 cpu = worker < MAX_WORKERS ? spreading.cpu[worker] : AT_ONCE;
 
 		if (cpu != AT_ONCE && bpf_redirect_map(&queues, cpu, XDP_ABORTED) == XDP_REDIRECT)
 			return XDP_REDIRECT;
 	}
-	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
+	return balance_parsed(ctx, packet, kind, STAGE_FORWARD);
 }
 
-SEC("xdp.frags/cpumap")
+SEC(XDP "/cpumap")
 int balance_queued(struct xdp_md *ctx)
 {
-	struct packet packet = { .queued = 1 };
-	enum kind kind = parse(ctx, &packet);
+	PACKET(packet);
 
-	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
+	packet->queued = 1;
+
+	enum kind kind = parse(ctx, packet);
+
+	return balance_parsed(ctx, packet, kind, STAGE_FORWARD);
 }
 
 /*

@@ -12,7 +12,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "hash.h"
+#include "given.h"
 
 #define SLOT(entry) ((__u32)(entry)&0x7fffffff)
 #define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
@@ -172,7 +172,7 @@ static always_inline int will_belong(__u64 entry, const struct tuple *t)
  * The index entry for a tuple, slot and direction of it; 0 when there is none. `taken`: also one of a connection that is
  * not there yet, which packets do not find and others must not take.
  */
-__noinline __u32 find_indexed(const struct tuple *t, __u64 hash, int taken)
+OF_TUPLE(__u32, find_indexed, (__u64 hash, int taken), (hash, taken))
 {
 	__u32 tag = hash >> 32;
 
@@ -196,7 +196,7 @@ __noinline __u32 find_indexed(const struct tuple *t, __u64 hash, int taken)
 }
 
 /* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
-__noinline __u32 find_each(const struct tuple *t, __u64 hash)
+OF_TUPLE(__u32, find_each, (__u64 hash), (hash))
 {
 	__u32 tag = hash >> 32, set_number = set_of(hash);
 	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
@@ -272,21 +272,51 @@ static long try_lock(__u32 i, struct locking *l)
 /* It is held for one insertion, which nothing interrupts: some hundred nanoseconds. */
 #define LOCK_TRIES 1000
 
+#ifdef OLD_KERNEL
+/* The verifier puts off no more than 8,192 branches, which is less than a loop of this length has: it is a loop of loops. */
+#define TRIES_AT_ONCE 40
+
+__noinline int try_to_lock(__u64 hash)
+{
+	struct locking lock = { .bucket = bucket_at(hash, 0) };
+
+	if (!lock.bucket)
+		return 0;
+	LOOP(TRIES_AT_ONCE, TRIES_AT_ONCE, try_lock, &lock);
+	return lock.locked;
+}
+
+static always_inline int lock_bucket(struct bucket *first, __u64 hash)
+{
+	int locked = 0;
+
+	for (int i = 0; i < LOCK_TRIES / TRIES_AT_ONCE && !locked; i++)
+		locked = try_to_lock(hash);
+	return locked;
+}
+#else
+static always_inline int lock_bucket(struct bucket *first, __u64 hash)
+{
+	struct locking lock = { .bucket = first };
+
+	bpf_loop(LOCK_TRIES, try_lock, &lock, 0);
+	return lock.locked;
+}
+#endif
+
 /*
  * Makes a connection be found by packets with the tuple, unless another one is. In its set that takes no index entry: packets find
  * it from the moment that the record has a state, which is that of `live`.
  */
-__noinline int insert(const struct tuple *t, __u64 hash, __u32 slot_and_direction, __u64 live)
+OF_TUPLE(int, insert, (__u64 hash, __u32 slot_and_direction, __u64 live), (hash, slot_and_direction, live))
 {
 	struct bucket *first = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
-	struct locking lock = { .bucket = first };
 	__u32 taken;
 
 	if (!first || !t)
 		return NO_ROOM;
-	bpf_loop(LOCK_TRIES, try_lock, &lock, 0);
-	if (!lock.locked)
+	if (!lock_bucket(first, hash))
 		return CONTENDED;
 
 	/*

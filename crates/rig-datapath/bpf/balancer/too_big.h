@@ -92,18 +92,21 @@ static always_inline int may_be_fragmented(struct xdp_md *ctx, const struct pack
 
 /*
  * Drops the packet, which is as it came, and sends a message to its sender that `mtu` bytes fit, back to the link address that it
- * came from. `from` is the message's source.
+ * came from. The message is from the service, or, where that is 0, from where the packet was to.
  */
-__noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct address *from, __u32 mtu, __u32 tick)
+OF_PACKET(int, too_big, (struct xdp_md *ctx, __u32 service, __u32 mtu, __u32 tick), (ctx, service, mtu, tick))
 {
 	const struct control *control = settings();
+	const struct service *s = service_at(service);
+	const struct address *from;
 	struct ethhdr *ethernet;
 	__u32 l3, header, most, quoted;
 	__u8 mac[6];
 	__s64 sum;
 
-	if (!p || !from || !control)
+	if (!p || !s || !control)
 		return drop(DROP_INTERNAL);
+	from = service ? &s->address : &p->tuple.destination;
 	l3 = p->l3 & L3_MASK;
 	if (p->ipv6) {
 		/* RFC 8200, 5: what is no larger must go through. No sender would make them smaller for a message. */
@@ -122,7 +125,7 @@ __noinline int too_big(struct xdp_md *ctx, struct packet *p, const struct addres
 	if (!may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
 	quoted = p->l3_length < most ? p->l3_length : most;
-	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quoted) - (int)bpf_xdp_get_buff_len(ctx)))
+	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quoted) - (int)frame_length(ctx)))
 		return drop(DROP_INTERNAL);
 	sum = sum_bytes(ctx, l3, quoted);
 	if (sum < 0 || push(ctx, l3, header))

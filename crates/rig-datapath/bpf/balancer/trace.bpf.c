@@ -5,14 +5,15 @@
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-SEC("xdp.frags")
+SEC(XDP)
 int trace(struct xdp_md *ctx)
 {
-	struct packet packet = {};
-	enum kind kind = parse(ctx, &packet);
+	PACKET(packet);
+
+	enum kind kind = parse(ctx, packet);
 
 	TRACE(kind, kind + 1);
 	TRACE(cpu, bpf_get_smp_processor_id());
-	TRACE(owned, is_spread(&packet, kind));
-	return balance_parsed(ctx, &packet, kind, STAGE_FORWARD);
+	TRACE(owned, is_spread(packet, kind));
+	return balance_parsed(ctx, packet, kind, STAGE_FORWARD);
 }

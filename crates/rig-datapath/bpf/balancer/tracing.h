@@ -7,6 +7,8 @@
 #ifndef BALANCER_TRACING_H
 #define BALANCER_TRACING_H
 
+#include "lib/atomic.h"
+
 #ifndef TRACING
 #define TRACING 0
 #endif
@@ -14,13 +16,13 @@
 /* The value before. */
 static always_inline __u64 fetch_and_add(__u64 *at, __s64 what)
 {
-	return TRACING ? *(volatile __u64 *)at : __sync_fetch_and_add(at, what);
+	return TRACING ? *(volatile __u64 *)at : atomic_add(at, what);
 }
 
 /* Whether it was `old`, and so is `new` now. */
 static always_inline int replace(__u64 *at, __u64 old, __u64 new)
 {
-	return TRACING ? *(volatile __u64 *)at == old : __sync_val_compare_and_swap(at, old, new) == old;
+	return TRACING ? *(volatile __u64 *)at == old : atomic_replace(at, old, new) == old;
 }
 
 /* Slots of the record that a traced packet has: as if in a set, and as if in the overflow. No connection has these. */

@@ -62,7 +62,7 @@ static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, co
  * An ICMP error about the outer packet of a connection's tunnel. That it was too big is remembered of the backend, and the
  * client is told what fits inside, about its own packet, as if from the service. Other errors are left to the kernel.
  */
-__noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
+OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx, entry, tick))
 {
 	struct connection *c = connection_at(SLOT(entry));
 	const struct control *control = settings();
@@ -109,7 +109,7 @@ __noinline int outer_error(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 	mtu -= outer;
 	if (p->ipv6 && mtu < IPV6_LEAST_MTU)
 		mtu = IPV6_LEAST_MTU;
-	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + header + outer + quoted) - (int)bpf_xdp_get_buff_len(ctx)))
+	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + header + outer + quoted) - (int)frame_length(ctx)))
 		return drop(DROP_INTERNAL);
 	sum = sum_bytes(ctx, l3 + header + outer, quoted);
 	/* The outer header goes, and the message's own is written anew in front of what was inside. */

@@ -71,9 +71,21 @@ typedef struct {
 
 struct net_device {
 	int ifindex;
+	unsigned int mtu;
+	const __u8 *dev_addr;
+	/* What dev_addr points to, which a program may not follow, as the kernel keeps it to compare with; older ones have none. */
+	__u8 dev_addr_shadow[32];
 	struct hlist_node index_hlist;
 	struct list_head napi_list;
 	possible_net_t nd_net;
+} OF_THE_KERNEL;
+
+struct xdp_rxq_info {
+	struct net_device *dev;
+} OF_THE_KERNEL;
+
+struct xdp_buff {
+	struct xdp_rxq_info *rxq;
 } OF_THE_KERNEL;
 
 struct napi_struct {

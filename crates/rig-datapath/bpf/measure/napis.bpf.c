@@ -8,13 +8,11 @@
 #include <bpf/bpf_helpers.h>
 
 #include "napis.h"
-#include "lib/types.h"
+#include "lib/device.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-/* include/net/net_namespace.h, net/core/dev.h: lists of interfaces by the last bits of their numbers. */
-#define LISTS 256
-/* Interfaces in one of them. */
+/* Interfaces in a list that are looked through. */
 #define MOST_IN_A_LIST 1024
 
 /* In the list's order. */
@@ -25,28 +23,12 @@ struct {
 	__type(value, struct napi_entry);
 } found SEC(".maps");
 
-static inline __attribute__((always_inline)) struct net_device *device_of(int index)
-{
-	struct task_struct *task = (void *)bpf_get_current_task();
-	struct hlist_head *lists = BPF_CORE_READ(task, nsproxy, net_ns, dev_index_head);
-	struct hlist_node *node = BPF_CORE_READ(&lists[index & (LISTS - 1)], first);
-	int at;
-
-	for (at = 0; at < MOST_IN_A_LIST && node; at++) {
-		struct net_device *device = (void *)node - bpf_core_field_offset(struct net_device, index_hlist);
-
-		if (BPF_CORE_READ(device, ifindex) == index)
-			return device;
-		node = BPF_CORE_READ(node, next);
-	}
-	return 0;
-}
-
 /* Argument: the number of an interface of the thread's network namespace. How many were found, or less than none. */
 SEC("raw_tp")
 int napis(__u64 *arguments)
 {
-	struct net_device *device = device_of((int)arguments[0]);
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct net_device *device = device_of(BPF_CORE_READ(task, nsproxy, net_ns), (int)arguments[0], MOST_IN_A_LIST);
 	struct list_head *next;
 	__u64 end, at;
 

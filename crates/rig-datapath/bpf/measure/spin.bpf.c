@@ -7,6 +7,8 @@
 #include <bpf/bpf_helpers.h>
 
 #include "spin.h"
+#include "lib/address.h"
+#include "lib/old.h"
 #include "lib/tc.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
@@ -33,6 +35,30 @@ static int look(__u32 turn, void *context)
 	return until->now >= until->end;
 }
 
+#ifdef OLD_KERNEL
+#define LOOKS_AT_ONCE 128
+
+/* The time at the end, or before it behind so many looks: a loop of loops, as the verifier does not put off as many branches. */
+__noinline __u64 look_often(__u64 end)
+{
+	struct until until = { .end = end };
+
+	LOOP(LOOKS_AT_ONCE, LOOKS_AT_ONCE, look, &until);
+	return until.now;
+}
+
+static always_inline void wait(struct until *until)
+{
+	for (int i = 0; i < SPIN_MOST_TURNS / LOOKS_AT_ONCE && until->now < until->end; i++)
+		until->now = look_often(until->end);
+}
+#else
+static always_inline void wait(struct until *until)
+{
+	bpf_loop(SPIN_MOST_TURNS, look, until, 0);
+}
+#endif
+
 SEC("tc")
 int spin(struct __sk_buff *packet)
 {
@@ -41,7 +67,7 @@ int spin(struct __sk_buff *packet)
 	struct spin_count *count;
 	__u32 key = 0;
 
-	bpf_loop(SPIN_MOST_TURNS, look, &until, 0);
+	wait(&until);
 	count = bpf_map_lookup_elem(&spun, &key);
 	if (count) {
 		count->packets++;

@@ -10,6 +10,8 @@
  * packet, so that what is dropped on the state does not matter.
  */
 #include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include "lib/atomic.h"
 #include "lib/chunks.h"
 #include "lib/packet.h"
 #include "steer.h"
@@ -20,6 +22,12 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct task_struct {
 	int pid;
+	unsigned int __state;
+} OF_THE_KERNEL;
+
+/* Before Linux 5.14. */
+struct task_struct___before {
+	long state;
 } OF_THE_KERNEL;
 
 const volatile struct steering steering SEC(".rodata.steering");
@@ -63,12 +71,44 @@ struct {
 	__type(value, struct processor);
 } processors SEC(".maps");
 
+#ifdef OLD_KERNEL
+/* Before Linux 5.19 a program does not read what is another CPU's: by receiving CPU, and the CPU that packets are given to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct link);
+} links SEC(".maps");
+
+static always_inline struct link *link_of(__u32 cpu, __u32 receiver)
+{
+	__u32 key = receiver * steering.cpus + cpu;
+
+	return bpf_map_lookup_elem(&links, &key);
+}
+
+static always_inline struct link *link_here(__u32 cpu)
+{
+	return link_of(cpu, bpf_get_smp_processor_id());
+}
+#else
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct link);
 } links SEC(".maps");
+
+static always_inline struct link *link_of(__u32 cpu, __u32 receiver)
+{
+	return bpf_map_lookup_percpu_elem(&links, &cpu, receiver);
+}
+
+static always_inline struct link *link_here(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&links, &cpu);
+}
+#endif
 
 struct flow {
 	struct address source, destination;
@@ -141,6 +181,45 @@ static always_inline int read_flow(struct xdp_md *ctx, struct flow *flow)
 	return 0;
 }
 
+#ifdef OLD_KERNEL
+/* For the verifier: the checksum of the longest headers begins before. */
+#define MOST_BEFORE_CHECKSUM 127
+
+static always_inline __u16 *word_at(struct xdp_md *ctx, __u32 at)
+{
+	__u16 *word = (void *)(long)ctx->data + (at & MOST_BEFORE_CHECKSUM);
+
+	return (void *)(word + 1) <= (void *)(long)ctx->data_end ? word : 0;
+}
+
+static always_inline int load_word(struct xdp_md *ctx, __u32 at, __u16 *to)
+{
+	const __u16 *word = word_at(ctx, at);
+
+	if (word)
+		*to = *word;
+	return !word;
+}
+
+static always_inline void store_word(struct xdp_md *ctx, __u32 at, __u16 value)
+{
+	__u16 *word = word_at(ctx, at);
+
+	if (word)
+		*word = value;
+}
+#else
+static always_inline int load_word(struct xdp_md *ctx, __u32 at, __u16 *to)
+{
+	return bpf_xdp_load_bytes(ctx, at, to, sizeof(*to));
+}
+
+static always_inline void store_word(struct xdp_md *ctx, __u32 at, __u16 value)
+{
+	bpf_xdp_store_bytes(ctx, at, &value, sizeof(value));
+}
+#endif
+
 /*
  * A sender on this machine may have left the checksum to its network device, which never came: then the field holds the sum of the
  * pseudo header alone, and that it is so is not known any more behind the queue. It is completed. A complete checksum may look
@@ -152,7 +231,7 @@ static always_inline void complete(struct xdp_md *ctx, const struct flow *flow)
 	__u16 checksum, pseudo, whole;
 	__s64 sum;
 
-	if (flow->length > 0xffff || bpf_xdp_load_bytes(ctx, at, &checksum, sizeof(checksum)))
+	if (flow->length > 0xffff || load_word(ctx, at, &checksum))
 		return;
 	pseudo = fold(sum_address(&flow->source) + sum_address(&flow->destination) + bpf_htons(flow->length) +
 		      bpf_htons(flow->protocol));
@@ -166,7 +245,7 @@ static always_inline void complete(struct xdp_md *ctx, const struct flow *flow)
 	if (!whole && flow->protocol == IPPROTO_UDP)
 		whole = 0xffff;
 	if (whole != checksum)
-		bpf_xdp_store_bytes(ctx, at, &whole, sizeof(whole));
+		store_word(ctx, at, whole);
 }
 
 /* Whether nothing that went this state is unfinished. */
@@ -174,7 +253,7 @@ static always_inline int is_done(const struct bucket_state *state)
 {
 	__u32 cpu = state->cpu - 1;
 	struct processor *processor = bpf_map_lookup_elem(&processors, &cpu);
-	struct link *link = bpf_map_lookup_percpu_elem(&links, &cpu, state->receiver);
+	struct link *link = link_of(cpu, state->receiver);
 
 	return processor && link && !link->open && processor->slept > link->rounds;
 }
@@ -185,7 +264,7 @@ static always_inline void move(struct bucket_state *state, __u32 cpu)
 	state->waits_since = 0;
 }
 
-SEC("xdp.frags")
+SEC(XDP)
 int steer(struct xdp_md *ctx)
 {
 	__u32 key, cpu, queue = ctx->rx_queue_index, *want;
@@ -224,10 +303,10 @@ int steer(struct xdp_md *ctx)
 	if (steering.completes && flow.protocol)
 		complete(ctx, &flow);
 	state->packets++;
-	state->bytes += bpf_xdp_get_buff_len(ctx);
+	state->bytes += frame_length(ctx);
 	state->receiver = bpf_get_smp_processor_id();
 	cpu = state->cpu - 1;
-	link = bpf_map_lookup_elem(&links, &cpu);
+	link = link_here(cpu);
 	if (!link)
 		return XDP_ABORTED;
 	link->open = 1;
@@ -239,6 +318,17 @@ static always_inline int is_ours(__u64 map)
 	__u32 key = 0, *id = bpf_map_lookup_elem(&queues_id, &key);
 
 	return id && *id == (__u32)map;
+}
+
+/* And a barrier. Before Linux 5.12 what adds at once is all that could be one, and is one on x86. */
+static always_inline void set_open(struct link *link, __u64 is)
+{
+#ifdef OLD_KERNEL
+	*(volatile __u64 *)&link->open = is;
+	sum_up(&link->open, 0);
+#else
+	__sync_lock_test_and_set(&link->open, is);
+#endif
 }
 
 /*
@@ -255,15 +345,15 @@ int steer_put(__u64 *arguments)
 	if (!is_ours(arguments[0]))
 		return 0;
 	processor = bpf_map_lookup_elem(&processors, &cpu);
-	link = bpf_map_lookup_elem(&links, &cpu);
+	link = link_here(cpu);
 	if (!processor || !link)
 		return 0;
 	/* Also a barrier: that the packets are there comes before `rounds` is read. */
-	__sync_lock_test_and_set(&link->open, 1);
+	set_open(link, 1);
 	link->rounds = READ_ONCE(processor->rounds);
-	__sync_lock_test_and_set(&link->open, 0);
+	set_open(link, 0);
 	if (dropped)
-		__sync_fetch_and_add(&processor->refused, dropped);
+		sum_up(&processor->refused, dropped);
 	return 0;
 }
 
@@ -289,7 +379,7 @@ int steer_taken(__u64 *arguments)
 	processor->rounds++;
 	processor->packets += (__u32)arguments[1];
 	if (dropped)
-		__sync_fetch_and_add(&processor->refused, dropped);
+		sum_up(&processor->refused, dropped);
 	if (processor->thread != thread) {
 		processor->thread = thread;
 		processor->since = bpf_ktime_get_ns();
@@ -297,7 +387,24 @@ int steer_taken(__u64 *arguments)
 	return 0;
 }
 
-/* Arguments: whether the task was preempted, the one that leaves, the one that comes, the state of the one that leaves. */
+/* Whether a task that leaves its CPU waits. */
+static always_inline int waits(const struct task_struct *gone, const __u64 *arguments)
+{
+#ifdef OLD_KERNEL
+	const struct task_struct___before *before = (void *)gone;
+
+	if (bpf_core_field_exists(gone->__state))
+		return gone->__state != 0;
+	return before->state != 0;
+#else
+	return (__u32)arguments[3] != 0;
+#endif
+}
+
+/*
+ * Arguments: whether the task was preempted, the one that leaves, the one that comes, and since Linux 5.18 the state of the one that
+ * leaves.
+ */
 SEC("tp_btf/sched_switch")
 int steer_switch(__u64 *arguments)
 {
@@ -311,7 +418,7 @@ int steer_switch(__u64 *arguments)
 			processor->time += bpf_ktime_get_ns() - processor->since;
 		processor->since = 0;
 		/* Else it was preempted, and has still to do. */
-		if (!(arguments[0] & 1) && (__u32)arguments[3])
+		if (!(arguments[0] & 1) && waits(gone, arguments))
 			*(volatile __u64 *)&processor->slept = processor->rounds;
 	} else if ((__u32)comes->pid == processor->thread) {
 		processor->since = bpf_ktime_get_ns();

@@ -18,7 +18,8 @@ struct steering {
 	__u32 strict;
 	/* Senders on this machine may have left checksums to a device. */
 	__u32 completes;
-	__u32 pad;
+	/* CPUs that there may be. */
+	__u32 cpus;
 };
 _Static_assert(sizeof(struct steering) == 104, "");
 

@@ -106,8 +106,8 @@ static __attribute__((noinline)) int cut(struct __sk_buff *skb, __u32 number, __
 	/* The flow counts each piece, in place of the packet's segments. */
 	f = bpf_map_lookup_elem(&flows, &p->key);
 	if (f && p->segments) {
-		__sync_fetch_and_sub(&f->packets, p->segments);
-		__sync_fetch_and_sub(&f->bytes, p->length);
+		sum_up(&f->packets, -(__s64)p->segments);
+		sum_up(&f->bytes, -(__s64)p->length);
 	}
 	mark = PIECE_MARK | eights;
 	for (__u32 i = 0; i + 1 < count && i < MOST_PIECES; i++) {

@@ -126,7 +126,7 @@ static __attribute__((noinline)) int copy_to_next(struct copying *c)
 	return 0;
 }
 
-/* Of bpf_loop: whether a member takes part. */
+/* Of LOOP: whether a member takes part. */
 static long copy_to(__u32 at, struct copying *c)
 {
 	struct route to = {};
@@ -210,6 +210,41 @@ static always_inline int is_for_all(struct packet *p, const struct interface *at
 	return route_back(at, number, &p->key.source, outer, &back);
 }
 
+#ifdef OLD_KERNEL
+/*
+ * A member's turn, by words alone, so that the verifier looks at it once: `places` is the entry of `members` and, below it, the interface;
+ * what is returned is given to the next one.
+ */
+__noinline __u64 copy_in_turn(struct __sk_buff *skb, __u64 places, __u32 at, __u64 so_far)
+{
+	struct copying c = { .skb = skb,
+			     .place = places >> 32,
+			     .number = places,
+			     .next = so_far & 0xffff,
+			     .copies = (so_far >> 16) & 0xffff,
+			     .refused = so_far >> 32 };
+
+	copy_to(at, &c);
+	return (__u64)c.refused << 32 | c.copies << 16 | c.next;
+}
+
+static always_inline void each_member(struct copying *c)
+{
+	__u64 so_far = c->next;
+
+	for (__u32 at = 0; at < MAX_MEMBERS && at < c->count; at++)
+		so_far = copy_in_turn(c->skb, (__u64)c->place << 32 | c->number, at, so_far);
+	c->next = so_far & 0xffff;
+	c->copies = (so_far >> 16) & 0xffff;
+	c->refused = so_far >> 32;
+}
+#else
+static always_inline void each_member(struct copying *c)
+{
+	bpf_loop(c->count, copy_to, c, 0);
+}
+#endif
+
 static always_inline void count_copies(const struct copying *c)
 {
 	__u32 number = c->number;
@@ -224,7 +259,7 @@ static always_inline void count_copies(const struct copying *c)
 /* Whether there is a last member, which gets the packet itself. */
 static always_inline int copy_to_all(struct copying *c, const struct packet *p)
 {
-	bpf_loop(c->count, copy_to, c, 0);
+	each_member(c);
 	if (c->next) {
 		c->copies++;
 		count_copies(c);

@@ -9,6 +9,7 @@
 #include <linux/errno.h>
 
 #include "account.h"
+#include "lib/atomic.h"
 #include "log.h"
 #include "policy.h"
 #include "route.h"
@@ -22,7 +23,7 @@ static always_inline const struct control *controls_now(void)
 
 static always_inline __u32 tick_of(const struct control *c)
 {
-	return c->fixed_tick ?: bpf_ktime_get_coarse_ns() >> TICK_SHIFT;
+	return c->fixed_tick ?: coarse_ns() >> TICK_SHIFT;
 }
 
 /* What a packet's flags say of a TCP connection. */
@@ -61,7 +62,7 @@ static always_inline void note_tcp(struct flow *own, const struct packet *p)
 	if (p->tcp_flags & TCP_SYN && forward && f->tcp & (SEEN_FIN | SEEN_FIN_R | SEEN_RST))
 		f->tcp = 0;
 	if ((f->tcp & seen) != seen)
-		__sync_fetch_and_or(&f->tcp, seen);
+		atomic_or(&f->tcp, seen);
 }
 
 /* Of the first packets of a direction, however many segments they are; `before` are those that came before it. */
@@ -128,7 +129,7 @@ static always_inline int enter(const struct packet *p, struct work *w, const str
 		return REASON_FLOW_TABLE_FULL;
 	}
 	if (!error) {
-		__sync_fetch_and_add(count, 1);
+		sum_up(count, 1);
 		*is_new = 1;
 		if (there)
 			redirect_replies(w);
@@ -195,24 +196,22 @@ static __attribute__((noinline)) int fatten(struct packet *p, __u32 vrf, __u32 i
  */
 static __attribute__((noinline)) int log_change(struct work *w, struct flow *known, __u32 is_let_through)
 {
-	const struct flow_key *k = &w->packet.key;
+	int of_answers = !(known->flags & FORWARD);
 	struct flow *began = known;
 
-	if (!(known->flags & FORWARD)) {
-		k = &w->back_key;
-		began = bpf_map_lookup_elem(&flows, k) ?: known;
-	}
+	if (of_answers)
+		began = bpf_map_lookup_elem(&flows, &w->back_key) ?: known;
 	if (began->flags & (is_let_through ? LOGGED_ALLOWED : LOGGED_DENIED))
 		return 0;
 	began->flags = (began->flags & ~(LOGGED_ALLOWED | LOGGED_DENIED)) | (is_let_through ? LOGGED_ALLOWED : LOGGED_DENIED);
-	return log_matches(w, k, is_let_through);
+	return log_matches(of_answers, is_let_through);
 }
 
 /* Logs what rules have refused that is of no flow. */
 static always_inline int log_refusal(struct work *w, __u32 interface)
 {
 	if (may_log_refusal(interface))
-		return log_matches(w, &w->packet.key, 0);
+		return log_matches(0, 0);
 	count_log(LOG_HELD_BACK, w->match_count);
 	return 0;
 }
@@ -329,7 +328,7 @@ static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u3
 	}
 	reason = enter(p, w, at, number, &out->is_new);
 	if (w->match_count && out->is_new)
-		log_matches(w, &p->key, 1);
+		log_matches(0, 1);
 	return reason;
 }
 
@@ -368,8 +367,8 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	if (f->flags & DENIED)
 		return REASON_FLOW_ACTION_DROP;
 	before = f->packets;
-	__sync_fetch_and_add(&f->packets, p->segments);
-	__sync_fetch_and_add(&f->bytes, p->length);
+	sum_up(&f->packets, p->segments);
+	sum_up(&f->bytes, p->length);
 	f->tick = tick_of(c);
 	out->route.next_hop = f->next_hop;
 	out->route.label = f->label;

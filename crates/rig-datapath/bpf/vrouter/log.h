@@ -53,11 +53,15 @@ static __attribute__((noinline)) int describe(struct log_record *one, const stru
 	return 0;
 }
 
-/* Logs what rules have said of a flow, whose key is that of the direction that began it. */
-__attribute__((noinline)) int log_matches(struct work *w, const struct flow_key *k, __u32 is_let_through)
+/* Logs what rules have said of a flow, which this packet's direction began, or, where that is `of_answers`, the other one. */
+__attribute__((noinline)) int log_matches(int of_answers, __u32 is_let_through)
 {
-	if (!w || !k)
+	const struct work *w = work_here();
+	const struct flow_key *k;
+
+	if (!w)
 		return 0;
+	k = of_answers ? &w->back_key : &w->packet.key;
 	for (__u32 i = 0; i < MAX_MATCHES && i < w->match_count; i++) {
 		const struct rule_match *s = &w->matches[i];
 		__u32 list = s->list;

@@ -15,8 +15,10 @@ enum tcp_option { OPTION_END = 0, OPTION_NOTHING = 1, OPTION_MSS = 2 };
  * Of a SYN into a tunnel that takes IP packets of `mtu` bytes: its maximum segment size (RFC 9293, 3.7.1) becomes one that fits.
  * The size is without options of IP and TCP (RFC 6691). What has none, or options that cannot be, goes on as it is.
  */
-__attribute__((noinline)) int lower_mss(struct __sk_buff *skb, const struct packet *p, __u32 mtu)
+__attribute__((noinline)) int lower_mss(struct __sk_buff *skb, __u32 mtu)
 {
+	const struct work *w = work_here();
+	const struct packet *p = w ? &w->packet : 0;
 	__u32 from, length, headers, at = 0;
 	__u8 options[MOST_OPTIONS] = {};
 	__u16 old, new;

@@ -3,6 +3,7 @@
 #ifndef VROUTER_PACKET_H
 #define VROUTER_PACKET_H
 
+#include "lib/old.h"
 #include "lib/packet.h"
 #include "maps.h"
 

@@ -96,7 +96,7 @@ static always_inline __u32 zeros_below(__u64 word)
 #define RULE_OF(answer) ((answer) >> RULE_SHIFT & (MAX_RULES - 1))
 
 /* What else a rule has done, with its place. */
-static __attribute__((noinline)) int also_of(const struct list *l, __u32 rule)
+static always_inline int also_of(const struct list *l, __u32 rule)
 {
 	__u32 at = l->also_first + rule, *also = bpf_map_lookup_elem(&alsos, &at);
 
@@ -107,14 +107,14 @@ static __attribute__((noinline)) int also_of(const struct list *l, __u32 rule)
  * ALLOWED or not, with what else the rule has done that matches: `enum also`, and with that, the rule's place. `port` is
  * protocol << 16 | destination port, or type of ICMP, in the machine's order.
  */
-__attribute__((noinline)) int is_allowed(__u32 list, const struct address *remote, __u32 port)
+__attribute__((noinline)) int is_allowed(__u32 list, __u64 hi, __u64 lo, __u32 port)
 {
 	const struct list *l = bpf_map_lookup_elem(&lists, &list);
 	const struct row *by_address, *by_port, *allowing;
 
-	if (!l || !remote)
+	if (!l)
 		return 0;
-	by_address = row_at(row_of_address(l, bpf_be64_to_cpu(remote->hi), bpf_be64_to_cpu(remote->lo)));
+	by_address = row_at(row_of_address(l, bpf_be64_to_cpu(hi), bpf_be64_to_cpu(lo)));
 	by_port = row_at(row_of_port(l, port));
 	allowing = row_at(l->allow_row);
 	if (!by_address || !by_port || !allowing)
@@ -135,7 +135,7 @@ __attribute__((noinline)) int is_allowed(__u32 list, const struct address *remot
 static always_inline int lets_through(struct work *w, __u32 list, const struct address *remote, __u32 port,
 				      __u32 interface, __u8 flags)
 {
-	int answer = is_allowed(list, remote, port);
+	int answer = is_allowed(list, remote->hi, remote->lo, port);
 
 	if (answer & ALSO_LOG) {
 		struct rule_match *s = &w->matches[w->match_count % MAX_MATCHES];

@@ -82,11 +82,46 @@ static always_inline const struct route *one_of(const struct next_hop *nh, __u32
 	return w && way < MAX_WAYS ? &w->way[way] : 0;
 }
 
+#ifdef OLD_KERNEL
+/* A route and a reason for a drop, 0 for none, as one word: of pointers the verifier lets functions that it looks at once have none. */
+static always_inline __u64 word_of_route(int reason, const struct route *r)
+{
+	return (__u64)reason << 56 | (__u64)r->label << 32 | r->next_hop;
+}
+
+/* No label is longer than a VNI. */
+static always_inline int route_of_word(__u64 word, struct route *r)
+{
+	r->next_hop = word;
+	r->label = word >> 32 & 0xffffff;
+	return word >> 56;
+}
+
+/* Defines `name`, a function of `declared` and a route to be filled in, of which `names` are the words; `of_words` calls its body with them. */
+#define TO_ROUTE(name, declared, words, names, of_words)                                                              \
+	static always_inline int name##_of(LISTED declared, struct route *out);                                        \
+	__attribute__((noinline)) __u64 name##_by_words(LISTED words)                                                  \
+	{                                                                                                              \
+		struct route out = {};                                                                                 \
+		int reason = of_words;                                                                                 \
+		return word_of_route(reason, &out);                                                                    \
+	}                                                                                                              \
+	static always_inline int name(LISTED declared, struct route *out)                                              \
+	{                                                                                                              \
+		return route_of_word(name##_by_words(LISTED names), out);                                              \
+	}                                                                                                              \
+	static always_inline int name##_of(LISTED declared, struct route *out)
+#else
+#define TO_ROUTE(name, declared, words, names, of_words)                                                              \
+	__attribute__((noinline)) int name(LISTED declared, struct route *out)
+#endif
+
 /*
  * Follows a route through tables and several next hops to the last one: an interface, a tunnel or the gateway. 0, or a
  * reason for a drop.
  */
-__attribute__((noinline)) int resolve(__u32 vrf, const struct address *to, __u32 hash, struct route *out)
+TO_ROUTE(resolve, (__u32 vrf, const struct address *to, __u32 hash), (__u32 vrf, __u64 hi, __u64 lo, __u32 hash),
+	 (vrf, to->hi, to->lo, hash), resolve_of(vrf, &(struct address){ hi, lo }, hash, &out))
 {
 	struct work *w = work_here();
 
@@ -137,8 +172,9 @@ static always_inline int is_by(const struct next_hop *nh, __u32 number, __u32 ou
  * The route back to a packet's source, which must lead to where the packet came from: interface `number`, which is `at`, or the router
  * `outer`. 0, or a reason for a drop.
  */
-__attribute__((noinline)) int route_back(const struct interface *at, __u32 number, const struct address *source, __u32 outer,
-					 struct route *out)
+TO_ROUTE(route_back, (const struct interface *at, __u32 number, const struct address *source, __u32 outer),
+	 (__u32 vrf, __u32 number, __u64 hi, __u64 lo, __u32 outer), (at->vrf, number, source->hi, source->lo, outer),
+	 route_back_of(&(struct interface){ .vrf = vrf }, number, &(struct address){ hi, lo }, outer, &out))
 {
 	const struct next_hop *nh;
 	const struct route *r;

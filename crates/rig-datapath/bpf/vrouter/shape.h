@@ -15,6 +15,8 @@
 #define MAX_WAYS 64
 /* Members of a network, here and elsewhere, that frames to all are copied to. */
 #define MAX_MEMBERS 512
+/* Flows that the sweep is told of at once, on old kernels. */
+#define SWEPT_AT_ONCE 4096
 /* Of a prefix's length: the number of its VRF comes first, with a bit for IPv4, whose addresses are in no prefix of IPv6. */
 #define VRF_BITS 32
 #define OF_IPV4 (1U << 31)

@@ -16,8 +16,10 @@ struct sweep {
 	__u32 shortest;
 	__u32 tick;
 	__u64 ended;
+	/* Which element is next, on old kernels. */
+	__u32 next, pad;
 };
-_Static_assert(sizeof(struct sweep) == 40, "");
+_Static_assert(sizeof(struct sweep) == 48, "");
 
 static always_inline __u32 allowed(const struct sweep *s, __u32 protocol, __u32 tcp)
 {
@@ -102,15 +104,64 @@ static long sweep_flow(void *map, struct flow_key *key, struct flow *f, struct s
 	if (forward) {
 		count = bpf_map_lookup_elem(&ended, &interface);
 		if (count)
-			__sync_fetch_and_add(count, 1);
+			sum_up(count, 1);
 		count = is_early ? bpf_map_lookup_elem(&ended_early, &interface) : 0;
 		if (count)
-			__sync_fetch_and_add(count, 1);
+			sum_up(count, 1);
 	}
 	s->ended++;
 	return 0;
 }
 
+#ifdef OLD_KERNEL
+/*
+ * Before Linux 5.14 no program is of type syscall, and before 5.13 none walks through a map: the control plane writes down keys, and has
+ * a program run once for each of them, on a frame that is what it is to do and has done.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SWEPT_AT_ONCE);
+	__type(key, __u32);
+	__type(value, struct flow_key);
+} swept SEC(".maps");
+
+SEC("xdp")
+int note_shares(struct xdp_md *ctx)
+{
+	struct sweep *s = (void *)(long)ctx->data;
+	struct interface *at;
+	__u32 number;
+
+	if ((void *)(s + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	number = s->next++;
+	at = bpf_map_lookup_elem(&interfaces, &number);
+	if (at)
+		note_share(0, &number, at, 0);
+	return XDP_PASS;
+}
+
+SEC("xdp")
+int sweep_flows(struct xdp_md *ctx)
+{
+	struct sweep *s = (void *)(long)ctx->data;
+	const struct control *c = controls_now();
+	struct flow_key *key;
+	struct flow *found;
+	__u32 at;
+
+	if (!c || (void *)(s + 1) > (void *)(long)ctx->data_end)
+		return XDP_ABORTED;
+	if (!s->tick)
+		s->tick = c->fixed_tick ?: bpf_ktime_get_ns() >> TICK_SHIFT;
+	at = s->next++;
+	key = bpf_map_lookup_elem(&swept, &at);
+	found = key ? bpf_map_lookup_elem(&flows, key) : 0;
+	if (found)
+		sweep_flow(0, key, found, s);
+	return XDP_PASS;
+}
+#else
 /* Run by the control plane, one at a time; packets may interrupt it anywhere. */
 SEC("syscall")
 int sweep_flows(struct sweep *ctx)
@@ -133,5 +184,6 @@ int sweep_flows(struct sweep *ctx)
 	ctx->ended = s.ended;
 	return 0;
 }
+#endif
 
 #endif

@@ -69,7 +69,7 @@ static always_inline int forward(struct __sk_buff *skb, struct packet *p, __u32 
 	if (p->is_routed && p->ttl <= 1)
 		return send_error(skb, p, number, 0);
 	if (nh->kind == TO_TUNNEL && p->tcp_flags & TCP_SYN && on_the_wire(skb, p) <= nh->mtu)
-		lower_mss(skb, p, nh->mtu);
+		lower_mss(skb, nh->mtu);
 	data = (void *)(long)skb->data;
 	end = (void *)(long)skb->data_end;
 	/* IPv6's is longer, and has been looked at. */

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use libbpf_rs::{Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput, ProgramType};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
@@ -266,13 +266,20 @@ impl BalancerHandle {
     }
 
     fn run_sweep(&self, sweep: Sweep) -> Result<Sweep, Error> {
+        let result = |bytes: &[u8]| {
+            Sweep::read_from_bytes(bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
+        };
         let failed = |source| Error::TestRun { program: SWEEP, source };
         let program = program(&self.object, SWEEP)?;
+        if program.prog_type() == ProgramType::Xdp {
+            // As old kernels do: it is run once for each slot, upon a frame that is the sweep.
+            return result(&test_run::run(&self.object, SWEEP, sweep.as_bytes(), None, sweep.count)?.frame);
+        }
         let mut bytes = [0; size_of::<Sweep>()];
         bytes.copy_from_slice(sweep.as_bytes());
         // The kernel writes the context back to where it was read from.
         program.test_run(ProgramInput { context_in: Some(&mut bytes), ..ProgramInput::default() }).map_err(failed)?;
-        Sweep::read_from_bytes(&bytes).map_err(|_| Error::Missing { kind: "result of", name: SWEEP.to_owned() })
+        result(&bytes)
     }
 
     /// The time in ticks.

@@ -11,6 +11,7 @@ use crate::grace::GracePeriod;
 use crate::libbpf_log;
 use crate::maps::Map;
 use crate::object::program;
+use crate::objects::{Objects, check_is_new, objects};
 use crate::rights::check_may_load;
 
 use super::config::ExpiryPolicy;
@@ -26,8 +27,8 @@ use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::stages;
 use super::unsent::UnsentCounter;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer.bpf.o"));
-/// `OBJECT` with the programs that benchmarks run.
+static OBJECTS: Objects = objects!("balancer");
+/// Of new kernels, with the programs that benchmarks run.
 static BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/balancer_bench.bpf.o"));
 /// The constants' section, and what its copy is called where it is kept.
 const TUNING: &str = ".rodata.tuning";
@@ -69,6 +70,8 @@ pub(crate) struct Tables {
     pub(crate) shards: Map,
     /// Only programs use these.
     others: [Map; 3],
+    /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
+    locks: Option<Map>,
 }
 
 impl Tables {
@@ -108,19 +111,20 @@ impl Tables {
             strays: map("strays", size_of::<shape::RateLimit>())?,
             shards: map("shards", size_of::<shape::ConnectionCount>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
+            locks: Map::any(object, "locks").ok(),
         })
     }
 
     /// Gives another object's map the table of that name, where there is one.
     pub(crate) fn share(&self, name: &str, map: &mut OpenMapMut<'_>) -> Result<(), Error> {
-        let Some(table) = self.all().into_iter().find(|table| table.name() == name) else { return Ok(()) };
+        let Some(table) = self.all().find(|table| table.name() == name) else { return Ok(()) };
         let refused = |source| Error::Map { map: table.name(), operation: "share", source };
         map.reuse_fd(table.as_fd()).map_err(refused)
     }
 
-    pub(crate) fn all(&self) -> [&Map; 33] {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Map> {
         let [a, b, c] = &self.others;
-        [
+        let always = [
             &self.connections,
             &self.service_of,
             &self.owned,
@@ -154,7 +158,8 @@ impl Tables {
             a,
             b,
             c,
-        ]
+        ];
+        always.into_iter().chain(&self.locks)
     }
 }
 
@@ -190,16 +195,17 @@ pub(crate) fn load_object(
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, None, OBJECT, &[])
+        Self::open(sizes, None, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
     pub fn resume(directory: &Path) -> Result<Self, Error> {
-        Self::open(Sizes::default(), Some(directory), OBJECT, &[])
+        Self::open(Sizes::default(), Some(directory), OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// With programs that benchmarks run.
     pub(super) fn open_bench(sizes: Sizes, programs: &[&'static str]) -> Result<Self, Error> {
+        check_is_new(programs.first().copied().unwrap_or(PROGRAM))?;
         Self::open(sizes, None, BENCH_OBJECT, programs)
     }
 
@@ -229,7 +235,7 @@ impl Balancer {
         let counts = (Drop::ALL.len() + 1, Pass::ALL.len() + 1);
         if let Some(directory) = kept
             && ((tables.drops.entries() as usize, tables.passes.entries() as usize) != counts
-                || tables.all().iter().any(|table| !directory.join(table.name()).exists()))
+                || tables.all().any(|table| !directory.join(table.name()).exists()))
         {
             return Err(Error::PinnedOtherwise { path: directory.display().to_string() });
         }

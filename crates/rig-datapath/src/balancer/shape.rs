@@ -295,7 +295,7 @@ plain! {
         frame: [u64; 32],
     }
 
-    pub(crate) struct Sweep: 52 {
+    pub(crate) struct Sweep: 56 {
         from: u32,
         count: u32,
         tick: u32,
@@ -309,6 +309,7 @@ plain! {
         service: u32,
         backend: u32,
         early: u32,
+        next: u32,
     }
 
     pub(crate) struct PortSequence: 16 {

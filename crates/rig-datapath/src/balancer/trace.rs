@@ -7,6 +7,7 @@ use libbpf_rs::Object;
 
 use crate::Error;
 use crate::maps::Map;
+use crate::objects::{Objects, objects};
 use crate::test_run::{self, Verdict};
 
 use super::config::{Protocol, Scheduler};
@@ -18,7 +19,7 @@ use super::shape::{self, RateLimit, State, WAYS, forward, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+static OBJECTS: Objects = objects!("trace");
 const PROGRAM: &str = "trace";
 /// Of an entry of the index: the packet is from the backend.
 const OUTWARD: u32 = 1 << 31;
@@ -113,7 +114,7 @@ pub(super) struct Tracer {
 
 impl Tracer {
     fn load(handle: &BalancerHandle) -> Result<Self, Error> {
-        let object = load_object(OBJECT, &[PROGRAM], &handle.tuning, |name, map| match name {
+        let object = load_object(OBJECTS.for_running(PROGRAM)?, &[PROGRAM], &handle.tuning, |name, map| match name {
             "hops" | "traffic" => {
                 let refused = |source| Error::Map { map: "traces", operation: "size", source };
                 let entries = if name == "hops" { handle.tuning.cached_mask } else { handle.sizes.backends } + 1;

@@ -10,13 +10,14 @@ use zerocopy::IntoBytes;
 use crate::Error;
 use crate::maps::Map;
 use crate::object::program;
+use crate::objects::{Objects, objects};
 
 use super::control::Balancer;
 use super::load::load_object;
 use super::shape::{AT_ONCE, MAX_WORKERS, WorkerQueue};
 use super::sizes::possible_cpus;
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/spread.bpf.o"));
+static OBJECTS: Objects = objects!("spread");
 pub(super) const SPREAD: &str = "spread";
 const QUEUED: &str = "balance_queued";
 const COUNTING: &str = "count_refused";
@@ -103,17 +104,18 @@ impl Balancer {
         }
         let possible = possible_cpus()? as u32;
         let table = table(workers, receiver, possible)?;
-        let object = load_object(OBJECT, &[SPREAD, QUEUED, COUNTING], &self.tuning, |name, map| {
-            if name == SPREADING {
-                let refused = |source| Error::Map { map: "spreading", operation: "write to", source };
-                return map.set_initial_value(table.as_bytes()).map_err(refused);
-            }
-            if name == "queues" {
-                let refused = |source| Error::Map { map: "queues", operation: "size", source };
-                return map.set_max_entries(possible).map_err(refused);
-            }
-            self.tables.share(name, map)
-        })?;
+        let object =
+            load_object(OBJECTS.for_running(SPREAD)?, &[SPREAD, QUEUED, COUNTING], &self.tuning, |name, map| {
+                if name == SPREADING {
+                    let refused = |source| Error::Map { map: "spreading", operation: "write to", source };
+                    return map.set_initial_value(table.as_bytes()).map_err(refused);
+                }
+                if name == "queues" {
+                    let refused = |source| Error::Map { map: "queues", operation: "size", source };
+                    return map.set_max_entries(possible).map_err(refused);
+                }
+                self.tables.share(name, map)
+            })?;
         let queues = Map::of(&object, "queues", size_of::<WorkerQueue>())?;
         let queued = program(&object, QUEUED)?.as_fd().as_raw_fd();
         for cpu in workers.iter().filter(|cpu| Some(**cpu) != receiver) {

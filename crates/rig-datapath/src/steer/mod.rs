@@ -17,7 +17,7 @@ use std::fmt;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use libbpf_rs::{Link, Object, ObjectBuilder, Xdp, XdpFlags};
+use libbpf_rs::{Link, MapType, Object, ObjectBuilder, Xdp, XdpFlags};
 use zerocopy::IntoBytes;
 
 use self::model::Key;
@@ -27,10 +27,11 @@ use crate::balancer::MOST_PACKETS;
 use crate::balancer::sizes::possible_cpus;
 use crate::maps::Map;
 use crate::object::program;
+use crate::objects::{Objects, objects};
 use crate::rights::check_may_trace;
 use crate::{libbpf_log, test_run};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+static OBJECTS: Objects = objects!("steer");
 const STEER: &str = "steer";
 /// linux/if_link.h, `XDP_ATTACHED_SKB`.
 const ATTACHED_GENERIC: u8 = 2;
@@ -128,7 +129,7 @@ impl Steer {
     /// Loads the programs, with all buckets on `cpu`.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] before Linux 6.1 or without BTF.
+    /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] without BTF.
     pub fn load(options: Options, cpu: u32) -> Result<Self, Error> {
         let within = |what, wanted, most| match (1..=most).contains(&wanted) {
             true => Ok(()),
@@ -141,7 +142,8 @@ impl Steer {
         let key = Key::random();
         let failed = |source| Error::Load { program: STEER, source };
         let mut builder = ObjectBuilder::default();
-        let mut open = builder.name("steer").map_err(failed)?.open_memory(OBJECT).map_err(failed)?;
+        let mut open =
+            builder.name("steer").map_err(failed)?.open_memory(OBJECTS.for_running(STEER)?).map_err(failed)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let refused = |source| Error::Map { map: "steering", operation: "size", source };
@@ -152,9 +154,13 @@ impl Steer {
                         queues: options.queues,
                         strict: options.strict.into(),
                         completes: options.completes.into(),
-                        pad: 0,
+                        cpus: possible,
                     };
                     map.set_initial_value(steering.as_bytes()).map_err(refused)?;
+                }
+                // On old kernels it is one array for all CPUs.
+                "links" if map.map_type() == MapType::Array => {
+                    map.set_max_entries(possible * possible).map_err(refused)?;
                 }
                 "queues" | "processors" | "links" => map.set_max_entries(possible).map_err(refused)?,
                 "ways" => map.set_max_entries(options.queues * Self::BUCKETS).map_err(refused)?,

@@ -14,7 +14,7 @@ plain! {
         queues: u32,
         strict: u32,
         completes: u32,
-        pad: u32,
+        cpus: u32,
     }
 
     /// The kernel's (linux/bpf.h).

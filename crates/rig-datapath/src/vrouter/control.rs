@@ -21,7 +21,7 @@ use super::config::{
     Analyser, Config, Encapsulation, Flood, Interface, NextHop, Peer, Policy, Service, Vni, Vrf, flood_tunnel,
 };
 use super::keep::Links;
-use super::load::{self, OBJECT, Tables};
+use super::load::{self, Tables};
 use super::numbers::Numbers;
 use super::rules::CompiledRules;
 use super::shape::{
@@ -147,7 +147,7 @@ impl Router {
     /// # Errors
     /// When the kernel does not let this process load programs, or has no room.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, OBJECT, None)
+        Self::open(sizes, load::for_running()?, None)
     }
 
     pub(super) fn open(sizes: Sizes, object: &[u8], kept: Option<&Path>) -> Result<Self, Error> {

@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use libbpf_rs::MapCore as _;
 use rig_sys::tc::{self, Hook};
 
 use crate::Error;
@@ -16,12 +17,12 @@ use crate::maps::Map;
 
 use super::attach::OWNER;
 use super::control::Router;
-use super::load::{OBJECT, Tables};
+use super::load::{self, Tables};
 use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 13] = [
+pub(super) const KEPT: [&str; 14] = [
     "flows",
     "begun",
     "ended",
@@ -34,6 +35,8 @@ pub(super) const KEPT: [&str; 13] = [
     "drop_turns",
     "log_ring",
     "log_counts",
+    // Of old kernels.
+    "locks",
     "mirrored",
 ];
 /// Tells the epoch; pinned last, so that where it is, all are.
@@ -155,7 +158,7 @@ impl Router {
         let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
         let before = Map::pinned(&directory.join(CONTROLS), CONTROLS, size_of::<Control>()).map_err(otherwise)?;
         let control: Control = before.at(0)?;
-        let mut router = Self::open(sizes, OBJECT, Some(directory))?;
+        let mut router = Self::open(sizes, load::for_running()?, Some(directory))?;
         (router.control.epoch, router.control.fat) = (control.epoch, control.fat);
         router.keep(directory)?;
         Ok(router)
@@ -167,7 +170,8 @@ impl Router {
     /// # Errors
     /// When the kernel does not take them there.
     pub fn keep(&mut self, directory: &Path) -> Result<(), Error> {
-        for name in KEPT {
+        let has = |name: &str| self.object.maps().any(|map| map.name() == name);
+        for name in KEPT.into_iter().filter(|name| has(name)) {
             pin(&Map::any(&self.object, name)?, &directory.join(name))?;
         }
         self.links = Some(Links::here(directory)?);

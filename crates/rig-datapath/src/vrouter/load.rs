@@ -7,14 +7,15 @@ use libbpf_rs::{Object, ObjectBuilder};
 use crate::Error;
 use crate::libbpf_log;
 use crate::maps::Map;
+use crate::objects::{Objects, objects};
 use crate::rights::check_may_load;
 
 use super::keep::{self, KEPT};
 use super::shape::{self, Control, LOGGED, REASONS};
 use super::sizes::Sizes;
 
-pub(super) static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter.bpf.o"));
-/// `OBJECT` with the programs that benchmarks run.
+static OBJECTS: Objects = objects!("vrouter");
+/// Of new kernels, with the programs that benchmarks run.
 pub(super) static BENCH_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_bench.bpf.o"));
 /// Of all programs together.
 const NAME: &str = "vrouter";
@@ -26,6 +27,8 @@ pub(super) const TO_ANALYSER: &str = "to_analyser";
 /// The program that drops all packets of an interface without a router.
 pub(super) const CLOSED: &str = "closed";
 pub(super) const SWEEP: &str = "sweep_flows";
+/// Of old kernels, before it.
+pub(super) const NOTE_SHARES: &str = "note_shares";
 
 /// The maps, by their names in bpf/vrouter/maps.h.
 #[derive(Debug)]
@@ -128,6 +131,11 @@ pub(super) fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
         "dropped" => cpus * LOGGED,
         _ => return None,
     })
+}
+
+/// The object for the running kernel.
+pub(super) fn for_running() -> Result<&'static [u8], Error> {
+    OBJECTS.for_running(NAME)
 }
 
 /// Loads the programs with empty tables, but for those that are kept in a directory.

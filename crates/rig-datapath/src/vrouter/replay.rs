@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 use crate::Error;
 use crate::maps::Map;
 use crate::object::program;
+use crate::objects::check_is_new;
 
 use super::control::Router;
 use super::load::BENCH_OBJECT;
@@ -32,6 +33,7 @@ pub struct Cost {
 /// A router that measures. What its programs wrap is not marked as encapsulated (bpf/vrouter/bench.bpf.c), so that nothing of it
 /// should reach a network.
 pub fn load(sizes: Sizes) -> Result<Router, Error> {
+    check_is_new(REPLAY)?;
     Router::open(sizes, BENCH_OBJECT, None)
 }
 

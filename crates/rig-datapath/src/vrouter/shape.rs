@@ -242,7 +242,7 @@ plain! {
     }
 
     /// Of bpf/vrouter/sweep.h.
-    pub(crate) struct Sweep: 40 {
+    pub(crate) struct Sweep: 48 {
         established: u32,
         opening: u32,
         closed: u32,
@@ -252,6 +252,8 @@ plain! {
         shortest: u32,
         tick: u32,
         ended: u64,
+        next: u32,
+        pad: u32,
     }
 
     /// Of bpf/vrouter/replay.h.

@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use libbpf_rs::{Object, ProgramInput};
-use zerocopy::IntoBytes;
+use libbpf_rs::{Object, ProgramInput, ProgramType};
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::Error;
+use crate::maps::Map;
 use crate::object::program;
+use crate::test_run;
 
 use super::control::Router;
-use super::load::{SWEEP, Tables};
-use super::shape::{Sweep, TICK_SHIFT};
+use super::load::{NOTE_SHARES, SWEEP, Tables};
+use super::shape::{FlowKey, Sweep, TICK_SHIFT};
 
 /// How long a flow may be silent in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +91,29 @@ impl Sweeper {
         let shortest = established.min(opening).min(closed).min(other).min(unanswered);
         let mut sweep =
             Sweep { established, opening, closed, other, unanswered, runs_short, shortest, ..Sweep::default() };
+        let found = program(&self.object, SWEEP)?;
+        if found.prog_type() == ProgramType::Xdp {
+            return self.sweep_by_keys(&sweep);
+        }
         let input = ProgramInput { context_in: Some(sweep.as_mut_bytes()), ..ProgramInput::default() };
-        let run = program(&self.object, SWEEP)?.test_run(input);
-        run.map_err(|source| Error::TestRun { program: SWEEP, source })?;
+        found.test_run(input).map_err(|source| Error::TestRun { program: SWEEP, source })?;
         Ok(sweep.ended)
+    }
+
+    /// As old kernels do: a program is run for each key that it is told of (bpf/vrouter/sweep.h).
+    fn sweep_by_keys(&self, sweep: &Sweep) -> Result<u64, Error> {
+        let run = |program, repeat| {
+            let after = test_run::run(&self.object, program, sweep.as_bytes(), None, repeat)?.frame;
+            let after = Sweep::read_from_bytes(&after);
+            after.map(|sweep| sweep.ended).map_err(|_| Error::Missing { kind: "result of", name: program.into() })
+        };
+        run(NOTE_SHARES, self.tables.interfaces.entries())?;
+        let swept = Map::of(&self.object, "swept", size_of::<FlowKey>())?;
+        let mut ended = 0;
+        for keys in self.tables.flows.keys::<FlowKey>().chunks(swept.entries() as usize) {
+            swept.set_range(0, keys)?;
+            ended += run(SWEEP, keys.len() as u32)?;
+        }
+        Ok(ended)
     }
 }

@@ -8,6 +8,7 @@ use libbpf_rs::{ObjectBuilder, OpenMapMut};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::maps::Map;
+use crate::objects::{Objects, objects};
 use crate::plain::Address;
 use crate::rights::check_may_load;
 use crate::{Error, libbpf_log};
@@ -18,7 +19,7 @@ use super::reason::Reason;
 use super::shape::{self, FlowKey};
 use super::trial::{self, Side, Verdict};
 
-static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/vrouter_trace.bpf.o"));
+static OBJECTS: Objects = objects!("vrouter_trace");
 const NAME: &str = "vrouter trace";
 /// Maps that programs only read.
 const SHARED: [&str; 18] = [
@@ -68,7 +69,7 @@ impl Router {
         let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
         let mut builder = ObjectBuilder::default();
         builder.name("vrouter_trace").map_err(failed)?;
-        let mut open = builder.open_memory(OBJECT).map_err(failed)?;
+        let mut open = builder.open_memory(OBJECTS.for_running(NAME)?).map_err(failed)?;
         for mut map in open.maps_mut() {
             let name = map.name().to_string_lossy().into_owned();
             let size = |map: &mut OpenMapMut<'_>, entries| {

@@ -5,5 +5,6 @@ mod balancer;
 mod cputime;
 mod endtoend;
 mod napi;
+mod old;
 mod steer;
 mod vrouter;

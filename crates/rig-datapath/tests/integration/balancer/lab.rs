@@ -105,6 +105,11 @@ impl Lab {
         balancer.apply(config).unwrap();
         let attachment = balancer.attach(interface, GenericXdp::Refused).unwrap();
         assert_eq!(attachment.mode(), Mode::Native);
+        // Of no frame the kernel says so before a program has seen it.
+        if let Err(error @ rig_datapath::Error::TestRunInterface { .. }) = balancer.test_run(&[0], Some(interface)) {
+            skip(Lack::Kernel, error);
+            return None;
+        }
         let tick = 1_000_000;
         balancer.set_clock(Clock::Fixed(tick)).unwrap();
         let lab = Self { balancer, attachment, interface, near, far: far_mac, tick, far_ns: far };

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Functions that the verifier looks at by themselves, once, and that are given a tuple, or the packet. Before Linux 5.12 such functions have
+ * no pointers for arguments: on old kernels the tuple is written down for them, and the packet is there anyway. No program is
+ * interrupted by another packet's on its CPU.
+ */
+#ifndef BALANCER_GIVEN_H
+#define BALANCER_GIVEN_H
+
+#include "hash.h"
+
+struct packet {
+	struct tuple tuple;
+	__u16 l3_length;
+	/* Offsets in the frame. */
+	__u16 l3, l4;
+	__u8 ipv6;
+	__u8 tcp_flags;
+	__u8 ttl;
+	/* Why the packet is left to the kernel. */
+	__u8 reason;
+	/* It has come by a worker's queue, where there is no interface that could turn it round. */
+	__u8 queued;
+};
+
+#ifdef OLD_KERNEL
+
+struct given {
+	struct packet packet;
+	struct tuple tuple;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct given);
+} givens SEC(".maps");
+
+static always_inline struct given *given_here(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&givens, &key);
+}
+
+static always_inline struct packet *packet_here(void)
+{
+	struct given *g = given_here();
+
+	return g ? &g->packet : 0;
+}
+
+/* Declares a packet of which nothing is known. */
+#define PACKET(name)                                                                                                   \
+	struct packet *name = packet_here();                                                                           \
+	if (!name)                                                                                                     \
+		return XDP_PASS;                                                                                       \
+	__builtin_memset(name, 0, sizeof(*name))
+
+/* A function of a tuple `t` and of what is `declared`, the names of which are `names`. */
+#define OF_TUPLE(type, name, declared, names)                                                                          \
+	static always_inline type name##_of(const struct tuple *t, LISTED declared);                                   \
+	__noinline type name##_given(LISTED declared)                                                                  \
+	{                                                                                                              \
+		const struct given *g = given_here();                                                                  \
+		return name##_of(g ? &g->tuple : 0, LISTED names);                                                     \
+	}                                                                                                              \
+	static always_inline type name(const struct tuple *t, LISTED declared)                                         \
+	{                                                                                                              \
+		struct given *g = given_here();                                                                        \
+		if (g)                                                                                                 \
+			g->tuple = *t;                                                                                 \
+		return name##_given(LISTED names);                                                                     \
+	}                                                                                                              \
+	static always_inline type name##_of(const struct tuple *t, LISTED declared)
+
+/* The same of the packet `p`. */
+#define OF_PACKET(type, name, declared, names)                                                                         \
+	static always_inline type name##_of(struct packet *p, LISTED declared);                                        \
+	__noinline type name##_given(LISTED declared)                                                                  \
+	{                                                                                                              \
+		return name##_of(packet_here(), LISTED names);                                                         \
+	}                                                                                                              \
+	static always_inline type name(struct packet *p, LISTED declared)                                              \
+	{                                                                                                              \
+		return name##_given(LISTED names);                                                                     \
+	}                                                                                                              \
+	static always_inline type name##_of(struct packet *p, LISTED declared)
+
+#else
+
+#define PACKET(name) struct packet name##_here = {}, *name = &name##_here
+#define OF_TUPLE(type, name, declared, names) __noinline type name(const struct tuple *t, LISTED declared)
+#define OF_PACKET(type, name, declared, names) __noinline type name(struct packet *p, LISTED declared)
+
+#endif
+
+#endif

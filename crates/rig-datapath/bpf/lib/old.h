@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Every program is compiled twice: as it is, and with OLD_KERNEL for kernels without bpf_loop (before Linux 5.17), of which the oldest is
+ * 5.10. What those lack has one name for both here.
+ */
+#ifndef LIB_OLD_H
+#define LIB_OLD_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+/* The items of a list in parentheses, which is one argument of a macro. */
+#define LISTED(...) __VA_ARGS__
+
+#ifdef OLD_KERNEL
+
+/* Calls `body` with 0, 1 ... and `context` until it returns other than 0, `count` times at most, and never more than the constant `most`. */
+#define LOOP(most, count, body, context)                                                                               \
+	for (__u32 turn = 0; turn < (most) && turn < (count); turn++)                                                  \
+		if (body(turn, context))                                                                               \
+			break
+
+/* What the verifier learns of a copy of this behind here it does not know of it: what is known would differ each time round a loop. */
+#define FORGET(copy) barrier_var(copy)
+
+/* Since Linux 5.11. */
+#define coarse_ns bpf_ktime_get_ns
+
+/* A frame is one piece before Linux 5.18. */
+#define XDP "xdp"
+static inline __attribute__((__always_inline__)) __u32 frame_length(const struct xdp_md *ctx)
+{
+	__u64 length = (long)ctx->data_end - (long)ctx->data;
+
+	/* All of it: of half an address the verifier has it no more. */
+	asm volatile("" : "+r"(length));
+	return length;
+}
+
+#else
+
+#define LOOP(most, count, body, context) bpf_loop(count, body, context, 0)
+#define coarse_ns bpf_ktime_get_coarse_ns
+#define FORGET(copy)
+#define XDP "xdp.frags"
+#define frame_length(ctx) bpf_xdp_get_buff_len(ctx)
+
+#endif
+
+#endif
