@@ -7,6 +7,7 @@
 #define LIB_OLD_H
 
 #include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 
 /* The items of a list in parentheses, which is one argument of a macro. */
@@ -26,6 +27,10 @@
 /* Since Linux 5.11. */
 #define coarse_ns bpf_ktime_get_ns
 
+/* Since Linux 5.13, which types do not tell of; what they tell of came with the next. Before, the kernel cuts as well, but no device does. */
+#define ENCAPSULATES_FRAMES                                                                                            \
+	(bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_sys_bpf) ? BPF_F_ADJ_ROOM_ENCAP_L2_ETH : 0)
+
 /* A frame is one piece before Linux 5.18. */
 #define XDP "xdp"
 static inline __attribute__((__always_inline__)) __u32 frame_length(const struct xdp_md *ctx)
@@ -42,6 +47,7 @@ static inline __attribute__((__always_inline__)) __u32 frame_length(const struct
 #define LOOP(most, count, body, context) bpf_loop(count, body, context, 0)
 #define coarse_ns bpf_ktime_get_coarse_ns
 #define FORGET(copy)
+#define ENCAPSULATES_FRAMES BPF_F_ADJ_ROOM_ENCAP_L2_ETH
 #define XDP "xdp.frags"
 #define frame_length(ctx) bpf_xdp_get_buff_len(ctx)
 

@@ -64,7 +64,7 @@ static always_inline __s32 fit(struct __sk_buff *skb, const struct analyser *a, 
 	const struct packet *p = &w->packet;
 	__u32 outer = w->copy.outer, length = p->length, most = a->next_hop.mtu - COPY_HEADER;
 	__u64 encapsulates = outer ? 0 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |
-						 BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
+						 ENCAPSULATES_FRAMES | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN);
 	__u32 wire = length;
 
 	if (a->next_hop.mtu <= COPY_HEADER + sizeof(struct ipv6hdr) + sizeof(struct tcphdr))

@@ -107,7 +107,7 @@ static always_inline int into_vxlan(struct __sk_buff *skb, const struct packet *
 	/* The kernel looks for the inner frame there when it checks what is to be cut; VXLAN's header is in front of it. */
 	struct over_vxlan *v =
 		grow(skb, sizeof(*v) + ETH_HLEN,
-		     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
+		     BPF_F_ADJ_ROOM_ENCAP_L4_UDP | ENCAPSULATES_FRAMES | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN));
 	__u32 length = p->length + sizeof(*v) + ETH_HLEN;
 
 	if (!v)
@@ -132,7 +132,7 @@ static always_inline int wrap(struct __sk_buff *skb, const struct packet *p, con
 {
 	const __u32 ethernet = is_frame ? ETH_HLEN : 0;
 	/* The kernel looks for what it has to cut behind these; of a frame where VXLAN's is. */
-	const __u64 between = is_frame ? BPF_F_ADJ_ROOM_ENCAP_L2_ETH | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) :
+	const __u64 between = is_frame ? ENCAPSULATES_FRAMES | BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) :
 					 BPF_F_ADJ_ROOM_ENCAP_L2(sizeof(__be32));
 	__be32 entry = bpf_htonl(label << 12 | BOTTOM_OF_STACK | (is_frame ? OUTER_TTL : p->ttl));
 	__u32 length = p->length + ethernet;
