@@ -43,8 +43,8 @@ const STANDS_ON: [(&str, &str); 9] = [
 const LONG_SUITES: [&str; 2] = ["balancer", "overlay"];
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
-/// What the shortest useful run has.
-const QUICK: [&str; 3] = ["objects", "doctor", "suite layers"];
+/// What the shortest useful run has: what most often breaks, and needs no other executable.
+const QUICK: [&str; 1] = ["objects"];
 /// What takes longer hangs: emulation beside a build is slow.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 const SUITES: [&str; 7] = ["layers", "latency", "namespaces", "packets", "balancer", "overlay", "spreading"];
@@ -120,14 +120,18 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them.
-    pub fn build() -> Result<Self> {
+    /// Builds them: the two packages that the checks are of, or, with the workspace's features, what the daily tests have built.
+    pub fn build(of_workspace: bool) -> Result<Self> {
+        let netrig = target().join("debug/netrig");
+        if of_workspace {
+            return Ok(Self { netrig, tests: build(&["--workspace"])? });
+        }
         if !run(&mut cargo(["build", "--package", "netrig"]))?.success() {
             bail!("netrig does not build");
         }
         let tests =
             build(&["--package", "netrig", "--package", "rig-datapath", "--lib", "--bins", "--test", "integration"])?;
-        Ok(Self { netrig: target().join("debug/netrig"), tests })
+        Ok(Self { netrig, tests })
     }
 
     /// A shell's command for tests of the executable `name`.

@@ -109,6 +109,10 @@ impl GuestRecord {
         };
     }
 
+    pub fn has_reached_any(&self) -> bool {
+        self.outcomes.iter().any(|(_, outcome, _)| *outcome != Outcome::NotReached)
+    }
+
     pub fn has_failed(&self) -> bool {
         self.cut_short.is_some()
             || !self.faults.is_empty()

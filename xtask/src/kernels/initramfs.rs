@@ -9,12 +9,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::image::{Kernel, modules_root};
+use crate::command::root as project;
 
 /// The file systems of the guest's root, and the bus that they come over.
 const MODULES: [&str; 4] = ["virtio_pci", "9pnet_virtio", "9p", "overlay"];
 
 /// The first program. Its root is this machine's, which the guest reads by 9p and writes over in memory; modules are the guest's own.
-/// `/run/checks` is the directory that both see.
+/// The project may be in a directory that is the guest's own. `/run/checks` is the directory that both see.
 const INIT: &str = r#"#!/bin/busybox sh
 b=/bin/busybox
 $b mount -t proc proc /proc; $b mount -t sysfs sys /sys; $b mount -t devtmpfs dev /dev
@@ -26,6 +27,7 @@ $b mount -t overlay -o lowerdir=/below,upperdir=/above/upper,workdir=/above/work
 $b mkdir -p /new/lib/modules; share modules /new/lib/modules cache=loose,ro
 for directory in proc sys dev; do $b mount --move /$directory /new/$directory; done
 for directory in run tmp; do $b mount -t tmpfs tmpfs /new/$directory; done
+project=$($b cat /project); case $project in /tmp/*|/run/*) $b mkdir -p /new$project; $b mount --bind /below$project /new$project;; esac
 $b mount -t bpf bpf /new/sys/fs/bpf; $b mount -t tracefs tracefs /new/sys/kernel/tracing
 $b mount -t cgroup2 cgroup /new/sys/fs/cgroup; $b mkdir -p /new/dev/pts /new/dev/shm; $b mount -t devpts devpts /new/dev/pts
 $b mount -t tmpfs tmpfs /new/dev/shm
@@ -55,6 +57,7 @@ pub fn write(kernel: &Kernel, file: &Path) -> Result<()> {
         order += &format!("{name}\n");
     }
     fs::write(root.join("order"), order)?;
+    fs::write(root.join("project"), project().as_os_str().as_encoded_bytes())?;
     let init = root.join("init");
     fs::write(&init, INIT)?;
     fs::set_permissions(&init, fs::Permissions::from_mode(0o755))?;

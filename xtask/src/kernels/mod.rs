@@ -64,10 +64,15 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         eprintln!("no kernel `{unknown}`: name one of Debian's, {}, or the path of an image", image::versions());
         return Ok(ExitCode::from(BAD_INPUT));
     }
-    if !packages::ensure(&[packages::BUILD, packages::GUESTS].concat())? {
-        return Ok(ExitCode::from(LACKING));
+    match packages::ensure(&[packages::BUILD, packages::GUESTS].concat()) {
+        Ok(true) => {}
+        Ok(false) => return Ok(ExitCode::from(LACKING)),
+        Err(error) => {
+            eprintln!("{error:#}");
+            return Ok(ExitCode::from(LACKING));
+        }
     }
-    let programs = Programs::build()?;
+    let programs = Programs::build(options.quick)?;
     let chosen = |check: &Check| {
         (!options.quick || check.quick)
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
@@ -83,9 +88,19 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
     }
     let mut failed = false;
     for name in names {
-        let kernel = Kernel::get(name)?;
+        let kernel = match Kernel::get(name) {
+            Ok(kernel) => kernel,
+            Err(error) => {
+                eprintln!("{error:#}");
+                return Ok(ExitCode::from(LACKING));
+            }
+        };
         let record = boot(&kernel, &checks, &programs)?;
         println!("{record}");
+        if options.quick && !record.has_reached_any() {
+            eprintln!("Linux {} does not boot here", record.release);
+            return Ok(ExitCode::from(LACKING));
+        }
         failed |= record.has_failed();
     }
     table::write(&all)?;
