@@ -272,6 +272,16 @@ impl Check {
     }
 }
 
+/// Of a check that says in words what it has found.
+impl From<Result<String>> for Outcome {
+    fn from(found: Result<String>) -> Self {
+        match found {
+            Ok(what) => Self::Passed { what, left_out: Vec::new() },
+            Err(error) => Self::Failed { what: "not as it should be".to_owned(), why: vec![format!("{error:#}")] },
+        }
+    }
+}
+
 impl Outcome {
     pub fn is_failure(&self) -> bool {
         !matches!(self, Self::Passed { .. } | Self::Impossible { .. })

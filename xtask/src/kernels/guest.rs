@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use super::checks::{Check, OBJECTS_LOG, Outcome};
 use super::image::Kernel;
+use super::machine::Machine;
 use super::segment::{Segment, Tap};
 use super::{initramfs, seconds};
 
@@ -107,6 +108,14 @@ impl GuestRecord {
             (Some(one), Some(other)) => Some(format!("{one}\n{other}")),
             (one, other) => one.or(other),
         };
+    }
+
+    /// Ends a machine of its checks.
+    pub fn end(&mut self, machine: Machine) -> Result<()> {
+        let (cut_short, faults) = machine.shut_down()?;
+        self.cut_short = self.cut_short.take().or(cut_short);
+        self.faults.extend(faults);
+        Ok(())
     }
 
     pub fn has_reached_any(&self) -> bool {

@@ -78,9 +78,9 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
     };
     let all = checks::all(&programs)?;
-    let mut checks: Vec<Check> = all.iter().filter(|check| chosen(check)).cloned().collect();
-    let needed: Vec<&str> = checks.iter().filter_map(Check::stands_on).collect();
-    checks = all.iter().filter(|one| chosen(one) || needed.contains(&one.name.as_str())).cloned().collect();
+    let needed: Vec<&str> = all.iter().filter(|one| chosen(one)).filter_map(Check::stands_on).collect();
+    let checks: Vec<Check> =
+        all.iter().filter(|one| chosen(one) || needed.contains(&one.name.as_str())).cloned().collect();
     if checks.is_empty() {
         let names: Vec<&str> = all.iter().map(|check| check.name.as_str()).collect();
         eprintln!("no check has `{}` in its name: there are {}", options.only.join("` or `"), names.join(", "));

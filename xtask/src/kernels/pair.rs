@@ -153,12 +153,7 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -
         let begin = Instant::now();
         let outcome = match &ready {
             Err(_) => Outcome::NotReached,
-            Ok(()) => match (between.run)(&mut pair) {
-                Ok(what) => Outcome::Passed { what, left_out: Vec::new() },
-                Err(error) => {
-                    Outcome::Failed { what: "not as it should be".to_owned(), why: vec![format!("{error:#}")] }
-                }
-            },
+            Ok(()) => Outcome::from((between.run)(&mut pair)),
         };
         // The next check finds nothing of a failed one.
         if let (Ok(()), Outcome::Failed { .. }) = (&ready, &outcome) {
@@ -169,9 +164,7 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -
     }
     record.cut_short = ready.err().map(|error| format!("{error:#}"));
     for machine in [pair.near, pair.far] {
-        let (cut_short, faults) = machine.shut_down()?;
-        record.cut_short = record.cut_short.or(cut_short);
-        record.faults.extend(faults);
+        record.end(machine)?;
     }
     record.duration = begin.elapsed();
     Ok(record)

@@ -52,18 +52,13 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, check: &Check) -> R
         machines.push(Machine::boot(&guest)?);
     }
     let mut machines = <[Machine; 3]>::try_from(machines).map_err(|_| anyhow!("three machines"))?;
-    let outcome = match balanced(&mut machines, &netrig.display().to_string()) {
-        Ok(what) => Outcome::Passed { what, left_out: Vec::new() },
-        Err(error) => Outcome::Failed { what: "not as it should be".to_owned(), why: vec![format!("{error:#}")] },
-    };
+    let outcome = Outcome::from(balanced(&mut machines, &netrig.display().to_string()));
     eprintln!("Linux {}: {}: {outcome} ({})", kernel.release, check.name, seconds(begin.elapsed()));
     let mut record = GuestRecord::new(kernel);
     record.outcomes.push((check.clone(), outcome, begin.elapsed()));
     for mut machine in machines {
         let _ = machine.end_all();
-        let (cut_short, faults) = machine.shut_down()?;
-        record.cut_short = record.cut_short.or(cut_short);
-        record.faults.extend(faults);
+        record.end(machine)?;
     }
     record.duration = begin.elapsed();
     Ok(record)

@@ -86,7 +86,6 @@ fn entries(kind: Kind, device: &Device) -> anyhow::Result<usize> {
         }
         Kind::Napi => {
             napi::may_place()?;
-            device.sysfs.read(&device.name, "threaded").context("there are no such threads before Linux 5.12")?;
             has_queues(device, false)
         }
         Kind::Rps => has_queues(device, false),

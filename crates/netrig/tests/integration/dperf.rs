@@ -17,6 +17,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::world::linux;
+
 /// Longer than anything here takes, even on a machine that does much else.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -639,9 +641,7 @@ fn two_ports_share_a_load() {
 
 /// SO_PREFER_BUSY_POLL (socket(7)), without which dperf refuses `busy_poll`.
 fn has_preferred_busy_polling() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
-    let has = (numbers.next(), numbers.next()) >= (Some(5), Some(11));
+    let has = linux() >= [5, 11];
     if !has {
         skip(Lack::Kernel, "busy_poll: sockets prefer busy polling since Linux 5.11");
     }

@@ -128,6 +128,13 @@ fn bring_up_loopback() {
     Netlink::open(&here).unwrap().set_up("lo").unwrap();
 }
 
+/// The running kernel's version.
+pub fn linux() -> [u32; 2] {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse().unwrap());
+    [numbers.next().unwrap(), numbers.next().unwrap()]
+}
+
 /// What `look` finds, looked for until it is there or the time is over.
 pub fn until<T>(time_limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + time_limit;

@@ -55,8 +55,8 @@ static long sum_rest(struct summing *s)
 	__u8 *chunk = bpf_map_lookup_elem(&scratch, &key);
 
 	/* Linux 6.1 learns from `n >= 1`, and not from `n != 0`, which compilers make of it, that n is not 0. */
-	asm volatile("" : "+r"(least));
-	asm volatile("" : "+r"(n));
+	barrier_var(least);
+	barrier_var(n);
 	if (!chunk || n < least || n > CHUNK)
 		return 1;
 	__builtin_memset(chunk, 0, CHUNK);
@@ -148,7 +148,7 @@ __noinline __s64 sum_bytes(frame_context *ctx, __u32 offset, __u32 length)
 	LOOP(MOST_CHUNKS, length / CHUNK, sum_chunk, &s);
 	if (s.sum < 0 || (s.length && sum_rest(&s)))
 		return -1;
-	return s.length ? -1 : s.sum;
+	return s.sum;
 }
 
 #endif

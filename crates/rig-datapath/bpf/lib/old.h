@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Every program is compiled twice: as it is, and with OLD_KERNEL for kernels without bpf_loop (before Linux 5.17), of which the oldest is
- * 5.10. What those lack has one name for both here.
+ * Programs that need it (build.rs has their list) are compiled twice: as they are, and with OLD_KERNEL for kernels that lack one of the helpers which
+ * these call (src/kernel.rs), of which the oldest is 5.10. What those lack has one name for both here.
  */
 #ifndef LIB_OLD_H
 #define LIB_OLD_H
@@ -38,7 +38,7 @@ static inline __attribute__((__always_inline__)) __u32 frame_length(const struct
 	__u64 length = (long)ctx->data_end - (long)ctx->data;
 
 	/* All of it: of half an address the verifier has it no more. */
-	asm volatile("" : "+r"(length));
+	barrier_var(length);
 	return length;
 }
 

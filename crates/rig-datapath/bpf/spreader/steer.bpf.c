@@ -73,13 +73,18 @@ struct {
 
 #ifdef OLD_KERNEL
 /* Before Linux 5.19 a program does not read what is another CPU's: by receiving CPU, and the CPU that packets are given to. */
+#define OF_EACH_CPU BPF_MAP_TYPE_ARRAY
+#else
+#define OF_EACH_CPU BPF_MAP_TYPE_PERCPU_ARRAY
+#endif
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(type, OF_EACH_CPU);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, struct link);
 } links SEC(".maps");
 
+#ifdef OLD_KERNEL
 static always_inline struct link *link_of(__u32 cpu, __u32 receiver)
 {
 	__u32 key = receiver * steering.cpus + cpu;
@@ -92,13 +97,6 @@ static always_inline struct link *link_here(__u32 cpu)
 	return link_of(cpu, bpf_get_smp_processor_id());
 }
 #else
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct link);
-} links SEC(".maps");
-
 static always_inline struct link *link_of(__u32 cpu, __u32 receiver)
 {
 	return bpf_map_lookup_percpu_elem(&links, &cpu, receiver);
