@@ -77,6 +77,9 @@ enum Task {
         /// Only checks with this in their name; may be given several times
         #[arg(long, value_name = "PART")]
         only: Vec<String>,
+        /// Run this shell command instead of checks, in the checkout, where nothing can be written, and print what it prints
+        #[arg(long, conflicts_with_all = ["quick", "only"])]
+        command: Option<String>,
     },
     /// Make the release: a static binary, Debian packages, checksums and an SBOM
     Dist {
@@ -111,7 +114,9 @@ fn main() -> ExitCode {
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
         Task::Oldest => oldest::oldest(),
         Task::Clangs => clangs::clangs(),
-        Task::Kernels { kernels, quick, only } => kernels::kernels(&kernels::Options { kernels, quick, only }),
+        Task::Kernels { kernels, quick, only, command } => {
+            kernels::kernels(&kernels::Options { kernels, quick, only, command })
+        }
         Task::Dist { twice } => dist::dist(twice),
         Task::Readme { stored } => readme::readme(stored),
         Task::Results { suite, stored } => results::results(suite.as_deref(), stored),

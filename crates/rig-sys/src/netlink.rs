@@ -12,7 +12,7 @@ mod neighbors;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -23,7 +23,7 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage, MacVlanMode, State,
+    LinkInfo, LinkMessage, LinkXdp, MacVlanMode, State,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -295,6 +295,17 @@ impl Netlink {
         ];
         self.request(RouteNetlinkMessage::SetNeighbourTable(message), 0)
             .during(|| format!("let {name} answer for others at once"))
+    }
+
+    /// Puts an XDP program, by its descriptor, on an interface whose driver runs such programs, or takes the one that is there off.
+    /// It stays when the descriptor is closed.
+    pub(crate) fn set_xdp(&mut self, name: &str, program: Option<RawFd>) -> Result<()> {
+        const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        let program = LinkXdp::Fd(program.unwrap_or(-1));
+        message.attributes.push(LinkAttribute::Xdp(vec![program, LinkXdp::Flags(XDP_FLAGS_DRV_MODE)]));
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("change the XDP program of {name}"))
     }
 
     pub fn set_up(&mut self, name: &str) -> Result<()> {

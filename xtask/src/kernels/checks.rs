@@ -28,11 +28,12 @@ const MARK: &str = "SKIPPED ";
 /// The exit status of a check that stands on programs which the kernel refuses: EX_UNAVAILABLE of sysexits.h.
 const REFUSED: i32 = 69;
 /// Checks that stand on programs, by the features under which the check of all programs loads them.
-const STANDS_ON: [(&str, &str); 9] = [
+const STANDS_ON: [(&str, &str); 10] = [
     ("balancer cases", "balancer"),
     ("vrouter cases", "vrouter"),
     ("steer cases", "spreader"),
     ("vrouter service", "vrouter"),
+    ("balancer traffic", "balancer"),
     ("balancer service", "balancer"),
     ("spreader service", "spreader"),
     ("card spreader", "spreader"),
@@ -89,6 +90,8 @@ enum Kind {
     Suite,
     /// What netrig says of the machine; a suite's run has to leave out the same.
     Doctor,
+    /// Its exit status says all.
+    Command,
 }
 
 /// How a check ended.
@@ -168,6 +171,11 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
             "the vRouter as a service: containers of two nodes under a policy that changes, flows without the process",
             netrig(&VROUTER)?,
         ),
+        (
+            "balancer traffic",
+            "connections and datagrams of sockets through the balancer, over veths",
+            datapath(&["endtoend::"])?,
+        ),
         ("balancer service", "nginx behind the balancer as a service", netrig(&["lb_e2e::"])?),
         ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?),
         ("spreader service", "the receive spreader as a service", netrig(&["spread::"])?),
@@ -211,6 +219,15 @@ impl Check {
             quick: false,
             kind: Kind::Tests,
         }
+    }
+
+    /// A shell command of the user's, which runs in the checkout.
+    pub fn of_command(command: &str) -> Result<Self> {
+        let checkout = target();
+        let checkout = checkout.parent().context("where is the checkout?")?;
+        let command = format!("cd {} && {command}", quoted(checkout.as_os_str()));
+        let about = "a command of the user's";
+        Ok(Self { command, limit: LIMIT, kind: Kind::Command, ..Self::of_tests("command", about, Setup::Guest) })
     }
 
     /// The check whose findings its own are judged by.
@@ -266,6 +283,7 @@ impl Check {
             Kind::Suite if status == i32::from(LACKING) => {
                 judge_impossible(self.name.trim_start_matches("suite "), &read(DOCTOR).unwrap_or_default(), &log)
             }
+            Kind::Command if status == 0 => Outcome::Passed { what: "status 0".to_owned(), left_out: Vec::new() },
             Kind::Doctor if status == 0 => judge_doctor(&read(DOCTOR).unwrap_or_default()),
             _ => Outcome::Failed { what: format!("status {status}"), why: last_line(&log).into_iter().collect() },
         }

@@ -49,6 +49,8 @@ pub struct Options {
     pub quick: bool,
     /// Only checks whose name has one of these in it.
     pub only: Vec<String>,
+    /// For a shell, in place of all checks.
+    pub command: Option<String>,
 }
 
 /// Boots the kernels one after the other.
@@ -73,6 +75,9 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         }
     }
     let programs = Programs::build(options.quick)?;
+    if let Some(command) = &options.command {
+        return command_on(&names, command);
+    }
     let chosen = |check: &Check| {
         (!options.quick || check.quick)
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
@@ -105,6 +110,33 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
     }
     table::write(&all)?;
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs a command of the user's in a guest of each kernel.
+fn command_on(names: &[&str], command: &str) -> Result<ExitCode> {
+    let mut worst = ExitCode::SUCCESS;
+    for name in names {
+        let kernel = Kernel::get(name)?;
+        let directory = target().join("kernels").join(&kernel.release).join("command");
+        empty(&directory)?;
+        let check = Check::of_command(command)?;
+        let guest = Guest {
+            kernel: &kernel,
+            directory: &directory,
+            cpus: 2,
+            memory_mib: 3000,
+            cards: Vec::new(),
+            objects: None,
+            clock: None,
+        };
+        let record = guest.run(std::slice::from_ref(&check))?;
+        print!("{}", fs::read_to_string(directory.join("checks").join(check.file("log"))).unwrap_or_default());
+        eprint!("{record}");
+        if record.has_failed() {
+            worst = ExitCode::FAILURE;
+        }
+    }
+    Ok(worst)
 }
 
 /// Runs checks on each setup that one of them needs.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use rig_sys::xdp;
+
 use crate::settings::Rules;
 
 /// A line for each thing that will cost packets as the machine is now. Of the calling thread's network namespace.
@@ -47,9 +49,15 @@ pub(super) fn advice<'a>(rules: &Rules, devices: impl Iterator<Item = (&'a str, 
         }
     }
     for (name, _) in devices.filter(|(_, driver)| *driver == "veth") {
-        said.push(format!(
-            "{name} is a veth: its peer takes what the balancer sends only with an XDP program or GRO: ethtool -K PEER gro on"
-        ));
+        said.push(match xdp::offload_takes_redirected() {
+            true => format!(
+                "{name} is a veth: its peer takes what the balancer sends only with an XDP program or GRO: ethtool -K PEER gro on"
+            ),
+            false => format!(
+                "{name} is a veth: its peer takes what the balancer sends only with an XDP program (from Linux 5.13 on GRO is enough): ip link \
+                 set PEER xdpdrv object FILE section NAME, with one that returns XDP_PASS"
+            ),
+        });
     }
     said
 }

@@ -360,7 +360,8 @@ static __noinline int is_local(struct xdp_md *ctx, const struct tuple *t, int ip
 		fib.ipv4_src = v4_of(&t->source);
 		fib.ipv4_dst = v4_of(&t->destination);
 	}
-	return bpf_fib_lookup(ctx, &fib, sizeof(fib), BPF_FIB_LOOKUP_SKIP_NEIGH) == BPF_FIB_LKUP_RET_NOT_FWDED;
+	/* Of neighbours nothing is asked here, but BPF_FIB_LOOKUP_SKIP_NEIGH, which says so, is refused before Linux 6.3. */
+	return bpf_fib_lookup(ctx, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
 /* Whether a socket of this machine is at the packet's end: a TCP connection, or any UDP socket that would receive it. */

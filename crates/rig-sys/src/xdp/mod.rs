@@ -12,6 +12,7 @@ mod filter;
 mod link;
 mod live;
 mod port;
+mod redirect;
 mod ring;
 mod socket;
 
@@ -20,4 +21,12 @@ pub use filter::{Filter, PortAddresses};
 pub(crate) use link::Link;
 pub use live::LiveFrameSender;
 pub use port::{Mode, Options, Port, Queue, QueueCpu, SendPath, Transmitter};
+pub use redirect::{offload_takes_redirected, take_redirected};
 pub use socket::{Meter, Receiver, Sender, Statistics};
+
+/// By its number: of what no kernel tells in another way.
+fn kernel_is_before(major: u32, minor: u32) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) < (Some(major), Some(minor))
+}

@@ -8,6 +8,7 @@ use super::assemble::{Assembler, Instruction};
 use super::bpf::{self, Hook, MapKind};
 use super::error::OpenError;
 use super::filter::{self, Filter};
+use super::kernel_is_before;
 use super::link::{Link, all_multicast};
 use super::live::{LiveFrameSender, Maps};
 use super::socket::{self, Receiver, Sender, kernel};
@@ -266,10 +267,4 @@ fn not_attached(link: &Link, error: io::Error) -> OpenError {
         }
         _ => Error::new(format!("attach an XDP program to {interface}"), error).into(),
     }
-}
-
-fn kernel_is_before(major: u32, minor: u32) -> bool {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (numbers.next(), numbers.next()) < (Some(major), Some(minor))
 }

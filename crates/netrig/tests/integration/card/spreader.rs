@@ -1,6 +1,7 @@
 //! The receive spreader on a card.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -129,6 +130,10 @@ fn queues_that_are_switched_off_are_left_out_and_taken_when_they_are_on() {
         }
     };
     switch(2);
+    // Drivers give each queue a CPU of its own when there are as many queues as CPUs; else all may come to one.
+    for (cpu, napi) in napi::of(cable.here(), &cable.card).unwrap().iter().enumerate() {
+        fs::write(format!("/proc/irq/{}/smp_affinity_list", napi.irq.unwrap()), cpu.to_string()).unwrap();
+    }
     let mut spreader = cable.lab.start(&[&cable.card, "--actuator", "rss", "--mode", "static-vrss"]);
     for queues in [2, all] {
         let mut seen = (Vec::new(), Vec::new());

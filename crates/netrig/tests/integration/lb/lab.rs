@@ -15,6 +15,7 @@ use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;
+use rig_sys::xdp;
 
 use super::world::until;
 
@@ -73,7 +74,7 @@ impl Lab {
         }
         there.set_up("eth0").unwrap();
         there.set_up("lo").unwrap();
-        ethtool::set(peer, "eth0", Offload::Gro, true).unwrap();
+        xdp::take_redirected(peer, "eth0", true).unwrap();
         let up = until(TIMEOUT, || here.is_operational(name).unwrap().then_some(()));
         assert!(up.is_some(), "{name} does not come up");
         let up = until(TIMEOUT, || there.is_operational("eth0").unwrap().then_some(()));

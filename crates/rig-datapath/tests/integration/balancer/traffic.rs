@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rig_datapath::balancer::{Balancer, Clock, Connection, Drop, QUEUE_PACKETS, Service, Spreading, TransmitMethod};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
-use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
+use rig_sys::xdp;
 
 use super::changes::BpfFs;
 use super::lab::{Lab, until};
@@ -53,9 +53,8 @@ fn open(services: &[Service]) -> Option<Lab> {
     for (address, prefix) in [("10.0.0.200", 32), ("10.0.0.100", 32), ("fd00::200", 128), ("fd00::100", 128)] {
         netlink.add_address("lb0", address.parse().unwrap(), prefix).unwrap();
     }
-    // What a veth's peer redirects it takes when it polls, which GRO makes it do.
     lab.balancer.set_back(TransmitMethod::Redirect).unwrap();
-    ethtool::set(&lab.far_ns, "far", Offload::Gro, true).unwrap();
+    xdp::take_redirected(&lab.far_ns, "far", true).unwrap();
     // A veth's ring has 256 places and is emptied by whichever CPU began to: what a stream has under way, with its
     // acknowledgements, finds room however late that CPU comes to it.
     lab.far_ns.sysctls(&[("net.ipv4.tcp_rmem", "4096 131072 131072")]).unwrap();

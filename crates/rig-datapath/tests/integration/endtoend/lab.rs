@@ -10,6 +10,7 @@ use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
+use rig_sys::xdp;
 
 /// What must come may take this long, on a machine that is busy with other things.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -98,8 +99,10 @@ fn chain(net: u8, nodes: &[&NetNs], mtus: &[u32], last: &str, offload: bool) {
                 links[node].add_address(name, address(net, wire, end, ipv6), prefix).unwrap();
             }
             links[node].set_up(name).unwrap();
-            // What a veth's peer redirects it takes when it polls, which GRO makes it do.
             ethtool::set(nodes[node], name, Offload::Gro, true).unwrap();
+        }
+        if wire + 2 == nodes.len() {
+            xdp::take_redirected(nodes[wire], near, true).unwrap();
         }
         if !offload {
             ethtool::set(nodes[wire], near, Offload::Checksum, false).unwrap();

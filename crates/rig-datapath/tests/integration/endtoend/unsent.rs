@@ -10,6 +10,7 @@ use rig_skip::{Lack, skip};
 use rig_sys::cpu::{CpuSet, run_before_others};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{Netlink, TokenBucket};
+use rig_sys::xdp;
 
 use super::lab::{self, HOST, Lab, Plan, server};
 use super::{V4, backend, config, full_nat, sizes, tcp};
@@ -48,13 +49,12 @@ fn what_a_device_does_not_take_has_a_number() {
         lab.attachments.iter_mut().for_each(|attachment| lab.balancer.renew(attachment).unwrap());
         let client = talk(&mut lab);
         assert_eq!(lab.dropped(Drop::NotSent), counted, "{:?}", lab.drops());
-        // Without it a veth takes no frames of XDP programs.
-        ethtool::set(&lab.wires.servers[0], HOST, Offload::Gro, false).unwrap();
+        xdp::take_redirected(&lab.wires.servers[0], HOST, false).unwrap();
         (0..DATAGRAMS).for_each(|_| assert_eq!(client.send(b"word").unwrap(), 4));
         counted += DATAGRAMS;
         lab::until("the count", || lab.dropped(Drop::NotSent) >= counted);
         assert_eq!(lab.dropped(Drop::NotSent), counted, "{:?}", lab.drops());
-        ethtool::set(&lab.wires.servers[0], HOST, Offload::Gro, true).unwrap();
+        xdp::take_redirected(&lab.wires.servers[0], HOST, true).unwrap();
     }
     talk(&mut lab);
     assert_eq!(lab.dropped(Drop::NotSent), counted);
@@ -127,7 +127,7 @@ fn what_another_balancers_device_does_not_take_is_not_counted() {
     // From here on this thread is where the other one is.
     let Some(mut other) = lab() else { return };
     talk(&mut other);
-    ethtool::set(&one.wires.servers[0], HOST, Offload::Gro, false).unwrap();
+    xdp::take_redirected(&one.wires.servers[0], HOST, false).unwrap();
     (0..DATAGRAMS).for_each(|_| assert_eq!(client.send(b"word").unwrap(), 4));
     lab::until("the count", || one.dropped(Drop::NotSent) == DATAGRAMS);
     assert_eq!(other.dropped(Drop::NotSent), 0);
