@@ -31,6 +31,7 @@ const SHOWN_LINES: usize = 20;
 /// What a guest's shell runs first, and last.
 const PRELUDE: &str = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TERM=dumb
 cd /run/checks
+ulimit -n 65536
 /bin/busybox ip link set lo up
 modprobe virtio_net
 ";

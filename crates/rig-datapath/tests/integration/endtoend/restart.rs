@@ -136,7 +136,7 @@ fn a_killed_control_plane_breaks_nobody() {
     lab.during(|| arrivals.finish());
     lab.during(|| talk.finish());
     are_unbroken(&echoes);
-    assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
+    assert_eq!((lab.losses(), lab.wires.damage()), (vec![], vec![]));
     lab.is_left_clean();
     drop(lab.attachments);
 }

@@ -115,7 +115,7 @@ fn no_change_of_the_configuration_breaks_a_conversation() {
 
     lab.during(|| talk.finish());
     are_unbroken(&echoes);
-    assert_eq!((lab.drops(), lab.wires.damage()), (vec![], vec![]));
+    assert_eq!((lab.losses(), lab.wires.damage()), (vec![], vec![]));
     lab.is_left_clean();
 }
 
@@ -205,7 +205,7 @@ fn a_full_table_breaks_nobody() {
     lab.during(|| arrivals.finish());
     lab.during(|| talk.finish());
     are_unbroken(&echoes);
-    lab.drops().iter().for_each(|(reason, _)| assert_eq!(*reason, Drop::TableFull));
+    lab.losses().iter().for_each(|(reason, _)| assert_eq!(*reason, Drop::TableFull));
     assert_eq!(lab.wires.damage(), []);
     lab.is_left_clean();
 }

@@ -62,7 +62,7 @@ fn pages_arrive_whole(plan: Plan, forward: impl Fn(&str) -> ForwardingMethod) {
     });
     assert_eq!(seen.len(), 4, "{seen:?}");
     assert_eq!(lab.wires.damage(), []);
-    assert_eq!(lab.drops(), []);
+    assert_eq!(lab.losses(), []);
     let services = lab.balancer.services().unwrap();
     assert!(services.iter().all(|service| service.traffic.connections >= 12 + 32), "{services:?}");
     let answers = services.iter().all(|service| (service.traffic.out_packets > 0) != blind);
@@ -152,7 +152,7 @@ fn datagrams_come_back(plan: Plan, forward: impl Fn(&str) -> ForwardingMethod) {
         });
     });
     assert_eq!(lab.wires.damage(), []);
-    assert_eq!(lab.drops(), []);
+    assert_eq!(lab.losses(), []);
 }
 
 struct Stop<'a>(&'a AtomicBool);
