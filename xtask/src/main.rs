@@ -67,7 +67,7 @@ enum Task {
     Oldest,
     /// Compile the eBPF programs with every clang-N on PATH, from 14 on, load them, and print the verified instructions of each; needs root
     Clangs,
-    /// Boot other kernels in virtual machines, run there what depends on the kernel, and write docs/KERNELS.md when each has had all checks
+    /// Boot other kernels in virtual machines, run there what depends on the kernel, and write what they found into docs/KERNELS.md
     Kernels {
         /// Debian's 5.10, 6.1, 6.12, or the path of an image with its modules [default: all of Debian's]
         kernels: Vec<String>,

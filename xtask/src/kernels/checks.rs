@@ -221,11 +221,13 @@ impl Check {
         }
     }
 
-    /// A shell command of the user's, which runs in the checkout.
+    /// A shell command of the user's, which runs in the checkout with what was just built on PATH.
     pub fn of_command(command: &str) -> Result<Self> {
         let checkout = target();
         let checkout = checkout.parent().context("where is the checkout?")?;
-        let command = format!("cd {} && {command}", quoted(checkout.as_os_str()));
+        let programs = target().join("debug");
+        let [checkout, programs] = [checkout, &programs].map(|path| quoted(path.as_os_str()));
+        let command = format!("cd {checkout} && PATH={programs}:$PATH && {command}");
         let about = "a command of the user's";
         Ok(Self { command, limit: LIMIT, kind: Kind::Command, ..Self::of_tests("command", about, Setup::Guest) })
     }

@@ -23,8 +23,11 @@ mod table;
 mod three;
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -53,7 +56,7 @@ pub struct Options {
     pub command: Option<String>,
 }
 
-/// Boots the kernels one after the other.
+/// Boots the kernels, side by side.
 ///
 /// # Errors
 /// When something cannot be downloaded, built or started.
@@ -91,25 +94,47 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         eprintln!("no check has `{}` in its name: there are {}", options.only.join("` or `"), names.join(", "));
         return Ok(ExitCode::from(BAD_INPUT));
     }
-    let mut failed = false;
-    for name in names {
-        let kernel = match Kernel::get(name) {
-            Ok(kernel) => kernel,
-            Err(error) => {
-                eprintln!("{error:#}");
-                return Ok(ExitCode::from(LACKING));
-            }
-        };
-        let record = boot(&kernel, &checks, &programs)?;
-        println!("{record}");
-        if options.quick && !record.has_reached_any() {
-            eprintln!("Linux {} does not boot here", record.release);
+    let kernels = match names.iter().map(|name| Kernel::get(name)).collect::<Result<Vec<Kernel>>>() {
+        Ok(kernels) => kernels,
+        Err(error) => {
+            eprintln!("{error:#}");
             return Ok(ExitCode::from(LACKING));
         }
-        failed |= record.has_failed();
+    };
+    let records = side_by_side(&kernels, |kernel| {
+        let record = boot(kernel, &checks, &programs, !options.quick)?;
+        println!("{record}");
+        Ok(record)
+    })?;
+    if let Some(record) = records.iter().find(|record| options.quick && !record.has_reached_any()) {
+        eprintln!("Linux {} does not boot here", record.release);
+        return Ok(ExitCode::from(LACKING));
     }
-    table::write(&all)?;
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    if !options.quick {
+        table::write(&all)?;
+    }
+    Ok(if records.iter().any(GuestRecord::has_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Does `work` with each kernel, with as many at a time as there are CPUs: a guest takes one.
+fn side_by_side<T: Send>(kernels: &[Kernel], work: impl Fn(&Kernel) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let mut done = thread::scope(|scope| {
+        let worker = || {
+            let mut done = Vec::new();
+            while let Some((number, kernel)) = kernels.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                done.push((number, work(kernel)));
+            }
+            done
+        };
+        let workers: Vec<_> = (0..cpus.min(kernels.len())).map(|_| scope.spawn(worker)).collect();
+        let ended =
+            |worker: thread::ScopedJoinHandle<'_, _>| worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+        workers.into_iter().flat_map(ended).collect::<Vec<_>>()
+    });
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, done)| done).collect()
 }
 
 /// Runs a command of the user's in a guest of each kernel.
@@ -139,8 +164,8 @@ fn command_on(names: &[&str], command: &str) -> Result<ExitCode> {
     Ok(worst)
 }
 
-/// Runs checks on each setup that one of them needs.
-fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestRecord> {
+/// Runs checks on each setup that one of them needs, and keeps what they found for the page, if it is for that.
+fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> Result<GuestRecord> {
     let directory = target().join("kernels").join(&kernel.release);
     eprintln!("Linux {}: booting; logs go to {}", kernel.release, directory.display());
     let mut whole = GuestRecord::new(kernel);
@@ -181,7 +206,9 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs) -> Result<GuestR
                 record
             }
         };
-        table::keep(&record)?;
+        if keeps {
+            table::keep(&record)?;
+        }
         whole.add(record);
     }
     Ok(whole)

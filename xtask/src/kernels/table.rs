@@ -12,22 +12,19 @@ use serde_json::{Value, json};
 
 use super::checks::{Check, OBJECTS_LOG, Outcome, verified};
 use super::guest::GuestRecord;
-use super::{image, seconds};
+use super::seconds;
 use crate::command::{root, target};
 
 const HEAD: &str = "# Kernels
 
-What works on which kernel. Every cell is what was run, in virtual machines under QEMU's emulation, by `cargo xtask kernels`, which writes this page when each kernel has had
-all checks (each cell is of the last time that its check was run); the daily tests run on the newest. Emulation tells whether something works, not how fast. What a scenario or a test goes without is under the table, with the reason
+What works on which kernel. Every cell is what was run, in virtual machines under QEMU's emulation, by `cargo xtask kernels`, which keeps what it
+found in docs/kernels and writes this page: each cell is of the last time that its check was run. The daily tests run on the newest. Emulation tells whether something works, not how fast. What a scenario or a test goes without is under the table, with the reason
 that netrig gave.
 ";
 
-/// Of checks that a kernel has not had those that a message names.
-const SHOWN: usize = 5;
-
-/// Where the columns of kernels are.
+/// Where the columns of kernels are: cells of a day's checks stay beside those of another day's, on other machines, too.
 fn columns() -> PathBuf {
-    target().join("kernels/columns")
+    root().join("docs/kernels")
 }
 
 /// Keeps what a kernel's checks found, for the page: beside what other checks found before.
@@ -41,7 +38,7 @@ pub fn keep(record: &GuestRecord) -> Result<()> {
     let log = fs::read_to_string(&log).unwrap_or_default();
     let column = column(record, &verified(&log), &commit(), before);
     fs::create_dir_all(columns()).with_context(|| format!("cannot make {}", columns().display()))?;
-    fs::write(&file, column.to_string()).with_context(|| format!("cannot write {}", file.display()))
+    fs::write(&file, format!("{column:#}\n")).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// With the rows of `before` that `record` has not.
@@ -67,40 +64,37 @@ fn commit() -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// Writes the page, where all of Debian's kernels have had all checks.
+/// Writes the page, of the newest release of each version that there are cells of.
 pub fn write(checks: &[Check]) -> Result<()> {
-    let mut kept = Vec::new();
+    let mut newest = BTreeMap::<Vec<u32>, (Vec<u32>, Value)>::new();
     for file in fs::read_dir(columns()).with_context(|| format!("cannot list {}", columns().display()))? {
-        let text = fs::read_to_string(file?.path())?;
-        kept.push(serde_json::from_str::<Value>(&text).context("a column of docs/KERNELS.md is no JSON")?);
-    }
-    let is_of = |column: &&Value, version: &str| {
-        column["release"]
-            .as_str()
-            .and_then(|release| release.strip_prefix(version))
-            .is_some_and(|rest| rest.starts_with('.'))
-    };
-    let (mut chosen, mut missing) = (Vec::new(), Vec::new());
-    for debian in &image::DEBIAN {
-        let column = kept.iter().filter(|column| is_of(column, debian.version));
-        let column = column.max_by_key(|column| column["release"].as_str());
-        let lacks = |check: &&Check| column.is_none_or(|column| column["rows"].get(&check.name).is_none());
-        match checks.iter().filter(lacks).map(|check| check.name.as_str()).collect::<Vec<_>>() {
-            lacking if lacking.is_empty() => chosen.extend(column),
-            lacking if lacking.len() > SHOWN => {
-                missing.push(format!("Linux {} lacks {} of {}", debian.version, lacking.len(), checks.len()));
-            }
-            lacking => missing.push(format!("Linux {} lacks {}", debian.version, lacking.join(", "))),
+        let path = file?.path();
+        let column = fs::read_to_string(&path)?;
+        let column: Value = serde_json::from_str(&column).with_context(|| format!("{} is no JSON", path.display()))?;
+        let release = numbers(text(&column["release"]));
+        let version = release.iter().take(2).copied().collect();
+        match newest.get(&version) {
+            Some((known, _)) if *known >= release => {}
+            _ => drop(newest.insert(version, (release, column))),
         }
     }
-    if !missing.is_empty() {
-        eprintln!("docs/KERNELS.md is written when each kernel has had all checks: {}", missing.join("; "));
-        return Ok(());
-    }
+    let columns: Vec<&Value> = newest.values().map(|(_, column)| column).collect();
     let file = root().join("docs/KERNELS.md");
-    fs::write(&file, page(checks, &chosen)).with_context(|| format!("cannot write {}", file.display()))?;
+    fs::write(&file, page(checks, &columns)).with_context(|| format!("cannot write {}", file.display()))?;
+    for column in columns {
+        let lacking: Vec<&str> =
+            checks.iter().map(|check| check.name.as_str()).filter(|name| column["rows"].get(name).is_none()).collect();
+        if !lacking.is_empty() {
+            eprintln!("Linux {} has not had: {}", text(&column["release"]), lacking.join(", "));
+        }
+    }
     eprintln!("written: docs/KERNELS.md");
     Ok(())
+}
+
+/// Those of a release, for the order: 6.12.117 of `6.12.117+deb13-amd64`, and 13.
+fn numbers(release: &str) -> Vec<u32> {
+    release.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
 }
 
 fn page(checks: &[Check], columns: &[&Value]) -> String {
@@ -169,7 +163,7 @@ fn cell(outcome: &Outcome) -> (String, Vec<String>) {
 
 /// A cell with the numbers of its notes; each reason is a note once.
 fn noted(row: &Value, notes: &mut Vec<String>) -> String {
-    let mut cell = text(&row["text"]).to_owned();
+    let mut cell = row["text"].as_str().unwrap_or("not run").to_owned();
     for reason in row["reasons"].as_array().into_iter().flatten() {
         let reason = text(reason);
         let at = notes.iter().position(|note| *note == reason).unwrap_or_else(|| {
@@ -231,8 +225,14 @@ mod tests {
     }
 
     #[test]
+    fn releases_are_compared_as_numbers() {
+        assert!(numbers("6.12.117+deb13-amd64") > numbers("6.12.99+deb13-amd64"));
+        assert!(numbers("6.1.0-50-amd64") < numbers("6.12.1"));
+    }
+
+    #[test]
     fn a_page_has_a_column_for_each_kernel_and_each_reason_once() {
-        let checks = ["objects", "suite layers"].map(check);
+        let checks = ["objects", "suite layers", "cpu time"].map(check);
         let passed = |what: &str, left_out: &[&str]| Outcome::Passed {
             what: what.to_owned(),
             left_out: left_out.iter().map(|&reason| reason.to_owned()).collect(),
@@ -249,6 +249,7 @@ mod tests {
         for line in [
             "| check | what it shows | 5.10.1 | 6.1.2 |",
             "| suite layers | trials | 7 scenarios (1) | 8 scenarios (1) |",
+            "| cpu time | trials | not run | not run |",
             "| faults in the kernel's log | | 0 | 0 |",
             "| time, all checks | | 60 s | 60 s |",
             "| netrig at commit | | abc | abc, def |",
