@@ -8,7 +8,7 @@ pub mod manual;
 pub mod tool;
 
 use rig_cli::schema::Schema;
-use rig_run::run::Build;
+use rig_testbed::host::Build;
 
 /// The JSON Schemas of suite files and of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {

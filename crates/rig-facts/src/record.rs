@@ -28,7 +28,7 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::series::Track;
 use rig_sys::perf::Clock;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
-pub use rig_testbed::host::ClockOffset;
+pub use rig_testbed::host::{ClockOffset, Environment};
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -392,61 +392,6 @@ pub struct Profile {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// The machine and the settings that a run was made with.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Environment {
-    pub netrig_version: String,
-    /// What netrig was built from and how: a hash of its sources, the profile, the compiler, flags beyond those.
-    #[serde(default)]
-    pub netrig_build: Option<String>,
-    /// What git calls those sources, e.g. `v0.1.0-12-gbb260ef-dirty`, where a release was built inside a repository.
-    #[serde(default)]
-    pub netrig_commit: Option<String>,
-    /// A hash of the eBPF programs that it carries.
-    #[serde(default)]
-    pub ebpf_objects: Option<String>,
-    pub kernel: String,
-    pub cpu_model: String,
-    pub cpus_online: u32,
-    pub memory_bytes: u64,
-    pub clock_source: String,
-    pub congestion_control: String,
-    pub hypervisor: Option<String>,
-    /// True when the run was made inside a user namespace, without root.
-    pub rootless: bool,
-    /// Load average over one minute when the run began, in hundredths.
-    pub load_average_hundredths: u32,
-    /// Settings that matter to the result, e.g. `net.core.rmem_max`.
-    pub sysctls: Vec<(String, String)>,
-    /// The kernel's build (`uname -v`): kernels of one release may be built differently.
-    #[serde(default)]
-    pub kernel_build: Option<String>,
-    /// The CPUs that netrig could use, as a CPU list.
-    #[serde(default)]
-    pub cpus_usable: Option<String>,
-    /// CPUs' worth of time that control groups granted, e.g. `1.5`; `unlimited` without a limit.
-    #[serde(default)]
-    pub cpu_quota: Option<String>,
-    /// Frequency governors in use; none where the machine does not show them, as most virtual ones do not.
-    #[serde(default)]
-    pub governor: Option<String>,
-    /// Whether CPUs may run above their nominal frequency.
-    #[serde(default)]
-    pub turbo: Option<bool>,
-    /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
-    #[serde(default)]
-    pub smt: Option<String>,
-    /// Transparent huge pages: `always`, `madvise`, `never`.
-    #[serde(default)]
-    pub huge_pages: Option<String>,
-    /// CPU vulnerabilities that this CPU has, each with the kernel's mitigation, which may cost more than what is measured.
-    #[serde(default)]
-    pub mitigations: Vec<(String, String)>,
-    /// How CPU time was counted, and why not exactly where it was not.
-    #[serde(default)]
-    pub cpu_time: Option<String>,
 }
 
 /// What a trial without load costs: netrig's processes do everything but move bytes.

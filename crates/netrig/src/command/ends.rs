@@ -13,10 +13,10 @@ use rig_cli::exit::StoppedByUser;
 use rig_cli::streams::{note, print};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
-use rig_run::run;
 use rig_run::run::turns::{Starter, TurnMessage};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{self, NamedAddress};
+use rig_testbed::host;
 
 pub use self::iperf3::of_iperf3;
 use self::live::IntervalDisplay;
@@ -97,7 +97,7 @@ fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Fai
             "without --key-file any client that reaches it can make this machine send and receive as much as the limits allow",
         ),
     }
-    let environment = run::environment(false, BUILD);
+    let environment = host::environment(false, BUILD);
     let mut server = Server::new(listeners, limits, environment, program()?, key, stop).or_exit(Exit::Failed)?;
     server.run().or_exit(Exit::Failed)?;
     Ok(Exit::Done)

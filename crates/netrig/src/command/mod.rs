@@ -38,7 +38,7 @@ pub fn worker() -> Result<Exit, Failure> {
 /// The body of the hidden `host` subcommand.
 pub fn host() -> Result<Exit, Failure> {
     let rootless = gain_privilege()?;
-    let host = Local::new().or_exit(Exit::Failed)?;
+    let host = Local::new().or_exit(Exit::Failed)?.of_build(BUILD, rootless);
     let mut host = host.with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)

@@ -8,7 +8,6 @@ mod by_layer;
 pub mod calibration;
 mod course;
 mod deciding;
-mod environment;
 mod left_out;
 mod pairs;
 mod programme;
@@ -38,7 +37,6 @@ use self::calibration::UsualTimes;
 use self::deciding::Deciding;
 
 pub use agents::{impossible, not_here};
-pub use environment::{Build, environment};
 pub use left_out::{
     DatapathTrials, LostHost, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
     one_line, why_not_here,

@@ -10,8 +10,8 @@ use rig_facts::figures::node_of;
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
-    AgentRecord, Calibration, DutRecord, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RigCost, SearchRecord,
-    Series, TrialRecord,
+    AgentRecord, Calibration, DutRecord, Environment, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RigCost,
+    SearchRecord, Series, TrialRecord,
 };
 use rig_facts::suspicion::flags;
 use rig_load::driver::{Cancel, Driver, DriverError};
@@ -186,12 +186,12 @@ impl Rig {
         self.host.prepare_stacks(&owned(&self.trials.placement.all()))
     }
 
-    /// How CPU time is counted, in words.
+    /// The machine of the nodes and its settings.
     ///
     /// # Errors
     /// When the host does not answer.
-    pub fn accounting(&self) -> Result<String> {
-        Ok(self.host.facts()?.accounting)
+    pub fn environment(&self) -> Result<Environment> {
+        self.host.environment()
     }
 
     /// How the testbeds share the machine.

@@ -6,9 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use crate::counters::{CpuTicks, cpu_ticks};
+use serde::{Deserialize, Serialize};
 
 /// The machine's occupation while nothing was asked of it.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct MachineActivity {
     /// Processes that ran or wanted to, mean over the last minute (/proc/loadavg).
     pub load_average: f64,
@@ -20,7 +22,8 @@ pub struct MachineActivity {
     pub busiest: Vec<BusyProcess>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BusyProcess {
     pub pid: u32,
     pub command: String,
@@ -30,7 +33,8 @@ pub struct BusyProcess {
 }
 
 /// Whose a process is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ProcessOwner {
     User,
     /// A kernel thread, which no user can end.

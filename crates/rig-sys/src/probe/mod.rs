@@ -19,9 +19,11 @@ pub use privileges::Privileges;
 pub use sockets::{Sockets, try_congestion_control};
 
 use crate::error::Error;
+use serde::{Deserialize, Serialize};
 
 /// Everything there is to know.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Facts {
     pub machine: Machine,
     pub privileges: Privileges,
@@ -49,7 +51,8 @@ impl Facts {
 }
 
 /// An operation that was tried and not granted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Refusal {
     /// The operation and its object.
     pub operation: String,

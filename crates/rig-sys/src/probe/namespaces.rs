@@ -9,9 +9,11 @@ use crate::error::Result;
 use crate::ethtool::{self, Offload};
 use crate::netlink::{Netlink, TokenBucket, VethPair, Vxlan};
 use crate::netns::{NetNs, Sysfs, enter_user_namespace, may_create_namespaces};
+use serde::{Deserialize, Serialize};
 
 /// How this process comes by network namespaces.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Access {
     /// With the privileges that it has.
     Direct,
@@ -22,7 +24,8 @@ pub enum Access {
 }
 
 /// Something that testbeds are made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Feature {
     Veth,
     Bridge,
@@ -42,7 +45,8 @@ pub enum Feature {
     ReceiveSteering,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Namespaces {
     pub access: Access,
     /// What was tried. A feature that stands on one that failed is not here.

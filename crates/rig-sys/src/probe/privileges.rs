@@ -1,9 +1,11 @@
 //! What the process may do, and what its machine lets a process without privileges do.
 
+use serde::{Deserialize, Serialize};
 use std::fs;
 
 /// The user of the process, its confinement, and the switches for user namespaces.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Privileges {
     /// Effective user, as the process's own user namespace numbers it.
     pub user: u32,

@@ -7,8 +7,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{ProbeResult, Refusal};
 use crate::socket::{set_congestion_control, set_option};
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Sockets {
     /// An io_uring that can send and receive (Linux 5.6).
     pub io_uring: ProbeResult,

@@ -4,15 +4,18 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::piped::PipedProcess;
+use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
-use super::{ClockOffset, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
+use super::environment::environment;
+use super::{Build, ClockOffset, Environment, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
 use crate::accounting::CpuAccounting;
 use crate::meter::Reading;
 use crate::namespaces::{Namespace, Namespaces, NodeSpaces};
@@ -28,6 +31,9 @@ pub struct Local {
     /// Netrig's own; without one, that of this process.
     program: Option<PathBuf>,
     checks: Option<Box<dyn MachineChecks>>,
+    /// What its program was built from, and whether it is inside a user namespace.
+    build: Build,
+    rootless: bool,
     /// What this process might use when the value was made.
     allowed: CpuSet,
     nodes: Namespaces,
@@ -58,6 +64,8 @@ impl Local {
         Ok(Self {
             program: None,
             checks: None,
+            build: Build::default(),
+            rootless: false,
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
             cpu_accounting: CpuAccounting::paused(),
@@ -74,6 +82,12 @@ impl Local {
     #[must_use]
     pub fn with_program(self, program: PathBuf) -> Self {
         Self { program: Some(program), ..self }
+    }
+
+    /// Whose program was built from this, and is inside a user namespace or not: for records.
+    #[must_use]
+    pub fn of_build(self, build: Build, rootless: bool) -> Self {
+        Self { build, rootless, ..self }
     }
 
     /// That may be asked for these datapaths.
@@ -125,6 +139,19 @@ impl Host for Local {
             cores: shared_cores(),
             accounting: self.cpu_accounting.words(),
         })
+    }
+
+    fn environment(&self) -> Result<Environment> {
+        let cpu_time = Some(self.cpu_accounting.words());
+        Ok(Environment { cpu_time, ..environment(self.rootless, self.build) })
+    }
+
+    fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts> {
+        for name in congestion_controls {
+            // The list that is read next tells what came of it.
+            let _ = probe::try_congestion_control(name);
+        }
+        Ok(probe::Facts::gather(Duration::ZERO))
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {

@@ -10,6 +10,7 @@
 //! What the lines say is in [`protocol`]; anything that carries two streams of bytes can carry them.
 
 mod clock;
+mod environment;
 mod local;
 pub mod protocol;
 mod remote;
@@ -22,9 +23,11 @@ use anyhow::Result;
 use rig_stats::series::Track;
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::PipedProcess;
+use rig_sys::probe;
 use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
+pub use environment::{Build, Environment, environment};
 pub use local::Local;
 pub use remote::Remote;
 pub use serve::serve;
@@ -45,6 +48,12 @@ pub trait Host: fmt::Debug {
     /// # Errors
     /// As all that follow: when the host cannot be asked, or its kernel refuses.
     fn facts(&self) -> Result<Facts>;
+
+    /// The machine and its settings, for records.
+    fn environment(&self) -> Result<Environment>;
+
+    /// What the machine can do, found by trying where trying is possible: these congestion controls, too, whose modules the kernel loads then.
+    fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts>;
 
     /// What the host lacks for a datapath, as far as that is seen without trying it out.
     fn missing(&self, datapath: &str) -> Result<Option<Missing>>;

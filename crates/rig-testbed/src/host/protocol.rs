@@ -22,10 +22,11 @@ use std::fmt;
 
 use rig_lines::{Error, Protocol, Reply, Request, decode, encode};
 use rig_sys::cpu::CpuSet;
+use rig_sys::probe;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Facts, Mark, Program, Sampled, StackSampling, Window};
+use super::{Environment, Facts, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
 use crate::requirements::Missing;
@@ -33,7 +34,7 @@ use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 4, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 5, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
@@ -94,6 +95,10 @@ pub enum ToProcess {
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Question {
     Facts,
+    Environment,
+    Probe {
+        congestion_controls: Vec<String>,
+    },
     Missing {
         datapath: String,
     },
@@ -176,6 +181,8 @@ pub enum FromProcess {
 pub enum Answer {
     Done,
     Facts(Facts),
+    Environment(Box<Environment>),
+    Probed(Box<probe::Facts>),
     /// For a datapath.
     Missing(Option<Missing>),
     /// Why a datapath is not taken, where it is not.

@@ -22,6 +22,7 @@ use rig_lines::{Client, Error, Lines, Reply, encode};
 use rig_sys::advice;
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
+use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_own_group};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -30,7 +31,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::de::IgnoredAny;
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
-use super::{Facts, Host, Mark, Program, Sampled, StackSampling, Window};
+use super::{Environment, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::process_client::{ProcessClient, TIMEOUT, silence};
@@ -158,6 +159,15 @@ impl Host for Remote {
 
     fn facts(&self) -> Result<Facts> {
         expect!(self, &Question::Facts, Answer::Facts(facts) => facts)
+    }
+
+    fn environment(&self) -> Result<Environment> {
+        expect!(self, &Question::Environment, Answer::Environment(environment) => *environment)
+    }
+
+    fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts> {
+        let question = Question::Probe { congestion_controls: congestion_controls.to_vec() };
+        expect!(self, &question, Answer::Probed(facts) => *facts)
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {

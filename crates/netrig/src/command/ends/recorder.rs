@@ -15,10 +15,10 @@ use rig_facts::record::{Environment, TrialRecord};
 use rig_facts::store::{NewRun, Run, RunEnd, RunId, Store};
 use rig_load::record::Sample;
 use rig_report::document::Document;
-use rig_run::run;
 use rig_suite::ends::{EndsTest, Loads, Peer, suite};
 use rig_suite::options::Options;
 use rig_suite::suite::{Repeat, Timing};
+use rig_testbed::host;
 use rig_verdict::view::RunView;
 
 use super::super::report::path_of;
@@ -71,7 +71,7 @@ impl<'a> TrialRecorder<'a> {
             planned,
             keeping,
             live,
-            environment: Environment { cpu_time: accounting(), ..run::environment(false, BUILD) },
+            environment: Environment { cpu_time: accounting(), ..host::environment(false, BUILD) },
             started_unix_ms,
             trials: Vec::new(),
             store,

@@ -19,9 +19,6 @@ pub struct Bench {
     /// From which the order of trials follows.
     pub seed: u64,
     pub elsewhere: Option<String>,
-    pub rootless: bool,
-    /// How CPU time is counted.
-    pub cpu_time: String,
     pub left_out: Vec<SkippedScenarios>,
     pub cancel: Cancel,
 }
@@ -33,7 +30,7 @@ impl Bench {
         selection: &Selection,
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
-        let Survey { host, elsewhere, rootless, .. } = survey;
+        let Survey { host, elsewhere, .. } = survey;
         let Selection { suite, cpus, layers, .. } = selection;
         let started = Timestamp::now();
         // Any order will do as long as it is drawn at random.
@@ -47,8 +44,7 @@ impl Bench {
             }
             None => {}
         }
-        let cpu_time = rig.accounting().or_exit(Exit::Failed)?;
-        Ok(Self { rig, started, seed, elsewhere, rootless, cpu_time, left_out, cancel })
+        Ok(Self { rig, started, seed, elsewhere, left_out, cancel })
     }
 
     /// Whether the machine turned out not to let the scenario be made.

@@ -5,7 +5,6 @@ use std::io::{stdin, stdout};
 use anyhow::Context;
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
-use rig_facts::record::Environment;
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
 use rig_facts::store::{NewRun, RunEnd, RunId, Store};
 use rig_run::run::turns::{Starter, TurnMessage, TurnTaking};
@@ -17,7 +16,6 @@ use super::RunArgs;
 use super::bench::Bench;
 use super::schedule::Schedule;
 use super::selection::{Selection, before};
-use crate::BUILD;
 
 /// What came of a run's trials.
 pub struct Measurement {
@@ -89,7 +87,7 @@ fn begin(
         suite_file: suite.file.clone(),
         suite_text: suite.text.clone(),
         options: serde_json::to_value(options).context("describe the run").or_exit(Exit::Failed)?,
-        environment: Environment { cpu_time: Some(bench.cpu_time.clone()), ..run::environment(bench.rootless, BUILD) },
+        environment: bench.rig.environment().or_exit(Exit::Failed)?,
         planned_trials: suite.most_trials(timing.repeat),
         started_unix_ms: bench.started.as_millisecond(),
     };

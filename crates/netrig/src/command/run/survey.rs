@@ -13,13 +13,14 @@ use rig_testbed::datapath::Machine;
 use rig_testbed::host::{Host, Local, Remote};
 
 use super::HostKind;
-use crate::doctor::{MachineSupport, SuitePurpose};
+use crate::BUILD;
+use crate::doctor::MachineSupport;
 
 impl HostKind {
     fn start(self, program: &Path, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
         Ok(match self {
             Self::Local => {
-                let local = Local::new()?.with_program(program.to_owned());
+                let local = Local::new()?.with_program(program.to_owned()).of_build(BUILD, rootless);
                 Box::new(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
             }
             Self::Child => Box::new(Remote::child(program)?),
@@ -32,7 +33,6 @@ pub struct Survey {
     pub host: Box<dyn Host>,
     /// The host's name, unless the nodes are the runner's own.
     pub elsewhere: Option<String>,
-    pub rootless: bool,
     cpus: CpuSet,
     cores: Vec<CpuSet>,
     support: MachineSupport,
@@ -45,10 +45,10 @@ impl Survey {
         let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
         let host = kind.start(&program, rootless).or_exit(Exit::Failed)?;
         let cores = host.facts().or_exit(Exit::Failed)?.cores;
-        let support = MachineSupport::look_for(scenarios, SuitePurpose::Run);
+        let support = MachineSupport::of_host(host.as_ref(), scenarios).or_exit(Exit::Failed)?;
         let elsewhere = (kind != HostKind::Local).then(|| host.name().to_owned());
         let (cpus, tried_out) = (cpus.clone(), DatapathTrials::default());
-        Ok(Self { host, elsewhere, rootless, cpus, cores, support, tried_out })
+        Ok(Self { host, elsewhere, cpus, cores, support, tried_out })
     }
 
     /// Takes scenarios that cannot be made here out of the suite, with the reasons.
