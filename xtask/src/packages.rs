@@ -75,6 +75,12 @@ pub const TESTS: &[Dependency] = &[
         fedora: &["wrk"],
     },
     Dependency {
+        what: "ssh and dropbear's server, by which tests reach hosts on their own loopback; neither package starts a server",
+        is_there: || ["ssh", "dropbear"].iter().all(|program| works(Command::new(program).arg("-V"))),
+        debian: &["openssh-client", "dropbear-bin"],
+        fedora: &["openssh-clients", "dropbear"],
+    },
+    Dependency {
         what: "iperf3, whose streams go through the vRouter in tests",
         is_there: || works(Command::new("iperf3").arg("--version")),
         debian: &["iperf3"],

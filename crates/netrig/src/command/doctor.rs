@@ -9,8 +9,8 @@ use rig_suite::suite::{Scenario, Suite};
 use rig_sys::probe::Access;
 use rig_sys::process;
 
-use super::run::{HostKind, Survey};
-use super::usable_cpus;
+use super::hosts::HostChoice;
+use super::run::Survey;
 use crate::doctor::{Format, MachineReport, SuiteSupport, examine, write};
 
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
@@ -49,6 +49,6 @@ fn survey(access: &Access, suites: &[Suite]) -> Result<Survey, String> {
     };
     process::raise_file_limit();
     let scenarios: Vec<Scenario> = suites.iter().flat_map(|suite| suite.scenarios.clone()).collect();
-    let cpus = usable_cpus(None).map_err(|failure| failure.to_string())?;
-    Survey::begin(HostKind::Local, rootless, &cpus, &scenarios).map_err(|failure| failure.to_string())
+    let host = HostChoice::Local.start(None, rootless).map_err(|error| in_words(&error))?;
+    Survey::begin(host, None, &scenarios).map_err(|failure| failure.to_string())
 }

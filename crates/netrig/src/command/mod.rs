@@ -7,6 +7,7 @@ pub mod compare;
 pub mod doctor;
 pub mod ends;
 pub mod examples;
+pub mod hosts;
 pub mod keep;
 mod output;
 pub mod report;
@@ -22,6 +23,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
+use rig_sys::cpu::CpuSet;
 use rig_sys::{advice, netns, process};
 use rig_testbed::datapath::{self, Machine};
 use rig_testbed::host::{self, Local};
@@ -107,10 +109,14 @@ pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: SuitePurpose) -> Result<
 }
 
 /// The CPUs for nodes: those the user named, all of which this process must be allowed to use, or all allowed.
-pub(crate) fn usable_cpus(named: Option<&rig_sys::cpu::CpuSet>) -> Result<rig_sys::cpu::CpuSet, Failure> {
-    let allowed = rig_sys::cpu::CpuSet::allowed().or_exit(Exit::Failed)?;
-    let Some(named) = named else { return Ok(allowed) };
-    let missing = named.without(&allowed);
+pub(crate) fn usable_cpus(named: Option<&CpuSet>) -> Result<CpuSet, Failure> {
+    chosen_cpus(named, &CpuSet::allowed().or_exit(Exit::Failed)?)
+}
+
+/// Those that were named, all of which have to be allowed, or all allowed.
+fn chosen_cpus(named: Option<&CpuSet>, allowed: &CpuSet) -> Result<CpuSet, Failure> {
+    let Some(named) = named else { return Ok(allowed.clone()) };
+    let missing = named.without(allowed);
     if missing.is_empty() {
         return Ok(named.clone());
     }

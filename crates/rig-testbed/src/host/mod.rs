@@ -13,6 +13,7 @@ mod clock;
 mod environment;
 mod local;
 pub mod protocol;
+mod reach;
 mod remote;
 mod serve;
 
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 pub use clock::ClockOffset;
 pub use environment::{Build, Environment, environment};
 pub use local::Local;
+pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
 pub use serve::serve;
 

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use rig_lines::{Client, Error, Lines, Reply, encode};
 use rig_sys::advice;
 use rig_sys::cpu::CpuSet;
@@ -31,10 +31,11 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::de::IgnoredAny;
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
+use super::reach::{Binary, HostAccess, Opening};
 use super::{Environment, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
-use crate::process_client::{ProcessClient, TIMEOUT, silence};
+use crate::process_client::{ProcessClient, StderrTail, TIMEOUT, silence};
 use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
@@ -109,22 +110,50 @@ impl Remote {
         Self::start("child", advice::pass_on(&mut command))
     }
 
+    /// A host that a command line reaches: `program`, which is netrig, is copied there unless the host has its own, or has been given it before.
+    ///
+    /// # Errors
+    /// As [`Self::child`], and with what to try by hand where nothing greets.
+    pub fn reach(access: &HostAccess, program: &Path) -> Result<Self> {
+        let program = access.binary.as_deref().unwrap_or(program);
+        let copied = access.program.is_none().then(|| Binary::read(program)).transpose()?;
+        let mut command = access.to_start(copied.as_ref())?;
+        let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_ref());
+        reached.with_context(|| format!("reach host {} (by hand: {})", access.name, access.by_hand()))
+    }
+
     /// A host that `command` starts, or leads to.
     ///
     /// # Errors
     /// As [`Self::child`].
     pub fn start(name: &str, command: &mut Command) -> Result<Self> {
+        Self::open(name, command, None)
+    }
+
+    fn open(name: &str, command: &mut Command, copied: Option<&Binary>) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = die_with_parent(in_own_group(command)).spawn();
-        let mut program = child.with_context(|| format!("start host {name}"))?;
+        let mut program = child.with_context(|| format!("start {}", command.get_program().display()))?;
         let (stdin, stdout) = (program.stdin.take(), program.stdout.take());
-        let (stdin, stdout) = stdin.zip(stdout).context("speak to a host")?;
+        let (mut stdin, stdout) = stdin.zip(stdout).context("speak to a host")?;
+        let stderr = program.stderr.take().map(|stderr| StderrTail::of(stderr.into())).transpose()?;
+        let (of_host, life) = (format!("host {name}"), Box::new(program));
+        let heard = match Opening::new(&mut stdin, &stdout).until_greeting(copied) {
+            Ok(heard) => heard,
+            Err(error) => {
+                drop(stdin);
+                let none = || Err(error);
+                let opened: Result<ProcessClient<Replies, HostInput>> =
+                    ProcessClient::open(of_host, life, stderr, none);
+                return opened.and_then(|_| bail!("host {name} does not greet"));
+            }
+        };
         let link = Arc::new(Link { stdin: Mutex::new(Some(stdin)), state: Mutex::default(), changed: Condvar::new() });
         let (lines, replies) = mpsc::channel();
         let listener = {
             let link = link.clone();
             let listen = move || {
-                let why = listen(&stdout, &link, &lines).err().unwrap_or(Error::Ended);
+                let why = listen(&stdout, &heard, &link, &lines).err().unwrap_or(Error::Ended);
                 link.lose(why.to_string());
                 if !why.is_end() {
                     drop(lines.send(Err(io::Error::other(why))));
@@ -135,7 +164,7 @@ impl Remote {
         let replies = Replies { lines: replies, rest: Cursor::default(), time_limit: GREETING_PATIENCE };
         let input = HostInput(link.clone());
         let open = || Client::greet(replies, input, &PROTOCOL, env!("CARGO_PKG_VERSION"));
-        let mut client = ProcessClient::open(format!("host {name}"), Box::new(program), None, open)?;
+        let mut client = ProcessClient::open(of_host, life, stderr, open)?;
         if let Some(replies) = client.source() {
             replies.time_limit = TIMEOUT;
         }
@@ -399,12 +428,23 @@ impl OutputPipe {
     }
 }
 
-/// Divides what the host says until it says nothing more.
-fn listen(stdout: &ChildStdout, link: &Link, replies: &Sender<io::Result<Vec<u8>>>) -> Result<(), Error> {
+/// Divides what the host says until it says nothing more; `heard` was read before.
+fn listen(stdout: &ChildStdout, heard: &[u8], link: &Link, replies: &Sender<io::Result<Vec<u8>>>) -> Result<(), Error> {
     let mut lines = Lines::new(PROTOCOL.longest);
+    lines.push(heard);
     let mut chunk = vec![0u8; 256 * 1024];
     let mut is_greeted = false;
     loop {
+        while let Some(line) = lines.take()? {
+            let message = is_greeted.then(|| FromHost::<IgnoredAny>::read(line)).transpose()?;
+            is_greeted = true;
+            match message {
+                Some(FromHost::Process(message)) => divide(message, link),
+                Some(FromHost::Reply(Reply::Broken { why })) => return Err(Error::NotUnderstood(why)),
+                // Replies and the greeting are the client's to read. The channel is closed when it has given the host up.
+                Some(FromHost::Reply(_)) | None => drop(replies.send(Ok([line, b"\n"].concat()))),
+            }
+        }
         let full: Vec<Arc<OwnedFd>> = {
             let state = link.state();
             let outlets = state.processes.values().flat_map(|far| [&far.stdout, &far.stderr]);
@@ -429,16 +469,6 @@ fn listen(stdout: &ChildStdout, link: &Link, replies: &Sender<io::Result<Vec<u8>
             Ok(count) => lines.push(&chunk[..count]),
             Err(Errno::INTR | Errno::AGAIN) => continue,
             Err(error) => return Err(io::Error::from(error).into()),
-        }
-        while let Some(line) = lines.take()? {
-            let message = is_greeted.then(|| FromHost::<IgnoredAny>::read(line)).transpose()?;
-            is_greeted = true;
-            match message {
-                Some(FromHost::Process(message)) => divide(message, link),
-                Some(FromHost::Reply(Reply::Broken { why })) => return Err(Error::NotUnderstood(why)),
-                // Replies and the greeting are the client's to read. The channel is closed when it has given the host up.
-                Some(FromHost::Reply(_)) | None => drop(replies.send(Ok([line, b"\n"].concat()))),
-            }
         }
     }
 }

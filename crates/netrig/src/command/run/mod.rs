@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::record::{AbRun, SkippedScenarios};
 use rig_facts::store::{Label, Store};
@@ -28,6 +28,7 @@ pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::gain_privilege;
+use super::hosts::HostChoice;
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -69,9 +70,12 @@ pub struct RunArgs {
     /// CPUs for the nodes, e.g. 0-3 [default: all allowed]
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// Where the nodes are
-    #[arg(long, value_enum, default_value_t, value_name = "HOST", hide_short_help = true)]
-    pub host: HostKind,
+    /// Where the nodes are: local, child, a name of the hosts file or a destination of ssh [default: local]
+    #[arg(long, value_name = "HOST", hide_short_help = true)]
+    pub host: Option<HostChoice>,
+    /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
+    #[arg(long, value_name = "FILE", requires = "host", hide_short_help = true)]
+    pub hosts: Option<PathBuf>,
     /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
@@ -100,21 +104,15 @@ pub struct RunArgs {
     pub store: StoreArgs,
 }
 
-/// Where nodes may be.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum HostKind {
-    /// Namespaces of this process
-    #[default]
-    Local,
-    /// Namespaces of another process of this machine, by the protocol for other machines
-    Child,
-}
-
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;
-    let mut survey = Survey::begin(args.host, gain_privilege()?, &selection.cpus, &selection.suite.scenarios)?;
+    let host = args.host.clone().unwrap_or_default();
+    // Nothing is done here where another machine does it.
+    let rootless = if host.is_elsewhere() { false } else { gain_privilege()? };
+    let started = host.start(args.hosts.as_deref(), rootless).or_exit(Exit::Failed)?;
+    let mut survey = Survey::begin(started, args.cpus.as_ref(), &selection.suite.scenarios)?;
     let left_out = survey.leave_out(&mut selection.suite).map_err(lacking)?;
     refuse(args, &selection, &left_out)?;
     let past = PastTrials::of(args, &selection.suite)?;

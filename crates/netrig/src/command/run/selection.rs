@@ -8,11 +8,10 @@ use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::layers::Map;
 use rig_facts::record::PreTrialCommand;
 use rig_suite::suite::{Repeat, Suite, Timing};
-use rig_sys::cpu::CpuSet;
 
 use super::super::compare::ReferenceRun;
 use super::super::output::Output;
-use super::super::{report, usable_cpus};
+use super::super::report;
 use super::RunArgs;
 
 /// What a run is to be made of, and what is to come of it.
@@ -24,7 +23,6 @@ pub struct Selection {
     pub layers: Option<Map>,
     /// Whether a claim that does not hold is an error.
     pub gate: bool,
-    pub cpus: CpuSet,
     pub store: PathBuf,
     pub output: Output,
     pub against: Option<ReferenceRun>,
@@ -41,13 +39,12 @@ impl Selection {
         let length = Length { quick: args.quick, window: args.window.map(|window| window.0), trials: args.trials };
         let (suite, timing) = length.of(suite)?;
         let layers = layers(args)?;
-        let cpus = usable_cpus(args.cpus.as_ref())?;
         let store = report::path_of(&args.store)?;
         let output = Output::choose(args.output.output.as_deref())?;
         let scenarios: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
         let against = ReferenceRun::choose(args.against.as_deref(), &args.judge, &args.store, &suite.name, &scenarios)?;
         let gate = args.gate || suite.gate;
-        Ok(Self { suite, timing, layers, gate, cpus, store, output, against })
+        Ok(Self { suite, timing, layers, gate, store, output, against })
     }
 }
 

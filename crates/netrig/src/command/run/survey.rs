@@ -1,54 +1,38 @@
 //! What a machine can make of suites.
 
-use std::path::Path;
-
-use anyhow::Context;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::record::SkippedScenarios;
 use rig_run::run::{DatapathTrials, add, leave_out, one_line, rehearse, why_not_here};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Placement;
-use rig_testbed::datapath::Machine;
-use rig_testbed::host::{Host, Local, Remote};
+use rig_testbed::host::{Facts, Host};
 
-use super::HostKind;
-use crate::BUILD;
+use super::super::chosen_cpus;
 use crate::doctor::MachineSupport;
-
-impl HostKind {
-    fn start(self, program: &Path, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
-        Ok(match self {
-            Self::Local => {
-                let local = Local::new()?.with_program(program.to_owned()).of_build(BUILD, rootless);
-                Box::new(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
-            }
-            Self::Child => Box::new(Remote::child(program)?),
-        })
-    }
-}
 
 /// What a host and its machine can make of suites; nothing is built to stay.
 pub struct Survey {
     pub host: Box<dyn Host>,
     /// The host's name, unless the nodes are the runner's own.
     pub elsewhere: Option<String>,
-    cpus: CpuSet,
+    pub cpus: CpuSet,
     cores: Vec<CpuSet>,
     support: MachineSupport,
     tried_out: DatapathTrials,
 }
 
 impl Survey {
-    /// Of what these scenarios ask for, once privileges are gained; `rootless` says how.
-    pub fn begin(kind: HostKind, rootless: bool, cpus: &CpuSet, scenarios: &[Scenario]) -> Result<Self, Failure> {
-        let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
-        let host = kind.start(&program, rootless).or_exit(Exit::Failed)?;
-        let cores = host.facts().or_exit(Exit::Failed)?.cores;
+    /// Of what these scenarios ask for, on CPUs that are named or all that the host may use.
+    ///
+    /// # Errors
+    /// When the host cannot be asked, or may not use the CPUs.
+    pub fn begin(host: Box<dyn Host>, cpus: Option<&CpuSet>, scenarios: &[Scenario]) -> Result<Self, Failure> {
+        let Facts { cores, cpus: allowed, .. } = host.facts().or_exit(Exit::Failed)?;
+        let cpus = chosen_cpus(cpus, &allowed)?;
         let support = MachineSupport::of_host(host.as_ref(), scenarios).or_exit(Exit::Failed)?;
-        let elsewhere = (kind != HostKind::Local).then(|| host.name().to_owned());
-        let (cpus, tried_out) = (cpus.clone(), DatapathTrials::default());
-        Ok(Self { host, elsewhere, cpus, cores, support, tried_out })
+        let elsewhere = host.local().is_none().then(|| host.name().to_owned());
+        Ok(Self { host, elsewhere, cpus, cores, support, tried_out: DatapathTrials::default() })
     }
 
     /// Takes scenarios that cannot be made here out of the suite, with the reasons.

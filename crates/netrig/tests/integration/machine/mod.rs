@@ -19,6 +19,7 @@ mod loads;
 mod packets;
 mod paths;
 mod programme;
+mod reach;
 mod rootless;
 mod sampled;
 mod set;
