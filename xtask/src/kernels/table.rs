@@ -170,7 +170,10 @@ fn noted(row: &Value, notes: &mut Vec<String>) -> String {
             notes.push(reason.to_owned());
             notes.len() - 1
         });
-        let _ = write!(cell, " ({})", at + 1);
+        let note = format!(" ({})", at + 1);
+        if !cell.contains(&note) {
+            cell += &note;
+        }
     }
     cell
 }
