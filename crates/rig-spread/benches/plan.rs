@@ -29,7 +29,7 @@ impl Case {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         };
         let settings = Settings { max_queue_pairs: self.cpus, ..Settings::default() };
         Config::new(&settings, Tuning::default(), Machine::uniform(self.cpus), abilities)

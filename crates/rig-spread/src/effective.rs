@@ -145,7 +145,7 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
         differences.push(Difference { setting, requested, effective, reason });
     };
 
-    let usable = usable(settings, machine, &mut differ);
+    let usable = usable(settings, machine, abilities.only_cpus.as_deref(), &mut differ);
     let count = u32::try_from(usable.len()).unwrap_or(u32::MAX);
     let only = usable.first().copied().unwrap_or(0);
     let alone = || format!("CPU {only} is the only one that may be used");
@@ -202,8 +202,10 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
     let mut limits = vec![
         (count - u32::from(exclude_primary && usable.contains(&base)), no_more(cpus_left)),
         (abilities.entries.max(1), no_more("entries")),
-        (abilities.most_cpus.unwrap_or(u32::MAX).max(1), no_more("queues of the interface")),
     ];
+    if let Some(only) = &abilities.only_cpus {
+        limits.insert(0, (u32::try_from(only.len()).unwrap_or(u32::MAX).max(1), no_more("queues of the interface")));
+    }
     if mode == Mode::StaticVmq {
         limits.insert(0, (1, format!("in mode {mode} everything is on one CPU")));
     }
@@ -243,9 +245,14 @@ pub fn effective(settings: &Settings, machine: &Machine, abilities: &Abilities) 
 fn usable(
     settings: &Settings,
     machine: &Machine,
+    only: Option<&[u32]>,
     differ: &mut impl FnMut(Setting, String, String, String),
 ) -> BTreeSet<u32> {
-    let online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online).collect();
+    let is_online = |number: u32| machine.cpu(number).is_some_and(|cpu| cpu.online);
+    // An interrupt of a CPU that went offline goes to another one, as will be seen.
+    let only = only.filter(|only| only.iter().any(|number| is_online(*number)));
+    let is_reached = |number: u32| only.is_none_or(|only| only.contains(&number));
+    let online: Vec<&Cpu> = machine.cpus.iter().filter(|cpu| cpu.online && is_reached(cpu.number)).collect();
     let all = || -> BTreeSet<u32> {
         let free: BTreeSet<u32> = online.iter().filter(|cpu| !cpu.isolated).map(|cpu| cpu.number).collect();
         let free = if free.is_empty() { online.iter().map(|cpu| cpu.number).collect() } else { free };
@@ -259,9 +266,13 @@ fn usable(
     if there == asked {
         return there;
     }
-    let missing: Vec<u32> = asked.difference(&there).copied().collect();
+    let missing = asked.difference(&there).copied();
+    let (unreached, missing): (Vec<u32>, Vec<u32>) = missing.partition(|number| is_online(*number));
     let (gone, unknown): (Vec<u32>, Vec<u32>) = missing.into_iter().partition(|n| machine.cpu(*n).is_some());
     let mut reasons = Vec::new();
+    if !unreached.is_empty() {
+        reasons.push(format!("without a queue of the interface: {}", list(&unreached)));
+    }
     if !gone.is_empty() {
         reasons.push(format!("offline: {}", list(&gone)));
     }
@@ -346,7 +357,7 @@ mod tests {
         receiver_spreads: true,
         received_by: None,
         in_place: false,
-        most_cpus: None,
+        only_cpus: None,
     };
 
     fn told(effective: &EffectiveSettings) -> Vec<String> {
@@ -419,7 +430,7 @@ mod tests {
     #[test]
     fn numbers_are_clamped_and_the_reason_is_the_tightest_limit() {
         let asked = Settings { max_queue_pairs: 32, min_queue_pairs: 12, ..Settings::default() };
-        let effective = effective(&asked, &Machine::uniform(64), &Abilities { most_cpus: Some(8), ..ABLE });
+        let effective = effective(&asked, &Machine::uniform(64), &Abilities { only_cpus: Some((0..8).collect()), ..ABLE });
         assert_eq!((effective.max_queue_pairs, effective.min_queue_pairs), (8, 8));
         assert_eq!(
             told(&effective),
@@ -429,6 +440,18 @@ mod tests {
             ]
         );
         assert!(!effective.differences.iter().any(Difference::is_of_default));
+    }
+
+    #[test]
+    fn entries_go_only_where_queues_are() {
+        let able = Abilities { only_cpus: Some(vec![0, 5, 9]), ..ABLE };
+        let all = effective(&Settings::default(), &Machine::uniform(16), &able);
+        assert_eq!((all.base, all.max_queue_pairs), (0, 3));
+        assert_eq!(all.cpus.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([0, 5, 9]));
+        let asked = Settings { cpus: Some(vec![4, 5, 9]), ..Settings::default() };
+        let named = effective(&asked, &Machine::uniform(16), &able);
+        assert_eq!(named.cpus, [5, 9]);
+        assert_eq!(told(&named)[0], "cpus is 5,9, not 4-5,9: CPUs without a queue of the interface: 4");
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Cpu {
 }
 
 /// What an actuator can do on an interface.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Abilities {
     /// How many entries the interface's packets fall into; 0: nothing can be moved, only observed.
     pub entries: u32,
@@ -66,8 +66,9 @@ pub struct Abilities {
     /// for each.
     #[serde(default)]
     pub in_place: bool,
-    /// Distinct CPUs that entries can be on at one time, where there is a limit: hardware queues, for example.
-    pub most_cpus: Option<u32>,
+    /// The CPUs that entries can be on, where these are not all: those that interrupts of a card's queues come to.
+    #[serde(default)]
+    pub only_cpus: Option<Vec<u32>>,
 }
 
 /// What becomes of the order of an entry's packets when it moves.

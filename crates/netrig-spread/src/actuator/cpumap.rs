@@ -114,7 +114,7 @@ impl Actuator for CpuMap {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         }
     }
 

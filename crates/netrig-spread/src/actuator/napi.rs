@@ -109,7 +109,7 @@ impl Actuator for Threads {
             received_by: None,
             // Who had threads before wanted them.
             in_place: !self.before.threaded,
-            most_cpus: None,
+            only_cpus: None,
         }
     }
 

@@ -38,7 +38,7 @@ impl Actuator for QueueObservation {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         }
     }
 

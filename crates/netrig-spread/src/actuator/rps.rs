@@ -96,7 +96,7 @@ impl Actuator for RpsMasks {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         }
     }
 

@@ -171,7 +171,7 @@ impl Actuator for Table {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: Some(self.queue_on.len() as u32),
+            only_cpus: Some(self.queue_on.keys().copied().collect()),
         }
     }
 

@@ -477,7 +477,7 @@ impl Port {
             name: self.device.name.clone(),
             index: self.index,
             actuator: self.actuator.kind(),
-            abilities: self.config.abilities,
+            abilities: self.config.abilities.clone(),
             lacks: self.lacks.clone(),
             requested: self.rule.settings.clone(),
             effective: self.config.effective.clone(),

@@ -48,7 +48,7 @@ fn spreader(n: u64) -> Status {
         receiver_spreads: true,
         received_by: None,
         in_place: false,
-        most_cpus: None,
+        only_cpus: None,
     };
     let requested = Settings::default();
     let cpu = |cpu: u32| message::Cpu {
@@ -78,9 +78,9 @@ fn spreader(n: u64) -> Status {
         name: "eth0".to_owned(),
         index: 3,
         actuator: Kind::Napi,
+        effective: rig_spread::effective(&requested, &Machine::uniform(2), &abilities),
         abilities,
         lacks: Vec::new(),
-        effective: rig_spread::effective(&requested, &Machine::uniform(2), &abilities),
         requested,
         differences: Vec::new(),
         situation: Situation::Spread,

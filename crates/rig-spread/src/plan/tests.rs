@@ -25,7 +25,7 @@ const ABLE: Abilities = Abilities {
     receiver_spreads: true,
     received_by: None,
     in_place: false,
-    most_cpus: None,
+    only_cpus: None,
 };
 
 /// Packets cost 1 us each, distributing them 0.25 us. CPUs are never slower than asked, and take what they can.
@@ -55,16 +55,16 @@ impl TestMachine {
 
     fn on(machine: Machine, settings: Settings, abilities: Abilities) -> Self {
         let tuning = Tuning::default();
-        let config = Config::new(&settings, tuning, machine.clone(), abilities);
+        let config = Config::new(&settings, tuning, machine.clone(), abilities.clone());
         Self {
             state: State::new(&config),
             config,
             settings,
             tuning,
             machine,
+            loads: vec![0.0; abilities.entries as usize],
             abilities,
             now: Duration::from_secs(100),
-            loads: vec![0.0; abilities.entries as usize],
             other: BTreeMap::new(),
             speed: BTreeMap::new(),
             lost: BTreeMap::new(),
@@ -74,7 +74,7 @@ impl TestMachine {
     }
 
     fn configure(&mut self) {
-        self.config = Config::new(&self.settings, self.tuning, self.machine.clone(), self.abilities);
+        self.config = Config::new(&self.settings, self.tuning, self.machine.clone(), self.abilities.clone());
     }
 
     fn all(&mut self, sum: f64) {

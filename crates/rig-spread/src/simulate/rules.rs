@@ -93,7 +93,7 @@ impl Table {
     fn new(scenario: &Scenario, port: usize, pairs: u32) -> Self {
         let of = &scenario.ports[port];
         let settings = of.settings.clone();
-        let config = Config::new(&settings, scenario.tuning, scenario.machine.clone(), of.abilities);
+        let config = Config::new(&settings, scenario.tuning, scenario.machine.clone(), of.abilities.clone());
         let cpus = &config.effective.cpus;
         let width = (pairs.min(config.effective.max_queue_pairs) as usize).clamp(1, cpus.len());
         let table: Vec<u32> = (0..of.abilities.entries as usize).map(|entry| cpus[entry % width]).collect();
@@ -109,7 +109,7 @@ impl Table {
             cpu.online = online;
         }
         let config = &self.config;
-        self.config = Config::new(&self.settings, config.tuning, config.machine.clone(), config.abilities);
+        self.config = Config::new(&self.settings, config.tuning, config.machine.clone(), config.abilities.clone());
     }
 
     fn failed(&mut self, entry: Option<u32>) {

@@ -203,7 +203,7 @@ pub fn able(entries: u32, distributes: bool) -> Abilities {
         receiver_spreads: true,
         received_by: None,
         in_place: false,
-        most_cpus: None,
+        only_cpus: None,
     }
 }
 

@@ -46,13 +46,14 @@ fn settings() -> impl Strategy<Value = Settings> {
 }
 
 fn abilities() -> impl Strategy<Value = Abilities> {
-    let most = prop::option::weighted(0.3, 1..9u32);
+    // On the machine or not.
+    let only = prop::option::weighted(0.3, prop::collection::btree_set(0..14u32, 1..9));
     // Seen on a CPU that is there or not.
     let received_by = prop::option::weighted(0.3, 0..14u32);
     let spreads = prop::bool::weighted(0.9);
     let in_place = any::<bool>();
-    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, in_place, most).prop_map(
-        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, in_place, most_cpus)| {
+    (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, in_place, only).prop_map(
+        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, in_place, only)| {
             Abilities {
                 entries,
                 single_moves,
@@ -62,7 +63,7 @@ fn abilities() -> impl Strategy<Value = Abilities> {
                 receiver_spreads,
                 received_by,
                 in_place,
-                most_cpus,
+                only_cpus: only.map(|only| only.into_iter().collect()),
             }
         },
     )
@@ -146,7 +147,7 @@ proptest! {
         abilities in abilities(),
         course in prop::collection::vec(happens(), 1..120),
     ) {
-        let mut config = Config::new(&settings, Tuning::default(), machine.clone(), abilities);
+        let mut config = Config::new(&settings, Tuning::default(), machine.clone(), abilities.clone());
         let mut state = State::new(&config);
         let mut now = Duration::from_secs(1);
         let mut optional: Vec<(Duration, u32)> = Vec::new();
@@ -182,7 +183,7 @@ proptest! {
                     continue;
                 }
             }
-            config = Config::new(&settings, Tuning::default(), machine.clone(), abilities);
+            config = Config::new(&settings, Tuning::default(), machine.clone(), abilities.clone());
         }
     }
 
@@ -203,7 +204,7 @@ proptest! {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         };
         let config = Config::new(&Settings::default(), Tuning::default(), Machine::uniform(cpus), abilities);
         let mut state = State::new(&config);

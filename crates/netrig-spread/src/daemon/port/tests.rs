@@ -35,7 +35,7 @@ impl Actuator for StuckActuator {
             receiver_spreads: true,
             received_by: None,
             in_place: false,
-            most_cpus: None,
+            only_cpus: None,
         }
     }
 

@@ -38,7 +38,7 @@ impl NetrigRule {
     /// In one mode for good.
     pub fn with(settings: Settings, scenario: &Scenario, port: usize) -> Self {
         let Scenario { tuning, machine, static_pairs, .. } = scenario;
-        let abilities = scenario.ports[port].abilities;
+        let abilities = scenario.ports[port].abilities.clone();
         let config = Config::new(&limited(&settings, *static_pairs), *tuning, machine.clone(), abilities);
         Self { settings, state: State::new(&config), config, static_pairs: *static_pairs, fixed: true }
     }
@@ -46,7 +46,7 @@ impl NetrigRule {
     fn configure(&mut self) {
         let Config { tuning, machine, abilities, .. } = &self.config;
         let settings = limited(&self.settings, self.static_pairs);
-        self.config = Config::new(&settings, *tuning, machine.clone(), *abilities);
+        self.config = Config::new(&settings, *tuning, machine.clone(), abilities.clone());
     }
 }
 
