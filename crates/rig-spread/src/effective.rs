@@ -430,7 +430,8 @@ mod tests {
     #[test]
     fn numbers_are_clamped_and_the_reason_is_the_tightest_limit() {
         let asked = Settings { max_queue_pairs: 32, min_queue_pairs: 12, ..Settings::default() };
-        let effective = effective(&asked, &Machine::uniform(64), &Abilities { only_cpus: Some((0..8).collect()), ..ABLE });
+        let effective =
+            effective(&asked, &Machine::uniform(64), &Abilities { only_cpus: Some((0..8).collect()), ..ABLE });
         assert_eq!((effective.max_queue_pairs, effective.min_queue_pairs), (8, 8));
         assert_eq!(
             told(&effective),

@@ -53,18 +53,16 @@ fn abilities() -> impl Strategy<Value = Abilities> {
     let spreads = prop::bool::weighted(0.9);
     let in_place = any::<bool>();
     (0..24u32, prop::bool::weighted(0.9), any::<bool>(), any::<bool>(), spreads, received_by, in_place, only).prop_map(
-        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, in_place, only)| {
-            Abilities {
-                entries,
-                single_moves,
-                order: Order::Exact,
-                distributes,
-                base_moves,
-                receiver_spreads,
-                received_by,
-                in_place,
-                only_cpus: only.map(|only| only.into_iter().collect()),
-            }
+        |(entries, single_moves, distributes, base_moves, receiver_spreads, received_by, in_place, only)| Abilities {
+            entries,
+            single_moves,
+            order: Order::Exact,
+            distributes,
+            base_moves,
+            receiver_spreads,
+            received_by,
+            in_place,
+            only_cpus: only.map(|only| only.into_iter().collect()),
         },
     )
 }

@@ -176,7 +176,8 @@ fn a_trace_of_a_run_gives_its_moves_again() {
     let scenario = all(16).into_iter().find(|scenario| scenario.name == "S6").unwrap();
     let outcome = run(&scenario, Rule::Dynamic);
     let port = &scenario.ports[0];
-    let config = rig_spread::Config::new(&port.settings, scenario.tuning, scenario.machine.clone(), port.abilities.clone());
+    let config =
+        rig_spread::Config::new(&port.settings, scenario.tuning, scenario.machine.clone(), port.abilities.clone());
     let mut text = Vec::new();
     write(&mut text, &Line::Config(Box::new(config))).unwrap();
     for (now, observation) in outcome.seen {

@@ -16,6 +16,7 @@ use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::PipedProcess;
 use rig_testbed::Testbed;
+use rig_testbed::host::protocol::PROTOCOL;
 use rig_testbed::host::{ClockOffset, Host, Local, Mark, Program, Remote, Sampled, Window};
 use rig_testbed::plan::Plan;
 use rig_testbed::stacks::FoldedStacks;
@@ -278,7 +279,7 @@ fn a_host_that_is_none_is_given_up_with_the_reason() {
             ("kill -9 $$", "signal: 9"),
         ];
         for (script, why) in answers {
-            let script = format!(r#"echo '{{"protocol":"netrig-host","version":5}}'; {script}"#);
+            let script = format!(r#"echo '{{"protocol":"netrig-host","version":{}}}'; {script}"#, PROTOCOL.version);
             let host = Remote::start("stranger", Command::new("bash").args(["-c", &script])).unwrap();
             let error = format!("{:#}", host.facts().unwrap_err());
             assert!(error.contains("host stranger") && error.contains(why), "{script}: {error}");
@@ -295,14 +296,14 @@ fn served() -> (Child, BufReader<std::process::ChildStdout>) {
     let mut out = BufReader::new(host.stdout.take().unwrap());
     let mut greeting = String::new();
     out.read_line(&mut greeting).unwrap();
-    rig_testbed::host::protocol::PROTOCOL.check(greeting.trim_end().as_bytes()).unwrap();
+    PROTOCOL.check(greeting.trim_end().as_bytes()).unwrap();
     (host, out)
 }
 
 #[test]
 fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_asks() {
     world::own(|| {
-        let greeting = "{\"protocol\":\"netrig-host\",\"version\":4}\n";
+        let greeting = format!("{{\"protocol\":\"netrig-host\",\"version\":{}}}\n", PROTOCOL.version);
         let apply = serde_json::json!({"number": 0, "request": {"apply": {"plan": plan("etun").2}}});
         let started = r#"{"number":1,"request":{"start":{"process":1,"space":"a","program":{"path":"sleep","arguments":["60"]}}}}"#;
         let begin = format!("{greeting}{apply}\n{started}\n");
