@@ -56,7 +56,7 @@ fn main() -> Result<()> {
 fn readings() -> Result<()> {
     let mut host = Local::new()?;
     println!("\nOne reading of the sampler, microseconds of CPU time, median of {READINGS} (worst in brackets);");
-    println!("CPU time is {}.", host.facts()?.accounting);
+    println!("CPU time is {}.", host.environment()?.cpu_time.unwrap_or_default());
     for nodes in 1..=3 {
         let sized = |path: Path| Topology::smallest(path).ok().filter(|(topology, _)| topology.nodes().len() == nodes);
         let (topology, _) = Path::all().find_map(sized).context("no path of so many nodes")?;

@@ -61,11 +61,6 @@ impl<R: Read, W: Write> ProcessClient<R, W> {
         Some(&self.client.as_ref()?.greeting()?.build)
     }
 
-    /// What its answers are read from.
-    pub(crate) fn source(&mut self) -> Option<&mut R> {
-        self.client.as_mut().map(Client::get_mut)
-    }
-
     /// Asks, without waiting for the answer.
     ///
     /// # Errors

@@ -78,17 +78,16 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         }
     }
     let programs = Programs::build(options.quick)?;
-    if let Some(command) = &options.command {
-        return command_on(&names, command);
-    }
     let chosen = |check: &Check| {
         (!options.quick || check.quick)
             && (options.only.is_empty() || options.only.iter().any(|part| check.name.contains(part.as_str())))
     };
     let all = checks::all(&programs)?;
     let needed: Vec<&str> = all.iter().filter(|one| chosen(one)).filter_map(Check::stands_on).collect();
-    let checks: Vec<Check> =
-        all.iter().filter(|one| chosen(one) || needed.contains(&one.name.as_str())).cloned().collect();
+    let checks: Vec<Check> = match &options.command {
+        Some(command) => vec![Check::of_command(command)?],
+        None => all.iter().filter(|one| chosen(one) || needed.contains(&one.name.as_str())).cloned().collect(),
+    };
     if checks.is_empty() {
         let names: Vec<&str> = all.iter().map(|check| check.name.as_str()).collect();
         eprintln!("no check has `{}` in its name: there are {}", options.only.join("` or `"), names.join(", "));
@@ -101,8 +100,13 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::from(LACKING));
         }
     };
+    let keeps = !options.quick && options.command.is_none();
     let records = side_by_side(&kernels, |kernel| {
-        let record = boot(kernel, &checks, &programs, !options.quick)?;
+        let record = boot(kernel, &checks, &programs, keeps)?;
+        if let (Some(_), [command]) = (&options.command, &checks[..]) {
+            let log = target().join("kernels").join(&kernel.release).join("checks").join(command.file("log"));
+            print!("{}", fs::read_to_string(log).unwrap_or_default());
+        }
         println!("{record}");
         Ok(record)
     })?;
@@ -110,7 +114,7 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
         eprintln!("Linux {} does not boot here", record.release);
         return Ok(ExitCode::from(LACKING));
     }
-    if !options.quick {
+    if keeps {
         table::write(&all)?;
     }
     Ok(if records.iter().any(GuestRecord::has_failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -135,33 +139,6 @@ fn side_by_side<T: Send>(kernels: &[Kernel], work: impl Fn(&Kernel) -> Result<T>
     });
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, done)| done).collect()
-}
-
-/// Runs a command of the user's in a guest of each kernel.
-fn command_on(names: &[&str], command: &str) -> Result<ExitCode> {
-    let mut worst = ExitCode::SUCCESS;
-    for name in names {
-        let kernel = Kernel::get(name)?;
-        let directory = target().join("kernels").join(&kernel.release).join("command");
-        empty(&directory)?;
-        let check = Check::of_command(command)?;
-        let guest = Guest {
-            kernel: &kernel,
-            directory: &directory,
-            cpus: 2,
-            memory_mib: 3000,
-            cards: Vec::new(),
-            objects: None,
-            clock: None,
-        };
-        let record = guest.run(std::slice::from_ref(&check))?;
-        print!("{}", fs::read_to_string(directory.join("checks").join(check.file("log"))).unwrap_or_default());
-        eprint!("{record}");
-        if record.has_failed() {
-            worst = ExitCode::FAILURE;
-        }
-    }
-    Ok(worst)
 }
 
 /// Runs checks on each setup that one of them needs, and keeps what they found for the page, if it is for that.

@@ -54,14 +54,20 @@ impl HostChoice {
     pub fn start(&self, file: Option<&Path>, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
         let program = std::env::current_exe().context("find netrig's own program")?;
         Ok(match self {
-            Self::Local => {
-                let local = Local::new()?.with_program(program).of_build(BUILD, rootless);
-                Box::new(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
-            }
+            Self::Local => Box::new(local(rootless)?),
             Self::Child => Box::new(Remote::child(&program)?),
             Self::Named(name) => Box::new(Remote::reach(&access(name, file)?, &program)?),
         })
     }
+}
+
+/// This process as a host; `rootless` says whether it is inside a user namespace.
+///
+/// # Errors
+/// As [`Local::new`].
+pub fn local(rootless: bool) -> anyhow::Result<Local> {
+    let local = Local::new()?.of_build(BUILD, rootless);
+    Ok(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
 }
 
 /// hosts.toml.

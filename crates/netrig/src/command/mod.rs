@@ -25,7 +25,7 @@ use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::{advice, netns, process};
-use rig_testbed::datapath::{self, Machine};
+use rig_testbed::datapath;
 use rig_testbed::host::{self, Local};
 
 use crate::BUILD;
@@ -40,8 +40,7 @@ pub fn worker() -> Result<Exit, Failure> {
 /// The body of the hidden `host` subcommand.
 pub fn host() -> Result<Exit, Failure> {
     let rootless = gain_privilege()?;
-    let host = Local::new().or_exit(Exit::Failed)?.of_build(BUILD, rootless);
-    let mut host = host.with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
+    let mut host = hosts::local(rootless).or_exit(Exit::Failed)?;
     host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
@@ -99,7 +98,8 @@ pub(crate) fn cancel_on_signal() -> Result<Cancel, Failure> {
 
 /// Refuses a suite that this machine lacks something for, before a testbed of it is built. Privileges have to be there already.
 pub(crate) fn refuse_if_lacking(suite: &Suite, purpose: SuitePurpose) -> Result<(), Failure> {
-    let lacks = MachineSupport::look_for(&suite.scenarios, purpose).of(&suite.scenarios);
+    let host = Local::uncounted().or_exit(Exit::Failed)?;
+    let lacks = MachineSupport::of_host(&host, &suite.scenarios, purpose).or_exit(Exit::Failed)?.of(&suite.scenarios);
     if lacks.is_empty() {
         return Ok(());
     }

@@ -21,7 +21,7 @@ use rig_facts::store::{Store, StoreError};
 use rig_load::plan::{Load, TcpStream, Transactions};
 use rig_run::run::MissingResource;
 use rig_suite::suite::Scenario;
-use rig_sys::probe::{Access, Facts, Packets, try_congestion_control};
+use rig_sys::probe::{Access, Facts, Packets};
 use rig_testbed::datapath::Machine;
 use rig_testbed::host::Host;
 use schemars::JsonSchema;
@@ -185,23 +185,15 @@ pub struct MachineSupport {
 }
 
 impl MachineSupport {
-    /// As [`examine`], to be called with one thread; a process that may create network namespaces does not enter a user namespace.
-    pub fn look_for(scenarios: &[Scenario], purpose: SuitePurpose) -> Self {
-        let named = if purpose == SuitePurpose::Run { congestion_controls_of(scenarios) } else { BTreeSet::new() };
-        for name in named {
-            // The list that is read next tells what came of it.
-            let _ = try_congestion_control(name);
-        }
-        Self { purpose, facts: Facts::gather(Duration::ZERO) }
-    }
-
-    /// Of a host's machine, to run these scenarios.
+    /// Of a host's machine. One of this process is asked while that has one thread; a process that may create network namespaces does not enter
+    /// a user namespace.
     ///
     /// # Errors
     /// When the host cannot be asked.
-    pub fn of_host(host: &dyn Host, scenarios: &[Scenario]) -> anyhow::Result<Self> {
-        let named: Vec<String> = congestion_controls_of(scenarios).into_iter().map(str::to_owned).collect();
-        Ok(Self { purpose: SuitePurpose::Run, facts: host.probe(&named)? })
+    pub fn of_host(host: &dyn Host, scenarios: &[Scenario], purpose: SuitePurpose) -> anyhow::Result<Self> {
+        let named = if purpose == SuitePurpose::Run { congestion_controls_of(scenarios) } else { BTreeSet::new() };
+        let named: Vec<String> = named.into_iter().map(str::to_owned).collect();
+        Ok(Self { purpose, facts: host.probe(&named)? })
     }
 
     /// What the machine lacks of that which these are made of.

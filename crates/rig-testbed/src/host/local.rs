@@ -133,12 +133,7 @@ impl Host for Local {
 
     fn facts(&self) -> Result<Facts> {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("read the kernel's release")?;
-        Ok(Facts {
-            kernel: kernel.trim().to_owned(),
-            cpus: self.allowed.clone(),
-            cores: shared_cores(),
-            accounting: self.cpu_accounting.words(),
-        })
+        Ok(Facts { kernel: kernel.trim().to_owned(), cpus: self.allowed.clone(), cores: shared_cores() })
     }
 
     fn environment(&self) -> Result<Environment> {

@@ -146,8 +146,6 @@ pub struct Facts {
     pub cpus: CpuSet,
     /// Cores that have several threads.
     pub cores: Vec<CpuSet>,
-    /// How CPU time is counted, in words.
-    pub accounting: String,
 }
 
 /// What is started in a namespace.

@@ -6,7 +6,7 @@
 //!                     <--------- netrig-copy need x86_64          where a program of this hash is not there yet
 //! the program  --------------->
 //!                     <--------- netrig-copy ready
-//!                                exec sudo -n ~/.cache/netrig/HASH host
+//!                                exec sudo -n ~/.cache/netrig/programs/HASH host
 //! Greeting  ------------------>
 //!                     <--------- Greeting                         from here on host/protocol.rs
 //! ```
@@ -142,7 +142,7 @@ fn script(binary: &Binary, run_as: &str) -> String {
     let Binary { bytes, hash, .. } = binary;
     let (length, mark) = (bytes.len(), MARK.trim_end());
     format!(
-        "d=${{XDG_CACHE_HOME:-$HOME/.cache}}/netrig; p=$d/{hash}; test -x \"$p\" || {{ umask 077; mkdir -p \"$d\" && echo && \
+        "d=${{XDG_CACHE_HOME:-$HOME/.cache}}/netrig/programs; p=$d/{hash}; test -x \"$p\" || {{ umask 077; mkdir -p \"$d\" && echo && \
          echo {mark} need $(uname -m) && head -c {length} >\"$p.$$\" && \
          test \"$(sha256sum <\"$p.$$\" | cut -d \" \" -f 1)\" = {hash} && chmod 700 \"$p.$$\" && mv -f \"$p.$$\" \"$p\" || \
          {{ s=$?; rm -f \"$p.$$\"; echo; echo {mark} failed; exit $s; }}; \
@@ -202,8 +202,8 @@ fn machine_of(bytes: &[u8]) -> Option<Option<&'static str>> {
 
 /// Both streams of a host that has not greeted yet.
 pub(super) struct Opening<'a> {
-    pub stdin: &'a mut ChildStdin,
-    pub stdout: &'a ChildStdout,
+    stdin: &'a mut ChildStdin,
+    stdout: &'a ChildStdout,
     /// What was read behind the last line.
     heard: Vec<u8>,
     /// What was passed over.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use rig_lines::{Client, Error, Lines, Reply, encode};
 use rig_sys::advice;
 use rig_sys::cpu::CpuSet;
@@ -40,8 +40,6 @@ use crate::requirements::Missing;
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
-/// Longest time for a host to greet.
-const GREETING_PATIENCE: Duration = Duration::from_secs(15);
 /// Longest time for a process that was killed to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,39 +135,28 @@ impl Remote {
         let (stdin, stdout) = (program.stdin.take(), program.stdout.take());
         let (mut stdin, stdout) = stdin.zip(stdout).context("speak to a host")?;
         let stderr = program.stderr.take().map(|stderr| StderrTail::of(stderr.into())).transpose()?;
-        let (of_host, life) = (format!("host {name}"), Box::new(program));
-        let heard = match Opening::new(&mut stdin, &stdout).until_greeting(copied) {
-            Ok(heard) => heard,
-            Err(error) => {
-                drop(stdin);
-                let none = || Err(error);
-                let opened: Result<ProcessClient<Replies, HostInput>> =
-                    ProcessClient::open(of_host, life, stderr, none);
-                return opened.and_then(|_| bail!("host {name} does not greet"));
-            }
-        };
-        let link = Arc::new(Link { stdin: Mutex::new(Some(stdin)), state: Mutex::default(), changed: Condvar::new() });
-        let (lines, replies) = mpsc::channel();
-        let listener = {
-            let link = link.clone();
+        let link = Arc::new(Link { stdin: Mutex::new(None), state: Mutex::default(), changed: Condvar::new() });
+        let mut listener = None;
+        let open = || {
+            let heard = Opening::new(&mut stdin, &stdout).until_greeting(copied)?;
+            *link.stdin() = Some(stdin);
+            let (lines, replies) = mpsc::channel();
+            let input = HostInput(link.clone());
+            let of_listener = link.clone();
             let listen = move || {
-                let why = listen(&stdout, &heard, &link, &lines).err().unwrap_or(Error::Ended);
-                link.lose(why.to_string());
+                let why = listen(&stdout, &heard, &of_listener, &lines).err().unwrap_or(Error::Ended);
+                of_listener.lose(why.to_string());
                 if !why.is_end() {
                     drop(lines.send(Err(io::Error::other(why))));
                 }
             };
-            thread::Builder::new().name(format!("host {name}")).spawn(listen).context("start a thread")?
+            listener = Some(thread::Builder::new().name(format!("host {name}")).spawn(listen)?);
+            let replies = Replies { lines: replies, rest: Cursor::default() };
+            Client::greet(replies, input, &PROTOCOL, env!("CARGO_PKG_VERSION"))
         };
-        let replies = Replies { lines: replies, rest: Cursor::default(), time_limit: GREETING_PATIENCE };
-        let input = HostInput(link.clone());
-        let open = || Client::greet(replies, input, &PROTOCOL, env!("CARGO_PKG_VERSION"));
-        let mut client = ProcessClient::open(of_host, life, stderr, open)?;
-        if let Some(replies) = client.source() {
-            replies.time_limit = TIMEOUT;
-        }
+        let client = ProcessClient::open(format!("host {name}"), Box::new(program), stderr, open)?;
         let client = RefCell::new(client);
-        Ok(Self { name: name.to_owned(), client, link, process: Cell::new(0), listener: Some(listener) })
+        Ok(Self { name: name.to_owned(), client, link, process: Cell::new(0), listener })
     }
 
     fn ask(&self, question: &Question) -> Result<Answer> {
@@ -335,7 +322,6 @@ struct Replies {
     lines: Receiver<io::Result<Vec<u8>>>,
     /// Of the line that is being read.
     rest: Cursor<Vec<u8>>,
-    time_limit: Duration,
 }
 
 impl Read for Replies {
@@ -344,9 +330,9 @@ impl Read for Replies {
         if count > 0 || buffer.is_empty() {
             return Ok(count);
         }
-        self.rest = Cursor::new(match self.lines.recv_timeout(self.time_limit) {
+        self.rest = Cursor::new(match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => line?,
-            Err(RecvTimeoutError::Timeout) => return Err(silence(self.time_limit)),
+            Err(RecvTimeoutError::Timeout) => return Err(silence(TIMEOUT)),
             Err(RecvTimeoutError::Disconnected) => return Ok(0),
         });
         self.rest.read(buffer)

@@ -9,7 +9,7 @@ use rig_testbed::Placement;
 use rig_testbed::host::{Facts, Host};
 
 use super::super::chosen_cpus;
-use crate::doctor::MachineSupport;
+use crate::doctor::{MachineSupport, SuitePurpose};
 
 /// What a host and its machine can make of suites; nothing is built to stay.
 pub struct Survey {
@@ -30,7 +30,7 @@ impl Survey {
     pub fn begin(host: Box<dyn Host>, cpus: Option<&CpuSet>, scenarios: &[Scenario]) -> Result<Self, Failure> {
         let Facts { cores, cpus: allowed, .. } = host.facts().or_exit(Exit::Failed)?;
         let cpus = chosen_cpus(cpus, &allowed)?;
-        let support = MachineSupport::of_host(host.as_ref(), scenarios).or_exit(Exit::Failed)?;
+        let support = MachineSupport::of_host(host.as_ref(), scenarios, SuitePurpose::Run).or_exit(Exit::Failed)?;
         let elsewhere = host.local().is_none().then(|| host.name().to_owned());
         Ok(Self { host, elsewhere, cpus, cores, support, tried_out: DatapathTrials::default() })
     }

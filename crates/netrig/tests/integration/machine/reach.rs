@@ -32,7 +32,7 @@ fn refusal(access: &HostAccess, program: &Path) -> String {
 
 /// The copies that a home directory has.
 fn copies(home: &Path) -> Vec<PathBuf> {
-    let Ok(files) = fs::read_dir(home.join(".cache/netrig")) else { return Vec::new() };
+    let Ok(files) = fs::read_dir(home.join(".cache/netrig/programs")) else { return Vec::new() };
     files.map(|file| file.unwrap().path()).collect()
 }
 
