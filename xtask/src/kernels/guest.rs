@@ -40,7 +40,7 @@ const END: &str = "dmesg > dmesg.log\ntouch complete\nsync\necho o > /proc/sysrq
 #[derive(Debug)]
 pub struct Guest<'a> {
     pub kernel: &'a Kernel,
-    /// Empty; what the guest writes is left there.
+    /// Without what another guest has written, but logs of other checks; what the guest writes is left there.
     pub directory: &'a Path,
     pub cpus: u32,
     pub memory_mib: u32,
@@ -152,7 +152,7 @@ impl Guest<'_> {
         let initramfs = self.directory.join("initramfs");
         initramfs::write(self.kernel, &initramfs)?;
         let shared = self.directory.join("checks");
-        fs::create_dir(&shared)?;
+        fs::create_dir_all(&shared)?;
         if let Some(log) = self.objects.filter(|log| log.exists()) {
             fs::copy(log, shared.join(OBJECTS_LOG))?;
         }

@@ -154,7 +154,7 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> 
             continue;
         }
         let directory = directory.join(name);
-        empty(&directory)?;
+        clear(&directory, &of_setup)?;
         let guest = Guest {
             kernel,
             directory: &directory,
@@ -191,6 +191,25 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> 
     Ok(whole)
 }
 
+/// Removes what the last guest of a setup has left, but the logs of checks that are not run now: those of failed ones are read later.
+fn clear(directory: &Path, checks: &[Check]) -> Result<()> {
+    let shared = directory.join("checks");
+    fs::create_dir_all(&shared).with_context(|| format!("cannot make {}", shared.display()))?;
+    let logs: Vec<String> = checks.iter().map(|check| check.file("log")).chain(["dmesg.log".to_owned()]).collect();
+    for of in [directory, &shared] {
+        for entry in fs::read_dir(of).with_context(|| format!("cannot list {}", of.display()))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_kept = of == shared && name.ends_with(".log") && !logs.contains(&name);
+            // Other setups have directories there.
+            if entry.file_type()?.is_file() && !is_kept {
+                fs::remove_file(entry.path()).with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn empty(directory: &Path) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| format!("cannot empty {}", directory.display()))?;
@@ -208,4 +227,26 @@ fn cache() -> Result<PathBuf> {
 
 fn seconds(duration: Duration) -> String {
     format!("{:.0} s", duration.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_check_stays_until_it_is_run_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let files = ["console.log", "card/console.log", "checks/one.log", "checks/two.log", "checks/two.status"];
+        for file in files {
+            let file = directory.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "x").unwrap();
+        }
+        let left = |run: &str| {
+            clear(directory.path(), &[Check::of_tests(run, "", Setup::Guest)]).unwrap();
+            files.map(|file| directory.path().join(file).exists())
+        };
+        assert_eq!(left("one"), [false, true, false, true, false]);
+        assert_eq!(left("two"), [false, true, false, false, false]);
+    }
 }
