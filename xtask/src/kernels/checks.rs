@@ -350,13 +350,17 @@ fn judge_tests(status: i32, log: &str) -> Outcome {
         counts.filter_map(|part| part.trim().strip_suffix(word)?.trim().parse::<u64>().ok()).sum::<u64>()
     };
     let (passed, failed) = (count(" passed"), count(" failed"));
-    let names = log.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    let told = log.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    // Programs that a test starts write into the lines of the runner; its list comes when they have ended.
+    let list = log.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
+    let listed = list.lines().map_while(|line| line.strip_prefix("    "));
+    let names = if list.is_empty() { told.collect::<Vec<_>>() } else { listed.collect() };
     match status {
         0 if passed > 0 => Outcome::Passed { what: counted(passed, "test"), left_out: skipped(log) },
         0 => Outcome::Failed { what: "no test was run".to_owned(), why: Vec::new() },
         _ => Outcome::Failed {
             what: format!("{failed} of {} tests", passed + failed),
-            why: names.map(str::to_owned).collect(),
+            why: names.into_iter().map(str::to_owned).collect(),
         },
     }
 }
@@ -485,6 +489,8 @@ mod tests {
         assert_eq!(judge_tests(0, log), passed);
         let log = "test a::b ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
         let failed = Outcome::Failed { what: "1 of 2 tests".to_owned(), why: vec!["a::b".to_owned()] };
+        assert_eq!(judge_tests(101, log), failed);
+        let log = "test a::b ... running 1 test\nFAILED\n\nfailures:\n\n---- a::b stdout ----\n    left\n\nfailures:\n    a::b\n\ntest result: FAILED. 1 passed; 1 failed;\n";
         assert_eq!(judge_tests(101, log), failed);
         assert!(judge_tests(0, "test result: ok. 0 passed; 0 failed;").is_failure());
     }

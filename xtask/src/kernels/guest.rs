@@ -28,12 +28,13 @@ const FAULTS: [&str; 7] =
 /// Lines of the console that a message shows.
 const SHOWN_LINES: usize = 20;
 
-/// What a guest's shell runs first, and last.
+/// What a guest's shell runs first, and last. Nothing makes /dev/net/tun there before its module is loaded.
 const PRELUDE: &str = "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/tmp TERM=dumb
 cd /run/checks
 ulimit -n 65536
 /bin/busybox ip link set lo up
 modprobe virtio_net
+modprobe tun
 ";
 const END: &str = "dmesg > dmesg.log\ntouch complete\nsync\necho o > /proc/sysrq-trigger\nsleep 60\n";
 
