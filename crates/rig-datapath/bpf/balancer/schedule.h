@@ -148,7 +148,8 @@ OF_TUPLE(int, schedule, (__u32 service, __u64 hash), (service, hash))
 	if (!length)
 		return -DROP_NO_BACKEND;
 	if (s->scheduler == LEAST) {
-		struct least least = { .list = list };
+		__u32 none = UNKNOWN_ZERO(list);
+		struct least least = { .list = list, .load = none, .weight = none, .backend = none };
 
 		if (length > LEAST_SCANNED) {
 			at = less_loaded(list, hash);

@@ -13,6 +13,18 @@
 /* The items of a list in parentheses, which is one argument of a macro. */
 #define LISTED(...) __VA_ARGS__
 
+/*
+ * 0, of which the verifier knows no more than of `word`. Before Linux 6.7 it follows the body of bpf_loop once alone, with what is known where
+ * that begins, and takes out branches that it has not seen taken. So where a branch depends on what the body itself changes, that begins with this.
+ */
+#define UNKNOWN_ZERO(word)                                                                                             \
+	({                                                                                                             \
+		__u64 known = (word), unknown = known;                                                                 \
+                                                                                                                       \
+		barrier_var(unknown);                                                                                  \
+		known ^ unknown;                                                                                       \
+	})
+
 #ifdef OLD_KERNEL
 
 /* Calls `body` with 0, 1 ... and `context` until it returns other than 0, `count` times at most, and never more than the constant `most`. */

@@ -241,6 +241,7 @@ static always_inline void each_member(struct copying *c)
 #else
 static always_inline void each_member(struct copying *c)
 {
+	c->next = UNKNOWN_ZERO(c->place);
 	bpf_loop(c->count, copy_to, c, 0);
 }
 #endif
