@@ -40,8 +40,8 @@ const STANDS_ON: [(&str, &str); 10] = [
     ("card datapaths", "balancer"),
     (three::NAME, "balancer"),
 ];
-/// With services whose programs take an emulated CPU seconds to verify in each scenario.
-const LONG_SUITES: [&str; 2] = ["balancer", "overlay"];
+/// Whose programs take an emulated CPU seconds to verify in each scenario, or test.
+const LONG: [&str; 4] = ["balancer cases", "vrouter cases", "suite balancer", "suite overlay"];
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
 /// Of the tests of traffic those that do with what emulation has of time: not `steady`, whose hundreds of conversations stop there.
@@ -159,7 +159,8 @@ impl Programs {
 /// All checks, in the order in which they are run: what others stand on first.
 pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let mut checks = Vec::new();
-    let mut add = |name: &str, about, setup, command: &str, limit: Duration, kind| {
+    let mut add = |name: &str, about, setup, command: &str, kind| {
+        let limit = if LONG.contains(&name) { 2 * LIMIT } else { LIMIT };
         let command = where_it_stands(name, &format!("timeout -k 10 {} {command}", limit.as_secs()));
         let quick = QUICK.contains(&name);
         checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick, kind });
@@ -168,9 +169,9 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let netrig = |modules: &[&str]| programs.tests("netrig::integration", modules);
     let objects = ["verified::the_verifier_has_no_more_to_do_than_it_had", "--exact", "--nocapture"];
     let objects = programs.tests("rig-datapath", &objects)?;
-    add("objects", "every eBPF program is loaded", Setup::Guest, &objects, LIMIT, Kind::Objects);
+    add("objects", "every eBPF program is loaded", Setup::Guest, &objects, Kind::Objects);
     let doctor = format!("{} doctor --json > {DOCTOR}", programs.netrig.display());
-    add("doctor", "`netrig doctor`: what of each suite can be made", Setup::Guest, &doctor, LIMIT, Kind::Doctor);
+    add("doctor", "`netrig doctor`: what of each suite can be made", Setup::Guest, &doctor, Kind::Doctor);
     for (name, about, tests) in [
         ("balancer cases", "packets through the balancer's program, byte by byte", datapath(&["balancer::"])?),
         ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?),
@@ -190,16 +191,15 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?),
         ("spreader service", "the receive spreader as a service", netrig(&["spread::"])?),
     ] {
-        add(name, about, Setup::Guest, &tests, LIMIT, Kind::Tests);
+        add(name, about, Setup::Guest, &tests, Kind::Tests);
     }
     for suite in SUITES {
         let run = format!(
             "{} run {suite} --quick --trials 1 --format json --output {suite}.json --store /tmp/{suite}.sqlite",
             programs.netrig.display()
         );
-        let limit = if LONG_SUITES.contains(&suite) { 2 * LIMIT } else { LIMIT };
         let name = format!("suite {suite}");
-        add(&name, "one short trial of every scenario", Setup::Guest, &run, limit, Kind::Suite);
+        add(&name, "one short trial of every scenario", Setup::Guest, &run, Kind::Suite);
     }
     for (name, about, module) in [
         ("card queues", "queues, interrupts, rings and offloads of a multi-queue card, and `netrig top`", "queues"),
@@ -207,7 +207,7 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         ("card datapaths", "the balancer and dperf on the card's driver (native XDP)", "datapaths"),
     ] {
         let tests = format!("env {CARDS} {}", netrig(&[&format!("card::{module}::")])?);
-        add(name, about, Setup::Card, &tests, LIMIT, Kind::Tests);
+        add(name, about, Setup::Card, &tests, Kind::Tests);
     }
     for check in &pair::CHECKS {
         // Each of its steps has a limit.
