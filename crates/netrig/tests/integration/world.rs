@@ -27,8 +27,8 @@ use rig_testbed::topology::Topology;
 pub const NETRIG: &str = env!("CARGO_BIN_EXE_netrig");
 /// Set inside a world.
 const INSIDE: &str = "NETRIG_TEST_WORLD";
-/// Longer than any test takes on a machine that is busy with other things.
-const TIMEOUT: Duration = Duration::from_secs(120);
+/// Longer than any test takes on a machine that is busy with other things, or is emulated: there a router's programs take half a minute to load.
+const TIMEOUT: Duration = Duration::from_secs(360);
 
 /// One test at a time: several look at a node's CPUs, and all want the CPUs for themselves.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
