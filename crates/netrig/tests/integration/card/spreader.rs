@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use netrig_spread::actuator::{Kind, probe};
 use rig_datapath::napi;
+use rig_skip::{Lack, skip};
 use rig_sys::interrupts;
 use rustix::process::Signal;
 
@@ -170,6 +171,9 @@ fn queues_that_are_switched_off_are_left_out_and_taken_when_they_are_on() {
 
 #[test]
 fn threads_poll_the_cards_queues_on_the_cpus_that_they_are_put_on() {
+    if let Err(why) = napi::may_place() {
+        return skip(Lack::ReceiveThreads, why);
+    }
     let Some(cable) = Cable::find() else { return };
     let mut spreader = cable.lab.start(&[&cable.card, "--actuator", "napi", "--mode", "static-vrss", "--cpus", "0-1"]);
     let threads = || -> Vec<i64> {
