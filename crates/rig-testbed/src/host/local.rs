@@ -15,7 +15,10 @@ use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
 use super::environment::environment;
-use super::{Build, ClockOffset, Environment, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
+use super::interfaces::interfaces;
+use super::{
+    Build, ClockOffset, Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window,
+};
 use crate::accounting::CpuAccounting;
 use crate::meter::Reading;
 use crate::namespaces::{Namespace, Namespaces, NodeSpaces};
@@ -147,6 +150,10 @@ impl Host for Local {
             let _ = probe::try_congestion_control(name);
         }
         Ok(probe::Facts::gather(Duration::ZERO))
+    }
+
+    fn interfaces(&self) -> Result<Vec<HostInterface>> {
+        interfaces()
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {

@@ -11,6 +11,7 @@
 
 mod clock;
 mod environment;
+mod interfaces;
 mod local;
 pub mod protocol;
 mod reach;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
 pub use environment::{Build, Environment, environment};
+pub use interfaces::HostInterface;
 pub use local::Local;
 pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
@@ -56,6 +58,9 @@ pub trait Host: fmt::Debug {
 
     /// What the machine can do, found by trying where trying is possible: these congestion controls, too, whose modules the kernel loads then.
     fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts>;
+
+    /// The interfaces that plans may be given ([`Link::OfHost`](crate::plan::Link::OfHost)).
+    fn interfaces(&self) -> Result<Vec<HostInterface>>;
 
     /// What the host lacks for a datapath, as far as that is seen without trying it out.
     fn missing(&self, datapath: &str) -> Result<Option<Missing>>;

@@ -26,7 +26,7 @@ use rig_sys::probe;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Environment, Facts, Mark, Program, Sampled, StackSampling, Window};
+use super::{Environment, Facts, HostInterface, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
 use crate::requirements::Missing;
@@ -34,7 +34,7 @@ use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 5, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 6, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
@@ -99,6 +99,7 @@ pub enum Question {
     Probe {
         congestion_controls: Vec<String>,
     },
+    Interfaces,
     Missing {
         datapath: String,
     },
@@ -183,6 +184,7 @@ pub enum Answer {
     Facts(Facts),
     Environment(Box<Environment>),
     Probed(Box<probe::Facts>),
+    Interfaces(Vec<HostInterface>),
     /// For a datapath.
     Missing(Option<Missing>),
     /// Why a datapath is not taken, where it is not.

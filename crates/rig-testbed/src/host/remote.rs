@@ -32,7 +32,7 @@ use serde::de::IgnoredAny;
 
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
 use super::reach::{Binary, HostAccess, Opening};
-use super::{Environment, Facts, Host, Mark, Program, Sampled, StackSampling, Window};
+use super::{Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::process_client::{ProcessClient, StderrTail, TIMEOUT, silence};
@@ -184,6 +184,10 @@ impl Host for Remote {
     fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts> {
         let question = Question::Probe { congestion_controls: congestion_controls.to_vec() };
         expect!(self, &question, Answer::Probed(facts) => *facts)
+    }
+
+    fn interfaces(&self) -> Result<Vec<HostInterface>> {
+        expect!(self, &Question::Interfaces, Answer::Interfaces(interfaces) => interfaces)
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {

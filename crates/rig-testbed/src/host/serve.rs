@@ -180,6 +180,7 @@ impl Server<'_> {
             Question::Facts => Answer::Facts(self.host.facts()?),
             Question::Environment => Answer::Environment(Box::new(self.host.environment()?)),
             Question::Probe { congestion_controls } => Answer::Probed(Box::new(self.host.probe(&congestion_controls)?)),
+            Question::Interfaces => Answer::Interfaces(self.host.interfaces()?),
             Question::Missing { datapath } => Answer::Missing(self.host.missing(&datapath)?),
             Question::TryOut { datapath } => {
                 let tried = self.host.try_out(&datapath);

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use rig_sys::cpu::CpuSet;
-use rig_sys::netlink::QueueStats;
+use rig_sys::netlink::{Netlink, QueueStats};
 use rig_sys::{Error, Result};
 
 use super::Namespace;
@@ -48,11 +48,12 @@ impl Namespaces {
         }
         self.each(plan, |namespace, space| namespace.set_sysctls(space))?;
         self.lay_wires(plan)?;
+        self.join_host(plan)?;
         for node in &plan.nodes {
             self.node(node)?.add_links(node)?;
         }
         self.all(plan, &[Namespace::set_bridges, Namespace::limit, Namespace::set_wires_up])?;
-        self.wait_until_operational(plan, |link| *link == Link::Wire)?;
+        self.wait_until_operational(plan, Link::is_outward)?;
         // From here on kernels send by themselves. What asks for a neighbour over a wire that does not carry yet, or that has
         // no address yet, asks again after a second.
         self.all(
@@ -133,6 +134,25 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Gives the nodes the interfaces that the host has.
+    fn join_host(&mut self, plan: &Plan) -> Result<()> {
+        self.each(plan, |namespace, space| {
+            for interface in &space.interfaces {
+                match &interface.link {
+                    Link::OfHost { name, shared: true } => {
+                        namespace.add_shared(&mut Netlink::here()?, name, interface)?;
+                    }
+                    Link::OfHost { name, shared: false } => {
+                        let why = io::Error::from(io::ErrorKind::Unsupported);
+                        return Err(Error::new(format!("take {name} into {}", namespace.name), why));
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+    }
+
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
     fn wait_until_operational(&mut self, plan: &Plan, which: impl Fn(&Link) -> bool) -> Result<()> {
         let deadline = Instant::now() + CARRIER_PATIENCE;
@@ -208,7 +228,7 @@ impl NodeSpaces {
                         below.add_macvlan(&over.interface, own, interface)?;
                     }
                     Link::Bridge | Link::Vxlan { .. } => self.namespace(&space.name)?.add_link(interface)?,
-                    Link::Wire | Link::Far => {}
+                    Link::Wire | Link::Far | Link::OfHost { .. } => {}
                 }
             }
         }

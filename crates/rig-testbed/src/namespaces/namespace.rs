@@ -87,6 +87,13 @@ impl Namespace {
         elsewhere.set_mac(own)
     }
 
+    /// A macvlan interface over one of the host's, by a socket into the host's namespace.
+    pub(super) fn add_shared(&mut self, host: &mut Netlink, over: &str, own: &Interface) -> Result<()> {
+        self.announce(own.steering.as_ref());
+        host.add_macvlan(&own.name, over, &self.ns)?;
+        self.set_mac(own)
+    }
+
     /// An interface that needs no other namespace.
     pub(super) fn add_link(&mut self, own: &Interface) -> Result<()> {
         let mtu = own.mtu.unwrap_or(MTU);
@@ -102,7 +109,7 @@ impl Namespace {
                 remotes.iter().try_for_each(|remote| self.netlink.add_vxlan_remote(name, *remote))?;
             }
             // The other namespace comes into it.
-            Link::Wire | Link::Veth { .. } | Link::Far | Link::Macvlan { .. } => return Ok(()),
+            Link::Wire | Link::Veth { .. } | Link::Far | Link::Macvlan { .. } | Link::OfHost { .. } => return Ok(()),
         }
         self.set_mac(own)
     }
@@ -142,11 +149,11 @@ impl Namespace {
     }
 
     pub(super) fn set_wires_up(&mut self, space: &NamespacePlan) -> Result<()> {
-        self.set_up(space, |link| *link == Link::Wire)
+        self.set_up(space, Link::is_outward)
     }
 
     pub(super) fn set_others_up(&mut self, space: &NamespacePlan) -> Result<()> {
-        self.set_up(space, |link| *link != Link::Wire)
+        self.set_up(space, |link| !link.is_outward())
     }
 
     fn set_up(&mut self, space: &NamespacePlan, which: impl Fn(&Link) -> bool) -> Result<()> {

@@ -148,7 +148,7 @@ impl Plan {
                 Link::Vxlan { vni, port, .. } => {
                     layers.push(vec![format!("{}, VNI {vni}, UDP port {port}", interface.name)]);
                 }
-                Link::Wire | Link::Veth { .. } | Link::Far | Link::Macvlan { .. } => {}
+                Link::Wire | Link::Veth { .. } | Link::Far | Link::Macvlan { .. } | Link::OfHost { .. } => {}
             }
         }
         let wires = self.wire_lines(node, own);

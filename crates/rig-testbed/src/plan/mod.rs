@@ -153,6 +153,14 @@ pub enum Link {
         underlay: String,
         remotes: Vec<IpAddr>,
     },
+    /// An interface that the host has already, and that leads to other hosts.
+    OfHost {
+        /// As the host calls it.
+        name: String,
+        /// A macvlan interface over it, which leaves it to the host as it is. Otherwise it is taken into the namespace, and given back as
+        /// it was.
+        shared: bool,
+    },
 }
 
 /// An interface of a namespace, by both names.
@@ -244,11 +252,12 @@ impl Plan {
                 space.sysctls.iter().filter(|sysctl| sysctl.key == IPV4_FORWARDING).map(|_| Feature::Forwarding),
             );
             for interface in &space.interfaces {
-                features.insert(match interface.link {
-                    Link::Wire | Link::Veth { .. } | Link::Far => Feature::Veth,
-                    Link::Bridge => Feature::Bridge,
-                    Link::Macvlan { .. } => Feature::Macvlan,
-                    Link::Vxlan { .. } => Feature::Vxlan,
+                features.extend(match interface.link {
+                    Link::OfHost { shared: false, .. } => None,
+                    Link::Wire | Link::Veth { .. } | Link::Far => Some(Feature::Veth),
+                    Link::Bridge => Some(Feature::Bridge),
+                    Link::Macvlan { .. } | Link::OfHost { shared: true, .. } => Some(Feature::Macvlan),
+                    Link::Vxlan { .. } => Some(Feature::Vxlan),
                 });
                 let given = [
                     (interface.rate.is_some(), Feature::TokenBucket),
@@ -309,12 +318,17 @@ impl Link {
     /// The kernel does not let a macvlan interface's offloads be switched: what it sends is segmented as it enters the
     /// interface below, before the wire.
     pub fn has_own_offloads(&self) -> bool {
-        !matches!(self, Self::Macvlan { .. })
+        !matches!(self, Self::Macvlan { .. } | Self::OfHost { shared: true, .. })
     }
 
     /// Whether the interface becomes operational by its own: a bridge does with its ports, a tunnel never says so.
     pub fn has_carrier(&self) -> bool {
-        matches!(self, Self::Wire | Self::Veth { .. } | Self::Far | Self::Macvlan { .. })
+        matches!(self, Self::Wire | Self::Veth { .. } | Self::Far | Self::Macvlan { .. } | Self::OfHost { .. })
+    }
+
+    /// Whether it leads to other nodes.
+    pub fn is_outward(&self) -> bool {
+        matches!(self, Self::Wire | Self::OfHost { .. })
     }
 
     /// Whether netrig gives it a hardware address; a bridge takes that of a port.

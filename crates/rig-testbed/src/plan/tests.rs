@@ -86,7 +86,7 @@ fn whatever_a_plan_refers_to_is_in_it() {
                         assert!(ends.contains(&&InterfaceRef::new(&space.name, &own.name)), "{what}: {own:?}");
                     }
                     Link::Far => far -= 1,
-                    Link::Bridge => {}
+                    Link::Bridge | Link::OfHost { .. } => {}
                 }
             }
             let by = space.routes.iter().filter_map(|route| route.interface.as_deref());
