@@ -8,6 +8,7 @@ mod events;
 mod filters;
 mod links;
 mod neighbors;
+mod recorded;
 
 use std::fmt;
 use std::io;
@@ -44,6 +45,7 @@ pub use events::{Event, Events};
 pub use filters::BpfFilter;
 pub use links::{Link, PeerLink};
 pub use neighbors::{NeighborRefresh, NextHop, RuleInput};
+pub use recorded::{InterfaceAddress, InterfaceNeighbor, InterfaceRoute, NotRecorded};
 
 /// An rtnetlink socket that speaks to one network namespace, whichever thread uses it.
 pub struct Netlink {

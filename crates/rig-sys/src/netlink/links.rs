@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::NLM_F_REQUEST;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
+};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use super::Netlink;
@@ -26,6 +28,21 @@ pub struct Link {
     /// Packets go out by it without the neighbour's link-layer address: there is one neighbour at most, or none has an address.
     pub without_neighbors: bool,
     pub far: Option<PeerLink>,
+    /// It was set up, whether it has a carrier or not.
+    pub is_set_up: bool,
+    pub is_ethernet: bool,
+    /// As `ip link add` calls it, e.g. `veth`; none of hardware.
+    pub kind: Option<String>,
+    /// The number of the bridge or bond that it is a port of.
+    pub controller: Option<u32>,
+    /// The hardware address that it was made with, where that is not chosen anew each time.
+    pub permanent_mac: Option<[u8; 6]>,
+    /// The kind of its queueing discipline.
+    pub qdisc: Option<String>,
+    /// An XDP program is on it.
+    pub has_xdp: bool,
+    /// The kernel says that it cannot go to another namespace; one before Linux 6.12 says nothing.
+    pub is_immovable: bool,
 }
 
 /// The link that another one leads to: the other end of a veth pair, or what a virtual link stands on.
@@ -47,6 +64,14 @@ impl Link {
             up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
             without_neighbors: flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
             far: None,
+            is_set_up: flags.contains(LinkFlags::Up),
+            is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
+            kind: None,
+            controller: None,
+            permanent_mac: None,
+            qdisc: None,
+            has_xdp: false,
+            is_immovable: false,
         };
         let (mut far, mut namespace) = (None, None);
         for attribute in &message.attributes {
@@ -56,6 +81,21 @@ impl Link {
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::Link(index) => far = Some(*index),
                 LinkAttribute::LinkNetNsId(number) => namespace = Some(*number),
+                LinkAttribute::Controller(index) => link.controller = Some(*index),
+                LinkAttribute::PermAddress(address) => link.permanent_mac = address.as_slice().try_into().ok(),
+                LinkAttribute::Qdisc(kind) => link.qdisc = Some(kind.clone()),
+                LinkAttribute::NetnsImmutable(is_immovable) => link.is_immovable = *is_immovable,
+                LinkAttribute::LinkInfo(infos) => {
+                    link.kind = infos.iter().find_map(|info| match info {
+                        LinkInfo::Kind(kind) => Some(kind.to_string()),
+                        _ => None,
+                    });
+                }
+                LinkAttribute::Xdp(xdp) => {
+                    link.has_xdp = xdp
+                        .iter()
+                        .any(|own| matches!(own, LinkXdp::Attached(attached) if *attached != XdpAttached::None));
+                }
                 _ => {}
             }
         }
@@ -65,6 +105,70 @@ impl Link {
 }
 
 impl Netlink {
+    /// All interfaces of the namespace, in the order of their numbers.
+    pub fn links(&self) -> Result<Vec<Link>> {
+        let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));
+        let all = all.during(|| "list interfaces".into())?;
+        let mut links: Vec<Link> = all
+            .iter()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewLink(message) => Some(Link::of(message)),
+                _ => None,
+            })
+            .collect();
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    pub fn set_down(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.header.change_mask = LinkFlags::Up;
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("set {name} down"))
+    }
+
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("set the MTU of {name} to {mtu}"))
+    }
+
+    /// Gives an interface that is down another name.
+    pub fn rename(&mut self, name: &str, to: &str) -> Result<()> {
+        let mut message = super::link(to);
+        message.header.index = self.index(name)?;
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("rename {name} to {to}"))
+    }
+
+    /// Takes the XDP program off an interface, whoever has put it there; not one that a BPF link holds.
+    pub fn take_xdp_off(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        message.attributes.push(LinkAttribute::Xdp(vec![LinkXdp::Fd(-1)]));
+        self.request(RouteNetlinkMessage::SetLink(message), 0).during(|| format!("take the XDP program off {name}"))
+    }
+
+    /// Moves an interface to another namespace, where it is down, has `new_name` and nothing of what it had here beside its hardware address
+    /// and settings of its device: no addresses, routes, queueing discipline or sysctls. It keeps its number, or gets `new_index`,
+    /// where that is free there; otherwise the kernel gives it another one.
+    pub fn move_to(&mut self, name: &str, ns: &NetNs, new_name: &str, new_index: Option<u32>) -> Result<()> {
+        let index = self.index(name)?;
+        let request = |number: Option<u32>| {
+            let mut message = super::link(new_name);
+            message.header.index = index;
+            message.attributes.push(LinkAttribute::NetNsFd(ns.raw_fd()));
+            message.attributes.extend(number.map(|number| LinkAttribute::NewIfIndex(number as i32)));
+            self.request(RouteNetlinkMessage::SetLink(message), 0)
+        };
+        let moved = match new_index.filter(|number| *number != index) {
+            // Another interface has the number there, or the kernel cannot choose one (before Linux 5.13).
+            Some(number) => request(Some(number)).or_else(|_| request(None)),
+            None => request(None),
+        };
+        moved.during(|| format!("move {name} to another namespace as {new_name}"))
+    }
+
     pub fn link(&self, name: &str) -> Result<Link> {
         Ok(Link::of(&self.get(name)?))
     }

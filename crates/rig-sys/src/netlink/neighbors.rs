@@ -4,7 +4,8 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_core::{
-    NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
@@ -146,8 +147,20 @@ impl Netlink {
         Ok(inputs.max().unwrap_or(RuleInput::Destination))
     }
 
-    /// The many answers to one request.
+    /// The many answers to one request. The kernel says when what is listed has changed meanwhile, so that some may be missing; then it is
+    /// asked again.
     pub(super) fn dump(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
+        const ATTEMPTS: usize = 20;
+        for _ in 1..ATTEMPTS {
+            match self.dump_once(message.clone()) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                outcome => return outcome,
+            }
+        }
+        self.dump_once(message)
+    }
+
+    fn dump_once(&self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         let mut sequence = self.sequence.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *sequence = sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
@@ -159,6 +172,7 @@ impl Netlink {
         message.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
         let mut answers = Vec::new();
+        let mut is_whole = true;
         loop {
             let (datagram, _) = self.socket.recv_from_full()?;
             let mut rest = &datagram[..];
@@ -167,8 +181,10 @@ impl Netlink {
                 // Messages begin at multiples of four bytes (netlink(7)).
                 let length = (answer.header.length as usize).next_multiple_of(4).max(4);
                 rest = rest.get(length..).unwrap_or_default();
+                is_whole &= answer.header.flags & NLM_F_DUMP_INTR == 0;
                 match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok(answers),
+                    NetlinkPayload::Done(_) if is_whole => return Ok(answers),
+                    NetlinkPayload::Done(_) => return Err(io::ErrorKind::Interrupted.into()),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     NetlinkPayload::InnerMessage(message) => answers.push(message),
                     _ => {}

@@ -1,6 +1,7 @@
 //! rig-sys against the running kernel.
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
+mod interfaces;
 mod namespaces;
 mod processes;
 

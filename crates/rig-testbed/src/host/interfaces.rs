@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 use ipnet::IpNet;
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{InterfaceAddress, Link, Netlink};
 use serde::{Deserialize, Serialize};
 
+use crate::namespaces::Uses;
 use crate::plan::Mac;
 
 /// An Ethernet interface of the host's own network namespace.
@@ -24,12 +25,33 @@ pub struct HostInterface {
     pub in_use: Option<String>,
 }
 
+/// Virtual interfaces, as `ip link` calls their kinds, that may lead to another host. Those of hardware have none.
+const KINDS: [&str; 6] = ["veth", "vlan", "bond", "bridge", "macvlan", "team"];
+
 /// Those of this process's network namespace, in the order of their numbers.
 ///
 /// # Errors
 /// When the kernel does not tell.
 pub fn interfaces() -> Result<Vec<HostInterface>> {
-    let netlink = Netlink::here()?;
-    drop(netlink);
-    Ok(Vec::new())
+    let uses = Uses::read(&Netlink::here()?)?;
+    Ok(uses.links.iter().filter(|link| may_lead_elsewhere(link)).filter_map(|link| describe(link, &uses)).collect())
+}
+
+fn may_lead_elsewhere(link: &Link) -> bool {
+    let is_of_kind = link.kind.as_deref().is_none_or(|kind| KINDS.contains(&kind));
+    link.is_ethernet && !link.without_neighbors && is_of_kind
+}
+
+/// `None` of what has no Ethernet address.
+fn describe(link: &Link, uses: &Uses) -> Option<HostInterface> {
+    let own = |own: &&InterfaceAddress| own.interface() == link.index && !own.is_of_link();
+    let net = |own: &InterfaceAddress| IpNet::new(own.address()?, own.prefix()).ok();
+    Some(HostInterface {
+        name: link.name.clone(),
+        mac: Mac(link.mac?),
+        mtu: link.mtu,
+        up: link.up,
+        addresses: uses.addresses.iter().filter(own).filter_map(net).collect(),
+        in_use: uses.of(link),
+    })
 }

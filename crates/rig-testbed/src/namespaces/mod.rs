@@ -2,6 +2,8 @@
 
 mod build;
 mod namespace;
+mod uses;
 
 pub use build::{Namespaces, NodeSpaces};
 pub use namespace::Namespace;
+pub(crate) use uses::Uses;
