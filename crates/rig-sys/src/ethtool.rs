@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
-pub use features::set_features;
+pub use features::{set_features, want_features, wanted_features};
 
 /// An offload that can be switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

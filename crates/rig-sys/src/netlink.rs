@@ -384,6 +384,14 @@ impl Netlink {
             .during(|| format!("set qdisc {kind} of {name}"))
     }
 
+    /// Takes the queueing discipline that somebody has given `name` away: it sends through the kernel's own again.
+    pub fn reset_qdisc(&mut self, name: &str) -> Result<()> {
+        let mut message = TcMessage::with_index(self.index(name)? as i32);
+        message.header.parent = TcHandle::ROOT;
+        self.request(RouteNetlinkMessage::DelQueueDiscipline(message), 0)
+            .during(|| format!("reset the qdisc of {name}"))
+    }
+
     /// What the queueing discipline through which `name` sends has done since it was made. These drops are not in the
     /// interface's own counters.
     pub fn queue_stats(&self, name: &str) -> Result<QueueStats> {

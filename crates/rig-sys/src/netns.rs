@@ -4,6 +4,8 @@
 //! descriptor and nothing else, so when the process that holds it ends, even by a crash, the kernel takes the namespace
 //! down with every interface in it (namespaces(7)).
 
+mod interface_settings;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

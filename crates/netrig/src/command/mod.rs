@@ -18,15 +18,18 @@ pub mod suites;
 use std::io;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
+use rig_cli::streams::tell;
 use rig_load::driver::Cancel;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_sys::{advice, netns, process};
+use rig_sys::{advice, netns, process, signal};
 use rig_testbed::datapath;
-use rig_testbed::host::{self, Local};
+use rig_testbed::host::{self, Host, Local};
 
 use crate::BUILD;
 use crate::doctor::{MachineSupport, SuitePurpose};
@@ -37,12 +40,26 @@ pub fn worker() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The body of the hidden `host` subcommand.
+/// The body of the hidden `host` subcommand. Stopped by a signal, too, it gives back what it has taken.
 pub fn host() -> Result<Exit, Failure> {
     let rootless = gain_privilege()?;
+    let (stopped, stop) = io::pipe().context("make a pipe").or_exit(Exit::Failed)?;
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_stopped);
+    let on_signal = move || {
+        told.store(true, Ordering::Relaxed);
+        drop(stop);
+    };
+    signal::on_stop_signal(on_signal).context("catch Ctrl-C").or_exit(Exit::Failed)?;
+    // Without rights to do so, nothing was taken by this user either.
+    if !rootless && let Err(error) = host::give_back_what_was_left() {
+        tell(format_args!("netrig host: {}", in_words(&error)));
+    }
     let mut host = hosts::local(rootless).or_exit(Exit::Failed)?;
-    host::serve(&mut host, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
-    Ok(Exit::Done)
+    let served = host::serve(&mut host, io::stdin(), io::stdout(), stopped);
+    let torn_down = host.tear_down();
+    served.and(torn_down).or_exit(Exit::Failed)?;
+    Ok(if is_stopped.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Done })
 }
 
 /// The body of the hidden `agent` subcommand.

@@ -87,6 +87,17 @@ struct EthtoolSetFeatures {
     blocks: [SetBlock; MOST / 32],
 }
 
+impl EthtoolSetFeatures {
+    fn of(features: usize) -> Self {
+        Self { command: 0x3b, size: features.div_ceil(32) as u32, blocks: [SetBlock::default(); MOST / 32] }
+    }
+
+    fn ask(&mut self, bit: usize, on: bool) {
+        self.blocks[bit / 32].valid |= 1 << (bit % 32);
+        self.blocks[bit / 32].requested |= u32::from(on) << (bit % 32);
+    }
+}
+
 /// Switches features of `interface` inside `ns`. They are called as the kernel does (`rx-gro`, `tx-tcp-segmentation`), or as
 /// ethtool(8) calls those or several of them (`gro`, `tcp-segmentation-offload`).
 ///
@@ -94,6 +105,40 @@ struct EthtoolSetFeatures {
 /// Names the first feature that the kernel does not have, or that is not as wanted afterwards.
 pub fn set_features(ns: &NetNs, interface: &str, wanted: &BTreeMap<String, bool>) -> Result<()> {
     ns.run(|| set_here(interface, wanted))?
+}
+
+/// What is wanted of the features of `interface` inside `ns` that can be switched, by the kernel's names, whether it has come true
+/// or waits for another feature.
+///
+/// # Errors
+/// When the device does not tell.
+pub fn wanted_features(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, bool>> {
+    let read = || {
+        let names = names(interface)?;
+        let state = state(interface, names.len())?;
+        let switchable = names.iter().enumerate().filter(|(bit, name)| !name.is_empty() && state.may_switch(*bit));
+        Ok(switchable.map(|(bit, name)| (name.clone(), state.is_wanted(bit))).collect())
+    };
+    ns.run(read)?.map_err(|error: io::Error| Error::new(format!("read the features of {interface}"), error))
+}
+
+/// Wants that again. Features that cannot be switched any more are left as they are.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn want_features(ns: &NetNs, interface: &str, wanted: &BTreeMap<String, bool>) -> Result<()> {
+    let want = || {
+        let names = names(interface)?;
+        let now = state(interface, names.len())?;
+        let mut set = EthtoolSetFeatures::of(names.len());
+        for (bit, name) in names.iter().enumerate().filter(|(bit, _)| now.may_switch(*bit)) {
+            if let Some(on) = wanted.get(name).filter(|on| now.is_wanted(bit) != **on) {
+                set.ask(bit, *on);
+            }
+        }
+        if set.blocks.iter().all(|block| block.valid == 0) { Ok(()) } else { ioctl(interface, &mut set) }
+    };
+    ns.run(want)?.map_err(|error: io::Error| Error::new(format!("switch the features of {interface} back"), error))
 }
 
 fn set_here(interface: &str, wanted: &BTreeMap<String, bool>) -> Result<()> {
@@ -118,15 +163,10 @@ fn set_here(interface: &str, wanted: &BTreeMap<String, bool>) -> Result<()> {
         }
         all.push((name, *on, members));
     }
-    let mut set = EthtoolSetFeatures {
-        command: 0x3b,
-        size: names.len().div_ceil(32) as u32,
-        blocks: [SetBlock::default(); MOST / 32],
-    };
+    let mut set = EthtoolSetFeatures::of(names.len());
     for (_, on, members) in &all {
         for bit in members.iter().filter(|bit| before.may_switch(**bit)) {
-            set.blocks[bit / 32].valid |= 1 << (bit % 32);
-            set.blocks[bit / 32].requested |= u32::from(*on) << (bit % 32);
+            set.ask(*bit, *on);
         }
     }
     let operation = |name: &str, on: bool| format!("switch {name} of {interface} {}", if on { "on" } else { "off" });
@@ -176,6 +216,10 @@ impl State {
     fn may_switch(&self, bit: usize) -> bool {
         let block = self.blocks[bit / 32];
         (block.available & !block.never_changed) & 1 << (bit % 32) != 0
+    }
+
+    fn is_wanted(&self, bit: usize) -> bool {
+        self.blocks[bit / 32].requested & 1 << (bit % 32) != 0
     }
 
     fn is_on(&self, bit: usize) -> bool {

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use rig_skip::{Lack, skip};
+use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{InterfaceAddress, InterfaceNeighbor, InterfaceRoute, Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::in_namespace;
@@ -155,5 +156,33 @@ fn links_say_what_they_are_and_what_is_above_them() {
         let elsewhere = NetNs::create().unwrap();
         assert!(netlink.move_to("br", &elsewhere, "br", None).is_err());
         assert!(netlink.take_xdp_off("near").is_ok() && !of("near").has_xdp);
+    });
+}
+
+#[test]
+fn what_is_set_of_an_interface_is_read_and_set_again() {
+    privileged(|| {
+        let (a, _netlink, _b) = pair();
+        let wanted = ethtool::wanted_features(&a, "near").unwrap();
+        assert!(wanted["tx-tcp-segmentation"] && wanted.values().any(|on| !on), "{wanted:?}");
+        ethtool::set(&a, "near", Offload::Tso, false).unwrap();
+        ethtool::set(&a, "near", Offload::Gro, true).unwrap();
+        assert_ne!(ethtool::wanted_features(&a, "near").unwrap(), wanted);
+        ethtool::want_features(&a, "near", &wanted).unwrap();
+        assert_eq!(ethtool::wanted_features(&a, "near").unwrap(), wanted);
+        assert!(ethtool::wanted_features(&a, "nobody").is_err());
+
+        let sysctls = a.interface_sysctls("near").unwrap();
+        assert!(
+            sysctls.contains_key("ipv4/conf/rp_filter") && sysctls.contains_key("ipv4/neigh/delay_first_probe_time")
+        );
+        a.set_interface_sysctl("near", "ipv4/conf/rp_filter", "2").unwrap();
+        assert_eq!(a.interface_sysctls("near").unwrap()["ipv4/conf/rp_filter"], "2");
+        assert!(a.set_interface_sysctl("near", "ipv4/conf/there_is_none", "2").is_err());
+        assert!(a.interface_sysctls("nobody").unwrap().is_empty());
+
+        let sysfs = a.sysfs().unwrap();
+        assert_eq!(sysfs.device_settings("near").unwrap()["queues/rx-0/rps_cpus"].trim_matches(['0', ',']), "");
+        assert!(sysfs.device_settings("nobody").is_err());
     });
 }

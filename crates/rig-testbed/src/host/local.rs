@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rig_cli::streams::note;
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::accounting::CpuAccounting;
 use crate::meter::Reading;
-use crate::namespaces::{Namespace, Namespaces, NodeSpaces};
+use crate::namespaces::{self, Namespace, Namespaces, NodeSpaces};
 use crate::plan::Plan;
 use crate::preflight::{self, ReachableContainer};
 use crate::requirements::{MachineChecks, Missing};
@@ -170,6 +171,9 @@ impl Host for Local {
     }
 
     fn apply(&mut self, part: &Plan) -> Result<()> {
+        if part.uses_host() {
+            give_back_what_was_left()?;
+        }
         self.nodes.apply(part)?;
         self.count_apart()
     }
@@ -275,8 +279,21 @@ impl Host for Local {
         self.recordings.get_mut().clear();
         self.marks.get_mut().clear();
         self.sampler.take();
+        let given_back = self.nodes.give_back();
         self.nodes = Namespaces::default();
         // The count costs CPU time, and without nodes no reading needs it.
-        self.cpu_accounting.count_on(&[])
+        self.cpu_accounting.count_on(&[])?;
+        Ok(given_back?)
     }
+}
+
+/// Gives back what processes that were killed have left of this host's interfaces, and says on standard error what.
+///
+/// # Errors
+/// When it cannot be found out.
+pub fn give_back_what_was_left() -> Result<()> {
+    for line in namespaces::mend()? {
+        note(line);
+    }
+    Ok(())
 }

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use clock::ClockOffset;
 pub use environment::{Build, Environment, environment};
 pub use interfaces::HostInterface;
-pub use local::Local;
+pub use local::{Local, give_back_what_was_left};
 pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
 pub use serve::serve;

@@ -28,12 +28,12 @@ const COLLECTING: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// How long a host that ends waits for a runner that does not read its last lines.
 const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Serves a runner until it closes `input`: with `host`, everything that it made is gone then. To be called on the thread
-/// that the program ends with.
+/// Serves a runner until it closes `input`, or the other end of `stop` is closed: everything that was started is gone then, and with `host`
+/// all else that it made. To be called on the thread that the program ends with.
 ///
 /// # Errors
 /// When the runner does not speak the protocol.
-pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd) -> Result<()> {
+pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd, stop: impl AsFd) -> Result<()> {
     if rustix::termios::isatty(&output) {
         bail!("this is for another netrig, which speaks a protocol of its own to it: see `netrig run --host`");
     }
@@ -49,7 +49,7 @@ pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd) -> Result
         is_greeted: false,
     };
     server.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
-    let result = server.go_on(input.as_fd());
+    let result = server.go_on(input.as_fd(), stop.as_fd());
     if let Err(error) = &result {
         server.part(&in_words(error));
     }
@@ -76,11 +76,14 @@ struct Process {
     life: Box<dyn ProcessHandle>,
 }
 
+/// Whether the runner speaks, and of which process which output has something: standard output, or else standard error.
+type ToDo = (bool, Vec<(u64, bool)>);
+
 impl Server<'_> {
-    fn go_on(&mut self, input: BorrowedFd<'_>) -> Result<()> {
+    fn go_on(&mut self, input: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<()> {
         let mut lines = Lines::new(PROTOCOL.longest);
         loop {
-            let (speaks, ready) = self.wait(input)?;
+            let Some((speaks, ready)) = self.wait(input, stop)? else { return Ok(()) };
             for (process, is_stdout) in ready {
                 self.hear(process, is_stdout)?;
             }
@@ -102,9 +105,10 @@ impl Server<'_> {
         }
     }
 
-    /// Waits for something to do: whether the runner speaks, and which outputs of processes have something to read.
-    fn wait(&self, input: BorrowedFd<'_>) -> Result<(bool, Vec<(u64, bool)>)> {
-        let mut fds = vec![PollFd::from_borrowed_fd(input, PollFlags::IN)];
+    /// Waits for something to do: whether the runner speaks, and which outputs of processes have something to read; `None` when it is to stop.
+    fn wait(&self, input: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Option<ToDo>> {
+        let mut fds = [input, stop].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).to_vec();
+        let others = fds.len();
         let mut whose = Vec::new();
         let mut timeout = None;
         for (number, process) in &self.processes {
@@ -125,12 +129,15 @@ impl Server<'_> {
         }
         match poll(&mut fds, timeout) {
             Ok(_) => {}
-            Err(Errno::INTR) => return Ok((false, Vec::new())),
+            Err(Errno::INTR) => return Ok(Some((false, Vec::new()))),
             Err(error) => return Err(error).context("wait for the runner"),
         }
         let is_ready = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let ready = fds[1..of_processes].iter().zip(whose).filter(|(fd, _)| is_ready(fd)).map(|(_, whose)| whose);
-        Ok((is_ready(&fds[0]), ready.collect()))
+        if is_ready(&fds[1]) {
+            return Ok(None);
+        }
+        let ready = fds[others..of_processes].iter().zip(whose).filter(|(fd, _)| is_ready(fd)).map(|(_, whose)| whose);
+        Ok(Some((is_ready(&fds[0]), ready.collect())))
     }
 
     fn take(&mut self, line: &[u8]) -> Result<()> {

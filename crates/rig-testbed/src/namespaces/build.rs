@@ -9,11 +9,15 @@ use rig_sys::netlink::{Netlink, QueueStats};
 use rig_sys::{Error, Result};
 
 use super::Namespace;
+use super::taken::{SharedInterface, TakenInterface};
 use crate::plan::{Interface, InterfaceRef, Link, NamespacePlan, Node, Plan};
 
 /// The nodes that live here, with the wires between them.
 #[derive(Debug, Default)]
 pub struct Namespaces {
+    /// Given back while there are the namespaces in which they are.
+    taken: Vec<TakenInterface>,
+    shared: Vec<SharedInterface>,
     nodes: Vec<NodeSpaces>,
 }
 
@@ -34,6 +38,9 @@ type Step = fn(&mut Namespace, &NamespacePlan) -> Result<()>;
 
 /// Longest time for the kernel to work off the changes of carrier; a loaded machine takes milliseconds.
 const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same of cards, whose ends come to terms first (IEEE 802.3, 28), which begins anew when one is set up.
+const HARDWARE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Namespaces {
     /// Builds a plan, or adds a part of one to what stands: a namespace that is there already is not made again. All nodes go from
@@ -106,10 +113,10 @@ impl Namespaces {
         steps.iter().try_for_each(|step| self.each(plan, step))
     }
 
-    fn each(&mut self, plan: &Plan, step: impl Fn(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
+    fn each(&mut self, plan: &Plan, mut step: impl FnMut(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
         for node in &plan.nodes {
             let own = self.nodes.iter_mut().find(|own| own.name == node.name).ok_or_else(|| lost(&node.name))?;
-            own.each(node, &step)?;
+            own.each(node, &mut step)?;
         }
         Ok(())
     }
@@ -134,32 +141,52 @@ impl Namespaces {
         Ok(())
     }
 
+    /// Gives the host its interfaces back, as they were. The nodes are good for nothing then.
+    ///
+    /// # Errors
+    /// What is not as it was; all others are given back nevertheless.
+    pub fn give_back(&mut self) -> Result<()> {
+        let mut failed: Vec<Error> = self.taken.drain(..).filter_map(|mut taken| taken.give_back().err()).collect();
+        let Some(last) = failed.pop() else { return Ok(()) };
+        let others: String = failed.iter().map(|error| format!("{error}; ")).collect();
+        Err(Error::new(others + &last.operation, last.source))
+    }
+
     /// Gives the nodes the interfaces that the host has.
     fn join_host(&mut self, plan: &Plan) -> Result<()> {
-        self.each(plan, |namespace, space| {
+        let (mut taken, mut shared) = (Vec::new(), Vec::new());
+        let joined = self.each(plan, |namespace, space| {
             for interface in &space.interfaces {
                 match &interface.link {
                     Link::OfHost { name, shared: true } => {
+                        shared.push(SharedInterface::of(name)?);
                         namespace.add_shared(&mut Netlink::here()?, name, interface)?;
                     }
                     Link::OfHost { name, shared: false } => {
-                        let why = io::Error::from(io::ErrorKind::Unsupported);
-                        return Err(Error::new(format!("take {name} into {}", namespace.name), why));
+                        taken.push(TakenInterface::take(name, &namespace.ns, &interface.name)?);
+                        namespace.fit_taken(interface)?;
                     }
                     _ => {}
                 }
             }
             Ok(())
-        })
+        });
+        self.taken.append(&mut taken);
+        self.shared.append(&mut shared);
+        joined
     }
 
     /// Waits for the interfaces that have a carrier; a packet that is sent earlier is lost, and costs its sender a second.
     fn wait_until_operational(&mut self, plan: &Plan, which: impl Fn(&Link) -> bool) -> Result<()> {
-        let deadline = Instant::now() + CARRIER_PATIENCE;
+        let began = Instant::now();
         self.each(plan, |namespace, space| {
             for interface in space.interfaces.iter().filter(|interface| which(&interface.link)) {
+                let patience = match interface.link {
+                    Link::OfHost { .. } => HARDWARE_PATIENCE,
+                    _ => CARRIER_PATIENCE,
+                };
                 while !namespace.is_operational(&interface.name)? {
-                    if Instant::now() > deadline {
+                    if began.elapsed() > patience {
                         let operation = format!("wait for {} of {} to carry packets", interface.name, namespace.name);
                         return Err(Error::new(operation, io::Error::from(io::ErrorKind::TimedOut)));
                     }
@@ -206,7 +233,7 @@ impl NodeSpaces {
         self.namespaces.iter_mut().find(|namespace| namespace.name == space).ok_or_else(|| lost(space))
     }
 
-    fn each(&mut self, node: &Node, step: &impl Fn(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
+    fn each(&mut self, node: &Node, step: &mut impl FnMut(&mut Namespace, &NamespacePlan) -> Result<()>) -> Result<()> {
         for space in &node.spaces {
             step(self.namespace(&space.name)?, space)?;
         }

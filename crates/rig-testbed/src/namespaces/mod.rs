@@ -2,8 +2,10 @@
 
 mod build;
 mod namespace;
+mod taken;
 mod uses;
 
 pub use build::{Namespaces, NodeSpaces};
 pub use namespace::Namespace;
+pub(crate) use taken::mend;
 pub(crate) use uses::Uses;

@@ -94,6 +94,12 @@ impl Namespace {
         self.set_mac(own)
     }
 
+    /// Sets what the plan says of an interface that has come into this namespace with an address of its own.
+    pub(super) fn fit_taken(&mut self, own: &Interface) -> Result<()> {
+        own.mtu.map_or(Ok(()), |mtu| self.netlink.set_mtu(&own.name, mtu))?;
+        self.set_mac(own)
+    }
+
     /// An interface that needs no other namespace.
     pub(super) fn add_link(&mut self, own: &Interface) -> Result<()> {
         let mtu = own.mtu.unwrap_or(MTU);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rig_sys::netlink::{InterfaceAddress, InterfaceRoute, Link, Netlink};
-use rig_sys::netns::NsFile;
+use rig_sys::netns::{NetNs, NsFile, Sysfs};
 
 /// Kinds of virtual interfaces that the kernel keeps in their namespace. It says so itself from Linux 6.12 on.
 const IMMOVABLE: [&str; 3] = ["bond", "bridge", "team"];
@@ -16,6 +16,8 @@ pub(crate) struct Uses {
     pub(crate) addresses: Vec<InterfaceAddress>,
     routes: Vec<InterfaceRoute>,
     with_chosen_qdisc: BTreeSet<u32>,
+    /// Where it may be mounted, as root may: what stands on an interface, of whatever kind, is told there.
+    sysfs: Option<Sysfs>,
     /// This end of TCP connections.
     connections: Vec<SocketAddr>,
 }
@@ -42,6 +44,7 @@ impl Uses {
             addresses: netlink.addresses()?,
             routes: netlink.routes()?,
             with_chosen_qdisc: netlink.with_chosen_qdisc()?,
+            sysfs: NetNs::of_current_thread()?.sysfs().ok(),
             connections,
         })
     }
@@ -65,8 +68,8 @@ impl Uses {
         if let Some(port) = self.links.iter().find(|port| port.controller == Some(link.index)) {
             return Some(format!("{} is a port of it", port.name));
         }
-        if let Some(above) = self.links.iter().find(|above| stands_on(above, link.index)) {
-            return Some(format!("{} stands on it", above.name));
+        if let Some(above) = self.above(link) {
+            return Some(format!("{above} stands on it"));
         }
         if let Some(kind) = link.kind.as_deref().filter(|kind| link.is_immovable || IMMOVABLE.contains(kind)) {
             return Some(format!("the kernel lets no interface of kind {kind} go to another network namespace"));
@@ -78,6 +81,15 @@ impl Uses {
             return Some("it has settings of tc(8), which netrig could not put back".into());
         }
         link.has_xdp.then(|| "an XDP program is on it".into())
+    }
+
+    /// An interface that stands on this one, as of a VLAN or a tunnel, and that would go with it.
+    fn above(&self, link: &Link) -> Option<String> {
+        let by_link = self.links.iter().find(|above| stands_on(above, link.index)).map(|above| above.name.clone());
+        by_link.or_else(|| {
+            let entries = self.sysfs.as_ref()?.list(&link.name, "").ok()?;
+            entries.iter().find_map(|entry| entry.strip_prefix("upper_").map(ToOwned::to_owned))
+        })
     }
 
     fn has(&self, link: &Link, address: IpAddr) -> bool {

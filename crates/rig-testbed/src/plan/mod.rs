@@ -244,6 +244,11 @@ impl Plan {
         self.space(space)?.interface(interface)?.mac
     }
 
+    /// Whether it uses interfaces that the host has.
+    pub fn uses_host(&self) -> bool {
+        self.spaces().flat_map(|space| &space.interfaces).any(|own| matches!(own.link, Link::OfHost { .. }))
+    }
+
     /// What the machine has to have for it.
     pub fn features(&self) -> BTreeSet<Feature> {
         let mut features = BTreeSet::new();

@@ -9,6 +9,7 @@ mod dut;
 mod files;
 mod host;
 mod inside;
+mod interfaces;
 mod kept;
 mod killed;
 mod lacking;
