@@ -6,6 +6,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use rig_skip::{Lack, skip};
@@ -15,12 +16,13 @@ use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::piped::PipedProcess;
 use rig_sys::process::in_namespace;
+use rig_testbed::host::protocol::PROTOCOL;
 use rig_testbed::host::{Host, Program, Remote};
 use rig_testbed::plan::{Interface, Link, NamespacePlan, Node, Plan, Sysctl};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::world::{self, NETRIG};
+use super::world::{self, NETRIG, RandomSource};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -33,7 +35,7 @@ struct Lab {
 
 /// All that is to be as it was.
 #[derive(Debug, Clone, PartialEq)]
-struct Shown {
+struct NamespaceState {
     addresses: Value,
     routes: Vec<Value>,
     links: Value,
@@ -98,9 +100,9 @@ impl Lab {
         serde_json::from_str(&self.ip(line)).unwrap()
     }
 
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> NamespaceState {
         let families = ["-4", "-6"].map(|family| self.json(&format!("-j {family} route show table all")));
-        Shown {
+        NamespaceState {
             addresses: self.json("-j address"),
             routes: families.to_vec(),
             links: self.json("-j -d link"),
@@ -113,7 +115,7 @@ impl Lab {
 
     /// What there is when no address is looked for at others any more.
     #[track_caller]
-    fn settled(&self) -> Shown {
+    fn settled(&self) -> NamespaceState {
         let done = || (!self.ip("address").contains("tentative")).then(|| self.shown());
         world::until(TIMEOUT, done).expect("the kernel looks for duplicates of addresses")
     }
@@ -142,10 +144,10 @@ impl Lab {
     }
 
     #[track_caller]
-    fn assert_as_before(&self, before: &Shown, when: &str) {
+    fn assert_as_before(&self, before: &NamespaceState, when: &str) {
         let now = self.settled();
         // Of much text, what differs.
-        let lines = |shown: &Shown| format!("{shown:#?}").lines().map(ToOwned::to_owned).collect::<Vec<_>>();
+        let lines = |shown: &NamespaceState| format!("{shown:#?}").lines().map(ToOwned::to_owned).collect::<Vec<_>>();
         let (was, is) = (lines(before), lines(&now));
         let only = |own: &[String], other: &[String]| {
             own.iter().filter(|line| !other.contains(line)).cloned().collect::<Vec<_>>().join("\n")
@@ -418,6 +420,23 @@ fn what_a_killed_host_left_is_given_back_when_the_next_one_starts() {
         lab.ip("link set eth0 name uplink");
         lab.ip("link set uplink up");
 
+        // Nor is it when a testbed is torn down, and the journal stays.
+        for other in [vec!["uplink"], vec!["uplink", "eth0"]] {
+            let before = lab.settled();
+            host.apply(&plan(false)).unwrap();
+            for name in &other {
+                lab.ip(&format!("link add {name} type bridge"));
+            }
+            let error = format!("{:#}", host.tear_down().unwrap_err());
+            let named = error.contains("give interface uplink back to the host") && error.contains("its name is ");
+            assert!(named && error.contains("rename"), "{error}");
+            for name in &other {
+                lab.ip(&format!("link delete {name}"));
+            }
+            assert_eq!(lab.said_by_a_host(), "uplink: given back what a killed netrig left: name\n");
+            lab.assert_as_before(&before, "when its name was free again");
+        }
+
         // A veth goes with the node's namespace.
         host.apply(&plan(false)).unwrap();
         kill_process(pid_of_host(), Signal::KILL).unwrap();
@@ -426,5 +445,36 @@ fn what_a_killed_host_left_is_given_back_when_the_next_one_starts() {
         world::until(TIMEOUT, gone).expect("the pair is gone with the node");
         assert_eq!(lab.said_by_a_host(), "uplink: a killed netrig had taken it, and it is not here any more\n");
         assert_eq!(lab.journals(), Vec::<PathBuf>::new());
+    });
+}
+
+/// Whatever it is doing: either the interface has gone with the node, or the next host makes it what it was.
+#[test]
+fn a_host_that_is_killed_at_any_moment_leaves_nothing_that_is_not_given_back() {
+    world::own(|| {
+        let mut dice = RandomSource::new();
+        for life in 0..6 {
+            let Some(lab) = Lab::new() else { return };
+            let before = lab.settled();
+            let mut command = lab.command();
+            let mut host = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let apply = serde_json::json!({"number": 0, "request": {"apply": {"plan": plan(false)}}});
+            let down = serde_json::json!({"number": 1, "request": "tear-down"});
+            let greeting = format!("{{\"protocol\":\"netrig-host\",\"version\":{}}}", PROTOCOL.version);
+            let mut stdin = host.stdin.take().unwrap();
+            stdin.write_all(format!("{greeting}\n{apply}\n{down}\n").as_bytes()).unwrap();
+            let after = dice.up_to(Duration::from_millis(250));
+            thread::sleep(after);
+            let taken = !lab.ip("link").contains("uplink");
+            host.kill().unwrap();
+            host.wait().unwrap();
+            let said = lab.said_by_a_host();
+            let when = format!("life {life}, killed after {after:?}, taken {taken}: {said}");
+            println!("{when}");
+            match lab.ip("link").contains("uplink") {
+                true => lab.assert_as_before(&before, &when),
+                false => assert!(said.contains("not here any more") && lab.journals().is_empty(), "{when}"),
+            }
+        }
     });
 }

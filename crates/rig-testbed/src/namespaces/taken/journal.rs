@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rig_service::run_directory::RunDirectory;
 use serde::{Deserialize, Serialize};
 
-use super::before::Before;
+use super::record::InterfaceRecord;
 
 /// A journal that this process alone has.
 #[derive(Debug)]
@@ -37,18 +37,18 @@ pub(super) struct Entry {
     namespace: u32,
     /// For messages.
     pub(super) pid: u32,
-    pub(super) before: Before,
+    pub(super) before: InterfaceRecord,
 }
 
 impl Entry {
-    pub(super) fn of_this_process(namespace: u32, before: Before) -> io::Result<Self> {
+    pub(super) fn of_this_process(namespace: u32, before: InterfaceRecord) -> io::Result<Self> {
         Ok(Self { boot: boot()?, namespace, pid: std::process::id(), before })
     }
 }
 
 /// `None` is a file that is no journal of this boot: of a process that was killed before it had written it, so that nothing was taken.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct LockedJournal {
     pub(super) journal: Journal,
     pub(super) entry: Option<Entry>,
 }
@@ -87,18 +87,18 @@ impl Journal {
     ///
     /// # Errors
     /// That another process has it, and which.
-    pub(super) fn lock(directory: &Path, namespace: u32, index: u32) -> io::Result<Found> {
+    pub(super) fn lock(directory: &Path, namespace: u32, index: u32) -> io::Result<LockedJournal> {
         let path = path(directory, namespace, index);
         let file = open_locked(&path, true, File::try_lock)?;
         Self::found(file, path)
     }
 
-    fn found(mut file: File, path: PathBuf) -> io::Result<Found> {
+    fn found(mut file: File, path: PathBuf) -> io::Result<LockedJournal> {
         let mut text = String::new();
         // A journal is written whole before anything is taken.
         let entry = file.read_to_string(&mut text).ok().and_then(|_| serde_json::from_str::<Entry>(&text).ok());
         let here = boot()?;
-        Ok(Found { journal: Self { file, path }, entry: entry.filter(|entry| entry.boot == here) })
+        Ok(LockedJournal { journal: Self { file, path }, entry: entry.filter(|entry| entry.boot == here) })
     }
 
     /// The journals of a namespace that nobody has: those of processes that were killed. Others that were left are removed.
@@ -114,7 +114,7 @@ impl Journal {
             }
             // What is locked has its owner, and what is gone has been given back meanwhile.
             let Ok(file) = open_locked(&path, false, File::try_lock) else { continue };
-            let Found { journal, entry } = Self::found(file, path)?;
+            let LockedJournal { journal, entry } = Self::found(file, path)?;
             match entry {
                 Some(entry) if entry.namespace == namespace => left.push((journal, entry)),
                 Some(_) => {}

@@ -4,8 +4,8 @@
 //! the next netrig that starts in the host's namespace. Until then hardware is where the kernel has sent it, and a virtual interface went
 //! with the node's namespace.
 
-mod before;
 mod journal;
+mod record;
 
 use std::io;
 use std::path::Path;
@@ -16,14 +16,14 @@ use rig_sys::netlink::{Link, Netlink};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
-use self::before::{Before, Difference};
-use self::journal::{Entry, Found, Journal};
+use self::journal::{Entry, Journal, LockedJournal};
+use self::record::{Difference, InterfaceRecord};
 use super::Uses;
 
 /// An interface of the host's in a node's namespace.
 #[derive(Debug)]
 pub(super) struct TakenInterface {
-    before: Before,
+    before: InterfaceRecord,
     /// `None` once it was given back, or when it was tried.
     journal: Option<Journal>,
     /// Where it belongs, and where it is.
@@ -59,7 +59,7 @@ impl TakenInterface {
             Some(pid) => words(format!("process {pid} has taken it, another netrig")),
             None => error,
         })?;
-        let Found { mut journal, entry } = Journal::lock(&directory, namespace, index).map_err(failed)?;
+        let LockedJournal { mut journal, entry } = Journal::lock(&directory, namespace, index).map_err(failed)?;
         if entry.is_some() {
             return Err(words("it is not yet given back by a netrig that was killed: `netrig host` does that".into()));
         }
@@ -75,7 +75,7 @@ impl TakenInterface {
             if let Some(why) = uses.of(link) {
                 return Err(words(why));
             }
-            let before = Before::record(&netlink, &host, link)?;
+            let before = InterfaceRecord::record(&netlink, &host, link)?;
             let entry = Entry::of_this_process(namespace, before).map_err(failed)?;
             journal.write(&entry).map_err(failed)?;
             Ok(entry.before)
@@ -84,17 +84,27 @@ impl TakenInterface {
             Ok(before) => before,
             Err(error) => return given_up(journal, error),
         };
-        let moved = there.try_clone().and_then(|there| {
-            netlink.move_to(name, &there, new_name, None)?;
-            Ok(there)
-        });
-        let there = match moved {
+        let there = match there.try_clone() {
             Ok(there) => there,
-            Err(error) => return given_up(journal, failed(io::Error::other(error))),
+            Err(error) => return given_up(journal, error),
         };
+        let moved = netlink.move_to(name, &there, new_name, None);
         let mut taken = Self { before, journal: Some(journal), host, there, index };
-        taken.index = Netlink::open(&taken.there)?.index(new_name)?;
-        Ok(taken)
+        let elsewhere = Netlink::open(&taken.there)?;
+        match moved {
+            Ok(()) => {
+                taken.index = elsewhere.index(new_name)?;
+                Ok(taken)
+            }
+            Err(error) => {
+                // It may have been moved before it could not get its name; then it goes back.
+                match elsewhere.index(name) {
+                    Ok(index) => taken.index = index,
+                    Err(_) => taken.journal.take().map_or(Ok(()), Journal::remove).map_err(failed)?,
+                }
+                Err(failed(io::Error::other(error)))
+            }
+        }
     }
 
     /// Moves it back, and gives it all that it had.
@@ -104,15 +114,30 @@ impl TakenInterface {
     pub(super) fn give_back(&mut self) -> Result<()> {
         let Some(journal) = self.journal.take() else { return Ok(()) };
         let failed = |why: io::Error| Error::new(format!("give interface {} back to the host", self.before.name), why);
-        let mut elsewhere = Netlink::open(&self.there)?;
-        let link = elsewhere.link_at(self.index)?;
-        elsewhere.move_to(&link.name, &self.host, &self.before.name, Some(self.before.index()))?;
         let mut netlink = Netlink::open(&self.host)?;
-        let link = netlink.link(&self.before.name)?;
+        let link = self.move_back(&netlink)?;
         match self.before.restore(&mut netlink, &self.host, &link) {
             Ok(()) => journal.remove().map_err(failed),
             Err(faults) => Err(failed(io::Error::other(faults.join("; ")))),
         }
+    }
+}
+
+impl TakenInterface {
+    /// What it is among the host's interfaces then. Where another one has its name meanwhile, it has one that is free.
+    fn move_back(&self, host: &Netlink) -> Result<Link> {
+        /// The kernel puts a number.
+        const ANY: &str = "dev%d";
+        let mut elsewhere = Netlink::open(&self.there)?;
+        let name = elsewhere.link_at(self.index)?.name;
+        let moved = elsewhere.move_to(&name, &self.host, &self.before.name, Some(self.before.index()));
+        let Err(error) = moved else { return host.link(&self.before.name) };
+        let found = || host.links().map(|links| self.before.find(&links).cloned());
+        if let Some(link) = found()? {
+            return Ok(link);
+        }
+        elsewhere.move_to(&name, &self.host, ANY, Some(self.before.index()))?;
+        found()?.ok_or(error)
     }
 }
 
@@ -169,7 +194,7 @@ fn mend_by(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// Hardware's interface comes back when the kernel has taken the node's namespace down, which it does in its own time.
-fn found(netlink: &Netlink, before: &Before) -> Result<Option<Link>> {
+fn found(netlink: &Netlink, before: &InterfaceRecord) -> Result<Option<Link>> {
     let deadline = Instant::now() + RETURN_PATIENCE;
     loop {
         let link = before.find(&netlink.links()?).cloned();
@@ -181,9 +206,9 @@ fn found(netlink: &Netlink, before: &Before) -> Result<Option<Link>> {
 }
 
 /// What is said of it: nothing where the interface is as it was.
-fn mend_one(netlink: &mut Netlink, host: &NetNs, before: &Before, link: &Link) -> Result<Option<String>> {
+fn mend_one(netlink: &mut Netlink, host: &NetNs, before: &InterfaceRecord, link: &Link) -> Result<Option<String>> {
     let name = &before.name;
-    let differences = before.differences(&Before::record(netlink, host, link)?);
+    let differences = before.differences(&InterfaceRecord::record(netlink, host, link)?);
     if differences.is_empty() {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ use crate::plan::Mac;
 /// An interface of the host's as it was before it was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Before {
+pub(super) struct InterfaceRecord {
     pub(super) name: String,
     index: u32,
     mac: Option<Mac>,
@@ -47,7 +47,7 @@ pub(super) struct Difference {
 /// Longest time for the kernel to accept routes again: one from an IPv6 address waits until nobody else has that.
 const ROUTE_PATIENCE: Duration = Duration::from_secs(3);
 
-impl Before {
+impl InterfaceRecord {
     /// What `link`, which is in `ns`, has now; `netlink` speaks to that namespace.
     ///
     /// # Errors
