@@ -19,6 +19,7 @@ mod initramfs;
 mod machine;
 mod pair;
 mod segment;
+mod suite;
 mod table;
 mod three;
 

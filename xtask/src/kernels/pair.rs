@@ -14,7 +14,7 @@ use super::dperf;
 use super::guest::{Card, Guest, GuestRecord};
 use super::image::Kernel;
 use super::machine::{Machine, Task};
-use super::{empty, seconds};
+use super::{empty, seconds, suite};
 
 /// Something that is run between two guests: what it has found, in words.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct PairCheck {
     run: fn(&mut Pair) -> Result<String>,
 }
 
-pub const CHECKS: [PairCheck; 4] = [
+pub const CHECKS: [PairCheck; 6] = [
     PairCheck {
         name: "pair tests",
         about: "`netrig stream`, `rr` and `udp` between this kernel and another one, in both directions",
@@ -45,6 +45,16 @@ pub const CHECKS: [PairCheck; 4] = [
         about: "dperf's client on this kernel and its server on the other one count the same",
         run: dperf,
     },
+    PairCheck {
+        name: "pair suite",
+        about: "`netrig hosts check`, and `netrig run layers` with a node on each of two machines, one of them reached by ssh",
+        run: suite::run,
+    },
+    PairCheck {
+        name: "pair runner killed",
+        about: "kill -9 of such a run while its load runs: the other machine is as before",
+        run: suite::killed,
+    },
 ];
 
 /// Years from what the other guest's clock says.
@@ -59,21 +69,21 @@ const APART: Duration = Duration::from_secs(4);
 const DRIFT: Duration = Duration::from_millis(100);
 const LINK_DOWN: Duration = Duration::from_secs(10);
 
-struct Pair {
-    netrig: String,
+pub struct Pair {
+    pub netrig: String,
     /// With the kernel that is tried.
-    near: Machine,
-    far: Machine,
+    pub near: Machine,
+    pub far: Machine,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+pub enum End {
     Near,
     Far,
 }
 
 impl End {
-    fn address(self) -> &'static str {
+    pub fn address(self) -> &'static str {
         match self {
             Self::Near => "10.7.0.1",
             Self::Far => "10.7.0.2",
@@ -89,7 +99,7 @@ impl End {
 }
 
 impl Pair {
-    fn at(&mut self, end: End) -> &mut Machine {
+    pub fn at(&mut self, end: End) -> &mut Machine {
         match end {
             End::Near => &mut self.near,
             End::Far => &mut self.far,
@@ -97,7 +107,7 @@ impl Pair {
     }
 
     /// A command of netrig, with a store of its own.
-    fn command(&self, arguments: &str) -> String {
+    pub fn command(&self, arguments: &str) -> String {
         format!("exec env XDG_DATA_HOME=/tmp/data {} {arguments}", self.netrig)
     }
 

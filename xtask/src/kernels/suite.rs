@@ -1,0 +1,127 @@
+//! A suite whose nodes are on two guests: one is the runner's own machine, the other is reached by ssh.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::machine::{Machine, Task};
+use super::pair::{End, LIMIT, Pair};
+
+/// What can be made over an interface that the machine goes on using: it carries the ssh session.
+const SCENARIOS: [&str; 4] = ["A", "C", "D", "D-vxlan"];
+const PORT: &str = "2222";
+/// From the runner's end to that of everything it had on the other machine.
+const NOTHING_LEFT: Duration = Duration::from_secs(30);
+
+/// A server of SSH on one guest, which the other one may log into.
+fn serve(pair: &mut Pair) -> Result<Task> {
+    let key = pair.near.run("rm -f /tmp/id*; ssh-keygen -q -t ed25519 -N '' -f /tmp/id && cat /tmp/id.pub", LIMIT)?;
+    let server = format!(
+        "mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && echo '{}' > /root/.ssh/authorized_keys && chmod 600 \
+         /root/.ssh/authorized_keys && rm -f /tmp/host && dropbearkey -t ed25519 -f /tmp/host && exec dropbear -F -E -s -r /tmp/host -p {PORT}",
+        key.trim()
+    );
+    let server = pair.far.start(&server)?;
+    pair.far.wait_for(server, "Not backgrounding", LIMIT)?;
+    let options = [
+        "-i",
+        "/tmp/id",
+        "-p",
+        PORT,
+        "-o",
+        "StrictHostKeyChecking=no",
+        "-o",
+        "UserKnownHostsFile=/dev/null",
+        "-o",
+        "LogLevel=ERROR",
+    ];
+    let destination = format!("root@{}", End::Far.address());
+    let words = options.into_iter().chain([destination.as_str()]).map(|word| format!("{word:?}"));
+    let ssh = words.collect::<Vec<_>>().join(", ");
+    let hosts = format!("[host.far]\nssh = [{ssh}]\nprogram = {:?}\n", pair.netrig);
+    pair.near.run(&format!("cat > /tmp/hosts.toml <<'END'\n{hosts}END"), LIMIT)?;
+    Ok(server)
+}
+
+fn command(pair: &Pair, arguments: &str) -> String {
+    pair.command(&format!(
+        "run layers --quick --no-aa --only {} --on a=child --on b=far --hosts /tmp/hosts.toml --quiet {arguments}",
+        SCENARIOS.join(",")
+    ))
+}
+
+/// Names of the links, and programs of netrig's, that a machine has.
+fn standing(machine: &mut Machine) -> Result<String> {
+    machine.run("ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'; pgrep -a netrig || true", LIMIT)
+}
+
+/// Checks the hosts, runs the suite, and finds both machines in its report.
+pub fn run(pair: &mut Pair) -> Result<String> {
+    let before = [standing(&mut pair.near)?, standing(&mut pair.far)?];
+    let server = serve(pair)?;
+    let check = pair.command("hosts check a=child b=far --hosts /tmp/hosts.toml");
+    let checked = pair.near.run(&check, 2 * LIMIT)?;
+    if !checked.contains("a and b reach each other by eth0 and eth0") {
+        bail!("the hosts do not reach each other: {checked}");
+    }
+    let text = pair.near.run(&command(pair, "--trials 1 --window 1s --format json"), 2 * LIMIT)?;
+    let report: Value =
+        serde_json::from_str(text.find("\n{").map_or(&*text, |at| &text[at..])).with_context(|| text.clone())?;
+    let data = &report["data"];
+    for (node, end) in [("a", End::Near), ("b", End::Far)] {
+        let kernel = data["environment"]["machines"][node]["kernel"].as_str().unwrap_or_default().to_owned();
+        if !kernel.starts_with(pair.at(end).release()) {
+            bail!("node {node} is on Linux '{kernel}'");
+        }
+    }
+    let scenarios = data["scenarios"].as_array().map_or(&[][..], Vec::as_slice);
+    let made: Vec<&str> = scenarios.iter().filter_map(|scenario| scenario["id"].as_str()).collect();
+    for scenario in scenarios {
+        let clock = &scenario["trials"][0]["hosts"][1][1]["clock_at_begin"];
+        let (offset, bound) =
+            (clock["ns"].as_i64().unwrap_or_default(), clock["bound_ns"].as_u64().unwrap_or_default());
+        if offset.unsigned_abs() <= bound {
+            bail!("scenario {}: both clocks are one, {offset} ns apart to within {bound} ns", scenario["id"]);
+        }
+    }
+    if made.len() < 3 {
+        bail!("only {made:?}: {}", data["run"]["options"]);
+    }
+    let after = [standing(&mut pair.near)?, standing(&mut pair.far)?];
+    pair.far.end(server)?;
+    if after != before {
+        bail!("left behind: {after:?}, and before {before:?}");
+    }
+    Ok(format!("scenarios {} with Linux {}", made.join(", "), pair.far.release()))
+}
+
+/// Kills the runner while a load runs, and waits for the other machine to be as before.
+pub fn killed(pair: &mut Pair) -> Result<String> {
+    let before = standing(&mut pair.far)?;
+    let server = serve(pair)?;
+    let run = pair.near.start(&command(pair, "--trials 9 --window 20s"))?;
+    let begin = Instant::now();
+    while !standing(&mut pair.far)?.contains(" worker") {
+        if begin.elapsed() > LIMIT {
+            bail!("no load begins: {}", pair.near.log(run));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    pair.near.run("pkill -9 -f 'netrig run layers'", LIMIT)?;
+    let killed = Instant::now();
+    loop {
+        let now = standing(&mut pair.far)?;
+        if now == before {
+            break;
+        }
+        if killed.elapsed() > NOTHING_LEFT {
+            bail!("left behind: {now}");
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    pair.near.wait(run, LIMIT)?;
+    pair.far.end(server)?;
+    Ok("nothing is left on the other machine".to_owned())
+}
